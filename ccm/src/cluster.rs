@@ -1,4 +1,5 @@
-//! Our stores of Nodes, Services and ServiceCIDRs, fed by one watch each (B-M8), where a controller that runs reads them.
+//! Stores of Nodes, Services and ServiceCIDRs. One watch feeds each (B-M8), if an enabled
+//! controller reads it.
 
 mod apply;
 mod change;
@@ -27,15 +28,15 @@ pub(crate) struct Cluster {
     pub(crate) nodes: Store<Node>,
     /// All Services.
     pub(crate) services: Store<Service>,
-    /// The Service ranges, where the operator gave none.
+    /// The Service ranges, unless the operator set them.
     service_cidrs: Store<ServiceCIDR>,
     /// `--service-cluster-ip-range`.
     given_ranges: Arc<[IpNet]>,
-    /// Which of the three are watched: the others stay empty.
+    /// Which of the three are watched. The others stay empty.
     watched: Watched,
 }
 
-/// What the controllers that run read: for the rest the ccm needs no rights.
+/// Which kinds the enabled controllers read. The ccm needs no rights for other kinds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Watched {
     nodes: bool,
@@ -57,7 +58,8 @@ impl Watched {
 }
 
 impl Cluster {
-    /// The stores, and in `tasks` one watch for each that the controllers of `config` read, which ends only with its task. The jitter of their retries
+    /// Creates the stores. Spawns into `tasks` one watch for each kind that the controllers of
+    /// `config` read. A watch runs until its task is aborted. The jitter of the watches' retries
     /// comes from `seed`.
     pub(crate) fn start(
         client: &Client,
@@ -85,7 +87,7 @@ impl Cluster {
         cluster
     }
 
-    /// Of these Nodes, for tests of loops.
+    /// A cluster with these Nodes, for tests of controllers.
     #[cfg(test)]
     pub(crate) fn of_nodes(nodes: Store<Node>) -> Self {
         Self {
@@ -94,7 +96,8 @@ impl Cluster {
         }
     }
 
-    /// Returns when the first list of everything that is watched is complete.
+    /// Returns when the first list of every watched kind is complete. For ServiceCIDRs, a refusal
+    /// by the API server also ends the wait.
     pub(crate) async fn synced(&self) {
         if let Some(nodes) = self.watched_nodes() {
             nodes.synced().await;
@@ -107,18 +110,17 @@ impl Cluster {
         }
     }
 
-    /// The Nodes, where a controller reads them.
     pub(crate) fn watched_nodes(&self) -> Option<&Store<Node>> {
         self.watched.nodes.then_some(&self.nodes)
     }
 
-    /// The Services, where a controller reads them.
     pub(crate) fn watched_services(&self) -> Option<&Store<Service>> {
         self.watched.services.then_some(&self.services)
     }
 }
 
-/// All objects of one kind, as last seen, without what [`prune`] drops. Clones share one state.
+/// All objects of one kind as the watch last delivered them, without the fields that [`prune`]
+/// drops. Clones share one state.
 pub(crate) struct Store<K> {
     shared: Arc<Shared<K>>,
 }
@@ -164,12 +166,12 @@ impl<K> Store<K> {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The object, as last seen.
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<K>> {
         self.read().objects.get(key).cloned()
     }
 
-    /// The objects that are found by this, in the order of their keys; no scan.
+    /// The objects whose second index is `by` (see `Prune::found_by`), in the order of their keys.
+    /// It uses the index and scans nothing.
     pub(crate) fn found_by(&self, by: &str) -> Vec<Arc<K>> {
         let state = self.read();
         let keys = state.found_by.get(by).into_iter().flatten();
@@ -177,33 +179,33 @@ impl<K> Store<K> {
             .collect()
     }
 
-    /// All objects in the order of their keys.
     pub(crate) fn all(&self) -> Vec<Arc<K>> {
         self.read().objects.values().cloned().collect()
     }
 
-    /// How many objects there are.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.read().objects.len()
     }
 
-    /// Changes from now on, after one change `None -> new` for each object that is there now.
-    /// Coalesced by key, so never more than there are objects. What is unread is freed with the `Changes`.
+    /// Changes from now on, after one change `None -> new` for each object in the store. They are
+    /// coalesced by key, so there are never more of them than objects. Dropping the `Changes` frees
+    /// the unread ones.
     ///
-    /// An object whose resourceVersion alone changed, after pruning (a heartbeat), makes no change; `get` shows the new one all the same.
+    /// An object makes no change if, after pruning, only its resourceVersion differs, as after a
+    /// heartbeat. `get` returns the new object all the same.
     pub(crate) fn subscribe(&self) -> Changes<K> {
         let inbox = Arc::default();
         self.write().subscribe(&inbox);
         Changes::new(self.clone(), inbox)
     }
 
-    /// Returns when the first list is complete.
     pub(crate) async fn synced(&self) {
         self.first(|first| first == First::Complete).await;
     }
 
-    /// The same, or when the API server has refused it: who can do without it does not wait for a right.
+    /// The same, or when the API server refused the first list: an optional kind does not wait for
+    /// a right.
     async fn synced_or_refused(&self) {
         self.first(|first| first != First::Awaited).await;
     }
@@ -214,13 +216,12 @@ impl<K> Store<K> {
         let _ = first.wait_for(|first| is(*first)).await;
     }
 
-    /// Whether the first list is complete.
     pub(crate) fn is_synced(&self) -> bool {
         *self.shared.first.borrow() == First::Complete
     }
 }
 
-/// A store of these objects that counts as synced, for tests of those who read it.
+/// A store of these objects that counts as synced, for tests of its readers.
 #[cfg(test)]
 impl<K: kube::Resource + crate::core::Prune + Clone> FromIterator<K> for Store<K> {
     fn from_iter<I: IntoIterator<Item = K>>(objects: I) -> Self {

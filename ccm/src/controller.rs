@@ -1,4 +1,5 @@
-//! The loop that every controller runs on, with the policies that they share, and what it is given.
+//! The loop that every controller runs on, the policies that all controllers share, and the loop's
+//! inputs.
 //!
 //! | policy | where |
 //! |---|---|
@@ -37,37 +38,33 @@ pub(crate) use failures::Failed;
 pub(crate) use load::{Permits, Width, lowered};
 pub(crate) use sources::{Sources, Wake};
 
-/// What one loop of one (controller, provider) is given.
+/// The inputs of one loop for one pair of controller and provider.
 #[derive(Clone)]
 pub(crate) struct LoopContext {
-    /// The provider's name, as configured.
+    /// The provider's name in the configuration.
     pub(crate) provider: Arc<str>,
-    /// The configuration.
     pub(crate) config: Arc<Config>,
-    /// The stores.
     pub(crate) cluster: Cluster,
     /// For a watch that only one loop needs.
     pub(crate) watch_client: kube::Client,
-    /// Writes to Kubernetes.
     pub(crate) writes: Writes,
-    /// The provider, as it is.
+    /// The provider's status, as it changes.
     pub(crate) status: watch::Receiver<ProviderStatus>,
-    /// Whether we still lead.
+    /// Whether this process still leads.
     pub(crate) fence: Fence,
-    /// Wall time.
     pub(crate) wall: WallClock,
-    /// Seed of all randomness of this loop.
+    /// The seed of all randomness in this loop.
     pub(crate) seed: u64,
-    /// Cancelled when the loop must take no new work; it returns when what is in flight is over.
+    /// Cancelled when the loop must begin no new work. The loop returns when the work in flight has
+    /// ended.
     pub(crate) stop: CancellationToken,
-    /// `workqueue_*`.
     pub(crate) queue_metrics: queue::Metrics,
-    /// Hints of the provider (WatchChanges), for loops that want them.
+    /// Hints of the provider (WatchChanges), for loops that use them.
     pub(crate) hints: broadcast::Sender<Hint>,
 }
 
 impl LoopContext {
-    /// When this instant is, or was, by the wall clock; for people.
+    /// The wall-clock time of this instant, to show to people.
     pub(crate) fn wall_time(&self, at: Instant) -> Timestamp {
         wall_time(at, Instant::now(), (self.wall)())
     }

@@ -1,4 +1,4 @@
-//! The leaves that every room may use: no task, no socket, no log.
+//! Items that every room may use. Nothing here starts a task, opens a socket or logs.
 
 mod clock;
 mod condition;
@@ -15,5 +15,5 @@ pub(crate) use key::Key;
 pub(crate) use labels::{is_reserved_key, is_valid_key, is_valid_value};
 pub(crate) use prune::{LAST_APPLIED, Prune};
 
-/// The domain that every label and annotation of our own begins with.
+/// The domain of all labels and annotations that the ccm defines.
 pub(crate) const DOMAIN: &str = "grpc-ccm.io/";

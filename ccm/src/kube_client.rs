@@ -1,8 +1,8 @@
 //! The tower layer under every Kubernetes client: fence, timeouts, 429 and Retry-After, metrics.
 //!
-//! kube speaks HTTP/1.1 with a pool that grows with the requests in flight, so one slow request holds up no other;
-//! how many are in flight is bounded by the callers. kube's own retries are off ([`connect`]): they would send a fenced
-//! write again after the fence has closed.
+//! kube speaks HTTP/1.1 with a connection pool that grows with the requests in flight, so a slow
+//! request delays no other. The callers limit how many are in flight. kube's own retries are off
+//! ([`connect`]): they would repeat a fenced write after the fence has closed.
 
 mod accounts;
 mod bucket;
@@ -29,24 +29,25 @@ pub(crate) use connect::{connect, connect_anonymously, connect_to};
 pub(crate) use metrics::Metrics;
 pub(crate) use refusal::{refusal, refusal_of_watch};
 
-/// The clients of this process; each goes through the layer of this module.
+/// The clients of this process. Each goes through the layer of this module.
 #[derive(Clone)]
 pub(crate) struct KubeClients {
-    /// Lists and watches; refuses everything that is not a GET.
+    /// Lists and watches. It refuses everything but GETs.
     pub(crate) watch: Client,
-    /// Reads and writes; everything that is not a GET passes the Fence.
+    /// Reads and writes. Everything but a GET needs an open fence.
     pub(crate) write: Client,
-    /// The Lease: not fenced, it is what the fence is made of.
+    /// For the Lease. It is not fenced, because the Lease sets the fence.
     pub(crate) lease: Client,
-    /// TokenReviews and SubjectAccessReviews of the HTTPS port: not fenced.
+    /// TokenReviews and SubjectAccessReviews for the HTTPS port. It is not fenced.
     pub(crate) review: Client,
-    /// What more clients are made of.
+    /// For building further clients.
     gate: Gate,
     namespace: String,
 }
 
 impl KubeClients {
-    /// Another client as `write`, behind another fence: what runs under another Lease.
+    /// Another client as `write`, behind another fence: for controllers that run under another
+    /// Lease.
     pub(crate) fn fenced_by(&self, fence: Fence) -> Client {
         let gate = Gate {
             role: Role::Fenced(fence),
@@ -55,8 +56,9 @@ impl KubeClients {
         gate.client(&self.namespace)
     }
 
-    /// A client as [`fenced_by`](Self::fenced_by), whose requests go to `anonymous` (the API server, without any credentials) in the name of this service account
-    /// of kube-system. The account is made and its tokens are asked for in the name of this process.
+    /// A client as [`fenced_by`](Self::fenced_by) that acts as this service account of kube-system.
+    /// It sends its requests to `anonymous`, the API server without any credentials. This process's
+    /// own identity creates the account and requests its tokens.
     pub(crate) fn fenced_as(
         &self,
         account: &'static str,
@@ -74,10 +76,10 @@ impl KubeClients {
     }
 }
 
-/// A client that does not yet go through the layer, and the API server's host for the metrics.
+/// A client without the layer, and the API server's host for the metrics.
 #[derive(Clone)]
 pub(crate) struct Base {
-    /// Straight to the API server.
+    /// Directly to the API server.
     pub(crate) client: Client,
     /// `host:port` of the API server.
     pub(crate) host: String,
@@ -92,17 +94,18 @@ impl From<Client> for Base {
     }
 }
 
-/// Client-side throttle (`--kube-api-qps`, `--kube-api-burst`); there is none by default (▲M11).
+/// The client-side rate limit (`--kube-api-qps`, `--kube-api-burst`). There is none by default
+/// (▲M11).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Limits {
-    /// Requests a second.
+    /// Requests in a second.
     pub(crate) qps: f32,
-    /// So many at once before that.
+    /// Requests at once before the rate applies.
     pub(crate) burst: u32,
 }
 
 impl Limits {
-    /// What the configuration asks for; a burst that is not given is twice the rate.
+    /// The limits of the configuration. The default burst is twice the rate.
     pub(crate) fn of(config: &crate::args::Config) -> Option<Self> {
         let qps = config.kube_api_qps.filter(|qps| *qps > 0.0)?;
         let burst = config.kube_api_burst.unwrap_or((qps * 2.0).ceil() as u32);
@@ -110,7 +113,8 @@ impl Limits {
     }
 }
 
-/// Puts the layer over `base`. The throttle counts `watch` and `write` together; the Lease and the reviews never wait for it.
+/// Puts the layer over `base`. `watch` and `write` share one rate limit. The Lease and the reviews
+/// never wait for it.
 pub(crate) fn clients(
     base: impl Into<Base>,
     fence: Fence,
@@ -149,12 +153,13 @@ pub(crate) fn clients(
     }
 }
 
-/// The client for reviews over a kubeconfig of its own (`--authentication-kubeconfig`, `--authorization-kubeconfig`).
+/// The client for reviews with a kubeconfig of its own (`--authentication-kubeconfig`,
+/// `--authorization-kubeconfig`).
 pub(crate) fn review_client(base: impl Into<Base>, metrics: &Metrics, seed: u64) -> Client {
     clients(base, Fence::closed(), metrics, None, seed).review
 }
 
-/// Whether the request was refused, or given up in flight, because this process does not lead any more.
+/// Whether the layer refused or dropped the request because this process no longer leads.
 pub(crate) fn fenced(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Service(source) if source.is::<Fenced>())
 }

@@ -1,4 +1,4 @@
-//! Who owns which Node and Service. Pure.
+//! Which provider owns a Node or a Service. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,72 +8,63 @@ use k8s_openapi::api::core::v1::{Node, Service};
 /// The Node label that names the provider of a Node without a provider ID.
 pub(crate) const PROVIDER_LABEL: &str = "grpc-ccm.io/provider";
 
-/// What each connected provider claims.
+/// The claims of the connected providers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ownership {
-    /// Prefix of provider IDs -> provider.
+    /// Provider by prefix of provider IDs.
     prefixes: BTreeMap<String, String>,
-    /// `loadBalancerClass` -> provider.
+    /// Provider by `loadBalancerClass`.
     classes: BTreeMap<String, String>,
     /// The provider of Services without a class.
     default: Option<String>,
-    /// All providers -> whether it knows instances.
+    /// All providers, and whether each offers instances.
     providers: BTreeMap<String, bool>,
 }
 
-/// Two providers claim the same: a mistake of the operator that nothing can decide.
+/// Two providers claim the same: a configuration error that the ccm cannot resolve.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Clash {
-    /// The same prefix of provider IDs.
     #[error(
         "providers {first} and {second} both claim provider IDs that begin with {prefix:?}: a Node could belong to either; run only one of them in this cluster"
     )]
     Prefix {
-        /// What both claim.
         prefix: String,
-        /// One of them.
         first: String,
-        /// The other.
         second: String,
     },
-    /// The same class of load balancers.
     #[error(
         "providers {first} and {second} both serve loadBalancerClass {class:?}: a Service could belong to either; take the class from one of them"
     )]
     Class {
-        /// What both claim.
         class: String,
-        /// One of them.
         first: String,
-        /// The other.
         second: String,
     },
-    /// Both serve Services without a class and neither was named the default.
+    /// Both serve Services without a class, and the operator named neither the default.
     #[error(
         "providers {first} and {second} both serve Services without a loadBalancerClass: name one of them the default provider"
     )]
     Default {
-        /// One of them.
+        /// The one that comes first in the list of providers.
         first: String,
-        /// The other.
         second: String,
     },
 }
 
-/// Whose a Node is.
+/// The owner of a Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NodeOwner<'a> {
-    /// It belongs to this provider, by its provider ID or its label.
+    /// This provider, by the provider ID or the label.
     Provider(&'a str),
-    /// It has no provider ID and no label: all are asked.
+    /// The Node has neither a provider ID nor the label: ask all providers.
     AskAll,
-    /// It belongs to nobody here: it is left alone.
+    /// No provider here: leave the Node alone.
     Nobody,
 }
 
 impl Ownership {
-    /// What these providers (the operator's names, and what each said of itself) own. `default`: the provider of Services without a
-    /// class where several serve them.
+    /// The ownership among these providers, each with the operator's name for it and its own info.
+    /// `default` is the provider of Services without a class if several serve them.
     pub(crate) fn of(
         providers: &[(&str, &api::GetProviderInfoResponse)],
         default: Option<&str>,
@@ -119,7 +110,8 @@ impl Ownership {
         Ok(all)
     }
 
-    /// Whose the Node is: the longest prefix of its provider ID, else the label `grpc-ccm.io/provider`.
+    /// The owner of the Node: by the longest matching prefix of its provider ID, else by the label
+    /// `grpc-ccm.io/provider`.
     pub(crate) fn node_owner(&self, node: &Node) -> NodeOwner<'_> {
         let id = node
             .spec
@@ -145,9 +137,9 @@ impl Ownership {
         }
     }
 
-    /// The provider with the longest prefix that this provider ID begins with.
+    /// The provider with the longest prefix of this provider ID.
     pub(crate) fn owner_of_id(&self, id: &str) -> Option<&str> {
-        // At most 16 prefixes for each of a few providers.
+        // A scan is cheap: at most 16 prefixes for each of a few providers.
         self.prefixes
             .iter()
             .filter(|(prefix, _)| id.starts_with(prefix.as_str()))
@@ -155,7 +147,7 @@ impl Ownership {
             .map(|(_, name)| name.as_str())
     }
 
-    /// Whether `provider` should be asked about this Node (it owns it, or all are asked).
+    /// Whether to ask `provider` about this Node: it owns the Node, or nobody is known to.
     pub(crate) fn concerns(&self, provider: &str, node: &Node) -> bool {
         match self.node_owner(node) {
             NodeOwner::Provider(owner) => owner == provider,
@@ -164,7 +156,7 @@ impl Ownership {
         }
     }
 
-    /// Of whose cloud these Nodes are.
+    /// Counts these Nodes by the cloud that they belong to.
     pub(crate) fn clouds<'a>(
         &self,
         provider: &str,
@@ -177,7 +169,7 @@ impl Ownership {
                 NodeOwner::Nobody => {
                     clouds.others += 1;
                     let name = node.metadata.name.clone().unwrap_or_default();
-                    // The same one at each look, whatever the order.
+                    // The first by name, so that the order of the Nodes does not matter.
                     if clouds
                         .another
                         .as_ref()
@@ -194,7 +186,7 @@ impl Ownership {
         clouds
     }
 
-    /// The provider of a Service, by its class; `None` when no provider serves the class.
+    /// The provider of a Service, by its class. `None`: no provider serves the class.
     pub(crate) fn service_owner(&self, service: &Service) -> Option<&str> {
         let class = service
             .spec
@@ -207,16 +199,17 @@ impl Ownership {
     }
 }
 
-/// Of whose cloud the Nodes of a cluster are.
+/// How many Nodes of a cluster belong to which cloud.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Clouds {
-    /// So many are the provider's.
+    /// Nodes of the provider.
     pub(crate) ours: usize,
-    /// So many say nothing yet: they are new.
+    /// New Nodes, which name no cloud yet.
     pub(crate) new: usize,
-    /// So many are of a cloud that nobody here speaks for: they are left alone (▲L4).
+    /// Nodes of a cloud without a provider here. The ccm leaves them alone (▲L4).
     pub(crate) others: usize,
-    /// The first of those by name, and its provider ID; empty where its label says it.
+    /// The first of `others` by name, and its provider ID. The ID is empty if the label names the
+    /// cloud.
     pub(crate) another: Option<(String, String)>,
 }
 

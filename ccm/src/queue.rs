@@ -1,6 +1,6 @@
-//! A work queue: keys in order, due times, per-key backoff, batches, pause and resume.
+//! A work queue: due times, backoff for each key, batches, pause and resume.
 //!
-//! [`state`] is the queue without a clock; this file adds waiting, the clock and the metrics.
+//! [`state`] is the queue without a clock. This file adds waiting, the clock and the metrics.
 
 mod metrics;
 mod refused;
@@ -18,8 +18,9 @@ pub(crate) use refused::PROBE;
 use refused::Refused;
 use state::State;
 
-/// The delays of a key that fails again and again: `base * 2^failures`, at most `max`. Jitter adds up to a fifth, so that
-/// keys that failed together do not come back together, and never subtracts: a cloud sees no more calls than from upstream's controllers.
+/// The delays of a key that fails repeatedly: `base * 2^failures`, at most `max`. Jitter adds up to
+/// a fifth, so that keys that failed together do not return together. It never subtracts: a cloud
+/// gets no more calls than from upstream's controllers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backoff {
     /// The first delay.
@@ -29,7 +30,7 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// The delay after this many failures. `jitter` is from 0 to 1.
+    /// The delay after this many failures in a row. `jitter` is from 0 to 1.
     pub(crate) fn delay(self, failures: u32, jitter: f64) -> Duration {
         let whole = 2_u32
             .checked_pow(failures)
@@ -39,33 +40,37 @@ impl Backoff {
     }
 }
 
-/// What becomes of a key whose work is over. Where the key was added meanwhile, it is due at the earlier of the two times.
+/// When a key is due again after work on it. If somebody added the key meanwhile, the earlier time
+/// counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It is done: failures are forgotten.
+    /// Never; the key's failures are reset.
     Forget,
-    /// Nothing is done and nothing to be tried, until the key is added or hastened: failures are forgotten.
+    /// Not until somebody adds or hastens the key; its failures are reset. Unlike with `Forget`, a
+    /// `hasten` during the work counts.
     Idle,
-    /// Again at this time; failures are left as they are.
+    /// At this time; the count of failures stays.
     At(Instant),
-    /// The cloud refuses the provider's credentials: again at `at`, failures left as they are. One of all keys that wait so is due at `probe`; where the cloud takes
-    /// the credentials for one of them ([`Queue::accepted`]), all are due at once.
+    /// The cloud refuses the provider's credentials: at `at`; the count of failures stays. One of
+    /// all the keys that wait for this reason is due at `probe`. When the cloud accepts the
+    /// credentials for it ([`Queue::accepted`]), all of them are due at once.
     Refused {
-        /// When one of them is tried for all.
+        /// When one key is tried as a probe for all.
         probe: Instant,
-        /// When this one is tried in any case.
+        /// When this key is tried in any case.
         at: Instant,
     },
-    /// It failed: again after the key's backoff (with jitter).
+    /// It failed: after the key's backoff, with jitter.
     Retry,
-    /// It failed because of the transport: as `Retry`, but `reset_transport_backoffs` makes it due at once (▲M9).
+    /// It failed because of the transport: as `Retry`, but `reset_transport_backoffs` makes it due
+    /// at once (▲M9).
     RetryTransport,
 }
 
-/// The queue. Clones share one state. A key that is added while it is worked on is due again after `done`.
-/// Never two workers on one key.
+/// The queue. Clones share one state. A key is never handed to two workers at once: one that is
+/// added during work on it is due again after `done`.
 ///
-/// Every operation costs O(log n), `next_batch` O(max · log n).
+/// Every operation costs O(log n), and `next_batch` O(max · log n).
 pub(crate) struct Queue<K> {
     shared: Arc<Shared<K>>,
 }
@@ -78,13 +83,14 @@ struct Shared<K> {
 
 impl<K: Clone + Ord> Shared<K> {
     fn lock(&self) -> MutexGuard<'_, State<K>> {
-        // The state is consistent after each of its calls, whatever happened to another holder of the lock.
+        // Each of its methods leaves the state consistent, so a panic of another lock holder does
+        // no harm.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<K: Clone + Ord + Send + 'static> Queue<K> {
-    /// A queue of this name (the label of its `workqueue_*` metrics) whose jitter comes from `seed`.
+    /// A queue with this `name` label on its `workqueue_*` metrics. Its jitter comes from `seed`.
     pub(crate) fn new(name: &'static str, backoff: Backoff, seed: u64, metrics: &Metrics) -> Self {
         let shared = Arc::new(Shared {
             state: Mutex::new(State::new(backoff, seed)),
@@ -96,12 +102,12 @@ impl<K: Clone + Ord + Send + 'static> Queue<K> {
         Self { shared }
     }
 
-    /// Due now.
+    /// Makes the key due now.
     pub(crate) fn add(&self, key: K) {
         self.add_at(key, Instant::now());
     }
 
-    /// Due at `at`, or earlier if it already is.
+    /// Makes the key due at `at`, unless it is due earlier.
     pub(crate) fn add_at(&self, key: K, at: Instant) {
         if self.shared.lock().add_at(key, at) {
             self.shared.recorder.added();
@@ -109,7 +115,8 @@ impl<K: Clone + Ord + Send + 'static> Queue<K> {
         self.shared.changed.notify_waiters();
     }
 
-    /// As `add_at`, but a key that is worked on is due again only where that does not end in `Forget`: its next try is brought forward.
+    /// As `add_at`, but a key in work is due again only if that work does not end in `Forget`: its
+    /// next try comes earlier.
     pub(crate) fn hasten(&self, key: K, at: Instant) {
         if self.shared.lock().hasten(key, at) {
             self.shared.recorder.added();
@@ -117,14 +124,17 @@ impl<K: Clone + Ord + Send + 'static> Queue<K> {
         self.shared.changed.notify_waiters();
     }
 
-    /// At most `max` keys (at least one) that are due, oldest due first; waits for the first, then for more until the
-    /// first has been due for `linger` (not at all when `max` are due). While paused: waits.
+    /// Takes at most `max` (at least one) due keys, those due longest first. It waits for the first
+    /// key, then for more until the first has been due for `linger`. It does not linger when `max`
+    /// keys are due. While the queue is paused, it waits.
     ///
-    /// Keys are taken only in the moment of the return, so a dropped future loses none. Several tasks may wait at once.
+    /// It takes keys only when it returns, so dropping the future loses none. Several tasks may
+    /// wait at once.
     pub(crate) async fn next_batch(&self, max: usize, linger: Duration) -> Vec<K> {
         let max = max.max(1);
         loop {
-            // Made before the look at the state: a change between the look and the wait is not missed.
+            // Registered before the state is read, so no change between reading and waiting is
+            // missed.
             let changed = self.shared.changed.notified();
             let now = Instant::now();
             let wake = {
@@ -142,7 +152,7 @@ impl<K: Clone + Ord + Send + 'static> Queue<K> {
             };
             match wake {
                 Some(wake) => {
-                    // Either way the state is looked at again.
+                    // After the timeout and after a change alike, the loop reads the state again.
                     let _elapsed = tokio::time::timeout_at(wake, changed).await;
                 }
                 None => changed.await,
@@ -150,7 +160,7 @@ impl<K: Clone + Ord + Send + 'static> Queue<K> {
         }
     }
 
-    /// The work on this key is over. Ignored for a key that was not handed out.
+    /// Ends the work on this key. It ignores a key that was not handed out.
     pub(crate) fn done(&self, key: &K, outcome: Outcome) {
         let now = Instant::now();
         let started = self.shared.lock().done(key, outcome, now);
@@ -160,7 +170,8 @@ impl<K: Clone + Ord + Send + 'static> Queue<K> {
         self.shared.changed.notify_waiters();
     }
 
-    /// The cloud took the provider's credentials for this key, which was handed out: if it was refused before, all that were are due now.
+    /// The cloud accepted the provider's credentials for this key, which is in work. If the cloud
+    /// refused them for it before, all keys that wait for other credentials are due now.
     pub(crate) fn accepted(&self, key: &K) {
         let released = self.shared.lock().accepted(key, Instant::now());
         if released {
@@ -168,56 +179,58 @@ impl<K: Clone + Ord + Send + 'static> Queue<K> {
         }
     }
 
-    /// How often this key failed in a row.
+    /// How often in a row this key failed.
     pub(crate) fn failures(&self, key: &K) -> u32 {
         self.shared.lock().failures(key)
     }
 
-    /// When this key is worked on next; `None`: it does not wait. Says nothing of a pause.
+    /// When this key is due, without regard to a pause. `None`: it is not waiting.
     pub(crate) fn due(&self, key: &K) -> Option<Instant> {
         self.shared.lock().due(key)
     }
 
-    /// The keys that are due or worked on.
+    /// The keys that are due or in work.
     pub(crate) fn busy(&self) -> Vec<K> {
         self.shared.lock().busy(Instant::now())
     }
 
-    /// Whether the key waits or is worked on.
+    /// Whether the key is waiting or in work.
     pub(crate) fn holds(&self, key: &K) -> bool {
         self.shared.lock().holds(key)
     }
 
-    /// Drops the key and its failures (its object is gone). Where it is worked on just now, the outcome of that is ignored.
+    /// Drops the key and its failures, because its object is gone. If the key is in work, the
+    /// outcome of that work is ignored.
     pub(crate) fn remove(&self, key: &K) {
         self.shared.lock().remove(key, Instant::now());
         self.shared.changed.notify_waiters();
     }
 
-    /// No batch is handed out until `resume`.
+    /// Hands out no batch until `resume`.
     pub(crate) fn pause(&self) {
         self.shared.lock().set_paused(true);
     }
 
-    /// Batches are handed out again.
+    /// Hands out batches again.
     pub(crate) fn resume(&self) {
         self.shared.lock().set_paused(false);
         self.shared.changed.notify_waiters();
     }
 
-    /// Keys that failed by transport are due now, their failures forgotten (▲M9). Of those that wait for other credentials one is: a provider that comes back may have them.
+    /// Makes keys due now that failed because of the transport, and resets their failures (▲M9). It
+    /// also makes one key due that waits for other credentials, because the provider may have
+    /// returned with new ones.
     pub(crate) fn reset_transport_backoffs(&self) {
         self.shared.lock().reset_transport_backoffs(Instant::now());
         self.shared.changed.notify_waiters();
     }
 
-    /// How many keys wait, due or not; keys that are worked on do not count.
+    /// How many keys are waiting, due or not. Keys in work do not count.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.shared.lock().waiting()
     }
 
-    /// How many keys are worked on.
     #[cfg(test)]
     pub(crate) fn in_flight(&self) -> usize {
         self.shared.lock().in_flight()

@@ -1,4 +1,4 @@
-//! Objects that wait to be done, and what a user who describes one is told within a minute (▲N13). Pure.
+//! Which waiting objects get an event within a minute of waiting (▲N13), and its text. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,38 +10,40 @@ use tokio::time::Instant;
 use crate::provider::ProviderStatus;
 use crate::writes::EventType;
 
-/// After so long the object gets an event: well within the minute that is promised.
+/// An object that has waited for this long gets an event, within the minute that ▲N13 promises.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-/// A provider that is away for so long is not just being restarted: nobody waits longer to be told, as the leader steps down within the minute.
+/// A provider that is unavailable for this long is not just restarting: waiting objects get their
+/// event without `PATIENCE`, because the leader steps down within the minute.
 const AWAY: Duration = Duration::from_secs(10);
-/// So long until the same is said again; the API server forgets events after an hour.
+/// How long an unchanged report is not repeated. The API server forgets events after an hour.
 pub(crate) const TOLD_AGAIN: Duration = Duration::from_mins(15);
-/// Bytes of a message: the API's limit for events.
+/// The API's limit for an event's message, in bytes.
 const MESSAGE_BYTES: usize = 1_024;
 
-/// What the last attempt brought.
+/// How the last attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answered {
-    /// Of the event that tells it.
+    /// The type of the event about it.
     pub(crate) kind: EventType,
-    /// Of the event that tells it.
+    /// The reason of the event about it.
     pub(crate) reason: &'static str,
-    /// In the words of who answered.
+    /// The message of the provider or the API server.
     pub(crate) words: String,
-    /// Of a call of the provider: its code, as the contract names it, or what became of the call.
+    /// If a call to the provider failed: its error code as the contract names it, or how the call
+    /// ended.
     pub(crate) code: Option<&'static str>,
-    /// That call.
+    /// The name of that call.
     pub(crate) rpc: Option<&'static str>,
 }
 
-/// When it is tried next.
+/// When the ccm tries next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Then.
+    /// At this time.
     At(Timestamp),
-    /// Then, or when the object changes.
+    /// At this time, or when the object changes.
     WhenChangedOr(Timestamp),
-    /// When the provider is there again.
+    /// As soon as the provider is available.
     WhenBack,
 }
 
@@ -58,7 +60,8 @@ impl fmt::Display for Next {
     }
 }
 
-/// The whole of what is told. Where there is too little room the words are cut, and the rest is not. `about`: what the provider was asked for, where the object's own name does not say it.
+/// The message of the event. If it is too long, only the provider's words are cut. `about` says
+/// which object the provider was asked about, if the event's object does not.
 pub(crate) fn told(
     answered: &Answered,
     provider: &str,
@@ -92,17 +95,17 @@ pub(crate) fn told(
     format!("{}…{rest}", &words[..end])
 }
 
-/// Why nothing is tried, or nothing comes of it yet.
+/// Why the ccm is not trying, or why its attempt has no result yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Obstacle {
-    /// Whatever is the same at each look.
+    /// The part that stays the same between checks.
     pub(crate) text: String,
-    /// What is not.
+    /// The part that changes between checks, such as a time.
     more: Option<String>,
 }
 
 impl Obstacle {
-    /// The provider cannot be asked, or must not be.
+    /// The provider is unavailable, or its cloud scope is not the accepted one. `None`: neither.
     pub(crate) fn of_provider(provider: &str, status: &ProviderStatus) -> Option<Self> {
         let text = if status.working().is_none() {
             let why = match status.complaint() {
@@ -127,12 +130,12 @@ impl Obstacle {
         Some(Self { text, more: None })
     }
 
-    /// Another one. `more`: what is otherwise at each look.
+    /// Any other obstacle. `more` is the part that changes between checks.
     pub(crate) fn new(text: String, more: Option<String>) -> Self {
         Self { text, more }
     }
 
-    /// A call was made and is not answered yet. `deadline`: of one call.
+    /// The provider has not answered a call yet. `deadline` is that of one call.
     pub(crate) fn unanswered(
         provider: &str,
         rpc: &str,
@@ -149,7 +152,7 @@ impl Obstacle {
         }
     }
 
-    /// As it is told.
+    /// The whole text for the event.
     pub(crate) fn in_full(&self) -> String {
         match &self.more {
             Some(more) => format!("{}; {more}", self.text),
@@ -158,12 +161,12 @@ impl Obstacle {
     }
 }
 
-/// Since when the provider cannot be asked.
+/// Since when the provider is unavailable.
 #[derive(Debug, Default)]
 pub(crate) struct Away(Option<Instant>);
 
 impl Away {
-    /// How long an object waits until it is told why.
+    /// How long an object waits before its event.
     pub(crate) fn patience(&mut self, status: &ProviderStatus, now: Instant) -> Duration {
         if status.working().is_some() {
             self.0 = None;
@@ -177,13 +180,14 @@ impl Away {
         }
     }
 
-    /// The same where these are the last words of a leader, who steps down because of it or for other reasons. `None`: there is nothing to say.
+    /// The same for a leader that is stepping down and reports for the last time. `None`: report
+    /// nothing.
     pub(crate) fn last_patience(status: &ProviderStatus) -> Option<Duration> {
         status.working().is_none().then_some(Duration::ZERO)
     }
 }
 
-/// The objects that wait.
+/// The objects that wait to be reconciled.
 #[derive(Debug)]
 pub(crate) struct Waiting<K> {
     entries: BTreeMap<K, Entry>,
@@ -201,17 +205,17 @@ impl<K> Default for Waiting<K> {
 struct Entry {
     uid: Option<String>,
     created: Option<Timestamp>,
-    /// When this process first saw it so.
+    /// When this process first saw the object waiting.
     since: Instant,
     attempts: u32,
-    /// What the last attempt brought.
+    /// How the last attempt ended.
     answered: Option<Answered>,
-    /// When it was told of last, and of which state.
+    /// When the last report was made, and of which state.
     told: Option<(Instant, String)>,
 }
 
 impl<K: Clone + Ord> Waiting<K> {
-    /// It waits; what is known of another object of that key is forgotten.
+    /// The object waits. Forgets another object (another UID) of the same key.
     pub(crate) fn seen(
         &mut self,
         key: &K,
@@ -234,27 +238,26 @@ impl<K: Clone + Ord> Waiting<K> {
         self.entries.insert(key.clone(), entry);
     }
 
-    /// It waits no more.
     pub(crate) fn gone(&mut self, key: &K) {
         self.entries.remove(key);
     }
 
-    /// Only these wait still.
+    /// Drops the objects that no longer wait.
     pub(crate) fn keep(&mut self, waits: impl Fn(&K) -> bool) {
         self.entries.retain(|key, _| waits(key));
     }
 
-    /// All that wait.
     pub(crate) fn keys(&self) -> Vec<K> {
         self.entries.keys().cloned().collect()
     }
 
-    /// How often it was tried in vain.
+    /// How many attempts failed.
     pub(crate) fn attempts(&self, key: &K) -> u32 {
         self.entries.get(key).map_or(0, |entry| entry.attempts)
     }
 
-    /// It was tried in vain. Whether somebody must be told now: at once where `at_once`, else as soon as it was told of before.
+    /// Counts a failed attempt. Returns whether to report it now: always with `at_once`, else only
+    /// if the object was reported before.
     pub(crate) fn answered(
         &mut self,
         key: &K,
@@ -274,8 +277,10 @@ impl<K: Clone + Ord> Waiting<K> {
         tell
     }
 
-    /// Those about which somebody must be told now, because they have waited for longer than `patience`, or because what is in their way is another than what was told. `state` says what
-    /// that is, without anything that is otherwise at each look; it is given what the last attempt brought. Each is counted as told.
+    /// The waiting objects to report now, which then count as reported. An object is due after
+    /// `patience` without a report. After a report it is due when `state` changed (not within
+    /// `PATIENCE`), or after [`TOLD_AGAIN`]. `state` gets the last attempt and must leave out text
+    /// that changes at each check.
     pub(crate) fn overdue(
         &mut self,
         now: Instant,
@@ -308,7 +313,7 @@ impl<K: Clone + Ord> Waiting<K> {
         self.entries.values().filter(waits).count()
     }
 
-    /// The age of the oldest; zero where none waits.
+    /// The age of the oldest waiting object; zero if none waits.
     pub(crate) fn oldest(&self, wall: Timestamp) -> Duration {
         let created = self
             .entries

@@ -1,4 +1,5 @@
-//! The HTTPS ports: health, metrics, configz, status page (B-M4); and another one for admission webhooks.
+//! The HTTPS ports: one for health, metrics, configz and the status page (B-M4), another for
+//! admission webhooks.
 //!
 //! ```text
 //! connections (TLS, limits)  ->  admit (method, always-allowed path, reviewer)  ->  one of the endpoints
@@ -47,28 +48,27 @@ use auth::{Admitted, Refusal};
 use connections::Limits;
 use slots::Slot;
 
-/// What every answer carries: it holds for now only, and is what it says it is.
+/// Headers of every answer: do not cache it, and do not guess another content type.
 const EVERY_ANSWER: [(HeaderName, &str); 2] = [
     (header::CACHE_CONTROL, "no-cache, private"),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
 ];
 
-/// What the HTTPS port shows, and to whom.
+/// The content of the HTTPS port, and the reviewer that decides who may see it.
 #[derive(Clone)]
 pub(crate) struct Site {
     /// `/healthz`, `/livez`, `/readyz`.
     pub(crate) health: Health,
     /// `/metrics`.
     pub(crate) registry: Arc<Registry>,
-    /// `/statusz`: lines for people, made anew for each request.
+    /// `/statusz`: text for people, made for each request.
     pub(crate) status: Arc<dyn Fn() -> String + Send + Sync>,
-    /// `/configz`, as it is in effect.
+    /// `/configz`: the configuration in effect.
     pub(crate) config: Arc<Config>,
-    /// Who may see what.
     pub(crate) reviewer: Reviewer,
 }
 
-/// Serves until `shutdown`, then lets requests in progress finish, for 5 s at most.
+/// Serves until `shutdown`, then lets requests in progress finish, for at most 5 s.
 pub(crate) async fn serve(listener: Listener, site: Site, shutdown: CancellationToken) {
     serve_within(listener, site, shutdown, Limits::default()).await;
 }
@@ -105,7 +105,8 @@ struct Gate {
     request_timeout: Duration,
 }
 
-/// Every request passes here, also one to a path that does not exist: who may not see the site does not learn what is there.
+/// Every request passes here, even for a path that does not exist. A caller without the right does
+/// not learn which paths exist.
 async fn admit(State(gate): State<Gate>, request: Request, next: Next) -> Response {
     let answer = tokio::time::timeout(gate.request_timeout, async {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
@@ -167,7 +168,7 @@ async fn configz(State(site): State<Arc<Site>>) -> Response {
     json(serde_json::to_string_pretty(site.config.as_ref()))
 }
 
-/// As Kubernetes' own components write it, as far as it is known here.
+/// The format of Kubernetes' own components, with the fields that are known here.
 async fn version_page() -> Response {
     let version = serde_json::json!({
         "major": env!("CARGO_PKG_VERSION_MAJOR"),

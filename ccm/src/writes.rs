@@ -1,8 +1,11 @@
-//! Every patch and delete of Nodes, Services and PersistentVolumes. Each carries the UID of the object it was decided for.
+//! Every patch and delete of Nodes, Services and PersistentVolumes. Each carries the UID of the
+//! object that the decision was about.
 //!
-//! All patches but one are JSON merge patches: labels and annotations merge by key (null removes one), lists are replaced whole. A list that others
-//! write too (taints, finalizers, conditions) is replaced only at the resourceVersion that it was read at. A Node's condition is the exception: a strategic
-//! merge patch sets the one of its type, since our view of a Node has not all of them.
+//! All patches but one are JSON merge patches: they merge labels and annotations by key (null
+//! removes a key) and replace whole lists. A list with other writers (taints, finalizers,
+//! conditions) is replaced only at the resourceVersion that was read. The exception is a Node's
+//! condition: our view of a Node lacks some conditions, so a strategic merge patch sets only the
+//! one of its type.
 
 mod error;
 mod events;
@@ -31,7 +34,7 @@ pub(crate) use nodes::{NodePatch, NodeStatusPatch};
 pub(crate) use services::{ServicePatch, ServiceStatusPatch};
 pub(crate) use volumes::VolumePatch;
 
-/// Our name in the managed fields of what we write.
+/// The ccm's name in `managedFields`.
 pub(crate) const FIELD_MANAGER: &str = "ccm";
 
 /// Writes through the fenced client. Clones are cheap.
@@ -41,22 +44,21 @@ pub(crate) struct Writes {
     pub(crate) events: EventSink,
 }
 
-/// What a patch is applied to.
+/// The endpoint of a patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     /// Metadata and spec.
     Object,
-    /// The subresource.
+    /// The status subresource.
     Status,
 }
 
 impl Writes {
-    /// Writes through this client, with events of the component `cloud-controller-manager`.
     pub(crate) fn new(client: Client, events: EventSink) -> Self {
         Self { client, events }
     }
 
-    /// The same, with events of this component (`kubectl describe` shows it as `From`).
+    /// The same, with events of this component (`From` in `kubectl describe`).
     pub(crate) fn with_component(&self, component: &'static str) -> Self {
         Self {
             client: self.client.clone(),
@@ -64,7 +66,7 @@ impl Writes {
         }
     }
 
-    /// Sends a patch of what `base` is a view of; nothing to patch makes no request.
+    /// Patches the object that `base` is a view of. Sends no request if there is nothing to patch.
     async fn patch<K>(
         api: &Api<K>,
         base: &K,
@@ -120,7 +122,8 @@ fn name_of(object: &impl Resource) -> Result<&str, WriteError> {
     name.ok_or_else(|| WriteError::Refused("the object has no name".to_owned()))
 }
 
-/// A conflict is a wrong resourceVersion or a wrong UID, and only the text of the answer says which: the object itself is asked.
+/// A conflict means a wrong resourceVersion or a wrong UID. Only the text of the answer says which,
+/// so this reads the object.
 async fn told_apart<K>(api: &Api<K>, base: &K, error: WriteError) -> WriteError
 where
     K: Resource + Clone + DeserializeOwned + Debug,
@@ -136,12 +139,13 @@ where
         Ok(Some(now)) if now.metadata.uid != base.meta().uid && base.meta().uid.is_some() => {
             WriteError::Gone
         }
-        // Without an answer it is treated as what the API server said first.
+        // Without an answer, the API server's first answer stands.
         Ok(Some(_)) | Err(_) => WriteError::Conflict,
     }
 }
 
-/// What every patch begins with: the UID, so that an object made anew under the same name refuses it, and where `versioned` the resourceVersion.
+/// The start of every patch: the UID, so that an object made again under the same name refuses it.
+/// With `versioned`, also the resourceVersion.
 fn patch_metadata(base: &impl Resource, versioned: bool) -> Map<String, Value> {
     let mut metadata = Map::new();
     if let Some(uid) = &base.meta().uid {

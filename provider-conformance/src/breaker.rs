@@ -1,18 +1,21 @@
-//! A provider that answers nothing must not cost the whole deadline of every call of every check.
+//! Limits the cost of a provider that does not answer: not every call of every check waits for its
+//! deadline.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::check::{Lack, Skipped};
 
-/// After so many checks that ended since a call was not answered at all, those that need it are not tried any more.
+/// After this many checks that ended with an unanswered call, checks that need that service are not
+/// run.
 const SILENT: usize = 3;
-/// How long the next check of a service may take after one that never ended: a good one takes less, and the reason is told already.
+/// The time for the next check of a service after one that did not end. A good check needs less,
+/// and the report has the reason already.
 const HURRIED: Duration = Duration::from_secs(45);
-/// Without these nothing works.
+/// Every check needs these RPCs.
 const ALL_NEED: [&str; 3] = ["GetProviderInfo", "Initialize", "Probe"];
 
-/// Whom the silence concerns.
+/// The checks that an unanswered call affects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Scope {
     All,
@@ -20,16 +23,16 @@ enum Scope {
     Service(&'static str),
 }
 
-/// Counts calls that were not answered.
+/// Counts unanswered calls.
 #[derive(Debug, Default)]
 pub(super) struct Breaker {
     silent: BTreeMap<Scope, (usize, &'static str)>,
-    /// Services of which a check did not end since a call did not.
+    /// Services with a check that did not end because of an unanswered call.
     endless: BTreeSet<&'static str>,
 }
 
 impl Breaker {
-    /// The check with this ID ended since this RPC was not answered.
+    /// The check with this ID ended because of an unanswered call of this RPC.
     pub(super) fn note(&mut self, id: &'static str, rpc: &'static str) {
         let scope = if ALL_NEED.contains(&rpc) {
             Scope::All
@@ -41,14 +44,15 @@ impl Breaker {
         *last = rpc;
     }
 
-    /// The check with this ID did not end in its time; its oldest call that was not answered yet was open for so long. Where each was answered the cloud is slow, which nobody must be hurried for.
+    /// The check with this ID did not end in time. `open` is how long its oldest unanswered call
+    /// was open. Without one, the cloud is slow, and later checks keep their full time.
     pub(super) fn note_endless(&mut self, id: &'static str, open: Option<Duration>) {
         if open.is_some_and(|open| open >= HURRIED) {
             self.endless.insert(service(id));
         }
     }
 
-    /// How long the check with this ID may take, of as much as it may usually.
+    /// The time for the check with this ID. `usual` is the upper limit.
     pub(super) fn patience(&self, id: &'static str, usual: Duration) -> Duration {
         if self.endless.contains(service(id)) {
             usual.min(HURRIED)
@@ -57,7 +61,7 @@ impl Breaker {
         }
     }
 
-    /// Why the check with this ID is not tried.
+    /// Why the check with this ID is not run.
     pub(super) fn refuses(&self, id: &'static str) -> Option<Skipped> {
         let scopes = [Scope::All, Scope::Service(service(id))];
         scopes.iter().find_map(|scope| {
@@ -85,17 +89,17 @@ mod tests {
         let mut breaker = Breaker::default();
         let usual = Duration::from_mins(3);
         assert_eq!(breaker.patience("routes/b", usual), usual);
-        // A slow cloud: all was answered, or is asked just now.
+        // A slow cloud: every call was answered, or has only begun.
         breaker.note_endless("routes/a", None);
         breaker.note_endless("routes/a", Some(Duration::from_secs(20)));
         assert_eq!(breaker.patience("routes/b", usual), usual);
         breaker.note_endless("routes/a", Some(usual));
         assert_eq!(breaker.patience("routes/b", usual), HURRIED);
         assert_eq!(breaker.patience("zones/b", usual), usual);
-        // Never more than usual.
+        // Never more than `usual`.
         let short = Duration::from_secs(5);
         assert_eq!(breaker.patience("routes/b", short), short);
-        // What one service that hangs costs in all.
+        // The total cost of one service that hangs.
         let tries = u32::try_from(SILENT).unwrap() - 1;
         assert!(usual + HURRIED * tries < Duration::from_mins(5));
     }
@@ -110,7 +114,7 @@ mod tests {
         let why = breaker.refuses("zones/x").unwrap();
         assert!(why.reason.contains("LookupZones"), "{}", why.reason);
         assert_eq!(why.lack, Lack::Answer);
-        // Others may be answered.
+        // Other services may answer.
         assert!(breaker.refuses("routes/x").is_none());
         for (id, rpc) in [
             ("core/a", "Initialize"),

@@ -1,4 +1,4 @@
-//! One call: what was sent, what came.
+//! One call: the request and the answer.
 
 use std::fmt::{Debug, Display};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::check::{Stop, Verdict, cut};
 
 /// The contract's default deadlines.
 pub(crate) const SHORT: Duration = Duration::from_secs(10);
-/// A deadline travels in whole units.
+/// `grpc-timeout` has whole units.
 const ROUNDING: Duration = Duration::from_millis(100);
 const MINUTE: Duration = Duration::from_mins(1);
 const LONG: Duration = Duration::from_mins(5);
@@ -28,7 +28,7 @@ pub(crate) trait Rpc: Message + Clone + Debug + Default + 'static {
     fn set_cluster(&mut self, cluster: Option<pb::ClusterRef>);
 }
 
-/// A request that is answered by a stream.
+/// A request with a stream as its answer.
 pub(crate) trait Listing: Message + Clone + Debug + Default + 'static {
     const NAME: &'static str;
     const PATH: &'static str;
@@ -37,15 +37,15 @@ pub(crate) trait Listing: Message + Clone + Debug + Default + 'static {
     fn set_cluster(&mut self, cluster: Option<pb::ClusterRef>);
 }
 
-/// An answer, as far as all are alike.
+/// The common parts of answers.
 pub(crate) trait Answer: Message + Clone + Debug + Default + 'static {
     /// The failure of the whole call.
     fn failed(&self) -> Option<&pb::Failure>;
-    /// Whether it says anything: its oneof is set.
+    /// Whether its oneof is set.
     fn says_something(&self) -> bool;
 }
 
-/// A part of a listing, as far as all are alike.
+/// The common parts of listings' messages.
 pub(crate) trait ListingPart: Message + Clone + Debug + Default + 'static {
     type Item: Clone + Debug + Send + Sync + 'static;
     fn part(self) -> Part<Self::Item>;
@@ -67,7 +67,7 @@ pub(crate) struct Exchange<T> {
 }
 
 impl<T: Debug> Exchange<T> {
-    /// The answer; a gRPC status other than OK breaks CORE-4, for what was sent deserves an answer.
+    /// The answer. A gRPC status other than OK violates CORE-4, because the request was valid.
     pub(crate) fn answer(&self) -> Verdict<&T> {
         match &self.came {
             Ok(answer) => Ok(answer),
@@ -78,7 +78,7 @@ impl<T: Debug> Exchange<T> {
         }
     }
 
-    /// Fails with this rule unless it holds.
+    /// Fails with this rule if the condition does not hold.
     pub(crate) fn must(&self, holds: bool, rule: &str, expected: impl Display) -> Verdict {
         if holds {
             Ok(())
@@ -87,12 +87,13 @@ impl<T: Debug> Exchange<T> {
         }
     }
 
-    /// Warns unless it holds: the rule is a SHOULD. It is the last that a check asks.
+    /// Warns if the condition does not hold, for a rule with SHOULD. It must be the last step of a
+    /// check.
     pub(crate) fn should(&self, holds: bool, rule: &str, expected: impl Display) -> Verdict {
         self.must(holds, rule, expected).map_err(Stop::softened)
     }
 
-    /// That this rule was broken by what came.
+    /// The violation of this rule by the answer.
     pub(crate) fn broke(&self, rule: &str, expected: impl Display) -> Stop {
         let came = match &self.came {
             Ok(answer) => cut(&format_args!("{answer:?}")),
@@ -105,21 +106,22 @@ impl<T: Debug> Exchange<T> {
         stop
     }
 
-    /// Nothing came for as long as the contract lets any caller wait. A short deadline that a check has set says nothing.
+    /// Whether no answer came before the contract's deadline. A shorter deadline of a check proves
+    /// nothing.
     fn is_unanswered(&self) -> bool {
         let late =
             |status: &Status| matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled);
         self.took + ROUNDING >= SHORT && self.came.as_ref().is_err_and(late)
     }
 
-    /// What was sent, for people.
+    /// The request, as text for people.
     pub(crate) fn sent(&self) -> String {
         cut(&format_args!("{}: {:?}", self.rpc, self.sent))
     }
 }
 
 impl<T: Answer> Exchange<T> {
-    /// The answer, which must not be a failure as a whole.
+    /// The answer. It fails if the answer is a failure of the whole call.
     pub(crate) fn success(&self, rule: &str) -> Verdict<&T> {
         let answer = self.answer()?;
         self.must(
@@ -130,7 +132,7 @@ impl<T: Answer> Exchange<T> {
         Ok(answer)
     }
 
-    /// The failure, which must be there and have one of these codes.
+    /// The failure. It fails if there is none, or if its code is another.
     pub(crate) fn failure(&self, rule: &str, codes: &[FailureCode]) -> Verdict<&pb::Failure> {
         let names: Vec<_> = codes.iter().map(|code| short_code(*code)).collect();
         let expected = format!("failed with {}", names.join(" or "));
@@ -142,7 +144,7 @@ impl<T: Answer> Exchange<T> {
 }
 
 impl<T: Answer> Exchange<T> {
-    /// That this failure came where a check begins: it says nothing of what the check is about.
+    /// A failure at the beginning of a check, which says nothing about the check's subject.
     pub(crate) fn refused(
         &self,
         failure: &pb::Failure,
@@ -156,7 +158,7 @@ impl<T: Answer> Exchange<T> {
                 "{} failed with {code} ({}): {}",
                 self.rpc, failure.reason, failure.message
             ));
-            // A message may name the object, a reason does not.
+            // A message may name the object, but a reason does not.
             let what = match &*failure.reason {
                 "" => &failure.message,
                 reason => reason,
@@ -176,16 +178,17 @@ pub(crate) fn shown(status: &Status) -> String {
     format!("gRPC status {:?}: {}", status.code(), status.message())
 }
 
-/// A stream that has ended, or was not waited for any longer.
+/// A stream that has ended or was abandoned.
 #[derive(Debug, Clone)]
 pub(crate) struct Listed<P> {
     pub(crate) parts: Vec<P>,
-    /// How the stream ended; `None` with status OK.
+    /// How the stream ended; `None` for status OK.
     pub(crate) status: Option<(Code, String)>,
 }
 
 impl<P: ListingPart> Exchange<Listed<P>> {
-    /// The items of a listing that is complete: no failure, status OK, `end` as the last message, with the right total (CORE-16).
+    /// The items of a complete listing: no failure, status OK, `end` as the last message, and the
+    /// right total (CORE-16).
     pub(crate) fn items(&self) -> Verdict<Vec<P::Item>> {
         let listed = self.answer()?;
         self.must(
@@ -221,7 +224,7 @@ impl<P: ListingPart> Exchange<Listed<P>> {
         Ok(items)
     }
 
-    /// The failure that the listing ends with; nothing may follow it.
+    /// The failure at the end of the listing. Nothing may follow it.
     pub(crate) fn failure(&self, rule: &str, codes: &[FailureCode]) -> Verdict<pb::Failure> {
         let names: Vec<_> = codes.iter().map(|code| short_code(*code)).collect();
         let expected = format!(

@@ -1,4 +1,4 @@
-//! What a check is, and how it ends.
+//! Checks and their results.
 
 use std::fmt::{self, Write as _};
 
@@ -8,18 +8,18 @@ use super::hooks::Hook;
 use super::plain::plain;
 use super::run::Run;
 
-/// How a check ended; what is not `Ok` has not passed.
+/// The result of a check or of a step. Only `Ok` means passed.
 pub type Verdict<T = ()> = Result<T, Stop>;
 
 /// One check.
 pub struct Check {
     /// `<service>/<kebab-name>`.
     pub id: &'static str,
-    /// The rules that it shows, by the IDs in the comments of the contract's `.proto` files.
+    /// The rules that it tests, by the IDs in the comments of the contract's `.proto` files.
     pub rules: &'static [&'static str],
-    /// What it shows, in one sentence.
+    /// What it tests, in one sentence.
     pub title: &'static str,
-    /// Without these it is skipped.
+    /// The check is skipped if one of these is missing.
     pub needs: &'static [Need],
     pub(super) run: for<'a> fn(&'a Run) -> BoxFuture<'a, Verdict>,
 }
@@ -49,14 +49,14 @@ macro_rules! check {
 }
 pub(super) use check;
 
-/// What a check needs beyond a provider that answers.
+/// What a check needs besides a provider that answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
     /// `Capabilities.instances`.
     Instances,
     /// ListInstances.
     InstanceListing,
-    /// RUNNING and STOPPED are told apart.
+    /// RUNNING and STOPPED are distinguished.
     PowerState,
     /// `Capabilities.zones`.
     Zones,
@@ -70,7 +70,7 @@ pub enum Need {
     SharedLoadBalancer,
     /// `Capabilities.routes`.
     Routes,
-    /// The cloud keeps marks with routes (`route_marks` of suite.yaml).
+    /// The cloud keeps marks on routes (`route_marks` of suite.yaml).
     RouteMarks,
     /// `Capabilities.clusters`.
     Clusters,
@@ -78,62 +78,63 @@ pub enum Need {
     Volumes,
     /// WatchChanges.
     Changes,
-    /// A line in suite.yaml under `hooks`.
+    /// This key under `hooks` in suite.yaml.
     Hook(Hook),
-    /// The suite starts the provider itself (`--command`).
+    /// The suite starts the provider (`--command`).
     Command,
 }
 
 /// Why a check did not pass.
 #[derive(Debug)]
 pub enum Stop {
-    /// The provider broke a rule.
+    /// The provider violated a rule.
     Failed(Box<Failed>),
-    /// The provider does not do what it SHOULD.
+    /// The provider violated a SHOULD.
     Warned(Box<Failed>),
-    /// It cannot be shown here.
+    /// The check could not run completely.
     Skipped(Skipped),
 }
 
-/// A broken rule.
+/// A violated rule.
 #[derive(Debug, Clone)]
 pub struct Failed {
     /// Its ID.
     pub rule: String,
-    /// What was sent, or done.
+    /// The request or the action.
     pub sent: String,
-    /// What the rule asks for.
+    /// What the rule requires.
     pub expected: String,
-    /// What came instead.
+    /// The answer or the observation.
     pub came: String,
-    /// The RPC that was not answered at all by its deadline, where that is what came.
+    /// The RPC without an answer by its deadline, if that is the violation.
     pub unanswered: Option<&'static str>,
-    /// The failure that ended the check before it could show anything, without what names the object: checks with the same one are told together.
+    /// The failure that ended the check before it tested anything, without the object's name. The
+    /// report groups checks with the same cause.
     pub cause: Option<String>,
 }
 
 /// Why a check was skipped.
 #[derive(Debug, Clone)]
 pub struct Skipped {
-    /// In words.
+    /// The reason, for people.
     pub reason: String,
-    /// What lacks.
+    /// What is missing.
     pub lack: Lack,
 }
 
-/// What lacks for a check that was skipped.
+/// What a skipped check was missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lack {
-    /// The provider does not offer it: as good as passed.
+    /// The provider does not offer it. This counts like passed.
     Capability,
-    /// The suite was not told how (a hook, an object in suite.yaml, `--command`): not shown.
+    /// The suite lacks a hook, an object in suite.yaml, or `--command`: not tested.
     Setup,
-    /// The provider did not answer in checks before this one: not tried.
+    /// The provider did not answer in earlier checks: not run.
     Answer,
 }
 
 impl Stop {
-    /// The provider broke this rule. What is shown is cut to what a person reads.
+    /// A violation of this rule. Long texts are cut.
     pub fn failed(
         rule: impl Into<String>,
         sent: impl fmt::Display,
@@ -150,7 +151,7 @@ impl Stop {
         }))
     }
 
-    /// The RPC that was not answered at all, where that is why the check ended.
+    /// The RPC without an answer, if that ended the check.
     pub(super) fn unanswered(&self) -> Option<&'static str> {
         match self {
             Self::Failed(failed) | Self::Warned(failed) => failed.unanswered,
@@ -158,7 +159,7 @@ impl Stop {
         }
     }
 
-    /// What was a failure, of a rule that is a SHOULD.
+    /// Turns a failure into a warning, for a rule with SHOULD.
     #[must_use]
     pub fn softened(self) -> Self {
         match self {
@@ -175,7 +176,7 @@ impl Stop {
         })
     }
 
-    /// The suite was not told how.
+    /// The suite lacks the setup.
     pub fn not_set_up(reason: impl Into<String>) -> Self {
         Self::Skipped(Skipped {
             reason: reason.into(),
@@ -184,7 +185,7 @@ impl Stop {
     }
 }
 
-/// What is found after this was done: without it nobody could do it again.
+/// Adds the preceding actions to a failure, so that a person can repeat them.
 pub(super) fn after<T>(what: impl fmt::Display, came: Verdict<T>) -> Verdict<T> {
     came.map_err(|mut stop| {
         if let Stop::Failed(failed) | Stop::Warned(failed) = &mut stop {
@@ -194,7 +195,8 @@ pub(super) fn after<T>(what: impl fmt::Display, came: Verdict<T>) -> Verdict<T> 
     })
 }
 
-/// Fails with this rule unless it holds. For what is seen of more than one call, or of no call; a single one has `Exchange::must`.
+/// Fails with this rule if the condition does not hold. For observations of several calls, or of
+/// none; a single call has `Exchange::must`.
 pub(super) fn must(
     holds: bool,
     rule: &str,
@@ -209,7 +211,8 @@ pub(super) fn must(
     }
 }
 
-/// The same of a rule that is a SHOULD: where it does not hold the check ends with a warning, and the provider passes. It is the last that a check asks.
+/// The same for a rule with SHOULD: it ends the check with a warning, and the provider passes. It
+/// must be the last step of a check.
 pub(super) fn should(
     holds: bool,
     rule: &str,
@@ -220,7 +223,7 @@ pub(super) fn should(
     must(holds, rule, sent, expected, came).map_err(Stop::softened)
 }
 
-/// Two values that must be equal by this rule.
+/// Fails with this rule if the two values differ.
 pub(super) fn must_equal<T: PartialEq + fmt::Debug + ?Sized>(
     came: &T,
     expected: &T,
@@ -236,9 +239,9 @@ pub(super) fn must_equal<T: PartialEq + fmt::Debug + ?Sized>(
     )
 }
 
-/// As much of a text as a person reads.
+/// The length of a text in a report.
 const SHOWN_BYTES: usize = 1_500;
-/// As much of Rust's form of it as is looked at.
+/// The length of a value's debug form to read.
 const READ_BYTES: usize = 16 * 1024;
 
 pub(super) fn cut(what: &dyn fmt::Display) -> String {
@@ -252,7 +255,7 @@ pub(super) fn cut(what: &dyn fmt::Display) -> String {
     shown
 }
 
-/// The beginning of what is written to it.
+/// The beginning of a formatted text.
 struct Cut(String);
 
 impl fmt::Write for Cut {
@@ -260,7 +263,7 @@ impl fmt::Write for Cut {
         let left = READ_BYTES - self.0.len();
         let end = text.floor_char_boundary(left.min(text.len()));
         self.0.push_str(&text[..end]);
-        // An error ends the formatting: a request of 16 MiB is not written out to be thrown away.
+        // An error stops the formatting, so that a request of 16 MiB is not formatted completely.
         if end < text.len() {
             Err(fmt::Error)
         } else {

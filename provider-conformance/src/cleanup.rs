@@ -1,4 +1,4 @@
-//! Removes what the suite made, and looks whether it is gone.
+//! Removes what the suite created, and verifies that it is gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,27 +16,29 @@ use super::ledger::{Key, Thing};
 use super::run::Shared;
 use super::session::Session;
 
-/// How long one call of the clean-up may take.
+/// The limit for one call of the clean-up.
 const CALL: Duration = Duration::from_secs(30);
-/// How long it may take however little time is left: a slow cloud removes nothing in less.
+/// The least time for a call, even if little time is left: a slow cloud cannot remove anything
+/// faster.
 const LEAST_CALL: Duration = Duration::from_secs(5);
-/// How long the clean-up after a check may take; what does not go by then is left for the end.
+/// The time for the clean-up after a check. The rest is removed at the end.
 const AFTER_A_CHECK: Duration = Duration::from_secs(15);
-/// How long the clean-up at the end may take.
+/// The time for the clean-up at the end.
 const AT_THE_END: Duration = Duration::from_mins(2);
 
-/// Removes what a check made, and looks whether anything is left. What does not go is not tried again before the end: a provider that removes nothing must not
-/// cost a minute for each check.
+/// Removes what a check created, and checks whether anything is left. The rest is not tried again
+/// before the end: a provider that removes nothing must not cost a minute for each check.
 pub(crate) async fn after_a_check(shared: &Arc<Shared>) {
     let things = shared.ledger.fresh_things();
     let until = Instant::now() + AFTER_A_CHECK;
     let owners = shared.ledger.take_unseen();
-    // What is left is tried again, and told, at the end.
+    // The clean-up at the end tries again and reports.
     remove(shared, things, owners, until).await;
     shared.ledger.tried();
 }
 
-/// Removes all that may still be there. What could not be removed is named, for a person to remove.
+/// Removes everything that may still exist. Returns the names of what could not be removed, so that
+/// a person can remove it.
 pub(crate) async fn at_the_end(shared: &Arc<Shared>) -> Vec<String> {
     let until = Instant::now() + AT_THE_END;
     let mut owners = shared.ledger.take_unseen();
@@ -54,11 +56,11 @@ pub(crate) async fn at_the_end(shared: &Arc<Shared>) -> Vec<String> {
     told
 }
 
-/// Why things are still there.
+/// Why objects still exist.
 #[derive(Default)]
 struct Why {
     of: BTreeMap<Key, String>,
-    /// What is not about one of them.
+    /// Reasons that are not about a single object.
     besides: Vec<String>,
 }
 
@@ -69,7 +71,7 @@ async fn remove(
     until: Instant,
 ) -> Why {
     let mut why = Why::default();
-    // What was made is removed all the same, as far as the cloud lets it.
+    // Even after a failure, the suite removes what the cloud lets it remove.
     if let Err(stop) = shared.hooks.heal().await {
         why.besides.push(format!(
             "the cloud was made to fail or to be slow, and is so still: {}",
@@ -108,10 +110,11 @@ async fn remove(
     why
 }
 
-/// By owner ID; the process is initialised for one at a time.
+/// By owner ID. The process is initialised for one owner at a time.
 type Owned = BTreeMap<String, Vec<(Key, Thing)>>;
 
-/// Tries each of them once in a round: what does not go takes no time from the others, and what is another owner's by now goes when that one is tried.
+/// Tries each object once in a round, so that one that stays takes no time from the others. An
+/// object that now belongs to another owner is removed with that owner's.
 async fn rounds(shared: &Arc<Shared>, mut owned: Owned, until: Instant, why: &mut Why) {
     let mut tried = BTreeSet::new();
     while !owned.is_empty() {
@@ -125,7 +128,7 @@ async fn rounds(shared: &Arc<Shared>, mut owned: Owned, until: Instant, why: &mu
             let looked = if Instant::now() <= until {
                 of_owner(shared, &owner_id, &things, share, why).await
             } else if tried.contains(&owner_id) {
-                // Why they stay is known.
+                // The reason is known.
                 owned.insert(owner_id, things);
                 continue;
             } else {
@@ -151,7 +154,7 @@ async fn rounds(shared: &Arc<Shared>, mut owned: Owned, until: Instant, why: &mu
             }
         }
         let wait = match wait {
-            // What stays for good may go once another's has gone.
+            // An object that stays may be removable after another one is gone.
             None if some_went => Duration::ZERO,
             Some(wait) => wait,
             None => break,
@@ -161,7 +164,7 @@ async fn rounds(shared: &Arc<Shared>, mut owned: Owned, until: Instant, why: &mu
         }
         tokio::time::sleep(wait).await;
     }
-    // What these owners have besides is looked for at the end.
+    // Further objects of these owners are searched for at the end.
     for owner_id in owned.keys() {
         shared.ledger.could_not_look(owner_id);
     }
@@ -174,7 +177,8 @@ fn said(stop: &Stop) -> String {
     }
 }
 
-/// Removes what a hook made. A check may have made it go in another way: where the hook fails the provider is asked whether it is still there.
+/// Removes what a hook created. A check may have removed it already, so if the hook fails, the
+/// provider is asked whether it still exists.
 async fn by_hook(shared: &Arc<Shared>, thing: &Thing) -> Result<(), String> {
     let removed = match thing {
         Thing::Instance { name, provider_id } => {
@@ -250,7 +254,7 @@ async fn is_there(shared: &Arc<Shared>, thing: &Thing) -> Result<bool, String> {
     }
 }
 
-/// Initialised for this owner.
+/// A session that is initialised for this owner.
 async fn session_of(shared: &Arc<Shared>, owner_id: &str) -> Result<Session, String> {
     let cluster = pb::ClusterRef {
         name: shared.ledger.run_id().to_owned(),
@@ -266,23 +270,23 @@ async fn session_of(shared: &Arc<Shared>, owner_id: &str) -> Result<Session, Str
     }
 }
 
-/// What of an owner has not gone, and when to ask again, where that may help.
+/// The objects of an owner that still exist, and when to try again if that may help.
 #[derive(Default)]
 struct Left {
     things: Vec<(Key, Thing)>,
     wait: Option<Duration>,
 }
 
-/// What came of trying once to remove something that is still there.
+/// The result of one attempt to remove an object that still exists.
 #[derive(Debug, PartialEq)]
 enum Stays {
-    /// It may go when it is asked again after so long.
+    /// It may succeed after this delay.
     Asks(String, Duration),
-    /// Asking again changes nothing.
+    /// Trying again would not help.
     ForGood(String),
 }
 
-/// Tries each thing once; where nothing is left, looks whether anything is listed all the same.
+/// Tries each object once. If none is left, it checks the listings.
 async fn of_owner(
     shared: &Arc<Shared>,
     owner_id: &str,
@@ -326,7 +330,7 @@ async fn of_owner(
     Ok(left)
 }
 
-/// What a listing, where one is offered, still shows of this owner.
+/// The objects of this owner that are still in a listing, if one is offered.
 async fn still_listed(shared: &Shared, session: &Session) -> Result<Vec<Thing>, String> {
     let offered = shared.info.capabilities.clone().unwrap_or_default();
     let cluster = session.cluster();
@@ -365,7 +369,7 @@ async fn still_listed(shared: &Shared, session: &Session) -> Result<Vec<Thing>, 
     Ok(left)
 }
 
-/// How Delete ended of what had this handle when it was made: whether nothing is left; `None` where it has not ended.
+/// Whether a Delete left nothing. `made` is the handle at the creation. `None`: it has not ended.
 fn deletion(outcome: &Outcome, made: Option<&str>) -> Option<Result<(), String>> {
     match outcome {
         Outcome::Done(_) => Some(Ok(())),
@@ -373,7 +377,7 @@ fn deletion(outcome: &Outcome, made: Option<&str>) -> Option<Result<(), String>>
             "DeleteLoadBalancer keeps it on purpose (`retained`): {}",
             retained.reason
         )))),
-        // Who never had a handle made nothing.
+        // Without a handle, this provider created nothing.
         Outcome::HandledElsewhere(_) if made.is_none() => Some(Ok(())),
         Outcome::HandledElsewhere(_) => Some(Err(
             "DeleteLoadBalancer leaves it to somebody else (`handled_elsewhere`), though it was made here".into(),
@@ -403,11 +407,11 @@ async fn load_balancer(
                 return ended.map_err(Stays::ForGood);
             }
             Ok(Some(Outcome::Pending(pending))) => pending.retry_after,
-            // Nothing can have been made.
+            // Nothing can have been created.
             Err(status) if status.code() == Code::Unimplemented => return Ok(()),
             Ok(Some(Outcome::Failed(failed))) if failed.code() == pb::FailureCode::Conflict => {
                 if handle.take().is_some() {
-                    // Another's handle that a check made up, most likely.
+                    // Most likely an invented handle of another load balancer.
                     continue;
                 }
                 return Err(Stays::ForGood(error));

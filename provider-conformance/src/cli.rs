@@ -13,11 +13,11 @@ use super::report::{Format, Report, is_gathered, text_of};
 use super::suite::{Options, Progress, Selection, checks, run};
 use super::target::Provider;
 
-/// Some check failed, or was not shown.
+/// A check failed or could not run.
 const FAILED: u8 = 1;
-/// The command line is wrong, or there is no provider.
+/// The command line is wrong, or the provider cannot be reached.
 const USAGE: u8 = 2;
-/// As a shell reports SIGINT.
+/// The shell's exit code for SIGINT.
 const INTERRUPTED: u8 = 130;
 
 /// Checks a provider against every rule of the contract cloudprovider.v1alpha1.
@@ -63,7 +63,7 @@ pub struct Args {
     allow_skipped: bool,
 }
 
-/// Runs what the command line says.
+/// Runs the command line.
 pub async fn main() -> ExitCode {
     let args = Args::parse();
     match execute(args).await {
@@ -139,7 +139,8 @@ fn list(selection: &Selection) -> Result<(), String> {
     print(&lines.join("\n"))
 }
 
-/// The progress line goes to a terminal on standard error, the text of each check to standard output as soon as it has ended.
+/// Shows the progress on a terminal on standard error, and prints each check's result to standard
+/// output when it ends.
 fn show(format: Format, verbose: bool, progress: &Progress<'_>) {
     let terminal = std::io::stderr().is_terminal();
     match progress {
@@ -152,7 +153,7 @@ fn show(format: Format, verbose: bool, progress: &Progress<'_>) {
                 eprint!("\r\x1b[K");
             }
             if format == Format::Text && (verbose || !is_gathered(entry)) {
-                // Who reads only the beginning still wants the clean-up.
+                // If the reader stops early, the clean-up still has to run.
                 let _ = print(&text_of(entry));
             }
         }
@@ -160,7 +161,7 @@ fn show(format: Format, verbose: bool, progress: &Progress<'_>) {
     let _ = std::io::stderr().flush();
 }
 
-/// Who reads only the beginning (`| head`) is no error.
+/// A reader that stops early (`| head`) is no error.
 fn print(text: &str) -> Result<(), String> {
     match writeln!(std::io::stdout(), "{}", text.trim_end_matches('\n')) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
@@ -170,7 +171,8 @@ fn print(text: &str) -> Result<(), String> {
     }
 }
 
-/// Resolves at SIGINT, SIGTERM, or SIGHUP (the terminal is gone); a second one while the suite cleans up ends the process as usual.
+/// Resolves at SIGINT, SIGTERM or SIGHUP (the terminal is gone). A second signal during the
+/// clean-up ends the process as usual.
 fn signals() -> Result<impl Future<Output = ()>, String> {
     use tokio::signal::unix::{SignalKind, signal};
     let on = |kind| signal(kind).map_err(|error| format!("signals cannot be waited for: {error}"));
@@ -183,7 +185,7 @@ fn signals() -> Result<impl Future<Output = ()>, String> {
             _ = terminate.recv() => {}
             _ = hang_up.recv() => {}
         }
-        // With the terminal standard error may be gone too.
+        // Standard error may be gone with the terminal.
         let _ = writeln!(
             std::io::stderr(),
             "\ninterrupted: what was made is removed; interrupt again to leave it"

@@ -1,4 +1,4 @@
-//! suite.yaml: what the suite cannot know of a cloud.
+//! suite.yaml: facts about the cloud that the suite cannot know.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,58 +7,59 @@ use serde::Deserialize;
 
 use super::hooks::Hook;
 
-/// What stands in suite.yaml. All of it is optional.
+/// The content of suite.yaml. All of it is optional.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Instances that the cloud knows; taken from ListInstances where there are none.
+    /// Instances in the cloud. If there are none, ListInstances provides them.
     pub instances: Vec<KnownInstance>,
-    /// Volumes that the cloud knows.
+    /// Volumes in the cloud.
     pub volumes: Vec<KnownVolume>,
-    /// Clusters that the cloud knows.
+    /// Clusters in the cloud.
     pub clusters: Vec<KnownCluster>,
-    /// Annotations without which this cloud makes no load balancer.
+    /// Annotations that this cloud requires for a load balancer.
     pub service_annotations: BTreeMap<String, String>,
-    /// Annotations by which two Services that have them share one load balancer; empty where all do.
+    /// Annotations with which two Services share one load balancer. Empty if all Services share
+    /// one.
     pub shared_load_balancer: Option<BTreeMap<String, String>>,
-    /// Whether this cloud's load balancers can be without targets.
+    /// Whether this cloud's load balancers can have no targets.
     pub empty_target_sets: EmptyTargetSets,
-    /// Whether this cloud can keep the owner's mark with a route.
+    /// Whether this cloud can store the owner's mark on a route.
     pub route_marks: RouteMarks,
-    /// Where the destinations of routes lie that the suite makes.
+    /// The network for the destinations of the suite's routes.
     pub route_cidr: RouteCidr,
-    /// A well-formed provider ID of this cloud, for IDs that name no instance: each `#` becomes a
+    /// A well-formed provider ID of this cloud, for IDs without an instance. Each `#` becomes a
     /// digit.
     pub provider_id_pattern: Option<String>,
-    /// Texts that no answer may hold: what the provider's credentials are made of.
+    /// Texts that no answer may contain: parts of the provider's credentials.
     pub secrets: Vec<String>,
-    /// Shell commands that change the cloud behind the provider's back.
+    /// Shell commands that change the cloud directly.
     pub hooks: BTreeMap<Hook, String>,
 }
 
-/// What becomes of an empty target set (LB-31).
+/// The effect of an empty target set (LB-31).
 #[derive(Debug, Clone, Copy, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum EmptyTargetSets {
     /// The load balancer then has no targets.
     #[default]
     Taken,
-    /// The provider answers PRECONDITION: this cloud has no load balancer without targets.
+    /// The provider answers PRECONDITION, because this cloud has no load balancers without targets.
     Refused,
 }
 
-/// Whether a cloud can keep a mark with a route (ROUTE-3, ROUTE-12).
+/// Whether a cloud can store a mark on a route (ROUTE-3, ROUTE-12).
 #[derive(Debug, Clone, Copy, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum RouteMarks {
-    /// What is made carries the owner's mark, and is OURS.
+    /// Created routes have the owner's mark, and are OURS.
     #[default]
     Kept,
     /// Every route is UNMARKED.
     None,
 }
 
-/// An IPv4 network that nobody uses, with room for the routes of a run: each leads to a /24 of it.
+/// An unused IPv4 network for the routes of a run. Each route leads to a /24 of it.
 #[derive(Debug, Clone, Copy, Deserialize, PartialEq, Eq)]
 #[serde(try_from = "String")]
 pub struct RouteCidr {
@@ -101,7 +102,7 @@ impl std::fmt::Display for RouteCidr {
 }
 
 impl RouteCidr {
-    /// One of its /24; they begin anew behind the last.
+    /// One of its /24 networks. After the last one, it starts again.
     pub(crate) fn part(self, number: u64) -> String {
         let parts = 1_u64 << (24 - self.length);
         let within = u32::try_from(number % parts).unwrap_or_default() << 8;
@@ -109,7 +110,7 @@ impl RouteCidr {
     }
 }
 
-/// The fewest `#` of a pattern: with fewer an invented ID could be that of a real instance.
+/// The fewest `#` of a pattern. With fewer, an invented ID could be that of a real instance.
 const FEWEST_DIGITS: usize = 6;
 /// The longest pattern (CORE-11).
 const LONGEST_PATTERN: usize = 1024;
@@ -123,7 +124,7 @@ pub struct KnownInstance {
     /// Its provider ID.
     #[serde(default)]
     pub provider_id: Option<String>,
-    /// PRESENT, RUNNING or STOPPED, where it is known.
+    /// PRESENT, RUNNING or STOPPED, if it is known.
     #[serde(default)]
     pub state: Option<String>,
 }
@@ -132,12 +133,12 @@ pub struct KnownInstance {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KnownVolume {
-    /// The field of `spec` that holds the source.
+    /// The field of `spec` with the source.
     #[serde(default = "csi")]
     pub source_type: String,
     /// The fields of the source.
     pub source: BTreeMap<String, String>,
-    /// The labels that it has.
+    /// Its labels.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
 }
@@ -148,7 +149,7 @@ pub struct KnownVolume {
 pub struct KnownCluster {
     /// Its name.
     pub name: String,
-    /// Where its control plane can be reached.
+    /// The address of its control plane.
     #[serde(default)]
     pub address: Option<String>,
 }
@@ -157,7 +158,7 @@ fn csi() -> String {
     "csi".into()
 }
 
-/// Something is wrong in suite.yaml.
+/// An error in suite.yaml.
 #[derive(Debug, thiserror::Error)]
 #[error("{place}: {what}")]
 pub struct ConfigError {
@@ -176,7 +177,7 @@ impl Config {
         Self::parse(&text, &place)
     }
 
-    /// Reads a text; `place` names it in errors.
+    /// Parses a text. Errors name it `place`.
     pub fn parse(text: &str, place: &str) -> Result<Self, ConfigError> {
         let config: Option<Self> = serde_yaml::from_str(text).map_err(|error| {
             let at = error.location().map_or_else(
@@ -184,7 +185,7 @@ impl Config {
                 |at| format!("{place}:{}:{}", at.line(), at.column()),
             );
             let what = error.without_snippet().to_string();
-            // The place stands in front already.
+            // The text has the position already.
             let what = what
                 .split(" at line ")
                 .next()
@@ -225,7 +226,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Whether the pattern begins with one of the provider's prefixes; the error says what is wrong.
+    /// Checks that the pattern begins with one of the provider's prefixes.
     pub(super) fn fits(&self, prefixes: &[String]) -> Result<(), String> {
         match &self.provider_id_pattern {
             Some(pattern) if !prefixes.iter().any(|prefix| pattern.starts_with(prefix)) => {
@@ -238,7 +239,7 @@ impl Config {
     }
 }
 
-/// Of serde's sentence about an unknown key, the known key that is most like it.
+/// The known key that is most similar to the unknown one in serde's message.
 fn nearest(sentence: &str) -> Option<&str> {
     let (unknown, known) = sentence.split_once(", expected ")?;
     let asked = unknown.strip_prefix("unknown ")?.split('`').nth(1)?;

@@ -30,7 +30,7 @@ pub(super) fn checks() -> Vec<Check> {
     all
 }
 
-/// What is judged when all others have ended.
+/// Checks that run after all others.
 pub(super) fn at_the_end() -> Vec<Check> {
     transport::at_the_end()
 }

@@ -1,4 +1,4 @@
-//! Shell commands that change the cloud behind the provider's back, as a person in the cloud's console does.
+//! Shell commands that change the cloud directly, as a person in the cloud's console does.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
@@ -14,13 +14,14 @@ use super::target::{ENDPOINT_VARIABLE, fill_in};
 /// How long a hook may take.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// What a hook does. Its variables stand in the environment of its shell command.
+/// The action of a hook. Its variables are in the environment of its shell command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Hook {
     /// Makes an instance NAME; prints its provider ID.
     InstanceAdd,
-    /// Makes an instance NAME whose type is TYPE, a text that is no label value; prints its provider ID.
+    /// Makes an instance NAME whose type is TYPE, a text that is no label value; prints its
+    /// provider ID.
     InstanceOdd,
     /// Removes the instance NAME, PROVIDER_ID.
     InstanceRemove,
@@ -30,13 +31,17 @@ pub enum Hook {
     InstanceStart,
     /// Prints how many writes ever reached the cloud.
     CloudWrites,
-    /// Each cloud operation fails from here on as CODE says: THROTTLED, CREDENTIALS, UNAVAILABLE, or PRECONDITION, where the cloud works and refuses what is asked, as a quota does; NONE heals.
+    /// Each cloud operation fails from here on as CODE says: THROTTLED, CREDENTIALS, UNAVAILABLE,
+    /// or PRECONDITION, where the cloud works and refuses what is asked, as a quota does; NONE
+    /// heals.
     CloudFail,
     /// Each cloud operation takes MS milliseconds from here on; 0 heals.
     CloudSlow,
-    /// Makes a load balancer with the native name NAME that is marked for nobody; prints its handle.
+    /// Makes a load balancer with the native name NAME that is marked for nobody; prints its
+    /// handle.
     LoadBalancerUnmarked,
-    /// Prints what marks the load balancer HANDLE, of the native name NAME, in the cloud: whatever holds its owner ID and its Service's UID.
+    /// Prints what marks the load balancer HANDLE, of the native name NAME, in the cloud: whatever
+    /// holds its owner ID and its Service's UID.
     LoadBalancerMarks,
     /// Removes the load balancer with this HANDLE behind the provider's back.
     LoadBalancerRemove,
@@ -92,7 +97,7 @@ impl Hook {
     }
 }
 
-/// The hooks that were given.
+/// The configured hooks.
 #[derive(Debug)]
 pub(crate) struct Hooks {
     lines: BTreeMap<Hook, String>,
@@ -115,7 +120,7 @@ impl Hooks {
         self.lines.contains_key(&hook)
     }
 
-    /// Runs a hook; answers what it printed, without the white space around it.
+    /// Runs a hook. Returns its output without surrounding white space.
     pub(crate) async fn run(&self, hook: Hook, variables: &[(&str, &str)]) -> Verdict<String> {
         let key = hook.key();
         let Some(line) = self.lines.get(&hook) else {
@@ -153,7 +158,7 @@ impl Hooks {
         }
     }
 
-    /// Ends what `cloud-fail` and `cloud-slow` began.
+    /// Ends the effects of `cloud-fail` and `cloud-slow`.
     pub(crate) async fn heal(&self) -> Verdict {
         if self.fails.load(Ordering::Relaxed) {
             self.run(Hook::CloudFail, &[("CODE", "NONE")]).await?;

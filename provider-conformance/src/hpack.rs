@@ -1,22 +1,22 @@
-//! The gRPC status in a block of header fields (RFC 7541), and nothing else of it.
+//! Finds the gRPC status in a block of header fields (RFC 7541), and parses nothing else.
 
-/// How many fields the static table has; none of them is `grpc-status`.
+/// The size of the static table, which does not have `grpc-status`.
 const STATIC: usize = 61;
 const STATUS: &str = "grpc-status";
 
-/// The names and statuses that a connection's later blocks may point at, the newest first.
+/// The names and statuses that later blocks of a connection can reference, the newest first.
 #[derive(Debug, Default)]
 pub(crate) struct Table(Vec<Field>);
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Field {
     is_status: bool,
-    /// Its value, where that is a number that a gRPC status can be.
+    /// Its value, if it is a number that a gRPC status can have.
     status: Option<u8>,
 }
 
 impl Table {
-    /// The status of this block, where it has one.
+    /// The status in this block, if it has one.
     pub(crate) fn status(&mut self, block: &[u8]) -> Option<u8> {
         let mut rest = block;
         let mut found = None;
@@ -57,7 +57,7 @@ impl Table {
     }
 }
 
-/// A number of which so many bits stand in its first byte.
+/// A number with this many bits in its first byte.
 fn number(rest: &mut &[u8], bits: u32) -> Option<usize> {
     let most = (1_usize << bits) - 1;
     let (first, mut more) = rest.split_first()?;
@@ -76,7 +76,7 @@ fn number(rest: &mut &[u8], bits: u32) -> Option<usize> {
     Some(number)
 }
 
-/// A text, and whether it is in Huffman's code.
+/// A text, and whether it is Huffman-coded.
 type Text<'a> = (bool, &'a [u8]);
 
 fn text<'a>(rest: &mut &'a [u8]) -> Option<Text<'a>> {
@@ -95,7 +95,7 @@ fn is((coded, bytes): Text<'_>, text: &str) -> bool {
     }
 }
 
-/// Huffman's code of the letters that `grpc-status` and numbers have.
+/// The Huffman code for the letters of `grpc-status` and for digits.
 fn huffman(text: &str) -> Vec<u8> {
     let mut bits: u64 = 0;
     let mut count = 0;
@@ -128,7 +128,7 @@ fn huffman(text: &str) -> Vec<u8> {
         left = push(code, length);
     }
     if left > 0 {
-        // The rest of the last byte is ones.
+        // The last byte is padded with ones.
         push((1 << (8 - left)) - 1, 8 - left);
     }
     bytes
@@ -140,7 +140,8 @@ mod tests {
 
     #[test]
     fn a_status_is_read_in_each_form_of_a_field() {
-        // RFC 7541, C.4.1 has the code of a text: `no-cache` and others; that of `grpc-status` begins alike in h2 and grpc-go.
+        // RFC 7541, C.4.1 has the codes of some texts, such as `no-cache`. The code of
+        // `grpc-status` begins the same in h2 and grpc-go.
         assert_eq!(huffman("302"), [0x64, 0x02]);
         assert_eq!(huffman("307"), [0x64, 0x0e, 0xff]);
         let literal = |kind: u8, name: &[u8], value: &[u8]| {
@@ -151,7 +152,7 @@ mod tests {
             block
         };
         let mut table = Table::default();
-        // Not kept, kept, and pointed at: the whole field, and its name alone.
+        // Not indexed, indexed, and referenced: the whole field, and only its name.
         assert_eq!(
             table.status(&literal(0x00, b"grpc-status", b"14")),
             Some(14)
@@ -161,14 +162,14 @@ mod tests {
         assert_eq!(table.status(&[0x80 | 0x3e]), Some(4));
         assert_eq!(table.status(&[0x40 | 0x3e, 1, b'0']), Some(0));
         assert_eq!(table.status(&[0x80 | 0x3f]), Some(4));
-        // `:status: 200`, a change of the table's size, and then the field in Huffman's code.
+        // `:status: 200`, a change of the table's size, and then the field in Huffman code.
         let (name, value) = (huffman("grpc-status"), huffman("13"));
         let mut block = vec![0x88, 0x3f, 0xe1, 0x1f, 0x00, 0x80 | name.len() as u8];
         block.extend(&name);
         block.push(0x80 | value.len() as u8);
         block.extend(&value);
         assert_eq!(table.status(&block), Some(13));
-        // What is cut off says nothing.
+        // A truncated block has no status.
         for end in 0..block.len() {
             assert_eq!(table.status(&block[..end]), None, "{end}");
         }

@@ -1,4 +1,4 @@
-//! A connection that nobody uses, for as long as each process of the provider lives: what it is told meanwhile (CORE-1).
+//! An idle connection for each process of the provider: the frames that it receives (CORE-1).
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,13 +14,13 @@ use super::wire::{ACK, GOAWAY, PING, SETTINGS, Said, frame, hear, opening};
 /// Longer than any run.
 const FOR_EVER: Duration = Duration::from_hours(24 * 365);
 
-/// So many are enough to tell what a provider does that says more.
+/// Enough to show the behaviour of a provider that sends more.
 const NOTED: usize = 16;
 
-/// What an idle connection must not be told.
+/// What an idle connection must not receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Told {
-    /// A PING that asks for an answer.
+    /// A PING that requests an answer.
     Ping,
     /// GOAWAY.
     GoAway,
@@ -28,10 +28,10 @@ pub(crate) enum Told {
     Closed,
 }
 
-/// What was told, and how long after its opening.
+/// What was received, and how long after the connection's start.
 pub(crate) type Heard = (Told, Duration);
 
-/// One line, until it is dropped.
+/// One connection, until it is dropped.
 #[derive(Debug)]
 struct Line {
     began: Instant,
@@ -57,7 +57,7 @@ impl Line {
                     notes.push((told, began.elapsed()));
                 }
             };
-            // Where it is closed already this is heard below.
+            // A closed connection is detected below.
             let _ = stream.write_all(&opening()).await;
             loop {
                 let head = match hear(&mut stream, began + FOR_EVER).await {
@@ -66,7 +66,7 @@ impl Line {
                     Said::Nothing => return,
                 };
                 match head.kind {
-                    // A stack may give up a caller that never says that it has read this.
+                    // A stack may give up a caller that never acknowledges this.
                     SETTINGS if head.flags & ACK == 0 => {
                         let mut answer = Vec::new();
                         frame(&mut answer, SETTINGS, ACK, 0, &[]);
@@ -87,11 +87,11 @@ impl Line {
     }
 }
 
-/// Idle lines, one after the other: each lasts as long as the provider's process.
+/// Idle connections, one after the other. Each lasts as long as the provider's process.
 #[derive(Debug, Default)]
 pub(crate) struct Idle {
     line: Option<Line>,
-    /// Of lines that have ended.
+    /// Of connections that have ended.
     heard: Vec<Heard>,
     longest: Duration,
 }
@@ -104,7 +104,7 @@ impl Idle {
         }
     }
 
-    /// The suite ends the provider's process now: what the line hears of that is no fault.
+    /// The suite ends the provider's process now, so frames after this are no fault.
     pub(crate) fn end(&mut self) {
         if let Some(line) = self.line.take() {
             self.longest = self.longest.max(line.began.elapsed());
@@ -112,7 +112,8 @@ impl Idle {
         }
     }
 
-    /// The process has ended by itself; another check tells that, and what its connections heard of it says nothing about idle ones.
+    /// The process ended by itself. Another check reports that, and the last frames say nothing
+    /// about idle connections.
     pub(crate) fn died(&mut self) {
         if let Some(line) = self.line.take() {
             let pings = line.heard().into_iter();
@@ -121,12 +122,12 @@ impl Idle {
         }
     }
 
-    /// When the present line began, where there is one.
+    /// When the current connection began, if there is one.
     pub(crate) fn since(&self) -> Option<Instant> {
         self.line.as_ref().map(|line| line.began)
     }
 
-    /// What was heard until now, and the longest time that a line was listened to.
+    /// What was received until now, and the longest time of a connection.
     pub(crate) fn heard(&self) -> (Vec<Heard>, Duration) {
         let mut heard = self.heard.clone();
         let mut longest = self.longest;
@@ -158,7 +159,7 @@ mod tests {
         if closes {
             far.shutdown().await.unwrap();
         } else {
-            // The acknowledgement says that all before was read.
+            // The acknowledgement shows that everything before it was read.
             let mut settings = Vec::new();
             frame(&mut settings, SETTINGS, 0, 0, &[]);
             far.write_all(&settings).await.unwrap();

@@ -1,4 +1,4 @@
-//! What the suite made, so that it goes again; and that it touches nothing else.
+//! Records what the suite created, so that it is removed, and prevents writes to other objects.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,17 +12,17 @@ use tokio::time::Instant;
 use super::call::Rpc;
 use super::hooks::Hook;
 
-/// What was made and may still be there, and what names were given out for making things.
+/// Objects that may still exist, and the names that were issued for creating them.
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    /// What every owner ID of this run begins with.
+    /// The prefix of every owner ID of this run.
     run_id: String,
     state: Mutex<State>,
-    /// When each call began that is not answered yet.
+    /// When each unanswered call began.
     open: Mutex<BTreeMap<u64, Instant>>,
 }
 
-/// A call, until it is answered or given up.
+/// A call until it is answered or abandoned.
 #[derive(Debug)]
 pub(crate) struct Open<'a> {
     ledger: &'a Ledger,
@@ -40,11 +40,11 @@ struct State {
     uids: BTreeSet<String>,
     cidrs: BTreeSet<String>,
     things: BTreeMap<Key, Thing>,
-    /// What did not go when it should: only tried again at the end.
+    /// Objects that could not be removed. They are tried again only at the end.
     stubborn: BTreeSet<Key>,
-    /// Owners for whom something was made since it was last looked whether anything of theirs is left.
+    /// Owners for whom something was created since their listings were last checked.
     unseen: BTreeSet<String>,
-    /// Those of whom nobody could look: only tried again at the end.
+    /// Owners whose listings could not be checked. They are tried again only at the end.
     unseeable: BTreeSet<String>,
 }
 
@@ -57,7 +57,7 @@ pub(crate) enum Key {
     UnmarkedRoute { name: String, cidr: String },
 }
 
-/// Something that was made.
+/// A created object.
 #[derive(Debug, Clone)]
 pub(crate) enum Thing {
     LoadBalancer {
@@ -108,7 +108,7 @@ impl Thing {
 }
 
 impl fmt::Display for Thing {
-    /// As a person needs it who has to remove it by hand.
+    /// The description for a person who has to remove it by hand.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::LoadBalancer {
@@ -145,7 +145,7 @@ impl fmt::Display for Thing {
     }
 }
 
-/// What a mutating request would make or remove.
+/// What a mutating request creates or removes.
 #[derive(Debug)]
 pub(crate) enum Made {
     Ensure(pb::EnsureLoadBalancerRequest),
@@ -202,7 +202,7 @@ impl Ledger {
         }
     }
 
-    /// A call begins; it is over when this is dropped.
+    /// Begins a call, which ends when the result is dropped.
     pub(crate) fn opens(&self) -> Open<'_> {
         let mut calls = self.calls();
         let number = calls.last_key_value().map_or(0, |(last, _)| last + 1);
@@ -213,7 +213,7 @@ impl Ledger {
         }
     }
 
-    /// For how long the oldest call that is not answered yet is open.
+    /// How long the oldest unanswered call has been open.
     pub(crate) fn open_for(&self) -> Option<Duration> {
         self.calls().values().map(Instant::elapsed).max()
     }
@@ -230,17 +230,18 @@ impl Ledger {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// This UID of a Service is the suite's own.
+    /// Issues this UID of a Service to the suite.
     pub(crate) fn issue_uid(&self, uid: &str) {
         self.state().uids.insert(uid.to_owned());
     }
 
-    /// This destination of routes is the suite's own; `false` where it was issued already.
+    /// Issues this destination of routes to the suite. `false`: it was issued already.
     pub(crate) fn issue_cidr(&self, cidr: &str) -> bool {
         self.state().cidrs.insert(cidr.to_owned())
     }
 
-    /// Whether a mutating call concerns only what is the suite's own; what it may make is noted before it is made.
+    /// Checks that a mutating call concerns only issued names. Records what it may create before it
+    /// does.
     pub(crate) fn permit(&self, made: &Made) -> Result<(), String> {
         let mut state = self.state();
         if let Some(cluster) = made.cluster()
@@ -273,7 +274,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// What came of a mutating call.
+    /// Records the result of a mutating call.
     pub(crate) fn answered(&self, made: &Made, answer: &dyn Any) {
         let mut state = self.state();
         state.note(made);
@@ -326,12 +327,12 @@ impl Ledger {
         }
     }
 
-    /// Something that a hook made, or that was found left.
+    /// Records an object that a hook created, or that was found.
     pub(crate) fn note(&self, thing: Thing) {
         self.state().things.insert(thing.key(), thing);
     }
 
-    /// All that may still be there.
+    /// All objects that may still exist.
     pub(crate) fn things(&self) -> Vec<(Key, Thing)> {
         let state = self.state();
         state
@@ -341,7 +342,7 @@ impl Ledger {
             .collect()
     }
 
-    /// Those that were not tried to be removed yet.
+    /// Those that nobody tried to remove yet.
     pub(crate) fn fresh_things(&self) -> Vec<(Key, Thing)> {
         let mut things = self.things();
         let state = self.state();
@@ -349,13 +350,13 @@ impl Ledger {
         things
     }
 
-    /// All that is still there was tried.
+    /// Marks all remaining objects as tried.
     pub(crate) fn tried(&self) {
         let mut state = self.state();
         state.stubborn = state.things.keys().cloned().collect();
     }
 
-    /// A hook has removed this.
+    /// A hook removed this.
     pub(crate) fn removed_by(&self, hook: Hook, variables: &[(&str, &str)]) {
         let of = |name: &str| {
             let found = variables.iter().find(|(key, _)| *key == name);
@@ -377,17 +378,17 @@ impl Ledger {
         self.gone(&key);
     }
 
-    /// The owners for whom something was made since this was last asked.
+    /// The owners for whom something was created since the last call of this.
     pub(crate) fn take_unseen(&self) -> BTreeSet<String> {
         std::mem::take(&mut self.state().unseen)
     }
 
-    /// The owners of whom nobody could look.
+    /// The owners whose listings could not be checked.
     pub(crate) fn take_unseeable(&self) -> BTreeSet<String> {
         std::mem::take(&mut self.state().unseeable)
     }
 
-    /// Nobody could look whether anything of this owner is left.
+    /// The listings of this owner could not be checked.
     pub(crate) fn could_not_look(&self, owner_id: &str) {
         self.state().unseeable.insert(owner_id.to_owned());
     }
@@ -399,7 +400,8 @@ impl Ledger {
 
 impl State {
     fn note(&mut self, made: &Made) {
-        // For nobody, or by a name that is too long (CORE-11), nothing is made, and nobody could be initialised to remove it.
+        // Without an owner, or with a name that is too long (CORE-11), nothing is created, and no
+        // session could remove it.
         let is_one = |of: &&pb::ClusterRef| (1..=253).contains(&of.owner_id.len());
         let Some(cluster) = made.cluster().filter(is_one) else {
             return;
@@ -408,7 +410,8 @@ impl State {
             self.unseen.insert(cluster.owner_id.clone());
         }
         match made {
-            // An Update makes nothing where it finds nothing (LB-11), but many clouds' own code does.
+            // An Update creates nothing if it finds nothing (LB-11), but many clouds' own code
+            // does.
             Made::Ensure(_) | Made::Update(_) => {
                 if let (Some(key), Some(service)) = (load_balancer_key(made), made.service()) {
                     let known = self.things.get(&key);
@@ -417,7 +420,7 @@ impl State {
                         _ => None,
                     };
                     let mut service = Box::new(service.clone());
-                    // Without a name nobody may be asked to delete it (CORE-20); the UID says which it is.
+                    // Without a name no Delete is valid (CORE-20). The UID identifies the Service.
                     if service.name.is_empty() {
                         service.name = "nameless".into();
                     }
@@ -447,7 +450,7 @@ impl State {
     }
 }
 
-/// `None` where the request names no owner or no Service: what came of that nobody can be asked to delete.
+/// `None`: the request names no owner or no Service, so no Delete can name what it created.
 fn load_balancer_key(made: &Made) -> Option<Key> {
     let owner_id = made.cluster()?.owner_id.clone();
     let uid = made.service()?.uid.clone();
@@ -533,7 +536,7 @@ mod tests {
         let ledger = Ledger::new(RUN.into());
         ledger.issue_uid("ours");
         let made = ensure("conformance-1234-1-a", "ours");
-        // Before the answer, which may never come.
+        // Recorded before the answer, which may never arrive.
         ledger.permit(&made).unwrap();
         assert_eq!(ledger.fresh_things().len(), 1);
         let answer = pb::EnsureLoadBalancerResponse {

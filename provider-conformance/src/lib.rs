@@ -1,4 +1,5 @@
-//! The conformance suite: every rule of the contract that can be seen from outside, checked on a provider that is served, in whatever language it is written.
+//! The conformance suite. It checks every rule of the contract that is visible from outside, on a
+//! running provider in any language.
 //!
 //! ```text
 //! check     what a check is; how it passes, fails and is skipped
@@ -19,7 +20,8 @@
 //! cli       the command line
 //! ```
 //!
-//! The checks stand in one file or folder for each service; `well_formed` judges what any answer can be judged by, `listings` what any listing can.
+//! Each service has a file or folder of checks. `well_formed` has the rules for any answer, and
+//! `listings` those for any listing.
 
 #![allow(clippy::unused_async, reason = "all checks have one shape")]
 #![allow(clippy::large_futures, reason = "one check at a time")]

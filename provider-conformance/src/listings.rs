@@ -1,4 +1,4 @@
-//! What every listing is checked for: complete or `failed`, cut off, read slowly, asked for at once.
+//! Checks of every listing: complete or `failed`, cut off, read slowly, and concurrent.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::check::{Verdict, must};
 use super::run::Run;
 use super::well_formed;
 
-/// A listing while the cloud fails with this code: it says so, and says nothing else.
+/// A listing while the cloud fails with this code must be that failure and nothing else.
 pub(super) async fn fails_whole<R: Listing>(
     run: &Run,
     request: R,
@@ -32,7 +32,7 @@ pub(super) async fn fails_whole<R: Listing>(
         }
     }
     run.cloud_fail("NONE").await?;
-    // A provider may keep to the delay that the cloud asked for.
+    // A provider may wait for the delay that the cloud asked for.
     let mut again = session.list(request.clone()).await;
     for _ in 0..60 {
         if again.items().is_ok() {
@@ -62,7 +62,7 @@ pub(super) async fn read_slowly<R: Listing>(run: &Run, request: R, pause: Durati
     )
 }
 
-/// What ends with status OK is complete, whenever the deadline was; and the next one is too.
+/// A listing with status OK is complete at any deadline, and so is the next one.
 pub(super) async fn cut_off_anywhere<R: Listing>(run: &Run, request: R) -> Verdict {
     let session = run.session().await?;
     let count = session.list(request.clone()).await.items()?.len();
@@ -87,7 +87,7 @@ pub(super) async fn cut_off_anywhere<R: Listing>(run: &Run, request: R) -> Verdi
     )
 }
 
-/// It was not cut off, and nobody said that the time would not do.
+/// Whether it was not cut off, and did not report too little time.
 fn ended_well<P: ListingPart>(exchange: &Exchange<Listed<P>>) -> bool {
     let Ok(listed) = &exchange.came else {
         return false;
@@ -96,7 +96,7 @@ fn ended_well<P: ListingPart>(exchange: &Exchange<Listed<P>>) -> bool {
     listed.status.is_none() && !matches!(last, Some(Part::Failed(_)))
 }
 
-/// So many at once, on connections of their own.
+/// This many at once, on connections of their own.
 pub(super) async fn many_at_once<R: Listing>(run: &Run, request: R, count: usize) -> Verdict {
     let first = run.session().await?;
     let expected = first.list(request.clone()).await.items()?.len();
@@ -116,7 +116,7 @@ pub(super) async fn many_at_once<R: Listing>(run: &Run, request: R, count: usize
     Ok(())
 }
 
-/// For an owner that was not initialised there is no listing.
+/// An owner that was not initialised gets no listing.
 pub(super) async fn another_owner<R: Listing>(run: &Run, request: R) -> Verdict {
     let session = run.session().await?;
     let stranger = session.speaking_for(run.other_cluster("stranger"));

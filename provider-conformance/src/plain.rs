@@ -1,6 +1,8 @@
-//! Rust's debugging form, in which every message is at hand, as people read it: `Some(..)`, what is not set, and the names of types go.
+//! Converts Rust's debug form, which every message has, for people: it drops `Some(..)`, unset
+//! fields and type names.
 
-/// `LookupRequest { cluster: None, nodes: [Node { name: "a", uid: "" }] }` becomes `{nodes: [{name: "a"}]}`; any other text stays as it is.
+/// `LookupRequest { cluster: None, nodes: [Node { name: "a", uid: "" }] }` becomes
+/// `{nodes: [{name: "a"}]}`. Any other text stays as it is.
 pub(super) fn plain(text: &str) -> String {
     let mut reader = Reader { rest: text };
     let mut out = String::with_capacity(text.len());
@@ -20,14 +22,14 @@ pub(super) fn plain(text: &str) -> String {
     out
 }
 
-/// A value as it is shown.
+/// A converted value.
 struct Value {
     text: String,
-    /// Nothing is set.
+    /// Whether nothing in it is set.
     empty: bool,
 }
 
-/// What is still to be read. A text that was cut off ends anywhere.
+/// The rest of the text. A text that was cut off can end anywhere.
 struct Reader<'a> {
     rest: &'a str,
 }
@@ -71,7 +73,7 @@ impl<'a> Reader<'a> {
         quoted
     }
 
-    /// Whether a struct, a variant of `Option` or `Result` begins here, and not just a word.
+    /// Whether a struct or a variant of `Option` or `Result` begins here.
     fn is_value(&self) -> bool {
         let name = self.name();
         let after = &self.rest[name.len()..];
@@ -128,7 +130,7 @@ impl<'a> Reader<'a> {
         if typed && after.starts_with('(') {
             self.skip(name.len() + 1);
             let inner = self.items(')').join(", ");
-            // What is set to nothing is set all the same.
+            // A field that is set to an empty value is set.
             let text = match name {
                 "Some" | "Ok" | "Err" => inner,
                 variant => format!("{} {inner}", snake(variant)),
@@ -144,7 +146,7 @@ impl<'a> Reader<'a> {
         Value { text, empty: false }
     }
 
-    /// Values up to this.
+    /// Values up to this character.
     fn items(&mut self, close: char) -> Vec<String> {
         let mut items = Vec::new();
         loop {
@@ -154,7 +156,7 @@ impl<'a> Reader<'a> {
             }
             items.push(self.value().text);
             self.spaces();
-            // What is none of ours is the end of it.
+            // Text in another format ends it.
             if !self.eat(',') && !self.rest.starts_with(close) {
                 return items;
             }
@@ -182,7 +184,7 @@ impl<'a> Reader<'a> {
                     fields.push(format!("{key}: {}", value.text));
                 }
             } else {
-                // An element of a set, or two dots for what is not shown.
+                // An element of a set, or two dots for omitted fields.
                 let end = self.rest.find([',', '}']).unwrap_or(self.rest.len());
                 fields.push(format!("{key}{}", self.rest[..end].trim_end()));
                 self.skip(end);
@@ -245,7 +247,7 @@ mod tests {
             plain(&format!("{answer:?}")),
             "{outcome: initialized {read_only: false}}"
         );
-        // Twice is as good as once.
+        // Converting twice changes nothing.
         assert_eq!(plain(&plain(&text)), plain(&text));
     }
 

@@ -1,4 +1,4 @@
-//! What came of a run.
+//! The result of a run.
 
 mod json;
 mod junit;
@@ -21,29 +21,29 @@ pub enum Format {
     Junit,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug, Clone)]
 pub struct Report {
     /// The provider's name and version.
     pub provider: String,
     /// Each check that ran or was skipped, in order.
     pub entries: Vec<Entry>,
-    /// It was ended before its end.
+    /// Whether it was interrupted.
     pub interrupted: bool,
-    /// What the suite made and could not remove.
+    /// What the suite created and could not remove.
     pub left: Vec<String>,
     /// How long it took.
     pub took: Duration,
 }
 
-/// What came of one check.
+/// The result of one check.
 #[derive(Debug, Clone)]
 pub struct Entry {
     /// Its ID.
     pub id: &'static str,
-    /// The rules that it shows.
+    /// The rules that it tests.
     pub rules: &'static [&'static str],
-    /// What it shows.
+    /// What it tests.
     pub title: &'static str,
     /// What came of it.
     pub outcome: Outcome,
@@ -51,16 +51,16 @@ pub struct Entry {
     pub took: Duration,
 }
 
-/// What came of one check.
+/// The outcome of one check.
 #[derive(Debug, Clone)]
 pub enum Outcome {
-    /// The rules hold, as far as it shows.
+    /// No tested rule is violated.
     Passed,
-    /// One does not.
+    /// A rule is violated.
     Failed(Failed),
-    /// One that is a SHOULD does not: no failure.
+    /// A rule with SHOULD is violated, which is no failure.
     Warned(Failed),
-    /// It could not be shown.
+    /// The check could not run completely.
     Skipped(Skipped),
 }
 
@@ -85,22 +85,22 @@ impl Report {
         self.count(|outcome| matches!(outcome, Outcome::Failed(_)))
     }
 
-    /// How many found that the provider does not do what it SHOULD.
+    /// How many found a violated SHOULD.
     pub fn warned(&self) -> usize {
         self.count(|outcome| matches!(outcome, Outcome::Warned(_)))
     }
 
-    /// How many were skipped because the provider does not offer what they are about.
+    /// How many were skipped because the provider does not offer their subject.
     pub fn not_offered(&self) -> usize {
         self.lacks(Lack::Capability)
     }
 
-    /// How many were skipped because the suite was not told how: these are not shown.
+    /// How many were skipped because the suite lacks the setup. Their rules are not tested.
     pub fn not_set_up(&self) -> usize {
         self.lacks(Lack::Setup)
     }
 
-    /// How many were not tried since the provider did not answer.
+    /// How many were not run because the provider did not answer.
     pub fn not_tried(&self) -> usize {
         self.lacks(Lack::Answer)
     }
@@ -116,7 +116,7 @@ impl Report {
             .count()
     }
 
-    /// The report; of the text only what follows the checks, which were written as they ended.
+    /// The report. As text, only the part after the checks, which were printed when they ended.
     pub(super) fn write(&self, format: Format, verbose: bool) -> Result<String, String> {
         match format {
             Format::Text => Ok(text::summary(self, verbose)),

@@ -1,4 +1,4 @@
-//! What the rules say: the comments of the contract's `.proto` files, which the descriptors carry.
+//! The text of the rules: the comments of the contract's `.proto` files, from the descriptors.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -27,7 +27,7 @@ static RULES: LazyLock<BTreeMap<String, String>> = LazyLock::new(|| {
             let Some((id, rule)) = text.split_once(": ").filter(|(id, _)| is_id(id)) else {
                 continue;
             };
-            // One that asks for nothing points at the rule.
+            // A comment without a requirement only refers to the rule.
             let asks = rule.contains("MUST") || rule.contains("SHOULD");
             if asks || !rules.contains_key(id) {
                 rules.insert(id.to_owned(), sentence(rule).to_owned());
@@ -95,7 +95,8 @@ pub(super) fn may_answer(rpc: &str) -> Vec<FailureCode> {
     codes
 }
 
-/// The first sentence of a rule that asks for something, or its first; nothing for what is none.
+/// The first sentence of a rule with a requirement, else its first sentence. `None`: there is no
+/// such rule.
 pub(super) fn text(id: &str) -> Option<&'static str> {
     RULES.get(id).map(String::as_str)
 }
@@ -155,7 +156,7 @@ mod tests {
         ] {
             assert_eq!(may_answer(rpc).contains(&code), may, "{rpc} {code:?}");
         }
-        // Whoever says none of its own says nothing of the cloud.
+        // A comment without codes does not exclude any.
         let without: Vec<_> = FAILURES
             .iter()
             .filter(|(_, codes)| codes.is_empty())

@@ -1,4 +1,4 @@
-//! What a check has in hand.
+//! The tools of a check.
 
 mod needs;
 mod objects;
@@ -20,26 +20,26 @@ use super::target::Target;
 
 pub(crate) use objects::targets;
 
-/// All checks of one run of the suite share this.
+/// The state that all checks of a run share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) target: Target,
     pub(crate) config: Config,
     pub(crate) hooks: Hooks,
     pub(crate) ledger: Arc<Ledger>,
-    /// GetProviderInfo at the beginning.
+    /// GetProviderInfo's answer at the start.
     pub(crate) info: pb::GetProviderInfoResponse,
-    /// How long checks that take as long as one likes may take.
+    /// The time for checks of any duration.
     pub(crate) soak: Duration,
     pub(crate) numbers: AtomicU64,
 }
 
-/// One check's own run: its owner ID is no other check's.
+/// One check's run. No other check has its owner ID.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) shared: Arc<Shared>,
     pub(crate) number: u64,
-    /// What the check could not look at, and went on.
+    /// What the check could not observe.
     unseen: Mutex<Vec<Skipped>>,
 }
 
@@ -61,7 +61,7 @@ impl Run {
         &self.shared.config
     }
 
-    /// What GetProviderInfo said at the beginning.
+    /// GetProviderInfo's answer at the start.
     pub(crate) fn info(&self) -> &pb::GetProviderInfoResponse {
         &self.shared.info
     }
@@ -74,15 +74,15 @@ impl Run {
         self.shared.soak
     }
 
-    /// Runs a hook; skips the check where there is none.
+    /// Runs a hook. Skips the check if it is not configured.
     pub(crate) async fn hook(&self, hook: Hook, variables: &[(&str, &str)]) -> Verdict<String> {
         let printed = self.shared.hooks.run(hook, variables).await?;
-        // What the check removes itself the clean-up does not look for.
+        // The clean-up does not search for what the check removes itself.
         self.shared.ledger.removed_by(hook, variables);
         Ok(printed)
     }
 
-    /// Whether there is such a hook; for checks that show more where there is one.
+    /// Whether the hook is configured, for checks that test more with it.
     pub(crate) fn has_hook(&self, hook: Hook) -> bool {
         self.shared.hooks.has(hook)
     }
@@ -100,13 +100,13 @@ impl Run {
         })
     }
 
-    /// Each cloud operation takes this long until the check ends, or until zero.
+    /// Makes each cloud operation take this long until the check ends, or until zero.
     pub(crate) async fn cloud_slow(&self, each: Duration) -> Verdict {
         let ms = each.as_millis().to_string();
         self.hook(Hook::CloudSlow, &[("MS", &ms)]).await.map(|_| ())
     }
 
-    /// Each cloud operation fails until the check ends, or until `NONE`.
+    /// Makes each cloud operation fail until the check ends, or until `NONE`.
     pub(crate) async fn cloud_fail(&self, code: &str) -> Verdict {
         self.hook(Hook::CloudFail, &[("CODE", code)])
             .await
@@ -118,7 +118,7 @@ impl Run {
         self.other_cluster("a")
     }
 
-    /// Another cluster, of this check too: the same for the same word.
+    /// Another cluster of this check; the same for the same word.
     pub(crate) fn other_cluster(&self, word: &str) -> pb::ClusterRef {
         let run_id = self.shared.ledger.run_id();
         pb::ClusterRef {
@@ -127,7 +127,8 @@ impl Run {
         }
     }
 
-    /// A new connection that nobody was initialised on. Its requests carry this check's cluster unless they carry one.
+    /// A new connection without Initialize. Its requests carry this check's cluster unless they
+    /// have one.
     pub(crate) async fn connect(&self) -> Verdict<Session> {
         self.connect_for(self.cluster()).await
     }
@@ -182,7 +183,7 @@ impl Run {
         })
     }
 
-    /// Asks again and again until there is something, at most this long.
+    /// Repeats until there is a result, for at most `patience`.
     pub(crate) async fn eventually<T, F, L>(&self, patience: Duration, mut look: F) -> Option<T>
     where
         F: FnMut() -> L,

@@ -1,4 +1,4 @@
-//! A connection to the provider, and the owner that it speaks for.
+//! A connection to the provider, and the owner of its requests.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// The contract's default deadline of a listing.
 const LIST: Duration = Duration::from_mins(5);
 
-/// A connection of its own, and the owner that its requests carry unless they carry one.
+/// A connection, and the owner that its requests carry unless they have one.
 #[derive(Clone)]
 pub(crate) struct Session {
     channel: Channel,
@@ -46,7 +46,8 @@ impl Session {
             .await
             .map_err(late)?
             .map_err(|error| error.to_string())?;
-        // Handed out once: a channel that makes its connection anew would hide that the provider closed it.
+        // Handed out once: a channel that reconnects would hide that the provider closed the
+        // connection.
         let mut stream = Some(hyper_util::rt::TokioIo::new(stream));
         let connector =
             tower::service_fn(move |_: Uri| std::future::ready(stream.take().ok_or_else(closed)));
@@ -65,12 +66,12 @@ impl Session {
         })
     }
 
-    /// The cluster that requests carry unless they carry one.
+    /// The cluster that requests carry unless they have one.
     pub(crate) fn cluster(&self) -> &pb::ClusterRef {
         &self.cluster
     }
 
-    /// The same connection for another owner, which may be one that was not initialised.
+    /// The same connection for another owner, which need not be initialised.
     pub(crate) fn speaking_for(&self, cluster: pb::ClusterRef) -> Self {
         Self {
             cluster,
@@ -83,7 +84,8 @@ impl Session {
         self.call_within(request, R::DEADLINE).await
     }
 
-    /// Calls with this deadline, which the provider is told (`grpc-timeout`). Where the request has no `cluster` it gets this session's; `call_as_is` leaves it alone.
+    /// Calls with this deadline, which the provider gets (`grpc-timeout`). A request without a
+    /// `cluster` gets this session's. `call_as_is` leaves it unset.
     pub(crate) async fn call_within<R: Rpc>(
         &self,
         mut request: R,
@@ -118,7 +120,8 @@ impl Session {
         }
     }
 
-    /// The request as this session sends it: for its cluster, and noted where it may make something. For what is sent by hand.
+    /// The request with this session's cluster, recorded if it may create something. For requests
+    /// that are sent by hand.
     pub(crate) fn noted<R: Rpc>(&self, mut request: R) -> Verdict<R> {
         request.set_cluster(Some(self.cluster.clone()));
         let made = Made::by(&request);
@@ -223,7 +226,7 @@ impl Session {
         }
     }
 
-    /// WatchChanges, open. Its end and its length are the caller's to bound.
+    /// An open WatchChanges. The caller limits its duration and length.
     pub(crate) async fn watch(
         &self,
         request: pb::WatchChangesRequest,
@@ -236,7 +239,7 @@ impl Session {
         call.await.map(Response::into_inner)
     }
 
-    /// Sends bytes as the message of a unary call, as they are; answers the bytes of the answer.
+    /// Sends these bytes as the message of a unary call. Returns the bytes of the answer.
     pub(crate) async fn raw(
         &self,
         rpc_path: &str,
@@ -247,7 +250,7 @@ impl Session {
         answer.map(Response::into_inner)
     }
 
-    /// The same with further metadata; answers the metadata too.
+    /// The same with further metadata. Returns the answer's metadata too.
     pub(crate) async fn raw_with(
         &self,
         rpc_path: &str,
@@ -266,7 +269,7 @@ impl Session {
         bounded(deadline, grpc.unary(request, path, RawCodec)).await
     }
 
-    /// A call whose request never ends; it is cancelled with what is answered.
+    /// A call whose request never ends. Dropping the result cancels it.
     pub(crate) async fn half_open(&self, rpc_path: &str) -> Result<HalfOpen, Status> {
         let path = path_of(rpc_path)?;
         let mut grpc = self.grpc(rpc_path).await?;
@@ -276,7 +279,8 @@ impl Session {
         })))
     }
 
-    /// For the RPC of this path, or name. No message of its answer may be larger than the controller reads (CORE-11).
+    /// For the RPC of this path or name. No message of its answer may be larger than the
+    /// controller's limit (CORE-11).
     async fn grpc(&self, rpc: &str) -> Result<Grpc<Channel>, Status> {
         let name = rpc.rsplit('/').next().unwrap_or_default();
         let mut grpc = Grpc::new(self.channel.clone())
@@ -295,7 +299,7 @@ fn timed<M>(message: M, deadline: Duration) -> Request<M> {
     request
 }
 
-/// A provider that does not keep the deadline hangs its caller no longer than this.
+/// Limits the wait for a provider that does not keep the deadline.
 async fn bounded<T>(
     deadline: Duration,
     call: impl Future<Output = Result<T, Status>>,
@@ -303,7 +307,8 @@ async fn bounded<T>(
     let began = tokio::time::Instant::now();
     let ended = tokio::time::timeout(deadline, call).await;
     match ended {
-        // tonic keeps the deadline of a request too, and ends the call in the same moment in words of its own.
+        // tonic also enforces a request's deadline, and ends the call at the same time with its own
+        // message.
         Ok(Err(status)) if status.code() == Code::Cancelled && began.elapsed() >= deadline => {}
         Ok(ended) => return ended,
         Err(_) => {}
@@ -322,7 +327,7 @@ fn path_of(path: &str) -> Result<PathAndQuery, Status> {
         .map_err(|error| Status::invalid_argument(error.to_string()))
 }
 
-/// A call that is open for as long as this is held.
+/// A call that is open until this is dropped.
 pub(crate) struct HalfOpen(JoinHandle<()>);
 
 impl Drop for HalfOpen {
@@ -337,7 +342,7 @@ fn closed() -> std::io::Error {
     std::io::Error::other(CLOSED)
 }
 
-/// Whether there was no connection any more to make the call on.
+/// Whether the connection was closed before the call.
 pub(crate) fn hung_up(status: &Status) -> bool {
     status.code() == Code::Unavailable && status.message() == CLOSED
 }

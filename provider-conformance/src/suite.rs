@@ -1,4 +1,4 @@
-//! All checks; which of them run, in which order; the clean-up.
+//! All checks, their selection and order, and the clean-up.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -23,9 +23,9 @@ use super::run::{Run, Shared};
 use super::session::Session;
 use super::target::{Provider, Target};
 
-/// A check that has not ended by then has failed.
+/// The limit for a check. One that does not end by then fails.
 const CHECK: Duration = Duration::from_mins(3);
-/// How long a provider may take to answer its first call.
+/// The limit for the first answer.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// All checks, in the order in which they run.
@@ -50,7 +50,8 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// From globs of IDs, such as `instances/*`; all where `only` is empty. An error says which glob is none, or matches no check.
+    /// From globs of IDs, such as `instances/*`. An empty `only` selects all. An error names a glob
+    /// that is invalid or matches no check.
     pub fn new(only: &[String], skip: &[String]) -> Result<Self, String> {
         let checks = checks();
         let set = |flag: &str, globs: &[String]| {
@@ -77,7 +78,7 @@ impl Selection {
         })
     }
 
-    /// Whether a check runs.
+    /// Whether a check is selected.
     pub fn takes(&self, id: &str) -> bool {
         self.only.as_ref().is_none_or(|only| only.is_match(id)) && !self.skip.is_match(id)
     }
@@ -86,22 +87,23 @@ impl Selection {
 /// One run of the suite.
 #[derive(Debug)]
 pub struct Options {
-    /// What is checked.
+    /// The provider to check.
     pub provider: Provider,
     /// suite.yaml.
     pub config: Config,
     /// Which checks run.
     pub selection: Selection,
-    /// How long a check that takes as long as one likes may take.
+    /// The time for checks of any duration.
     pub soak: Duration,
 }
 
-/// There is no provider to check.
+/// The provider cannot be reached.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct StartError(String);
 
-/// Runs the suite, until its end or until `interrupted` resolves; in both cases what it made goes again. Each entry is told as soon as its check has ended.
+/// Runs the suite until its end or until `interrupted` resolves. In both cases it removes what it
+/// created. Each entry is reported when its check ends.
 pub async fn run(
     options: Options,
     interrupted: impl Future<Output = ()>,
@@ -131,7 +133,7 @@ pub async fn run(
         };
         progress(Progress::Ended(&entry));
         report.entries.push(entry);
-        // Also where the check failed half-way. What does not go now is tried again at the end.
+        // Also if the check failed half-way. The clean-up at the end tries again.
         tokio::select! {
             () = after_a_check(&shared) => {}
             () = &mut interrupted => {
@@ -145,16 +147,16 @@ pub async fn run(
     Ok(report)
 }
 
-/// What is told while the suite runs.
+/// The progress of the suite.
 #[derive(Debug)]
 pub enum Progress<'a> {
     /// A check begins.
     Begins {
         /// Its ID.
         id: &'a str,
-        /// The how many-th it is.
+        /// Its number.
         number: usize,
-        /// Of how many.
+        /// The number of checks.
         of: usize,
     },
     /// It has ended.
@@ -207,7 +209,7 @@ async fn one(shared: &Arc<Shared>, check: &Check, breaker: &mut Breaker) -> Entr
     } else {
         let patience = breaker.patience(check.id, CHECK) + shared.soak;
         let verdict = AssertUnwindSafe((check.run)(&run)).catch_unwind();
-        // Its calls are open for as long as it is not dropped.
+        // Its calls stay open until it is dropped.
         let mut verdict = pin!(verdict);
         let verdict = match tokio::time::timeout(patience, verdict.as_mut()).await {
             Ok(Ok(verdict)) => verdict,
@@ -218,7 +220,7 @@ async fn one(shared: &Arc<Shared>, check: &Check, breaker: &mut Breaker) -> Entr
             }
         };
         let mut verdict = verdict;
-        // It is started again for the next check: what is not told here nobody learns.
+        // It is started again for the next check, so this is the only report of its death.
         if let Err(Stop::Failed(failed)) = &mut verdict
             && failed.came.starts_with("gRPC status")
             && let Some(how) = run.target().died().await
@@ -229,7 +231,7 @@ async fn one(shared: &Arc<Shared>, check: &Check, breaker: &mut Breaker) -> Entr
             );
         }
         let silent = |verdict: &Verdict| verdict.as_ref().err().and_then(Stop::unanswered);
-        // Who has not answered Probe is not asked again.
+        // If Probe was not answered, it is not called again.
         let alive = match silent(&verdict) {
             Some("Probe") => Ok(()),
             _ => alive(&run).await,
@@ -257,7 +259,7 @@ async fn one(shared: &Arc<Shared>, check: &Check, breaker: &mut Breaker) -> Entr
     }
 }
 
-/// After each check a provider answers, whatever was done to it; one that the check killed is started again.
+/// After each check a provider must answer. One that the check killed is started again.
 async fn alive(run: &Run) -> Verdict {
     run.target().revive().await?;
     let session = run.connect().await?;

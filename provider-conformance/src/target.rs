@@ -1,4 +1,4 @@
-//! The provider that is checked: one that somebody else runs, or one that the suite starts, kills and starts again.
+//! The checked provider: one that runs already, or one that the suite starts, kills and restarts.
 
 use std::fs::{File, Permissions};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -16,19 +16,19 @@ use tokio::time::Instant;
 use super::check::{Stop, Verdict, cut};
 use super::idle::{Heard, Idle};
 
-/// Where a command learns the endpoint; `{endpoint}` in its text is replaced too.
+/// The environment variable with a command's endpoint. `{endpoint}` in the command is replaced too.
 pub(crate) const ENDPOINT_VARIABLE: &str = "CLOUD_PROVIDER_ENDPOINT";
-/// Stands in the environment of a provider that the suite starts, as a secret: no answer may hold it.
+/// A secret in the environment of a provider that the suite starts. No answer may contain it.
 pub(crate) const CANARY: &str = "conformance-canary-5f1d7c0e9b3a";
-/// How long a provider may take to serve.
+/// The limit for a provider's start.
 const START: Duration = Duration::from_mins(1);
-/// How long a killed process may take to be gone.
+/// The limit for a killed process to be gone.
 const DEATH: Duration = Duration::from_secs(20);
-/// How long a process whose connections have ended may take to have ended itself.
+/// The limit for a process to end after its connections have ended.
 const END: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Which provider is to be checked.
+/// The provider to check.
 #[derive(Debug, Clone)]
 pub enum Provider {
     /// One that serves already: `unix://` and an absolute path.
@@ -37,7 +37,7 @@ pub enum Provider {
     Command(String),
 }
 
-/// The provider that is checked.
+/// The checked provider.
 #[derive(Debug)]
 pub(crate) struct Target {
     path: PathBuf,
@@ -52,7 +52,7 @@ struct Started {
     process: Mutex<Option<Process>>,
 }
 
-/// A process group of the provider; dies with this value.
+/// A process group of the provider. Dropping this kills it.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
@@ -65,7 +65,7 @@ pub(crate) fn fill_in(line: &str, endpoint: &str) -> String {
 }
 
 impl Target {
-    /// A provider that serves; one that is given as a command is started.
+    /// Connects to a provider, or starts its command.
     pub(crate) async fn reach(provider: &Provider) -> Result<Self, String> {
         match provider {
             Provider::Endpoint(endpoint) => {
@@ -91,14 +91,14 @@ impl Target {
             Provider::Command(line) => {
                 let directory = tempfile::Builder::new()
                     .prefix("conformance-")
-                    // What another user may do at the socket is the provider's to refuse.
+                    // The provider itself has to refuse other users at the socket.
                     .permissions(Permissions::from_mode(0o711))
                     .tempdir()
                     .map_err(|error| {
                         format!("a directory for the socket cannot be made: {error}")
                     })?;
                 let target = Self {
-                    // The provider makes the socket's directory itself (CORE-2).
+                    // The provider creates the socket's directory (CORE-2).
                     path: directory.path().join("socket/provider.sock"),
                     command: Some(Started {
                         line: line.clone(),
@@ -113,7 +113,7 @@ impl Target {
         }
     }
 
-    /// Where the provider serves.
+    /// The path of the provider's socket.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -122,7 +122,7 @@ impl Target {
         format!("unix://{}", self.path.display())
     }
 
-    /// Whether the suite starts the provider itself.
+    /// Whether the suite starts the provider.
     pub(crate) fn is_ours(&self) -> bool {
         self.command.is_some()
     }
@@ -174,7 +174,8 @@ impl Target {
         Ok(())
     }
 
-    /// What connections that nobody uses were told since the run began, and how long the longest was listened to: at least this long.
+    /// What idle connections received since the run began, and the longest time of one. Waits until
+    /// one is at least this old.
     pub(crate) async fn idle(&self, at_least: Duration) -> (Vec<Heard>, Duration) {
         let since = self.idle.lock().await.since();
         if let Some(since) = since {
@@ -183,11 +184,11 @@ impl Target {
         self.idle.lock().await.heard()
     }
 
-    /// How the process ended, where it did so by itself and nobody has started it again.
+    /// How the process ended, if it ended by itself and was not restarted.
     pub(crate) async fn died(&self) -> Option<String> {
         let mut process = self.command.as_ref()?.process.lock().await;
         let running = process.as_mut()?;
-        // Its connections end a little before it does.
+        // Its connections end a little before the process.
         let status = tokio::time::timeout(END, running.child.wait()).await;
         let status = status.ok()?.ok()?;
         Some(format!(
@@ -196,7 +197,7 @@ impl Target {
         ))
     }
 
-    /// Starts it again where it has died; for what comes after a check that killed it.
+    /// Starts it again if it died, for the checks after one that killed it.
     pub(crate) async fn revive(&self) -> Verdict {
         self.start().await.map_err(|error| {
             Stop::failed(
@@ -208,7 +209,7 @@ impl Target {
         })
     }
 
-    /// Ends it as `kill -9` does, with all its children, and waits until it is gone.
+    /// Kills it as `kill -9` does, with all its children, and waits until it is gone.
     pub(crate) async fn kill(&self) -> Verdict {
         let process = self.started()?.process.lock().await.take();
         self.idle.lock().await.end();
@@ -225,7 +226,7 @@ impl Target {
         self.revive().await
     }
 
-    /// Sends SIGTERM; `None` where it still runs after this long (it is killed then).
+    /// Sends SIGTERM. `None`: it still runs after this time, and is killed then.
     pub(crate) async fn terminate(&self, patience: Duration) -> Verdict<Option<ExitStatus>> {
         self.send_term().await?;
         self.wait(patience).await
@@ -240,7 +241,8 @@ impl Target {
         Ok(())
     }
 
-    /// Waits for the end of a provider that was told to end; `None` where it still runs after this long (it is killed then).
+    /// Waits for the end of a provider after SIGTERM. `None`: it still runs after this time, and is
+    /// killed then.
     pub(crate) async fn wait(&self, patience: Duration) -> Verdict<Option<ExitStatus>> {
         let process = self.started()?.process.lock().await.take();
         Ok(match process {
@@ -249,7 +251,7 @@ impl Target {
         })
     }
 
-    /// A second process of the same command on the same endpoint; its end is the caller's to wait for.
+    /// A second process of the same command on the same endpoint. The caller waits for its end.
     pub(crate) fn second(&self) -> Verdict<Process> {
         let started = self.started()?;
         started.spawn(&self.endpoint()).map_err(|error| {
@@ -300,11 +302,11 @@ impl Started {
 
 impl Process {
     fn signal(&self, signal: Signal) {
-        // Gone already is as good.
+        // It may be gone already.
         let _ = kill_process_group(self.group, signal);
     }
 
-    /// Waits for the end of the whole group, at most this long; what still runs then is killed.
+    /// Waits for the end of the whole group for at most this time, then kills the rest.
     pub(crate) async fn ended(&mut self, patience: Duration) -> Option<ExitStatus> {
         let until = Instant::now() + patience;
         let status = tokio::time::timeout_at(until, self.child.wait()).await;
@@ -324,7 +326,7 @@ impl Process {
         None
     }
 
-    /// The end of what it wrote.
+    /// The end of its output.
     pub(crate) fn last_words(&self) -> String {
         let text = std::fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);

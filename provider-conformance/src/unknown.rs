@@ -1,4 +1,4 @@
-//! Requests of a minor to come (CORE-13).
+//! Requests of a later minor (CORE-13).
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use tonic::Status;
 use super::call::{Exchange, Rpc};
 use super::session::Session;
 
-/// Appends fields that no minor knows yet: a text, a number, a message.
+/// Appends fields that no minor has: a text, a number, a message.
 fn with_unknown_fields(request: &impl Message) -> Bytes {
     let mut bytes = request.encode_to_vec();
     prost::encoding::string::encode(15_001, &"from tomorrow".to_owned(), &mut bytes);
@@ -20,7 +20,7 @@ fn with_unknown_fields(request: &impl Message) -> Bytes {
     bytes.into()
 }
 
-/// Sends a request with fields that no minor knows yet.
+/// Sends a request with fields that no minor has.
 pub(super) async fn call_with_unknown_fields<R: Rpc>(
     session: &Session,
     mut request: R,

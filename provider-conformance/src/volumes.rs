@@ -181,7 +181,7 @@ fn of_no_disk(run: &Run) -> Verdict<pb::VolumeView> {
     }
 }
 
-/// The labels of a volume, which has to have them.
+/// The labels of a volume, which must have labels.
 fn labels_of(
     exchange: &Exchange<pb::GetVolumeLabelsResponse>,
 ) -> Verdict<&BTreeMap<String, String>> {

@@ -1,4 +1,4 @@
-//! What of an answer can be judged without knowing the cloud: lengths, enum values, addresses, labels. Pure.
+//! Rules that need no knowledge of the cloud: lengths, enum values, addresses, labels. Pure.
 
 use std::fmt::Debug;
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ pub(super) const TEXT_BYTES: usize = 1_024;
 /// The most bytes of an instance, a status or the labels of a volume (CORE-11).
 pub(super) const ITEM_BYTES: usize = 64 * 1024;
 
-/// A rule of the contract that a part of an answer breaks.
+/// A violated rule, and the part of an answer that violates it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Broken {
     rule: &'static str,
@@ -25,17 +25,17 @@ pub(super) struct Broken {
     came: String,
 }
 
-/// Fine, or which rule it breaks.
+/// `Err`: the violated rule.
 pub(super) type Judged = Result<(), Broken>;
 
 impl Broken {
-    /// With the call whose answer it was found in.
+    /// Adds the call whose answer it is in.
     pub(super) fn in_answer_to<T: Debug>(self, exchange: &Exchange<T>) -> Stop {
         Stop::failed(self.rule, exchange.sent(), self.expected, self.came)
     }
 }
 
-/// Fails where a part of this answer breaks a rule.
+/// Fails if this part of an answer violates a rule.
 pub(super) fn judge<T: Debug>(
     exchange: &Exchange<T>,
     parts: impl IntoIterator<Item = Judged>,
@@ -63,7 +63,7 @@ fn at_most(what: &str, text: &str, most: usize) -> Judged {
     )
 }
 
-/// An answer that becomes a part of an object of Kubernetes.
+/// Checks a part of an answer that goes into a Kubernetes object.
 fn fits_an_object(what: &str, item: &impl Message) -> Judged {
     let bytes = item.encoded_len();
     if bytes <= ITEM_BYTES {
@@ -76,7 +76,7 @@ fn fits_an_object(what: &str, item: &impl Message) -> Judged {
     )
 }
 
-/// A name that has to be there.
+/// A required name.
 pub(super) fn name(what: &str, text: &str) -> Judged {
     if text.is_empty() {
         return broken(
@@ -99,7 +99,7 @@ fn duration(what: &str, given: Option<&prost_types::Duration>) -> Judged {
     }
 }
 
-/// The value of an enum that has to say something.
+/// A required enum value.
 fn known<E: TryFrom<i32> + Default + PartialEq>(what: &str, value: i32) -> Result<E, Broken> {
     match E::try_from(value) {
         Ok(value) if value != E::default() => Ok(value),
@@ -111,7 +111,7 @@ fn known<E: TryFrom<i32> + Default + PartialEq>(what: &str, value: i32) -> Resul
     }
 }
 
-/// A failure: a code that the contract knows, texts within their limits.
+/// A failure: a code of the contract, and texts within their limits.
 pub(super) fn failure(failure: &pb::Failure) -> Judged {
     known::<pb::FailureCode>("failed.code", failure.code)?;
     at_most("failed.reason", &failure.reason, TEXT_BYTES)?;
@@ -155,7 +155,7 @@ pub(super) fn is_reserved(key: &str) -> bool {
     })
 }
 
-/// A text that has to be a valid label value, and not an empty one, where it is there.
+/// An optional text that must be a valid label value and not empty.
 fn label_value(rule: &'static str, what: &str, text: Option<&String>) -> Judged {
     match text {
         Some(text) if text.is_empty() || !is_label_value(text) => broken(
@@ -167,7 +167,7 @@ fn label_value(rule: &'static str, what: &str, text: Option<&String>) -> Judged 
     }
 }
 
-/// Addresses of a Node: each of a known type, and what that type asks for.
+/// Addresses of a Node: each has a known type, and the format of that type.
 pub(super) fn addresses(addresses: &[pb::NodeAddress]) -> Judged {
     use pb::NodeAddressType as Type;
 
@@ -195,7 +195,8 @@ pub(super) fn exists(state: pb::InstanceState) -> bool {
     matches!(state, State::Present | State::Running | State::Stopped)
 }
 
-/// An instance as LookupInstances or ListInstances answers it; `with_id` where its provider ID has to be there if it exists.
+/// An instance in LookupInstances or ListInstances. `with_id`: an existing instance must have a
+/// provider ID.
 pub(super) fn instance(instance: &pb::Instance, prefixes: &[String], with_id: bool) -> Judged {
     fits_an_object("an instance", instance)?;
     let state: pb::InstanceState = known("state", instance.state)?;
@@ -226,7 +227,7 @@ pub(super) fn instance(instance: &pb::Instance, prefixes: &[String], with_id: bo
     duration("retry_after", instance.retry_after.as_ref())
 }
 
-/// A zone as LookupZones answers it.
+/// A zone in LookupZones.
 pub(super) fn zone(zone: &pb::Zone) -> Judged {
     label_value("ZONE-2", "zone", zone.zone.as_ref())?;
     label_value("ZONE-2", "region", zone.region.as_ref())
@@ -243,7 +244,7 @@ fn is_cidr(text: &str) -> bool {
     })
 }
 
-/// A route as ListRoutes answers it.
+/// A route in ListRoutes.
 pub(super) fn route(route: &pb::Route) -> Judged {
     name("the name of a route", &route.name)?;
     known::<pb::Ownership>("the ownership of a route", route.ownership)?;

@@ -1,4 +1,4 @@
-//! HTTP/2 by hand: what a client's stack would do by itself, such as hanging up at a deadline, is left undone.
+//! HTTP/2 by hand, without what a client's stack does by itself, such as hanging up at a deadline.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -44,7 +44,7 @@ impl Head {
         }
     }
 
-    /// Whether it is the last that its stream may say.
+    /// Whether it is the last frame of its stream.
     pub(crate) fn ends(self) -> bool {
         let says = matches!(self.kind, DATA | HEADERS);
         self.kind == RST_STREAM || says && self.flags & END_STREAM != 0
@@ -56,7 +56,8 @@ impl Head {
 pub(crate) struct Ended(pub(crate) HashSet<u32>);
 
 impl Ended {
-    /// Notes what came; false where it may not come any more (RFC 9113, 5.1). A reset behind the last HEADERS is as it should be.
+    /// Records a frame. False: it must not come any more (RFC 9113, 5.1). A reset after the last
+    /// HEADERS is allowed.
     pub(crate) fn allows(&mut self, head: Head) -> bool {
         if matches!(head.kind, DATA | HEADERS) && self.0.contains(&head.stream) {
             return false;
@@ -76,20 +77,20 @@ pub(crate) fn frame(to: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload:
     to.extend(payload);
 }
 
-/// What a caller's side of a connection begins with.
+/// The first bytes of a client.
 pub(crate) fn opening() -> Vec<u8> {
     let mut bytes = PREFACE.to_vec();
     frame(&mut bytes, SETTINGS, 0, 0, &[]);
     bytes
 }
 
-/// HPACK's plainest form: each field in full, none indexed.
+/// HPACK's plainest form: each field literal, none indexed.
 fn fields(fields: &[(&str, &str)]) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in fields {
         block.push(0);
         for text in [name, value] {
-            // Seven bits, and ours are short.
+            // Seven bits: the texts are short.
             block.push(u8::try_from(text.len()).unwrap_or(0x7f) & 0x7f);
             block.extend(text.as_bytes());
         }
@@ -97,7 +98,7 @@ fn fields(fields: &[(&str, &str)]) -> Vec<u8> {
     block
 }
 
-/// A whole call, whose deadline is told to the provider.
+/// A whole call with a deadline.
 pub(crate) fn call<R: Rpc>(to: &mut Vec<u8>, stream: u32, request: &R, deadline: Duration) {
     let timeout = format!("{}m", deadline.as_millis());
     let block = fields(&[
@@ -116,22 +117,22 @@ pub(crate) fn call<R: Rpc>(to: &mut Vec<u8>, stream: u32, request: &R, deadline:
     frame(to, DATA, END_STREAM, stream, &body);
 }
 
-/// What a connection says.
+/// An event on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Said {
     Frame(Head),
-    /// It has ended.
+    /// The connection has ended.
     End,
-    /// Nothing before the time was over.
+    /// Nothing came in time.
     Nothing,
 }
 
-/// Reads one frame, and throws away what is in it.
+/// Reads one frame and drops its payload.
 pub(crate) async fn hear(line: &mut UnixStream, until: Instant) -> Said {
     listen(line, until).await.0
 }
 
-/// Reads one frame, with what is in it.
+/// Reads one frame with its payload.
 async fn listen(line: &mut UnixStream, until: Instant) -> (Said, Vec<u8>) {
     let nothing = |said| (said, Vec::new());
     let mut bytes = [0; 9];
@@ -158,7 +159,7 @@ pub(crate) enum Ending {
     NoStatus,
     /// By RST_STREAM with this code.
     Reset(u32),
-    /// A GOAWAY says that it was not looked at.
+    /// A GOAWAY says that it was not processed.
     NotTaken,
 }
 
@@ -175,11 +176,11 @@ impl std::fmt::Display for Ending {
     }
 }
 
-/// The answers on a connection: the messages' bytes and the end of each stream.
+/// The answers on a connection: the bytes of the messages and the end of each stream.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     table: hpack::Table,
-    /// A block of header fields that goes on in the next frame.
+    /// A block of header fields that continues in the next frame.
     block: Vec<u8>,
     status: HashMap<u32, u8>,
     bodies: HashMap<u32, Vec<u8>>,
@@ -187,7 +188,7 @@ pub(crate) struct Answers {
 }
 
 impl Answers {
-    /// Reads until each of these streams has ended, the connection has, or the time is over.
+    /// Reads until each of these streams or the connection has ended, or the time is over.
     pub(crate) async fn read(&mut self, line: &mut UnixStream, streams: &[u32], until: Instant) {
         while streams.iter().any(|one| !self.endings.contains_key(one)) {
             let (Said::Frame(head), payload) = listen(line, until).await else {
@@ -238,13 +239,13 @@ impl Answers {
         }
     }
 
-    /// The message that a stream was answered with.
+    /// The answer's message on a stream.
     pub(crate) fn message<M: prost::Message + Default>(&self, stream: u32) -> Option<M> {
         M::decode(self.bodies.get(&stream)?.get(5..)?).ok()
     }
 }
 
-/// What is in a frame, without what pads it.
+/// The payload without padding.
 fn content(head: Head, payload: &[u8]) -> &[u8] {
     let mut from = 0;
     let mut to = payload.len();
@@ -292,7 +293,8 @@ pub(crate) mod tests {
             (DATA, 0, 1),
             (HEADERS, END_STREAM, 1)
         ]));
-        // As grpc-go and others end a call that was not read to its end; and another stream's frames.
+        // As grpc-go and others end a call whose request was not read completely, and frames of
+        // another stream.
         assert!(said(&[
             (HEADERS, END_STREAM, 1),
             (RST_STREAM, 0, 1),

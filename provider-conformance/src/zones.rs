@@ -182,7 +182,7 @@ async fn zones(session: &Session, nodes: Vec<pb::NodeView>) -> Verdict<LookedUp>
     Ok(LookedUp { exchange, outcomes })
 }
 
-/// A Node of this cloud where one is known, else one of nobody.
+/// A Node with an instance in this cloud if one is known, else one without.
 async fn some_node(run: &Run, session: &Session) -> Verdict<pb::NodeView> {
     if run.capabilities().instances.is_none() && run.config().instances.is_empty() {
         return Ok(run.node("nobody"));

@@ -1,4 +1,4 @@
-//! The log of calls: counts for ever, entries of the last ones.
+//! The call log: counts of all calls, and the last entries.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,24 +8,24 @@ use crate::faults::MUTATING_RPCS;
 
 /// How many entries of each RPC are kept.
 pub const KEPT_ENTRIES: usize = 1_000;
-/// How many names stand in one entry.
+/// The most names in one entry.
 pub const KEPT_NAMES: usize = 16;
 
 /// One call that the provider received.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallEntry {
-    /// Counts all calls, of whatever RPC, from 1: the order in which they ended.
+    /// The call's number among the calls of all RPCs, from 1, in the order in which they ended.
     pub number: u64,
-    /// When it came, in milliseconds of the cloud's time.
+    /// When it arrived, in milliseconds of the cloud's time.
     pub at_ms: u64,
     /// The RPC.
     pub rpc: String,
-    /// How many Nodes or routes, or 1 for a Service, it was about.
+    /// How many Nodes or routes it was about; 1 for a Service.
     pub count: usize,
-    /// The first of them, at most 16: Nodes by name, a Service as `namespace/name`, routes by destination.
+    /// The first 16 of them: Nodes by name, a Service as `namespace/name`, routes by destination.
     pub names: Vec<String>,
-    /// `ok`, `pending`, `failed:<CODE>`, `status:<CODE>`, with the number of failed items of a batch `ok, 2 failed`, `cancelled` when the controller
-    /// stopped waiting, `cut` when the provider died.
+    /// `ok`, `pending`, `failed:<CODE>` or `status:<CODE>`. With failed items in a batch:
+    /// `ok, 2 failed`. `cancelled`: the controller stopped waiting. `cut`: the provider died.
     pub outcome: String,
     /// How long it took.
     pub duration_ms: u64,
@@ -35,12 +35,12 @@ pub struct CallEntry {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CallLog {
     total: u64,
-    /// Calls that were not answered as an honest provider does.
+    /// Calls whose answer differed from an honest provider's.
     pub(crate) lied: u64,
     by_rpc: BTreeMap<String, (u64, VecDeque<CallEntry>)>,
-    /// Calls whose answer is not out yet.
+    /// Calls without an answer yet.
     pub(crate) in_flight: BTreeMap<String, u64>,
-    /// The most calls that were in flight at once.
+    /// The most calls in flight at once.
     pub(crate) most_in_flight: BTreeMap<String, u64>,
 }
 
@@ -94,7 +94,7 @@ impl CallLog {
         entries
     }
 
-    /// Forgets all but the calls that are in flight.
+    /// Forgets all calls except those in flight.
     pub(crate) fn reset(&mut self) {
         self.total = 0;
         self.lied = 0;

@@ -1,4 +1,4 @@
-//! The cloud in memory: what its provider, the control service and a test hold in common.
+//! The cloud in memory, which its provider, the control service and tests share.
 
 mod calls;
 mod instances;
@@ -23,12 +23,12 @@ use crate::routes::Route;
 use crate::store::{LOOK, Lock, NEIGHBOUR, Objects, SECTIONS, Section, Store};
 use crate::weather::Weather;
 
-/// How many hints are kept for a controller that comes back.
+/// How many hints are kept for a controller that reconnects.
 const KEPT_HINTS: usize = 1_024;
-/// How many lines of what was written to the cloud are kept.
+/// How many descriptions of writes to the cloud are kept.
 const KEPT_WRITES: usize = 1_000;
 
-/// A cloud in memory. Clones are the same cloud.
+/// A cloud in memory. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Cloud {
     shared: Arc<Shared>,
@@ -37,32 +37,33 @@ pub struct Cloud {
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// Who holds both locks took that of the state first.
+    /// If you need both locks, take that of the state first.
     mischief: Mutex<Mischief>,
-    /// Counts changes of whatever kind, calls too.
+    /// Counts all changes, including calls.
     changed: watch::Sender<u64>,
     /// The number of the last hint.
     hints: watch::Sender<u64>,
-    /// When this object was made, and what the cloud's time was then.
+    /// When this object was created, and the cloud's time then.
     began: Instant,
     began_ms: u64,
-    /// Tells this object's resume tokens from another's.
+    /// Distinguishes this object's resume tokens from those of another.
     epoch: u64,
-    /// What a reset goes back to.
+    /// The fixture that a reset restores.
     first: Arc<Fixture>,
 }
 
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) objects: Objects,
-    /// The settings as they are now; its lists of objects are not looked at.
+    /// The current settings. Its lists of objects are not used.
     pub(crate) settings: Arc<Fixture>,
     pub(crate) calls: CallLog,
     pub(crate) health: Health,
     pub(crate) weather: Weather,
     hints: VecDeque<(u64, Change)>,
     cloud_writes: u64,
-    /// The same, never reset; of the state file's cloud also what was written before this object was made.
+    /// The same, but never reset. With a state file, it includes writes before this object was
+    /// created.
     all_writes: u64,
     writes: VecDeque<String>,
     store: Option<Store>,
@@ -74,10 +75,12 @@ impl Cloud {
         Self::open(fixture, None)
     }
 
-    /// The same; what stands in the state file goes before the fixture's instances, load balancers and routes.
+    /// The same with a state file, whose objects override the fixture's instances, load balancers
+    /// and routes.
     ///
-    /// One cloud at a time has a state file. Where another one has it this blocks for up to 5 s, as that one may be ending, and then refuses; within a
-    /// runtime [`Cloud::open_when_free`] does the same without blocking.
+    /// Only one cloud at a time can have a state file. If another one has it, this blocks for up to
+    /// 5 s, because that one may be ending, and then fails. In a runtime, [`Cloud::open_when_free`]
+    /// does the same without blocking.
     pub fn open(fixture: Fixture, state: Option<&Path>) -> Result<Self, StartError> {
         let Some(state) = state else {
             return Self::open_locked(fixture, None);
@@ -86,7 +89,7 @@ impl Cloud {
         Self::open_locked(fixture, Some((state, lock)))
     }
 
-    /// The same as [`Cloud::open`], by tokio's clock.
+    /// The same as [`Cloud::open`], but it waits with tokio's clock.
     pub async fn open_when_free(
         fixture: Fixture,
         state: Option<&Path>,
@@ -174,18 +177,18 @@ impl Cloud {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How the provider of this cloud misbehaves.
+    /// The faults and twists of this cloud's provider.
     pub(crate) fn mischief(&self) -> MutexGuard<'_, Mischief> {
         let locked = self.shared.mischief.lock();
         locked.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes those who wait for a condition.
+    /// Wakes the tasks that wait for a condition.
     pub(crate) fn changed(&self) {
         self.shared.changed.send_modify(|count| *count += 1);
     }
 
-    /// Waits until the condition holds, at most so long; whether it does.
+    /// Waits until the condition holds, for at most `patience`. Returns whether it holds.
     pub async fn wait_until(&self, patience: Duration, condition: impl Fn(&Self) -> bool) -> bool {
         let mut changed = self.shared.changed.subscribe();
         let holds = async {
@@ -199,7 +202,8 @@ impl Cloud {
         tokio::time::timeout(patience, holds).await.is_ok()
     }
 
-    /// Goes back to the fixture: objects, settings, faults; forgets all calls and writes. A state file is written anew.
+    /// Restores the fixture: objects, settings, faults. Forgets all calls and writes. Rewrites a
+    /// state file.
     pub fn reset(&self) -> Result<(), CloudError> {
         let first = Arc::clone(&self.shared.first);
         let objects = objects_of(&first)?;
@@ -233,12 +237,12 @@ impl Cloud {
         self.changed();
     }
 
-    /// The token to go on from after this hint.
+    /// The resume token after this hint.
     pub(crate) fn token(&self, number: u64) -> String {
         format!("{}-{number}", self.shared.epoch)
     }
 
-    /// The number of the hint that this token names; `None` where it is not known.
+    /// The number of the hint with this token. `None`: the token is unknown.
     pub(crate) fn hint_number(&self, token: &str) -> Option<u64> {
         let (epoch, number) = token.split_once('-')?;
         let number = number.parse().ok()?;
@@ -253,12 +257,12 @@ impl Cloud {
         known.then_some(number)
     }
 
-    /// Where hints are announced; its value is the number of the last one.
+    /// Receives the number of the last hint.
     pub(crate) fn watch_hints(&self) -> watch::Receiver<u64> {
         self.shared.hints.subscribe()
     }
 
-    /// The hints after that one, or `None` when some of them are no longer kept.
+    /// The hints after that one. `None`: some of them are no longer kept.
     pub(crate) fn hints_after(&self, number: u64) -> Option<Vec<(u64, Change)>> {
         let state = self.state();
         let oldest = state.hints.front().map(|(oldest, _)| *oldest);
@@ -277,8 +281,8 @@ impl Cloud {
 }
 
 impl State {
-    /// Writes the state file, where there is one; before the answer goes out. Where that fails, `undo` takes back what was changed, so that an error means
-    /// that nothing changed.
+    /// Writes the state file, if there is one, before the answer is sent. If that fails, `undo`
+    /// reverts the change, so that an error means that nothing changed.
     pub(crate) fn save(
         &mut self,
         changed: &[Section],
@@ -294,7 +298,7 @@ impl State {
             .inspect_err(|_| undo(&mut self.objects))
     }
 
-    /// Writes a load balancer down; gives it a handle where it has none. Answers the handle.
+    /// Stores a load balancer, and gives it a handle if it has none. Returns the handle.
     pub(crate) fn put_load_balancer(
         &mut self,
         load_balancer: LoadBalancer,
@@ -315,7 +319,7 @@ impl State {
         Ok(handle)
     }
 
-    /// Removes the load balancer with this handle, where there is one.
+    /// Removes the load balancer with this handle, if it exists.
     pub(crate) fn remove_load_balancer(
         &mut self,
         handle: &str,
@@ -330,12 +334,14 @@ impl State {
         Ok(Some(removed))
     }
 
-    /// Puts the route where there is one, else removes it. Answers what had the name before, for [`State::save_routes`].
+    /// Stores the route, or removes it if `None`. Returns the previous route of that name, for
+    /// [`State::save_routes`].
     pub(crate) fn set_route(&mut self, name: &str, route: Option<Route>) -> Option<Route> {
         set_route(&mut self.objects, name, route)
     }
 
-    /// Writes the state file after routes were set; `before` is what had each name before, in the order in which they were set.
+    /// Writes the state file after routes were set. `before` has the previous route of each name,
+    /// in the order of the changes.
     pub(crate) fn save_routes(
         &mut self,
         before: Vec<(String, Option<Route>)>,
@@ -370,7 +376,7 @@ fn set_route(objects: &mut Objects, name: &str, route: Option<Route>) -> Option<
     }
 }
 
-/// `None` where the state file's lock is still to be waited for.
+/// `None`: the lock of the state file is not free yet.
 fn try_lock(state: &Path, waited: Duration) -> Result<Option<Lock>, StartError> {
     match Lock::try_take(state).map_err(StartError::State)? {
         None if waited >= NEIGHBOUR => Err(StartError::State(Lock::refusal(state))),

@@ -1,4 +1,5 @@
-//! The control service: one command as JSON, one result as JSON. `ctl` speaks it; so can any test in any language.
+//! The control service: a command as JSON, and a result as JSON. `ctl` uses it, and tests in any
+//! language can.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +36,7 @@ pub enum Command {
         /// As in the YAML file.
         instance: Instance,
     },
-    /// Puts this instance in the place of the one with its name.
+    /// Replaces the instance with this name.
     InstanceSet {
         /// As in the YAML file.
         instance: Instance,
@@ -45,14 +46,14 @@ pub enum Command {
         /// Its name or ID.
         name: String,
     },
-    /// Says what the cloud tells of one.
+    /// Sets an instance's power state.
     InstancePower {
         /// Its name or ID.
         name: String,
-        /// What.
+        /// The power state.
         power: Power,
     },
-    /// Gives one another name.
+    /// Renames an instance.
     InstanceRename {
         /// Its name or ID.
         name: String,
@@ -61,45 +62,45 @@ pub enum Command {
     },
     /// Shows all load balancers.
     LoadBalancerList,
-    /// Who the load balancers of this handle are marked for.
+    /// Shows the marks of the load balancers with this handle.
     LoadBalancerMarks {
         /// The handle.
         handle: String,
     },
-    /// Plants one.
+    /// Adds a load balancer.
     LoadBalancerAdd {
         /// As in the YAML file.
         load_balancer: LoadBalancer,
     },
-    /// Removes one behind the controller's back.
+    /// Removes a load balancer without the controller.
     LoadBalancerRemove {
         /// Its handle.
         handle: String,
     },
     /// Shows all routes.
     RouteList,
-    /// Plants one.
+    /// Adds a route.
     RouteAdd {
         /// As in the YAML file.
         route: Route,
     },
-    /// Removes one behind the controller's back.
+    /// Removes a route without the controller.
     RouteRemove {
         /// Its name.
         name: String,
     },
-    /// Says how a Service is treated.
+    /// Sets the treatment of a Service.
     ServiceSet {
         /// `namespace/name`.
         service: String,
-        /// How.
+        /// The treatment.
         behaviour: ServiceBehaviour,
     },
-    /// Says whether a Node can be attached to load balancers.
+    /// Sets whether a Node can be attached to load balancers.
     TargetErrorSet {
         /// Its name.
         node: String,
-        /// Why it cannot; it can where there is none.
+        /// The failure. Absent: it can be attached.
         failure: Option<FailureSpec>,
     },
     /// Sets a fault.
@@ -109,68 +110,68 @@ pub enum Command {
     },
     /// Clears one fault, or all.
     FaultClear {
-        /// Its number; all where there is none.
+        /// Its number. Absent: all.
         id: Option<u64>,
     },
     /// Shows the faults that are set.
     FaultList,
-    /// Says how long an RPC takes.
+    /// Sets the latency of an RPC.
     LatencySet {
         /// Its name; `*` for all.
         rpc: String,
-        /// How long.
+        /// The latency.
         latency: HumanDuration,
     },
-    /// Says how long load balancers take.
+    /// Sets how long load balancers take.
     ProvisioningSet {
-        /// To be made.
+        /// To be created.
         load_balancer: HumanDuration,
-        /// To go.
+        /// To be deleted.
         deletion: HumanDuration,
     },
-    /// Says what Probe answers.
+    /// Sets the answer of Probe.
     HealthSet {
         /// `starting`, `ready`, `degraded` or `broken`.
         state: HealthWord,
-        /// Why.
+        /// The reason.
         #[serde(default)]
         message: String,
     },
-    /// Every operation of the cloud fails with this code, until it is said that none does.
+    /// Lets every operation of the cloud fail with this code.
     CloudFail {
-        /// For example `THROTTLED`; nothing fails where there is none.
+        /// For example `THROTTLED`. Absent: nothing fails.
         code: Option<String>,
     },
-    /// Every operation of the cloud takes this long first.
+    /// Delays every operation of the cloud.
     CloudSlow {
-        /// Milliseconds; 0 heals.
+        /// Milliseconds; 0 ends the delay.
         ms: u64,
     },
     /// Shows how many writes ever reached the cloud.
     CloudWrites,
-    /// Says which scope Initialize answers.
+    /// Sets the scope in Initialize's answers.
     ScopeSet {
         /// The scope.
         scope: String,
     },
     /// Answers NOT_INITIALIZED until the next Initialize.
     ForgetInitialize,
-    /// Tells watching controllers to look at everything again.
+    /// Tells watching controllers that anything may have changed.
     Resync,
     /// Shows how often each RPC was called, and the last calls.
     Calls {
-        /// Only of this RPC.
+        /// Only this RPC.
         rpc: Option<String>,
-        /// At most so many calls of each RPC.
+        /// The most calls of each RPC to show.
         last: usize,
     },
     /// Forgets all calls and writes.
     CallsReset,
-    /// Goes back to the YAML file.
+    /// Restores the YAML file.
     Reset,
 }
 
-/// How the provider is.
+/// The provider's health.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs)] // the contract's words
@@ -192,14 +193,14 @@ impl HealthWord {
     }
 }
 
-/// What [`Command::Calls`] shows.
+/// The result of [`Command::Calls`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallReport {
     /// How many calls of each RPC have ended.
     pub counts: BTreeMap<String, u64>,
-    /// How many of them may change the cloud.
+    /// How many of them were of mutating RPCs.
     pub mutating_calls: u64,
-    /// How many calls of each RPC are not answered yet.
+    /// How many calls of each RPC have no answer yet.
     #[serde(default)]
     pub in_flight: BTreeMap<String, u64>,
     /// How many times the provider wrote to the cloud.
@@ -220,7 +221,7 @@ pub struct NumberedFault {
 }
 
 impl Cloud {
-    /// Runs a command; answers what it shows.
+    /// Runs a command. Returns its result.
     pub fn run(&self, command: Command) -> Result<Value, CloudError> {
         Ok(match command {
             Command::InstanceList => to_json(&self.instances()),
@@ -228,7 +229,7 @@ impl Cloud {
             Command::InstanceSet { instance } => {
                 let name = instance.name.clone();
                 to_json(&self.change_instance(&name, |present| {
-                    // The identity stays unless it is stated.
+                    // The identity stays unless the command has one.
                     let (id, provider_id) = (present.id.clone(), present.provider_id.clone());
                     *present = instance;
                     if present.id.is_empty() {
@@ -330,7 +331,8 @@ impl Cloud {
         })
     }
 
-    /// Counts, writes and, for each RPC (or only that one), at most so many of the last calls.
+    /// The counts, the writes, and the last calls of each RPC (or only of that one), at most `last`
+    /// of each.
     pub fn call_report(&self, rpc: Option<&str>, last: usize) -> CallReport {
         let mut left: BTreeMap<String, usize> = BTreeMap::new();
         let mut calls: Vec<_> = self
@@ -361,7 +363,8 @@ fn nothing((): ()) -> Value {
 }
 
 fn to_json(value: &impl Serialize) -> Value {
-    // All that is shown has plain fields and text keys: it cannot fail, and a shown error is better than a panic.
+    // All values have plain fields and text keys, so this cannot fail. If it does, an error in the
+    // result is better than a panic.
     serde_json::to_value(value).unwrap_or_else(|error| json!({"error": error.to_string()}))
 }
 

@@ -30,7 +30,7 @@ use crate::lies::Lie;
 /// How long a command may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Runs what the command line says.
+/// Runs the command line.
 pub async fn main() -> ExitCode {
     let args = Args::parse();
     let result = match args.verb {
@@ -128,7 +128,7 @@ async fn ctl(endpoint: &str, json: bool, verb: args::Ctl) -> Result<(), String> 
     print(&tables::print(shows, json, &result)?)
 }
 
-/// Prints a text that is not empty; who reads only its beginning (`| head`) is no error.
+/// Prints a text that is not empty. A reader that stops early (`| head`) is no error.
 fn print(text: &str) -> Result<(), String> {
     if text.is_empty() {
         return Ok(());
@@ -141,7 +141,7 @@ fn print(text: &str) -> Result<(), String> {
     }
 }
 
-/// A connection to the control service at this endpoint. The error says how to start a mock there.
+/// Connects to the control service at this endpoint. The error explains how to start a mock there.
 pub async fn dial(endpoint: &str) -> Result<Channel, String> {
     let path = endpoint
         .strip_prefix("unix://")

@@ -1,4 +1,4 @@
-//! Durations as people write them: `50ms`, `2s`, `1m`, `1h`.
+//! Durations as text: `50ms`, `2s`, `1m`, `1h`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// A duration that is written as a whole number and a unit: `50ms`, `2s`, `1m`, `1h`.
+/// A duration as text: a whole number and a unit, such as `50ms`, `2s`, `1m`, `1h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct HumanDuration(pub Duration);
 
 impl HumanDuration {
-    /// No time at all.
+    /// Zero.
     pub const ZERO: Self = Self(Duration::ZERO);
 }
 

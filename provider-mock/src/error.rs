@@ -1,15 +1,15 @@
-//! What can be wrong with a command or a file.
+//! Errors in commands and files.
 
-/// Why a change of the cloud was refused, in a sentence that says what would be right.
+/// Why a change of the cloud was refused: a sentence that also says what would be right.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CloudError {
-    /// There is no such thing.
+    /// The object does not exist.
     #[error("{0}")]
     NotFound(String),
-    /// There is one already.
+    /// The object exists already.
     #[error("{0}")]
     AlreadyExists(String),
-    /// It is not well-formed.
+    /// The object is malformed.
     #[error("{0}")]
     Invalid(String),
     /// The state file could not be written.
@@ -23,7 +23,7 @@ pub enum StartError {
     /// The cloud's file is missing or wrong.
     #[error("{0}")]
     Fixture(#[from] FixtureError),
-    /// The state file is there and cannot be used.
+    /// The state file exists but is unusable.
     #[error("{0}")]
     State(String),
     /// The socket cannot be served.
@@ -31,7 +31,7 @@ pub enum StartError {
     Serve(String),
 }
 
-/// What is wrong with a cloud's file, one line per fault.
+/// The errors in a cloud's file, one line each.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.join("\n"))]
 pub struct FixtureError(pub Vec<String>);

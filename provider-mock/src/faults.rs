@@ -1,4 +1,5 @@
-//! Scripted faults: which of them strike a call. The table of their kinds is in `kinds`, what they do to an answer in `rewrite`.
+//! Scripted faults: which of them apply to a call. `kinds` has the table of their kinds, and
+//! `rewrite` applies them to an answer.
 
 mod kinds;
 pub(crate) mod rewrite;
@@ -16,27 +17,28 @@ pub use kinds::{ALL_RPCS, FaultKind, KINDS, Kind, MUTATING_RPCS, RPCS};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
-    /// The RPC that it strikes; `*` (the default) for all that its kind can strike.
+    /// The affected RPC; `*` (the default) for all RPCs of its kind.
     #[serde(default = "all_rpcs")]
     pub rpc: String,
     /// What it does.
     pub kind: FaultKind,
-    /// Only where this is asked about: a Node's name, a Service as `namespace/name`, a route's key or destination.
+    /// Only if the call is about this: a Node's name, a Service as `namespace/name`, a route's key
+    /// or destination.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
-    /// For so many calls; until it is cleared where absent.
+    /// For this many calls. Absent: until it is cleared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times: Option<u32>,
-    /// The failure that is answered; INTERNAL where absent.
+    /// The failure in the answer. Absent: INTERNAL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<FailureSpec>,
-    /// The gRPC status, for example `UNAVAILABLE`; UNKNOWN where absent.
+    /// The gRPC status, for example `UNAVAILABLE`. Absent: UNKNOWN.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
     /// The delay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay: Option<HumanDuration>,
-    /// What the kind's row says.
+    /// The value, as described in the kind's row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
 }
@@ -115,7 +117,7 @@ impl Fault {
         self
     }
 
-    /// Only for the next so many calls.
+    /// Only for the next `times` calls.
     #[must_use]
     pub fn times(mut self, times: u32) -> Self {
         self.times = Some(times);
@@ -136,7 +138,7 @@ impl Fault {
         self
     }
 
-    /// What is wrong with it, if anything.
+    /// The error in it, if any.
     pub fn check(&self) -> Result<(), String> {
         if !crate::fixture::is_rpc(&self.rpc) {
             return Err(format!(
@@ -179,14 +181,14 @@ impl Fault {
         rewrite::check_value(self)
     }
 
-    /// The failure that is answered.
+    /// The failure in the answer.
     pub(crate) fn failure_spec(&self) -> FailureSpec {
         self.failure
             .clone()
             .unwrap_or_else(|| FailureSpec::new(FailureCode::Internal))
     }
 
-    /// The gRPC status that is answered.
+    /// The gRPC status of the answer.
     pub(crate) fn grpc_status(&self) -> tonic::Status {
         let code = self
             .status
@@ -234,7 +236,8 @@ impl Faults {
         self.set.clone()
     }
 
-    /// Those that strike this call, in the order in which they were set; each counts it.
+    /// The faults that apply to this call, in the order in which they were set. Each counts the
+    /// call.
     pub(crate) fn strike(&mut self, rpc: &str, subjects: &[String]) -> Vec<Fault> {
         let mut struck = Vec::new();
         for (_, fault) in &mut self.set {

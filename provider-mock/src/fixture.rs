@@ -1,4 +1,4 @@
-//! The cloud's YAML file: what it can say, how it is read, what can be wrong with it.
+//! The cloud's YAML file: its fields, its parser and its checks.
 
 mod capabilities;
 mod load;
@@ -23,43 +23,46 @@ use crate::load_balancers::LoadBalancer;
 use crate::pool::Pool;
 use crate::routes::Route;
 
-/// Everything that the YAML file says. `examples/cloud.yaml` shows all of it with comments. Every key has a default; a key that is not known is an error.
+/// The YAML file. `examples/cloud.yaml` shows all of it with comments. Every key has a default. An
+/// unknown key is an error.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Fixture {
-    /// Who the provider is.
+    /// The provider's identity.
     pub provider: ProviderSettings,
-    /// What it offers; everything by default.
+    /// The offered services; all by default.
     pub capabilities: Capabilities,
-    /// Which addresses load balancers get.
+    /// The addresses of load balancers.
     pub addressing: Addressing,
     /// How long load balancers take.
     pub provisioning: Provisioning,
-    /// How long each RPC takes, by its name; `default` is for those that are not named.
+    /// The latency of each RPC, by its name. `default` is for the others.
     pub latency: BTreeMap<String, HumanDuration>,
     /// Scripted faults.
     pub faults: Vec<Fault>,
     /// The instances.
     pub instances: Vec<Instance>,
-    /// Many instances alike.
+    /// Many similar instances.
     pub instance_templates: Vec<InstanceTemplate>,
-    /// Load balancers that are there from the start, for example foreign and unmarked ones.
+    /// Load balancers that exist from the start, for example foreign and unmarked ones.
     pub load_balancers: Vec<LoadBalancer>,
-    /// Routes that are there from the start.
+    /// Routes that exist from the start.
     pub routes: Vec<Route>,
-    /// How single Services are treated, by `namespace/name`.
+    /// The treatment of single Services, by `namespace/name`.
     pub services: BTreeMap<String, ServiceBehaviour>,
     /// Nodes that cannot be attached to load balancers, by name.
     pub target_errors: BTreeMap<String, FailureSpec>,
-    /// Where Nodes are, by their names, for LookupZones; the instance's own zone and region where a Node is not named.
+    /// The places of Nodes for LookupZones, by name. The default is the place of the Node's
+    /// instance.
     pub zones: BTreeMap<String, Place>,
     /// Clusters and the addresses of their control planes.
     pub clusters: BTreeMap<String, String>,
-    /// Disks and their labels, by the value of any field of the volume's source, for example its `volumeID`.
+    /// Disks and their labels, by the value of any field of the volume's source, for example its
+    /// `volumeID`.
     pub volumes: BTreeMap<String, BTreeMap<String, String>>,
 }
 
-/// Who the provider is.
+/// The provider's identity.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ProviderSettings {
@@ -67,7 +70,7 @@ pub struct ProviderSettings {
     pub name: String,
     /// Its version.
     pub version: String,
-    /// What its provider IDs begin with; the first one is used for instances that state none.
+    /// The prefixes of its provider IDs. Instances without a provider ID get the first one.
     pub provider_id_prefixes: Vec<String>,
     /// The account, project and region that its credentials reach.
     pub cloud_scope: String,
@@ -79,7 +82,7 @@ pub struct ProviderSettings {
     pub min_controller_minor: u32,
     /// The labels of Nodes that it wants to see.
     pub node_labels: Vec<String>,
-    /// It wants to see whether Nodes are Ready.
+    /// Whether it wants to see if Nodes are Ready.
     pub node_readiness: bool,
 }
 
@@ -99,17 +102,17 @@ impl Default for ProviderSettings {
     }
 }
 
-/// Which addresses load balancers get.
+/// The addresses of load balancers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Addressing {
     /// The pools, IPv4 and IPv6.
     pub pools: Vec<Pool>,
-    /// What the Service's status shows.
+    /// What the Service's status contains.
     pub mode: AddressMode,
     /// The domain of the host names.
     pub hostname_domain: String,
-    /// What `ipMode` says; nothing where it is absent.
+    /// The value of `ipMode`; not set if absent.
     pub ip_mode: Option<IpMode>,
 }
 
@@ -125,7 +128,7 @@ impl Default for Addressing {
     }
 }
 
-/// What the status of a Service shows.
+/// What the status of a Service contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AddressMode {
@@ -138,7 +141,7 @@ pub enum AddressMode {
     Both,
 }
 
-/// What `ipMode` says.
+/// A value of `ipMode`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum IpMode {
@@ -148,17 +151,17 @@ pub enum IpMode {
     Proxy,
 }
 
-/// How long load balancers take; they are pending meanwhile.
+/// How long load balancers take. They are pending meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Provisioning {
-    /// To be made.
+    /// To be created.
     pub load_balancer: HumanDuration,
-    /// To go.
+    /// To be deleted.
     pub deletion: HumanDuration,
 }
 
-/// Many instances alike: in every text `%d` stands for the number, from 0.
+/// Many similar instances. In every text, `%d` stands for the number, from 0.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InstanceTemplate {
@@ -169,19 +172,19 @@ pub struct InstanceTemplate {
     pub first: u32,
     /// The name, for example `node-%d`.
     pub name: String,
-    /// The ID; the name where none is stated.
+    /// The ID; the name by default.
     #[serde(default)]
     pub id: String,
     /// The type.
     #[serde(default, rename = "type")]
     pub instance_type: Option<String>,
-    /// The zones, in turn.
+    /// The zones, in rotation.
     #[serde(default)]
     pub zones: Vec<String>,
     /// The region.
     #[serde(default)]
     pub region: Option<String>,
-    /// InternalIP addresses are taken from these pools, one of each, in order.
+    /// The pools of InternalIP addresses: one address from each, in order.
     #[serde(default)]
     pub internal_pools: Vec<Pool>,
     /// Further addresses.
@@ -195,37 +198,39 @@ pub struct InstanceTemplate {
     pub power: Power,
 }
 
-/// How one Service is treated.
+/// The treatment of a Service.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServiceBehaviour {
-    /// Its load balancer is kept when it is deleted; also by its annotation `mock.grpc-ccm.io/retain: "true"`.
+    /// Whether its load balancer is kept when the Service is deleted. The annotation
+    /// `mock.grpc-ccm.io/retain: "true"` has the same effect.
     pub retain: bool,
-    /// Somebody else takes care of it; also by its annotation `mock.grpc-ccm.io/handled-elsewhere: "true"`.
+    /// Whether another component serves it. The annotation
+    /// `mock.grpc-ccm.io/handled-elsewhere: "true"` has the same effect.
     pub handled_elsewhere: bool,
-    /// Annotations that answers about it set.
+    /// Annotations to set in answers about it.
     pub set_annotations: BTreeMap<String, String>,
-    /// Annotations that answers about it remove.
+    /// Annotations to remove in answers about it.
     pub remove_annotations: Vec<String>,
-    /// Events that answers about it carry.
+    /// Events in answers about it.
     pub events: Vec<EventSpec>,
 }
 
-/// An event that answers carry.
+/// An event in answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EventSpec {
-    /// A Warning, else Normal.
+    /// Whether its type is Warning. Otherwise it is Normal.
     #[serde(default)]
     pub warning: bool,
-    /// CamelCase, one word.
+    /// One word in CamelCase.
     pub reason: String,
     /// One sentence.
     #[serde(default)]
     pub message: String,
 }
 
-/// Where a Node is.
+/// The place of a Node.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Place {
@@ -242,19 +247,19 @@ pub struct FailureSpec {
     /// Its code, for example `THROTTLED`.
     #[serde(with = "failure_code")]
     pub code: FailureCode,
-    /// Its reason; one per code where none is stated.
+    /// Its reason. The default depends on the code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Its sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// When to come again.
+    /// When to try again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<HumanDuration>,
 }
 
 impl FailureSpec {
-    /// A failure with nothing but its code.
+    /// A failure with only this code.
     pub fn new(code: FailureCode) -> Self {
         Self {
             code,
@@ -271,7 +276,7 @@ impl FailureSpec {
         self
     }
 
-    /// As the SDK has it.
+    /// The failure in the SDK's type.
     pub fn to_failure(&self) -> Failure {
         let message = self.message.as_deref().unwrap_or("scripted by the mock");
         let mut failure = Failure::new(self.code, message);
@@ -299,7 +304,7 @@ pub(crate) const FAILURE_CODES: [FailureCode; 10] = [
     FailureCode::Internal,
 ];
 
-/// Reads a code of the contract, for example `THROTTLED`.
+/// Parses a code of the contract, for example `THROTTLED`.
 pub(crate) fn failure_code(text: &str) -> Result<FailureCode, String> {
     let found = FAILURE_CODES.into_iter().find(|code| code.as_str() == text);
     found.ok_or_else(|| {

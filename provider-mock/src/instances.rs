@@ -1,4 +1,4 @@
-//! The machines of the cloud: pure state.
+//! The machines of the cloud. Pure state.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -12,12 +12,12 @@ use crate::CloudError;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Instance {
-    /// The cloud's ID; the name where none is stated. Stays when the instance is renamed.
+    /// The cloud's ID; the name by default. It stays when the instance is renamed.
     #[serde(default)]
     pub id: String,
     /// The name, which is the Node's name too.
     pub name: String,
-    /// The provider ID; `<first prefix><zone>/<id>` where none is stated.
+    /// The provider ID; `<first prefix><zone>/<id>` by default.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub provider_id: String,
     /// The type, for example `mock.large`.
@@ -29,19 +29,19 @@ pub struct Instance {
     /// The region.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
-    /// The addresses in the order in which the Node shall show them.
+    /// The addresses, in the order for the Node's status.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<Address>,
     /// Further labels for the Node.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Whether it runs.
+    /// The power state.
     #[serde(default)]
     pub power: Power,
 }
 
 impl Instance {
-    /// A running instance with this name, which is its ID too, and nothing else.
+    /// A running instance with this name, which is also its ID.
     pub fn new(name: impl Into<String>) -> Self {
         let name = name.into();
         Self {
@@ -86,14 +86,14 @@ impl Instance {
         self
     }
 
-    /// Sets whether it runs.
+    /// Sets the power state.
     #[must_use]
     pub fn power(mut self, power: Power) -> Self {
         self.power = power;
         self
     }
 
-    /// Fills in the ID and the provider ID where none is stated.
+    /// Sets the ID and the provider ID if they are missing.
     pub(crate) fn complete(&mut self, prefix: &str) {
         if self.id.is_empty() {
             self.id.clone_from(&self.name);
@@ -107,7 +107,7 @@ impl Instance {
     }
 }
 
-/// One address of an instance, written as a map with one key, for example `InternalIP: 10.0.0.1`.
+/// One address of an instance, as a map with one key, for example `InternalIP: 10.0.0.1`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Address {
     /// A host name.
@@ -137,7 +137,7 @@ impl Address {
         }
     }
 
-    /// Reads `KIND=ADDRESS`, as `ctl` takes it.
+    /// Parses `KIND=ADDRESS`, the format of `ctl`.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
@@ -164,7 +164,7 @@ impl Address {
     }
 }
 
-/// What the cloud says of an instance that exists.
+/// The power state of an existing instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Power {
@@ -173,11 +173,11 @@ pub enum Power {
     Running,
     /// It is shut down: STOPPED.
     Stopped,
-    /// It exists and the cloud does not tell whether it runs: PRESENT.
+    /// It exists, and the cloud does not report whether it runs: PRESENT.
     Unknown,
     /// The cloud does not show it yet: PENDING.
     Pending,
-    /// The cloud knows it and says that it is not its own: UNMANAGED.
+    /// The cloud knows it but does not manage it: UNMANAGED.
     Unmanaged,
 }
 
@@ -193,7 +193,7 @@ impl fmt::Display for Power {
     }
 }
 
-/// All instances; found by ID, name and provider ID.
+/// All instances, with indexes by ID, name and provider ID.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Instances {
     by_id: BTreeMap<String, Instance>,
@@ -202,7 +202,7 @@ pub(crate) struct Instances {
 }
 
 impl Instances {
-    /// Adds one whose ID and provider ID are complete.
+    /// Adds an instance with an ID and a provider ID.
     pub(crate) fn add(&mut self, instance: Instance) -> Result<(), CloudError> {
         let taken = |what: &str, value: &str| {
             CloudError::AlreadyExists(format!(
@@ -222,7 +222,7 @@ impl Instances {
         Ok(())
     }
 
-    /// Removes the one with this name or ID.
+    /// Removes the instance with this name or ID.
     pub(crate) fn remove(&mut self, name_or_id: &str) -> Result<Instance, CloudError> {
         let id = self.id_of(name_or_id)?;
         let instance = self
@@ -234,7 +234,8 @@ impl Instances {
         Ok(instance)
     }
 
-    /// Changes the one with this name or ID; a change that collides with another instance leaves all as it was.
+    /// Changes the instance with this name or ID. A change that collides with another instance
+    /// changes nothing.
     pub(crate) fn change(
         &mut self,
         name_or_id: &str,
@@ -252,7 +253,8 @@ impl Instances {
         }
     }
 
-    /// Takes a change back: removes the one with the ID that it had after the change, and puts the one in its place that was there before.
+    /// Reverts a change: removes the instance with the ID after the change, and restores the one
+    /// before it.
     pub(crate) fn put_back(&mut self, after: Option<&str>, before: Option<Instance>) {
         if let Some(after) = after.and_then(|id| self.by_id.remove(id)) {
             self.ids_by_name.remove(&after.name);
@@ -296,7 +298,7 @@ impl Instances {
         self.by_id.len()
     }
 
-    /// What the cloud says of a Node: by its provider ID where it has one, else by its name (INST-3).
+    /// Looks up a Node's instance, by its provider ID if it has one, else by its name (INST-3).
     pub(crate) fn look_up(
         &self,
         name: &str,
@@ -321,7 +323,7 @@ impl Instances {
     }
 }
 
-/// What the cloud says of a Node.
+/// The result of looking up a Node's instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found<'a> {
     Instance(&'a Instance),

@@ -1,4 +1,5 @@
-//! The tower layer around the SDK's services: it writes the log of calls and lets faults strike, below the SDK's native types.
+//! The tower layer around the SDK's services. It logs calls and applies faults, below the SDK's
+//! native types.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -23,9 +24,9 @@ type Response = http::Response<Body>;
 
 /// How a fault kills the provider.
 pub(crate) trait Death: Send + Sync + 'static {
-    /// The provider dies: the process ends, or all connections and the listener with them.
+    /// Kills the provider: the process ends, or the listener and all connections.
     fn crash(&self);
-    /// All connections are cut; the provider lives.
+    /// Cuts all connections; the provider lives.
     fn disconnect(&self);
 }
 
@@ -71,7 +72,7 @@ where
     }
 
     fn call(&mut self, request: Request) -> Self::Future {
-        // The one that was polled ready is taken; its clone stays for the next call.
+        // Uses the service that was polled ready, and keeps its clone for the next call.
         let next = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, next);
         let layer = self.layer.clone();
@@ -82,7 +83,7 @@ where
     }
 }
 
-/// Records a call when it ends, whatever its end is.
+/// Records a call when it ends in any way.
 struct Record {
     cloud: Cloud,
     entry: CallEntry,
@@ -98,7 +99,7 @@ impl Record {
 impl Drop for Record {
     fn drop(&mut self) {
         let mut entry = self.entry.clone();
-        // Under load the provider's own timer rings before the caller's reset has come.
+        // Under load, the provider's own timer may fire before the caller's reset arrives.
         let ended = ["cancelled", "status:DEADLINE_EXCEEDED"];
         if ended.contains(&entry.outcome.as_str()) && self.cloud.twisted(Twist::CancelledIsTrouble)
         {
@@ -111,7 +112,7 @@ impl Drop for Record {
 }
 
 impl FaultLayer {
-    /// Other services on the socket: health, reflection, control.
+    /// Passes calls of other services on the socket: health, reflection, control.
     async fn pass<S>(self, request: Request, mut inner: S) -> Result<Response, StdError>
     where
         S: Service<Request, Response = Response>,
@@ -126,7 +127,7 @@ impl FaultLayer {
         })
     }
 
-    /// A stream that ends, with status OK, when the provider shuts down.
+    /// A stream that ends with status OK when the provider shuts down.
     fn until_the_end(&self, response: Response, record: Option<Record>) -> Response {
         let (parts, body) = response.into_parts();
         let end = self.streams.clone();
@@ -166,7 +167,7 @@ impl FaultLayer {
         let began = Instant::now();
         let at_ms = self.cloud.now_ms();
         let (parts, body) = request.into_parts();
-        // Where the request does not come through, nobody waits for the answer either.
+        // If the request does not arrive completely, nobody waits for an answer.
         let bytes = body.collect().await?.to_bytes();
         let request_message = frames(&bytes).and_then(|messages| messages.first().cloned());
         let subjects = request_message
@@ -205,7 +206,7 @@ impl FaultLayer {
             .iter()
             .filter(|fault| fault.kind.row().when == When::Before)
         {
-            // The failure of a single item is put into the answer.
+            // The failure of a single item is added to the answer.
             let of_item = fault.kind == FaultKind::Failure
                 && messages::is_batch(rpc)
                 && fault.subject.is_some();
@@ -234,7 +235,7 @@ impl FaultLayer {
             return Ok(respond(&rewrite::failed(rpc, rewrite::failure_of(&fault))));
         }
 
-        // An item whose failure is scripted does not reach the cloud.
+        // An item with a scripted failure does not reach the cloud.
         let failed_items: Vec<&String> = faults
             .iter()
             .filter(|fault| fault.kind == FaultKind::Failure)
@@ -310,7 +311,7 @@ impl FaultLayer {
             .collect();
         let heavy = |fault: &Fault| fault.kind == FaultKind::EmptyItems;
         record.outcome(if faults.iter().any(heavy) {
-            // To read what it says would take gigabytes here.
+            // Decoding it would take gigabytes.
             "empty items".into()
         } else {
             messages::outcome(rpc, &rewritten)
@@ -324,7 +325,7 @@ impl FaultLayer {
         })
     }
 
-    /// What comes in place of the answer.
+    /// The response that replaces the answer.
     async fn instead(&self, rpc: &str, fault: &Fault, record: &mut Record) -> Response {
         self.cloud.count_lie();
         match fault.kind {
@@ -377,12 +378,12 @@ fn respond(messages: &[Vec<u8>]) -> Response {
     response
 }
 
-/// For how long an answer with this body asks not to be called: the `retry_after` of a THROTTLED.
+/// The `retry_after` of a THROTTLED answer with this body.
 pub fn throttled(rpc: &str, body: &Bytes) -> Option<std::time::Duration> {
     messages::throttled(rpc, &frames(body)?)
 }
 
-/// The messages of a gRPC body; `None` where it is compressed or broken.
+/// The messages of a gRPC body. `None`: it is compressed or broken.
 fn frames(body: &Bytes) -> Option<Vec<Bytes>> {
     let mut messages = Vec::new();
     let mut rest = body.clone();

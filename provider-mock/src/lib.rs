@@ -1,7 +1,8 @@
-//! A cloud in memory behind the provider contract: good enough to develop against and to test everything with.
+//! A cloud in memory behind the provider contract, for development and tests.
 //!
-//! [`Mock`] serves a [`Cloud`] in this process; the binary `provider-mock` serves one as a process of its own. The cloud is described by a [`Fixture`] (a YAML
-//! file, see `examples/cloud.yaml`), changed while it runs through [`Cloud`]'s methods or `provider-mock ctl`, and made to misbehave by [`Fault`]s.
+//! [`Mock`] serves a [`Cloud`] in this process. The binary `provider-mock` serves one as a separate
+//! process. A [`Fixture`] describes the cloud (a YAML file, see `examples/cloud.yaml`). The methods
+//! of [`Cloud`] and `provider-mock ctl` change it at run time. [`Fault`]s make it misbehave.
 
 mod calls;
 mod cloud;
@@ -40,6 +41,7 @@ pub use routes::Route;
 pub use server::{Mock, serve, service};
 pub use weather::Weather;
 
-/// What the mock's own annotations on Services begin with: `mock.grpc-ccm.io/retain: "true"`, `mock.grpc-ccm.io/handled-elsewhere: "true"`, and
-/// `mock.grpc-ccm.io/shared-load-balancer: NAME`, by which Services of one cluster share a load balancer.
+/// The prefix of the mock's own annotations on Services: `mock.grpc-ccm.io/retain: "true"`,
+/// `mock.grpc-ccm.io/handled-elsewhere: "true"`, and `mock.grpc-ccm.io/shared-load-balancer: NAME`,
+/// with which Services of one cluster share a load balancer.
 pub const ANNOTATION_PREFIX: &str = "mock.grpc-ccm.io/";

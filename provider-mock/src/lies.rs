@@ -1,5 +1,6 @@
-//! Named lies: ways in which a provider can break the contract. Each is a row of a table with the rules that it breaks and the check of the conformance suite that finds
-//! it. Some are made of scripted faults; the others are twists, which the layer and [`Twisted`] make of an honest provider.
+//! Named lies: violations of the contract by a provider. Each is a row of a table, with the rules
+//! that it violates and the check of the conformance suite that finds it. Some are scripted faults.
+//! The others are twists, which the layer and [`Twisted`] apply to an honest provider.
 
 pub(crate) mod answers;
 pub(crate) mod calls;
@@ -15,16 +16,17 @@ pub(crate) use mischief::Mischief;
 pub(crate) use provider::Twisted;
 pub(crate) use table::Twist;
 
-/// A way to break the contract.
+/// A violation of the contract.
 #[derive(Debug)]
 pub struct Lie {
-    /// Its name, as `serve --fault` takes it.
+    /// Its name for `serve --fault`.
     pub name: &'static str,
     /// What the provider does.
     pub what: &'static str,
-    /// The rules that it breaks, by the IDs in the contract's `.proto` files. None where the contract allows it: then it harms nobody.
+    /// The violated rules, by their IDs in the contract's `.proto` files. Empty if the contract
+    /// allows it; then it does no harm.
     pub rules: &'static [&'static str],
-    /// The check of the conformance suite that finds it; empty where the contract allows it.
+    /// The check of the conformance suite that finds it. Empty if the contract allows it.
     pub check: &'static str,
     does: Does,
 }
@@ -41,7 +43,7 @@ impl Lie {
         table::SERVICES.iter().flat_map(|lies| lies.iter())
     }
 
-    /// The one with this name; the error names the one that is most like it.
+    /// The lie with this name. The error names the most similar one.
     pub fn find(name: &str) -> Result<&'static Self, String> {
         if let Some(lie) = Self::all().find(|lie| lie.name == name) {
             return Ok(lie);
@@ -54,7 +56,7 @@ impl Lie {
     }
 }
 
-/// The twists that are on.
+/// The active twists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Twists(u128);
 
@@ -105,7 +107,7 @@ mod tests {
         assert!(error.contains("\"absent-on-throttle\""), "{error}");
     }
 
-    /// Faults and twists are around the cloud and its provider.
+    /// Faults and twists are applied around the cloud and its provider, not inside them.
     #[test]
     fn the_cloud_and_its_provider_know_of_no_fault() {
         let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];

@@ -1,4 +1,4 @@
-//! The load balancers of the cloud: pure state and the decisions about it.
+//! The load balancers of the cloud: pure state, and the decisions about it.
 
 mod marks;
 mod shared;
@@ -20,33 +20,34 @@ pub(crate) use valid::check;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadBalancer {
-    /// The cloud's own ID, `lb-<n>`; given by the cloud where it is empty.
+    /// The cloud's own ID, `lb-<n>`. The cloud sets it if it is empty.
     #[serde(default)]
     pub handle: String,
-    /// The native name. For those that the mock makes it is what Go's cloud providers take: `a` and the Service's UID without dashes, at most 32 characters.
+    /// The native name. The mock uses the name of Go's cloud providers: `a` and the Service's UID
+    /// without dashes, at most 32 characters.
     pub name: String,
-    /// Whom it is marked for; nobody where it was made by hand or by another program.
+    /// The mark of its owner. Absent if it was made by hand or by another program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Mark>,
-    /// Where it can be reached.
+    /// Its addresses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<IpAddr>,
-    /// Its DNS name, where it has one.
+    /// Its DNS name, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
-    /// What it does, as the Service asked.
+    /// Its settings.
     #[serde(default)]
     pub config: LoadBalancerConfig,
-    /// The names of the Nodes that it balances to, in order.
+    /// The names of its targets, in order.
     #[serde(default)]
     pub targets: Vec<String>,
-    /// In the cloud's time, milliseconds: ready from then on.
+    /// Ready from this time on, in milliseconds of the cloud's time.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub ready_at_ms: u64,
-    /// In the cloud's time, milliseconds: gone from then on; set when its deletion has begun.
+    /// Gone from this time on, in milliseconds of the cloud's time. Set when its deletion begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gone_at_ms: Option<u64>,
-    /// Only parts of it are left, which a delete would remove.
+    /// Whether only parts of it are left, which a delete would remove.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub remnant: bool,
 }
@@ -56,7 +57,7 @@ fn is_zero(value: &u64) -> bool {
     *value == 0
 }
 
-/// For whom a load balancer was made.
+/// The owner of a load balancer.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mark {
@@ -72,14 +73,15 @@ pub struct Mark {
     pub uid: String,
 }
 
-/// What a load balancer does: the fields of a Service that the mock honours, as they were at the last write.
+/// The settings of a load balancer: the fields of a Service that the mock supports, as of the last
+/// write.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LoadBalancerConfig {
     /// The ports, each as `name:protocol:port:nodePort:appProtocol`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<String>,
-    /// CIDRs that may reach it; empty is everybody.
+    /// CIDRs that may reach it; empty means all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub source_ranges: Vec<String>,
     /// `None` or `ClientIP`, with the seconds: `ClientIP:10800`.
@@ -95,7 +97,7 @@ pub struct LoadBalancerConfig {
 }
 
 impl LoadBalancerConfig {
-    /// What this Service asks.
+    /// The settings that this Service asks for.
     pub(crate) fn of(service: &Service) -> Self {
         let optional = |value: Option<String>| value.unwrap_or_default();
         Self {
@@ -135,7 +137,8 @@ impl LoadBalancerConfig {
     }
 }
 
-/// The native name of a Service's load balancer: what Go's `DefaultLoadBalancerName` makes, so that a migration from Go finds its own.
+/// The native name of a Service's load balancer, the same as Go's `DefaultLoadBalancerName`. So a
+/// migration from Go finds its own.
 pub fn native_name(uid: &str) -> String {
     let mut name = format!("a{}", uid.replace('-', ""));
     name.truncate(name.floor_char_boundary(32));
@@ -146,29 +149,29 @@ pub fn native_name(uid: &str) -> String {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LoadBalancers {
     pub(crate) by_handle: BTreeMap<String, LoadBalancer>,
-    /// The number of the last handle; handles are never given twice.
+    /// The number of the last handle. Handles are never reused.
     pub(crate) last_number: u64,
 }
 
-/// What an ensure would do.
+/// The result of planning an ensure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum EnsurePlan {
-    /// It is as asked.
+    /// Nothing differs.
     AsAsked(LoadBalancer),
-    /// This load balancer is to be written: made where its handle is empty.
+    /// Write this load balancer; create it if its handle is empty.
     Write(LoadBalancer),
-    /// Its deletion is still under way; first that.
+    /// Its deletion has to end first.
     Deleting(LoadBalancer),
 }
 
 impl LoadBalancers {
-    /// Forgets those whose deletion is over.
+    /// Forgets load balancers whose deletion has ended.
     pub(crate) fn settle(&mut self, now_ms: u64) {
         self.by_handle
             .retain(|_, lb| lb.gone_at_ms.is_none_or(|gone| gone > now_ms));
     }
 
-    /// Writes one down; gives it a handle where it has none. Answers the handle.
+    /// Stores a load balancer, and gives it a handle if it has none. Returns the handle.
     pub(crate) fn put(&mut self, mut load_balancer: LoadBalancer) -> String {
         if load_balancer.handle.is_empty() {
             loop {
@@ -184,7 +187,8 @@ impl LoadBalancers {
         handle
     }
 
-    /// The one that is the Service's own or may be taken for it: by the handle, by the mark, by the native name, by the address of the Service's status.
+    /// The load balancer that is the Service's own or may be adopted: by the handle, the mark, the
+    /// native name, or the address in the Service's status.
     pub(crate) fn find(&self, asker: &Asker<'_>) -> Option<&LoadBalancer> {
         let by_handle = self.named(asker);
         let by_mark = || {
@@ -197,7 +201,8 @@ impl LoadBalancers {
         by_handle.or_else(by_mark).or_else(|| self.like(asker))
     }
 
-    /// The one that is the Service's own: by the handle or by the mark. CONFLICT where the handle names somebody else's.
+    /// The Service's own load balancer, by the handle or the mark. CONFLICT if the handle names
+    /// another owner's.
     pub(crate) fn find_own(&self, asker: &Asker<'_>) -> Result<Option<&LoadBalancer>, Failure> {
         match self.named(asker) {
             Some(lb) if asker.ownership(lb) == Ownership::Ours => Ok(Some(lb)),
@@ -206,8 +211,9 @@ impl LoadBalancers {
         }
     }
 
-    /// What a Delete is about: the Service's own, else what is unmarked and has its native name. That
-    /// one is CONFLICT without the grant, and so is whatever else the handle names (LB-26).
+    /// The subject of a Delete: the Service's own load balancer, else an unmarked one with its
+    /// native name. The latter is CONFLICT without the permission, and so is any other load
+    /// balancer that the handle names (LB-26).
     pub(crate) fn find_to_delete(
         &self,
         asker: &Asker<'_>,
@@ -229,7 +235,8 @@ impl LoadBalancers {
         }
     }
 
-    /// Not marked for the Service, yet with its native name, or unmarked and with an address of its status.
+    /// Not marked for the Service, but it has its native name, or is unmarked and has an address of
+    /// its status.
     fn like(&self, asker: &Asker<'_>) -> Option<&LoadBalancer> {
         let name = native_name(&asker.service.uid);
         let same_status = |lb: &LoadBalancer| {
@@ -245,7 +252,7 @@ impl LoadBalancers {
             .find(|lb| lb.name == name || same_status(lb))
     }
 
-    /// What an ensure takes. `targets` is without those that cannot be attached.
+    /// Plans an ensure. `targets` lacks those that cannot be attached.
     pub(crate) fn plan_ensure(
         &self,
         asker: &Asker<'_>,
@@ -300,7 +307,7 @@ impl LoadBalancers {
         }
     }
 
-    /// The addresses that it has and may keep, and new ones for the families that are missing.
+    /// The addresses that it has and may keep, and new ones for missing families.
     fn addresses_for(
         &self,
         service: &Service,

@@ -1,4 +1,5 @@
-//! What the layer reads of requests and answers: whom a call is about, what came of it, single items of a batch.
+//! What the layer reads from requests and answers: the subjects of a call, its outcome, and single
+//! items of a batch.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ pub(crate) fn rpc_of(path: &str) -> Option<&'static str> {
     RPCS.into_iter().find(|of| *of == rpc)
 }
 
-/// Whether its answer is one result per item.
+/// Whether its answer has one result for each item.
 pub(crate) fn is_batch(rpc: &str) -> bool {
     matches!(
         rpc,
@@ -33,14 +34,14 @@ pub(crate) fn needs_initialize(rpc: &str) -> bool {
     )
 }
 
-/// Whom a call is about.
+/// The subjects of a call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Subjects {
-    /// How many.
+    /// The number of subjects.
     pub(crate) count: usize,
     /// The first of them, for the log.
     pub(crate) shown: Vec<String>,
-    /// Everything by which a fault may name one of them.
+    /// All names by which a fault may select one of them.
     pub(crate) matched: Vec<String>,
 }
 
@@ -102,17 +103,18 @@ impl Subjects {
     }
 }
 
-/// Everything by which a fault may name a route.
+/// All names by which a fault may select a route.
 fn keys_of_route(route: &pb::Route) -> Vec<String> {
     let mut keys = vec![route.route_key.clone(), route.destination_cidr.clone()];
     keys.extend(route.node_name.clone());
     keys
 }
 
-/// Items that did not reach the provider: key, and UID where it has one.
+/// Items that did not reach the provider: key, and UID if it has one.
 pub(crate) type LeftOut = Vec<(String, String)>;
 
-/// The request without the items that these subjects name: their failure is scripted, so they do not reach the cloud.
+/// The request without the items of these subjects: their failure is scripted, so they do not reach
+/// the cloud.
 pub(crate) fn without_items(rpc: &str, body: &Bytes, subjects: &[&String]) -> (Bytes, LeftOut) {
     let named = |keys: &[String]| keys.iter().any(|key| subjects.contains(&key));
     let mut left_out = LeftOut::new();
@@ -139,7 +141,7 @@ pub(crate) fn without_items(rpc: &str, body: &Bytes, subjects: &[&String]) -> (B
                 request.encode_to_vec()
             }),
         "CreateRoutes" | "DeleteRoutes" => {
-            // The two requests are alike on the wire.
+            // The two requests have the same encoding.
             pb::CreateRoutesRequest::decode(message)
                 .ok()
                 .map(|mut request| {
@@ -167,7 +169,7 @@ pub(crate) fn without_items(rpc: &str, body: &Bytes, subjects: &[&String]) -> (B
     (body, left_out)
 }
 
-/// The answer with a result, not yet set, for each item that did not reach the provider.
+/// The answer with an unset result for each item that did not reach the provider.
 pub(crate) fn with_items(rpc: &str, messages: Vec<Vec<u8>>, left_out: &LeftOut) -> Vec<Vec<u8>> {
     if left_out.is_empty() {
         return messages;
@@ -197,7 +199,7 @@ pub(crate) fn with_items(rpc: &str, messages: Vec<Vec<u8>>, left_out: &LeftOut) 
                     }));
                 answer.encode_to_vec()
             }),
-            // The two answers are alike on the wire.
+            // The two answers have the same encoding.
             _ => pb::CreateRoutesResponse::decode(bytes.as_slice()).map(|mut answer| {
                 answer
                     .results
@@ -213,13 +215,13 @@ pub(crate) fn with_items(rpc: &str, messages: Vec<Vec<u8>>, left_out: &LeftOut) 
     messages.into_iter().map(change).collect()
 }
 
-/// What came of a call.
+/// The outcome of a call.
 enum Came {
     Failed(pb::Failure),
     Other(String),
 }
 
-/// What came of a call, in a word.
+/// The outcome of a call, in a word.
 pub(crate) fn outcome(rpc: &str, messages: &[Bytes]) -> String {
     match came(rpc, messages) {
         Came::Failed(failure) => {
@@ -231,7 +233,7 @@ pub(crate) fn outcome(rpc: &str, messages: &[Bytes]) -> String {
     }
 }
 
-/// For how long this answer asks not to be called: the `retry_after` of a THROTTLED.
+/// The `retry_after` of a THROTTLED answer.
 pub(crate) fn throttled(rpc: &str, messages: &[Bytes]) -> Option<Duration> {
     match came(rpc, messages) {
         Came::Failed(failure) if failure.code() == pb::FailureCode::Throttled => {

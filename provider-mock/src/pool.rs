@@ -1,4 +1,4 @@
-//! Address pools: which address a load balancer gets.
+//! Address pools, from which load balancers get their addresses.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,7 +7,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// A range of addresses of one family: `192.0.2.0/24`, `192.0.2.10-192.0.2.20` or a single address. Of a CIDR the first address is left out, and in IPv4 the last.
+/// A range of addresses of one family: `192.0.2.0/24`, `192.0.2.10-192.0.2.20` or a single address.
+/// In a CIDR the first address is left out and, for IPv4, the last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pool {
     text: String,
@@ -22,12 +23,12 @@ impl Pool {
         self.ipv6
     }
 
-    /// Whether the address is one of it.
+    /// Whether the address is in the pool.
     pub fn contains(&self, address: IpAddr) -> bool {
         address.is_ipv6() == self.ipv6 && (self.first..=self.last).contains(&number(address))
     }
 
-    /// The n-th address, counted from 0.
+    /// The n-th address, from 0.
     pub fn nth(&self, n: u64) -> Option<IpAddr> {
         let value = self.first.checked_add(u128::from(n))?;
         (value <= self.last).then(|| self.address(value))
@@ -35,7 +36,7 @@ impl Pool {
 
     /// The lowest address that is not taken.
     pub fn first_free(&self, taken: &BTreeSet<IpAddr>) -> Option<IpAddr> {
-        // One more candidate than there are taken addresses always suffices.
+        // One more candidate than there are taken addresses is always enough.
         (0..=taken.len() as u64)
             .map_while(|n| self.nth(n))
             .find(|address| !taken.contains(address))

@@ -1,4 +1,4 @@
-//! The provider: the SDK's traits over the cloud in memory.
+//! The provider: the SDK's traits on top of the cloud in memory.
 
 mod instances;
 mod load_balancers;
@@ -36,7 +36,7 @@ impl MockProvider {
         Self { cloud, marks }
     }
 
-    /// The same, which marks load balancers in another way.
+    /// The same, with other marks on load balancers.
     pub(crate) fn marking(mut self, marks: Arc<dyn Marks>) -> Self {
         self.marks = marks;
         self
@@ -44,7 +44,7 @@ impl MockProvider {
 }
 
 impl MockProvider {
-    /// One operation of the cloud, as its weather lets it.
+    /// One operation of the cloud, subject to its weather.
     pub(crate) async fn reach(&self, call: &Call) -> Result<(), Failure> {
         let weather = self.cloud.weather();
         if weather.slow_ms > 0 {
@@ -60,7 +60,7 @@ impl MockProvider {
         Ok(())
     }
 
-    /// What Initialize answers.
+    /// The answer of Initialize.
     pub(crate) fn initialized(&self) -> Initialized {
         let settings = self.cloud.settings();
         let mut initialized = Initialized::new(&settings.provider.cloud_scope);
@@ -70,7 +70,7 @@ impl MockProvider {
         initialized
     }
 
-    /// Passes on the hints after that one.
+    /// Sends the hints after that one.
     pub(crate) async fn follow(&self, mut last: u64, hints: &Hints) -> Result<(), Failure> {
         let mut announced = self.cloud.watch_hints();
         loop {
@@ -91,7 +91,7 @@ impl MockProvider {
     }
 }
 
-/// A cloud that cannot write its state file down has not done what was asked.
+/// If a cloud cannot write its state file, the operation has failed.
 pub(crate) fn not_saved(error: &CloudError) -> Failure {
     Failure::internal(error.to_string()).with_reason("StateFileNotWritten")
 }
@@ -177,7 +177,7 @@ impl Zones for MockProvider {
         Ok(place_of(&self.cloud.state(), node))
     }
 
-    /// One operation of the cloud for all.
+    /// One operation of the cloud for all Nodes.
     async fn zone_batch(&self, call: &Call, nodes: &[Node]) -> Result<Answers<Zone>, Failure> {
         self.reach(call).await?;
         let state = self.cloud.state();
@@ -189,7 +189,7 @@ impl Zones for MockProvider {
     }
 }
 
-/// Where a Node is: where it was put, else where its instance is.
+/// The place of a Node: the configured one, else its instance's.
 fn place_of(state: &State, node: &Node) -> Zone {
     if let Some(place) = state.settings.zones.get(&node.name) {
         return Zone {

@@ -1,4 +1,4 @@
-//! The routes of the cloud's network: pure state.
+//! The routes of the cloud's network. Pure state.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use crate::instances::{Address, Instances};
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Route {
-    /// The cloud's name of it.
+    /// The cloud's name of the route.
     pub name: String,
-    /// Where packets go to: a CIDR.
+    /// The destination of the packets: a CIDR.
     pub destination_cidr: String,
     /// The target by the Node's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -24,13 +24,13 @@ pub struct Route {
     /// The target by IP address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_hop: Option<String>,
-    /// Where it leads to that is neither a Node, nor an instance, nor an address: a gateway's name.
+    /// A target that is neither a Node, nor an instance, nor an address: a gateway's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<String>,
-    /// The target's addresses, where routes depend on them.
+    /// The target's addresses, if routes depend on them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub node_addresses: Vec<Address>,
-    /// The owner ID that it is marked with; none where it was made by hand or by another program.
+    /// The owner ID in its mark. Absent if it was made by hand or by another program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner_id: Option<String>,
 }
@@ -52,7 +52,7 @@ impl Route {
         }
     }
 
-    /// Whether its target does not exist any more.
+    /// Whether its target no longer exists.
     pub(crate) fn is_blackhole(&self, instances: &Instances) -> bool {
         match (&self.provider_id, &self.node_name) {
             (Some(id), _) => instances.by_provider_id(id).is_none(),
@@ -61,7 +61,7 @@ impl Route {
         }
     }
 
-    /// Whose it is, to somebody who owns what `owns` says.
+    /// The ownership from the view of the owner of the IDs for which `owns` is true.
     pub(crate) fn ownership(&self, owns: impl Fn(&str) -> bool) -> Ownership {
         match &self.owner_id {
             None => Ownership::Unmarked,
@@ -77,19 +77,19 @@ pub(crate) struct Routes {
     pub(crate) by_name: BTreeMap<String, Route>,
 }
 
-/// What a create or delete would do.
+/// The result of planning a create or delete.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum RouteWrite {
-    /// It already is as asked.
+    /// Nothing differs.
     Nothing,
-    /// This route is to stand under its name.
+    /// Store this route under its name.
     Put(Route),
-    /// The route with this name is to go.
+    /// Remove the route with this name.
     Remove(String),
 }
 
 impl Routes {
-    /// What making `wanted` (marked for the present owner) takes.
+    /// Plans the creation of `wanted`, which is marked for the current owner.
     pub(crate) fn plan_create(
         &self,
         wanted: Route,
@@ -123,7 +123,7 @@ impl Routes {
         let same_addresses = existing.node_addresses == wanted.node_addresses;
         match existing.ownership(&owns) {
             Ownership::Ours => {}
-            // It leads where it should, and is not adopted (ROUTE-9).
+            // It leads to the right target, and is not adopted (ROUTE-9).
             Ownership::Unmarked
                 if leads_there
                     && (same_addresses || existing.node_addresses.is_empty())
@@ -154,7 +154,7 @@ impl Routes {
         }))
     }
 
-    /// What removing the route that a listing gave takes.
+    /// Plans the deletion of a route from a listing.
     pub(crate) fn plan_delete(
         &self,
         name: &str,
@@ -243,7 +243,7 @@ mod tests {
             create(std::slice::from_ref(&wanted), &wanted),
             Ok(RouteWrite::Nothing)
         );
-        // Marked with a former owner ID: as asked, so nothing is written.
+        // Marked with a former owner ID: nothing differs, so nothing is written.
         assert_eq!(
             create(
                 &[route("old", "10.0.1.0/24", "a", Some("us-before"))],
@@ -251,12 +251,12 @@ mod tests {
             ),
             Ok(RouteWrite::Nothing)
         );
-        // Unmarked: it leads there, and stays as it is.
+        // Unmarked: it leads to the right target and stays as it is.
         assert_eq!(
             create(&[route("x", "10.0.1.0/24", "a", None)], &wanted),
             Ok(RouteWrite::Nothing)
         );
-        // A blackhole is replaced under its name and marked anew.
+        // A blackhole is replaced under its name, with a new mark.
         let gone = route("old", "10.0.1.0/24", "gone", Some("us-before"));
         assert_eq!(
             create(&[gone], &wanted),

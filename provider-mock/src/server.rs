@@ -1,4 +1,5 @@
-//! A mock that is served: in this process by [`Mock`], for tests, or as a process of its own by [`serve`].
+//! Serves a mock: in this process with [`Mock`], for tests, or as a separate process with
+//! [`serve`].
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -21,7 +22,7 @@ use crate::lies::{Front, Twist, Twisted};
 /// How long calls in flight may take after [`Mock::shutdown`].
 const DRAIN: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// A mock provider that is served on a Unix socket by a task of this process.
+/// A mock provider that a task of this process serves on a Unix socket.
 ///
 /// ```no_run
 /// # async fn test() -> Result<(), provider_mock::StartError> {
@@ -42,7 +43,7 @@ pub struct Mock {
     running: Mutex<Option<Running>>,
 }
 
-/// One life of the provider.
+/// One run of the provider.
 #[derive(Debug)]
 struct Running {
     lines: Arc<Lines>,
@@ -52,7 +53,7 @@ struct Running {
     _front: Option<Front>,
 }
 
-/// The listener and its connections, by what cuts them.
+/// Cuts the listener and its connections.
 #[derive(Debug, Default)]
 struct Lines {
     /// Ends the listener and all connections.
@@ -72,7 +73,8 @@ impl Death for Lines {
 }
 
 impl Mock {
-    /// Serves a cloud at this path (or `unix://` endpoint). A state file, where there is one, goes before the fixture's objects.
+    /// Serves a cloud at this path (or `unix://` endpoint). The objects in a state file override
+    /// the fixture's.
     pub async fn start(
         fixture: Fixture,
         endpoint: impl AsRef<Path>,
@@ -82,7 +84,7 @@ impl Mock {
         Self::serve(cloud, endpoint).await
     }
 
-    /// Serves a cloud that is there already; several mocks may serve the same one.
+    /// Serves an existing cloud. Several mocks may serve the same one.
     pub async fn serve(cloud: Cloud, endpoint: impl AsRef<Path>) -> Result<Self, StartError> {
         let path = endpoint.as_ref();
         let path = match path.to_str().and_then(|text| text.strip_prefix("unix://")) {
@@ -98,22 +100,22 @@ impl Mock {
         Ok(mock)
     }
 
-    /// The cloud: whatever `ctl` can do.
+    /// The cloud, which can do everything that `ctl` can.
     pub fn cloud(&self) -> &Cloud {
         &self.cloud
     }
 
-    /// Where it is served.
+    /// The path of the socket.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where it is served, as the controller's flag takes it.
+    /// The endpoint in the format of the controller's flag.
     pub fn endpoint(&self) -> String {
         format!("unix://{}", self.path.display())
     }
 
-    /// Whether it is served: not after a kill, a crash or a shutdown.
+    /// Whether it is served. False after a kill, a crash or a shutdown.
     pub fn is_running(&self) -> bool {
         let running = self.running();
         running.as_ref().is_some_and(|running| {
@@ -121,7 +123,8 @@ impl Mock {
         })
     }
 
-    /// As `kill -9` does: the listener and all connections are gone at once, the socket's file stays, the cloud goes on.
+    /// Like `kill -9`: the listener and all connections end at once. The socket's file stays, and
+    /// the cloud goes on.
     pub fn kill(&self) {
         if let Some(running) = self.running().take() {
             running.lines.crash();
@@ -130,14 +133,15 @@ impl Mock {
         self.cloud.changed();
     }
 
-    /// Cuts all connections; the provider lives on.
+    /// Cuts all connections; the provider goes on.
     pub fn disconnect(&self) {
         if let Some(running) = &*self.running() {
             running.lines.disconnect();
         }
     }
 
-    /// Serves the same cloud by a new provider, with a new boot ID; kills the present one first, where it still runs.
+    /// Serves the same cloud with a new provider and a new boot ID. Kills the current one first, if
+    /// it runs.
     pub async fn restart(&self) -> Result<(), StartError> {
         self.kill();
         let lines = Arc::new(Lines::default());
@@ -186,7 +190,8 @@ impl Mock {
         Ok(())
     }
 
-    /// Ends as on SIGTERM: open streams end with status OK, calls in flight may finish, the socket's file goes.
+    /// Like SIGTERM: open streams end with status OK, calls in flight may finish, and the socket's
+    /// file is removed.
     pub async fn shutdown(&self) {
         let running = self.running().take();
         if let Some(running) = running {
@@ -213,8 +218,9 @@ impl Drop for Mock {
     }
 }
 
-/// All services of a provider of this cloud without a socket, for tests over a pipe in memory. A scripted crash is `on_death`'s to act on: it is called with
-/// `true` for a crash, with `false` where only the connections are to be cut.
+/// All services of a provider of this cloud without a socket, for tests over a pipe in memory.
+/// `on_death` handles scripted crashes: it is called with `true` for a crash, and with `false` if
+/// only the connections have to be cut.
 pub async fn service(
     cloud: &Cloud,
     on_death: impl Fn(bool) + Send + Sync + 'static,
@@ -231,7 +237,8 @@ pub async fn service(
     grpc_service(cloud, Arc::new(Tell(on_death)), CancellationToken::new()).await
 }
 
-/// Serves this cloud as a process of its own, until SIGTERM or SIGINT. A scripted crash ends the process with status 137.
+/// Serves this cloud as a separate process until SIGTERM or SIGINT. A scripted crash ends the
+/// process with status 137.
 pub async fn serve(cloud: Cloud, endpoint: &str) -> Result<(), StartError> {
     struct Process {
         connections: Connections,
@@ -257,7 +264,8 @@ pub async fn serve(cloud: Cloud, endpoint: &str) -> Result<(), StartError> {
         .connections(connections)
         .endpoint(behind.as_deref().unwrap_or(endpoint))
         .serve_until_signal();
-    // The SDK ends the streams itself; this token is for the twist that shows itself during the drain.
+    // The SDK ends the streams itself. This token is for the twist that is visible during the
+    // drain.
     let told = async {
         if cloud.twisted(Twist::DrainFails)
             && let Ok(mut terminate) = signal(SignalKind::terminate())
@@ -275,7 +283,7 @@ pub async fn serve(cloud: Cloud, endpoint: &str) -> Result<(), StartError> {
     ended.map_err(|error| StartError::Serve(error.to_string()))
 }
 
-/// With a twist that asks for it: a socket in front, and where the provider itself is then to be served.
+/// If a twist needs it: a socket in front, and the path for the provider behind it.
 fn front(cloud: &Cloud, path: &Path) -> Result<(Option<PathBuf>, Option<Front>), StartError> {
     let behind = path.with_extension("behind");
     let front = Front::serve(cloud, path, &behind)
@@ -287,7 +295,7 @@ fn front(cloud: &Cloud, path: &Path) -> Result<(Option<PathBuf>, Option<Front>),
 fn server(cloud: &Cloud, death: Arc<dyn Death>, streams: CancellationToken) -> Server {
     let bytes = cloud.settings().provider.max_request_bytes;
     Server::new(Twisted::new(cloud.clone()))
-        // An answer that is too large must reach the controller: what it makes of it is the question.
+        // An oversized answer must reach the controller, because its reaction is tested.
         .max_message_bytes(bytes)
         .add_service(
             ControlServiceServer::new(Control::new(cloud.clone()))
@@ -311,7 +319,7 @@ async fn grpc_service(
         .map_err(|error| StartError::Serve(error.to_string()))
 }
 
-/// Binds the path, in place of a socket's file that is there.
+/// Binds the path, and replaces an existing socket's file.
 fn bind(path: &Path) -> Result<UnixListener, StartError> {
     let fault = |what: &str, error: io::Error| {
         StartError::Serve(format!("{}: {what}: {error}", path.display()))

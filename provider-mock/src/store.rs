@@ -1,4 +1,4 @@
-//! The state file: what a cloud does not forget when its provider is killed.
+//! The state file: what a cloud keeps when its provider is killed.
 
 use std::collections::BTreeMap;
 use std::fs::TryLockError;
@@ -12,7 +12,8 @@ use crate::instances::{Instance, Instances};
 use crate::load_balancers::{LoadBalancer, LoadBalancers};
 use crate::routes::{Route, Routes};
 
-/// The parts of the file: only the one that changed is written down anew, so that a new load balancer does not cost 5,000 instances.
+/// The parts of the file. Only the changed part is serialised again, so that a new load balancer
+/// does not cost 5,000 instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Section {
     Instances,
@@ -24,7 +25,7 @@ pub(crate) enum Section {
 pub(crate) const SECTIONS: [Section; 3] =
     [Section::Instances, Section::LoadBalancers, Section::Routes];
 
-/// What the cloud remembers.
+/// The objects of the cloud.
 #[derive(Debug, Default)]
 pub(crate) struct Objects {
     pub(crate) instances: Instances,
@@ -32,7 +33,7 @@ pub(crate) struct Objects {
     pub(crate) routes: Routes,
 }
 
-/// What stands in the file.
+/// The content of the file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -47,19 +48,21 @@ struct File {
 
 const FORMAT: u32 = 1;
 
-/// How long another process that holds the state file may take to end: one that drains its last calls, or that was just killed.
+/// How long another process with the lock may take to end: it drains its last calls, or was just
+/// killed.
 pub(crate) const NEIGHBOUR: Duration = Duration::from_secs(5);
-/// How often it is looked whether it has ended.
+/// How often to check whether it has ended.
 pub(crate) const LOOK: Duration = Duration::from_millis(10);
 
-/// The right to write one state file: a lock on a file beside it (the state file itself is replaced at each save). The system frees it with the process.
+/// The right to write a state file: a lock on a file beside it, because each save replaces the
+/// state file. The system releases it with the process.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: std::fs::File,
 }
 
 impl Lock {
-    /// `None` where somebody else holds it.
+    /// `None`: another process has it.
     pub(crate) fn try_take(state: &Path) -> Result<Option<Self>, String> {
         let fault = |error: std::io::Error| {
             format!(
@@ -81,7 +84,8 @@ impl Lock {
         }
     }
 
-    /// Takes it, waiting for whoever holds it at most as long as a neighbour may take to end; looks so often.
+    /// Takes the lock, and waits for another process as long as that may take to end. `look` is the
+    /// time between attempts.
     pub(crate) fn take(state: &Path, look: Duration) -> Result<Self, String> {
         let since = Instant::now();
         loop {
@@ -93,7 +97,7 @@ impl Lock {
         }
     }
 
-    /// What is said when it was not free in time.
+    /// The error if the lock was not free in time.
     pub(crate) fn refusal(state: &Path) -> String {
         format!(
             "{}: another provider-mock uses this state file (it holds {}); stop that one, or give --state another file",
@@ -114,7 +118,7 @@ pub(crate) fn beside(state: &Path, suffix: &str) -> PathBuf {
     path.into()
 }
 
-/// Where one line stands for each write that ever reached the cloud.
+/// The file with one line for each write that ever reached the cloud.
 pub(crate) fn writes_path(state: &Path) -> PathBuf {
     beside(state, ".writes")
 }
@@ -129,7 +133,8 @@ pub(crate) fn writes_noted(state: &Path) -> Result<u64, String> {
     }
 }
 
-/// Puts a file in its place as a whole: whoever kills us, or reads it meanwhile, finds the old one or the new one.
+/// Replaces a file atomically: after a kill, and for a concurrent reader, it is the old one or the
+/// new one.
 pub(crate) fn replace(path: &Path, text: &str) -> Result<(), (&'static str, std::io::Error)> {
     let new = beside(path, ".new");
     std::fs::write(&new, text).map_err(|error| ("written", error))?;
@@ -145,7 +150,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// The file's cloud and its time, where there is a file; a missing one is a new cloud.
+    /// The cloud in the file and its time. A missing file is a new cloud.
     pub(crate) fn open(path: &Path, lock: Lock) -> Result<(Self, Option<(Objects, u64)>), String> {
         let store = Self {
             path: path.to_owned(),
@@ -186,7 +191,7 @@ impl Store {
         for route in file.routes {
             objects.routes.by_name.insert(route.name.clone(), route);
         }
-        // The cloud went on while no provider looked.
+        // The cloud's time went on while no provider ran.
         let away = unix_ms().saturating_sub(file.saved_at_unix_ms);
         Ok((store, Some((objects, file.now_ms + away))))
     }
@@ -199,7 +204,7 @@ impl Store {
         })
     }
 
-    /// Notes a write that reached the cloud. It has happened, whether or not the note can be made.
+    /// Records a write that reached the cloud. A failure to record it does not undo the write.
     pub(crate) fn note(&self, what: &str) {
         let path = writes_path(&self.path);
         let mut options = std::fs::File::options();
@@ -213,7 +218,8 @@ impl Store {
         }
     }
 
-    /// Writes everything down; only the sections that changed are made anew. What could not be written is not in the file at the next save either.
+    /// Writes the file, and serialises only the changed sections. A change that could not be
+    /// written is not in the next save either.
     pub(crate) fn save(
         &mut self,
         objects: &Objects,
@@ -289,11 +295,11 @@ mod tests {
         objects.instances.add(instance).unwrap();
         let handle = objects.load_balancers.put(LoadBalancer::default());
         store.save(&objects, &[Section::Instances], 7).unwrap();
-        // A section that is not named stays as it was written.
+        // A section that is not named keeps its written content.
         objects.load_balancers.by_handle.clear();
         store.save(&objects, &[Section::Routes], 8).unwrap();
 
-        // What could not be written is not in the file at the next save either.
+        // A change that could not be written is not in the next save either.
         objects.load_balancers.put(LoadBalancer::default());
         let new = directory.path().join("state.json.new");
         std::fs::create_dir(&new).unwrap();

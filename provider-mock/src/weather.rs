@@ -1,18 +1,19 @@
-//! The cloud's weather: how all of its operations go, until it changes.
+//! The cloud's weather: faults of all of its operations, until it changes.
 
 use std::time::Duration;
 
 use provider_sdk::{Failure, FailureCode};
 use serde::{Deserialize, Serialize};
 
-/// What every operation of the cloud meets: whatever reaches it, reads and writes. What a provider answers from memory is not touched.
+/// Applies to every operation that reaches the cloud, reads and writes. Answers from a provider's
+/// memory are not affected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Weather {
-    /// It fails with this code.
+    /// Operations fail with this code.
     #[serde(with = "code")]
     pub fail: Option<FailureCode>,
-    /// It takes this long first, in milliseconds.
+    /// Operations take this long first, in milliseconds.
     pub slow_ms: u64,
 }
 
@@ -22,7 +23,7 @@ impl Weather {
         Duration::from_millis(self.slow_ms)
     }
 
-    /// How an operation then fails, where it does.
+    /// The failure of an operation, if any.
     pub(crate) fn failure(self) -> Option<Failure> {
         let code = self.fail?;
         let failure = Failure::new(
@@ -36,7 +37,7 @@ impl Weather {
     }
 }
 
-/// Whether a failure is one of the cloud; what it refuses it has answered (PROV-16).
+/// Whether a failure is one of the cloud. A refusal is an answer (PROV-16).
 pub(crate) fn is_trouble(failure: &Failure) -> bool {
     failure.code() != FailureCode::Precondition
 }

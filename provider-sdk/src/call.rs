@@ -1,4 +1,4 @@
-//! The call that is being answered.
+//! The call that a trait method answers.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,20 +9,24 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Cluster, Failure};
 
-/// The call that is being answered: for which cluster, until when, and whether anybody still waits for the answer.
+/// A call in progress: its cluster, its deadline, and whether the controller still waits for the
+/// answer.
 ///
 /// # A cancelled call stops before its next cloud write (CORE-8)
 ///
-/// A call **ends** when its answer is sent, the controller cancels it, the connection is lost, its deadline passes, or the server's drain is over. From
-/// that moment:
+/// A call **ends** when the SDK sends its answer, the controller cancels it, the connection is
+/// lost, its deadline passes, or the server's drain is over. From then on:
 ///
-/// - the vendor's future is never polled again: it is dropped at the `.await` where it stands, or at the next one that it reaches. A provider whose
-///   cloud writes are awaited inside its trait methods therefore needs nothing else;
-/// - [`Call::checkpoint`] and [`Call::before_write`] answer an error, on every clone. Code that the drop does not reach (a task that the
-///   vendor spawned, `spawn_blocking`, a long stretch without an `.await`) asks one of them before **each** write to the cloud;
+/// - The SDK never polls the vendor's future again. It drops the future at the `.await` where it
+///   waits, or at the next one that it reaches. A provider that awaits its cloud writes inside its
+///   trait methods needs nothing else.
+/// - [`Call::checkpoint`] and [`Call::before_write`] return an error, on every clone. Code that the
+///   drop does not reach must call one of them before **each** write to the cloud: a task that the
+///   vendor spawned, `spawn_blocking`, a long stretch without an `.await`.
 /// - [`Call::cancelled`] resolves.
 ///
-/// A write that was already sent to the cloud cannot be called back: RPCs are idempotent for that reason (CORE-6).
+/// A write that the cloud has already received cannot be cancelled. This is one reason why RPCs
+/// must be idempotent (CORE-6).
 #[derive(Clone)]
 pub struct Call {
     inner: Arc<Inner>,
@@ -58,7 +62,8 @@ impl Call {
         }
     }
 
-    /// A call that nobody made, without a deadline and never cancelled: for unit tests of a vendor's methods.
+    /// A call without a controller, without a deadline, and never cancelled: for unit tests of a
+    /// vendor's methods.
     pub fn for_test(cluster: Cluster) -> Self {
         Self::new(
             "test",
@@ -75,17 +80,19 @@ impl Call {
         self.inner.rpc
     }
 
-    /// For which cluster the call is made.
+    /// The cluster of the call.
     pub fn cluster(&self) -> &Cluster {
         &self.inner.cluster
     }
 
-    /// Owner IDs that this cluster had before, as the last `Initialize` said. In `Initialize` itself: those of the request.
+    /// Former owner IDs of this cluster, from the last successful `Initialize`. During
+    /// `Initialize`: those of its request.
     pub fn previous_owner_ids(&self) -> &[String] {
         &self.inner.previous_owner_ids
     }
 
-    /// Whether a mark with this owner ID is this cluster's: the present owner ID or a previous one.
+    /// Whether a mark with this owner ID belongs to this cluster. True for the current owner ID and
+    /// for the former ones.
     pub fn owns(&self, owner_id: &str) -> bool {
         self.inner.cluster.owner_id == owner_id
             || self
@@ -95,13 +102,14 @@ impl Call {
                 .any(|previous| previous == owner_id)
     }
 
-    /// When the controller stops waiting; `None` where it set no deadline. An answer after 80 % of the time that was left is late: answer pending
-    /// instead, where the RPC has it (CORE-9).
+    /// When the controller stops waiting. `None`: it set no deadline. Answer before 80 % of the
+    /// remaining time has passed. If that is not possible, answer pending where the RPC has it
+    /// (CORE-9).
     pub fn deadline(&self) -> Option<std::time::Instant> {
         self.inner.deadline.map(Instant::into_std)
     }
 
-    /// Whether the call has ended: nobody waits for the answer any more.
+    /// Whether the call has ended, so that nobody waits for the answer.
     pub fn is_cancelled(&self) -> bool {
         self.inner.ended.is_cancelled()
             || self
@@ -122,7 +130,8 @@ impl Call {
         }
     }
 
-    /// Fails (`UNAVAILABLE`, reason `CallEnded`) once the call has ended. Needs no runtime: fit for `spawn_blocking`.
+    /// Fails with `UNAVAILABLE` (reason `CallEnded`) if the call has ended. It needs no runtime, so
+    /// it works in `spawn_blocking`.
     pub fn checkpoint(&self) -> Result<(), Failure> {
         if self.is_cancelled() {
             Err(Failure::unavailable(format!(
@@ -135,14 +144,14 @@ impl Call {
         }
     }
 
-    /// What stands before each write to the cloud: lets the runtime see a cancellation that has arrived meanwhile, then does what
-    /// [`Call::checkpoint`] does.
+    /// Call this before each write to the cloud. It lets the runtime deliver a cancellation that
+    /// has arrived, and then does the same as [`Call::checkpoint`].
     pub async fn before_write(&self) -> Result<(), Failure> {
         tokio::task::yield_now().await;
         self.checkpoint()
     }
 
-    /// Records that the cloud answered with success just now; `Probe` reports the last time.
+    /// Records a successful answer of the cloud. `Probe` reports the time of the last one.
     pub fn cloud_answered(&self) {
         self.inner.contact.record();
     }
@@ -158,25 +167,26 @@ impl fmt::Debug for Call {
     }
 }
 
-/// When the cloud last answered with success. Clones share one record. [`Call::cloud_answered`] writes into the server's own; a provider with
-/// background refreshes keeps one of these and returns it from [`Provider::last_cloud_success`](crate::Provider::last_cloud_success).
+/// The time of the cloud's last successful answer. Clones share it. [`Call::cloud_answered`] writes
+/// to the server's own record. A provider with background refreshes keeps one of these, and returns
+/// its time from [`Provider::last_cloud_success`](crate::Provider::last_cloud_success).
 #[derive(Debug, Clone, Default)]
 pub struct CloudContact {
     last: Arc<Mutex<Option<SystemTime>>>,
 }
 
 impl CloudContact {
-    /// No contact yet.
+    /// A record without an answer yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The cloud answered with success just now.
+    /// Records a successful answer of the cloud, now.
     pub fn record(&self) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(SystemTime::now());
     }
 
-    /// When it last did; `None` when it never did.
+    /// The time of the last successful answer. `None`: there was none.
     pub fn last(&self) -> Option<SystemTime> {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }

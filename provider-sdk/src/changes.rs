@@ -5,31 +5,34 @@ use tokio::sync::mpsc;
 
 use crate::{Call, Failure};
 
-/// Hints that something changed in the cloud. A hint is never more than a hint: losing one costs latency, never correctness (PROV-5).
+/// Hints that something changed in the cloud. A lost hint costs latency, never correctness
+/// (PROV-5).
 #[async_trait]
 pub trait Changes: Send + Sync {
-    /// Sends hints until the call ends. `resume_token` is the last one that the controller received, empty for its first call; one that the provider does
-    /// not know is answered by [`Change::Resync`].
+    /// Sends hints until the call ends. `resume_token` is the last token that the controller
+    /// received; empty for its first call. Answer an unknown token with [`Change::Resync`].
     ///
-    /// It has no deadline. It is dropped when the controller goes away or the server shuts down, and may return `Ok` by itself: the stream then ends, and the
-    /// controller calls again. It begins with [`Hints::bookmark`] (PROV-21). A failure ends the stream with a gRPC status; the controller calls again with backoff.
+    /// The call has no deadline. The SDK drops the future when the controller disconnects or the
+    /// server shuts down. The method may also return `Ok`: the stream then ends, and the controller
+    /// calls again. Begin with [`Hints::bookmark`] (PROV-21). A failure ends the stream with a gRPC
+    /// status, and the controller calls again with backoff.
     async fn watch(&self, call: &Call, resume_token: &str, hints: &Hints) -> Result<(), Failure>;
 }
 
-/// What may have changed.
+/// The object that may have changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Change {
-    /// Anything: hints were lost.
+    /// Any object, because hints were lost.
     Resync,
-    /// An instance was made, changed or removed; at least one of the two is not empty.
+    /// An instance was created, changed or deleted. At least one of the two fields is not empty.
     Instance {
-        /// Its provider ID; empty where only the name is known.
+        /// Its provider ID. Empty if only the name is known.
         provider_id: String,
-        /// The name of its Node; empty where only the provider ID is known.
+        /// The name of its Node. Empty if only the provider ID is known.
         node_name: String,
     },
-    /// A load balancer was changed or removed behind the controller's back.
+    /// A load balancer was changed or deleted, not by the controller.
     LoadBalancer {
         /// The namespace of its Service.
         namespace: String,
@@ -40,7 +43,7 @@ pub enum Change {
     Routes,
 }
 
-/// Where hints go.
+/// Sends hints to the controller.
 #[derive(Debug, Clone)]
 pub struct Hints {
     /// `None` is a bookmark.
@@ -48,8 +51,9 @@ pub struct Hints {
 }
 
 impl Hints {
-    /// Sends one hint, with the token to go on from after a reconnect (at most 1,024 bytes; a longer one is replaced by an empty one and logged). Waits while 128 hints
-    /// are unread. Fails with UNAVAILABLE when nobody listens any more.
+    /// Sends one hint, with the token from which to continue after a reconnect. A token has at most
+    /// 1,024 bytes; a longer one is replaced by an empty one, and logged. Waits while 128 hints are
+    /// unread. Fails with UNAVAILABLE when the stream has ended.
     pub async fn send(
         &self,
         change: Change,
@@ -58,8 +62,8 @@ impl Hints {
         self.say(Some(change), resume_token.into()).await
     }
 
-    /// Says from where on changes are told, and that none has come yet: what a stream begins with
-    /// (PROV-21). The rest is as for [`Hints::send`].
+    /// Announces the position from which changes are reported, without a change. Each stream begins
+    /// with it (PROV-21). The limits are those of [`Hints::send`].
     pub async fn bookmark(&self, resume_token: impl Into<String>) -> Result<(), Failure> {
         self.say(None, resume_token.into()).await
     }

@@ -1,34 +1,42 @@
-//! What went wrong, as a provider means it.
+//! Failures in the terms of the contract.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
-/// The longest message or reason in bytes (CORE-11); longer ones are cut at a character boundary.
+/// The longest message or reason in bytes (CORE-11). The SDK cuts longer ones at a character
+/// boundary.
 pub const MAX_TEXT_BYTES: usize = 1024;
 
-/// The kinds of failure; each decides what the controller does next. Rows of the contract's table (`types.proto`, CORE-15).
+/// The kinds of failure. Each decides how the controller reacts. These are the rows of the
+/// contract's table (`types.proto`, CORE-15).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FailureCode {
-    /// The object itself is wrong or unsupported: Warning event; again when the object changes, else every 30 min.
+    /// The object itself is wrong or unsupported. Warning event; retried when the object changes,
+    /// or after 30 min.
     Invalid,
-    /// Something around the object is missing (subnet, tag, setting, quota): event; backoff 5 s..300 s.
+    /// Something around the object is missing (subnet, tag, setting, quota). Event; backoff from 5
+    /// s to 300 s.
     Precondition,
-    /// `LoadBalancers::update`: it is gone. `Volumes::labels`: no such disk. Anywhere else it is read as `Internal`.
+    /// `LoadBalancers::update`: the load balancer is gone. `Volumes::labels`: the disk does not
+    /// exist. In other calls the controller reads it as `Internal`.
     NotFound,
-    /// It, or a part of it, belongs to somebody else: event; slow retry; never adopted.
+    /// The object, or a part of it, belongs to another owner. Event; slow retry; never adopted.
     Conflict,
-    /// Another operation holds the same object: 1 s with jitter, 5 times, then backoff.
+    /// Another operation holds the same object. Retried after 1 s with jitter, 5 times, then with
+    /// backoff.
     Busy,
-    /// The cloud says slow down: this whole service is slowed by `retry_after`.
+    /// The cloud limits the request rate. The controller slows this whole service for
+    /// `retry_after`.
     Throttled,
-    /// The cloud refuses the credentials: the provider counts as degraded; one event, slow retry.
+    /// The cloud refuses the credentials. The provider counts as degraded; one event, slow retry.
     Credentials,
-    /// The cloud's API is down: event; backoff.
+    /// The cloud's API is unavailable. Event; backoff.
     Unavailable,
-    /// The provider was restarted: the controller initialises it and repeats the call. The SDK answers it by itself.
+    /// The provider was restarted. The controller initialises it and repeats the call. The SDK
+    /// answers this by itself.
     NotInitialized,
-    /// A fault of the provider: backoff.
+    /// A fault of the provider. Backoff.
     Internal,
 }
 
@@ -49,7 +57,7 @@ impl FailureCode {
         }
     }
 
-    /// The reason that stands in events where the vendor gives none.
+    /// The event's reason if the vendor gives none.
     const fn default_reason(self) -> &'static str {
         match self {
             Self::Invalid => "Invalid",
@@ -72,11 +80,12 @@ impl fmt::Display for FailureCode {
     }
 }
 
-/// A failure as the controller will read it. It says nothing about the existence of anything: only
+/// A failure of a call. It says nothing about the existence of an object: only
 /// [`Instance::absent`](crate::Instance::absent) says that an instance is gone.
 ///
-/// There is one constructor per row of the contract's table and, on purpose, no `From` of other errors: which row an
-/// error of a cloud's API belongs to is the vendor's decision, made where the error is known.
+/// There is one constructor for each row of the contract's table, and intentionally no `From` of
+/// other errors. The vendor's code knows an error of the cloud's API best, so it must choose the
+/// row.
 ///
 /// ```
 /// use provider_sdk::Failure;
@@ -101,8 +110,8 @@ macro_rules! constructors {
         $(
             $(#[$doc])*
             ///
-            /// `message` is one sentence for the operator who reads an event at night: what was wrong with which value, and
-            /// what would be right. At most 1,024 bytes (cut beyond), no secrets.
+            /// `message` is one sentence for the operator who reads the event: which value was
+            /// wrong, and what would be right. At most 1,024 bytes (cut beyond), no secrets.
             pub fn $name(message: impl Into<String>) -> Self {
                 Self::new(FailureCode::$code, message)
             }
@@ -116,21 +125,23 @@ impl Failure {
         invalid => Invalid;
         /// Something around the object is missing: a subnet, a tag, a setting, quota.
         precondition => Precondition;
-        /// The load balancer to update is gone, or the volume's disk does not exist. **Never** that an instance is gone.
+        /// The load balancer to update is gone, or the volume's disk does not exist. It **never**
+        /// means that an instance is gone.
         not_found => NotFound;
-        /// The object, or a part of it, belongs to somebody else.
+        /// The object, or a part of it, belongs to another owner.
         conflict => Conflict;
         /// Another operation holds the same object.
         busy => Busy;
-        /// The cloud says slow down; say for how long with [`Failure::retry_after`].
+        /// The cloud limits the request rate. Give the delay with [`Failure::retry_after`].
         throttled => Throttled;
         /// The cloud refuses the provider's credentials.
         credentials => Credentials;
         /// The cloud's API is down or unreachable.
         unavailable => Unavailable;
-        /// `Initialize` has not succeeded in this process. The SDK answers this by itself; vendors hardly need it.
+        /// `Initialize` has not succeeded in this process. The SDK answers this by itself; vendors
+        /// hardly need it.
         not_initialized => NotInitialized;
-        /// A fault of the provider; also what to use in doubt.
+        /// A fault of the provider. Use it when in doubt.
         internal => Internal;
     }
 
@@ -146,8 +157,8 @@ impl Failure {
         }
     }
 
-    /// Sets the reason: CamelCase, one word, for example `SubnetMissing`; it becomes the reason of an event. At most 1,024 bytes
-    /// (cut beyond). Each code has one of its own unless this is called.
+    /// Sets the reason, which becomes the reason of the event: one word in CamelCase, for example
+    /// `SubnetMissing`. At most 1,024 bytes (cut beyond). The default is the code's own reason.
     #[must_use]
     pub fn with_reason(mut self, reason: impl Into<String>) -> Self {
         let mut reason = reason.into();
@@ -156,14 +167,15 @@ impl Failure {
         self
     }
 
-    /// Asks the controller to wait that long before it repeats the call; it clamps to 1 s..10 min.
+    /// Asks the controller to wait this long before it repeats the call. The controller clamps it
+    /// to 1 s..10 min.
     #[must_use]
     pub fn retry_after(mut self, delay: Duration) -> Self {
         self.retry_after = Some(delay);
         self
     }
 
-    /// What kind of failure this is.
+    /// The kind of failure.
     pub fn code(&self) -> FailureCode {
         self.code
     }
@@ -173,12 +185,12 @@ impl Failure {
         &self.reason
     }
 
-    /// The sentence for people.
+    /// The message for people.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// The delay that was asked for with [`Failure::retry_after`].
+    /// The delay that [`Failure::retry_after`] set.
     pub fn retry_delay(&self) -> Option<Duration> {
         self.retry_after
     }

@@ -1,4 +1,4 @@
-//! What the cloud knows of the machines behind the Nodes (`instance.proto`; Go's InstancesV2).
+//! The machines behind the Nodes (`instance.proto`; Go's InstancesV2).
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -13,13 +13,16 @@ use crate::{Answers, Call, Failure, Node, NodeAddress};
 
 /// The machines behind the Nodes.
 ///
-/// **Only [`Instance::absent`] means gone** (INST-1): the controller deletes Nodes on the strength of it. Answer it only when the cloud itself said so, for that
-/// instance, in an answer that was complete. In doubt: a failure.
+/// **Only [`Instance::absent`] means gone** (INST-1), and the controller deletes Nodes because of
+/// it. Return it only if the cloud itself said so, about that instance, in a complete answer. When
+/// in doubt, return a failure.
 #[async_trait]
 pub trait Instances: Send + Sync {
-    /// What is this Node's instance? It is identified by [`Node::provider_id`] where that is set, else by the Node's name (INST-3).
+    /// Looks up this Node's instance. [`Node::provider_id`] identifies it if set, else the Node's
+    /// name (INST-3).
     ///
-    /// Failures: INVALID, PRECONDITION, THROTTLED, CREDENTIALS, UNAVAILABLE, INTERNAL. Deadline of the whole batch: 60 s.
+    /// Failures: INVALID, PRECONDITION, THROTTLED, CREDENTIALS, UNAVAILABLE, INTERNAL. Deadline of
+    /// the whole batch: 60 s.
     async fn lookup(
         &self,
         call: &Call,
@@ -27,10 +30,12 @@ pub trait Instances: Send + Sync {
         query: &InstanceQuery,
     ) -> Result<Instance, Failure>;
 
-    /// The same for several Nodes at once, at most [`InstanceOptions::max_batch`]; answers go by [`Node::name`].
+    /// Looks up several Nodes, at most [`InstanceOptions::max_batch`]. The answers have
+    /// [`Node::name`] as their keys.
     ///
-    /// Unless overridden it calls [`Instances::lookup`] for each, [`InstanceOptions::lookups_at_once`] at a time; a panic in one is `failed: INTERNAL` for that
-    /// Node alone. Clouds with a batch API override it. An error fails the call as a whole.
+    /// The default calls [`Instances::lookup`] for each Node, [`InstanceOptions::lookups_at_once`]
+    /// at a time. A panic in one is `failed: INTERNAL` for that Node alone. Override it for clouds
+    /// with a batch API. An error fails the call as a whole.
     async fn lookup_batch(
         &self,
         call: &Call,
@@ -48,35 +53,40 @@ pub trait Instances: Send + Sync {
         .await)
     }
 
-    /// What the controller is told about this service.
+    /// The capabilities of this service.
     fn options(&self) -> InstanceOptions {
         InstanceOptions::default()
     }
 
-    /// Listing, where the cloud can list completely.
+    /// The listing, if the cloud can list all instances.
     fn listing(&self) -> Option<&dyn ListInstances> {
         None
     }
 }
 
-/// Lists all instances; a separate trait, so that the capability `listing` follows from implementing it.
+/// Lists all instances. It is a separate trait, so that implementing it sets the capability
+/// `listing`.
 #[async_trait]
 pub trait ListInstances: Send + Sync {
-    /// All instances that the provider sees for this cluster, each with its provider ID. It must be complete, or fail (INST-6): the controller uses it to keep
-    /// a Node from being deleted. Deadline 5 min.
+    /// All instances of this cluster that the provider sees, each with its provider ID. The list
+    /// must be complete; otherwise return a failure (INST-6). The controller keeps a Node that the
+    /// list shows. Deadline 5 min.
     async fn list(&self, call: &Call, facets: &[InstanceFacet]) -> Result<Vec<Instance>, Failure>;
 }
 
-/// What the controller is told about the instances service.
+/// The capabilities of the instances service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstanceOptions {
-    /// The most Nodes that one call takes; 100 by default and where 0. A call with more is answered `failed: INVALID`.
+    /// The most Nodes in one call; 100 by default and if 0. A larger call is answered
+    /// `failed: INVALID`.
     pub max_batch: u32,
-    /// The states running and stopped are told apart; without it the shutdown taint is never set. `false` by default.
+    /// Whether the states running and stopped are distinguished. Without it, the controller never
+    /// sets the shutdown taint. `false` by default.
     pub power_state: bool,
     /// How many calls of this service may run at once; 8 by default.
     pub max_in_flight: u32,
-    /// How many [`Instances::lookup`] of one call run at once; 16 by default. Not sent.
+    /// How many [`Instances::lookup`] of one call run at once; 16 by default. The controller does
+    /// not see this.
     pub lookups_at_once: usize,
 }
 
@@ -91,7 +101,7 @@ impl Default for InstanceOptions {
     }
 }
 
-/// What is asked of an instance. A provider may leave out what was not asked for.
+/// The facts that a lookup asks for. A provider may omit others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum InstanceFacet {
     /// Whether it exists.
@@ -102,18 +112,18 @@ pub enum InstanceFacet {
     Metadata,
 }
 
-/// What is asked of every Node of a lookup.
+/// The parameters of a lookup, the same for each Node in it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct InstanceQuery {
-    /// What is asked.
+    /// The requested facts.
     pub facets: Vec<InstanceFacet>,
-    /// How old an answer from the provider's cache may be; zero means: ask the cloud (INST-5).
+    /// The greatest age of an answer from the provider's cache. Zero means: ask the cloud (INST-5).
     pub max_age: Duration,
 }
 
 impl InstanceQuery {
-    /// Asks for these facets, from the cloud itself.
+    /// Requests these facets, from the cloud itself.
     pub fn new(facets: impl Into<Vec<InstanceFacet>>) -> Self {
         Self {
             facets: facets.into(),
@@ -121,49 +131,51 @@ impl InstanceQuery {
         }
     }
 
-    /// Whether this facet is asked for.
+    /// Whether this facet is requested.
     pub fn wants(&self, facet: InstanceFacet) -> bool {
         self.facets.contains(&facet)
     }
 }
 
-/// What the cloud says of an instance. There is no default: see the constructors of [`Instance`].
+/// The state of an instance. There is no default: see the constructors of [`Instance`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum InstanceState {
-    /// It exists; whether it runs is not known.
+    /// It exists. Whether it runs is unknown.
     Present,
     /// It exists and runs, or is starting.
     Running,
     /// It exists and is shut down.
     Stopped,
-    /// The cloud said, for certain, that it does not exist.
+    /// The cloud said with certainty that it does not exist.
     Absent,
     /// The cloud does not show it yet.
     Pending,
-    /// It is not this cloud's.
+    /// It does not belong to this cloud.
     Unmanaged,
 }
 
-/// An instance, or its absence. Made by one of its constructors, one per state of the contract.
+/// An instance, or its absence. There is one constructor for each state of the contract.
 ///
-/// Limits: provider ID 1 to 1,024 bytes and beginning with one of the provider's prefixes (PROV-8), names 253 bytes, each address as its kind asks. An instance that
-/// breaks one is answered `failed: INTERNAL` for its Node and logged.
+/// Limits: a provider ID has 1 to 1,024 bytes and begins with one of the provider's prefixes
+/// (PROV-8), names have 253 bytes, and each address has the format of its kind. If an instance
+/// violates a limit, the SDK answers `failed: INTERNAL` for its Node, and logs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Instance {
-    /// What the cloud says.
+    /// Its state.
     pub state: InstanceState,
-    /// Its provider ID: unique and stable for the life of the instance.
+    /// Its provider ID, unique and stable for the life of the instance.
     pub provider_id: Option<String>,
     /// Its type, for example `m5.large`: a valid label value.
     pub instance_type: Option<String>,
-    /// Its addresses in the order in which the Node shall show them. Empty changes nothing at the Node.
+    /// Its addresses, in the order for the Node's status. An empty list changes nothing.
     pub addresses: Vec<NodeAddress>,
     /// Its zone: a valid label value.
     pub zone: Option<String>,
     /// Its region: a valid label value.
     pub region: Option<String>,
-    /// Further labels for the Node. Keys in the `kubernetes.io` and `k8s.io` namespaces are dropped by the controller.
+    /// Further labels for the Node. The controller drops keys in the domains `kubernetes.io`,
+    /// `k8s.io` and `grpc-ccm.io`, and their subdomains.
     pub labels: BTreeMap<String, String>,
     /// With [`InstanceState::Pending`]: when to ask again.
     pub retry_after: Option<Duration>,
@@ -183,7 +195,7 @@ impl Instance {
         }
     }
 
-    /// It exists; whether it runs is not known.
+    /// It exists. Whether it runs is unknown.
     pub fn present(provider_id: impl Into<String>) -> Self {
         Self::with_state(InstanceState::Present, Some(provider_id.into()))
     }
@@ -193,28 +205,33 @@ impl Instance {
         Self::with_state(InstanceState::Running, Some(provider_id.into()))
     }
 
-    /// It exists and is shut down. With [`InstanceOptions::power_state`] the Node gets the shutdown taint.
+    /// It exists and is shut down. With [`InstanceOptions::power_state`] the Node gets the shutdown
+    /// taint.
     pub fn stopped(provider_id: impl Into<String>) -> Self {
         Self::with_state(InstanceState::Stopped, Some(provider_id.into()))
     }
 
-    /// **The cloud said, for certain, that this instance does not exist: its Node may be deleted** (INST-1).
+    /// **The cloud said with certainty that this instance does not exist: the controller may delete
+    /// its Node** (INST-1).
     ///
-    /// Only for a complete answer of the cloud's API about exactly this instance. Not for an error, an empty page, a timeout, a refused
-    /// credential, an instance missing from a cache or from a list of another account or region: those are a [`Failure`]. An instance that was asked for so soon
-    /// that the cloud may not show it yet is [`Instance::pending`]; a machine that is not this cloud's is [`Instance::unmanaged`].
+    /// Only for a complete answer of the cloud's API about exactly this instance. An error, an
+    /// empty page, a timeout or refused credentials are a [`Failure`]. So is an instance that is
+    /// missing in a cache, or in a list of another account or region. An instance so new that the
+    /// cloud may not show it yet is [`Instance::pending`]. A machine that is not this cloud's is
+    /// [`Instance::unmanaged`].
     pub fn absent() -> Self {
         Self::with_state(InstanceState::Absent, None)
     }
 
-    /// The cloud does not show it yet: nothing is deleted, the Node stays tainted, the controller asks again after `retry_after` (clamped to 1 s..10 min).
+    /// The cloud does not show it yet. The controller deletes nothing, keeps the taint, and asks
+    /// again after `retry_after` (clamped to 1 s..10 min).
     pub fn pending(retry_after: Duration) -> Self {
         let mut instance = Self::with_state(InstanceState::Pending, None);
         instance.retry_after = Some(retry_after);
         instance
     }
 
-    /// It is not this cloud's: the Node is left alone.
+    /// It does not belong to this cloud. The controller leaves the Node alone.
     pub fn unmanaged() -> Self {
         Self::with_state(InstanceState::Unmanaged, None)
     }
@@ -255,7 +272,7 @@ impl Instance {
     }
 }
 
-/// Asks for each item on its own, `at_once` at a time, so that one item's panic is that item's failure.
+/// Runs `each` for every item, `at_once` at a time. A panic for one item is that item's failure.
 pub(crate) async fn one_by_one<'a, I: Sync, T: Send>(
     call: &Call,
     items: &'a [I],
@@ -265,7 +282,7 @@ pub(crate) async fn one_by_one<'a, I: Sync, T: Send>(
 ) -> Answers<T> {
     let ask = |item: &'a I| {
         let key = key(item);
-        // A panic can come out of making the future (a method written without `async`) as well as out of polling it.
+        // Creating the future can panic (a method without `async`), and so can polling it.
         let made = std::panic::catch_unwind(AssertUnwindSafe(|| each(item)));
         async move {
             let answer = match made {

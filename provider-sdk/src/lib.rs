@@ -1,10 +1,12 @@
-//! What a vendor links to serve the cloud provider contract (`cloudprovider.v1alpha1`): a cloud for the Kubernetes controllers, as a
-//! process of its own on a Unix socket.
+//! The SDK for providers of the cloud provider contract (`cloudprovider.v1alpha1`). A provider is a
+//! separate process that serves a cloud to the Kubernetes controllers on a Unix socket.
 //!
-//! Implement [`Provider`] and, of [`Instances`], [`Zones`], [`LoadBalancers`], [`Routes`], [`Clusters`], [`Volumes`] and [`Changes`], what the cloud has.
-//! The capabilities that the controller sees follow from that. `examples/minimal.rs` is a whole provider.
+//! Implement [`Provider`], and of [`Instances`], [`Zones`], [`LoadBalancers`], [`Routes`],
+//! [`Clusters`], [`Volumes`] and [`Changes`] those that the cloud has. They determine the
+//! capabilities that the controller sees. `examples/minimal.rs` is a complete provider.
 //!
-//! The contract's rules are cited by their IDs (such as INST-1); their text is in the comments of `proto/cloudprovider/v1alpha1/*.proto`.
+//! IDs such as INST-1 name rules of the contract. Their text is in the comments of
+//! `proto/cloudprovider/v1alpha1/*.proto`.
 
 mod call;
 mod changes;
@@ -51,7 +53,7 @@ pub use types::{
 pub use volumes::{Volume, VolumeOptions, Volumes};
 pub use zones::{Zone, Zones};
 
-/// Everything, for `use provider_sdk::prelude::*`.
+/// All items, for `use provider_sdk::prelude::*`.
 pub mod prelude {
     pub use super::*;
 }

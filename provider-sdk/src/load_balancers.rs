@@ -13,7 +13,8 @@ pub use answer::{
 };
 pub use service::{Ingress, IpMode, LoadBalancerStatus, PortStatus, Service, ServicePort};
 
-/// What a method of [`LoadBalancers`] answers. Both sides carry [`Notes`]: also a failure can say what happened on the way. `?` on a plain [`Failure`] works.
+/// The result of the methods of [`LoadBalancers`]. Both sides have [`Notes`], so a failure can have
+/// them too. `?` works on a plain [`Failure`].
 ///
 /// ```
 /// # use provider_sdk::*;
@@ -26,22 +27,26 @@ pub use service::{Ingress, IpMode, LoadBalancerStatus, PortStatus, Service, Serv
 /// ```
 pub type LoadBalancerResult<T> = Result<Answer<T>, Answer<Failure>>;
 
-/// Load balancers. One is identified by the cluster's owner ID and the Service's UID (LB-1); namespace and name are for people.
+/// Load balancers. The cluster's owner ID and the Service's UID identify one (LB-1); namespace and
+/// name are for people.
 ///
-/// A provider must not touch a load balancer, listener, frontend or rule that it did not make for this owner (LB-2; [`Call::owns`]), must check the ownership of what
-/// a handle names (a user can edit it; LB-4), and must work without a handle (LB-5).
+/// A provider must not touch a load balancer, listener, frontend or rule that it did not make for
+/// this owner (LB-2; [`Call::owns`]). It must check the ownership of the object that a handle
+/// names, because a user can edit the handle (LB-4). It must work without a handle (LB-5).
 ///
-/// While ensure, update or delete of a Service runs, another of them for the same Service is answered `failed: BUSY` by the SDK (CORE-7).
+/// While ensure, update or delete of a Service runs, the SDK answers another one for the same
+/// Service with `failed: BUSY` (CORE-7).
 #[async_trait]
 pub trait LoadBalancers: Send + Sync {
-    /// How is the load balancer of this Service? Writes nothing (LB-6).
+    /// Reports the state of this Service's load balancer. It writes nothing (LB-6).
     ///
     /// Failures: INVALID, CONFLICT, THROTTLED, CREDENTIALS, UNAVAILABLE, INTERNAL. Deadline 5 min.
     async fn get(&self, call: &Call, request: &GetLoadBalancer)
     -> LoadBalancerResult<LoadBalancer>;
 
-    /// Makes the load balancer, or makes it as the Service asks. The request is the full state: a field that was cleared is removed (LB-7). On a load balancer that
-    /// already is as asked it writes nothing (LB-8).
+    /// Creates the load balancer, or changes it to match the request. The request is the full
+    /// state: a cleared field removes its setting (LB-7). If nothing differs, it writes nothing
+    /// (LB-8).
     ///
     /// Failures: all but NOT_FOUND. Deadline 5 min; answer [`Ensured::Pending`] before 80 % of it.
     async fn ensure(
@@ -50,7 +55,8 @@ pub trait LoadBalancers: Send + Sync {
         request: &EnsureLoadBalancer,
     ) -> LoadBalancerResult<Ensured>;
 
-    /// Makes the targets those that are given, and nothing else. Where the load balancer does not exist: NOT_FOUND (LB-11).
+    /// Sets the targets, and changes nothing else. If the load balancer does not exist: NOT_FOUND
+    /// (LB-11).
     ///
     /// Failures: all. Deadline 5 min.
     async fn update(
@@ -59,8 +65,9 @@ pub trait LoadBalancers: Send + Sync {
         request: &UpdateLoadBalancer,
     ) -> LoadBalancerResult<Updated>;
 
-    /// Removes everything that was made for this Service. [`Deleted::Done`] means that nothing is left and that it was looked for; unsure is a failure, never done (LB-12). One that
-    /// does not exist is done.
+    /// Removes everything that was made for this Service. [`Deleted::Done`] means that the provider
+    /// looked for it and that nothing is left. If that is uncertain, return a failure (LB-12). A
+    /// load balancer that does not exist is done.
     ///
     /// Failures: all but NOT_FOUND. Deadline 5 min.
     async fn delete(
@@ -69,46 +76,54 @@ pub trait LoadBalancers: Send + Sync {
         request: &DeleteLoadBalancer,
     ) -> LoadBalancerResult<Deleted>;
 
-    /// What the controller is told about this service.
+    /// The capabilities of this service.
     fn options(&self) -> LoadBalancerOptions {
         LoadBalancerOptions::default()
     }
 
-    /// Listing, where the cloud can list completely.
+    /// The listing, if the cloud can list all load balancers.
     fn listing(&self) -> Option<&dyn ListLoadBalancers> {
         None
     }
 }
 
-/// Lists all load balancers; a separate trait, so that the capability `listing` follows from implementing it.
+/// Lists all load balancers. It is a separate trait, so that implementing it sets the capability
+/// `listing`.
 #[async_trait]
 pub trait ListLoadBalancers: Send + Sync {
-    /// All load balancers that are marked for this cluster; complete, or a failure (LB-13). Deadline 5 min.
+    /// All load balancers that are marked for this cluster. The list must be complete; otherwise
+    /// return a failure (LB-13). Deadline 5 min.
     async fn list(&self, call: &Call) -> Result<Vec<ListedLoadBalancer>, Failure>;
 }
 
-/// What the controller is told about the load balancer service.
+/// The capabilities of the load balancer service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadBalancerOptions {
     /// The values of `spec.loadBalancerClass` that this provider serves.
     pub classes: Vec<String>,
-    /// Services without a class are served too. `true` by default.
+    /// Whether Services without a class are served too. `true` by default.
     pub default_class: bool,
-    /// [`LoadBalancer::in_sync`] is answered: that is what makes a restart of the controller free. `false` by default.
+    /// Whether [`LoadBalancer::in_sync`] is answered. With it, a restart of the controller causes
+    /// no writes to the cloud. `false` by default.
     pub in_sync: bool,
-    /// The targets do not matter to this cloud: changes of Nodes make no call. `false` by default.
+    /// Whether this cloud does not use targets, so that changes of Nodes make no call. `false` by
+    /// default.
     pub ignores_nodes: bool,
-    /// Which Nodes can be targets. Owned by default.
+    /// Which Nodes can be targets. [`TargetScope::Owned`] by default.
     pub target_scope: TargetScope,
-    /// The most targets that one load balancer takes; no limit where `None`.
+    /// The most targets of one load balancer. `None`: no limit.
     pub max_targets: Option<u32>,
-    /// The fields of a Service that are honoured; a Service that uses another one gets a Warning event. None by default.
+    /// The supported fields of a Service. A Service that uses another one gets a Warning event.
+    /// None by default.
     pub features: Vec<ServiceFeature>,
     /// How many calls of this service may run at once; 8 by default.
     pub max_in_flight: u32,
-    /// Which further fields of a target matter to this cloud: a change of one is a reason for [`update`](LoadBalancers::update), of every load balancer that has the target. Name,
-    /// UID, provider ID and addresses always are. Targets are sent with these fields and with those of [`ProviderInfo::node_projection`](crate::ProviderInfo::node_projection);
-    /// what is named there alone is as it is when a call is made, and is no reason for one. Nothing by default.
+    /// Further fields of a target whose change requires an [`update`](LoadBalancers::update) of
+    /// every load balancer with that target. Name, UID, provider ID and addresses always do.
+    /// Targets are sent with these fields and with those of
+    /// [`ProviderInfo::node_projection`](crate::ProviderInfo::node_projection). A field that only
+    /// the latter names has its current value in each call, and its change makes no call. Nothing
+    /// by default.
     pub target_projection: NodeProjection,
 }
 
@@ -133,11 +148,12 @@ impl Default for LoadBalancerOptions {
 pub enum TargetScope {
     /// Only Nodes with a provider ID of this provider's prefixes.
     Owned,
-    /// Also Nodes that nobody or another provider owns: clouds that balance to plain IP addresses.
+    /// Also Nodes that another provider owns, or none. For clouds that send traffic to plain IP
+    /// addresses.
     All,
 }
 
-/// Fields of a Service that a cloud may or may not honour.
+/// Fields of a Service that a cloud may support.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum ServiceFeature {
@@ -165,11 +181,11 @@ pub enum ServiceFeature {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct GetLoadBalancer {
-    /// For which Service.
+    /// The Service.
     pub service: Service,
     /// The handle of an earlier answer.
     pub handle: Option<String>,
-    /// The targets that it should have, for `in_sync`; `None` where they do not matter.
+    /// The wanted targets, for `in_sync`. `None` if they do not matter.
     pub targets: Option<Vec<Node>>,
 }
 
@@ -177,14 +193,15 @@ pub struct GetLoadBalancer {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct EnsureLoadBalancer {
-    /// For which Service.
+    /// The Service.
     pub service: Service,
     /// The handle of an earlier answer.
     pub handle: Option<String>,
-    /// The targets, in the order of their names. `None` leaves the targets alone; empty means none (LB-10).
+    /// The targets, in the order of their names. `None` leaves the targets as they are. Empty means
+    /// none (LB-10).
     pub targets: Option<Vec<Node>>,
-    /// The operator grants that an unmarked load balancer is taken over, where the native name, a tag, the handle or a status address matches; then it must be
-    /// marked (LB-9).
+    /// Whether the operator allows the provider to adopt an unmarked load balancer whose native
+    /// name, tag, handle or status address matches. The provider must then mark it (LB-9).
     pub adopt_unmarked: bool,
 }
 
@@ -192,7 +209,7 @@ pub struct EnsureLoadBalancer {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct UpdateLoadBalancer {
-    /// For which Service.
+    /// The Service.
     pub service: Service,
     /// The handle of an earlier answer.
     pub handle: Option<String>,
@@ -204,11 +221,12 @@ pub struct UpdateLoadBalancer {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct DeleteLoadBalancer {
-    /// For which Service, as the controller last saw it.
+    /// The Service, as the controller last saw it.
     pub service: Service,
     /// The handle of an earlier answer.
     pub handle: Option<String>,
-    /// The operator grants that an unmarked load balancer with the native name or a tag of this
-    /// Service is removed (LB-26); without it that one is CONFLICT, never done.
+    /// Whether the operator allows the provider to delete an unmarked load balancer with the native
+    /// name or a tag of this Service (LB-26). Without it, such a load balancer is CONFLICT, never
+    /// done.
     pub adopt_unmarked: bool,
 }

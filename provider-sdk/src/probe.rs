@@ -1,4 +1,5 @@
-//! Whether the provider on a socket answers: for the kubelet's exec probes, since its gRPC probes take no Unix socket.
+//! Checks whether the provider on a socket answers. For the kubelet's exec probes, because its gRPC
+//! probes do not support Unix sockets.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -16,23 +17,23 @@ use tonic::transport::Endpoint;
 use crate::socket::{ServeError, path_of};
 use crate::{Health, HealthState};
 
-/// How long a probe takes at most unless told.
+/// The default limit for a probe.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Why a provider did not answer its probe: a sentence for the operator, who reads it in `kubectl describe pod`.
+/// Why a probe failed: a sentence for the operator, who reads it in `kubectl describe pod`.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProbeError {
-    /// The endpoint is none.
+    /// The endpoint is invalid.
     #[error(transparent)]
     Endpoint(#[from] ServeError),
-    /// There is no socket.
+    /// The socket does not exist.
     #[error("the socket {} does not exist: the provider has not come so far, or serves elsewhere", .0.display())]
     Missing(PathBuf),
-    /// There is a socket, and nobody behind it.
+    /// The socket exists, but nobody listens on it.
     #[error("nobody listens on the socket {}: the provider is not running", .0.display())]
     NotListening(PathBuf),
-    /// There is a socket, and this user may not connect to it.
+    /// This user may not connect to the socket.
     #[error(
         "uid {uid}, gid {gid} may not connect to the socket {}: probe as the provider's user, or with its primary group",
         path.display()
@@ -40,31 +41,31 @@ pub enum ProbeError {
     Denied {
         /// The socket.
         path: PathBuf,
-        /// Who probes.
+        /// The user ID of the probe.
         uid: u32,
-        /// In which primary group.
+        /// The primary group ID of the probe.
         gid: u32,
     },
-    /// It accepts no connections.
+    /// The provider accepts no connections.
     #[error("the queue of the socket {} is full: the provider accepts no connections", .0.display())]
     Full(PathBuf),
-    /// Anything else that the system says.
+    /// Any other error of the system.
     #[error("cannot connect to the socket {}: {source}", path.display())]
     Io {
         /// The socket.
         path: PathBuf,
-        /// What it says.
+        /// The error.
         source: io::Error,
     },
-    /// It hangs.
+    /// The provider does not answer.
     #[error("no answer from {} within {patience:?}: the provider hangs, or has too little CPU", path.display())]
     Late {
         /// The socket.
         path: PathBuf,
-        /// For how long was waited.
+        /// How long the probe waited.
         patience: Duration,
     },
-    /// The connection broke, or was no gRPC.
+    /// The connection broke, or the peer does not speak gRPC.
     #[error(
         "what listens on {} did not answer as a provider ({cause}): it is none, it ends this moment, or it accepts only another user than uid {uid}",
         path.display()
@@ -72,12 +73,12 @@ pub enum ProbeError {
     NoAnswer {
         /// The socket.
         path: PathBuf,
-        /// What the connection says.
+        /// The error of the connection.
         cause: String,
-        /// Who probes.
+        /// The user ID of the probe.
         uid: u32,
     },
-    /// It serves, and says with a gRPC status that it cannot answer.
+    /// The provider answered with a gRPC status instead of a health state.
     #[error("Probe was answered with the gRPC status {code:?}: {message}")]
     Status {
         /// The status.
@@ -87,8 +88,8 @@ pub enum ProbeError {
     },
 }
 
-/// Asks the provider at this endpoint how it is, and waits no longer than this. It asks `Probe`, which is answered from memory (PROV-4): a cloud that fails does not
-/// make a provider seem dead.
+/// Asks the provider at this endpoint for its health, and waits at most `patience`. `Probe` is
+/// answered from memory (PROV-4), so a failing cloud does not make a provider look dead.
 pub async fn probe(endpoint: &str, patience: Duration) -> Result<Health, ProbeError> {
     let path = path_of(endpoint)?;
     let asked = tokio::time::timeout(patience, ask(&path)).await;
@@ -102,7 +103,7 @@ pub async fn probe(endpoint: &str, patience: Duration) -> Result<Health, ProbeEr
         pb::ProbeState::Starting => HealthState::Starting,
         pb::ProbeState::Ready => HealthState::Ready,
         pb::ProbeState::Degraded => HealthState::Degraded,
-        // As the contract says of a state that is none.
+        // The contract treats an unspecified state as broken.
         pb::ProbeState::Broken | pb::ProbeState::Unspecified => HealthState::Broken,
     };
     Ok(Health {
@@ -134,7 +135,7 @@ async fn ask(path: &Path) -> Result<pb::ProbeResponse, ProbeError> {
     };
     let mut once = Some(TokioIo::new(stream));
     let connector = tower::service_fn(move |_: Uri| {
-        // Never a second connection: what broke is the answer.
+        // Never opens a second connection: a broken connection is the result.
         let stream = once.take().ok_or(io::ErrorKind::ConnectionReset.into());
         async move { stream as io::Result<_> }
     });
@@ -147,7 +148,7 @@ async fn ask(path: &Path) -> Result<pb::ProbeResponse, ProbeError> {
         .await
     {
         Ok(answer) => Ok(answer.into_inner()),
-        // A status that was made of an error on this side was nobody's answer.
+        // A status with a local error as its source was not sent by the provider.
         Err(status) => Err(match std::error::Error::source(&status) {
             Some(source) => no_answer(source),
             None => ProbeError::Status {
@@ -158,7 +159,7 @@ async fn ask(path: &Path) -> Result<pb::ProbeResponse, ProbeError> {
     }
 }
 
-/// What lies behind an error.
+/// The innermost source of an error.
 fn root(error: &(dyn std::error::Error + 'static)) -> String {
     let mut deepest = error;
     while let Some(source) = deepest.source() {
@@ -167,19 +168,19 @@ fn root(error: &(dyn std::error::Error + 'static)) -> String {
     deepest.to_string()
 }
 
-/// The argument `probe` of a provider's program, read: whom to ask, and what counts.
+/// The parsed arguments of `probe` in a provider's program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProbeCommand {
-    /// Where the provider serves.
+    /// The provider's endpoint.
     pub endpoint: String,
-    /// How long the probe may take.
+    /// The limit for the probe.
     pub timeout: Duration,
-    /// Whether the provider must be READY or DEGRADED; else any answer will do.
+    /// Whether the provider must be READY or DEGRADED. Otherwise any answer is a success.
     pub ready: bool,
 }
 
 impl ProbeCommand {
-    /// What the arguments behind `probe` say: `[--endpoint unix:///PATH] [--timeout 1s] [--ready]`.
+    /// Parses the arguments after `probe`: `[--endpoint unix:///PATH] [--timeout 1s] [--ready]`.
     pub fn parse(
         arguments: impl IntoIterator<Item = OsString>,
         default_endpoint: &str,
@@ -213,10 +214,11 @@ impl ProbeCommand {
         Ok(command)
     }
 
-    /// Asks, and says what came of it in one line: `Err` where the probe fails.
+    /// Runs the probe and returns its result in one line. `Err`: the probe failed.
     ///
-    /// A provider lives while it answers `Probe`, whatever it answers: one whose cloud is down must not be killed for it. With `ready` it must say READY or
-    /// DEGRADED, the states in which the controllers work.
+    /// A provider is live if it answers `Probe` at all: a restart does not help if its cloud is
+    /// down. With `ready`, it must answer READY or DEGRADED, the states in which the controllers
+    /// work.
     pub async fn run(&self) -> Result<String, String> {
         let wanted = if self.ready { "ready" } else { "live" };
         match probe(&self.endpoint, self.timeout).await {
@@ -249,7 +251,7 @@ fn text(argument: OsString) -> Result<String, String> {
         .map_err(|argument| format!("{} is not UTF-8", argument.display()))
 }
 
-/// `500ms`, `1s`, `1m`: whole numbers and a unit, more than nothing.
+/// Parses `500ms`, `1s` or `1m`: a whole number above zero, and a unit.
 fn duration(text: &str) -> Result<Duration, String> {
     let digits = text
         .find(|c: char| !c.is_ascii_digit())
@@ -270,8 +272,9 @@ fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// For the first lines of a provider's `main`: where the program's first argument is `probe` it asks the provider that runs at this endpoint (or at the one of
-/// `--endpoint`), prints one line, and gives the exit code, 0 or 1 (2: the arguments are wrong). `None`: there is a provider to serve.
+/// Call this first in a provider's `main`. If the program's first argument is `probe`, it asks the
+/// provider at this endpoint (or at that of `--endpoint`), prints one line, and returns the exit
+/// code: 0, 1, or 2 for wrong arguments. `None`: the program must serve.
 ///
 /// ```no_run
 /// # use provider_sdk::*;
@@ -292,7 +295,7 @@ pub async fn probe_command(endpoint: &str) -> Option<ExitCode> {
     Some(match ProbeCommand::parse(arguments, endpoint) {
         Ok(command) => match command.run().await {
             Ok(line) => {
-                // The exit code is the answer, also where nobody reads the line.
+                // The exit code is the result, even if nobody reads the line.
                 let _ = writeln!(io::stdout(), "{line}");
                 ExitCode::SUCCESS
             }

@@ -1,4 +1,4 @@
-//! Who a provider is, what it offers and how it is.
+//! A provider's identity, its services and its health.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,8 +9,9 @@ use crate::{
     Zones,
 };
 
-/// A cloud. A vendor implements this trait and, of the others, only what its cloud has: a service is offered exactly where its accessor here returns
-/// `Some`, and the capabilities that the controller sees follow from that.
+/// A cloud. A vendor implements this trait, and of the others only those that its cloud has. A
+/// service is offered if its accessor here returns `Some`. That determines the capabilities that
+/// the controller sees.
 ///
 /// ```
 /// # use provider_sdk::*;
@@ -37,56 +38,61 @@ use crate::{
 /// }
 /// ```
 ///
-/// Every method may be called many times at once and MUST be safe to repeat (CORE-6). A panic in any of them fails that one call with gRPC status INTERNAL, which
-/// the controller reads as "unknown", and is logged; nothing else is harmed.
+/// Every method may be called many times at once and MUST be safe to repeat (CORE-6). The SDK logs
+/// a panic, and fails that one call with gRPC status INTERNAL, which the controller reads as
+/// "unknown".
 #[async_trait]
 pub trait Provider: Send + Sync + 'static {
-    /// Who the provider is. Makes no call to the cloud (PROV-1); must always return the same.
+    /// The provider's identity. It makes no call to the cloud (PROV-1), and must always return the
+    /// same.
     fn info(&self) -> ProviderInfo;
 
-    /// The elected leader says for which cluster the provider works from here on; again after every reconnect. Should verify the credentials and
-    /// fail with CREDENTIALS where they are refused. Calls of this method never overlap. Until it has succeeded once, the SDK answers every other call that carries a
-    /// cluster with NOT_INITIALIZED.
+    /// The elected leader names the cluster that the provider works for from now on, again after
+    /// every reconnect. Verify the credentials, and fail with CREDENTIALS if the cloud refuses
+    /// them. Calls of this method never overlap. Until the first success, the SDK answers every
+    /// other call that carries a cluster with NOT_INITIALIZED.
     ///
-    /// Failures: INVALID, PRECONDITION, THROTTLED, CREDENTIALS, UNAVAILABLE, INTERNAL. Deadline 60 s.
+    /// Failures: INVALID, PRECONDITION, THROTTLED, CREDENTIALS, UNAVAILABLE, INTERNAL. Deadline 60
+    /// s.
     async fn initialize(
         &self,
         call: &Call,
         request: &InitializeRequest,
     ) -> Result<Initialized, Failure>;
 
-    /// How the provider is, from memory: asked every 10 s, must not block (PROV-4).
+    /// The provider's health, from memory. It is called every 10 s and must not block (PROV-4).
     fn health(&self) -> Health {
         Health::ready()
     }
 
-    /// When the cloud last answered, as the vendor knows it (see [`CloudContact`](crate::CloudContact)). The SDK reports the later of this and the last
+    /// The time of the cloud's last successful answer, as the vendor knows it (see
+    /// [`CloudContact`](crate::CloudContact)). The SDK reports the later of this and the last
     /// [`Call::cloud_answered`].
     fn last_cloud_success(&self) -> Option<SystemTime> {
         None
     }
 
-    /// Instances, where the cloud has them.
+    /// Instances, if the cloud has them.
     fn instances(&self) -> Option<&dyn Instances> {
         None
     }
 
-    /// Zones, for clouds whose instances do not tell.
+    /// Zones, for clouds whose instances do not have them.
     fn zones(&self) -> Option<&dyn Zones> {
         None
     }
 
-    /// Load balancers, where the cloud has them.
+    /// Load balancers, if the cloud has them.
     fn load_balancers(&self) -> Option<&dyn LoadBalancers> {
         None
     }
 
-    /// Routes, where the cloud has them.
+    /// Routes, if the cloud has them.
     fn routes(&self) -> Option<&dyn Routes> {
         None
     }
 
-    /// Clusters, where the cloud knows them.
+    /// Clusters, if the cloud knows them.
     fn clusters(&self) -> Option<&dyn Clusters> {
         None
     }
@@ -96,13 +102,14 @@ pub trait Provider: Send + Sync + 'static {
         None
     }
 
-    /// Hints about changes, where the cloud tells.
+    /// Hints about changes, if the cloud sends them.
     fn changes(&self) -> Option<&dyn Changes> {
         None
     }
 }
 
-/// Who a provider is (`GetProviderInfoResponse` without what the SDK fills in: boot ID, contract minor, request size, capabilities).
+/// A provider's identity: `GetProviderInfoResponse` without the fields that the SDK sets (boot ID,
+/// contract minor, request size, capabilities).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProviderInfo {
@@ -110,11 +117,12 @@ pub struct ProviderInfo {
     pub name: String,
     /// The provider's own version.
     pub version: String,
-    /// What its provider IDs begin with, for example `aws://`: at least one where instances are offered, at most 16 of at most 253 bytes.
+    /// The prefixes of its provider IDs, for example `aws://`. At least one if instances are
+    /// offered, and at most 16 of at most 253 bytes.
     pub provider_id_prefixes: Vec<String>,
-    /// What it wants to see of each Node.
+    /// The fields of each Node that it wants to see.
     pub node_projection: NodeProjection,
-    /// The lowest minor of the contract that the controller must speak; 0 unless set.
+    /// The lowest minor version of the contract that the controller must support; 0 by default.
     pub min_controller_minor: u32,
 }
 
@@ -137,14 +145,14 @@ impl ProviderInfo {
         self
     }
 
-    /// Says what the provider wants to see of each Node.
+    /// Sets the fields of each Node that the provider wants to see.
     #[must_use]
     pub fn node_projection(mut self, projection: NodeProjection) -> Self {
         self.node_projection = projection;
         self
     }
 
-    /// What is wrong with it, if anything; the server refuses to start then.
+    /// The error in it, if any. The server then refuses to start.
     pub(crate) fn fault(&self, offers_instances: bool) -> Option<String> {
         let name_ok = !self.name.is_empty()
             && self.name.len() <= 63
@@ -178,36 +186,39 @@ impl ProviderInfo {
     }
 }
 
-/// For which cluster the provider works from here on. The cluster itself stands in [`Call::cluster`], its former owner IDs in
-/// [`Call::previous_owner_ids`]. Where `initialize` fails, all stays as it was (PROV-17).
+/// The cluster that the provider works for from now on. [`Call::cluster`] names it, and
+/// [`Call::previous_owner_ids`] has its former owner IDs. If `initialize` fails, nothing changes
+/// (PROV-17).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct InitializeRequest {
-    /// The cluster's Pod CIDRs; empty where not configured.
+    /// The cluster's Pod CIDRs; empty if none are configured.
     pub cluster_cidrs: Vec<String>,
     /// The version of the API server, for example `v1.36.3`.
     pub kubernetes_version: String,
-    /// Nothing may be written to the cloud until an Initialize without it (PROV-20). The SDK refuses
-    /// the calls that would write; what a provider writes elsewhere, in `initialize` for example, is
-    /// its own to leave.
+    /// The provider must write nothing to the cloud until an Initialize without this field
+    /// (PROV-20). The SDK refuses the RPCs that write. Other writes, for example in `initialize`,
+    /// are the provider's responsibility.
     pub read_only: bool,
 }
 
-/// The provider is ready for calls.
+/// The provider is initialised.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Initialized {
-    /// Names the account, project and region that the credentials reach. Must be the same for the same three, whatever process answers (PROV-9): when it
-    /// differs from the one last seen the controller creates and deletes nothing until an operator accepts it. 1 to 253 ASCII letters, digits, spaces and `. _ : / , @ = + -`.
+    /// Names the account, project and region that the credentials reach. It must be the same for
+    /// the same three in every process (PROV-9). When it changes, the controller creates and
+    /// deletes nothing until an operator accepts the new one. 1 to 253 ASCII letters, digits,
+    /// spaces and `. _ : / , @ = + -`.
     pub cloud_scope: String,
-    /// The cloud's own ID of this cluster, where it has one.
+    /// The cloud's own ID of this cluster, if it has one.
     pub cluster_id: Option<String>,
-    /// Wishes for longer deadlines.
+    /// Requests for longer deadlines.
     pub deadlines: DeadlineHints,
 }
 
 impl Initialized {
-    /// Ready, with credentials that reach this scope.
+    /// Initialised, with credentials that reach this scope.
     pub fn new(cloud_scope: impl Into<String>) -> Self {
         Self {
             cloud_scope: cloud_scope.into(),
@@ -216,14 +227,14 @@ impl Initialized {
         }
     }
 
-    /// Names the cloud's own ID of this cluster.
+    /// Sets the cloud's own ID of this cluster.
     #[must_use]
     pub fn cluster_id(mut self, id: impl Into<String>) -> Self {
         self.cluster_id = Some(id.into());
         self
     }
 
-    /// Wishes for longer deadlines.
+    /// Requests longer deadlines.
     #[must_use]
     pub fn deadlines(mut self, hints: DeadlineHints) -> Self {
         self.deadlines = hints;
@@ -231,7 +242,8 @@ impl Initialized {
     }
 }
 
-/// Wishes for longer deadlines; each raises the controller's default up to the operator's cap and never lowers it. `None` is no wish.
+/// Requests for longer deadlines. Each can raise the controller's default up to the operator's
+/// limit, and never lowers it. `None`: no request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeadlineHints {
     /// Lookups of instances and zones; default 60 s.
@@ -244,25 +256,25 @@ pub struct DeadlineHints {
     pub routes: Option<Duration>,
 }
 
-/// How a provider is.
+/// The state of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum HealthState {
-    /// It is not ready yet: the controllers pause.
+    /// Not ready yet: the controllers pause.
     Starting,
     /// All is well.
     Ready,
-    /// It works with trouble: the controllers work and delete no Node.
+    /// It works with problems: the controllers work, but delete no Node.
     Degraded,
     /// It cannot work: the controllers pause.
     Broken,
 }
 
-/// How a provider is, and why.
+/// The state of a provider and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Health {
-    /// How it is.
+    /// The state.
     pub state: HealthState,
-    /// Why, for people; empty when ready. At most 1,024 bytes; cut beyond.
+    /// The reason, for people; empty if ready. At most 1,024 bytes; cut beyond.
     pub message: String,
 }
 
@@ -283,7 +295,7 @@ impl Health {
         }
     }
 
-    /// It works with trouble: the controllers work and delete no Node.
+    /// It works with problems: the controllers work, but delete no Node.
     pub fn degraded(why: impl Into<String>) -> Self {
         Self {
             state: HealthState::Degraded,

@@ -5,29 +5,34 @@ use async_trait::async_trait;
 use crate::instances::one_by_one;
 use crate::{Answers, Call, Failure, NodeAddress, Ownership};
 
-/// Routes of the network that the cluster uses.
+/// Routes in the network of the cluster.
 ///
-/// While a call works on a destination, another call for the same one is answered `failed: BUSY` for that route by the SDK.
+/// While a call works on a destination, the SDK answers another call for the same one with
+/// `failed: BUSY` for that route.
 #[async_trait]
 pub trait Routes: Send + Sync {
-    /// All routes of the network that this cluster uses, also those of others, each with its ownership. It must be complete, or fail, and include routes whose
+    /// All routes in the network of this cluster, including those of other owners, each with its
+    /// ownership. The list must be complete; otherwise return a failure. It includes routes whose
     /// target no longer exists (`blackhole`) (ROUTE-1). Deadline 5 min.
     async fn list(&self, call: &Call) -> Result<Vec<Route>, Failure>;
 
-    /// Makes one route and marks it with the cluster's owner ID where the cloud can (ROUTE-3). A route that already is as asked is done (ROUTE-2), also an unmarked one. A blackhole of ours is
-    /// replaced; where something else leads to the destination it is CONFLICT (ROUTE-9).
+    /// Creates one route, and marks it with the cluster's owner ID if the cloud supports marks
+    /// (ROUTE-3). A route that exists as requested is done (ROUTE-2), also an unmarked one. It
+    /// replaces a blackhole of this cluster. If another route has the destination, it is CONFLICT
+    /// (ROUTE-9).
     ///
     /// Failures: all but NOT_FOUND. Deadline of the whole batch: 2 min.
     async fn create(&self, call: &Call, route: &Route) -> Result<(), Failure>;
 
-    /// Removes the route with this name and destination (ROUTE-8), as [`Routes::list`] gave it. A route that does not exist is done; a foreign one is CONFLICT (ROUTE-4). The SDK has answered one
-    /// without a name with INVALID (ROUTE-10).
+    /// Deletes the route with this name and destination (ROUTE-8), as [`Routes::list`] returned it.
+    /// A route that does not exist is done. A foreign one is CONFLICT (ROUTE-4). The SDK answers a
+    /// route without a name with INVALID (ROUTE-10).
     ///
     /// Failures: all but NOT_FOUND. Deadline of the whole batch: 2 min.
     async fn delete(&self, call: &Call, route: &Route) -> Result<(), Failure>;
 
-    /// The same as [`Routes::create`] for several routes; answers go by [`Route::key`]. Unless overridden: one by one,
-    /// [`RouteOptions::at_once`] at a time.
+    /// The same as [`Routes::create`] for several routes. The answers have [`Route::key`] as their
+    /// keys. The default runs [`Routes::create`] for each, [`RouteOptions::at_once`] at a time.
     async fn create_batch(&self, call: &Call, routes: &[Route]) -> Result<Answers<()>, Failure> {
         let each = |route| self.create(call, route);
         Ok(one_by_one(
@@ -40,7 +45,8 @@ pub trait Routes: Send + Sync {
         .await)
     }
 
-    /// The same as [`Routes::delete`] for several routes; answers go by [`Route::key`].
+    /// The same as [`Routes::delete`] for several routes. The answers have [`Route::key`] as their
+    /// keys.
     async fn delete_batch(&self, call: &Call, routes: &[Route]) -> Result<Answers<()>, Failure> {
         let each = |route| self.delete(call, route);
         Ok(one_by_one(
@@ -53,22 +59,25 @@ pub trait Routes: Send + Sync {
         .await)
     }
 
-    /// What the controller is told about this service.
+    /// The capabilities of this service.
     fn options(&self) -> RouteOptions {
         RouteOptions::default()
     }
 }
 
-/// What the controller is told about the routes service.
+/// The capabilities of the routes service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RouteOptions {
-    /// The most routes that one call takes; 100 by default and where 0. A call with more is answered `failed: INVALID`.
+    /// The most routes in one call; 100 by default and if 0. A larger call is answered
+    /// `failed: INVALID`.
     pub max_batch: u32,
-    /// A route depends on its Node's addresses: it is made anew when they change. `false` by default.
+    /// Whether a route depends on its Node's addresses, so that the controller creates it again
+    /// when they change. `false` by default.
     pub tracks_node_addresses: bool,
     /// How many calls of this service may run at once; 8 by default.
     pub max_in_flight: u32,
-    /// How many single creates or deletes of one call run at once; 8 by default. Not sent.
+    /// How many single creates or deletes of one call run at once; 8 by default. The controller
+    /// does not see this.
     pub at_once: usize,
 }
 
@@ -85,17 +94,19 @@ impl Default for RouteOptions {
 
 /// A route: packets to the destination go to the Node.
 ///
-/// Limits: name 253 bytes, provider ID 1,024 bytes, `next_hop` an IP address; in a listing `ownership` must be set, and where it is ours a target unless `blackhole`. A listing
-/// with a route that breaks one fails as a whole: it would not be complete. What leads to a gateway or a peering has no target (ROUTE-11).
+/// Limits: a name has 253 bytes, a provider ID 1,024 bytes, and `next_hop` is an IP address. In a
+/// listing, `ownership` must be set, and a route of this cluster needs a target unless it is a
+/// `blackhole`. A listing with a route that violates this fails as a whole, because it would be
+/// incomplete. A route to a gateway or a peering has no target (ROUTE-11).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Route {
-    /// In requests: names this route among those of the request. Empty in listings.
+    /// In requests: a key that is unique within the request. Empty in listings.
     pub key: String,
-    /// The cloud's name of the route; empty when one is to be made.
+    /// The cloud's name of the route. Empty in a create.
     pub name: String,
-    /// When one is to be made: something unique to the Node (its UID) that the cloud's name may be made of.
+    /// In a create: a text unique to the Node (its UID), from which the cloud's name may be built.
     pub name_hint: String,
-    /// Where packets go to: a CIDR, for example `10.0.1.0/24`.
+    /// The destination of the packets: a CIDR, for example `10.0.1.0/24`.
     pub destination_cidr: String,
     /// The target by the Node's name.
     pub node_name: Option<String>,
@@ -103,10 +114,11 @@ pub struct Route {
     pub provider_id: Option<String>,
     /// The target by IP address.
     pub next_hop: Option<String>,
-    /// The target's addresses. Without [`RouteOptions::tracks_node_addresses`] other addresses are no difference.
+    /// The target's addresses. Without [`RouteOptions::tracks_node_addresses`], other addresses are
+    /// no difference.
     pub node_addresses: Vec<NodeAddress>,
-    /// The target does not exist any more.
+    /// The target no longer exists.
     pub blackhole: bool,
-    /// Whose the route is; set in listings.
+    /// The owner of the route; set in listings.
     pub ownership: Option<Ownership>,
 }

@@ -28,16 +28,17 @@ use crate::Provider;
 use crate::socket::{self, Connections, DEFAULT_ENDPOINT, Peers, ServeError};
 use crate::wrap::{Core, Wrap};
 
-/// The whole of a provider's gRPC services as one tower service; what [`Server::layer`] wraps.
+/// All gRPC services of a provider as one tower service. [`Server::layer`] wraps it.
 pub type GrpcService =
     BoxCloneSyncService<http::Request<Body>, http::Response<Body>, tonic::codegen::StdError>;
 
-/// How long calls in flight may take after a signal unless set.
+/// The default time for calls in flight after a signal.
 const DRAIN: Duration = Duration::from_secs(20);
-/// How long connections may take to close once their calls have been ended.
+/// The time for connections to close after their calls have ended.
 const CLOSE: Duration = Duration::from_secs(1);
 
-/// Serves one provider on one Unix socket, with health (`grpc.health.v1`) and reflection (`grpc.reflection.v1`).
+/// Serves one provider on one Unix socket, with health (`grpc.health.v1`) and reflection
+/// (`grpc.reflection.v1`).
 ///
 /// ```no_run
 /// # use provider_sdk::*;
@@ -46,11 +47,14 @@ const CLOSE: Duration = Duration::from_secs(1);
 /// # }
 /// ```
 ///
-/// The socket: a directory that is missing is made with mode 0750; the socket has mode 0660 from the first moment; symbolic links in its path are refused; a stale
-/// socket is replaced only when nobody answers on it, and anything else in its place is left alone.
+/// The socket: a missing directory is created with mode 0750. The socket has mode 0660 from the
+/// start. Symbolic links in its path are refused. A stale socket is replaced only if nobody answers
+/// on it; any other file in its place is left alone.
 ///
-/// The end: on shutdown health says `NOT_SERVING`, the open WatchChanges and health streams end first (status OK), the socket's file goes, no connection is
-/// accepted any more, and calls in flight may finish within [`Server::drain`]. What then still runs is cancelled (gRPC status UNAVAILABLE, "unknown" to the controller).
+/// The shutdown: health reports `NOT_SERVING`, the open WatchChanges and health streams end first
+/// (status OK), and the socket's file is removed. No connection is accepted any more, and calls in
+/// flight may finish within [`Server::drain`]. After that they are cancelled (gRPC status
+/// UNAVAILABLE, "unknown" to the controller).
 ///
 /// The process must be built with `panic = "unwind"` (Cargo's default), or a panic ends it.
 #[must_use = "a server does nothing until it is served"]
@@ -74,7 +78,7 @@ impl Server {
         Self::from_arc(Arc::new(provider))
     }
 
-    /// The same for a provider that others hold too, such as a mock's control service.
+    /// The same for a shared provider, such as one with a control service.
     pub fn from_arc(provider: Arc<dyn Provider>) -> Self {
         Self {
             provider,
@@ -91,43 +95,49 @@ impl Server {
         }
     }
 
-    /// Where to serve: `unix://` and an absolute path of at most 107 bytes, in a directory of its own.
+    /// Sets the endpoint: `unix://` and an absolute path of at most 107 bytes, in a directory of
+    /// its own.
     pub fn endpoint(mut self, endpoint: impl Into<String>) -> Self {
         self.endpoint = endpoint.into();
         self
     }
 
-    /// Accept only connections of this user (and of our own); everybody that the file's mode lets in where `None`, the default.
+    /// Accepts only connections of this user and of the server's own. `None`, the default:
+    /// everybody that the file's mode allows.
     pub fn peer_uid(mut self, uid: impl Into<Option<u32>>) -> Self {
         self.peer_uid = uid.into();
         self
     }
 
-    /// The group of the socket, and of its directory where that is made; our primary group where `None`, the default.
+    /// Sets the group of the socket, and of its directory if that is created. `None`, the default:
+    /// the process's primary group.
     pub fn socket_group(mut self, gid: impl Into<Option<u32>>) -> Self {
         self.socket_group = gid.into();
         self
     }
 
-    /// How long calls in flight may take after shutdown begins; 20 s by default.
+    /// Sets how long calls in flight may take after the shutdown begins; 20 s by default.
     pub fn drain(mut self, cap: Duration) -> Self {
         self.drain = cap;
         self
     }
 
-    /// Lets the holder of a clone cut the connections while the server serves: for mocks that play a broken line.
+    /// Lets the holder of a clone cut the connections while the server runs: for tests of broken
+    /// connections.
     pub fn connections(mut self, connections: Connections) -> Self {
         self.connections = connections;
         self
     }
 
-    /// The largest request that is accepted and answer that is sent; 16 MiB by default, at least 64 KiB. The controller is told (`max_request_bytes`).
+    /// Sets the limit for requests and answers; 16 MiB by default, at least 64 KiB. The controller
+    /// learns it (`max_request_bytes`).
     pub fn max_message_bytes(mut self, bytes: usize) -> Self {
         self.max_message_bytes = bytes.max(64 * 1024);
         self
     }
 
-    /// Serves another gRPC service on the same socket; it is part of health too. Vendor code in it is not guarded by the SDK.
+    /// Serves another gRPC service on the same socket, and adds it to health. The SDK does not
+    /// catch panics in it.
     pub fn add_service<S>(mut self, service: S) -> Self
     where
         S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>
@@ -143,13 +153,15 @@ impl Server {
         self
     }
 
-    /// Adds an encoded `FileDescriptorSet`, so that reflection knows the services of [`Server::add_service`].
+    /// Adds an encoded `FileDescriptorSet`, so that reflection knows the services of
+    /// [`Server::add_service`].
     pub fn reflect(mut self, descriptors: &'static [u8]) -> Self {
         self.descriptors.push(descriptors);
         self
     }
 
-    /// Wraps all services in a tower layer: for logs of calls, metrics, scripted faults. The last one that is added is the outermost.
+    /// Wraps all services in a tower layer: for call logs, metrics or scripted faults. The last
+    /// layer is the outermost.
     pub fn layer<L>(mut self, layer: L) -> Self
     where
         L: Layer<GrpcService> + Send + 'static,
@@ -167,7 +179,7 @@ impl Server {
         self
     }
 
-    /// Serves until SIGTERM or SIGINT, then ends as described above.
+    /// Serves until SIGTERM or SIGINT, then shuts down as described above.
     pub async fn serve_until_signal(self) -> Result<(), ServeError> {
         use tokio::signal::unix::{SignalKind, signal};
         let on = |kind, what| {
@@ -189,7 +201,7 @@ impl Server {
         .await
     }
 
-    /// Serves until `shutdown` resolves, then ends as described above.
+    /// Serves until `shutdown` resolves, then shuts down as described above.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) -> Result<(), ServeError> {
         let path = socket::path_of(&self.endpoint)?;
         let (drain, group) = (self.drain, self.socket_group);
@@ -232,10 +244,10 @@ impl Server {
             () = shutdown => {}
         }
 
-        // First what would never end by itself: tonic waits for open streams for ever.
+        // First end the streams that would never end: tonic waits for them for ever.
         not_serving(&mut health, &names).await;
         core.streams.cancel();
-        // Then no new calls; those in flight may finish.
+        // Then accept no calls. Those in flight may finish.
         drop(socket);
         closing.cancel();
         if let Ok(ended) = tokio::time::timeout(drain, &mut server).await {
@@ -258,7 +270,8 @@ impl Server {
         }
     }
 
-    /// All services without a socket, for tests that serve over a pipe in memory. Shutdown, peers and the drain are then the caller's.
+    /// All services without a socket, for tests that serve over a pipe in memory. Shutdown, peer
+    /// checks and the drain are then the caller's task.
     pub async fn into_service(self) -> Result<GrpcService, ServeError> {
         Ok(self.build().await?.service)
     }
@@ -273,7 +286,7 @@ impl Server {
         let mut routes = self.extra;
         let mut names: Vec<&'static str> = Vec::new();
 
-        // A service that the provider does not have is not there at all, as its missing capability says.
+        // Services that the provider does not offer are not registered. Its capabilities omit them.
         macro_rules! offer {
             ($offered:expr, $server:ident) => {
                 if $offered {
@@ -348,7 +361,8 @@ struct Services {
     names: Vec<&'static str>,
 }
 
-/// Says `NOT_SERVING` to everybody who watches, then ends their streams: they last as long as the status is kept.
+/// Reports `NOT_SERVING` to all watchers, then ends their streams, which last as long as the status
+/// exists.
 async fn not_serving(health: &mut HealthReporter, names: &[&'static str]) {
     for name in names.iter().copied().chain([""]) {
         health

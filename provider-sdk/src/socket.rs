@@ -1,4 +1,4 @@
-//! The Unix socket: where it may lie, how it is bound, whom it accepts (CORE-1 to CORE-3).
+//! The Unix socket: its path, binding it, and the accepted users (CORE-1 to CORE-3).
 
 use std::fs::{self, DirBuilder, File, Metadata, Permissions, TryLockError};
 use std::io;
@@ -15,57 +15,60 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::{Connected, UdsConnectInfo};
 
-/// The endpoint unless configured.
+/// The default endpoint.
 pub const DEFAULT_ENDPOINT: &str = "unix:///run/cloud-provider/socket/provider.sock";
 
-/// The longest path that fits into `sockaddr_un` on Linux, without its closing zero.
+/// The longest path in Linux's `sockaddr_un`, without the terminating zero.
 const MAX_PATH_BYTES: usize = 107;
-/// How long another process may take to answer on the socket, or to bind it, before it counts as alive.
+/// How long another process may take to answer on the socket, or to bind it, before the socket
+/// counts as in use.
 const NEIGHBOUR: Duration = Duration::from_secs(5);
 
-/// Why the server does not serve. Its `Debug` is its sentence too, so that `fn main() -> Result<(), ServeError>` says something that an operator can read.
+/// Why the server does not serve. `Debug` prints the same sentence as `Display`, so that
+/// `fn main() -> Result<(), ServeError>` is readable for an operator.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// The endpoint is none.
+    /// The endpoint is invalid.
     #[error("the endpoint {endpoint:?} {what}; right would be {DEFAULT_ENDPOINT}")]
     Endpoint {
-        /// What was configured.
+        /// The configured endpoint.
         endpoint: String,
-        /// What is wrong with it.
+        /// The error in it.
         what: String,
     },
-    /// A part of the socket's path is a symbolic link: whoever can change it could send the controller elsewhere.
+    /// A part of the socket's path is a symbolic link. Whoever can change it could redirect the
+    /// controller.
     #[error("{} is a symbolic link; give the endpoint by a path without one{}", path.display(), hint(target.as_deref()))]
     Symlink {
         /// The link.
         path: PathBuf,
-        /// Where it leads.
+        /// Its target.
         target: Option<PathBuf>,
     },
-    /// Something that is no socket lies where the socket should be; it is not removed.
+    /// The socket's path is a file of another kind, which is not removed.
     #[error("{} exists and is not a socket; it was left alone: remove it, or choose another endpoint", path.display())]
     NotASocket {
         /// The file.
         path: PathBuf,
     },
-    /// Somebody serves on the socket already.
+    /// Another process serves on the socket.
     #[error("another provider answers on {}; stop it, or choose another endpoint", path.display())]
     InUse {
         /// The socket.
         path: PathBuf,
     },
-    /// The system refused something.
+    /// The system refused an operation.
     #[error("cannot {what} {}: {source}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// With which file.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The error.
         source: io::Error,
     },
-    /// What the provider says of itself breaks the contract.
+    /// The provider's identity violates the contract.
     #[error("the provider's description of itself is wrong: {0}")]
     Provider(String),
     /// The gRPC server failed.
@@ -128,18 +131,20 @@ pub(crate) fn path_of(endpoint: &str) -> Result<PathBuf, ServeError> {
     Ok(path.to_owned())
 }
 
-/// A bound socket; the file goes when this does, if it is still ours.
+/// A bound socket. Dropping it removes the file, if that is still the same.
 #[derive(Debug)]
 pub(crate) struct Socket {
     path: PathBuf,
-    /// Device and inode of our file.
+    /// Device and inode of the file.
     ours: (u64, u64),
 }
 
-/// Binds the socket: mode 0660 before its name exists, in a directory that is 0750 where it had to be made.
+/// Binds the socket. It has mode 0660 before it gets its name. A directory that is created has mode
+/// 0750.
 ///
-/// Needs no umask and has no moment in which the socket can be reached with another mode: it is bound under a private name, set right, and renamed to its
-/// name. Providers that start at once take turns by a lock on the directory.
+/// The umask does not matter, and the socket is never reachable with another mode: it is bound
+/// under a private name, given its mode, and renamed. A lock on the directory serialises providers
+/// that start at once.
 pub(crate) async fn bind(
     path: PathBuf,
     group: Option<u32>,
@@ -152,7 +157,8 @@ pub(crate) async fn bind(
 
     let name = format!(".{}", &uuid::Uuid::new_v4().simple().to_string()[..8]);
     let private = directory.join(&name);
-    // The private name may be longer than the socket's own and then does not fit: the directory that we hold open is a shorter way to it.
+    // The private name may be too long for `sockaddr_un`. A path through the open directory's file
+    // descriptor is shorter.
     let way = if private.as_os_str().len() > MAX_PATH_BYTES {
         PathBuf::from(format!("/proc/self/fd/{}/{name}", turn.as_raw_fd()))
     } else {
@@ -166,14 +172,15 @@ pub(crate) async fn bind(
             chown(&private, None, group).map_err(io_error("set the group of", &private))?;
         }
         let metadata = fs::symlink_metadata(&private).map_err(io_error("read", &private))?;
-        // Replaces a stale socket in one step.
+        // Replaces a stale socket atomically.
         fs::rename(&private, &path).map_err(io_error("give its name to the socket", &path))?;
         Ok(identity(&metadata))
     })();
     match named {
         Ok(ours) => Ok((Socket { path, ours }, listener)),
         Err(error) => {
-            // The private name is nobody else's; that it could not be removed is worth less than the error itself.
+            // No other process uses the private name. A failure to remove it matters less than the
+            // error itself.
             let _ = fs::remove_file(&private);
             Err(error)
         }
@@ -237,7 +244,7 @@ fn make_directory(directory: &Path, group: Option<u32>) -> Result<(), ServeError
                 .take_while(|level| fs::symlink_metadata(level).is_err())
                 .collect();
             missing.reverse();
-            // Each level: one that its group cannot pass would keep the controller from all below it.
+            // Each level: a level that the group cannot enter would keep the controller out.
             missing
                 .into_iter()
                 .try_for_each(|level| make_level(level, group))
@@ -247,19 +254,20 @@ fn make_directory(directory: &Path, group: Option<u32>) -> Result<(), ServeError
 
 fn make_level(level: &Path, group: Option<u32>) -> Result<(), ServeError> {
     match DirBuilder::new().mode(0o750).create(level) {
-        // Another provider that starts made it this moment, and sets it right itself.
+        // Another starting provider just created it, and sets its mode.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
         made => made.map_err(io_error("make the socket's directory", level))?,
     }
     if group.is_some() {
         chown(level, None, group).map_err(io_error("set the group of", level))?;
     }
-    // The umask may have taken bits away.
+    // The umask may have removed bits.
     fs::set_permissions(level, Permissions::from_mode(0o750))
         .map_err(io_error("set the mode of", level))
 }
 
-/// The directory, locked against other providers that bind in it; free again when the file is dropped.
+/// The directory, locked against other providers that bind in it. Dropping the file releases the
+/// lock.
 async fn lock(directory: &Path) -> Result<File, ServeError> {
     let file = File::open(directory).map_err(io_error("open", directory))?;
     let patience = tokio::time::Instant::now() + NEIGHBOUR;
@@ -280,7 +288,7 @@ async fn lock(directory: &Path) -> Result<File, ServeError> {
     }
 }
 
-/// Whether the name is free, or taken by a socket on which nobody answers.
+/// Succeeds if the path is free, or is a socket on which nobody answers.
 async fn refuse_living(path: &Path) -> Result<(), ServeError> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -301,14 +309,14 @@ async fn refuse_living(path: &Path) -> Result<(), ServeError> {
         Ok(Err(source)) => Err(io_error("find out whether anybody answers on", path)(
             source,
         )),
-        // Connected, or a queue of others who wait to be: somebody listens.
+        // Connected, or the queue is full: somebody listens.
         Ok(Ok(_)) | Err(_) => Err(ServeError::InUse {
             path: path.to_owned(),
         }),
     }
 }
 
-/// Whom the socket accepts.
+/// The users that the socket accepts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peers {
     pub(crate) uid: Option<u32>,
@@ -316,14 +324,14 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    /// Where a uid is configured: that one, and our own (a probe that runs in our container).
+    /// With a configured uid: that one and the process's own (for a probe in the same container).
     fn accept(self, uid: u32) -> bool {
         self.uid
             .is_none_or(|allowed| uid == allowed || uid == self.own)
     }
 }
 
-/// The next connection of an accepted peer; faults and strangers go to the log.
+/// The next connection of an accepted user. Errors and other users are logged.
 pub(crate) async fn accept(
     listener: &UnixListener,
     peers: Peers,
@@ -344,7 +352,7 @@ pub(crate) async fn accept(
                 }
             },
             Err(error) => {
-                // Out of file descriptors, most likely: accepting again at once would spin.
+                // Most likely out of file descriptors: an immediate retry would spin.
                 tracing::error!(%error, "a connection could not be accepted");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
@@ -352,27 +360,30 @@ pub(crate) async fn accept(
     }
 }
 
-/// The connections of a server, from outside: tonic gives its connections to tasks of its own and never lets go of one whose call hangs.
+/// Cuts the connections of a server. tonic moves connections into tasks of its own, and never ends
+/// one whose call hangs.
 ///
-/// For [`Server::connections`](crate::Server::connections), and for a server of one's own. Clones are the same.
+/// For [`Server::connections`](crate::Server::connections), and for other servers. Clones share the
+/// connections.
 #[derive(Clone, Debug, Default)]
 pub struct Connections {
-    /// Of those that are open now; the next ones get another.
+    /// The token of the connections that are open now. Cutting them replaces it.
     open: Arc<Mutex<CancellationToken>>,
 }
 
 impl Connections {
-    /// None yet.
+    /// Without connections.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Cuts those that are open, as a broken line does: what is in flight on them is lost. New ones are accepted as before.
+    /// Cuts the open connections, as a broken line does: calls in flight are lost. New connections
+    /// are accepted as before.
     pub fn cut(&self) {
         std::mem::take(&mut *self.open()).cancel();
     }
 
-    /// A connection that is cut with the others.
+    /// Adds a connection.
     pub fn guard(&self, stream: UnixStream) -> Connection {
         let cut = self.open().clone();
         Connection {
@@ -386,7 +397,7 @@ impl Connections {
     }
 }
 
-/// A connection that can be cut from outside: see [`Connections`].
+/// A connection that [`Connections::cut`] cuts.
 #[derive(Debug)]
 pub struct Connection {
     stream: UnixStream,

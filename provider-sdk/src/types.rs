@@ -1,4 +1,5 @@
-//! What several services speak about: the cluster, its Nodes, addresses, waiting, and answers that are matched by key.
+//! Types that several services share: the cluster, its Nodes, addresses, pending answers, and
+//! answers by key.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -6,14 +7,14 @@ use std::time::{Duration, SystemTime};
 
 use crate::Failure;
 
-/// The cluster on whose behalf a call is made.
+/// The cluster of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Cluster {
-    /// The cluster's name: for people, and part of the names that a cloud shows. Not unique.
+    /// The cluster's name, for people and as a part of names in the cloud. Not unique.
     pub name: String,
-    /// The identity of the cluster as an owner of cloud objects; what is made for it is marked with it (CORE-14). At most 253 bytes, never
-    /// empty.
+    /// The cluster's identity as an owner of cloud objects. The provider marks the cluster's
+    /// objects with it (CORE-14). 1 to 253 bytes.
     pub owner_id: String,
 }
 
@@ -27,8 +28,9 @@ impl Cluster {
     }
 }
 
-/// A Node of the cluster, as far as [`NodeProjection`](crate::NodeProjection) asked to see it. Name, UID, provider ID and addresses are always
-/// there; a field that was not asked for is empty or `None`.
+/// A Node of the cluster, with the fields that [`NodeProjection`](crate::NodeProjection) requests.
+/// Name, UID, provider ID and addresses are always included. A field that was not requested is
+/// empty or `None`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Node {
@@ -36,9 +38,10 @@ pub struct Node {
     pub name: String,
     /// `metadata.uid`.
     pub uid: String,
-    /// `spec.providerID`; `None` while the Node has none. Identifies the instance where it is set, else the name does (INST-3).
+    /// `spec.providerID`; `None` while the Node has none. It identifies the instance if set, else
+    /// the name does (INST-3).
     pub provider_id: Option<String>,
-    /// `status.addresses`, in their order; addresses of kinds that this version does not know are left out.
+    /// `status.addresses` in their order, without addresses of unknown kinds.
     pub addresses: Vec<NodeAddress>,
     /// The labels that the projection names.
     pub labels: BTreeMap<String, String>,
@@ -57,7 +60,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// A Node with nothing but name and UID, for tests.
+    /// A Node with only name and UID, for tests.
     pub fn new(name: impl Into<String>, uid: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -82,12 +85,13 @@ pub enum AddressKind {
     ExternalDns,
 }
 
-/// One address of a Node or an instance: an IPv4 or IPv6 address without a prefix length, or a DNS name, as the kind asks.
+/// One address of a Node or an instance: an IPv4 or IPv6 address without a prefix length, or a DNS
+/// name, according to its kind.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeAddress {
-    /// What kind of address it is.
+    /// The kind of address.
     pub kind: AddressKind,
-    /// The address. For the IP kinds it must parse as an IP address; for the others it must not be empty and have at most 253 bytes.
+    /// The address. For the IP kinds it must parse as an IP address. Others have 1 to 253 bytes.
     pub address: String,
 }
 
@@ -122,13 +126,13 @@ impl NodeAddress {
 pub struct Taint {
     /// Its key.
     pub key: String,
-    /// Its value, where it has one.
+    /// Its value, if it has one.
     pub value: Option<String>,
     /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
     pub effect: String,
 }
 
-/// What the kubelet says of its machine (`status.nodeInfo`).
+/// The kubelet's information about its machine (`status.nodeInfo`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct NodeInfo {
@@ -146,7 +150,7 @@ pub struct NodeInfo {
     pub kubelet_version: String,
 }
 
-/// Groups of a Node's fields that a provider may ask for.
+/// Groups of a Node's fields that a provider may request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NodeFieldGroup {
     /// [`Node::pod_cidrs`].
@@ -161,8 +165,8 @@ pub enum NodeFieldGroup {
     CreationTime,
 }
 
-/// Fields of each Node that a provider wants to see, so that a request for 5,000 Nodes stays small. The default is nothing beyond what is always
-/// sent: name, UID, provider ID and addresses.
+/// The fields of each Node that a provider wants to see, so that a request for 5,000 Nodes stays
+/// small. Name, UID, provider ID and addresses are always sent. The default adds nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NodeProjection {
     /// Exact keys of labels.
@@ -175,28 +179,30 @@ pub struct NodeProjection {
     pub field_groups: Vec<NodeFieldGroup>,
 }
 
-/// Whose a cloud object is, by the mark that it carries.
+/// The owner of a cloud object, according to its mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Ownership {
-    /// Marked with this cluster's owner ID or a previous one ([`Call::owns`](crate::Call::owns)) and, for a load balancer, with this Service's UID.
+    /// Marked with this cluster's owner ID or a previous one ([`Call::owns`](crate::Call::owns))
+    /// and, for a load balancer, with this Service's UID.
     Ours,
-    /// Marked for somebody else.
+    /// Marked for another owner.
     Foreign,
-    /// Carries no mark: made by hand or by another program.
+    /// Without a mark: made by hand or by another program.
     Unmarked,
 }
 
-/// Not finished yet, and not a failure: the controller asks again after the delay and counts nothing as failed (Go's `RetryError`).
+/// Not finished yet, but not failed. The controller asks again after the delay, and counts no
+/// failure (Go's `RetryError`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pending {
-    /// What is being waited for, for people. At most 1,024 bytes; cut beyond.
+    /// The operation in progress, for people. At most 1,024 bytes; cut beyond.
     pub message: String,
-    /// When to ask again, clamped by the controller to 1 s..10 min; 5 s where `None`.
+    /// When to ask again. The controller clamps it to 1 s..10 min. 5 s if `None`.
     pub retry_after: Option<Duration>,
 }
 
 impl Pending {
-    /// Waiting for what the message says.
+    /// Pending, with this message.
     pub fn new(message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
@@ -204,7 +210,7 @@ impl Pending {
         }
     }
 
-    /// Asks to be called again after `delay`.
+    /// Sets the delay before the next call.
     #[must_use]
     pub fn retry_after(mut self, delay: Duration) -> Self {
         self.retry_after = Some(delay);
@@ -212,12 +218,12 @@ impl Pending {
     }
 }
 
-/// The answers of a batch, each under its key: the Node's name for lookups, [`Route::key`](crate::Route::key) for routes. So an answer can have
-/// neither a wrong order nor a wrong length:
+/// The answers of a batch by key: the Node's name for lookups, [`Route::key`](crate::Route::key)
+/// for routes. So order and length cannot be wrong:
 ///
-/// - a key that was asked for and has no answer is `failed: INTERNAL` for that item;
+/// - a requested key without an answer is `failed: INTERNAL` for that item;
 /// - a key that is answered twice is `failed: INTERNAL` for that item;
-/// - a key that nobody asked for is logged and left out.
+/// - a key that was not requested is logged and dropped.
 #[derive(Debug, Clone)]
 pub struct Answers<T> {
     pub(crate) by_key: BTreeMap<String, Result<T, Failure>>,
@@ -231,7 +237,7 @@ impl<T> Answers<T> {
         }
     }
 
-    /// Records the answer for `key`.
+    /// Stores the answer for `key`.
     pub fn set(&mut self, key: impl Into<String>, answer: Result<T, Failure>) {
         let key = key.into();
         match self.by_key.entry(key) {
@@ -245,17 +251,17 @@ impl<T> Answers<T> {
         }
     }
 
-    /// The answer for `key`, where there is one.
+    /// The answer for `key`, if there is one.
     pub fn get(&self, key: &str) -> Option<&Result<T, Failure>> {
         self.by_key.get(key)
     }
 
-    /// How many keys are answered.
+    /// The number of answered keys.
     pub fn len(&self) -> usize {
         self.by_key.len()
     }
 
-    /// Whether no key is answered.
+    /// Whether there are no answers.
     pub fn is_empty(&self) -> bool {
         self.by_key.is_empty()
     }

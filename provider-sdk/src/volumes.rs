@@ -9,27 +9,28 @@ use crate::{Call, Failure};
 /// Labels for persistent volumes.
 #[async_trait]
 pub trait Volumes: Send + Sync {
-    /// Which labels should this volume have? A source that is not this cloud's has none: an empty map (VOL-1). Zone and region become node affinity too; several zones
-    /// are joined by `__`.
+    /// The labels of this volume. A volume whose source is not this cloud's has none: return an
+    /// empty map (VOL-1). Zone and region also become node affinity. Join several zones with `__`.
     ///
-    /// Failures: INVALID, NOT_FOUND (no such disk), THROTTLED, CREDENTIALS, UNAVAILABLE, INTERNAL. Deadline 60 s.
+    /// Failures: INVALID, NOT_FOUND (no such disk), THROTTLED, CREDENTIALS, UNAVAILABLE, INTERNAL.
+    /// Deadline 60 s.
     async fn labels(
         &self,
         call: &Call,
         volume: &Volume,
     ) -> Result<BTreeMap<String, String>, Failure>;
 
-    /// What the controller is told about this service.
+    /// The capabilities of this service.
     fn options(&self) -> VolumeOptions {
         VolumeOptions::default()
     }
 }
 
-/// What the controller is told about the volumes service.
+/// The capabilities of the volumes service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeOptions {
-    /// The sources that are this cloud's (VOL-2): a field of `spec` such as `awsElasticBlockStore`, or `csi/DRIVER`. About volumes of other sources the
-    /// controller never asks. Empty by default: it asks about all.
+    /// The sources of this cloud (VOL-2): a field of `spec` such as `awsElasticBlockStore`, or
+    /// `csi/DRIVER`. The controller asks about no others. Empty, the default: it asks about all.
     pub source_types: Vec<String>,
     /// How many calls of this service may run at once; 8 by default.
     pub max_in_flight: u32,
@@ -48,22 +49,23 @@ impl Default for VolumeOptions {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Volume {
-    /// `metadata.name`. Empty where the volume is about to be created with a generated name.
+    /// `metadata.name`. Empty if the volume is being created with a generated name.
     pub name: String,
-    /// `metadata.uid`. Empty where the volume is about to be created.
+    /// `metadata.uid`. Empty if the volume is being created.
     pub uid: String,
     /// `metadata.labels`.
     pub labels: BTreeMap<String, String>,
     /// `metadata.annotations`.
     pub annotations: BTreeMap<String, String>,
-    /// The field of `spec` that holds the source, for example `awsElasticBlockStore` or `csi`.
+    /// The field of `spec` with the source, for example `awsElasticBlockStore` or `csi`.
     pub source_type: String,
-    /// The fields of that source with their values as text, for example `volumeID`. Objects and lists are left out.
+    /// The fields of that source as text, for example `volumeID`. Objects and lists are left out.
     pub source: BTreeMap<String, String>,
 }
 
 impl Volume {
-    /// The source as [`VolumeOptions::source_types`] names it: `csi/DRIVER` for a CSI volume, else the field of `spec`.
+    /// The source in the format of [`VolumeOptions::source_types`]: `csi/DRIVER` for a CSI volume,
+    /// else the field of `spec`.
     pub fn source_name(&self) -> String {
         match self.source.get("driver") {
             Some(driver) if self.source_type == "csi" => format!("csi/{driver}"),

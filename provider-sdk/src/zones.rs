@@ -1,27 +1,29 @@
-//! Where Nodes are, for clouds whose instances do not tell (`zone.proto`; Go's Zones).
+//! The zones of Nodes, for clouds whose instances do not have them (`zone.proto`; Go's Zones).
 
 use async_trait::async_trait;
 
 use crate::instances::one_by_one;
 use crate::{Answers, Call, Failure, Node};
 
-/// Where Nodes are. Asked only where an instance left zone or region out.
+/// The zones of Nodes. The controller asks only if an instance lacks zone or region.
 #[async_trait]
 pub trait Zones: Send + Sync {
-    /// In which zone and region is this Node?
+    /// The zone and region of this Node.
     ///
-    /// Failures: INVALID, PRECONDITION, THROTTLED, CREDENTIALS, UNAVAILABLE, INTERNAL. Deadline of the whole batch: 60 s.
+    /// Failures: INVALID, PRECONDITION, THROTTLED, CREDENTIALS, UNAVAILABLE, INTERNAL. Deadline of
+    /// the whole batch: 60 s.
     async fn zone(&self, call: &Call, node: &Node) -> Result<Zone, Failure>;
 
-    /// The same for several Nodes at once; answers go by [`Node::name`]. Unless overridden it calls [`Zones::zone`] for each, 16 at a time; a panic in
-    /// one is `failed: INTERNAL` for that Node alone.
+    /// The same for several Nodes. The answers have [`Node::name`] as their keys. The default calls
+    /// [`Zones::zone`] for each, 16 at a time. A panic in one is `failed: INTERNAL` for that Node
+    /// alone.
     async fn zone_batch(&self, call: &Call, nodes: &[Node]) -> Result<Answers<Zone>, Failure> {
         let each = |node| self.zone(call, node);
         Ok(one_by_one(call, nodes, 16, |node| &node.name, each).await)
     }
 }
 
-/// A place in a cloud. What is `None` is not known or does not exist there.
+/// A place in a cloud. `None` in a field means that it is unknown or does not exist there.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Zone {
     /// The failure domain: a valid label value.

@@ -10,24 +10,24 @@ use std::{
 
 use crate::error::{Error, While};
 
-/// The contract's module, by which go.mod replaces what is required under its name.
+/// The path of the contract's module, with which go.mod replaces the required one.
 const CONTRACT: &str = "../../providers/go/contract";
 
 /// A program of a Go module: one of its main packages.
 #[derive(Debug, Clone, Copy)]
 struct Program {
-    /// Of the executable.
+    /// The name of the executable.
     name: &'static str,
     /// The folder of its module.
     module: &'static str,
     package: &'static str,
-    /// Folders that it is made of; `.` is only what lies at the top.
+    /// The folders of its sources. `.` means only the files at the top.
     folders: &'static [&'static str],
-    /// What a build is announced as.
+    /// The name of the build in messages.
     what: &'static str,
-    /// From an empty cache.
+    /// How long a build from an empty cache takes.
     takes: &'static str,
-    /// Whether Kubernetes is linked in, and wants to be told its version.
+    /// Whether Kubernetes is linked in and needs its version.
     kubernetes: bool,
 }
 
@@ -73,8 +73,9 @@ const HELM: Program = Program {
 
 /// The executable with etcd, kube-apiserver, kubectl and go-ccm as subcommands.
 ///
-/// It is built by `go build` if it is not there or older than its sources; a file lock makes all other test
-/// processes wait for that one build. This blocks: for minutes if there is something to build.
+/// It is built by `go build` if it is not there or older than its sources; a file lock makes all
+/// other test processes wait for that one build. This blocks: for minutes if there is something to
+/// build.
 ///
 /// `TESTENV_CONTROL_PLANE` names a ready executable instead, for machines without Go.
 pub fn control_plane_binary() -> Result<PathBuf, Error> {
@@ -84,17 +85,18 @@ pub fn control_plane_binary() -> Result<PathBuf, Error> {
     CONTROL_PLANE.built()
 }
 
-/// The executable with kubelet, kube-controller-manager, kube-scheduler and what plays a machine. Only clusters need it, so it is not part of the other one.
+/// The executable with kubelet, kube-controller-manager, kube-scheduler and the simulation of a
+/// machine. Only clusters need it, so it is separate.
 pub fn machine_binary() -> Result<PathBuf, Error> {
     MACHINE.built()
 }
 
-/// What a pod's sandbox runs.
+/// The program in a pod's sandbox.
 pub(crate) fn pause_binary() -> Result<PathBuf, Error> {
     PAUSE.built()
 }
 
-/// Helm, of a Go module of its own.
+/// Helm, from a Go module of its own.
 pub fn helm_binary() -> Result<PathBuf, Error> {
     HELM.built()
 }
@@ -124,7 +126,7 @@ impl Program {
             .while_doing(|| format!("cannot write {}", lock_path.display()))?;
         lock.lock()
             .while_doing(|| format!("cannot lock {}", lock_path.display()))?;
-        // Whoever had the lock before us may have built it.
+        // Another process may have built it while it had the lock.
         if !current() {
             module.build(&binary)?;
             fs::write(&stamp, &module.fingerprint)
@@ -134,8 +136,9 @@ impl Program {
     }
 }
 
-/// Where cargo puts what it builds: found from the running executable, which lies in it. A relative `CARGO_TARGET_DIR` says nothing
-/// here: cargo runs the tests of each package in the package's directory.
+/// Cargo's output directory, derived from the path of the running executable. A relative
+/// `CARGO_TARGET_DIR` does not help: cargo runs the tests of each package in the package's
+/// directory.
 fn target_directory() -> PathBuf {
     if let Some(directory) = env::var_os("CARGO_TARGET_DIR").map(PathBuf::from)
         && directory.is_absolute()
@@ -152,7 +155,7 @@ fn target_directory() -> PathBuf {
         )
 }
 
-/// The Go module, as far as its build depends on it.
+/// The Go module, with the parts that its build depends on.
 struct Module {
     program: Program,
     directory: PathBuf,
@@ -160,8 +163,8 @@ struct Module {
     file: String,
     go: String,
     kubernetes: String,
-    /// Of the sources and of how they are built; not of the Go release: a newer compiler makes no other control
-    /// plane, and asking for its version would take longer than all the rest.
+    /// Of the sources and of how they are built; not of the Go release: a newer compiler makes no
+    /// other control plane, and asking for its version would take longer than all the rest.
     fingerprint: String,
 }
 
@@ -172,7 +175,7 @@ impl Module {
             .filter(|_| program.kubernetes);
         let module = module_file(&directory, minor.as_deref())?;
         let sums = module.replace(".mod", ".sum");
-        // For whatever is built.
+        // For every build.
         let mut files = vec![directory.join(&module), directory.join(&sums)];
         for folder in program.folders {
             let source = directory.join(folder);
@@ -184,7 +187,7 @@ impl Module {
         let mut sources = Vec::new();
         for file in files {
             let name = file.strip_prefix(&directory).unwrap_or(&file).to_owned();
-            // Its tests are no part of it.
+            // Tests do not affect the build.
             let text = file.to_string_lossy();
             let is_go = text.ends_with(".go") && !text.ends_with("_test.go");
             let is_module = [&module, &sums].iter().any(|file| name == Path::new(file))
@@ -227,8 +230,8 @@ impl Module {
             "testenv: building {}{version}, {} the first time",
             self.program.what, self.program.takes
         );
-        // Under another name first: an interrupted build leaves nothing that looks ready, and processes that run
-        // the old executable keep it.
+        // Under another name first: an interrupted build leaves nothing that looks ready, and
+        // processes that run the old executable keep it.
         let unfinished = binary.with_extension("new");
         let output = self
             .go()
@@ -251,13 +254,13 @@ impl Module {
             .while_doing(|| format!("cannot rename {}", unfinished.display()))
     }
 
-    /// Says in one line what is missing, where `go build` would need a page.
+    /// Reports what is missing in one line. `go build` would need a page.
     fn check_go(&self) -> Result<(), Error> {
         let unfit = |found: String| Error::Go {
             wanted: self.go.clone(),
             found,
         };
-        // Within the module, so that a go that fetches a newer release by itself counts as that release.
+        // Run in the module, so that a go that downloads a newer release counts as that release.
         let output = match self.go().arg("version").output() {
             Ok(output) => output,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -285,13 +288,14 @@ impl Module {
 
     fn go(&self) -> Command {
         let mut go = Command::new("go");
-        // A workspace file above us must not change what is built.
+        // A workspace file in a parent directory must not change the build.
         go.current_dir(&self.directory).env("GOWORK", "off");
         go
     }
 }
 
-/// The file that says of which Kubernetes everything is: `go.mod` for the newest, `go-1.35.mod` and the like for older minors.
+/// The file with the version of Kubernetes: `go.mod` for the newest, `go-1.35.mod` and the like for
+/// older minors.
 fn module_file(directory: &Path, minor: Option<&str>) -> Result<String, Error> {
     let Some(minor) = minor.filter(|minor| !minor.is_empty()) else {
         return Ok("go.mod".into());
@@ -328,7 +332,7 @@ fn list(directory: &Path, below: bool, files: &mut Vec<PathBuf>) -> io::Result<(
     Ok(())
 }
 
-/// The version is linked in: clients parse the one that the server tells.
+/// Links in the version, because clients parse the server's version.
 fn build_arguments(program: Program, kubernetes: &str) -> Vec<String> {
     let mut linked = vec!["-ldflags=-s -w".to_owned()];
     if program.kubernetes {
@@ -357,7 +361,8 @@ fn word_after(go_mod: &str, key: &str) -> Option<String> {
     })
 }
 
-/// `1.26.3` as numbers that can be compared; what is no number (`1.27rc1`) counts as far as it is one.
+/// `1.26.3` as numbers that can be compared. Of other texts (`1.27rc1`), the numeric beginning
+/// counts.
 fn release(version: &str) -> Vec<u32> {
     version
         .split('.')

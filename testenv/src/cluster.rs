@@ -1,4 +1,5 @@
-//! A whole cluster: a control plane with its controllers and scheduler in a network of its own, and machines with kubelet and containers.
+//! A whole cluster: a control plane with its controllers and scheduler in a network of its own, and
+//! machines with kubelet and containers.
 
 mod leftovers;
 mod machine;
@@ -29,13 +30,15 @@ pub use leftovers::Leftovers;
 pub use machine::Machine;
 pub(crate) use site::{Site, command_in};
 
-/// What all machines see of [`Cluster::shared`].
+/// The path of [`Cluster::shared`] on all machines.
 pub const SHARED: &str = "/run/shared";
 
-/// A running cluster; a [`ControlPlane`] in all that it does, with kube-controller-manager, kube-scheduler and all admission plugins.
+/// A running cluster; a [`ControlPlane`] in all that it does, with kube-controller-manager,
+/// kube-scheduler and all admission plugins.
 ///
-/// Nothing of it is in our own network, mounts or processes' namespace but the control plane's processes. Dropping it ends all and removes all; so does
-/// our own end, whichever it is, but for the temporary directory: the next one removes that.
+/// Nothing of it is in our own network, mounts or processes' namespace but the control plane's
+/// processes. Dropping it ends all and removes all; so does our own end, whichever it is, but for
+/// the temporary directory: the next one removes that.
 #[derive(Debug)]
 pub struct Cluster {
     // Dropped in this order: machines pull their plugs before the network is gone.
@@ -56,8 +59,8 @@ impl Cluster {
         }
     }
 
-    /// Starts one whose machines will have these names, after building what there is to build; returns once the API server serves. The machines are
-    /// switched off.
+    /// Starts one whose machines will have these names, after building what there is to build;
+    /// returns once the API server serves. The machines are switched off.
     pub async fn start(machines: &[&str], mut options: Options) -> Result<Self, Error> {
         Self::check_prerequisites()?;
         let built = spawn_blocking(|| -> Result<_, Error> {
@@ -132,7 +135,8 @@ impl Cluster {
         found.expect("the cluster was started with it")
     }
 
-    /// Switches a machine on and starts its kubelet; the images in these archives are there before.
+    /// Switches a machine on and starts its kubelet. The images in these archives are imported
+    /// before.
     pub async fn boot(&mut self, name: &str, images: &[PathBuf]) -> Result<(), Error> {
         let pause = self.pause.clone();
         let machine = self.machine(name);
@@ -144,7 +148,7 @@ impl Cluster {
         machine.start_kubelet()
     }
 
-    /// The API server's own address, as machines reach it: that of the Service `kubernetes` is another.
+    /// The API server's own address, which machines use. The Service `kubernetes` has another.
     pub fn api_server() -> SocketAddr {
         Site::api_server()
     }
@@ -155,7 +159,8 @@ impl Cluster {
         site.expect("a cluster has one").network()
     }
 
-    /// A directory that every machine sees as [`SHARED`]: what is in it is the same everywhere, as a cloud is.
+    /// A directory that every machine sees as [`SHARED`]. Its content is the same everywhere, like
+    /// a cloud.
     pub fn shared(&self) -> PathBuf {
         self.plane.directory().join("shared")
     }

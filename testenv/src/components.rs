@@ -1,4 +1,4 @@
-//! How etcd and kube-apiserver are started, and when they are ready.
+//! Starts etcd and kube-apiserver, and waits until they are ready.
 
 use std::{
     ffi::OsString,
@@ -26,19 +26,19 @@ use crate::{
     process::Process,
 };
 
-/// From the start of a component until it serves.
+/// The limit for a component's start.
 const START_DEADLINE: Duration = Duration::from_mins(1);
 
-/// How often other ports are tried when one of ours was taken between choosing and listening.
+/// How often other ports are tried if another process took one before it was bound.
 const PORT_ATTEMPTS: usize = 5;
 
-/// What etcd.go prints once it serves.
+/// etcd.go prints this when it serves.
 const ETCD_READY: &str = "etcd: ready";
 
-/// Where all files of one control plane are, and the commands that use them.
+/// The files of one control plane, and the commands that use them.
 #[derive(Debug)]
 pub(crate) struct Components {
-    /// Where it is part of a whole cluster: the network that it runs in.
+    /// The network, for a control plane of a whole cluster.
     site: Option<Site>,
     pub(crate) binary: PathBuf,
     pub(crate) directory: Directory,
@@ -131,7 +131,7 @@ impl Components {
 
     async fn start_etcd_once(&self) -> Result<Process, Error> {
         let log = self.path("etcd.log");
-        // The ready line of an attempt before would count as ours.
+        // The ready line of an earlier attempt must not count.
         fs::write(&log, "").while_doing(|| format!("cannot write {}", log.display()))?;
         let mut command = self.command("etcd");
         command
@@ -175,14 +175,15 @@ impl Components {
             .arg("--service-cluster-ip-range=10.0.0.0/16")
             .arg("--authorization-mode=Node,RBAC")
             .args(flag("--token-auth-file", files.tokens()))
-            // Endpoints of the Service `kubernetes` may not be a loopback address, and nobody needs them here.
+            // Endpoints of the Service `kubernetes` must not have a loopback address, and nobody
+            // needs them here.
             .arg("--endpoint-reconciler-type=none")
             .args(["--external-hostname=localhost", "--allow-privileged=true"]);
         if let Some(log) = self.audit_log() {
             command
                 .args(flag("--audit-policy-file", self.path("audit-policy.json")))
                 .args(flag("--audit-log-path", log))
-                // A test that reads it has just seen the response.
+                // A test that reads the log has just received the response.
                 .arg("--audit-log-mode=blocking");
         }
         command.args(&self.options.api_server_flags);
@@ -200,14 +201,15 @@ impl Components {
         .await
     }
 
-    /// What differs between a control plane of its own and one of a cluster.
+    /// The flags that differ between a single control plane and one of a cluster.
     fn place(&self, port: u16) -> Vec<OsString> {
         let Some(site) = &self.site else {
             return vec![
                 "--bind-address=127.0.0.1".into(),
                 "--advertise-address=127.0.0.1".into(),
                 format!("--secure-port={port}").into(),
-                // Without controllers no namespace gets a service account, and no Node loses its taint.
+                // Without controllers no namespace gets a service account, and no Node loses its
+                // taint.
                 "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition".into(),
             ];
         };
@@ -231,8 +233,9 @@ impl Components {
         };
         command
             .arg(subcommand)
-            // A group of its own: if we are killed while it is suspended, the kernel wakes the group that lost its
-            // parent, with a SIGHUP; else it would stay as it is for ever. And a terminal's Ctrl-C is for the test.
+            // A group of its own: if we are killed while it is suspended, the kernel wakes the
+            // group that lost its parent, with a SIGHUP; else it would stay as it is for ever. And
+            // a terminal's Ctrl-C is for the test.
             .process_group(0);
         command
     }
@@ -255,7 +258,8 @@ fn flag(name: &str, path: impl AsRef<Path>) -> [PathBuf; 2] {
     [PathBuf::from(name), path.as_ref().to_owned()]
 }
 
-/// Whether it is ready *and* has the namespaces that tests write to: these come a little later than /readyz.
+/// Whether it is ready *and* has the namespaces that tests write to. They appear a little after
+/// /readyz.
 async fn serves(client: &Client) -> Result<(), String> {
     let request = http::Request::get("/readyz").body(Vec::new());
     let request = request.map_err(|error| error.to_string())?;

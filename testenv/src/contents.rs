@@ -1,4 +1,4 @@
-//! What a control plane holds, read from its etcd: all of it, whatever kind it is of, in one request.
+//! The contents of a control plane, read from its etcd in one request: objects of all kinds.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,7 +18,7 @@ const BEHIND_ROOT: &str = "/registry0";
 /// A healthy etcd answers within milliseconds.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What kube-apiserver itself writes at times of its own: whether it is there, and since when, says nothing about tests.
+/// Objects that kube-apiserver writes by itself. They say nothing about tests.
 const RESTLESS: [&str; 9] = [
     "apiregistration.k8s.io/",
     "configmaps/kube-system/extension-apiserver-authentication",
@@ -28,7 +28,7 @@ const RESTLESS: [&str; 9] = [
     "masterleases/",
     "peerserverleases/",
     "prioritylevelconfigurations/",
-    // Which node ports are taken: freed with their Services.
+    // The used node ports, which are freed with their Services.
     "ranges/",
 ];
 
@@ -56,13 +56,13 @@ impl Contents {
         self.0.contains_key(key)
     }
 
-    /// What is there that was not there `before`.
+    /// The keys that are new since `before`.
     pub(crate) fn added_since(&self, before: &Self) -> BTreeSet<String> {
         let added = |key: &&String| !before.has(key) && !is_restless(key);
         self.0.keys().filter(added).cloned().collect()
     }
 
-    /// What was there `before` and is gone now, or was written since.
+    /// The keys that were deleted or written since `before`.
     pub(crate) fn changed_since(&self, before: &Self) -> Vec<String> {
         let changed = |(key, revision): &(&String, &u64)| {
             self.0.get(*key) != Some(*revision) && !is_restless(key)
@@ -101,7 +101,8 @@ async fn range(etcd_port: u16) -> Result<Range, String> {
     ask(etcd_port, "/v3/kv/range", &body).await
 }
 
-/// Forgets all revisions before this one: lists and watches of the API server from then on are too old.
+/// Compacts the revisions before this one. Lists and watches of the API server from them are too
+/// old after that.
 pub(crate) async fn compact(etcd_port: u16, revision: u64) -> Result<(), String> {
     let body = json!({ "revision": revision.to_string(), "physical": true });
     let _: Value = ask(etcd_port, "/v3/kv/compaction", &body).await?;
@@ -149,7 +150,7 @@ mod tests {
         assert!(added.iter().eq(&expected), "{added:?}");
         assert_eq!(now.changed_since(&before), ["minions/b", "roles/x/y"]);
         assert!(before.changed_since(&before).is_empty());
-        // Only where nothing else is may a whole collection be deleted.
+        // A collection may be deleted only if nothing else is in it.
         assert!(now.are_all_in("roles/z/", &added));
         assert!(!now.are_all_in("minions/", &added));
         assert!(!now.are_all_in("leases/kube-system/", &added));

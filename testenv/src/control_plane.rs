@@ -19,22 +19,24 @@ use crate::{
     process::Process,
 };
 
-/// What differs between control planes; the default suits most tests.
+/// The options of a control plane. The default is right for most tests.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Write an audit log of all requests, level `Metadata`: see [`ControlPlane::audit_log`].
     pub audit: bool,
-    /// More flags for kube-apiserver, behind ours.
+    /// More flags for kube-apiserver, after the default ones.
     pub api_server_flags: Vec<String>,
 }
 
-/// A running control plane of one's own: etcd and kube-apiserver on the loopback, with RBAC, and no controllers.
+/// A running control plane of one's own: etcd and kube-apiserver on the loopback, with RBAC, and no
+/// controllers.
 ///
-/// So no Pod, Endpoints or garbage is ever seen to: what a test wants of these it writes itself. Dropping it kills
-/// both processes and removes their data.
+/// So no Pod, Endpoints or garbage is ever seen to: what a test wants of these it writes itself.
+/// Dropping it kills both processes and removes their data.
 #[derive(Debug)]
 pub struct ControlPlane {
-    // Dropped in this order: kube-apiserver's end would hang without etcd, and both write into the directory.
+    // Dropped in this order: kube-apiserver's end would hang without etcd, and both write into the
+    // directory.
     api_server: Option<Process>,
     etcd: Process,
     components: Components,
@@ -43,7 +45,8 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Starts one with the default [`Options`], after building the binary if need be; returns once it serves.
+    /// Starts one with the default [`Options`], after building the binary if need be; returns once
+    /// it serves.
     pub async fn start() -> Result<Self, Error> {
         Self::start_with(Options::default()).await
     }
@@ -76,8 +79,9 @@ impl ControlPlane {
 
     /// One for all tests of this test binary, started by whoever asks first.
     ///
-    /// Tests that share it keep to names of their own; one that kills or suspends needs [`start`](Self::start), and
-    /// the compiler sees to that: those take `&mut self`. It ends with the process.
+    /// Tests that share it keep to names of their own; one that kills or suspends needs
+    /// [`start`](Self::start), and the compiler sees to that: those take `&mut self`. It ends with
+    /// the process.
     ///
     /// # Panics
     ///
@@ -107,7 +111,7 @@ impl ControlPlane {
         self.components.credentials.ca()
     }
 
-    /// What a client is made from: for tests that put layers or a proxy of their own between.
+    /// The configuration of a client: for tests that add layers or a proxy.
     pub fn config(&self, user: User) -> Config {
         let found = self.configs.iter().find(|(other, _)| *other == user);
         found.expect("every user has one").1.clone()
@@ -127,7 +131,7 @@ impl ControlPlane {
         Client::try_from(self.config(user)).expect("a kubeconfig of our own suffices")
     }
 
-    /// `kubectl` as the admin, to be given arguments and run.
+    /// `kubectl` as the admin. The caller adds arguments and runs it.
     pub fn kubectl(&self) -> Command {
         let mut command = Command::new(&self.components.binary);
         command
@@ -181,7 +185,7 @@ impl ControlPlane {
         self.components.audit_log()
     }
 
-    /// What kube-apiserver logged.
+    /// The log of kube-apiserver.
     pub fn api_server_log(&self) -> String {
         fs::read_to_string(self.components.path("kube-apiserver.log")).unwrap_or_default()
     }
@@ -207,7 +211,8 @@ impl ControlPlane {
         own.into_iter().flatten().map(Process::pid).collect()
     }
 
-    /// Lets etcd and kube-apiserver forget what was before this resourceVersion; kube-apiserver is started again for that.
+    /// Makes etcd and kube-apiserver forget everything before this resourceVersion. That restarts
+    /// kube-apiserver.
     ///
     /// # Panics
     ///
@@ -219,7 +224,7 @@ impl ControlPlane {
         self.start_api_server().await
     }
 
-    /// Kills kube-apiserver (SIGKILL); its data stay in etcd.
+    /// Kills kube-apiserver (SIGKILL). Its data stays in etcd.
     pub fn kill_api_server(&mut self) {
         self.api_server = None;
     }
@@ -232,14 +237,14 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Stops kube-apiserver in its tracks (SIGSTOP): connections stay open and nothing answers.
+    /// Suspends kube-apiserver (SIGSTOP): connections stay open and nothing answers.
     pub fn suspend_api_server(&mut self) {
         if let Some(process) = &self.api_server {
             process.suspend();
         }
     }
 
-    /// Lets kube-apiserver go on after [`suspend_api_server`](Self::suspend_api_server).
+    /// Resumes kube-apiserver after [`suspend_api_server`](Self::suspend_api_server).
     pub fn resume_api_server(&mut self) {
         if let Some(process) = &self.api_server {
             process.resume();

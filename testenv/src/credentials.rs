@@ -1,4 +1,4 @@
-//! Who may do what with one control plane: its CA, its tokens, and a kubeconfig for each user.
+//! The identities of one control plane: its CA, its tokens, and a kubeconfig for each user.
 
 use std::{
     fs,
@@ -25,7 +25,8 @@ pub(crate) const SERVICE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 pub enum User {
     /// In `system:masters`: everything is allowed.
     Admin,
-    /// The service account `cloud-controller-manager` in `kube-system`: what RBAC objects give it, and no more.
+    /// The service account `cloud-controller-manager` in `kube-system`: what RBAC objects give it,
+    /// and no more.
     Ccm,
     /// An authenticated user without any rights of its own.
     Nobody,
@@ -34,7 +35,7 @@ pub enum User {
 impl User {
     pub(crate) const ALL: [Self; 3] = [Self::Admin, Self::Ccm, Self::Nobody];
 
-    /// The user's name, as RBAC and the audit log have it.
+    /// The user's name in RBAC and the audit log.
     pub fn name(self) -> &'static str {
         match self {
             Self::Admin => "admin",
@@ -43,7 +44,7 @@ impl User {
         }
     }
 
-    /// The bearer token. Not random: the server is on the loopback, for a test, and trusts nobody else's.
+    /// The bearer token. It need not be random: the server is on the loopback, for a test.
     pub fn token(self) -> &'static str {
         match self {
             Self::Admin => "testenv-admin",
@@ -71,7 +72,7 @@ impl User {
     }
 }
 
-/// A component of a whole cluster, and the token that it shows.
+/// A component of a whole cluster, and its token.
 #[derive(Debug, Clone)]
 pub(crate) struct Account {
     /// As RBAC has it.
@@ -105,7 +106,7 @@ impl Account {
     }
 }
 
-/// The files that API server and clients read.
+/// The files of the API server and its clients.
 #[derive(Debug)]
 pub(crate) struct Credentials {
     directory: PathBuf,
@@ -113,8 +114,9 @@ pub(crate) struct Credentials {
 }
 
 impl Credentials {
-    /// Makes a CA, a serving certificate for the loopback, the Service `kubernetes` and the address that a cluster's nodes reach the API server at, a client's certificate that kubelets accept, a key for service account
-    /// tokens, and the token file, with `more` accounts than the users.
+    /// Makes a CA, a serving certificate for the loopback, the Service `kubernetes` and the address
+    /// that a cluster's nodes reach the API server at, a client's certificate that kubelets accept,
+    /// a key for service account tokens, and the token file, with `more` accounts than the users.
     pub(crate) fn write(directory: &Path, more: &[Account]) -> Result<Self, Error> {
         let mut ca = CertificateParams::new([])?;
         ca.distinguished_name.push(DnType::CommonName, "testenv CA");
@@ -232,7 +234,7 @@ impl Credentials {
 }
 
 fn kubeconfig(user: &str, token: &str, url: &str, ca: &Path) -> String {
-    // JSON is YAML, and every client reads it.
+    // JSON is YAML, and every client parses it.
     let text = json!({
         "apiVersion": "v1",
         "kind": "Config",

@@ -9,10 +9,11 @@ use crate::error::{Error, While};
 pub(crate) const PREFIX: &str = "ccm-testenv-";
 const LOCK: &str = "owner.lock";
 
-/// A temporary directory that is gone with its owner: removed on drop, or, if the owner could not (it was killed,
-/// or holds it in a static), by the next process that makes one.
+/// A temporary directory that is gone with its owner: removed on drop, or, if the owner could not
+/// (it was killed, or holds it in a static), by the next process that makes one.
 ///
-/// The owner is alive as long as it holds the lock on a file within; the kernel lets go of it however it ends.
+/// The owner is alive as long as it holds the lock on a file within; the kernel lets go of it
+/// however it ends.
 #[derive(Debug)]
 pub(crate) struct Directory {
     directory: TempDir,
@@ -30,7 +31,7 @@ impl Directory {
             if kept() {
                 directory.disable_cleanup(true);
             }
-            // Locked before it has its name: a sweep never sees it unlocked.
+            // Locked before it has its final name, so that a sweep never sees it unlocked.
             let unnamed = directory.path().join("owner.new");
             let owner = fs::File::create(&unnamed)?;
             owner.lock()?;
@@ -52,7 +53,7 @@ pub(crate) fn kept() -> bool {
     env::var_os("TESTENV_KEEP").is_some_and(|value| value == "1")
 }
 
-/// Removes what dead owners left. Whatever fails is left for the next one: it is not our own business.
+/// Removes the directories of dead owners. Errors are left to the next sweep.
 fn sweep(parent: &Path) {
     if kept() {
         return;

@@ -1,9 +1,10 @@
-//! Documents that a test writes: held to what it would write, or written where `UPDATE_DOCS=1` asks for it.
+//! Documents that a test generates: compared with the text, or written if `UPDATE_DOCS=1` is set.
 
 use std::fs;
 use std::path::Path;
 
-/// Whether this variable asks for documents to be written. Only `1` does; anything else that is set is refused, so that nothing is rewritten by accident.
+/// Whether this variable requests writing documents. Only `1` does. Any other value is refused, so
+/// that nothing is rewritten by accident.
 pub fn asked_for(variable: &str) -> bool {
     match std::env::var(variable).as_deref() {
         Ok("1") => true,
@@ -14,9 +15,9 @@ pub fn asked_for(variable: &str) -> bool {
     }
 }
 
-/// Holds a document, or what stands between two marks in it, to this text. `command` writes it.
+/// Compares a document, or its part between two marks, with this text. `command` rewrites it.
 pub fn holds(path: &Path, marks: Option<(&str, &str)>, text: &str, command: &str) {
-    // Tests run side by side, and several write parts of one document.
+    // Tests run in parallel, and several write parts of one document.
     static WRITING: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let _turn = WRITING
         .lock()

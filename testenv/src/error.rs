@@ -1,6 +1,6 @@
 use std::{io, path::PathBuf};
 
-/// Why the test environment could not do what a test asked for. The text is for a person at a terminal.
+/// Why the test environment failed: a text for a person at a terminal.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Go is not installed, or older than the Go module wants.
@@ -32,7 +32,7 @@ pub enum Error {
         /// What `go build` said.
         output: String,
     },
-    /// A file, directory or process could not be had.
+    /// An error with a file, directory or process.
     #[error("{what}: {source}")]
     Io {
         /// What was tried.
@@ -53,7 +53,7 @@ pub enum Error {
     /// This machine cannot run a whole cluster.
     #[error("a whole cluster (make e2e) cannot run here; missing:\n{0}")]
     Prerequisites(String),
-    /// A command that should have worked did not.
+    /// A command failed that should have succeeded.
     #[error("{what} failed ({status}):\n{output}")]
     Command {
         /// Which.
@@ -87,7 +87,7 @@ pub enum Error {
     Client(#[from] kube::Error),
 }
 
-/// Gives an [`io::Error`] the words that tell what was tried.
+/// Adds the attempted action to an [`io::Error`].
 pub(crate) trait While<T> {
     /// Turns the error into [`Error::Io`] with `what` before it.
     fn while_doing(self, what: impl FnOnce() -> String) -> Result<T, Error>;

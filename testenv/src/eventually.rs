@@ -1,4 +1,4 @@
-//! Waiting for a condition, with a deadline: what tests do instead of sleeping.
+//! Waits for a condition with a deadline, so that tests do not sleep.
 
 use std::{fmt::Display, panic::Location, time::Duration};
 
@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 const INTERVAL: Duration = Duration::from_millis(25);
 
-/// What one look at a condition gave: the value that was waited for, or the reason why it is not there yet.
+/// The result of checking a condition: the value, or the reason why there is none yet.
 pub trait Outcome {
     /// What is waited for.
     type Value;
@@ -47,8 +47,8 @@ impl<T> Outcome for Option<T> {
 ///
 /// # Panics
 ///
-/// If there is none within `deadline`; the text has `what`, the caller's place and the last reason. A look that hangs
-/// is ended by the deadline too.
+/// If there is none within `deadline`; the text has `what`, the caller's place and the last reason.
+/// A look that hangs is ended by the deadline too.
 #[track_caller]
 pub fn eventually<O: Outcome>(
     what: &str,

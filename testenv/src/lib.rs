@@ -20,7 +20,8 @@
 //! vendor         a vendor's cloud: the test API of providers/, and the provider in front of it
 //! ```
 //!
-//! Environment: `TESTENV_KUBERNETES=1.35` takes an older minor than the newest, `TESTENV_CONTROL_PLANE` names a control plane that is built already, `TESTENV_KEEP=1` keeps the
+//! Environment: `TESTENV_KUBERNETES=1.35` takes an older minor than the newest,
+//! `TESTENV_CONTROL_PLANE` names a control plane that is built already, `TESTENV_KEEP=1` keeps the
 //! temporary directories with the logs.
 
 mod binary;

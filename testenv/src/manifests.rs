@@ -1,4 +1,4 @@
-//! The manifests of `deploy/`, made by the tools of those who use them: helm and kustomize, built from their Go modules.
+//! Renders the manifests of `deploy/` with helm and kustomize, built from their Go modules.
 
 use std::{
     io::Write as _,
@@ -21,10 +21,11 @@ pub fn deploy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy")
 }
 
-/// `helm`, to be given arguments and run. It needs no cluster, unless the arguments say so, and keeps nothing.
+/// `helm`. The caller adds arguments and runs it. It needs no cluster by default, and stores
+/// nothing.
 pub fn helm() -> Result<Command, Error> {
     let mut command = Command::new(helm_binary()?);
-    // Nothing of whoever runs the test: no repositories, plugins, or cluster.
+    // Nothing of the user who runs the test: no repositories, plugins, or cluster.
     for variable in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
         command.env(variable, std::env::temp_dir().join("no-helm-home"));
     }
@@ -41,7 +42,7 @@ pub fn render(values: &Value, templates: &[&str]) -> Result<String, Error> {
     render_chart(&deploy().join("chart"), values, templates)
 }
 
-/// The same of a chart that lies elsewhere.
+/// The same for a chart in another place.
 ///
 /// # Errors
 ///
@@ -57,7 +58,7 @@ pub fn render_chart(chart: &Path, values: &Value, templates: &[&str]) -> Result<
     told(helm, values.to_string().as_bytes())
 }
 
-/// What `kubectl kustomize` makes of this folder of `deploy/kustomize`.
+/// The output of `kubectl kustomize` for this folder of `deploy/kustomize`.
 ///
 /// # Errors
 ///
@@ -85,7 +86,7 @@ pub fn objects(text: &str) -> Vec<Value> {
         .collect()
 }
 
-/// What a command prints that gets this input.
+/// The output of a command with this input.
 fn told(mut command: Command, input: &[u8]) -> Result<String, Error> {
     let what = format!("cannot run {command:?}");
     let mut child = command
@@ -95,7 +96,7 @@ fn told(mut command: Command, input: &[u8]) -> Result<String, Error> {
         .spawn()
         .while_doing(|| what.clone())?;
     if let Some(mut stdin) = child.stdin.take() {
-        // It may end without reading all of it, and then says why.
+        // It may end without reading all of it, and then reports why.
         let _ = stdin.write_all(input);
     }
     let Output {

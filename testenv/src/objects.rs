@@ -1,4 +1,4 @@
-//! Nodes and Services as tests want them: the least that controllers need, one word for each thing that differs.
+//! Nodes and Services for tests: only what controllers need, with a method for each difference.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! Control planes that one test after the other uses: the second need not wait for a start.
+//! Control planes that tests use one after the other, so that later tests need not wait for a
+//! start.
 
 use std::{
     collections::VecDeque,
@@ -22,15 +23,16 @@ use crate::{
     wipe::wipe,
 };
 
-/// kube-apiserver makes it soon after it is ready: from then on nothing is added by itself.
+/// kube-apiserver creates it soon after it is ready. After that nothing is added by itself.
 const LAST_OF_ITS_OWN: &str = "services/specs/default/kubernetes";
 const SETTLE: Duration = Duration::from_secs(20);
 
 /// Idle control planes, as many as tests used at once; for a static. They end with the process.
 ///
-/// What a test leaves behind is deleted before the next one gets the control plane. One is thrown away, not used again, if a test
-/// touched it (killed or suspended its API server: whatever takes `&mut ControlPlane`), gave it options, changed objects that it
-/// began with, panicked, or left a process alive that knows it.
+/// What a test leaves behind is deleted before the next one gets the control plane. One is thrown
+/// away, not used again, if a test touched it (killed or suspended its API server: whatever takes
+/// `&mut ControlPlane`), gave it options, changed objects that it began with, panicked, or left a
+/// process alive that knows it.
 #[derive(Debug)]
 pub struct Pool {
     prepare: fn(&ControlPlane),
@@ -40,7 +42,7 @@ pub struct Pool {
 #[derive(Debug)]
 struct Idle {
     plane: ControlPlane,
-    /// When it was new and prepared.
+    /// Its contents when it was new and prepared.
     fresh: Contents,
 }
 
@@ -50,12 +52,12 @@ pub struct Pooled {
     /// There until it is dropped.
     plane: Option<ControlPlane>,
     directory: PathBuf,
-    /// Where it goes, and how it has to be there.
+    /// The pool that it returns to, and the contents that it must have then.
     home: Option<(&'static Pool, Contents)>,
 }
 
 impl Pool {
-    /// Empty; `prepare` is done once to each new control plane.
+    /// Empty. `prepare` runs once for each new control plane.
     pub const fn new(prepare: fn(&ControlPlane)) -> Self {
         Self {
             prepare,
@@ -63,10 +65,10 @@ impl Pool {
         }
     }
 
-    /// A control plane that holds nothing but what `prepare` made.
+    /// A control plane with only what `prepare` created.
     pub async fn take(&'static self) -> Result<Pooled, Error> {
         loop {
-            // The one that rested longest: whatever its last test still had on the way has arrived.
+            // The one that was idle longest: late writes of its last test have arrived.
             let idle = self.lock().pop_front();
             let Some(Idle { plane, fresh }) = idle else {
                 break;
@@ -81,7 +83,7 @@ impl Pool {
         Pooled::new(plane, prepared.map(|fresh| (self, fresh)))
     }
 
-    /// One with options of its own: prepared, and thrown away after use.
+    /// One with options of its own. It is prepared, and discarded after use.
     pub async fn take_with(&'static self, options: Options) -> Result<Pooled, Error> {
         let plane = ControlPlane::start_with(options).await?;
         (self.prepare)(&plane);
@@ -136,7 +138,7 @@ impl Deref for Pooled {
 }
 
 impl DerefMut for Pooled {
-    /// What is done to it cannot be undone by deleting objects.
+    /// Deleting objects cannot undo such changes.
     fn deref_mut(&mut self) -> &mut ControlPlane {
         self.home = None;
         self.plane.as_mut().expect("there until dropped")
@@ -158,7 +160,8 @@ impl Drop for Pooled {
     }
 }
 
-/// Whether a process other than these was told of a file in there, such as a kubeconfig, and is alive.
+/// Whether a live process other than these has a file of the directory, such as a kubeconfig, as an
+/// argument.
 fn is_known(directory: &Path, own: &[u32]) -> bool {
     let directory = directory.display().to_string();
     let Ok(processes) = fs::read_dir("/proc") else {
@@ -185,11 +188,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mut command = Command::new("sh");
         command
-            // Of builtins only: what the shell forks has its command line, until it is another program.
+            // Only builtins: a child that the shell forks has its command line until it executes
+            // another program.
             .args(["-c", "read line; :"])
             .arg(directory.path().join("kubeconfig"));
         let mut process = Process::start(command, directory.path().join("log")).unwrap();
-        // The kernel lets us go on a moment before its command line can be read.
+        // Execution may continue a moment before its command line can be read.
         crate::eventually("it is known", Duration::from_secs(10), async || {
             if is_known(directory.path(), &[]) {
                 Ok(())

@@ -6,12 +6,14 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-/// Below the range from which systems take ports for outgoing connections (Linux: 32768 and up): such a
-/// connection could otherwise take the port of an API server that a test has just killed and will start again.
+/// Below the range from which systems take ports for outgoing connections (Linux: 32768 and up):
+/// such a connection could otherwise take the port of an API server that a test has just killed and
+/// will start again.
 const FIRST: u32 = 20_000;
 const COUNT: u32 = 12_000;
 
-/// A port that is free at this moment; another process may take it the next, so callers are ready to retry.
+/// A port that is free at this moment; another process may take it the next, so callers are ready
+/// to retry.
 ///
 /// Each call looks further on, and each process begins elsewhere: so two rarely look at the same port.
 pub fn free_port() -> u16 {

@@ -1,4 +1,4 @@
-//! One child process that does not outlive us.
+//! A child process that does not outlive this one.
 
 use std::{
     fs, io,
@@ -13,17 +13,19 @@ use tokio::time::{Instant, sleep};
 
 use crate::error::{Error, While};
 
-/// A child process whose output goes to a log file. It is killed when this is dropped, so also by a test's panic.
+/// A child process whose output goes to a log file. It is killed when this is dropped, so also by a
+/// test's panic.
 ///
-/// It is not bound to an async runtime: one test may start it and another end it. Its standard input is a pipe that
-/// stays open as long as we live, and `TESTENV_DIE_WITH_STDIN=1` asks it to end when that is closed: so the components
-/// of the control plane end even when we are killed and no drop runs.
+/// It is not bound to an async runtime: one test may start it and another end it. Its standard
+/// input is a pipe that stays open as long as we live, and `TESTENV_DIE_WITH_STDIN=1` asks it to
+/// end when that is closed: so the components of the control plane end even when we are killed and
+/// no drop runs.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
     program: String,
     log: PathBuf,
-    /// Set once it was waited for: from then on its pid may be somebody else's.
+    /// Set after it was waited for. Its pid may belong to another process then.
     ended: Option<ExitStatus>,
 }
 
@@ -58,7 +60,8 @@ impl Process {
         })
     }
 
-    /// The same in a process group of its own: a terminal's Ctrl-C is for the test alone, and reaches this by our end.
+    /// The same in a process group of its own: a terminal's Ctrl-C is for the test alone, and
+    /// reaches this by our end.
     pub(crate) fn start_apart(
         mut command: Command,
         log: impl Into<PathBuf>,
@@ -127,7 +130,8 @@ impl Process {
         }
     }
 
-    /// Ends it at once (SIGKILL) and waits until it is gone. Nothing happens if it has ended already.
+    /// Ends it at once (SIGKILL) and waits until it is gone. Nothing happens if it has ended
+    /// already.
     pub fn kill(&mut self) {
         if self.exit_status().is_none() {
             let _ = self.child.kill();
@@ -150,10 +154,10 @@ impl Process {
         self.kill();
     }
 
-    /// Stops it (SIGSTOP): it lives, keeps its connections, and does nothing from here on.
+    /// Stops it (SIGSTOP): it keeps its connections and does nothing.
     pub fn suspend(&self) {
         self.signal(Signal::STOP);
-        // The signal stops one of its threads after the other, and the last may still answer somebody.
+        // The signal stops one thread after the other, so the last may still answer.
         if let Some(pid) = self.running() {
             let how = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
             while matches!(waitid(WaitId::Pid(pid), how), Err(rustix::io::Errno::INTR)) {}
@@ -165,7 +169,7 @@ impl Process {
         self.signal(Signal::CONT);
     }
 
-    /// Its process id, unless somebody has waited for its end: until then the id is its own.
+    /// Its process id, unless somebody has waited for its end. Until then the id is its own.
     fn running(&self) -> Option<Pid> {
         let raw = i32::try_from(self.pid()).ok()?;
         Pid::from_raw(raw).filter(|_| self.ended.is_none())
@@ -173,7 +177,7 @@ impl Process {
 
     fn signal(&self, signal: Signal) {
         if let Some(pid) = self.running() {
-            // The only failure that can be is that it has ended.
+            // The only possible failure is that it has ended.
             let _: Result<(), io::Error> = kill_process(pid, signal).map_err(io::Error::from);
         }
     }

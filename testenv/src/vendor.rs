@@ -1,4 +1,4 @@
-//! A vendor's cloud on this machine: the test API of `providers/`, and the real provider in front of it.
+//! A vendor's cloud on this machine: the test API of `providers/`, with the real provider.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -15,7 +15,7 @@ use crate::cluster::{Cluster, Site, command_in};
 use crate::error::{Error, While};
 use crate::process::Process;
 
-/// Whose cloud.
+/// The vendor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vendor {
     /// Droplets and load balancers.
@@ -25,10 +25,10 @@ pub enum Vendor {
 }
 
 impl Vendor {
-    /// Those that there are.
+    /// All vendors.
     pub const ALL: [Self; 2] = [Self::DigitalOcean, Self::Hetzner];
 
-    /// As its folder below `providers/`, and so the provider, is called.
+    /// The name of its folder below `providers/`, and of the provider.
     pub fn name(self) -> &'static str {
         match self {
             Self::DigitalOcean => "digitalocean",
@@ -48,7 +48,7 @@ impl Vendor {
         })
     }
 
-    /// The token that the test API knows.
+    /// The token that the test API accepts.
     pub fn token(self) -> &'static str {
         match self {
             Self::DigitalOcean => "dop_v1_test",
@@ -56,7 +56,7 @@ impl Vendor {
         }
     }
 
-    /// The calls of its API that an hour has.
+    /// The API's limit of calls in an hour.
     pub fn calls_an_hour(self) -> u64 {
         match self {
             Self::DigitalOcean => 5_000,
@@ -64,7 +64,7 @@ impl Vendor {
         }
     }
 
-    /// What the provider reads of its environment, unless flags say otherwise: as the vendor's own controller does.
+    /// The provider's environment, the same variables as for the vendor's own controller.
     fn environment(self, api: &str) -> Vec<(&'static str, String)> {
         match self {
             Self::DigitalOcean => vec![
@@ -81,7 +81,7 @@ impl Vendor {
         }
     }
 
-    /// Makes the provider and its test API, which Go does in seconds where nothing has changed.
+    /// Builds the provider and its test API. Go needs only seconds if nothing has changed.
     fn build(self) -> Result<(PathBuf, PathBuf), Error> {
         let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
         let mut command = Command::new(format!("{root}/providers/prepare.sh"));
@@ -91,18 +91,18 @@ impl Vendor {
     }
 }
 
-/// A load balancer, as the test API tells it.
+/// A load balancer in the test API.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Balancer {
     /// The cloud's ID, which is the provider's handle.
     pub id: String,
-    /// What the console shows.
+    /// Its name in the console.
     pub name: String,
-    /// Where clients reach it.
+    /// Its addresses.
     pub addresses: Vec<String>,
     /// The machines behind it, by name.
     pub targets: Vec<String>,
-    /// The texts that say whose it is.
+    /// The texts that identify its owner.
     pub marks: Vec<String>,
 }
 
@@ -114,7 +114,7 @@ pub struct TestCloud {
     directory: PathBuf,
     command: PathBuf,
     testapi: PathBuf,
-    /// Where the test API runs, if that is not our own network.
+    /// The network of the test API, if it is not the host's.
     network: Option<PathBuf>,
     url: String,
     provider: Option<Process>,
@@ -122,12 +122,12 @@ pub struct TestCloud {
 }
 
 impl TestCloud {
-    /// The cloud without machines, its files in `directory`, and no provider yet.
+    /// The cloud without machines or a provider. Its files are in `directory`.
     pub async fn start(vendor: Vendor, directory: &Path) -> Result<Self, Error> {
         Self::start_at(vendor, directory, None).await
     }
 
-    /// The same where the machines of a cluster, and so its Pods, reach the API.
+    /// The same, in a network that a cluster's machines and Pods can reach.
     pub async fn start_in(vendor: Vendor, cluster: &Cluster) -> Result<Self, Error> {
         let site = Some((cluster.network(), Site::gateway()));
         Self::start_at(vendor, cluster.directory(), site).await
@@ -206,7 +206,7 @@ impl TestCloud {
         self.directory.join("token")
     }
 
-    /// Puts this token in place, as whoever rotates it does.
+    /// Replaces the token, as a rotation does.
     pub fn put_token(&self, token: &str) -> Result<(), Error> {
         let new = self.directory.join("token.new");
         std::fs::write(&new, token)
@@ -219,7 +219,7 @@ impl TestCloud {
         &self.url
     }
 
-    /// What a provider needs of its environment to serve this cloud.
+    /// The environment that a provider needs to serve this cloud.
     pub fn environment(&self) -> Vec<(&'static str, String)> {
         self.vendor.environment(&self.url)
     }
@@ -252,7 +252,7 @@ impl TestCloud {
         self.api.log()
     }
 
-    /// Asks the control endpoint of the test API; its README has the paths.
+    /// Calls the control endpoint of the test API. Its README has the paths.
     pub fn ask(&self, method: &str, path: &str, body: &Value) -> Result<Value, Error> {
         let mut command = testapi_in(self.network.as_deref(), &self.testapi);
         command.args(["ask", &self.url, method, path, &body.to_string()]);
@@ -262,7 +262,7 @@ impl TestCloud {
         Ok(serde_json::from_str(said).unwrap_or_else(|_| said.into()))
     }
 
-    /// What somebody at a terminal asks it with.
+    /// The same call as a shell command.
     pub fn command(&self, method: &str, path: &str) -> String {
         format!(
             "{} ask {} {method} {path}",
@@ -283,7 +283,7 @@ impl TestCloud {
             .map(drop)
     }
 
-    /// How it behaves from now on.
+    /// Changes its behaviour.
     pub fn set(&self, settings: &Value) -> Result<(), Error> {
         self.ask("PUT", "settings", settings).map(drop)
     }

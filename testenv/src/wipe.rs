@@ -1,4 +1,5 @@
-//! Makes a used control plane as good as new: what a test left behind is deleted through the API, and etcd says when nothing is left.
+//! Makes a used control plane as good as new: deletes a test's objects through the API, until etcd
+//! has none.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -9,13 +10,15 @@ use tokio::{task::JoinSet, time::sleep};
 
 use crate::contents::Contents;
 
-/// More than that is not cleared up: a new control plane is there sooner.
+/// The most objects to delete: a new control plane is ready sooner.
 const MOST: usize = 1_000;
 
-/// Deleted in the first, without finalizers in the second, and what lets go of other objects may need one more.
+/// The first pass deletes, and the second removes finalizers. Objects that release others may need
+/// one more.
 const PASSES: usize = 8;
 
-/// Kinds that tests make: where etcd has them, and where the API. Whatever else was left makes the control plane useless.
+/// The kinds that tests create, with their paths in etcd and in the API. Any other new object makes
+/// the control plane unusable.
 const KINDS: [(&str, &str, &str); 14] = [
     ("configmaps/", "/api/v1", "configmaps"),
     (
@@ -46,7 +49,7 @@ const KINDS: [(&str, &str, &str); 14] = [
 ];
 
 const NAMESPACES: &str = "namespaces/";
-/// Goes with the Service that has it.
+/// Deleted with its Service.
 const ADDRESSES: &str = "ipaddresses/";
 
 /// An object that was left behind.
@@ -83,7 +86,7 @@ impl Left {
     }
 }
 
-/// Deletes what was not there `before`; an error says why this control plane is of no more use.
+/// Deletes what is new since `before`. `Err`: why this control plane is unusable.
 pub(crate) async fn wipe(client: &Client, etcd_port: u16, before: &Contents) -> Result<(), String> {
     let mut tried = BTreeSet::new();
     for _ in 0..PASSES {
@@ -121,7 +124,7 @@ pub(crate) async fn wipe(client: &Client, etcd_port: u16, before: &Contents) -> 
         if work.is_empty() {
             sleep(Duration::from_millis(25)).await;
         }
-        // A failure shows in what is left.
+        // A failure is visible in the objects that are left.
         while work.join_next().await.is_some() {}
     }
     Err("not empty after all".to_owned())
@@ -131,11 +134,11 @@ fn at_once() -> Value {
     json!({ "kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0, "propagationPolicy": "Background" })
 }
 
-/// Takes away what keeps a deleted object, and deletes it again, should that have failed before.
+/// Removes the finalizers of a deleted object, and deletes it again in case that failed before.
 async fn unbind(client: Client, left: Left) -> Option<Value> {
     let path = left.path();
     if left.prefix == NAMESPACES {
-        // Done by kube-controller-manager elsewhere.
+        // Elsewhere kube-controller-manager does this.
         let mut namespace = send(client.clone(), Method::GET, path.clone(), Value::Null).await?;
         namespace["spec"]["finalizers"] = json!([]);
         let finalize = format!("{path}/finalize");

@@ -1,4 +1,4 @@
-//! The watch against a real API server, which is killed meanwhile.
+//! The watch against a real API server that is killed meanwhile.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ async fn b_m8_the_stores_follow_the_api_server_through_its_restart() {
         cluster.service_ranges().filter(|ranges| !ranges.is_empty())
     });
     assert_eq!(ranges.await, ["10.0.0.0/16".parse().unwrap()]);
-    // The API server makes it a moment after it is ready.
+    // The API server creates it a moment after it is ready.
     eventually("the Service is there", DEADLINE, async || {
         cluster.services.get(&kubernetes)
     })

@@ -1,4 +1,4 @@
-//! What one event of a watch does to a store.
+//! How one event of a watch changes a store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -11,20 +11,21 @@ use super::change::Inbox;
 use crate::core::{Key, Prune};
 use crate::planted::planted;
 
-/// What became of the first list.
+/// The state of the first list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum First {
     Awaited,
-    /// The API server answers, but not with the list. It is asked again.
+    /// The API server refused the list. The watch requests it again.
     Refused,
     Complete,
 }
 
 pub(super) struct State<K> {
     pub(super) objects: BTreeMap<Key, Arc<K>>,
-    /// The keys of the objects that are found by this.
+    /// The second index: keys by `Prune::found_by`.
     pub(super) found_by: BTreeMap<String, BTreeSet<Key>>,
-    /// The keys that the list in progress has named so far. Objects go into the store page by page, so that a relist holds no second copy.
+    /// The keys in the current list so far. Objects enter the store page by page, so that a relist
+    /// holds no second copy.
     listed: Option<BTreeSet<Key>>,
     pub(super) readers: Vec<Weak<Inbox<K>>>,
 }
@@ -67,7 +68,7 @@ impl<K: Resource + Prune + Clone> State<K> {
         }
     }
 
-    /// It is not found by that any more.
+    /// Removes the object from the second index.
     fn lose(&mut self, key: &Key, old: &K) {
         if let Some(by) = old.found_by()
             && let Some(keys) = self.found_by.get_mut(by)
@@ -84,7 +85,8 @@ impl<K: Resource + Prune + Clone> State<K> {
         if let Some(old) = self.objects.get_mut(&key)
             && same_but_version(old.as_ref(), &mut object)
         {
-            // In place, as most events are heartbeats: a new object each would scatter the living ones over the heap.
+            // Updated in place, because most events are heartbeats. New allocations would scatter
+            // the live objects over the heap.
             Arc::make_mut(old).meta_mut().resource_version =
                 object.meta_mut().resource_version.take();
             return;
@@ -103,7 +105,7 @@ impl<K: Resource + Prune + Clone> State<K> {
         self.objects.insert(key, Arc::new(object));
     }
 
-    /// Whether the first list, or a later one, is complete with this event.
+    /// Returns whether this event completes a list.
     pub(super) fn apply(&mut self, event: Event<K>) -> bool {
         match event {
             Event::Init => self.listed = Some(BTreeSet::new()),
@@ -115,7 +117,7 @@ impl<K: Resource + Prune + Clone> State<K> {
                 self.upsert(object);
             }
             Event::InitDone => {
-                // What the list did not name was deleted while nobody watched.
+                // An object that is not in the list was deleted while the watch was down.
                 let listed = self.listed.take().unwrap_or_default();
                 let gone: Vec<Key> = self
                     .objects
@@ -139,7 +141,7 @@ impl<K: Resource + Prune + Clone> State<K> {
 }
 
 impl<K: Resource + Prune + Clone> Store<K> {
-    /// Takes in one event of the watch.
+    /// Applies one event of the watch.
     pub(crate) fn apply(&self, event: Event<K>) {
         let complete = self.write().apply(event);
         if complete {
@@ -151,7 +153,7 @@ impl<K: Resource + Prune + Clone> Store<K> {
     }
 }
 
-/// Whether nothing but the resourceVersion differs. `new` is as before afterwards.
+/// Whether only the resourceVersion differs. Leaves `new` as it was.
 fn same_but_version<K: Resource + PartialEq>(old: &K, new: &mut K) -> bool {
     let version = std::mem::replace(
         &mut new.meta_mut().resource_version,

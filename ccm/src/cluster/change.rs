@@ -1,4 +1,4 @@
-//! What changed between two views of an object.
+//! The difference between two views of an object.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,31 +8,32 @@ use tokio::sync::Notify;
 use super::Store;
 use crate::core::Key;
 
-/// An object as it was when the reader last looked, and as it is now. Both may be of different UIDs
-/// (deleted and made again under the same name). Never both `None`.
+/// An object as the reader last saw it, and as it is now. The two may have different UIDs (deleted
+/// and created again under the same name). At least one of them is `Some`.
 #[derive(Debug)]
 pub(crate) struct Change<K> {
-    /// What the reader saw last.
+    /// The object as the reader last saw it.
     pub(crate) old: Option<Arc<K>>,
-    /// What is there now; `None`: deleted.
+    /// The object now; `None`: it was deleted.
     pub(crate) new: Option<Arc<K>>,
 }
 
 #[cfg(test)]
 impl<K> Change<K> {
-    /// The object as it is, or as it was before it was deleted.
+    /// The current object, or the last one before it was deleted.
     pub(crate) fn latest(&self) -> Option<&Arc<K>> {
         self.new.as_ref().or(self.old.as_ref())
     }
 }
 
-/// One reader's unread changes, at most one per key.
+/// One reader's unread changes, at most one for each key.
 pub(crate) struct Changes<K> {
     store: Store<K>,
     inbox: Arc<Inbox<K>>,
 }
 
-/// What a reader has not read yet: by key, the object as it saw it last. The new one is looked up when it reads.
+/// The unread changes of a reader: by key, the object as the reader last saw it. The current object
+/// is looked up at reading.
 pub(super) struct Inbox<K> {
     unread: Mutex<BTreeMap<Key, Option<Arc<K>>>>,
     changed: Notify,
@@ -48,7 +49,8 @@ impl<K> Default for Inbox<K> {
 }
 
 impl<K> Inbox<K> {
-    /// Notes that the object of this key is not any more what the reader saw last, unless that is noted already.
+    /// Records that the object of this key changed, with the version that the reader last saw. Does
+    /// nothing if a change is recorded already.
     pub(super) fn note(&self, key: &Key, old: Option<&Arc<K>>) {
         {
             let mut unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
@@ -56,7 +58,7 @@ impl<K> Inbox<K> {
                 unread.insert(key.clone(), old.cloned());
             }
         }
-        // One reader: a permit waits for it where it is not waiting.
+        // There is one reader. If it is not waiting, the permit waits for it.
         self.changed.notify_one();
     }
 
@@ -70,7 +72,8 @@ impl<K> Changes<K> {
         Self { store, inbox }
     }
 
-    /// All unread changes, in the order of their keys; waits until there is one. Dropped while it waits, it loses none.
+    /// All unread changes, in the order of their keys. It waits for the first one. Dropping the
+    /// future loses none.
     pub(crate) async fn next(&mut self) -> Vec<Change<K>> {
         loop {
             let changes = self.unread();
@@ -83,14 +86,14 @@ impl<K> Changes<K> {
 
     /// All unread changes, perhaps none.
     pub(crate) fn unread(&mut self) -> Vec<Change<K>> {
-        // Under the lock of the store, so that what is unread and what is there are of one moment.
+        // Locks the store, so that the unread changes and the current objects are consistent.
         let state = self.store.read();
         let unread = self.inbox.take();
         unread
             .into_iter()
             .filter_map(|(key, old)| {
                 let new = state.objects.get(&key).cloned();
-                // Made and deleted between two looks: nothing to tell.
+                // Created and deleted between two reads: no change.
                 (old.is_some() || new.is_some()).then_some(Change { old, new })
             })
             .collect()

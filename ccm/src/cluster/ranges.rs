@@ -1,4 +1,4 @@
-//! The ranges that the cluster takes the addresses of its Services from.
+//! The address ranges of the cluster's Services.
 
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use k8s_openapi::api::networking::v1::ServiceCIDR;
 use super::Cluster;
 
 impl Cluster {
-    /// The ranges: those of `--service-cluster-ip-range`, or else those of all ServiceCIDRs. `None` while nobody knows them.
+    /// The ranges of `--service-cluster-ip-range`, else those of all ServiceCIDRs. `None`: not
+    /// known yet.
     pub(crate) fn service_ranges(&self) -> Option<Vec<IpNet>> {
         if !self.watched.service_cidrs {
             return Some(self.given_ranges.to_vec());
@@ -18,11 +19,12 @@ impl Cluster {
     }
 }
 
-/// What the objects name. One that is being deleted counts: its addresses are in use until it is gone.
+/// The ranges of these objects. One that is being deleted counts: its addresses are in use until it
+/// is gone.
 fn of(objects: &[Arc<ServiceCIDR>]) -> Vec<IpNet> {
     let specs = objects.iter().filter_map(|object| object.spec.as_ref());
     let texts = specs.flat_map(|spec| spec.cidrs.iter().flatten());
-    // The API server has checked them.
+    // The API server has validated them.
     texts.filter_map(|text| text.parse().ok()).collect()
 }
 

@@ -232,7 +232,7 @@ fn refused(code: u16) -> Error {
 async fn m10_the_watch_goes_on_after_failures_with_a_capped_delay() {
     let store = Store::<Node>::default();
     let start = Instant::now();
-    // `Init` between the failures, as when the API server is down: it must not reset the delay.
+    // `Init` between the failures, as when the API server is down, must not reset the delay.
     let failures = futures::stream::iter(0..20)
         .flat_map(|_| futures::stream::iter([Ok(Event::Init), Err(refused(503))]))
         .chain(futures::stream::iter([
@@ -309,7 +309,7 @@ fn l6_nodes_are_found_by_their_provider_id_whatever_the_watch_brings() {
     );
     store.apply(Event::Delete(named("b", 3, "x")));
     assert!(found("x").is_empty());
-    // What a relist does not name is gone.
+    // An object that is missing in a relist is gone.
     store.apply(Event::Init);
     store.apply(Event::InitApply(named("c", 4, "x")));
     store.apply(Event::InitDone);

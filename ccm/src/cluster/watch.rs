@@ -1,4 +1,4 @@
-//! The watch that feeds a store: never ends, waits longer after each failure in a row.
+//! The watch that feeds a store. It never ends, and waits longer after each failure in a row.
 
 use std::fmt::Debug;
 use std::pin::pin;
@@ -18,22 +18,23 @@ use super::apply::First;
 use crate::core::{Prune, millis};
 use crate::kube_client::refusal_of_watch;
 
-/// Objects per page of a list. The memory of a list is one page of whole objects, and the allocator keeps some of it: 5,000 Nodes of 12 kB
-/// were 47 MB (66 at the peak) with 200, 81 MB (92) with 500.
+/// Objects in a page of a list. A list takes the memory of one page of whole objects, and the
+/// allocator keeps some of it. 5,000 Nodes of 12 kB took 47 MB (66 at the peak) with 200, and 81 MB
+/// (92) with 500.
 const PAGE: u32 = 200;
-/// The API server ends a watch after this many seconds; a dead connection is noticed 5 s later.
+/// The API server ends a watch after this many seconds. A dead connection is noticed 5 s later.
 const WATCH_SECONDS: u32 = 120;
 const FIRST_DELAY: Duration = Duration::from_millis(500);
 const LONGEST_DELAY: Duration = Duration::from_secs(30);
-/// After this time without another failure the watch counts as well again: where nothing changes in the cluster, no event says so.
+/// After this time without a failure the watch counts as healthy: in a quiet cluster no event
+/// proves it.
 const TROUBLE_LASTS: Duration = Duration::from_mins(1);
 
-/// How the watch of a store is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WatchHealth {
-    /// When it brought the last event. Says little by itself: where nothing changes, none comes.
+    /// When the last event arrived. An old time alone proves nothing: a quiet cluster sends none.
     pub(crate) last_event: Option<Instant>,
-    /// What is wrong with it just now.
+    /// What is wrong with the watch now.
     pub(crate) trouble: Option<String>,
 }
 
@@ -44,7 +45,7 @@ pub(super) struct Progress {
 }
 
 impl<K> Store<K> {
-    /// How the watch is, for the health checks.
+    /// The health of the watch, for the health checks.
     pub(crate) fn health(&self) -> WatchHealth {
         let progress = self.progress();
         WatchHealth {
@@ -57,7 +58,7 @@ impl<K> Store<K> {
         }
     }
 
-    /// For `/readyz`: whether the first list is complete, and why not.
+    /// For `/readyz`: whether the first list is complete, else why not.
     pub(crate) fn ready(&self) -> Result<(), String> {
         if self.is_synced() {
             return Ok(());
@@ -91,7 +92,7 @@ where
         + Sync
         + 'static,
 {
-    /// Feeds the store from the API server. Returns never.
+    /// Feeds the store from the API server. It never returns.
     pub(crate) async fn watch(&self, client: Client, seed: u64) {
         let config = watcher::Config::default()
             .page_size(PAGE)
@@ -103,7 +104,8 @@ where
         .await;
     }
 
-    /// Feeds the store from a stream of events, and from a new one where the old one cannot go on.
+    /// Feeds the store from a stream of events, and opens a new stream when the old one cannot
+    /// continue.
     pub(super) async fn feed<S>(&self, mut stream: impl FnMut() -> S, seed: u64)
     where
         S: Stream<Item = watcher::Result<Event<K>>>,
@@ -116,8 +118,9 @@ where
             while let Some(event) = events.next().await {
                 match event {
                     Ok(event) => {
-                        // `Init` comes before the list is asked for: it shows nothing. A list shows that lists work: were the failures
-                        // forgotten here, a watch that is always refused would make us list without end.
+                        // `Init` comes before the list request, so it proves nothing. A list proves
+                        // only that lists work: if it reset the failures, a watch that is always
+                        // refused would list without end.
                         match event {
                             Event::Init => {}
                             Event::InitApply(_) | Event::InitDone => self.saw_event(),
@@ -165,14 +168,15 @@ where
     }
 }
 
-/// Whether the API server answers that there is no such list for this process: by a right, or because it does not serve the kind.
+/// Whether the API server refuses the first list: a right is missing, or the server does not serve
+/// the kind.
 fn is_refused(error: &watcher::Error) -> bool {
     let unknown = matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404);
     unknown || refusal_of_watch(error).is_some()
 }
 
-/// Whether only a new list helps. The watcher sees that itself in the watch, but not where the watch is refused from the start: then it asks for the
-/// same resourceVersion for ever.
+/// Whether only a new list helps. The watcher notices that during a watch, but not when the watch
+/// is refused at its start: then it asks for the same resourceVersion for ever.
 fn needs_new_list(error: &watcher::Error) -> bool {
     match error {
         watcher::Error::WatchStartFailed(kube::Error::Api(status)) => {

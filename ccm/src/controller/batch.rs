@@ -13,8 +13,8 @@ use crate::provider::CallError;
 use crate::queue::Outcome;
 
 /// Keys that left the queue together. The reconciler settles each key as soon as its work is over.
-/// A batch that is dropped returns its other keys to the queue with backoff. So a task that panics or
-/// is stopped loses no key.
+/// A batch that is dropped returns its other keys to the queue with backoff. So a task that panics
+/// or is stopped loses no key.
 pub(crate) struct Batch<'a, K: Clone + Ord + Hash + Send + 'static> {
     driver: &'a Driver<K>,
     left: Mutex<BTreeSet<K>>,
@@ -22,7 +22,7 @@ pub(crate) struct Batch<'a, K: Clone + Ord + Hash + Send + 'static> {
 }
 
 impl<'a, K: Clone + Ord + Hash + Send + 'static> Batch<'a, K> {
-    /// `call`: the place of its calls.
+    /// `call` counts the batch among those that call the provider.
     pub(super) fn new(driver: &'a Driver<K>, keys: Vec<K>, call: UnderWay) -> Self {
         Self {
             driver,
@@ -36,7 +36,7 @@ impl<'a, K: Clone + Ord + Hash + Send + 'static> Batch<'a, K> {
         self.left().iter().cloned().collect()
     }
 
-    /// It makes no further calls: the next batch may.
+    /// The batch makes no further calls, so the next batch may begin its calls.
     pub(crate) fn called(&self) {
         let call = self
             .call
@@ -46,13 +46,14 @@ impl<'a, K: Clone + Ord + Hash + Send + 'static> Batch<'a, K> {
         drop(call);
     }
 
-    /// The provider answered for this key, and so the cloud takes its credentials.
+    /// The provider answered for this key, so the cloud accepts the provider's credentials for it.
     pub(crate) fn answered(&self, key: &K) {
         self.driver.failures().answered();
         self.driver.queue.accepted(key);
     }
 
-    /// What follows from a failed call for this key, which this counts. The key still has to be settled.
+    /// Counts a failed call for this key, and returns how to react. The key still has to be
+    /// settled.
     pub(crate) fn reaction(&self, key: &K, trouble: &CallError) -> Failed {
         let (driver, now) = (self.driver, Instant::now());
         let queued = self.left().contains(key);
@@ -70,7 +71,7 @@ impl<'a, K: Clone + Ord + Hash + Send + 'static> Batch<'a, K> {
         failed
     }
 
-    /// The work on this key is over. Ignored for a key that is not of this batch, or settled.
+    /// The work on this key has ended. Ignored for a key of another batch and for a settled one.
     pub(crate) fn settle(&self, key: &K, outcome: Outcome) {
         if self.left().remove(key) {
             self.give_back(key, outcome);

@@ -1,4 +1,5 @@
-//! The loop of a controller: sources make keys due, and batches of them are reconciled while the provider can be used.
+//! The loop of a controller: sources make keys due, and batches of them are reconciled while the
+//! provider can be used.
 
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,22 +20,23 @@ use crate::queue::{Backoff, Outcome, Queue};
 
 /// A controller.
 pub(crate) trait Reconciler: Send + Sync + 'static {
-    /// Identifies one unit of work, such as an object's name. `()` if each pass reconciles everything.
+    /// Identifies one unit of work, such as an object's name. `()` if each pass reconciles
+    /// everything.
     type Key: Clone + Ord + Hash + Send + Sync + 'static;
 
-    /// Its queue, and what it shares with the loop.
+    /// The controller's queue, and the state that it shares with the loop.
     fn driver(&self) -> &Driver<Self::Key>;
 
-    /// Adds what makes its keys due.
+    /// Registers the sources that make keys due.
     fn sources<'a>(&'a self, sources: &mut Sources<'a, Self::Key>);
 
-    /// The provider can be used, and has a new session: the keys that are due because of it.
+    /// The provider is usable and has a new session. Returns the keys that this makes due.
     fn renewed(&self, session: &Arc<Session>, status: &ProviderStatus) -> Vec<Self::Key>;
 
-    /// How much of its work may be under way at once.
+    /// How much of the controller's work may be in progress at once.
     fn width(&self, session: &Arc<Session>) -> Width;
 
-    /// Does the work of these keys, and settles each. It begins no call and no write after the stop.
+    /// Reconciles these keys and settles each. It begins no call and no write after the stop.
     fn reconcile(
         &self,
         session: &Arc<Session>,
@@ -42,24 +44,23 @@ pub(crate) trait Reconciler: Send + Sync + 'static {
     ) -> impl Future<Output = ()> + Send;
 }
 
-/// What tells one controller's loop from another's.
+/// The settings of a controller's loop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spec {
-    /// Its name in events and in the log, as upstream has it.
+    /// The name in events and in the log, the same as upstream's.
     pub(crate) name: &'static str,
-    /// The label of its `workqueue_*` metrics.
+    /// The `name` label of its `workqueue_*` metrics.
     pub(crate) queue: &'static str,
-    /// The delays of a key that fails.
+    /// The delays of a key that fails repeatedly.
     pub(crate) backoff: Backoff,
     /// What the provider must offer.
     pub(crate) needs: Capability,
 }
 
-/// What a controller and its loop share.
+/// The state that a controller and its loop share.
 pub(crate) struct Driver<K> {
-    /// What the loop was started with. Events have the controller's name.
+    /// The inputs of the loop. `writes` records events under the controller's name.
     pub(crate) context: LoopContext,
-    /// The keys that are due, or will be.
     pub(crate) queue: Queue<K>,
     pub(super) name: &'static str,
     pub(super) needs: Capability,
@@ -68,7 +69,7 @@ pub(crate) struct Driver<K> {
 }
 
 impl<K: Clone + Ord + Hash + Send + 'static> Driver<K> {
-    /// Paused until the provider can be used.
+    /// The queue is paused until the provider is usable.
     pub(crate) fn new(mut context: LoopContext, spec: Spec) -> Self {
         context.writes = context.writes.with_component(spec.name);
         let queue = Queue::new(
@@ -88,7 +89,7 @@ impl<K: Clone + Ord + Hash + Send + 'static> Driver<K> {
         }
     }
 
-    /// The session, while the controller may use it.
+    /// The session, if the controller may use it.
     pub(crate) fn session(&self) -> Option<Arc<Session>> {
         self.context.status.borrow().usable(self.needs)
     }
@@ -99,23 +100,24 @@ impl<K: Clone + Ord + Hash + Send + 'static> Driver<K> {
         self.queue.remove(key);
     }
 
-    /// Keys that left the queue, or none: also work of no queue takes a place of a call.
+    /// A batch of keys that left the queue. Work without a queue takes an empty batch, so that its
+    /// calls count too.
     pub(crate) fn batch(&self, keys: Vec<K>) -> Batch<'_, K> {
         Batch::new(self, keys, UnderWay::call(&self.load))
     }
 
-    /// A key whose calls are over is written for as long as this exists.
+    /// Counts a write of a key, whose calls have ended, until the result is dropped.
     pub(crate) fn writing(&self) -> UnderWay {
         UnderWay::write(&self.load)
     }
 
-    /// The cloud said slow down: no batch leaves the queue before this.
+    /// THROTTLED: no batch leaves the queue before this time.
     pub(super) fn slow_down(&self, until: Instant) {
         self.load
             .send_modify(|load| load.not_before = load.not_before.max(Some(until)));
     }
 
-    /// Until when all keys wait because the cloud said slow down; `None`: they do not.
+    /// Until when THROTTLED makes all keys wait. `None`: they do not wait.
     pub(crate) fn slowed_until(&self) -> Option<Instant> {
         let until = self.load.borrow().not_before;
         until.filter(|until| *until > Instant::now())
@@ -125,7 +127,7 @@ impl<K: Clone + Ord + Hash + Send + 'static> Driver<K> {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A task has ended; one that panicked is a bug.
+    /// A task has ended. A panic is logged as an error, because it is a bug.
     pub(crate) fn ended(&self, ended: Result<(), JoinError>) {
         if let Err(error) = ended {
             let provider = &self.context.provider;
@@ -134,7 +136,7 @@ impl<K: Clone + Ord + Hash + Send + 'static> Driver<K> {
     }
 }
 
-/// Runs a controller. Returns after `context.stop`, when what is in flight is over.
+/// Runs a controller. Returns after `context.stop`, when the work in flight has ended.
 pub(crate) async fn run<R: Reconciler>(reconciler: &Arc<R>) {
     let mut sources = Sources::new(reconciler.driver());
     reconciler.sources(&mut sources);
@@ -145,7 +147,7 @@ pub(crate) async fn run<R: Reconciler>(reconciler: &Arc<R>) {
     );
 }
 
-/// Reconciles batch after batch, as many at once as there is room for.
+/// Reconciles batches, as many at once as the width allows.
 async fn dispatch<R: Reconciler>(reconciler: &Arc<R>) {
     let driver = reconciler.driver();
     let mut load = driver.load.subscribe();
@@ -168,7 +170,7 @@ async fn dispatch<R: Reconciler>(reconciler: &Arc<R>) {
             biased;
             () = driver.context.stop.cancelled() => break,
             Some(ended) = tasks.join_next(), if !tasks.is_empty() => driver.ended(ended),
-            // Either may make or take room.
+            // Both can change how many batches may run.
             Ok(()) = load.changed() => {}
             Ok(()) = status.changed() => {}
             keys = batch => {
@@ -189,7 +191,7 @@ async fn work<R: Reconciler>(reconciler: &R, keys: Vec<R::Key>, call: UnderWay) 
     if let Some(session) = driver.session() {
         reconciler.reconcile(&session, &batch).await;
     } else {
-        // It went away in this moment.
+        // The provider became unusable after the batch left the queue.
         for key in batch.keys() {
             batch.settle(&key, Outcome::RetryTransport);
         }

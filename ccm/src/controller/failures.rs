@@ -1,4 +1,4 @@
-//! What a failed call means for its key, and for all keys alike. Pure.
+//! What a failed call means for its key and for all keys. Pure.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -8,17 +8,18 @@ use tokio::time::Instant;
 
 use crate::provider::{CallError, CallErrorCode, Retry};
 
-/// An event about refused credentials is recorded no more often, on one object for all.
+/// The least time between two events about refused credentials. All objects share it.
 const CREDENTIALS_AGAIN: Duration = Duration::from_mins(10);
 
-/// What follows from a failed call.
+/// How to react to a failed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Failed {
     /// When the key is tried again.
     pub(crate) retry: Retry,
     /// Whether the object gets an event now.
     pub(crate) event: bool,
-    /// Whether the log warns of it: of the first failure of a key. A failure that concerns all keys alike is logged once until a call succeeds.
+    /// Whether the log warns: at the first failure of a key. A failure that concerns all keys is
+    /// logged once until a call succeeds.
     pub(crate) warn: bool,
 }
 
@@ -26,10 +27,11 @@ pub(crate) struct Failed {
 #[derive(Debug)]
 pub(super) struct Failures<K> {
     seed: u64,
-    /// How often in a row a key was BUSY. The queue does not count these: such a key comes back at a time of its own.
+    /// How often in a row a key was BUSY. The queue does not count BUSY, because such a key returns
+    /// at its own time.
     busy: BTreeMap<K, u32>,
     credentials_reported: Option<Instant>,
-    /// The log has a failure that concerns all keys alike.
+    /// The log already has a failure that concerns all keys.
     common_logged: bool,
 }
 
@@ -43,7 +45,8 @@ impl<K: Clone + Ord + Hash> Failures<K> {
         }
     }
 
-    /// A call for this key failed. `failures`: the queue's count. `queued`: the key came from the queue, so BUSY is counted.
+    /// A call for this key failed. `failures` is the queue's count. If `queued`, the key came from
+    /// the queue, and BUSY is counted.
     pub(super) fn failed(
         &mut self,
         key: &K,
@@ -100,7 +103,7 @@ impl<K: Clone + Ord + Hash> Failures<K> {
         due
     }
 
-    /// 0.0 to 1.0: keys that were BUSY together do not come back together.
+    /// From 0.0 to 1.0, by key, so that keys that were BUSY together do not return together.
     fn jitter(&self, key: &K, failures: u32) -> f64 {
         let mut hasher = DefaultHasher::new();
         (self.seed, key, failures).hash(&mut hasher);
@@ -117,7 +120,7 @@ mod tests {
     }
 
     fn at(seconds: u64) -> Instant {
-        // The tests run in one moment: only differences count.
+        // Tests compare differences only, so one start serves all.
         static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
         *START.get_or_init(Instant::now) + Duration::from_secs(seconds)
     }
@@ -134,7 +137,7 @@ mod tests {
         assert_eq!(row, [true, true, true, true, true, false]);
         failures.failed(&"k", &trouble(CallErrorCode::Internal), 1, true, at(0));
         assert!(quick(&mut failures, true));
-        // One that is not from the queue leaves no row behind.
+        // A key that did not come from the queue leaves no count behind.
         failures.forget(&"k");
         assert!((0..9).all(|_| quick(&mut failures, false)));
         assert!(failures.busy.is_empty());
@@ -180,7 +183,7 @@ mod tests {
         assert_eq!((warns(&mut failures), warns(&mut failures)), (1, 0));
         failures.answered();
         assert_eq!(warns(&mut failures), 1);
-        // What concerns one key is logged for each.
+        // A failure of one key is logged for each key.
         let own = trouble(CallErrorCode::Invalid);
         let warns = (0..10).filter(|key| failures.failed(key, &own, 0, true, at(0)).warn);
         assert_eq!(warns.count(), 10);

@@ -1,11 +1,13 @@
-//! Whether keys may be reconciled: only while the provider works, offers what the controller needs, and reaches the accepted cloud scope.
+//! Whether keys may be reconciled: only while the provider works, offers the capability that the
+//! controller needs, and reaches the accepted cloud scope.
 
 use std::sync::{Arc, Weak};
 
 use super::driver::Reconciler;
 use crate::provider::Session;
 
-/// Pauses the queue while the provider cannot be used. A new session ends the backoffs of transport failures at once (▲M9).
+/// Pauses the queue while the provider is unusable. A new session ends the backoffs of transport
+/// failures at once (▲M9).
 pub(super) async fn follow<R: Reconciler>(reconciler: &R) {
     let driver = reconciler.driver();
     let (context, queue) = (&driver.context, &driver.queue);
@@ -13,7 +15,7 @@ pub(super) async fn follow<R: Reconciler>(reconciler: &R) {
     let mut last: Weak<Session> = Weak::new();
     let mut refusal_logged = false;
     loop {
-        // Nothing of the session is kept while this waits: it ends with its last user.
+        // Keeps no session while waiting: a session ends with its last user.
         {
             let now = status.borrow_and_update().clone();
             if let Some(session) = now.usable(driver.needs) {

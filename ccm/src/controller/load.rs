@@ -1,4 +1,4 @@
-//! What a loop has under way, and how much of it a provider allows at once.
+//! The calls and writes in progress in a loop, and how many a provider allows at once.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -8,30 +8,31 @@ use tokio::time::Instant;
 
 use crate::provider::Session;
 
-/// How much of a controller's work may be under way at once.
+/// How much of a controller's work may be in progress at once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Width {
-    /// Keys of one batch.
+    /// The most keys in one batch.
     pub(crate) batch: usize,
     /// How long a batch that is not full waits for more keys.
     pub(crate) linger: Duration,
-    /// Batches that still call the provider.
+    /// The most batches that call the provider.
     pub(crate) calls: usize,
-    /// Keys that are written to the API server.
+    /// The most keys that are written to the API server.
     pub(crate) writes: usize,
 }
 
-/// How many may run at once: what the provider allows, or fewer by the operator's flag; at least one.
+/// The concurrency: the provider's limit, or the operator's flag if it is lower. At least one.
 pub(crate) fn lowered(most: usize, flag: Option<usize>) -> usize {
     most.min(flag.unwrap_or(usize::MAX)).max(1)
 }
 
-/// Counts the calls and the writes under way. The counts are separate, so that slow writes delay no call.
+/// Counts the calls and the writes in progress. The counts are separate, so that slow writes delay
+/// no call.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Load {
     calls: usize,
     writes: usize,
-    /// THROTTLED: no batch leaves the queue before.
+    /// After THROTTLED: no batch leaves the queue before this time.
     pub(super) not_before: Option<Instant>,
 }
 
@@ -42,7 +43,7 @@ impl Load {
     }
 }
 
-/// One batch that calls the provider, or one key that is written, for as long as this exists.
+/// Counts one batch that calls the provider, or one key that is written, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct UnderWay {
     load: watch::Sender<Load>,
@@ -74,7 +75,8 @@ impl Drop for UnderWay {
     }
 }
 
-/// Permits for the calls that one session allows at once. A new session has new ones: calls of the one before hold none of them.
+/// Permits for the calls of one session. A new session gets new permits: calls of the previous one
+/// hold none of them.
 #[derive(Debug)]
 pub(crate) struct Permits(Mutex<(Weak<Session>, usize, Arc<Semaphore>)>);
 
@@ -85,7 +87,8 @@ impl Default for Permits {
 }
 
 impl Permits {
-    /// How many calls of this session may run at once, and the permits for them. `most` is asked once for each session.
+    /// How many calls of this session may run at once, and the permits for them. `most` is called
+    /// once for each session.
     pub(crate) fn of(
         &self,
         session: &Arc<Session>,

@@ -1,4 +1,4 @@
-//! What makes keys due: changes of objects, and hints of the provider.
+//! The sources that make keys due: changes of objects, and hints of the provider.
 
 use std::collections::BTreeMap;
 use std::hash::Hash;
@@ -12,12 +12,12 @@ use super::driver::Driver;
 use crate::cluster::{Change, Store};
 use crate::provider::Hint;
 
-/// What a change of an object means for a key.
+/// The effect of a change on a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Wake<K> {
-    /// It is due now.
+    /// The key is due now.
     Due(K),
-    /// Its object is gone: nothing is to be done, and its failures are forgotten.
+    /// The key's object is gone: nothing to do, and its failures are forgotten.
     Gone(K),
 }
 
@@ -28,13 +28,12 @@ pub(crate) struct Sources<'a, K> {
 }
 
 impl<'a, K: Clone + Ord + Hash + Send + Sync + 'static> Sources<'a, K> {
-    /// None yet.
     pub(crate) fn new(driver: &'a Driver<K>) -> Self {
         let running = Vec::new();
         Self { driver, running }
     }
 
-    /// Changes of the objects of a store. The objects that it has now count as changes.
+    /// Changes of a store's objects. The current objects count as changes.
     pub(crate) fn changes<T: Send + Sync + 'static>(
         &mut self,
         store: &Store<T>,
@@ -59,8 +58,9 @@ impl<'a, K: Clone + Ord + Hash + Send + Sync + 'static> Sources<'a, K> {
         }));
     }
 
-    /// Hints of the provider. Each makes the keys due that it may be about: at most once in `gap`, whatever is hinted. One that is reconciled now is due
-    /// again only if that does not succeed. Hints that were missed may have been about anything.
+    /// Hints of the provider. `about` lists the keys that a hint may be about. A hint makes each
+    /// due at most once in `gap`. A key in work is due again only if that work does not succeed.
+    /// Missed hints may have been about any key.
     pub(crate) fn hints(
         &mut self,
         gap: Duration,
@@ -97,7 +97,7 @@ impl<'a, K: Clone + Ord + Hash + Send + Sync + 'static> Sources<'a, K> {
     }
 }
 
-/// When a hint last made, or will make, a key due.
+/// When a hint last made a key due, or will make it due.
 #[derive(Debug)]
 struct Paced<K> {
     gap: Duration,
@@ -110,7 +110,7 @@ impl<K: Clone + Ord> Paced<K> {
         Self { gap, due }
     }
 
-    /// When this key is due for a hint that comes now.
+    /// When a hint that arrives now makes this key due.
     fn at(&mut self, key: &K, now: Instant) -> Instant {
         let at = match self.due.get(key) {
             Some(planned) if *planned > now => *planned,
@@ -136,7 +136,7 @@ mod tests {
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut paced = Paced::new(Duration::from_secs(5));
         assert_eq!(paced.at(&"n", at(0)), at(0));
-        // However many come: once.
+        // Many hints make the key due once.
         for now in [0, 1, 4] {
             assert_eq!(paced.at(&"n", at(now)), at(5));
         }

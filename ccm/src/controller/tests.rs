@@ -1,4 +1,5 @@
-//! The policies of the loop, shown on a made-up controller with a provider and an API server in memory.
+//! The policies of the loop, shown on a made-up controller with a provider and an API server in
+//! memory.
 
 mod tiny;
 
@@ -85,7 +86,7 @@ impl Bench {
         self.cloud.state().lookups.len()
     }
 
-    /// Waits (tokio's time) until it is so. Returns how long it took.
+    /// Waits (in tokio's time) until the condition holds. Returns how long that took.
     async fn until(&self, what: &str, so: impl Fn(&Self) -> bool) -> Duration {
         let start = Instant::now();
         while !so(self) {
@@ -282,7 +283,7 @@ async fn m10_a_key_is_settled_once_and_one_that_is_not_returns_with_backoff() {
         (batch.keys(), driver.queue.len()),
         (vec!["b".to_owned()], 0)
     );
-    // As where its task panics.
+    // As when its task panics.
     drop(batch);
     assert_eq!((driver.queue.len(), driver.queue.in_flight()), (1, 0));
     assert_eq!(driver.queue.failures(&both[1]), 1);

@@ -1,4 +1,5 @@
-//! The node controller (B-N1 to ▲N14): initialises Nodes and keeps their addresses and labels current.
+//! The node controller (B-N1 to ▲N14): initialises Nodes, and keeps their addresses and labels
+//! current.
 //!
 //! ```text
 //! Change -> queue -> batch -> lookup -> plan::changes -> writes -> done        (Nodes with the taint)
@@ -44,16 +45,17 @@ use crate::writes::{EventType, node_reference, reason};
 
 pub(crate) use metrics::Metrics;
 
-/// Writes to the API server that run at once, over all batches.
+/// The limit for concurrent writes to the API server, over all batches.
 const WRITERS: usize = 64;
-/// No new batch is taken while so many answered Nodes wait for their writes: the batches grow fuller meanwhile.
+/// If this many Nodes wait for their writes, no new batch leaves the queue. Batches grow meanwhile.
 const WRITE_BACKLOG: usize = 4 * WRITERS;
-/// How often it is looked at who waits for too long.
+/// How often the controller checks which Nodes wait too long.
 const HOUSEKEEPING: Duration = Duration::from_secs(5);
-/// Hints make a Node due at most once in this time.
+/// The least time between two hints that make the same Node due.
 const HINT_GAP: Duration = Duration::from_secs(5);
 
-/// The loop of one provider. Returns after `context.stop`, when what is in flight is over.
+/// The controller's loop for one provider. Returns after `context.stop`, when the work in flight
+/// has ended.
 pub(crate) async fn run(context: LoopContext, metrics: Metrics) {
     let worker = Arc::new(Worker::new(context, metrics));
     tokio::join!(
@@ -63,29 +65,29 @@ pub(crate) async fn run(context: LoopContext, metrics: Metrics) {
     );
 }
 
-/// The controller.
 struct Worker {
-    /// Its keys are names of Nodes with the taint.
+    /// Its keys are the names of Nodes with the taint.
     driver: Driver<String>,
     metrics: Metrics,
     waiting: Mutex<Waiting<String>>,
     claims: claims::Claims,
-    /// The Nodes that a lookup is under way for, since when.
+    /// The Nodes in a running lookup, with its start.
     asked: Mutex<BTreeMap<String, Instant>>,
     loners: Loners,
     managed: managed::Managed,
     writers: Semaphore,
     lookups: Permits,
-    /// What the provider said last; it holds also while the provider is away.
+    /// The last session's information about the provider. It is kept while the provider is away.
     said: Mutex<Option<Arc<Said>>>,
-    /// The addresses that were written to Nodes that still have the taint: they come back by the watch and are no news.
+    /// The addresses that this controller wrote to Nodes that still have the taint. The watch
+    /// returns them, and that change must not make the Node due.
     addressed: Mutex<BTreeMap<String, Vec<NodeAddress>>>,
 }
 
-/// What a provider said of itself.
+/// Information about a provider, from its session.
 struct Said {
     ownership: Arc<Ownership>,
-    /// What it sees of Nodes.
+    /// The fields of a Node that the provider sees.
     projection: Projection,
 }
 
@@ -127,7 +129,8 @@ impl Worker {
                     self.addressed().remove(name);
                     return None;
                 }
-                // One that is left alone, with its taint, is waited for no more, whatever else changes.
+                // A Node that the controller left alone with its taint does not wait again because
+                // of other changes.
                 let said = self.said();
                 let nothing = Projection::default();
                 let projection = said.as_ref().map_or(&nothing, |said| &said.projection);
@@ -148,7 +151,7 @@ impl Worker {
         }
     }
 
-    /// ▲N13: tells about the Nodes that wait, also while there is no provider to ask.
+    /// ▲N13: reports the Nodes that wait, also while the provider is unavailable.
     async fn housekeep(&self) {
         let mut ticks = tokio::time::interval(HOUSEKEEPING);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -164,12 +167,12 @@ impl Worker {
             let oldest = self.waiting().oldest((self.driver.context.wall)());
             self.metrics.oldest(&self.driver.context.provider, oldest);
         }
-        // Until somebody leads again nobody may tell.
+        // After this, nobody can report until there is a new leader.
         let patience = Away::last_patience(&self.driver.context.status.borrow());
         if let Some(patience) = patience {
             self.tell_the_overdue(patience);
         }
-        // Whoever leads next reports it.
+        // The next leader reports the metric.
         self.metrics
             .oldest(&self.driver.context.provider, Duration::ZERO);
     }
@@ -203,7 +206,7 @@ impl Worker {
         }
     }
 
-    /// Why nothing is tried for this Node now.
+    /// Why the ccm is not trying this Node now, or has no answer about it.
     fn obstacle(&self, name: &str) -> Option<report::Obstacle> {
         let provider = &self.driver.context.provider;
         let status = self.driver.context.status.borrow();
@@ -218,7 +221,8 @@ impl Worker {
         Some(report::Obstacle::unanswered(provider, rpc, since, deadline))
     }
 
-    /// What is told of the last attempt. `changes`: it is tried again as soon as the Node changes.
+    /// The event's text about the last attempt. `changes`: a change of the Node leads to another
+    /// attempt at once.
     fn told(&self, node: &Node, answered: &Answered, attempt: u32, changes: bool) -> String {
         let provider = &self.driver.context.provider;
         let next = self.driver.queue.due(&name(node).to_owned()).map(|at| {
@@ -234,7 +238,7 @@ impl Worker {
         report::told(answered, provider, Some(&about), attempt, next)
     }
 
-    /// The session, while Nodes may be looked up and written.
+    /// The session, if lookups and writes of Nodes are allowed.
     fn session(&self) -> Option<Arc<Session>> {
         self.driver.session()
     }
@@ -258,7 +262,7 @@ impl Worker {
         said.clone()
     }
 
-    /// Whether the Node may be this provider's. Until the provider has said what is its own, each may be.
+    /// Whether the Node may belong to this provider. Before the first session, every Node may.
     fn concerns(&self, node: &Node) -> bool {
         self.said()
             .is_none_or(|said| said.ownership.concerns(&self.driver.context.provider, node))
@@ -302,7 +306,7 @@ impl Reconciler for Worker {
         sources.hints(HINT_GAP, |hint| self.hinted_at(hint));
     }
 
-    /// A new session may know what the last one did not, and own other Nodes.
+    /// A new session may know Nodes that the last one did not, and own other Nodes.
     fn renewed(&self, session: &Arc<Session>, _: &ProviderStatus) -> Vec<String> {
         *self.said.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(Said {
             ownership: Arc::clone(&session.ownership),
@@ -351,7 +355,7 @@ impl Reconciler for Worker {
     }
 }
 
-/// Nodes that a lookup is under way for; each until it is answered, all of them no longer than this.
+/// Marks Nodes as being in a lookup. Dropping it removes the marks that are left.
 struct Asked<'a> {
     worker: &'a Worker,
     names: Vec<String>,

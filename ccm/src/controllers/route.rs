@@ -1,12 +1,13 @@
-//! The route controller (B-R1 to ▲R7): a route to the Pods of each Node.
+//! The route controller (B-R1 to ▲R7): routes to the Pods of each Node.
 //!
 //! ```text
 //! a change of Nodes, a hint, a provider that is back: list -> plan::pass -> the destinations that need something are due
 //! a destination that is due: its routes are removed and made -> condition
 //! ```
 //!
-//! A pass never waits for the calls of the one before: a destination that is worked on is passed over, so that one route that hangs keeps no
-//! other waiting (▲M10). So passes and destinations are the keys of two drivers.
+//! A pass does not wait for calls of the pass before. It skips a destination with a call in flight,
+//! so that one hanging route delays no other (▲M10). So passes and destinations are the keys of two
+//! drivers.
 
 mod calls;
 mod condition;
@@ -41,12 +42,12 @@ use facts::NodeFacts;
 use ledger::{Ledger, NodeName};
 use lists::Lists;
 
-/// Without any change everything is looked at again after this, and up to a quarter more (▲R6).
+/// Without any change, a pass starts after this time and up to a quarter more (▲R6).
 pub(crate) const RESYNC: Duration = Duration::from_hours(1);
-/// The longest delay of a list or of a call that fails.
+/// The longest delay after a failed list or call.
 const LONGEST_DELAY: Duration = Duration::from_mins(5);
 
-/// The loop of one provider. Returns after `context.stop`, when what is in flight is over.
+/// The loop of one provider. Returns after `context.stop`, when the work in flight has ended.
 pub(crate) async fn run(context: LoopContext, metrics: Metrics) {
     let (provider, page) = (Arc::clone(&context.provider), metrics.clone());
     let routes = Arc::new(Routes::new(context, metrics));
@@ -62,34 +63,33 @@ pub(crate) async fn run(context: LoopContext, metrics: Metrics) {
     page.forget(&provider);
 }
 
-/// The controller.
 struct Routes {
-    /// Its one key is the pass.
+    /// Its only key is the pass.
     lists: Driver<()>,
     /// Its keys are destinations.
     calls: Driver<IpNet>,
-    /// Nodes whose condition is to be written.
+    /// The Nodes whose condition has to be written.
     conditions: Queue<NodeName>,
     permits: Permits,
     metrics: Metrics,
     state: Mutex<State>,
 }
 
-/// What passes and calls know.
+/// The state that passes and calls share.
 struct State {
     ledger: Ledger,
-    /// Routes that failed, and what the controller reported of them.
+    /// Routes that failed, and what the controller reported about them.
     waiting: Waiting<IpNet>,
     /// The session of the last list.
     session: Weak<Session>,
-    /// Which Nodes are the provider's; it holds also while the provider is away.
+    /// Which Nodes are the provider's. It is kept while the provider is away.
     ownership: Option<Arc<Ownership>>,
     last_list: Option<Instant>,
-    /// Routes that were not removed because the provider was not READY.
+    /// How many routes were kept because the provider was not READY.
     held: usize,
     /// The complaint of the last pass, which is logged once.
     complaint: Option<String>,
-    /// Pod CIDRs that two Nodes have: told once.
+    /// Pod CIDRs that two Nodes have. Each is reported once.
     clashes: BTreeSet<(String, IpNet)>,
     random: ChaCha8Rng,
 }
@@ -139,7 +139,7 @@ impl Routes {
         self.context().config.route.reconciliation_period
     }
 
-    /// All Nodes, as this session owns them.
+    /// All Nodes, with their owners according to this session.
     fn facts(&self, session: &Session) -> Vec<NodeFacts> {
         let (context, ownership) = (self.context(), &session.ownership);
         let nodes = context.cluster.nodes.all();
@@ -149,7 +149,7 @@ impl Routes {
             .collect()
     }
 
-    /// Routes that stayed because the provider was not READY are due when it is.
+    /// When the provider becomes READY, makes a pass due that removes the kept routes.
     async fn follow_readiness(&self) {
         let (mut status, stop) = (self.context().status.clone(), &self.context().stop);
         let mut ready = false;
@@ -176,27 +176,26 @@ struct Whose {
 pub(crate) struct Metrics {
     synced: Counter,
     failing: Family<Whose, Gauge>,
-    /// By provider: what the last reconciliation found.
+    /// The result of the last pass, by provider.
     found: Arc<Mutex<BTreeMap<String, Found>>>,
 }
 
-/// What a look found, for the status page.
+/// The result of a pass, for the status page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// The provider's routes were listed.
     Routes {
-        /// Inside of the cluster's CIDRs.
+        /// Routes inside the cluster's CIDRs.
         listed: usize,
-        /// To be made.
+        /// Routes to create.
         missing: usize,
-        /// To be removed.
+        /// Routes to remove.
         wrong: usize,
-        /// They should go, and must not now.
+        /// Routes that should be removed, but must not be now.
         held: usize,
-        /// Of no look: what is wrong with a route of the listing.
+        /// What is wrong with a route in the list.
         complaint: Option<String>,
     },
-    /// There is no list, and why.
+    /// The list failed, and why.
     NoList(String),
 }
 
@@ -227,7 +226,7 @@ impl Metrics {
         self.failing("mock", 1);
     }
 
-    /// Lines for the status page: one for each provider whose routes were looked at.
+    /// Lines for the status page, one for each provider with a pass.
     pub(crate) fn status_lines(&self) -> Vec<String> {
         let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         let line = |(provider, found): (&String, &Found)| format!("{provider}: {found}");
@@ -247,7 +246,7 @@ impl Metrics {
         self.failing.get_or_create(&whose).set(count);
     }
 
-    /// Nothing is looked at any more.
+    /// Forgets the provider's result, because its loop has ended.
     fn forget(&self, provider: &str) {
         self.failing(provider, 0);
         let mut all = self.found.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,7 +1,8 @@
 //! The service controller (B-S1 to ▲S20): load balancers for Services.
 //!
-//! A change of a Service, or of the target set it uses, makes it due. A job works on it step by step ([`sync`]), many at once, never two on one Service. The
-//! [`record`] has what this process knows of it.
+//! A change of a Service, or of its target set, makes it due. A job reconciles it step by step
+//! ([`sync`]). Many jobs run at once, but never two for one Service. The [`record`] is this
+//! process's knowledge of a Service.
 
 mod answer;
 mod fingerprint;
@@ -55,10 +56,10 @@ pub(crate) use memory::Memory;
 pub(crate) use metrics::Metrics;
 use targets::Pool;
 
-/// Hints have a Service checked at most once in this time.
+/// The least time between two checks of a Service because of hints.
 const CHECK_GAP: Duration = Duration::from_secs(10);
 
-/// The loop of one provider. Returns after `context.stop`, when what is in flight is over.
+/// The loop of one provider. Returns after `context.stop`, when the work in flight has ended.
 pub(crate) async fn run(context: LoopContext, memory: Arc<Memory>, metrics: Metrics) {
     let synced = async {
         context.cluster.nodes.synced().await;
@@ -81,7 +82,6 @@ pub(crate) async fn run(context: LoopContext, memory: Arc<Memory>, metrics: Metr
     );
 }
 
-/// The controller.
 struct Worker {
     driver: Driver<Task>,
     memory: Arc<Memory>,
@@ -89,31 +89,31 @@ struct Worker {
     state: Mutex<State>,
 }
 
-/// What the jobs, the watches and the provider's lists share.
+/// The state that jobs, watches and the provider's lists share.
 #[derive(Default)]
 struct State {
     ledger: Ledger,
-    /// Whose offer is known.
+    /// The session whose offer is stored.
     session: Weak<Session>,
-    /// It holds also while the provider is away.
+    /// It is kept while the provider is away.
     offer: Option<Arc<Offer>>,
     pool: Pool,
-    /// Nodes that would be targets if what is sent of them was not so large.
+    /// Nodes that are no targets only because they would take too much space in a request.
     too_large: BTreeSet<String>,
-    /// A settled change of Nodes, and the Services that were not tried since.
+    /// When the last change of Nodes settled, and the Services not yet tried since.
     round: Option<(Instant, BTreeSet<Task>)>,
     waiting: Waiting<Task>,
     lists: Lists,
 }
 
-/// What a provider says of itself.
+/// Information about a provider, from its session.
 #[derive(PartialEq)]
 struct Offer {
-    /// Its own name.
+    /// The name that the provider states.
     name: String,
     load_balancers: LoadBalancerCapability,
     ownership: Arc<Ownership>,
-    /// What it sees of Nodes.
+    /// The fields of a Node that the provider sees.
     projection: Projection,
     target_projection: Projection,
     target_identity: Projection,
@@ -134,7 +134,7 @@ impl Offer {
     }
 }
 
-/// Keeps the records for the next loop when this one ends, also when it is cut short.
+/// Keeps the records for the next loop when this one ends or is dropped.
 struct Leaving<'a>(&'a Worker);
 
 impl Drop for Leaving<'_> {
@@ -197,7 +197,7 @@ impl Worker {
         }
     }
 
-    /// The Services that a hint is about, and that are due because of it.
+    /// The Services that a hint is about, and that become due.
     fn hinted_at(&self, hint: &Hint) -> Vec<Task> {
         let mut state = self.state();
         let offer = state.offer.as_ref();
@@ -207,7 +207,7 @@ impl Worker {
                 namespace: namespace.clone(),
                 name: name.clone(),
             })],
-            // Without `in_sync` it would be an Ensure of everything, on no more than a hint.
+            // Without `in_sync`, this would be an Ensure of every Service because of a mere hint.
             Hint::Resync if in_sync => state.ledger.known(),
             Hint::Resync | Hint::Instance { .. } | Hint::Routes => Vec::new(),
         };
@@ -215,15 +215,15 @@ impl Worker {
         tasks
     }
 
-    /// The provider is asked about the Service before anything else. Whether the Service is due because of that. No retry comes earlier: it checks first, and
-    /// what failed is not tried at the pace of the hints.
+    /// Lets the next job begin with Get. Returns whether the Service becomes due. A waiting retry
+    /// stays at its time and then begins with Get, so hints do not speed up retries.
     fn check(&self, state: &mut State, task: &Task) -> bool {
-        // `pending` is no failure: that it is done now is what a hint is for.
+        // `pending` is not a failure: hints exist to report its end.
         state.ledger.check(task)
             && (self.driver.queue.due(task).is_none() || state.ledger.is_pending(task))
     }
 
-    /// Takes note of what the provider of this session offers. Returns what is due because of it.
+    /// Stores the offer of this session. Returns the Services that become due.
     fn learn(&self, state: &mut State, session: &Arc<Session>) -> Vec<Task> {
         let current = Arc::downgrade(session);
         if current.ptr_eq(&state.session) {
@@ -241,7 +241,8 @@ impl Worker {
             return Vec::new();
         }
         self.metrics.unsaid(&self.driver.context.provider);
-        // Also those that it could not serve as it was before: a class, a feature.
+        // Includes Services that the provider could not serve before: a class or a feature was
+        // missing.
         let services = self.driver.context.cluster.services.all();
         let wanted = services
             .iter()
@@ -253,7 +254,7 @@ impl Worker {
         state.ledger.known().into_iter().chain(wanted).collect()
     }
 
-    /// How many Services are worked on at once.
+    /// How many Services are reconciled at once.
     fn most_jobs(&self, session: &Session) -> usize {
         let flag = self.driver.context.config.service.concurrent_syncs;
         lowered(session.max_load_balancer_calls(), flag)
@@ -277,7 +278,7 @@ impl Reconciler for Worker {
         self.learn(&mut self.state(), session)
     }
 
-    /// Calls and writes of a Service alternate, so it keeps its place for both.
+    /// Calls and writes of a Service alternate, so it keeps one place for both.
     fn width(&self, session: &Arc<Session>) -> Width {
         let calls = self.most_jobs(session);
         Width {
@@ -300,7 +301,7 @@ impl Reconciler for Worker {
 }
 
 impl State {
-    /// The targets of Services do not matter to the provider.
+    /// Whether the provider does not use the targets of Services.
     fn ignores_nodes(&self) -> bool {
         let offer = self.offer.as_ref();
         offer.is_some_and(|offer| offer.load_balancers.ignores_nodes)

@@ -1,11 +1,13 @@
-//! The persistent volume label controller (B-V1): labels and node affinity for PersistentVolumes whose disks the provider knows.
+//! The persistent volume label controller (B-V1): labels and node affinity for PersistentVolumes
+//! whose disks the provider knows.
 //!
 //! ```text
 //! Change -> queue -> plan::task -> GetVolumeLabels -> plan::answered -> one patch -> done      (the controller)
 //! CREATE -> admission -> plan::task -> GetVolumeLabels -> plan::answered -> a JSON patch       (the webhook)
 //! ```
 //!
-//! The watch of PersistentVolumes lives and ends with the loop: who does not ask for the controller needs no right to see them.
+//! The watch of PersistentVolumes ends with the loop. Without this controller, the ccm needs no
+//! right to read them.
 
 mod plan;
 mod sync;
@@ -27,10 +29,11 @@ pub(crate) use webhook::Webhook;
 #[cfg(any(test, fuzzing))]
 pub(crate) use webhook::fuzz;
 
-/// Volumes that are written at once.
+/// The limit for volumes that are written at once.
 const MOST_WRITES: usize = 64;
 
-/// The loop of one provider, which fills `volumes`. Returns after `context.stop`, when what is in flight is over.
+/// The loop of one provider, which fills `volumes`. Returns after `context.stop`, when the work in
+/// flight has ended.
 pub(crate) async fn run(context: LoopContext, volumes: Store<PersistentVolume>) {
     let (client, seed) = (context.watch_client.clone(), context.seed);
     let worker = Arc::new(Worker::new(context, volumes.clone()));
@@ -41,12 +44,11 @@ pub(crate) async fn run(context: LoopContext, volumes: Store<PersistentVolume>) 
     }
 }
 
-/// The controller.
 struct Worker {
-    /// Its keys are names of PersistentVolumes.
+    /// Its keys are the names of PersistentVolumes.
     driver: Driver<String>,
     volumes: Store<PersistentVolume>,
-    /// What the last session knew.
+    /// What the last session said about volumes.
     knows: Mutex<Option<Knows>>,
 }
 
@@ -54,7 +56,7 @@ impl Worker {
     fn new(context: LoopContext, volumes: Store<PersistentVolume>) -> Self {
         let spec = Spec {
             name: "persistent-volume-label-controller",
-            // As the first cloud controllers had it.
+            // The name in the first cloud controllers.
             queue: "pvLabels",
             backoff: Backoff {
                 base: Duration::from_secs(1),
@@ -81,7 +83,8 @@ impl Reconciler for Worker {
         sources.changes(&self.volumes, wakes);
     }
 
-    /// A session that only came back knows no other disks than before: volumes that are not its, and there may be thousands of them, are not asked about again.
+    /// A session that only reconnected knows the same disks as before. So the controller does not
+    /// ask again about volumes that are not the provider's: there may be thousands.
     fn renewed(&self, session: &Arc<Session>, status: &ProviderStatus) -> Vec<String> {
         let now = Knows::of(session, status.cloud_scope.clone());
         let mut knows = self.knows.lock().unwrap_or_else(PoisonError::into_inner);
@@ -122,7 +125,7 @@ fn wakes(change: &Change<PersistentVolume>) -> Option<Wake<String>> {
     }
 }
 
-/// What decides which disks a provider knows.
+/// The values that decide which disks a provider knows.
 #[derive(PartialEq)]
 struct Knows {
     name: String,
@@ -144,7 +147,7 @@ impl Knows {
     }
 }
 
-/// The sources that the provider names as its own.
+/// The volume sources that the provider declares as its own.
 fn source_types(session: &Session) -> &[String] {
     let offered = session.info.capabilities.as_ref();
     let volumes = offered.and_then(|offered| offered.volumes.as_ref());

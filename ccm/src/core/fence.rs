@@ -1,4 +1,4 @@
-//! The [`Fence`]: whether this process may still write.
+//! The [`Fence`]: a fencing token in memory that says whether this process may still write.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,29 +7,31 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-/// Whether this process may still write: the Lease's own deadline, checked before each write (▲M12).
+/// Whether this process may still write: the Lease's own deadline, checked before each write
+/// (▲M12).
 ///
-/// Clones share one state. It is closed until the Lease is held.
+/// Clones share one state. It is closed until this process holds the Lease.
 #[derive(Clone, Debug)]
 pub(crate) struct Fence {
     base: Instant,
     /// Nanoseconds after `base` until which writes may be issued; 0 is closed.
     until: Arc<AtomicU64>,
-    /// Told when the fence is closed before its deadline.
+    /// Notified when the fence closes before its deadline.
     closing: Arc<Notify>,
-    /// Nanoseconds after `base` at which a call that changes the cloud was last given up without an answer; 0: never.
+    /// Nanoseconds after `base` at which a mutating RPC was last abandoned without an answer; 0:
+    /// never.
     given_up: Arc<AtomicU64>,
 }
 
-/// A call that changes the cloud, from its sending to its answer. Dropped without one it counts as given up: a provider that does not stop at a
-/// cancellation works on it.
+/// A mutating RPC, from its sending to its answer. Dropping it without an answer counts as
+/// abandoned: a provider that ignores the cancellation is still working on the RPC.
 pub(crate) struct Changing {
     fence: Fence,
     answered: bool,
 }
 
 impl Changing {
-    /// The call has come to an end in the provider too.
+    /// The RPC has ended in the provider too.
     pub(crate) fn answered(mut self) {
         self.answered = true;
     }
@@ -47,7 +49,7 @@ impl Drop for Changing {
     }
 }
 
-/// The Lease is not held, or its deadline has passed: nothing may be written.
+/// This process does not hold the Lease, or the Lease's deadline has passed. It must not write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not the leader any more: writing nothing")]
 pub(crate) struct Fenced;
@@ -55,7 +57,7 @@ pub(crate) struct Fenced;
 const FOR_EVER: u64 = u64::MAX;
 
 impl Fence {
-    /// A fence that lets nothing through until it is opened.
+    /// A fence that is closed until `extend` opens it.
     pub(crate) fn closed() -> Self {
         Self {
             base: Instant::now(),
@@ -65,7 +67,7 @@ impl Fence {
         }
     }
 
-    /// A fence that is open for ever: `--leader-elect=false`, and tests.
+    /// A fence that is always open: for `--leader-elect=false`, and for tests.
     pub(crate) fn open() -> Self {
         let fence = Self::closed();
         fence.until.store(FOR_EVER, Ordering::SeqCst);
@@ -83,7 +85,7 @@ impl Fence {
         }
     }
 
-    /// Notes a call that changes the cloud.
+    /// Tracks a mutating RPC, which is about to be sent.
     pub(crate) fn changing(&self) -> Changing {
         Changing {
             fence: self.clone(),
@@ -91,15 +93,15 @@ impl Fence {
         }
     }
 
-    /// How long ago a call that changes the cloud was last given up without an answer.
+    /// How long ago a mutating RPC was last abandoned without an answer.
     pub(crate) fn given_up(&self) -> Option<Duration> {
         let nanos = self.given_up.load(Ordering::SeqCst);
         let at = self.base + Duration::from_nanos(nanos);
         (nanos > 0).then(|| Instant::now().saturating_duration_since(at))
     }
 
-    /// Returns as soon as nothing may be written any more: at once when closed, else when it is closed or
-    /// its deadline passes without having been extended. What is in flight is then to be dropped.
+    /// Returns as soon as writing is forbidden: at once when the fence is closed, else when
+    /// somebody closes it or its deadline passes. The caller then drops its requests in flight.
     pub(crate) async fn wait_closed(&self) {
         loop {
             let mut closing = std::pin::pin!(self.closing.notified());
@@ -122,14 +124,14 @@ impl Fence {
         }
     }
 
-    /// Lets writes through until `deadline`.
+    /// Allows writes until `deadline`.
     pub(crate) fn extend(&self, deadline: Instant) {
         let nanos = deadline.saturating_duration_since(self.base).as_nanos();
         let nanos = u64::try_from(nanos).map_or(FOR_EVER - 1, |nanos| nanos.min(FOR_EVER - 1));
         self.until.store(nanos, Ordering::SeqCst);
     }
 
-    /// Lets nothing through from now on.
+    /// Forbids writes from now on.
     pub(crate) fn close(&self) {
         self.until.store(0, Ordering::SeqCst);
         self.closing.notify_waiters();

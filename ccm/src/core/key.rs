@@ -1,18 +1,15 @@
-//! The name of an object.
+//! The key of an object: namespace and name.
 
 use kube::Resource;
 
-/// Names an object: namespace (empty for cluster-scoped objects) and name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
     /// The namespace; empty for Nodes.
     pub(crate) namespace: String,
-    /// The name.
     pub(crate) name: String,
 }
 
 impl Key {
-    /// The key of this object.
     pub(crate) fn of(object: &impl Resource) -> Self {
         let meta = object.meta();
         Self {
@@ -21,7 +18,6 @@ impl Key {
         }
     }
 
-    /// The key of the Node of this name.
     pub(crate) fn node(name: impl Into<String>) -> Self {
         Self {
             namespace: String::new(),

@@ -1,8 +1,9 @@
-//! What Kubernetes allows as a label, and which keys are nobody else's to give. Pure.
+//! The syntax of labels, and the label keys that a provider may not set. Pure.
 
 use super::DOMAIN;
 
-/// Keys that are not the provider's to give: Kubernetes' own (B-N4) and ours, one of which says whose a Node is.
+/// Keys that a provider may not set: those of Kubernetes (B-N4), and the ccm's own. One of the
+/// ccm's names the provider of a Node.
 pub(crate) fn is_reserved_key(key: &str) -> bool {
     let Some((domain, _)) = key.split_once('/') else {
         return false;
@@ -16,7 +17,8 @@ pub(crate) fn is_reserved_key(key: &str) -> bool {
         })
 }
 
-/// A label value of Kubernetes: at most 63 of letters, digits, `-`, `_` and `.`, beginning and ending with a letter or digit.
+/// Whether this is a label value: empty, or at most 63 letters, digits, `-`, `_` and `.`, with a
+/// letter or digit at both ends.
 pub(crate) fn is_valid_value(value: &str) -> bool {
     value.is_empty() || valid_name(value)
 }
@@ -31,7 +33,7 @@ fn valid_name(name: &str) -> bool {
             .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
 }
 
-/// A label key of Kubernetes: a name, and before it perhaps a DNS subdomain and a slash.
+/// Whether this is a label key: a name, with an optional DNS subdomain and slash before it.
 pub(crate) fn is_valid_key(key: &str) -> bool {
     match key.split_once('/') {
         None => valid_name(key),

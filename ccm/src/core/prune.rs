@@ -1,6 +1,7 @@
-//! Drops the fields of watched objects that nobody reads (▲M8).
+//! Drops the fields of watched objects that no controller reads (▲M8).
 //!
-//! A pruned object is no base for a patch that replaces a list which is pruned here (a Node's conditions).
+//! A patch that replaces a list (such as a Node's conditions) must not be built from an object
+//! whose list was pruned.
 
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, Service};
 use k8s_openapi::api::networking::v1::ServiceCIDR;
@@ -8,18 +9,18 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::condition::{NETWORK_UNAVAILABLE, READY};
 
-/// What `kubectl apply` notes on an object: the whole of it, a second time.
+/// `kubectl apply` stores a second copy of the whole object in this annotation.
 pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// The Node conditions that somebody here reads.
+/// The Node conditions that a controller reads.
 const READ_CONDITIONS: [&str; 2] = [READY, NETWORK_UNAVAILABLE];
 
-/// An object that knows which of its fields nobody reads.
+/// An object whose unread fields can be dropped.
 pub(crate) trait Prune: PartialEq {
-    /// Drops them.
     fn prune(&mut self);
 
-    /// What else than its key it is looked for by; a Node by its provider ID. `None`: by nothing.
+    /// A second index of the store besides the key: a Node's provider ID. `None`: the object has
+    /// none.
     fn found_by(&self) -> Option<&str> {
         None
     }
@@ -35,8 +36,9 @@ fn prune_meta(meta: &mut ObjectMeta) {
 }
 
 impl Prune for Node {
-    /// What stays: metadata, spec, and of the status addresses, nodeInfo, and of the two conditions that are read type, status, reason and the
-    /// time of the last transition. Heartbeat times and messages go: they would make every heartbeat a change.
+    /// Keeps metadata, spec, and of the status the addresses and nodeInfo. Of the two conditions
+    /// that controllers read, it keeps type, status, reason and the time of the last transition.
+    /// Heartbeat times and messages go: with them, every heartbeat would be a change.
     fn prune(&mut self) {
         prune_meta(&mut self.metadata);
         if let Some(spec) = &mut self.spec {
@@ -72,7 +74,8 @@ impl Prune for Node {
 }
 
 impl Prune for PersistentVolume {
-    /// What stays: name, labels, annotations, whether it is being deleted, the plain fields of its source, and the node affinity.
+    /// Keeps name, labels, annotations, the deletion timestamp, the plain fields of the source, and
+    /// the node affinity.
     fn prune(&mut self) {
         prune_meta(&mut self.metadata);
         self.metadata.owner_references = None;

@@ -1,14 +1,16 @@
-//! Text from outside: on one line, and without what a terminal or a reader's eye would obey.
+//! Makes text from outside safe to print: one line, without control or bidirectional characters.
 //!
-//! A provider's words stand in events, in the log and in `kubectl describe`. A line break among them would forge a line of ours, an escape sequence would steer a
-//! terminal, and a bidirectional control would show another text than there is (CVE-2021-42574).
+//! A provider's text appears in events, in the log and in `kubectl describe`. A line break in it
+//! could forge a log line. An escape sequence could control a terminal. A bidirectional control
+//! could show another text than the real one (CVE-2021-42574).
 
 use std::borrow::Cow;
 use std::io::{self, Write};
 
 use tracing_subscriber::fmt::MakeWriter;
 
-/// The text with a space in the place of each character that is obeyed and not shown.
+/// The text with a space in place of each control character, bidirectional control and invisible
+/// character.
 #[must_use]
 pub fn plain(text: &str) -> Cow<'_, str> {
     if text.contains(obeyed) {
@@ -25,11 +27,12 @@ fn obeyed(char: char) -> bool {
             '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
             // Line and paragraph separator.
             | '\u{2028}' | '\u{2029}'
-            // What cannot be seen: zero width space and no-break space, the interlinear annotations, the tags.
+            // Invisible: zero width space and no-break space, interlinear annotations, tags.
             | '\u{200b}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// The text as `plain`, with the escape sequences that set colours: those are the formatter's, which escapes no field that shows itself.
+/// As [`plain`], but keeps the escape sequences that set colours. They are the formatter's, which
+/// does not escape fields that it writes with `Display`.
 fn coloured(text: &str) -> String {
     let mut parts = text.split('\u{1b}');
     let mut line = plain(parts.next().unwrap_or_default()).into_owned();
@@ -44,16 +47,16 @@ fn coloured(text: &str) -> String {
     line
 }
 
-/// Writes each log entry on one line, whatever stands in it.
+/// Writes each log entry on one line, whatever its fields contain.
 #[derive(Clone, Copy, Debug)]
 pub struct Lines<M> {
     inner: M,
-    /// The formatter writes colours.
+    /// Whether the formatter writes colours.
     colours: bool,
 }
 
 impl<M> Lines<M> {
-    /// Lines on this writer.
+    /// Writes to this writer.
     pub fn new(inner: M, colours: bool) -> Self {
         Self { inner, colours }
     }
@@ -78,7 +81,7 @@ pub struct Line<W> {
 }
 
 impl<W: Write> Write for Line<W> {
-    /// The formatter gives a whole entry at once.
+    /// The formatter passes a whole entry in one call.
     fn write(&mut self, entry: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(entry);
         let (line, end) = match text.strip_suffix('\n') {

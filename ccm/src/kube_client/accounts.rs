@@ -1,4 +1,5 @@
-//! One service account for each controller (`--use-service-account-credentials`): made where it is absent, its tokens asked for and renewed in time.
+//! One service account for each controller (`--use-service-account-credentials`). The ccm creates
+//! missing accounts, and requests and renews their tokens.
 
 use std::time::Duration;
 
@@ -11,13 +12,13 @@ use kube::{Api, Client};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-/// Where the accounts of controllers live.
+/// The namespace of the controllers' accounts.
 const NAMESPACE: &str = "kube-system";
-/// What is asked for, as upstream does; the API server may give another.
+/// The requested lifetime of a token, as upstream requests it. The API server may choose another.
 const LIFETIME: Duration = Duration::from_hours(1);
-/// The least that a token is taken to live: the API server gives none that lives shorter.
+/// The shortest lifetime to assume: the API server issues no token with a shorter one.
 const LEAST: Duration = Duration::from_mins(10);
-/// After a renewal that failed, while the old token still holds.
+/// The wait after a failed renewal while the old token is valid.
 const AGAIN: Duration = Duration::from_secs(10);
 
 /// An account and its newest token.
@@ -30,13 +31,14 @@ pub(super) struct Account {
 #[derive(Clone)]
 struct Token {
     bearer: HeaderValue,
-    /// From then on a newer one is asked for.
+    /// After this time the next request asks for a new token.
     renew: Instant,
     end: Instant,
 }
 
 impl Account {
-    /// `client` may make accounts and ask for their tokens: the ccm's own identity, behind a fence.
+    /// `client` creates the account and requests its tokens. It has the ccm's own identity and is
+    /// fenced.
     pub(super) fn new(name: &'static str, client: Client) -> Self {
         Self {
             name,
@@ -45,7 +47,8 @@ impl Account {
         }
     }
 
-    /// What goes into the header Authorization. Whoever comes while a token is asked for waits for it.
+    /// The value of the Authorization header. Callers that arrive while a token is requested wait
+    /// for it.
     pub(super) async fn bearer(&self) -> kube::Result<HeaderValue> {
         let mut token = self.token.lock().await;
         let now = Instant::now();
@@ -65,7 +68,7 @@ impl Account {
         }
     }
 
-    /// The API server does not know this token (any more).
+    /// The API server rejected this token.
     pub(super) async fn refused(&self, bearer: &HeaderValue) {
         let mut token = self.token.lock().await;
         if token.as_ref().is_some_and(|token| token.bearer == *bearer) {
@@ -86,7 +89,7 @@ impl Account {
             },
             ..TokenRequest::default()
         };
-        // Counted by our clock from before the question, so never too long.
+        // Counted from before the request, so never later than the real end.
         let asked = Instant::now();
         let answer = self
             .api
@@ -144,7 +147,7 @@ impl Account {
                 );
                 Ok(())
             }
-            // Another one was faster.
+            // Another process created it first.
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
             Err(error) => Err(error),
         }
@@ -162,7 +165,7 @@ mod tests {
 
     use super::*;
 
-    /// An API server with accounts: gives tokens t1, t2, … to those that exist.
+    /// An API server with service accounts. It issues the tokens t1, t2, … to accounts that exist.
     #[derive(Clone, Default)]
     struct Server(Arc<StdMutex<State>>);
 
@@ -180,7 +183,7 @@ mod tests {
             let service = tower::service_fn(move |request: Request<Body>| {
                 let answer = server.answer(request.uri().path());
                 async move {
-                    // Long enough for others to come meanwhile.
+                    // Long enough for concurrent requests to arrive.
                     sleep(Duration::from_millis(10)).await;
                     Ok::<_, std::convert::Infallible>(answer)
                 }
@@ -243,7 +246,8 @@ mod tests {
         assert_eq!(bearer(&account).await, "Bearer t1");
         advance(Duration::from_mins(2)).await;
         assert_eq!(bearer(&account).await, "Bearer t2");
-        // Refused: the next request asks for another; an older refusal changes nothing.
+        // A rejected token: the next request asks for another. Rejection of an older token changes
+        // nothing.
         account
             .refused(&HeaderValue::from_static("Bearer t1"))
             .await;
@@ -264,7 +268,7 @@ mod tests {
         advance(Duration::from_mins(50)).await;
         assert_eq!(bearer(&account).await, "Bearer t1");
         assert_eq!(bearer(&account).await, "Bearer t1");
-        // Not asked for with each request.
+        // A failed renewal is not repeated with each request.
         assert_eq!(server.0.lock().unwrap().seen.len(), 2);
         advance(Duration::from_mins(11)).await;
         assert!(account.bearer().await.is_err());
@@ -282,7 +286,8 @@ mod tests {
         assert_eq!(both, ["Bearer t1", "Bearer t2"]);
     }
 
-    /// The API server as the accounts' requests see it: it knows the token `good` only, and writes down what it was shown.
+    /// The API server behind the accounts' requests. It accepts only the token `good` and records
+    /// each token that it gets.
     fn knowing(good: &'static str, shown: &Arc<StdMutex<Vec<String>>>) -> Client {
         let shown = Arc::clone(shown);
         let service = tower::service_fn(move |request: Request<Body>| {

@@ -1,4 +1,4 @@
-//! The client-side throttle, on tokio's clock.
+//! The client-side rate limit, on tokio's clock.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -7,11 +7,11 @@ use tokio::time::{Instant, sleep_until};
 
 use super::Limits;
 
-/// A token bucket, kept as the time at which it will be full again.
+/// A token bucket, stored as the time at which it will be full again.
 pub(super) struct Bucket {
-    /// Time for one token.
+    /// The time in which one token is added.
     each: Duration,
-    /// How far ahead of time `full` may be without waiting.
+    /// How far in the future `full` may be before callers wait.
     ahead: Duration,
     full: Mutex<Instant>,
 }
@@ -26,7 +26,7 @@ impl Bucket {
         }
     }
 
-    /// Takes a token; tokens are given in the order in which they were asked for.
+    /// Takes a token. Callers get tokens in the order of their calls.
     pub(super) async fn take(&self) {
         let now = Instant::now();
         let turn = {

@@ -1,4 +1,4 @@
-//! The client to the API server, from kubeconfig, service account or `--master`.
+//! The client for the API server, from a kubeconfig, a service account or `--master`.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,49 +9,44 @@ use kube::{Client, Config};
 
 use super::Base;
 
-/// How long a TCP and TLS connection may take to stand.
+/// The limit for opening a TCP and TLS connection.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// Why there is no client.
+/// Why no client could be made.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectError {
-    /// The kubeconfig cannot be used.
     #[error("kubeconfig {}: {}", .path.display(), why(.source))]
     Kubeconfig {
-        /// Which.
         path: PathBuf,
-        /// Why.
         source: Box<KubeconfigError>,
     },
-    /// `--master` is no URL.
+    /// `--master` is not a URL.
     #[error(
         "--master {url:?} is neither the URL of an API server (https://HOST:PORT) nor HOST:PORT"
     )]
     Master {
-        /// As given.
+        /// The flag's value.
         url: String,
     },
-    /// No kubeconfig, and no service account either.
+    /// Neither a kubeconfig nor a service account.
     #[error("no --kubeconfig is given and this is not a pod with a service account: {0}")]
     InCluster(InClusterError),
-    /// Certificates or credentials cannot be used.
+    /// The certificates or credentials are unusable.
     #[error("{origin}: no client for {host} can be made: {source}")]
     Client {
-        /// Where they come from.
+        /// The file or flag that they come from.
         origin: String,
-        /// The API server.
         host: String,
-        /// Why.
         source: Box<kube::Error>,
     },
 }
 
-/// The client that the configuration asks for. Nothing is sent yet.
+/// The client for this configuration. It does not send anything yet.
 pub(crate) async fn connect(config: &crate::args::Config) -> Result<Base, ConnectError> {
     connect_to(config.kubeconfig.as_deref(), config.master.as_deref()).await
 }
 
-/// The same API server without any credentials: for who brings their own.
+/// The same API server without credentials, for callers that add their own.
 pub(crate) async fn connect_anonymously(
     config: &crate::args::Config,
 ) -> Result<Base, ConnectError> {
@@ -61,7 +56,8 @@ pub(crate) async fn connect_anonymously(
     base(config, kubeconfig)
 }
 
-/// The client of a kubeconfig (its current context), of `master`, of both (`master` is then the URL), or of the pod.
+/// The client for a kubeconfig (its current context), for `master`, for both (`master` then
+/// replaces the URL), or for the pod.
 pub(crate) async fn connect_to(
     kubeconfig: Option<&Path>,
     master: Option<&str>,
@@ -74,7 +70,7 @@ async fn configuration(
     master: Option<&str>,
 ) -> Result<Config, ConnectError> {
     let master = master.filter(|url| !url.is_empty());
-    // Without a kubeconfig nothing says that it is TLS.
+    // Without a kubeconfig, nothing says whether the server uses TLS.
     let url = |tls| master.map(|master| parse(master, tls)).transpose();
     let mut config = match (kubeconfig, url(false)?) {
         (Some(path), _) => {
@@ -97,8 +93,8 @@ async fn configuration(
     Ok(config)
 }
 
-/// Whether the server of a configuration is spoken to with TLS where its URL does not say: as client-go, where there is a CA, a client certificate, or none is to be
-/// looked at.
+/// Whether to use TLS for a server whose URL has no scheme. As in client-go: with a CA, with a
+/// client certificate, or if the server's certificate is not verified.
 fn speaks_tls(config: &Config) -> bool {
     let auth = &config.auth_info;
     config.root_cert.is_some()
@@ -132,7 +128,7 @@ fn base(mut config: Config, kubeconfig: Option<&Path>) -> Result<Base, ConnectEr
     }
 }
 
-/// What is wrong with a kubeconfig, without quoting its lines: they hold tokens and keys.
+/// The error without lines of the kubeconfig, which contain tokens and keys.
 fn why(error: &KubeconfigError) -> String {
     match error {
         KubeconfigError::ReadConfig(error, _) => format!("cannot be read: {error}"),

@@ -1,4 +1,4 @@
-//! One request on its way: admitted, throttled, sent, sent again.
+//! One request: admission, rate limit, sending, retries.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -19,26 +19,26 @@ use super::retry::{Outcome, again};
 use crate::core::Fence;
 use crate::planted::planted;
 
-/// A list may be long.
+/// A list may be large.
 const LIST: Duration = Duration::from_mins(1);
-/// Headers of a watch; its body has no end.
+/// Until the headers of a watch; its body has no end.
 const WATCH_HEADERS: Duration = Duration::from_secs(30);
 const OTHER: Duration = Duration::from_secs(10);
 
-/// What may pass.
+/// Which requests pass.
 #[derive(Clone)]
 pub(super) enum Role {
     /// GETs only.
     ReadOnly,
-    /// What is not a GET, only while the fence is open.
+    /// Everything but GETs only while the fence is open.
     Fenced(Fence),
     /// Everything.
     Open,
-    /// Everything, sent once: the caller counts its own time.
+    /// Everything, without retries: the caller has its own timing.
     Once,
 }
 
-/// One client's way through the layer.
+/// The settings of one client's requests.
 #[derive(Clone)]
 pub(super) struct Gate {
     pub(super) base: Client,
@@ -47,16 +47,15 @@ pub(super) struct Gate {
     pub(super) metrics: Metrics,
     pub(super) bucket: Option<Arc<Bucket>>,
     pub(super) rng: Arc<Mutex<StdRng>>,
-    /// In whose name, where that is not this process's.
+    /// The identity of the requests, unless it is this process's own.
     pub(super) account: Option<Arc<Account>>,
 }
 
-/// A write through the client that is for watching.
+/// A write through the client for watches.
 #[derive(Debug, thiserror::Error)]
 #[error("this client only reads; {0} is refused")]
 struct ReadOnly(Method);
 
-/// No answer in time.
 #[derive(Debug, thiserror::Error)]
 #[error("the API server did not answer {method} {path} within {}s", .within.as_secs())]
 struct TimedOut {
@@ -65,7 +64,8 @@ struct TimedOut {
     within: Duration,
 }
 
-/// No connection, or one that broke: with the cause, which the client's own error keeps to itself.
+/// No connection, or a broken one. It includes the cause, which the client's own error does not
+/// print.
 #[derive(Debug, thiserror::Error)]
 #[error("the API server {host} cannot be reached: {cause}")]
 struct Unreachable {
@@ -90,7 +90,7 @@ fn refused(error: impl std::error::Error + Send + Sync + 'static) -> kube::Error
 }
 
 impl Gate {
-    /// A client whose requests go this way.
+    /// A client that uses these settings.
     pub(super) fn client(self, namespace: &str) -> Client {
         let service = tower::service_fn(move |request| self.clone().carry(request));
         Client::new(service, namespace)
@@ -102,7 +102,7 @@ impl Gate {
         match &self.role {
             Role::Fenced(fence) if !reads && !planted!(UnfencedWrites) => {
                 let fence = fence.clone();
-                // What is in flight or waits when the fence closes is dropped.
+                // Drops the request, in flight or waiting, when the fence closes.
                 tokio::select! {
                     biased;
                     () = fence.wait_closed() => Err(refused(crate::core::Fenced)),
@@ -163,7 +163,7 @@ impl Gate {
                 Err(kube::Error::Service(_) | kube::Error::HyperError(_)) => Outcome::Broken,
                 Err(_) => return result,
             };
-            // Nothing was done: with a newer token it is the same request.
+            // The API server did nothing, so the request may be repeated with a newer token.
             if let (Some(account), Some(bearer), Some(StatusCode::UNAUTHORIZED), false) = (
                 &self.account,
                 parts.headers.get(header::AUTHORIZATION),
@@ -197,7 +197,7 @@ impl Gate {
     }
 }
 
-/// One attempt, with the whole of its answer: only a watch is streamed.
+/// One attempt. It reads the whole answer, except for a watch, which it streams.
 async fn send(base: &Client, parts: request::Parts, body: Bytes) -> kube::Result<Response<Body>> {
     let (method, path) = (parts.method.clone(), parts.uri.path().to_owned());
     let watch = parts.uri.query().is_some_and(watches);

@@ -1,4 +1,4 @@
-//! `rest_client_*`, as client-go names them.
+//! The `rest_client_*` metrics, named as in client-go.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ struct Retry {
 
 type Histograms = Family<Latency, Histogram, fn() -> Histogram>;
 
-/// Counts of attempts, their latency and size; of a watch, until its headers are there.
+/// Counts, latencies and sizes of attempts. The latency of a watch ends with its headers.
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
     requests: Family<Request, Counter>,
@@ -43,15 +43,15 @@ pub(crate) struct Metrics {
     response_size: Histograms,
 }
 
-/// One attempt that is over.
+/// One finished attempt.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempt {
-    /// `None`: it had no answer.
+    /// `None`: no answer.
     pub(super) status: Option<StatusCode>,
     pub(super) took: Duration,
-    /// Bytes of the request's body.
+    /// The size of the request's body in bytes.
     pub(super) sent: usize,
-    /// Bytes of the answer's; `None`: it is streamed.
+    /// The size of the answer's body in bytes; `None`: it is streamed.
     pub(super) received: Option<u64>,
 }
 
@@ -91,7 +91,6 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Registers the metrics.
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         registry.register(
@@ -131,7 +130,7 @@ impl Metrics {
         metrics
     }
 
-    /// A request of each kind, for tests of what is shown.
+    /// Counts a request of each kind, for tests that list the metrics.
     #[cfg(test)]
     pub(crate) fn touch(&self, host: &str) {
         let (host, status) = (host.into(), Some(StatusCode::TOO_MANY_REQUESTS));
@@ -146,13 +145,13 @@ impl Metrics {
         self.done(attempt, &Method::GET, &host);
     }
 
-    /// A request waited for the throttle.
+    /// A request waited for the rate limit.
     pub(super) fn throttled(&self, method: &Method, host: &Arc<str>, waited: Duration) {
         let throttled = self.throttled.get_or_create(&latency(method, host));
         throttled.observe(waited.as_secs_f64());
     }
 
-    /// It is sent again because of this.
+    /// A request is repeated because of this status.
     pub(super) fn again(&self, status: Option<StatusCode>, method: &Method, host: &Arc<str>) {
         let retry = Retry {
             code: code(status),
@@ -162,7 +161,6 @@ impl Metrics {
         self.retries.get_or_create(&retry).inc();
     }
 
-    /// One attempt is over.
     pub(super) fn done(&self, attempt: Attempt, method: &Method, host: &Arc<str>) {
         let latency = latency(method, host);
         let (method, host) = (method.to_string(), Arc::clone(host));

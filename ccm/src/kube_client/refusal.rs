@@ -1,9 +1,9 @@
-//! What the API server means where it answers and refuses: for the operator, who would else look for a network that is down. Pure.
+//! Explains refusals by the API server, so that nobody looks for a broken network instead. Pure.
 
 use kube::core::Status;
 use kube::runtime::watcher;
 
-/// Who lacks which right; `None`: it is another failure.
+/// Which right is missing and who lacks it. `None`: the error is not a refusal.
 pub(crate) fn refusal(error: &kube::Error) -> Option<String> {
     match error {
         kube::Error::Api(status) => of_status(status),
@@ -11,7 +11,7 @@ pub(crate) fn refusal(error: &kube::Error) -> Option<String> {
     }
 }
 
-/// The same of a list or a watch.
+/// The same for a list or a watch.
 pub(crate) fn refusal_of_watch(error: &watcher::Error) -> Option<String> {
     match error {
         watcher::Error::InitialListFailed(error)
@@ -36,7 +36,7 @@ fn of_status(status: &Status) -> Option<String> {
     }
 }
 
-/// What RBAC says that somebody may not do.
+/// The right that RBAC says is missing.
 #[derive(Debug, PartialEq, Eq)]
 struct Right<'a> {
     user: &'a str,
@@ -50,17 +50,18 @@ enum What<'a> {
         /// With its subresource.
         resource: &'a str,
         group: &'a str,
-        /// `None`: any of them, or one that is not named.
+        /// `None`: all of them, or the message names none.
         name: Option<&'a str>,
-        /// `None`: of the whole cluster.
+        /// `None`: the whole cluster.
         namespace: Option<&'a str>,
     },
     Path(&'a str),
 }
 
 impl<'a> Right<'a> {
-    /// `R.G "NAME" is forbidden: User "U" cannot V resource "R" in API group "G" in the namespace "N"`, `… at the cluster scope`, or `… cannot V path "P"`: as all authorisers of the API server
-    /// say it.
+    /// Parses the message of the API server's authorizers:
+    /// `R.G "NAME" is forbidden: User "U" cannot V resource "R" in API group "G"` with
+    /// ` in the namespace "N"` or ` at the cluster scope`, or `… cannot V path "P"`.
     fn in_the_words_of(message: &'a str) -> Option<Self> {
         let (object, rest) = message.split_once("User \"")?;
         let (user, rest) = rest.split_once("\" cannot ")?;
@@ -83,7 +84,7 @@ impl<'a> Right<'a> {
         Some(Self { user, verb, what })
     }
 
-    /// As a sentence, with the command that asks for it again.
+    /// A sentence for people, with the command that checks the right again.
     fn is_missing(&self) -> String {
         let Self { user, verb, what } = self;
         let account = user.strip_prefix("system:serviceaccount:");
@@ -183,7 +184,7 @@ mod tests {
             let watch = watcher::Error::InitialListFailed(api(403, &message));
             assert_eq!(refusal_of_watch(&watch), refusal(&api(403, &message)));
         }
-        // Whatever a webhook, a proxy or a later version says stands there in full.
+        // The text of a webhook, a proxy or a later version is kept in full.
         for message in [
             "no",
             "User \"u\" cannot fly",

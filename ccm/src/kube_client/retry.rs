@@ -1,25 +1,25 @@
-//! What is sent again, and when. Pure.
+//! Which requests are sent again, and when. Pure.
 
 use std::time::Duration;
 
 use http::{HeaderMap, Method, StatusCode};
 
-/// So often a request is sent that the server puts off.
+/// The most attempts for a request that the server answers with 429 or 503 and Retry-After.
 const PUT_OFF: u32 = 5;
-/// So often a GET is sent whose connection breaks or whose answer does not come.
+/// The most attempts for a GET without an answer.
 const BROKEN: u32 = 3;
-/// However long the server wants it, nobody waits longer.
+/// The longest wait before jitter, even if the server asks for a longer one.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// How an attempt ended.
 pub(super) enum Outcome<'a> {
     Answer(StatusCode, &'a HeaderMap),
-    /// No answer: broken connection, timeout.
+    /// No answer: a broken connection, or a timeout.
     Broken,
 }
 
-/// How long to wait before attempt `attempt + 1` (the first is 1); `None`: what there is, is the result. A write is sent again only when
-/// the server said that it has not done it. `jitter` is 0.0..1.0 and only ever adds.
+/// The wait before attempt `attempt + 1` (the first is 1). `None`: the outcome is final. A write is
+/// sent again only if the server said that it did not execute it. `jitter` is from 0.0 to 1.0 and
+/// adds up to a fifth.
 pub(super) fn again(
     method: &Method,
     attempt: u32,
@@ -46,7 +46,7 @@ fn doubling(first: Duration, attempt: u32) -> Duration {
     first.saturating_mul(1 << (attempt - 1).min(16))
 }
 
-/// Seconds; the API server writes nothing else.
+/// In seconds; the API server does not use dates.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let value = headers.get(http::header::RETRY_AFTER)?.to_str().ok()?;
     value.trim().parse().ok().map(Duration::from_secs)

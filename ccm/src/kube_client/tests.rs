@@ -1,4 +1,4 @@
-//! The layer over a server in memory, under paused time; and the way to a real socket.
+//! The layer over a server in memory with paused time, and over a real socket.
 
 mod real;
 
@@ -22,7 +22,7 @@ use super::*;
 
 type Answer = UnsyncBoxBody<Bytes, std::convert::Infallible>;
 
-/// How the server takes one request.
+/// How the server handles one request.
 #[derive(Clone, Debug)]
 enum Act {
     Ok,
@@ -81,7 +81,7 @@ impl Server {
                     Act::Ok => {}
                 }
                 if watch {
-                    // Headers at once, an event each minute.
+                    // Headers at once, then an event each minute.
                     let events = futures::stream::unfold((), |()| async {
                         sleep(Duration::from_mins(1)).await;
                         let event =
@@ -182,7 +182,7 @@ async fn m12_a_write_in_flight_ends_with_the_fence() {
     let start = Instant::now();
     assert!(fenced(&patch(&clients.write).await.unwrap_err()));
     assert_eq!(start.elapsed().as_secs(), 3);
-    // Extended meanwhile: the timeout of the write counts.
+    // The fence was extended meanwhile, so the timeout of the write applies.
     fence.extend(Instant::now() + Duration::from_secs(3));
     let start = Instant::now();
     let renewing = async {
@@ -218,7 +218,7 @@ async fn m11_retry_after_is_honoured() {
     patch(&clients.write).await.unwrap();
     let waited = start.elapsed().as_secs_f64();
     assert!((5.0..6.1).contains(&waited), "{waited}");
-    // Not for ever; then the caller is told.
+    // After the last attempt, the caller gets the error.
     let server = Server::playing((0..20).map(|_| put_off()));
     let clients = server.clients(Fence::open(), None);
     let error = patch(&clients.write).await.unwrap_err();
@@ -227,7 +227,7 @@ async fn m11_retry_after_is_honoured() {
         "{error}"
     );
     assert_eq!(server.seen(), 5);
-    // The Lease counts its own time.
+    // The Lease has its own timing.
     let server = Server::playing([put_off()]);
     let clients = server.clients(Fence::open(), None);
     patch(&clients.lease).await.unwrap_err();
@@ -259,7 +259,7 @@ async fn m10_every_request_has_its_time() {
         .await
         .unwrap();
     patch(&clients.write).await.unwrap_err();
-    // A watch goes on as long as it likes; its headers do not.
+    // A watch may last for any time, but its headers may not.
     let params = kube::api::WatchParams::default();
     let events = api(&clients.watch).watch(&params, "0").await.unwrap();
     assert_eq!(events.take(10).count().await, 10);
@@ -300,7 +300,7 @@ async fn m11_a_throttle_where_it_is_asked_for() {
     futures::future::join_all((0..130).map(|_| patch(&clients.write))).await;
     let waited = start.elapsed().as_secs_f64();
     assert!((4.9..5.2).contains(&waited), "{waited}");
-    // The Lease never waits behind the others.
+    // The Lease never waits behind other requests.
     let all = (0..100).map(|_| patch(&clients.write));
     let (_, lease) = tokio::join!(
         futures::future::join_all(all),

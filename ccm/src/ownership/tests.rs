@@ -48,7 +48,7 @@ fn l4_a_node_goes_by_the_longest_prefix_then_by_its_label() {
         ("a://edge/1", None, Provider("two")),
         ("a://edge", None, Provider("one")),
         ("b://1", Some("one"), Provider("two")),
-        // Another cloud's.
+        // A Node of another cloud.
         ("aws://1", None, Nobody),
         ("aws://1", Some("one"), Nobody),
         ("", Some("one"), Provider("one")),

@@ -1,4 +1,4 @@
-//! `workqueue_*`, as client-go names them, with the label `name`.
+//! The `workqueue_*` metrics, named as in client-go, with the label `name`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +20,7 @@ use super::Outcome;
 type Labels = [(&'static str, &'static str); 1];
 type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
 
-/// `workqueue_*`, as client-go names them.
+/// The `workqueue_*` families.
 #[derive(Clone)]
 pub(crate) struct Metrics {
     adds: Family<Labels, Counter>,
@@ -31,7 +31,6 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// Registers the families.
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             adds: Family::default(),
@@ -64,7 +63,7 @@ impl Metrics {
         metrics
     }
 
-    /// What one queue records itself.
+    /// The counters and histograms of one queue.
     pub(super) fn recorder(&self, name: &'static str) -> Recorder {
         let labels = [("name", name)];
         Recorder {
@@ -75,7 +74,7 @@ impl Metrics {
         }
     }
 
-    /// Asks this queue for its load at each scrape, for as long as it lives.
+    /// Reads this queue's load at each scrape, for as long as the queue exists.
     pub(super) fn observe(&self, name: &'static str, queue: &Arc<dyn Observed>) {
         let mut queues = self.queues.0.lock().unwrap_or_else(PoisonError::into_inner);
         queues.retain(|(_, queue)| queue.strong_count() > 0);
@@ -85,11 +84,10 @@ impl Metrics {
 
 /// client-go's buckets: 10 ns to 10 s.
 fn seconds() -> Histogram {
-    // Multiplied as Go does it: with powers the bounds come out as other numbers.
+    // Multiplied as client-go does it: powers would give slightly different bounds.
     Histogram::new(std::iter::successors(Some(1e-8), |bound| Some(bound * 10.0)).take(10))
 }
 
-/// The metrics of one queue.
 pub(super) struct Recorder {
     adds: Counter,
     retries: Counter,
@@ -116,14 +114,14 @@ impl Recorder {
     }
 }
 
-/// What a queue has to do, at one moment.
+/// The load of a queue at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Load {
     /// Keys that are due.
     pub(super) depth: usize,
-    /// The sum over the keys that are worked on.
+    /// How long the keys in work have been in work, added up.
     pub(super) unfinished: Duration,
-    /// The longest of them.
+    /// How long the key has been in work that began first.
     pub(super) longest: Duration,
 }
 
@@ -131,15 +129,15 @@ pub(super) trait Observed: Send + Sync {
     fn load(&self, now: Instant) -> Load;
 }
 
-/// Depth and times change without anything happening, so they are read at the scrape. Queues of one name (a controller has one per
-/// provider) are added up: a series must not appear twice.
+/// Depth and times change with time alone, so they are read at the scrape. The loads of queues with
+/// the same name are added up (a controller has one queue for each provider): a series must not
+/// appear twice.
 #[derive(Clone, Default)]
 struct Queues(Arc<Mutex<Vec<Named>>>);
 
-/// A queue and its name.
 type Named = (&'static str, Weak<dyn Observed>);
 
-/// A family's name and help, and its value.
+/// A family's name, its help, and how its value is read.
 type Shown = (&'static str, &'static str, fn(&Load) -> f64);
 
 impl Queues {

@@ -1,17 +1,17 @@
-//! Keys that wait because the cloud refuses the provider's credentials: one of them is tried for all. Pure.
+//! Keys that wait because the cloud refuses the credentials. One is tried as a probe for all. Pure.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::time::Duration;
 
-/// One key is tried after this for all that wait for other credentials. The keys take turns: one that lacks a right of its own hides nothing.
+/// After this time, one key is tried as a probe for all keys that wait for other credentials. The
+/// keys take turns, because a single key may be refused for a missing right of its own.
 pub(crate) const PROBE: Duration = Duration::from_secs(20);
 
-/// The keys that wait for other credentials.
 #[derive(Debug)]
 pub(super) struct Refused<K> {
     keys: BTreeSet<K>,
-    /// The one whose turn it is; there is one while any key waits.
+    /// The key that is tried next as the probe; `Some` while any key waits.
     probe: Option<K>,
 }
 
@@ -25,7 +25,8 @@ impl<K> Default for Refused<K> {
 }
 
 impl<K: Clone + Ord> Refused<K> {
-    /// The key was refused. Returns the key that is to be tried after [`PROBE`], where another's turn begins.
+    /// The cloud refused the credentials for this key. If that makes another key the probe, returns
+    /// it: it is to be tried after [`PROBE`].
     pub(super) fn add(&mut self, key: &K) -> Option<K> {
         self.keys.insert(key.clone());
         match &self.probe {
@@ -34,7 +35,7 @@ impl<K: Clone + Ord> Refused<K> {
         }
     }
 
-    /// The key waits no more, and nothing is known of the credentials. Returns as `add`.
+    /// The key no longer waits, and the credentials are as unknown as before. Returns as `add`.
     pub(super) fn remove(&mut self, key: &K) -> Option<K> {
         if !self.keys.remove(key) || self.probe.as_ref() != Some(key) {
             return None;
@@ -42,7 +43,8 @@ impl<K: Clone + Ord> Refused<K> {
         self.turn(key)
     }
 
-    /// The cloud took the credentials for this key. Returns the other keys, if this one was refused before: none waits any more.
+    /// The cloud accepted the credentials for this key. If it had refused them before, no key waits
+    /// any more; returns the other keys.
     pub(super) fn accept(&mut self, key: &K) -> BTreeSet<K> {
         if !self.keys.remove(key) {
             return BTreeSet::new();
@@ -51,12 +53,11 @@ impl<K: Clone + Ord> Refused<K> {
         std::mem::take(&mut self.keys)
     }
 
-    /// The key whose turn it is.
     pub(super) fn probe(&self) -> Option<&K> {
         self.probe.as_ref()
     }
 
-    /// It is the turn of the next key.
+    /// Makes the next key after `last` the probe.
     fn turn(&mut self, last: &K) -> Option<K> {
         let later = (Bound::Excluded(last), Bound::Unbounded);
         let next = self.keys.range(later).next().or(self.keys.first());

@@ -1,4 +1,4 @@
-//! The queue without a clock: `now` is passed in, nothing waits.
+//! The queue without a clock: the caller passes `now`, and nothing waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,28 +10,29 @@ use tokio::time::Instant;
 use super::metrics::Load;
 use super::{Backoff, Outcome, PROBE, Refused};
 
-/// What is known of a key that waits or is worked on; other keys have no entry.
+/// A key that is waiting or in work. Other keys have no entry.
 #[derive(Debug)]
 struct Entry {
     place: Place,
-    /// In a row.
+    /// Failures in a row.
     failures: u32,
-    /// The last failure was the transport's.
+    /// Whether the last failure was of the transport.
     transport: bool,
 }
 
 #[derive(Debug)]
 enum Place {
-    /// In `due` at this time.
+    /// In `due` with this time.
     Waits(Instant),
     /// Handed out.
     Works {
         since: Instant,
-        /// Added meanwhile, due then.
+        /// Added during the work: due at this time.
         again: Option<Instant>,
-        /// Where it is not done then: due at the latest then.
+        /// Hastened during the work: due at this time at the latest, unless the work ends in
+        /// `Forget`.
         hastened: Option<Instant>,
-        /// Removed meanwhile: the outcome is ignored.
+        /// Removed during the work: its outcome is ignored.
         removed: bool,
     },
 }
@@ -39,9 +40,9 @@ enum Place {
 #[derive(Debug)]
 pub(super) struct State<K> {
     entries: BTreeMap<K, Entry>,
-    /// The keys that wait; by time, then by key.
+    /// The waiting keys, by time, then by key.
     due: BTreeSet<(Instant, K)>,
-    /// The keys whose last failure was the transport's.
+    /// The keys whose last failure was of the transport.
     transport: BTreeSet<K>,
     /// The keys that wait for other credentials.
     refused: Refused<K>,
@@ -63,7 +64,7 @@ impl<K: Clone + Ord> State<K> {
         }
     }
 
-    /// Whether that made the key wait (or wait for its second turn) where it did not before.
+    /// Returns whether this made the key wait (or wait for a second turn) that did not before.
     pub(super) fn add_at(&mut self, key: K, at: Instant) -> bool {
         let Some(entry) = self.entries.get_mut(&key) else {
             self.due.insert((at, key.clone()));
@@ -93,7 +94,7 @@ impl<K: Clone + Ord> State<K> {
         }
     }
 
-    /// Whether that made the key wait where it did not before.
+    /// Returns whether this made the key wait that did not before.
     pub(super) fn hasten(&mut self, key: K, at: Instant) -> bool {
         if let Some(entry) = self.entries.get_mut(&key)
             && let Place::Works { hastened, .. } = &mut entry.place
@@ -104,21 +105,22 @@ impl<K: Clone + Ord> State<K> {
         self.add_at(key, at)
     }
 
-    /// When a batch of at most `max` is to be taken at the earliest, as far as known now; `None`: not before something changes.
+    /// The earliest time at which a batch of at most `max` keys can leave, unless the state
+    /// changes. `None`: not before a change.
     pub(super) fn next_wake(&self, max: usize, linger: Duration) -> Option<Instant> {
         if self.paused {
             return None;
         }
         let (first, _) = self.due.first()?;
         let lingered = *first + linger;
-        // Full as soon as the last key of a full batch is due.
+        // The batch is full when its last key is due.
         match self.due.iter().nth(max - 1) {
             Some((last, _)) => Some(lingered.min(*last)),
             None => Some(lingered),
         }
     }
 
-    /// Hands out at most `max` keys that are due, with the times they were due at.
+    /// Hands out at most `max` due keys, with the times at which they became due.
     pub(super) fn take_due(&mut self, max: usize, now: Instant) -> Vec<(K, Instant)> {
         let mut taken = Vec::new();
         while taken.len() < max && self.due.first().is_some_and(|(at, _)| *at <= now) {
@@ -138,7 +140,7 @@ impl<K: Clone + Ord> State<K> {
         taken
     }
 
-    /// When the work began; `None` for a key that was not handed out.
+    /// Returns when the work began; `None` for a key that was not handed out.
     pub(super) fn done(&mut self, key: &K, outcome: Outcome, now: Instant) -> Option<Instant> {
         let entry = self.entries.get_mut(key)?;
         let Place::Works {
@@ -198,7 +200,7 @@ impl<K: Clone + Ord> State<K> {
         Some(since)
     }
 
-    /// The cloud took the credentials for this key. Whether others are due because of that.
+    /// Returns whether other keys became due.
     pub(super) fn accepted(&mut self, key: &K, now: Instant) -> bool {
         let released = self.refused.accept(key);
         let any = !released.is_empty();
@@ -219,7 +221,7 @@ impl<K: Clone + Ord> State<K> {
         }
     }
 
-    /// O(n), of those that wait for later too.
+    /// O(n), where n includes keys that are due later.
     pub(super) fn busy(&self, now: Instant) -> Vec<K> {
         let busy = self.entries.iter().filter(|(_, entry)| match entry.place {
             Place::Waits(at) => at <= now,
@@ -297,7 +299,7 @@ impl<K: Clone + Ord> State<K> {
         self.entries.len() - self.due.len()
     }
 
-    /// For a scrape: O(n).
+    /// O(n); called once a scrape.
     pub(super) fn load(&self, now: Instant) -> Load {
         let mut load = Load {
             depth: self.due.iter().take_while(|(at, _)| *at <= now).count(),

@@ -21,7 +21,7 @@ fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
 
-/// The next batch, or nothing where none is due at once.
+/// The next batch; empty if no key is due now.
 async fn now(queue: &Queue<u32>, max: usize) -> Vec<u32> {
     timeout(NO_LINGER, queue.next_batch(max, NO_LINGER))
         .await
@@ -112,7 +112,7 @@ async fn b_s9_backoff_doubles_from_5_to_300_seconds() {
                 && waited <= (secs(whole) * 6 / 5).min(secs(300)) + Duration::from_millis(1),
             "{whole}: {waited:?}"
         );
-        // Put it back without another failure.
+        // Put back without another failure.
         for key in batch {
             queue.done(&key, Outcome::At(Instant::now()));
         }
@@ -168,7 +168,7 @@ async fn hastened_during_work_the_next_try_comes_earlier_and_there_is_none_after
         assert_eq!(queue.due(&key), due.map(|due| start + due), "{outcome:?}");
         queue.remove(&key);
     }
-    // What was hastened during one try is not remembered in the next, nor of one that was removed.
+    // A `hasten` during one try does not count for the next, nor after a removal.
     queue.add(7);
     assert_eq!(now(&queue, 1).await, [7]);
     queue.hasten(7, Instant::now());
@@ -317,7 +317,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// The model: `wanted` is a key's latest possible due time as its callers know it; a key in work has the time it was asked for again.
+    /// The model: `wanted` has each key's latest possible due time as its callers know it. For a
+    /// key in work, it has the time of the next request.
     #[test]
     fn never_lost_never_twice_at_once_in_the_order_of_due_times(steps in prop::collection::vec(step(), 1..80)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
@@ -325,10 +326,11 @@ proptest! {
             let queue = queue();
             let mut wanted = BTreeMap::<u32, Instant>::new();
             let mut works = BTreeSet::<u32>::new();
-            // Counts only where the work ends without success.
+            // Counts only if the work ends without success.
             let mut hastened = BTreeMap::<u32, Instant>::new();
             let mut paused = false;
-            // Keys whose due time only the queue knows: it is earlier than the model's, which is the longest backoff.
+            // Keys whose due time only the queue knows. It is earlier than the model's, which
+            // assumes the longest backoff.
             let mut vague = BTreeSet::<u32>::new();
             let want = |wanted: &mut BTreeMap<u32, Instant>, key, at: Instant| {
                 let due = wanted.entry(key).or_insert(at);
@@ -407,7 +409,7 @@ proptest! {
                 }
                 prop_assert_eq!(queue.in_flight(), works.len());
             }
-            // Everything that was asked for comes in the end, each once.
+            // Every key that was added is handed out in the end, once.
             queue.resume();
             for key in works {
                 queue.done(&key, Outcome::Forget);
@@ -446,7 +448,7 @@ async fn m10_of_keys_that_wait_for_other_credentials_one_is_due_for_all() {
     refuse(1);
     assert_eq!(queue.next_batch(9, NO_LINGER).await, [2]);
     assert_eq!(Instant::now(), start + secs(40));
-    // A failure that says nothing of them: the next one's turn.
+    // A failure that says nothing about the credentials: the next key's turn.
     queue.done(&2, Outcome::Retry);
     advance(secs(6)).await;
     assert_eq!(now(&queue, 9).await, [2]);
@@ -454,12 +456,12 @@ async fn m10_of_keys_that_wait_for_other_credentials_one_is_due_for_all() {
     assert_eq!(queue.next_batch(9, NO_LINGER).await, [3]);
     assert_eq!(Instant::now(), start + secs(60));
     refuse(3);
-    // An object that is gone leaves its turn.
+    // A removed key gives up its turn.
     queue.remove(&1);
     assert_eq!(queue.next_batch(9, NO_LINGER).await, [3]);
     assert_eq!(Instant::now(), start + secs(80));
     refuse(3);
-    // A provider that is back is asked at once.
+    // A provider that has returned is asked at once.
     queue.reset_transport_backoffs();
     assert_eq!(now(&queue, 9).await, [3]);
     refuse(3);

@@ -36,14 +36,14 @@ fn n13_who_waits_for_half_a_minute_is_told_why() {
     assert_eq!(overdue(&mut waiting, at(35), ""), ["a"]);
     assert_eq!(overdue(&mut waiting, at(49), ""), [""; 0]);
     assert_eq!(overdue(&mut waiting, at(50), "away"), ["b"]);
-    // What is in the way is another: told, but not at once again.
+    // A new obstacle is reported, but only after `PATIENCE`.
     assert_eq!(overdue(&mut waiting, at(60), "scope"), [""; 0]);
     assert_eq!(overdue(&mut waiting, at(81), "scope"), ["b"]);
     assert_eq!(overdue(&mut waiting, at(200), "scope"), [""; 0]);
     waiting.gone(&"b");
     assert_eq!(overdue(&mut waiting, at(934), ""), [""; 0]);
     assert_eq!(overdue(&mut waiting, at(935), ""), ["a"]);
-    // Made again under the same name: it has its own time.
+    // An object made again under the same name has its own time.
     waiting.seen(&"a", Some("3"), None, at(950));
     assert_eq!(waiting.attempts(&"a"), 0);
     assert_eq!(overdue(&mut waiting, at(960), ""), [""; 0]);
@@ -70,7 +70,7 @@ fn n13_while_the_provider_is_away_nobody_waits_to_be_told() {
         waiting.overdue(now, patience, state).len()
     };
     assert_eq!(told(&mut waiting, at(10), "away"), 1);
-    // Nobody is told twice.
+    // The same state is not reported twice.
     assert_eq!(told(&mut waiting, at(15), "away"), 0);
     assert_eq!(told(&mut waiting, at(15), "otherwise away"), 0);
     assert_eq!(told(&mut waiting, at(41), "otherwise away"), 1);
@@ -125,7 +125,7 @@ fn what_is_told_says_who_answered_what_and_when_it_goes_on() {
         "no (attempt 1, next try as soon as the provider is available)"
     );
     assert_eq!(told(&refused, "mock", Some("anything"), 0, None), "no");
-    // The provider's words may be as long as an event: the rest is there all the same.
+    // The provider's words may be as long as an event; the rest of the message stays complete.
     let long = "ü".repeat(1_000);
     let text = told(
         &answered(&long),

@@ -1,4 +1,5 @@
-//! Who asks (TokenReview) and may they (SubjectAccessReview): the API server says, and where it cannot be asked nobody may (B-M4).
+//! Authentication (TokenReview) and authorisation (SubjectAccessReview) of requests. If the API
+//! server cannot be asked, the request is refused (B-M4).
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,7 +18,8 @@ use super::reviews::{NotReviewed, Reviews};
 use super::user::User;
 use crate::args::ServeConfig;
 
-/// Why a request is not answered. The texts are for whoever asked: the cause of a failed review stands in the log only.
+/// Why a request is refused. The caller gets the text. Only the log has the cause of a failed
+/// review.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
     #[error("neither the bearer token nor the client certificate is valid")]
@@ -32,7 +34,7 @@ pub(super) enum Refusal {
     NotReviewed(#[from] NotReviewed),
 }
 
-/// Whose request is answered.
+/// How a request was admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admitted {
     /// The path is open to everybody, or to the anonymous user.
@@ -41,7 +43,7 @@ pub(super) enum Admitted {
     Authenticated,
 }
 
-/// Authenticates and authorises requests. Clones share what they know.
+/// Authenticates and authorises requests. Clones share their caches.
 #[derive(Clone)]
 pub(crate) struct Reviewer(Arc<Inner>);
 
@@ -55,10 +57,10 @@ struct Inner {
     denied: Mutex<Cache<()>>,
 }
 
-/// Whoever is in it may do everything, without a question: so it is in the API server too.
+/// Members of this group may do everything without a review, as in the API server.
 const MASTERS: &str = "system:masters";
 
-/// Whoever may get it may read why a check fails.
+/// A user that may get this page may read why a check fails.
 const STATUS_PAGE: &str = "/statusz";
 
 impl Reviewer {
@@ -93,7 +95,8 @@ impl Reviewer {
         }))
     }
 
-    /// Ok: answer the request. Paths that are always allowed need no API server: a probe with a token must not fail because it is down.
+    /// Decides about a request. Paths that are always allowed need no API server: a probe with a
+    /// token must not fail because the API server is down.
     pub(super) async fn review(&self, request: &Parts) -> Result<Admitted, Refusal> {
         let inner = &self.0;
         let path = request.uri.path();
@@ -107,12 +110,13 @@ impl Reviewer {
         inner.judge(request, path).await
     }
 
-    /// Whether the caller is an authenticated user that may see the status page, which says no less than the reasons of failed checks. That a caller may get `/readyz` says nothing:
-    /// Kubernetes lets every account do so (ClusterRole system:public-info-viewer).
+    /// Whether the caller is an authenticated user that may see the status page. That page says as
+    /// much as the reasons of failed checks. The right to get `/readyz` proves nothing: Kubernetes
+    /// gives it to every account (ClusterRole system:public-info-viewer).
     pub(super) async fn sees_reasons(&self, request: &Parts) -> bool {
         let shows_something = request.extensions.get::<Shown>().is_some()
             || request.headers.contains_key(header::AUTHORIZATION);
-        // Most callers are probes: they cost no review.
+        // Most callers are probes. They must cost no review.
         shows_something
             && matches!(
                 self.0.judge(request, STATUS_PAGE).await,
@@ -143,7 +147,8 @@ impl Inner {
         })
     }
 
-    /// Who asks: a front proxy says so, or a client certificate, or a token; else nobody knows. What is shown and not valid is no fault as long as something else is.
+    /// Finds the user: by a front proxy's headers, a client certificate, or a token. Without them,
+    /// the user is anonymous. One invalid credential does no harm as long as another is valid.
     async fn authenticate(&self, request: &Parts) -> Result<Arc<User>, Refusal> {
         let mut refused = false;
         if let Some(shown) = request.extensions.get::<Shown>() {
@@ -179,7 +184,7 @@ impl Inner {
         Ok(Arc::new(User::anonymous()))
     }
 
-    /// Whose token it is; `None` where it is not valid.
+    /// The user of this token. `None`: the token is not valid.
     async fn who(&self, token: &str) -> Result<Option<Arc<User>>, Refusal> {
         let question = digest(token.as_bytes());
         if let Some(known) = recall(&self.users, &question) {
@@ -260,13 +265,13 @@ fn keep<V: Clone>(cache: &Mutex<Cache<V>>, question: Digest, answer: V) {
     cache.put(question, answer, Instant::now());
 }
 
-/// What a request says about who asks.
+/// The Authorization header of a request.
 #[derive(Debug, PartialEq, Eq)]
 enum Credentials<'a> {
-    /// Nothing, or nothing that is understood here (`Basic`).
+    /// No header, or a scheme that is not supported (`Basic`).
     None,
     Token(&'a str),
-    /// A header that is no text.
+    /// A header that is not text.
     Unreadable,
 }
 
@@ -287,7 +292,7 @@ impl<'a> Credentials<'a> {
     }
 }
 
-/// A path that is always allowed: itself, or with a `*` at the end everything that begins so.
+/// A path that is always allowed. With a `*` at its end, it allows every path that begins with it.
 #[derive(Debug)]
 enum PathPattern {
     Exact(String),

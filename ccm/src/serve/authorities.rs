@@ -1,4 +1,5 @@
-//! Whose client certificates count: authorities from files, or from the ConfigMap in which the API server publishes its own.
+//! The authorities whose client certificates are accepted: from files, or from the ConfigMap in
+//! which the API server publishes its own.
 
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
@@ -32,17 +33,19 @@ const WEBHOOK_CLIENT_FLAG: &str = "--webhook-client-ca-file";
 const PROXY_FLAG: &str = "--requestheader-client-ca-file";
 const NAMESPACE: &str = "kube-system";
 const CONFIG_MAP: &str = "extension-apiserver-authentication";
-/// How often the ConfigMap is read. Authorities change over months, and the old one counts along with the new one for long.
+/// How often the ConfigMap is read. Authorities change over months, and the old and the new one are
+/// accepted together for a long time.
 const LOOKUP: Duration = Duration::from_mins(1);
-/// How soon again after that failed.
+/// The wait after a failed read, unless the configuration tolerates failures.
 const AGAIN: Duration = Duration::from_secs(5);
-/// The most that a chain of a client may have: the time to verify one grows with the number of its paths.
+/// The most intermediates in a client's chain: the time of a verification grows with the number of
+/// possible paths.
 const INTERMEDIATES: usize = 4;
 const CHAIN_BYTES: usize = 16 * 1024;
 /// How often the files are read.
 const FILES: Duration = Duration::from_secs(10);
 
-/// Certificates that are trusted to sign others.
+/// Certificates of authorities, and a verifier that trusts them.
 #[derive(Clone)]
 pub(super) struct Bundle {
     pem: Vec<u8>,
@@ -69,7 +72,7 @@ impl Bundle {
         })
     }
 
-    /// Whether the certificate is for clients, holds now and was signed by one of these.
+    /// Whether the certificate is for clients, valid now, and signed by one of these authorities.
     pub(super) fn verify(&self, chain: &[CertificateDer<'_>]) -> Result<(), rustls::Error> {
         let (certificate, intermediates) = chain
             .split_first()
@@ -81,36 +84,37 @@ impl Bundle {
     }
 }
 
-/// What counts at the moment.
+/// The accepted authorities at the moment.
 #[derive(Clone, Default)]
 pub(super) struct Trust {
     /// Authorities of users.
     pub(super) clients: Option<Bundle>,
-    /// Authorities of front proxies, and how those say who asks.
+    /// Authorities of front proxies, and the headers in which those name the user.
     pub(super) proxies: Option<(Bundle, RequestHeaderConfig)>,
-    /// Counts the changes.
+    /// Incremented at each change.
     generation: u64,
 }
 
-/// The certificates that a caller showed on a connection. The handshake proved that the caller has the key of the first one. They are verified once for the connection and
-/// again when the trust changes: the caller pays for the handshake, and must not make this process build chains at each request.
+/// The certificates that a caller showed on a connection. The handshake proved that the caller has
+/// the key of the first one. They are verified once for the connection, and again when the trust
+/// changes. So a caller cannot make this process build chains without paying for a handshake.
 #[derive(Clone)]
 pub(super) struct Shown(Arc<ShownChain>);
 
 struct ShownChain {
     chain: Vec<CertificateDer<'static>>,
-    /// By the generation of the trust.
+    /// With the generation of the trust that it was made with.
     verdict: tokio::sync::Mutex<Option<(u64, Arc<Verdict>)>>,
 }
 
-/// What the certificates of a connection are worth.
+/// The result of verifying a connection's certificates.
 #[derive(Debug)]
 pub(super) struct Verdict {
-    /// It is a front proxy's, which says in headers who asks.
+    /// The certificate is a front proxy's, which names the user in these headers.
     pub(super) proxy: Option<RequestHeaderConfig>,
-    /// The user whom the certificate names.
+    /// The user in the certificate.
     pub(super) user: Option<User>,
-    /// An authority that was asked said no.
+    /// The authorities of users or of front proxies rejected the certificate.
     pub(super) refused: bool,
 }
 
@@ -163,28 +167,29 @@ impl Shown {
     }
 }
 
-/// Whose client certificates count. Clones share it.
+/// The authorities whose client certificates are accepted. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Authorities(Arc<Inner>);
 
 struct Inner {
     config: AuthenticationConfig,
-    /// What `config.client_ca_file` was given by, for errors.
+    /// The flag of `config.client_ca_file`, for errors.
     client_flag: &'static str,
     trust: RwLock<Arc<Trust>>,
-    /// There was an answer about the ConfigMap.
+    /// Whether the ConfigMap lookup has had an answer.
     looked_up: AtomicBool,
-    /// Chains are built one at a time, and not on the threads that renew the Lease: what strangers show takes no more than one core.
+    /// Permits one chain at a time, on a thread of its own. Certificates of strangers must not take
+    /// more than one core, nor the threads that renew the Lease.
     building: Arc<Semaphore>,
 }
 
 impl Authorities {
-    /// With what the files say.
+    /// Reads the files of the configuration.
     pub(super) async fn read(config: &AuthenticationConfig) -> Result<Self, BindError> {
         Self::with(config, CLIENT_FLAG).await
     }
 
-    /// With the authorities of those who call webhooks; without a file nobody is asked for a certificate.
+    /// The authorities of webhook callers. Without a file, the port requests no certificate.
     pub(super) async fn of_webhooks(file: Option<&Path>) -> Result<Self, BindError> {
         let config = AuthenticationConfig {
             client_ca_file: file.map(Path::to_owned),
@@ -214,7 +219,8 @@ impl Authorities {
         })))
     }
 
-    /// What the shown certificates are worth. `None` where that cannot be decided, as the process ends.
+    /// Verifies the certificates. `None`: the verification panicked, or the runtime is shutting
+    /// down.
     pub(super) async fn judge(&self, shown: &Shown) -> Option<Arc<Verdict>> {
         let trust = self.trust();
         let mut known = shown.0.verdict.lock().await;
@@ -227,7 +233,8 @@ impl Authorities {
         let generation = trust.generation;
         let chain = Arc::clone(&shown.0);
         let building = spawn_blocking(move || {
-            // A caller that hangs up ends what waits for this, and not this.
+            // If the caller hangs up, the waiting future ends, but not this thread. The thread
+            // keeps the permit.
             let _turn = turn;
             Verdict::of(&chain.chain, &trust)
         });
@@ -237,7 +244,8 @@ impl Authorities {
         Some(verdict)
     }
 
-    /// Lets everybody in where no authorities of clients are configured; else those whose certificate one of them signed. The error is for the caller.
+    /// Admits everybody if no client authorities are configured, else callers whose certificate one
+    /// of them signed. The error is the text for the caller.
     pub(super) async fn admit_client(&self, request: &Parts) -> Result<(), &'static str> {
         if self.trust().clients.is_none() {
             return Ok(());
@@ -262,7 +270,8 @@ impl Authorities {
         change(trust);
     }
 
-    /// Reads files and ConfigMap again, for ever. Returns only where the ConfigMap may not be read and must be: why.
+    /// Reads files and ConfigMap again and again. It returns, with the reason, only if the
+    /// ConfigMap is needed and the API server refuses to show it.
     pub(crate) async fn keep(self, client: Client) -> String {
         let files = self.keep_files();
         let lookup = self.keep_lookup(client);
@@ -272,7 +281,7 @@ impl Authorities {
         }
     }
 
-    /// Reads the files again, for ever.
+    /// Reads the files again and again.
     pub(super) async fn keep_files(&self) -> std::convert::Infallible {
         let config = &self.0.config;
         let mut told = String::new();
@@ -360,7 +369,8 @@ impl Authorities {
         }
     }
 
-    /// Takes what the ConfigMap says, except for what files say. What cannot be used leaves what was there.
+    /// Applies the ConfigMap, except for what files configure. Unusable content leaves the previous
+    /// trust.
     fn take(&self, map: ConfigMap) -> Result<(), String> {
         let config = &self.0.config;
         let data = map.data.unwrap_or_default();
@@ -424,7 +434,7 @@ impl Authorities {
     }
 }
 
-/// The file's authorities where they are not those of before.
+/// The file's authorities, if they differ from those of before.
 async fn changed(
     flag: &'static str,
     path: &Path,
@@ -461,8 +471,9 @@ fn parse(flag: &'static str, path: &Path, pem: &[u8]) -> Result<Bundle, BindErro
     })
 }
 
-/// Asks for a client certificate where any could count, and takes each whose key the caller holds: whose it is, and whether it counts, is decided for each request,
-/// so that one of another authority beside a good token shuts nobody out.
+/// Requests a client certificate if any authority is configured. It accepts each whose key the
+/// caller has. Each request decides later whose it is and whether it is trusted. So a certificate
+/// of another authority does no harm beside a valid token.
 pub(super) struct AnyCertificate {
     authorities: Authorities,
     algorithms: WebPkiSupportedAlgorithms,

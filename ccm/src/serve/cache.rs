@@ -1,26 +1,26 @@
-//! Answers that are good for a short time, bounded in number.
+//! A bounded cache of answers that are valid for a short time.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// So many answers are kept: whoever sends a million tokens costs reviews, not memory.
+/// The most answers to keep. A caller that sends a million tokens costs reviews, not memory.
 pub(super) const CAPACITY: usize = 1024;
 
-/// SHA-256 of what was asked.
+/// SHA-256 of the question.
 pub(super) type Digest = Vec<u8>;
 
-/// Answers by a digest of their question: what was asked (a token) is not kept.
+/// Answers by the digest of their question. The question itself (a token) is not kept.
 pub(super) struct Cache<V> {
     answers: BTreeMap<Digest, (Instant, V)>,
     lifetime: Duration,
-    /// In order of expiry, since all live equally long.
+    /// In the order of expiry, because all answers have the same lifetime.
     expiries: VecDeque<(Instant, Digest)>,
 }
 
 impl<V: Clone> Cache<V> {
-    /// Answers are good for so long; not at all where that is nothing.
+    /// Answers are valid for `lifetime`. Zero keeps none.
     pub(super) fn new(lifetime: Duration) -> Self {
         Self {
             lifetime,
@@ -44,7 +44,7 @@ impl<V: Clone> Cache<V> {
             let Some((expiry, old)) = self.expiries.pop_front() else {
                 break;
             };
-            // Asked again meanwhile: its newer expiry stands further behind.
+            // The question was asked again meanwhile, and its newer expiry is further back.
             if self.answers.get(&old).is_some_and(|(of, _)| *of == expiry) {
                 self.answers.remove(&old);
             }

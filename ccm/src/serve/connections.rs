@@ -1,4 +1,4 @@
-//! The listener and its connections, with a limit on everything that a stranger can make last.
+//! The listener and its connections. Everything that a stranger can prolong has a limit.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -23,29 +23,30 @@ use super::slots::{Slot, Slots, Taken};
 use super::tls::{self, BindError, Flags, Tls};
 use crate::args::{ServeConfig, TlsConfig, WebhookConfig};
 
-/// Request line and headers together; a token of a few kilobytes fits.
+/// Request line and headers together. A token of a few kilobytes fits.
 const HEAD_BYTES: usize = 64 * 1024;
 /// Connections that wait to be accepted.
 const BACKLOG: u32 = 1024;
-/// After a failed accept (no file descriptors left).
+/// The wait after a failed accept (no file descriptors left).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
-/// How often the log says that the port is full.
+/// The least time between two log entries about a full port.
 const TOLD_EVERY: Duration = Duration::from_mins(1);
 
-/// What a connection may take.
+/// The limits of a port and of its connections.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Connections at once; for one more an older one is closed.
+    /// Connections at once. A new one above the limit closes an older one.
     pub(super) connections: usize,
-    /// The TLS handshake.
+    /// The time for the TLS handshake.
     pub(super) handshake: Duration,
-    /// A request's head, and the time between two requests.
+    /// The time for a request's head, and between two requests.
     pub(super) head: Duration,
-    /// A request, with its reviews.
+    /// The time for a request, with its reviews.
     pub(super) request: Duration,
-    /// A connection's age: then it takes no further request. Also ends who does not read its answer.
+    /// The age after which a connection takes no further request. It also ends a connection whose
+    /// client does not read.
     pub(super) age: Duration,
-    /// How long requests in progress may take after the shutdown began.
+    /// The time for requests in progress after the shutdown began.
     pub(super) drain: Duration,
     /// How often the certificate's files are read.
     pub(super) reload: Duration,
@@ -65,7 +66,7 @@ impl Default for Limits {
     }
 }
 
-/// The port, bound, with its certificates.
+/// The bound port with its certificates.
 pub(crate) struct Listener {
     tcp: TcpListener,
     tls: Tls,
@@ -73,8 +74,8 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Reads or makes the certificate, then binds the port. A port of 0 means "off" in the configuration: the caller does not call this then
-    /// (here it would take any free port).
+    /// Reads or makes the certificate, then binds the port. In the configuration, port 0 means
+    /// "off", and the caller does not call this. Here, it would bind any free port.
     pub(crate) async fn bind(config: &ServeConfig) -> Result<Self, BindError> {
         let authorities = Authorities::read(&config.authentication).await?;
         let asked = SocketAddr::new(config.bind_address, config.port);
@@ -82,7 +83,8 @@ impl Listener {
         Self::open(asked, shared, &config.tls, &tls::SECURE, authorities).await
     }
 
-    /// The same for the webhooks' port, whose certificate is always one of files: the API server has to trust it.
+    /// The same for the webhooks' port. Its certificate is always from files, because the API
+    /// server has to trust it.
     pub(crate) async fn bind_webhooks(config: &WebhookConfig) -> Result<Self, BindError> {
         let asked = SocketAddr::new(config.bind_address, config.port);
         let callers = Authorities::of_webhooks(config.client_ca_file.as_deref()).await?;
@@ -110,18 +112,17 @@ impl Listener {
         })
     }
 
-    /// Whose client certificates count on this port.
     pub(crate) fn authorities(&self) -> Authorities {
         self.authorities.clone()
     }
 
-    /// Where it listens, with the real port.
+    /// The address with the real port.
     #[cfg(test)]
     pub(super) fn address(&self) -> SocketAddr {
         self.tcp.local_addr().unwrap()
     }
 
-    /// The self-made certificate.
+    /// The self-signed certificate.
     #[cfg(test)]
     pub(super) fn certificate(&self) -> Option<CertificateDer<'static>> {
         self.tls.made().cloned()
@@ -134,7 +135,7 @@ fn listen(address: SocketAddr, shared: bool) -> std::io::Result<TcpListener> {
     } else {
         TcpSocket::new_v6()?
     };
-    // A restart does not wait for the connections of the process before.
+    // A restart does not wait for the connections of the previous process.
     socket.set_reuseaddr(true)?;
     if shared {
         socket.set_reuseport(true)?;
@@ -143,7 +144,7 @@ fn listen(address: SocketAddr, shared: bool) -> std::io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Serves until `shutdown`, drains for `limits.drain`, then closes what is left.
+/// Serves until `shutdown`, drains for `limits.drain`, then closes the remaining connections.
 pub(super) async fn serve(
     listener: Listener,
     router: &Router,
@@ -215,7 +216,7 @@ pub(super) async fn serve(
     connections.shutdown().await;
 }
 
-/// Says that the port is full, and how often since it last said so.
+/// Logs that the port is full, with the number of connections closed since the last entry.
 #[derive(Default)]
 struct Pressure {
     told: Option<Instant>,
@@ -265,7 +266,7 @@ async fn served(
     limits: Limits,
     shutdown: CancellationToken,
 ) {
-    // Small answers, each at once. Where the socket refuses, they come a little later.
+    // Small answers are sent at once. If the socket refuses the option, they arrive a little later.
     let _ = stream.set_nodelay(true);
     let handshake = tokio::time::timeout(limits.handshake, acceptor.accept(stream));
     let stream = tokio::select! {
@@ -322,7 +323,7 @@ async fn served(
     }
 }
 
-/// A handler that panics takes its connection with it, and nothing else.
+/// A panic of a handler ends only its own connection.
 fn log_panic(ended: Result<(), JoinError>) {
     if let Err(error) = ended {
         tracing::error!(%error, "a request to the HTTPS port failed");

@@ -1,19 +1,21 @@
-//! The metrics as a scraper of a Go component gets them: Prometheus' text format 0.0.4, made from the OpenMetrics text that prometheus-client writes.
+//! The metrics in the format of Go components: Prometheus' text format 0.0.4, converted from the
+//! OpenMetrics text of prometheus-client.
 //!
-//! The two differ in what a dashboard can see: the family's name of a counter, `le="1.0"` for `le="1"`, the types `info` and `unknown`. Prometheus prefers
-//! OpenMetrics where it is offered, so a Go component, which does not offer it, is matched by answering 0.0.4 to whoever takes it.
+//! Dashboards see the differences: a counter's family name, `le="1.0"` instead of `le="1"`, the
+//! types `info` and `unknown`. Prometheus prefers OpenMetrics if a component offers it, and Go
+//! components do not. So every client that accepts 0.0.4 gets it.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use prometheus_client::registry::Registry;
 
-/// The media type of what prometheus-client encodes.
+/// The media type that prometheus-client writes.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// That of Go's components.
+/// The media type of Go components.
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Media type and text for a request that accepts this.
+/// Media type and text for a request with this Accept header.
 pub(crate) fn encode(
     registry: &Registry,
     accept: Option<&str>,
@@ -27,7 +29,7 @@ pub(crate) fn encode(
     }
 }
 
-/// Whether OpenMetrics is taken, and nothing else that we have.
+/// Whether the client accepts OpenMetrics but not 0.0.4.
 fn wants_openmetrics(accept: &str) -> bool {
     let mut types = accept
         .split(',')
@@ -41,13 +43,13 @@ fn wants_openmetrics(accept: &str) -> bool {
     openmetrics && !types.any(|given| matches!(given, "text/plain" | "text/*" | "*/*"))
 }
 
-/// OpenMetrics text as Prometheus text.
+/// Converts OpenMetrics text to Prometheus text.
 fn prometheus(openmetrics: &str) -> String {
     let mut text = String::with_capacity(openmetrics.len());
     let mut help: Option<(&str, &str)> = None;
     for line in openmetrics.lines() {
         if let Some(rest) = line.strip_prefix("# HELP ") {
-            // Written with its type, which says the name.
+            // Written together with its type, which decides about the name.
             help = rest.split_once(' ');
         } else if let Some(rest) = line.strip_prefix("# TYPE ") {
             let (name, kind) = rest.split_once(' ').unwrap_or((rest, "unknown"));
@@ -71,9 +73,9 @@ fn prometheus(openmetrics: &str) -> String {
     text
 }
 
-/// The sample with the bound of its bucket as Go writes it.
+/// Writes the bound of the sample's bucket as Go does.
 fn with_go_bounds(sample: &str) -> Cow<'_, str> {
-    // Quotes in a label's value are escaped: this is no part of one.
+    // Quotes in a label's value are escaped, so this does not match inside of one.
     let Some(start) = sample
         .find("{le=\"")
         .or_else(|| sample.find(",le=\""))
@@ -93,7 +95,8 @@ fn with_go_bounds(sample: &str) -> Cow<'_, str> {
     }
 }
 
-/// As Go's `strconv.FormatFloat(value, 'g', -1, 64)`: the shortest digits, with an exponent below 1e-4 and from 1e+06 on.
+/// As Go's `strconv.FormatFloat(value, 'g', -1, 64)`: the shortest digits, with an exponent below
+/// 1e-4 and from 1e+06 on.
 fn go_float(value: f64) -> String {
     let scientific = format!("{value:e}");
     let Some((digits, exponent)) = scientific.split_once('e') else {

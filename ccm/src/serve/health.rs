@@ -1,4 +1,5 @@
-//! `/healthz`, `/livez`, `/readyz`: named checks, and the text that upstream's components answer with.
+//! `/healthz`, `/livez`, `/readyz`: named checks, and answers in the text format of upstream's
+//! components.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -12,36 +13,36 @@ use axum::response::Response;
 use super::{Site, plain};
 use crate::core::text;
 
-/// Reasons are cut here: probes keep the text in events.
+/// The longest reason: the kubelet copies it into events.
 const REASON_CHARS: usize = 256;
-/// What everybody else reads in the place of a reason, as in upstream's components.
+/// The text instead of a reason for other callers, as in upstream's components.
 const WITHHELD: &str = "reason withheld";
 
-/// The check that always passes.
 const PING: &str = "ping";
 
-/// Which endpoint a check counts for. `/livez` has no checks: the kubelet restarts what fails it, and a restart brings back neither a
-/// cloud nor an API server.
+/// The endpoint of a check. `/livez` has no checks: the kubelet restarts a container that fails it,
+/// and a restart repairs neither a cloud nor an API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Probe {
-    /// `/healthz`: does this process do what it should; a leader that cannot renew does not.
+    /// `/healthz`: whether the process does its work. A leader that cannot renew the Lease does
+    /// not.
     Health,
-    /// `/readyz`: caches are synced, the provider is there.
+    /// `/readyz`: whether the caches are synced and the provider is available.
     Ready,
 }
 
 type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 type Checks = BTreeMap<Probe, Vec<(Arc<str>, Check)>>;
 
-/// The checks. Clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct Health {
     checks: Arc<RwLock<Checks>>,
 }
 
 impl Health {
-    /// Adds a check, or replaces the probe's one of that name. Checks are shown in the order in which they were first added. The check must
-    /// not wait (it reads what is known already), and its reason must hold no secrets.
+    /// Adds a check, or replaces the probe's check of that name. The answer lists checks in the
+    /// order of their first addition. A check must not wait (it reads known state), and its reason
+    /// must contain no secrets.
     pub(crate) fn check(
         &self,
         probe: Probe,
@@ -58,7 +59,7 @@ impl Health {
         }
     }
 
-    /// Takes the probe's check of that name away.
+    /// Removes the probe's check of that name.
     pub(crate) fn no_check(&self, probe: Probe, name: &str) {
         let mut checks = self.checks.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(checks) = checks.get_mut(&probe) {
@@ -66,7 +67,7 @@ impl Health {
         }
     }
 
-    /// Runs the probe's checks. They run without the lock, so that one may add another.
+    /// Runs the probe's checks. They run without the lock, so a check may add another.
     pub(crate) fn results(&self, probe: Probe) -> Vec<(Arc<str>, Result<(), String>)> {
         let checks = self
             .checks
@@ -98,7 +99,7 @@ pub(super) async fn readyz(State(site): State<Arc<Site>>, caller: Parts, query: 
     answer("readyz", &results, &query)
 }
 
-/// Says that this process serves, and nothing else.
+/// Says only that this process serves.
 pub(super) async fn livez(query: Asked) -> Response {
     answer("livez", &[], &query)
 }
@@ -123,7 +124,8 @@ pub(super) async fn one_of_livez(Path(name): Path<String>) -> Response {
     one(&[], &name)
 }
 
-/// The results of the probe's checks. Why one failed is for callers that may read the status page: a reason may name the cloud, its endpoints and an account.
+/// The results of the probe's checks. Only callers that may read the status page see why a check
+/// failed: a reason may name the cloud, its endpoints and an account.
 async fn shown(site: &Site, caller: &Parts, probe: Probe) -> Vec<(Arc<str>, Result<(), String>)> {
     let mut results = site.health.results(probe);
     let failed = results.iter().any(|(_, result)| result.is_err());
@@ -139,7 +141,7 @@ async fn shown(site: &Site, caller: &Parts, probe: Probe) -> Vec<(Arc<str>, Resu
 
 type Results = [(Arc<str>, Result<(), String>)];
 
-/// One check alone.
+/// The answer for a single check.
 fn one(results: &Results, name: &str) -> Response {
     let found = results.iter().find(|(known, _)| &**known == name);
     match found.map(|(_, result)| result) {
@@ -172,7 +174,8 @@ fn answer(endpoint: &str, results: &Results, query: &[(String, String)]) -> Resp
     plain(status, text)
 }
 
-/// Whether all passed but for what is excluded, and the answer's text: the list where it is asked for or something failed.
+/// Whether all checks passed that are not excluded, and the text of the answer. The text has the
+/// list if a check failed or the caller asks for it.
 fn report(
     endpoint: &str,
     results: &Results,

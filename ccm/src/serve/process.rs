@@ -1,4 +1,5 @@
-//! `process_*` as every Prometheus client library names them, and `ccm_build_info`: what operators watch of a component, whatever it is written in.
+//! `process_*` as in every Prometheus client library, and `ccm_build_info`: the metrics that
+//! operators expect of any component.
 
 use std::fmt;
 
@@ -17,7 +18,8 @@ use crate::args::version;
 /// Registers both.
 pub(crate) fn register(registry: &mut Registry) {
     registry.register_collector(Box::new(ThisProcess));
-    // Not `kubernetes_build_info`: alerts compare its versions across the cluster's components.
+    // Not `kubernetes_build_info`, because alerts compare its versions across the cluster's
+    // components.
     let build = Family::<[(&str, String); 3], Gauge>::default();
     let labels = [
         ("version", version::GIT_VERSION.to_owned()),
@@ -32,11 +34,10 @@ pub(crate) fn register(registry: &mut Registry) {
     );
 }
 
-/// Read from `/proc` at each scrape; what cannot be read is left out.
+/// Reads `/proc` at each scrape, and omits values that it cannot read.
 #[derive(Debug)]
 struct ThisProcess;
 
-/// What is shown.
 struct Facts {
     cpu_seconds: f64,
     start_time: f64,

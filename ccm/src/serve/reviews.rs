@@ -1,4 +1,4 @@
-//! One kind of review, asked of the API server.
+//! One kind of review, which the API server answers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -12,14 +12,15 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 
-/// One review, with the wait for its turn.
+/// The limit for one review, with the wait for its turn.
 pub(super) const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
-/// So many reviews of a kind at once: strangers at the port must not become load on the API server.
+/// The most reviews of a kind at once. Strangers at the port must not overload the API server.
 const REVIEWS_AT_ONCE: usize = 16;
-/// A review's answer is a few hundred bytes; a user with thousands of groups stays below this.
+/// The limit for an answer in bytes. It has a few hundred; a user with thousands of groups stays
+/// below the limit.
 const ANSWER_BYTES: usize = 1 << 20;
 
-/// The API server did not answer. The text is for whoever asked; the cause stands in the log.
+/// The API server did not answer. The caller gets this text. The log has the cause.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "cannot ask the API server ({review}), so nobody is let in; the log of this process has the reason"
@@ -48,12 +49,12 @@ impl Reviews {
         }
     }
 
-    /// As JSON.
     pub(super) fn body(&self, review: &impl Serialize) -> Result<Vec<u8>, NotReviewed> {
         serde_json::to_vec(review).map_err(|_| self.failed(&Fault::Unwritable))
     }
 
-    /// Creates the review and reads what the API server says in it; `None` from `read` means that it says nothing.
+    /// Creates the review and returns what `read` takes from the answer. `None` from `read`: the
+    /// answer decides nothing.
     pub(super) async fn ask<T: Serialize + DeserializeOwned, A>(
         &self,
         review: &T,
@@ -75,7 +76,8 @@ impl Reviews {
         }
     }
 
-    /// Not through `kube::Api`: it logs the text of an answer that it cannot read, and that of a TokenReview holds the token.
+    /// Does not use `kube::Api`, which logs the text of an unreadable answer. A TokenReview
+    /// contains the token.
     async fn create<T: DeserializeOwned>(&self, body: Vec<u8>) -> Result<T, Fault> {
         let _turn = self.turns.acquire().await.map_err(|_| Fault::Timeout)?;
         let request = Request::post(self.path)
@@ -105,7 +107,7 @@ impl Reviews {
         }
     }
 
-    /// Logs once, until a review succeeds again.
+    /// Logs once until a review succeeds again.
     fn failed(&self, fault: &Fault) -> NotReviewed {
         let review = self.kind;
         let error: &dyn std::error::Error = fault;
@@ -122,7 +124,7 @@ impl Reviews {
     }
 }
 
-/// Why there is no answer. None of the texts holds what was sent.
+/// Why there is no answer. No text contains what was sent.
 #[derive(Debug, thiserror::Error)]
 enum Fault {
     #[error("no answer within {REVIEW_TIMEOUT:?}")]

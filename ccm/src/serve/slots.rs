@@ -1,6 +1,7 @@
-//! The connections that a port has room for, and which of them gives way to a new one.
+//! The connections of a port, and which of them is closed for a new one.
 //!
-//! A full port must still answer the kubelet's probes, so a new connection is always taken and an older one is closed for it. The address of a caller says nothing: the
+//! A full port must still answer the kubelet's probes. So it accepts a new connection and closes an
+//! older one, unless all serve authenticated users. The caller's address is no criterion: the
 //! provider, which is not trusted with this, shares the network namespace.
 
 use std::collections::BTreeMap;
@@ -16,33 +17,33 @@ pub(super) struct Slots {
 
 #[derive(Default)]
 struct Table {
-    /// Counts what happens; what has the lower number happened before.
+    /// A logical clock: the event with the lower number came first.
     clock: u64,
     held: BTreeMap<u64, Entry>,
 }
 
 struct Entry {
-    /// When it was accepted or ended its last request.
+    /// When the connection was accepted or its last request ended.
     idle_since: u64,
     serving: bool,
-    /// It made a request of an authenticated user that was allowed.
+    /// Whether an authenticated user made an allowed request on it.
     known: bool,
     evicted: CancellationToken,
 }
 
-/// What a connection is at. The lowest gives way first.
+/// The state of a connection. The lowest class is closed first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Class {
-    /// Of nobody known, and without a request.
+    /// No known user, and no request in progress.
     Idle,
-    /// Known, and without a request.
+    /// A known user, and no request in progress.
     Resting,
-    /// A request of nobody known.
+    /// No known user, and a request in progress.
     Asking,
 }
 
 impl Entry {
-    /// `None` never gives way.
+    /// `None`: it is never closed for another.
     fn class(&self) -> Option<Class> {
         match (self.known, self.serving) {
             (false, false) => Some(Class::Idle),
@@ -53,7 +54,7 @@ impl Entry {
     }
 }
 
-/// What a new connection finds.
+/// How a new connection got its slot.
 pub(super) enum Taken {
     Free(Slot),
     /// An older connection was closed for it.
@@ -74,8 +75,9 @@ impl Slots {
         let mut table = self.table();
         let evicts = table.held.len() >= self.max;
         if evicts {
-            // Any token makes a caller known, and a stranger can have requests that last. Neither may push out a probe, whose connection is idle until its handshake is done:
-            // whoever has more than half of the connections gives way first.
+            // Any valid token makes a user known, and a stranger can make requests last. Neither
+            // may displace a probe, whose connection is idle until its handshake ends. So a class
+            // with more than half of the connections is closed first.
             let crowded = [Class::Resting, Class::Asking].into_iter().find(|class| {
                 let of_class = table.held.values().filter(|it| it.class() == Some(*class));
                 of_class.count() > self.max / 2
@@ -137,18 +139,18 @@ struct Held {
 }
 
 impl Slot {
-    /// Ends when the connection has to give way.
+    /// Returns when the connection must close for another.
     pub(super) async fn evicted(&self) {
         self.0.evicted.cancelled().await;
     }
 
-    /// A request is served until the guard is dropped.
+    /// Marks a request in progress until the guard is dropped.
     pub(super) fn serve(&self) -> Serving {
         self.change(|entry, _| entry.serving = true);
         Serving(self.clone())
     }
 
-    /// The connection belongs to an authenticated user that may see what it asks for.
+    /// The connection belongs to an authenticated user with the right to its request.
     pub(super) fn known(&self) {
         self.change(|entry, _| entry.known = true);
     }
@@ -205,7 +207,7 @@ mod tests {
         known.known();
         other.known();
         let request = serving.serve();
-        // Its last request ended after the other one was accepted.
+        // Its last request ended after the other connection was accepted.
         drop(first.serve());
         let third = take(&slots);
         assert_eq!(
@@ -226,7 +228,7 @@ mod tests {
             [true, false, false, false, false]
         );
         let _keep_again = fifth.serve();
-        // More than half are requests of nobody known: the oldest of them.
+        // More than half are requests without a known user: the oldest of them is closed.
         let sixth = take(&slots);
         assert_eq!(
             gone(&[&other, &serving, &third, &fourth, &fifth]),
@@ -275,7 +277,7 @@ mod tests {
         drop(request);
         let next = take(&slots);
         assert_eq!(gone(&[&slot]), [true]);
-        // What was evicted takes nothing with it when it ends.
+        // The slot of a closed connection frees nothing when it ends.
         drop(slot);
         drop(next);
         assert!(matches!(slots.take(), Taken::Free(_)));

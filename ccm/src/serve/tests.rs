@@ -83,7 +83,7 @@ impl Port {
         }
     }
 
-    /// The status of a GET.
+    /// The status of the answer to a GET.
     async fn status(&self, path: &str, token: Option<&str>) -> u16 {
         self.caller.get(path, token).await.status
     }
@@ -95,7 +95,7 @@ impl Drop for Port {
     }
 }
 
-/// On a free port of 127.0.0.1.
+/// A configuration with a free port on 127.0.0.1.
 fn config(flags: &[&str]) -> Config {
     let base = ["ccm", "--bind-address=127.0.0.1"];
     let mut config = Args::try_parse_from(base.iter().chain(flags))
@@ -106,7 +106,7 @@ fn config(flags: &[&str]) -> Config {
     config
 }
 
-/// Awaits a condition, for 10 s at most.
+/// Waits for a condition, for at most 10 s.
 async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let waited = tokio::time::timeout(Duration::from_secs(10), async {
         while !holds().await {

@@ -1,4 +1,5 @@
-//! TLS of the port: which certificate for which name, from files that are read again when they change, or self-made.
+//! TLS of the ports: the certificate for each name, from files that are read again when they
+//! change, or self-signed.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -21,16 +22,16 @@ use super::authorities::{AnyCertificate, Authorities};
 use super::user::server_names;
 use crate::args::{TlsConfig, TlsFiles, TlsVersion};
 
-/// The self-made certificate's files in `--cert-dir`, as upstream names them.
+/// The base name of the self-signed certificate's files in `--cert-dir`, as upstream names them.
 const PAIR_NAME: &str = "cloud-controller-manager";
 
-/// The flags of a port, for errors to name.
+/// The flags of a port, which errors name.
 #[derive(Debug)]
 pub(crate) struct Flags {
     pub(super) address: &'static str,
     certificate: &'static str,
     key: &'static str,
-    /// That for the certificates of some names, of which each error names one.
+    /// The flags of the certificates for particular names. Each error names one of them.
     sni: Option<&'static Flags>,
 }
 
@@ -53,7 +54,7 @@ static WEBHOOKS_SNI: Flags = pair("--webhook-tls-sni-cert-key");
 static CERT_DIR: Flags = pair("--cert-dir");
 static SELF_MADE: Flags = pair("self-made");
 
-/// One flag for both files.
+/// One flag names both files.
 const fn pair(flag: &'static str) -> Flags {
     Flags {
         address: "",
@@ -63,10 +64,10 @@ const fn pair(flag: &'static str) -> Flags {
     }
 }
 
-/// Why the port cannot be served; each names the flag to change.
+/// Why the port cannot be served. Each error names the flag to change.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BindError {
-    /// The port is taken, or the address is not ours.
+    /// Another process has the port, or the address is not local.
     #[error("cannot listen on {address} ({flags}): {error}")]
     Address {
         flags: &'static str,
@@ -85,7 +86,7 @@ pub(crate) enum BindError {
         path: PathBuf,
         error: std::io::Error,
     },
-    /// No PEM of the kind that is expected.
+    /// No PEM block of the expected kind.
     #[error("{flag}: {path:?} holds no {expected}: {error}")]
     NoPem {
         flag: &'static str,
@@ -93,7 +94,7 @@ pub(crate) enum BindError {
         expected: &'static str,
         error: String,
     },
-    /// Certificate and key do not fit each other, or TLS can do nothing with one of them.
+    /// Certificate and key do not match, or TLS cannot use one of them.
     #[error("{} {certificate:?} and {} {key:?} cannot be used together: {error}", .flags.certificate, .flags.key)]
     Pair {
         flags: &'static Flags,
@@ -101,7 +102,7 @@ pub(crate) enum BindError {
         key: PathBuf,
         error: Box<rustls::Error>,
     },
-    /// What is left of the suites, groups and versions does not fit together.
+    /// The allowed suites, groups and versions have no combination in common.
     #[error(
         "--tls-min-version, --tls-cipher-suites and --tls-curve-preferences leave no common protocol: {0}"
     )]
@@ -110,17 +111,16 @@ pub(crate) enum BindError {
     SelfMade(String),
 }
 
-/// A certificate and its key on disk.
 pub(super) struct Source {
     flags: &'static Flags,
     files: TlsFiles,
-    /// The names that it is for, `None`: for all that no other is for.
+    /// The names that it serves. `None`: all names without a certificate of their own.
     names: Option<Vec<String>>,
     pem: Pem,
     key: Arc<CertifiedKey>,
 }
 
-/// What the files hold.
+/// The contents of the files.
 #[derive(Clone, PartialEq, Eq)]
 struct Pem {
     certificate: Vec<u8>,
@@ -191,7 +191,8 @@ impl Source {
         })
     }
 
-    /// Whether the files hold something new that can be used; it is then in place.
+    /// Reads the files again and installs their contents if they are new and usable. Returns
+    /// whether it did.
     async fn again(&mut self, provider: &CryptoProvider) -> Result<bool, BindError> {
         let pem = Pem::read(self.flags, &self.files).await?;
         if pem == self.pem {
@@ -215,7 +216,7 @@ async fn read(flag: &'static str, path: &Path) -> Result<Vec<u8>, BindError> {
         })
 }
 
-/// Which certificate for which name.
+/// The certificate for each name.
 #[derive(Debug, Default)]
 struct Table {
     default: Option<Arc<CertifiedKey>>,
@@ -233,7 +234,8 @@ impl Table {
         for Source { names, key, .. } in sources {
             match names {
                 None => table.default = Some(Arc::clone(key)),
-                // What is said counts more than what the certificate says, what comes first more than what comes later.
+                // Configured names count more than those in the certificate, and earlier files more
+                // than later ones.
                 Some(names) if names.is_empty() => implied.push(key),
                 Some(names) => table.insert(names, key),
             }
@@ -252,7 +254,8 @@ impl Table {
         }
     }
 
-    /// The certificate for a name: of the name itself, else of the pattern with the fewest `*`, which stand for whole labels at the front.
+    /// The certificate for a name: for the name itself, else for the pattern with the fewest `*`.
+    /// Each `*` stands for a whole label at the front.
     fn find(&self, name: Option<&str>) -> Option<Arc<CertifiedKey>> {
         let name = name.map(|name| name.trim_end_matches('.').to_ascii_lowercase());
         if let Some(name) = name {
@@ -271,7 +274,7 @@ impl Table {
     }
 }
 
-/// Which certificate for which name, at the moment.
+/// The current certificates.
 #[derive(Debug)]
 struct Keys(RwLock<Table>);
 
@@ -282,7 +285,7 @@ impl ResolvesServerCert for Keys {
     }
 }
 
-/// How TLS is spoken on the port.
+/// The TLS settings of a port.
 pub(super) struct Tls {
     pub(super) acceptor: TlsAcceptor,
     keys: Arc<Keys>,
@@ -335,10 +338,10 @@ impl Tls {
             .map_err(|error| BindError::Nothing(Box::new(error)))?
             .with_client_cert_verifier(Arc::new(AnyCertificate::new(authorities)))
             .with_cert_resolver(Arc::clone(&keys) as Arc<dyn ResolvesServerCert>);
-        // A session that goes on without a handshake would not show a new certificate, and saves little on this port.
+        // A resumed session would not show a new certificate, and saves little on this port.
         server.session_storage = Arc::new(NoServerSessionStorage {});
         server.send_tls13_tickets = 0;
-        // HTTP/2 only for what asks for metrics and health is not worth its ways to be flooded.
+        // HTTP/2 adds ways to flood the port, for little use with metrics and health.
         server.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Self {
             acceptor: TlsAcceptor::from(Arc::new(server)),
@@ -349,13 +352,14 @@ impl Tls {
         })
     }
 
-    /// The self-made certificate that is in memory only.
+    /// The self-signed certificate, if it is in memory only.
     pub(super) fn made(&self) -> Option<&CertificateDer<'static>> {
         self.made.as_ref()?.cert.first()
     }
 
-    /// Reads the files again every `period`, for ever, and serves what is new. Contents are compared, not times: a mounted Secret is swapped by a link. What
-    /// cannot be used (only one of the two is written yet) leaves the old one in place, and holds up no other.
+    /// Reads the files again every `period` and serves new contents. It compares contents, not
+    /// times, because a mounted Secret is swapped by a link. Unusable contents (such as only one
+    /// new file of two) leave the old certificate in place, and do not affect others.
     pub(super) async fn renew(mut self, period: Duration) -> Infallible {
         let mut told = String::new();
         loop {
@@ -380,7 +384,7 @@ impl Tls {
     }
 }
 
-/// ring, with the suites and groups that are asked for.
+/// ring, with the configured suites and groups.
 fn provider(config: &TlsConfig) -> Arc<CryptoProvider> {
     let mut provider = rustls::crypto::ring::default_provider();
     if let Some(asked) = &config.cipher_suites {
@@ -402,10 +406,10 @@ fn name(suite: CipherSuite) -> Option<&'static str> {
     suite.as_str()
 }
 
-/// A certificate for localhost and this host's name, and its key: PEM.
+/// A certificate and its key as PEM, for localhost and this host's name.
 pub(super) fn self_made(hostname: &str) -> Result<(String, String), BindError> {
     let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
-    // A host may call itself what no certificate can hold.
+    // A hostname may contain characters that no certificate can hold.
     if !hostname.is_empty() && hostname.is_ascii() && !names.iter().any(|name| name == hostname) {
         names.push(hostname.to_owned());
     }
@@ -414,7 +418,7 @@ pub(super) fn self_made(hostname: &str) -> Result<(String, String), BindError> {
     Ok((made.cert.pem(), made.signing_key.serialize_pem()))
 }
 
-/// The pair in `--cert-dir`; made and written there where neither file is.
+/// The pair in `--cert-dir`, which is created if neither file exists.
 fn kept(directory: &Path, hostname: &str) -> Result<TlsFiles, BindError> {
     let files = TlsFiles {
         certificate: directory.join(format!("{PAIR_NAME}.crt")),
@@ -467,7 +471,7 @@ mod tests {
         table.insert(&["a.example.com".to_owned()], &exact);
         table.insert(&["*.example.com".to_owned()], &one);
         table.insert(&["*.*.example.com".to_owned()], &two);
-        // The first one that is for a name stays.
+        // The first certificate for a name stays.
         table.insert(&["*.example.com".to_owned()], &default);
         for (name, expected) in [
             (Some("a.example.com"), &exact),

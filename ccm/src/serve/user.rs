@@ -1,4 +1,4 @@
-//! Who asks: from a client certificate, or from what a front proxy says in its headers.
+//! The user of a request, from a client certificate or from a front proxy's headers.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use super::cache::digest;
 use crate::args::RequestHeaderConfig;
 
-/// Everybody who could be authenticated is in this group.
+/// Every authenticated user is in this group.
 const AUTHENTICATED: &str = "system:authenticated";
-/// Where the fingerprint of a certificate stands in a user's extra.
+/// The key for a certificate's fingerprint in a user's extra.
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
-/// Kubernetes' attribute of a subject for the user's UID.
+/// Kubernetes' subject attribute for the user's UID.
 const UID: &str = "1.3.6.1.4.1.57683.2";
 
-/// Who asks, as the SubjectAccessReview wants it.
+/// The user, in the fields of a SubjectAccessReview.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct User {
     pub(super) name: String,
@@ -26,7 +26,7 @@ pub(super) struct User {
     pub(super) extra: Option<BTreeMap<String, Vec<String>>>,
 }
 
-/// A certificate that says no user, or says one in two ways.
+/// The certificate names no user, or names one ambiguously.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the client certificate names no user: {0}")]
 pub(super) struct NoUser(String);
@@ -40,7 +40,7 @@ impl User {
         }
     }
 
-    /// With the group of those that are known.
+    /// Adds the group of authenticated users, except to the anonymous one.
     pub(super) fn authenticated(mut self) -> Self {
         if self.name != "system:anonymous" && !self.groups.iter().any(|it| it == AUTHENTICATED) {
             self.groups.push(AUTHENTICATED.to_owned());
@@ -48,7 +48,8 @@ impl User {
         self
     }
 
-    /// The user of a certificate that was verified: common name, organisations as groups. `None` where it has no common name.
+    /// The user of a verified certificate: the common name, with the organisations as groups.
+    /// `None`: it has no common name.
     pub(super) fn of_certificate(der: &CertificateDer<'_>) -> Result<Option<Self>, NoUser> {
         let (_, certificate) = X509Certificate::from_der(der)
             .map_err(|error| NoUser(format!("it cannot be read: {error}")))?;
@@ -90,7 +91,7 @@ impl User {
         }))
     }
 
-    /// The user that a front proxy names. `None` where it names none.
+    /// The user that a front proxy names. `None`: it names none.
     pub(super) fn of_headers(headers: &HeaderMap, config: &RequestHeaderConfig) -> Option<Self> {
         let first = |names: &[String]| {
             names
@@ -131,7 +132,7 @@ impl User {
     }
 }
 
-/// The common name of a certificate; empty where it has none.
+/// The common name of a certificate; empty if it has none.
 pub(super) fn common_name(der: &CertificateDer<'_>) -> String {
     X509Certificate::from_der(der)
         .ok()
@@ -142,7 +143,7 @@ pub(super) fn common_name(der: &CertificateDer<'_>) -> String {
         .unwrap_or_default()
 }
 
-/// The names that a server certificate is for: those it lists, else its common name.
+/// The names that a server certificate is for: its alternative names, else its common name.
 pub(super) fn server_names(der: &CertificateDer<'_>) -> Vec<String> {
     use x509_parser::extensions::GeneralName;
     let Ok((_, certificate)) = X509Certificate::from_der(der) else {
@@ -181,7 +182,7 @@ mod tests {
         if let Some(name) = name {
             params.distinguished_name.push(DnType::CommonName, name);
         }
-        // rcgen keeps one value for each type.
+        // rcgen keeps one value of each type.
         for group in groups {
             params
                 .distinguished_name

@@ -1,7 +1,10 @@
-//! The port of the admission webhooks: one path for each, and a limit on everything that a caller can send.
+//! The port of the admission webhooks: one path for each. Everything that a caller can send has a
+//! limit.
 //!
-//! Callers are authenticated where `--webhook-client-ca-file` is given: an API server shows a certificate to webhooks only where its AdmissionConfiguration says so. Without the flag
-//! an answer tells a stranger no more than whoever asks could look up in the cloud for a disk that it names itself, and nothing is written.
+//! With `--webhook-client-ca-file` callers are authenticated. An API server shows webhooks a
+//! certificate only if its AdmissionConfiguration says so, so this is optional. Without it, a
+//! stranger learns about a disk that it names no more than it could look up in the cloud, and
+//! nothing is written.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,22 +30,23 @@ use super::authorities::Authorities;
 use super::connections::{self, Limits, Listener};
 use super::{EVERY_ANSWER, plain};
 
-/// The most bytes of a review. A volume's annotations may have 256 KiB.
+/// The limit for a review in bytes. A volume's annotations may have 256 KiB.
 const BODY_BYTES: usize = 512 * 1024;
-/// The most bytes of all reviews that are worked on at once: many of ordinary size, or two of the largest. Decoded, each takes some ten times its bytes.
+/// The limit for all reviews in progress in bytes: two of the largest, or many of ordinary size.
+/// Decoded, each takes some ten times its bytes.
 const BYTES_AT_ONCE: usize = 2 * BODY_BYTES;
-/// How long a body may take: callers are strangers, and each holds a connection.
+/// The time for receiving a body. Callers are strangers, and each holds a connection.
 const BODY_TIME: Duration = Duration::from_secs(5);
-/// How long the API server waits for a webhook whose configuration says nothing; it tells in the query.
+/// The API server's default timeout of a webhook. It sends the timeout in the query.
 const USUAL_PATIENCE: Duration = Duration::from_secs(10);
-/// The longest that it lets a configuration say.
+/// The longest timeout that the API server allows.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Answers one review, within a time: the answer in JSON, or what is wrong with the request.
+/// Answers one review within a time. Returns the answer as JSON, or the error in the request.
 pub(crate) type Review =
     Arc<dyn Fn(Bytes, Duration) -> BoxFuture<'static, Result<Vec<u8>, String>> + Send + Sync>;
 
-/// The webhooks by name; each is served at `/NAME`.
+/// The webhooks by name. Each is served at `/NAME`.
 pub(crate) struct WebhookSite {
     pub(crate) webhooks: BTreeMap<&'static str, Review>,
     pub(crate) metrics: WebhookMetrics,
@@ -83,7 +87,7 @@ impl WebhookMetrics {
         metrics
     }
 
-    /// A request, for tests of what is shown.
+    /// Counts a request, for tests that list the metrics.
     #[cfg(test)]
     pub(crate) fn touch(&self) {
         self.answered("pvlabel", StatusCode::OK, Duration::ZERO);
@@ -140,7 +144,7 @@ fn router(site: WebhookSite, callers: &Authorities) -> Router {
 struct Webhook {
     name: &'static str,
     review: Review,
-    /// One permit for each byte of a body that is worked on.
+    /// One permit for each byte of the bodies in progress.
     bytes: Arc<Semaphore>,
     callers: Authorities,
     metrics: WebhookMetrics,
@@ -148,7 +152,8 @@ struct Webhook {
 
 async fn answer(State(webhook): State<Webhook>, request: Request) -> Response {
     let started = Instant::now();
-    // What the review is given, and a moment to read the request and to write the answer.
+    // The review gets three quarters of the time. The rest is for reading the request and writing
+    // the answer.
     let patience = patience(request.uri().query());
     let answer = timeout(patience, review(&webhook, request, patience.mul_f64(0.75)));
     let answer = answer.await.unwrap_or_else(|_| {
@@ -196,7 +201,7 @@ async fn review(webhook: &Webhook, request: Request, patience: Duration) -> Resp
         }
     };
     let permits = u32::try_from(body.len()).unwrap_or(u32::MAX);
-    // Never closed.
+    // The semaphore is never closed.
     let _turn = webhook.bytes.acquire_many(permits).await;
     let left = patience.saturating_sub(started.elapsed());
     match (webhook.review)(body, left).await {
@@ -225,7 +230,7 @@ async fn read(body: Body) -> Result<Bytes, Response> {
     })
 }
 
-/// How long the API server waits (`?timeout=10s`).
+/// The API server's timeout (`?timeout=10s`).
 fn patience(query: Option<&str>) -> Duration {
     let stated = query
         .into_iter()

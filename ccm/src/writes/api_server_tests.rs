@@ -1,4 +1,4 @@
-//! What the API server makes of our patches: against a real one.
+//! How a real API server applies our patches.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -87,7 +87,7 @@ async fn m12_another_node_of_the_name_is_never_written_to() {
     };
     for refused in [
         writes.patch_node(&old, &label(Some("x"))).await,
-        // The resourceVersion does not fit either.
+        // The resourceVersion is wrong too.
         writes.patch_node(&old, &taints(&["t"])).await,
         writes.patch_node_status(&old, &status).await,
     ] {
@@ -128,7 +128,8 @@ async fn m12_whole_lists_are_replaced_only_at_the_version_they_were_read_at() {
     let spec = untainted.spec.clone().unwrap_or_default();
     assert_eq!(spec.taints.unwrap_or_default(), []);
 
-    // The API server keeps managed fields only of an object that had fields of metadata or spec when it was made.
+    // The API server keeps managed fields only if the object had fields of metadata or spec at its
+    // creation.
     let now = writes.read_node("w-versions").await.unwrap().unwrap();
     let managers: Vec<_> = now.metadata.managed_fields.iter().flatten().collect();
     assert!(
@@ -339,7 +340,7 @@ async fn b_n7_events_are_on_the_node_and_a_repeat_writes_on_the_same_event() {
         "{described}"
     );
 
-    // Deleted by somebody: the next one is new.
+    // Somebody deleted the Event: the next write creates a new one.
     let all = Api::<Event>::namespaced(writes.client.clone(), "default");
     all.delete(&first.metadata.name.unwrap(), &DeleteParams::default())
         .await
@@ -347,7 +348,7 @@ async fn b_n7_events_are_on_the_node_and_a_repeat_writes_on_the_same_event() {
     record("third");
     assert_eq!(seen(1).await.message.as_deref(), Some("third"));
 
-    // What waits at the stop is still written.
+    // The writer still writes the events that wait at the stop.
     let reference = node_reference(&node);
     for number in 0..20 {
         let reason = format!("Reason{number}");

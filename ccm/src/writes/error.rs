@@ -6,19 +6,22 @@ use crate::kube_client::fenced;
 /// Why a write did not happen.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WriteError {
-    /// The object is gone, or another one has its name now (B-S11: for a patch that is success).
+    /// The object is gone, or another object now has its name. For a patch that counts as success
+    /// (B-S11).
     #[error("the object is gone")]
     Gone,
-    /// Somebody wrote in between: read again and decide anew.
+    /// Somebody wrote the object in between. Read it again and decide again.
     #[error("somebody changed the object in between")]
     Conflict,
     /// This process is not the leader any more.
     #[error(transparent)]
     Fenced(#[from] Fenced),
-    /// The API server refuses the content (400, 422) or us (403): repeating it as it is helps only after something else changed.
+    /// The API server refuses the content (400, 422) or the right (403). Repeating the same write
+    /// helps only after something else changed.
     #[error("the API server refused it: {0}")]
     Refused(String),
-    /// Anything else: 429 or 5xx after the layer's retries, transport. Repeat with backoff.
+    /// Any other failure: 429 or 5xx after the client layer's retries, or the transport. Repeat
+    /// with backoff.
     #[error("the API server failed: {0}")]
     Unavailable(String),
 }
@@ -34,9 +37,10 @@ impl From<kube::Error> for WriteError {
         match status.code {
             404 => Self::Gone,
             409 => Self::Conflict,
-            // A patch with another UID than the object's is one of an immutable field.
+            // The UID is immutable, so the API server refuses a patch with another UID.
             422 if names_uid(&status) => Self::Gone,
-            // A token that has just expired or been rotated; a request that came too slowly; too many.
+            // A token that has just expired or been rotated, a request that arrived too slowly, or
+            // too many requests.
             401 | 408 | 410 | 429 => Self::Unavailable(status.message),
             400..=499 => Self::Refused(status.message),
             _ => Self::Unavailable(status.message),

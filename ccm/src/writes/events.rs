@@ -1,7 +1,10 @@
-//! Our event sink: bounded, one task, keyed by object and reason; the newest text wins.
+//! The event sink: bounded, with one writing task. Drafts are keyed by object, reason, type and
+//! component; the newest text wins.
 //!
-//! [`EventSink::record`] puts a draft into a bounded queue, where a later one of the same key only changes text and count. [`EventWriter::run`]
-//! writes one after the other, a repeat as a patch of the Event that there is and not more often than its series and all series together may, so that 5,000 `Synced` events do not stand in the way of the patches.
+//! [`EventSink::record`] puts a draft into a bounded queue. A later draft with the same key changes
+//! only text and count. [`EventWriter::run`] writes one draft after the other, so that 5,000
+//! `Synced` events do not delay the controllers' patches. It patches the existing Event for a
+//! repeat, no more often than the limits of that Event and of all events allow.
 
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
@@ -30,19 +33,20 @@ use crate::core::text::plain;
 use pending::{Draft, EventKey, Object, Pending};
 pub(crate) use writer::EventWriter;
 
-/// Drafts that wait at most; further ones are dropped and counted. 5,000 Nodes are initialised at once in half of it.
+/// How many drafts may wait; the sink drops and counts further ones. Initialising 5,000 Nodes at
+/// once needs half of it.
 const BOUND: usize = 10_000;
-/// Bytes of a message; the API's limit for new events.
+/// The API's limit for the message of a new event, in bytes.
 const MESSAGE_BYTES: usize = 1_024;
-/// Who speaks where no component was given.
+/// The component of events that name none.
 const COMPONENT: &str = "cloud-controller-manager";
 
 /// `Normal` or `Warning`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum EventType {
-    /// For what went as it should.
+    /// Something succeeded.
     Normal,
-    /// For what somebody should look at.
+    /// Something needs attention.
     Warning,
 }
 
@@ -55,12 +59,11 @@ impl EventType {
     }
 }
 
-/// Where events go. Clones share one queue.
 #[derive(Clone)]
 pub(crate) struct EventSink {
     shared: Arc<Shared>,
     component: &'static str,
-    /// Writes the events of components that are named from here on.
+    /// The client that writes events of the components named after `written_by`.
     own: Option<Client>,
 }
 
@@ -68,11 +71,11 @@ struct Shared {
     pending: Mutex<Pending>,
     changed: Notify,
     idle: Notify,
-    /// Who waits until all is written: then nothing is held back.
+    /// How many callers wait in `flush`. While any does, the writer holds nothing back.
     flushing: AtomicUsize,
     wall: WallClock,
     metrics: EventMetrics,
-    /// The clients of components that have an identity of their own.
+    /// The clients of components with an identity of their own.
     own: Mutex<BTreeMap<&'static str, Client>>,
 }
 
@@ -87,7 +90,8 @@ impl Shared {
 }
 
 impl EventSink {
-    /// A sink, and what writes its events once it is run. `client` is the fenced one; `instance` names this process (`reportingInstance`).
+    /// A sink, and the writer of its events, which the caller runs. `client` is the fenced one.
+    /// `instance` names this process (`reportingInstance`).
     pub(crate) fn new(
         client: Client,
         instance: String,
@@ -111,7 +115,8 @@ impl EventSink {
         (sink, EventWriter::new(shared, client, instance))
     }
 
-    /// The same sink for events of this component, with upstream's name for it (`service-controller`).
+    /// The same sink for events of this component, named as upstream names it
+    /// (`service-controller`).
     pub(crate) fn for_component(&self, component: &'static str) -> Self {
         if let Some(own) = &self.own {
             self.shared.own().insert(component, own.clone());
@@ -123,8 +128,9 @@ impl EventSink {
         }
     }
 
-    /// The same sink; events of the component that is named next are written by this client, as the controller's own identity. Where that may not, they are written
-    /// by the process's all the same: else nobody would be told why nothing goes on.
+    /// The same sink. `own` writes the events of the component that is named next, with that
+    /// controller's identity. If that identity lacks the right, the process's client writes them:
+    /// otherwise nobody would see what is wrong.
     pub(crate) fn written_by(&self, own: Client) -> Self {
         Self {
             own: Some(own),
@@ -132,8 +138,8 @@ impl EventSink {
         }
     }
 
-    /// Records an event on the object; never waits, never fails: what does not fit is dropped and counted.
-    /// Of a message, the first 1,024 bytes count.
+    /// Records an event on the object. It never waits and never fails: it drops and counts what
+    /// does not fit. It cuts a message after 1,024 bytes.
     pub(crate) fn record(
         &self,
         object: &ObjectReference,
@@ -168,7 +174,7 @@ impl EventSink {
         }
     }
 
-    /// Returns when everything that was recorded is written or given up, or after `cap`.
+    /// Returns when every recorded event is written or dropped, or after `cap`.
     pub(crate) async fn flush(&self, cap: Duration) {
         let idle = async {
             loop {
@@ -182,19 +188,19 @@ impl EventSink {
         };
         self.shared.flushing.fetch_add(1, Ordering::Relaxed);
         self.shared.changed.notify_one();
-        // What is left is dropped with a warning by the writer: it is only events.
+        // The writer drops the rest with a warning.
         let _ = timeout(cap, idle).await;
         self.shared.flushing.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// What waits to be written, as `Type Reason namespace/name: message` (`(xN)` for repeats) in the order in which it was recorded: for tests of loops, whose writer
-    /// is not run.
+    /// The waiting events as `Type Reason namespace/name: message` (`(xN)` for repeats), in the
+    /// order of recording. For tests of controllers, which run no writer.
     #[cfg(test)]
     pub(crate) fn recorded(&self) -> Vec<String> {
         self.shared.pending().shown()
     }
 
-    /// A sink that nobody empties, for tests of loops.
+    /// A sink without a writer, for tests of controllers.
     #[cfg(test)]
     pub(crate) fn unwritten() -> Self {
         let pending = Pending::new(BOUND);
@@ -214,7 +220,8 @@ impl EventSink {
     }
 }
 
-/// At most `MESSAGE_BYTES`, at a character's boundary, on one line: the words may be a provider's.
+/// Cuts the message to `MESSAGE_BYTES` at a character boundary, and makes it one line: the text may
+/// be a provider's.
 fn cut(message: String) -> String {
     let mut message = match plain(&message) {
         Cow::Owned(plain) => plain,
@@ -224,7 +231,6 @@ fn cut(message: String) -> String {
     message
 }
 
-/// The metrics of the sink.
 #[derive(Clone)]
 pub(crate) struct EventMetrics {
     written: Counter,
@@ -232,7 +238,6 @@ pub(crate) struct EventMetrics {
 }
 
 impl EventMetrics {
-    /// Registers the families.
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             written: Counter::default(),
@@ -251,7 +256,7 @@ impl EventMetrics {
         metrics
     }
 
-    /// One that was dropped, for tests of what is shown.
+    /// Counts a dropped event, for tests that list the metrics.
     #[cfg(test)]
     pub(crate) fn touch(&self) {
         self.dropped("full");
@@ -279,17 +284,16 @@ fn reference(object: &impl Resource, kind: &str) -> ObjectReference {
     }
 }
 
-/// The reference of a Node as upstream's cloud controllers make it, with the real UID (the kubelet's events have the name there; `kubectl describe node` shows both).
+/// The reference of a Node, as upstream's cloud controllers make it, with the real UID. The
+/// kubelet's events have the name as UID; `kubectl describe node` shows both.
 pub(crate) fn node_reference(node: &Node) -> ObjectReference {
     reference(node, "Node")
 }
 
-/// The reference of a Service.
 pub(crate) fn service_reference(service: &Service) -> ObjectReference {
     reference(service, "Service")
 }
 
-/// The reference of a PersistentVolume.
 pub(crate) fn volume_reference(volume: &PersistentVolume) -> ObjectReference {
     reference(volume, "PersistentVolume")
 }

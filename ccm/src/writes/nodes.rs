@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{Part, WriteError, Writes, name_of, patch_metadata, told_apart};
 
-/// A merge patch of a Node's metadata and spec. Empty fields are left alone.
+/// A merge patch of a Node's metadata and spec. Empty fields leave the Node's as they are.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct NodePatch {
     /// `spec.providerID`.
@@ -23,7 +23,7 @@ pub(crate) struct NodePatch {
 }
 
 impl NodePatch {
-    /// `None` where there is nothing to write.
+    /// The body of the request. `None`: there is nothing to write.
     pub(super) fn body(&self, base: &Node) -> Option<Value> {
         if *self == Self::default() {
             return None;
@@ -46,10 +46,11 @@ impl NodePatch {
     }
 }
 
-/// A merge patch of a Node's status. Empty fields are left alone.
+/// A merge patch of a Node's status. Empty fields leave the Node's as they are.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct NodeStatusPatch {
-    /// The whole of `status.addresses` (a merge patch: the strategic one merges by type and mangles two addresses of one type).
+    /// The whole of `status.addresses`. It is a merge patch because the strategic one merges by
+    /// type, which mangles two addresses of one type.
     pub(crate) addresses: Option<Vec<NodeAddress>>,
 }
 
@@ -71,8 +72,8 @@ impl Writes {
         Api::all(self.client.clone())
     }
 
-    /// Patches metadata and spec of the Node that `base` is a view of. Returns the Node as it is then, pruned like those of the store;
-    /// an empty patch makes no request and returns `base`.
+    /// Patches metadata and spec of the Node that `base` is a view of. Returns the patched Node,
+    /// pruned like those of the store. An empty patch sends no request and returns `base`.
     pub(crate) async fn patch_node(
         &self,
         base: &Node,
@@ -90,7 +91,8 @@ impl Writes {
         Self::patch(&self.nodes(), base, patch.body(base), Part::Status).await
     }
 
-    /// Sets this condition among the others, at the resourceVersion that `base` was read at. Returns as `patch_node`.
+    /// Sets this condition and leaves the others, at the resourceVersion of `base`. Returns as
+    /// `patch_node`.
     pub(crate) async fn set_node_condition(
         &self,
         base: &Node,
@@ -100,7 +102,8 @@ impl Writes {
         Self::send(&self.nodes(), base, &patch, Part::Status).await
     }
 
-    /// Reads the Node from the API server, not from the cache, with all its fields (managed fields too); `None` when there is none.
+    /// Reads the Node from the API server instead of the store, with all its fields (managed fields
+    /// too). `None`: it does not exist.
     pub(crate) async fn read_node(&self, name: &str) -> Result<Option<Node>, WriteError> {
         Self::read(&self.nodes(), name).await
     }

@@ -1,4 +1,5 @@
-//! The reasons of our own events. Each word stands here and nowhere else, and docs/operator-guide.md lists them from here.
+//! The reasons of the ccm's events. Each is defined only here, and docs/operator-guide.md lists
+//! them from here.
 
 /// A row of the table, for the documentation.
 #[cfg(test)]
@@ -6,9 +7,9 @@ pub(crate) struct Row {
     pub(crate) word: &'static str,
     /// `Normal`, `Warning`, or both.
     pub(crate) kind: &'static str,
-    /// On what.
+    /// The kind of object.
     pub(crate) on: &'static str,
-    /// What it means, and what to do.
+    /// What it means, and how to react.
     pub(crate) meaning: &'static str,
 }
 
@@ -19,12 +20,11 @@ macro_rules! reasons {
             pub(crate) const $name: &str = $word;
         )*
 
-        /// Whether the reason is one of ours, and not a provider's.
+        /// Whether the reason is one of the ccm's and not a provider's.
         pub(crate) fn is_ours(reason: &str) -> bool {
             matches!(reason, $($word)|*)
         }
 
-        /// All of them.
         #[cfg(test)]
         pub(crate) const TABLE: &[Row] = &[$(
             Row { word: $word, kind: $kind, on: $on, meaning: $meaning },

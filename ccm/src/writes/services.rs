@@ -1,5 +1,6 @@
-//! Writes to Services: metadata and status, never spec (B-S2). Each carries the resourceVersion: a write of a former leader that arrives late must not
-//! replace the handle or the status that the next leader wrote.
+//! Writes to Services: metadata and status, never spec (B-S2). Each carries the resourceVersion.
+//! Without it, a late write of a former leader could replace the handle or the status that the next
+//! leader wrote.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{Part, WriteError, Writes, patch_metadata};
 
-/// A merge patch of a Service's metadata. Empty fields are left alone.
+/// A merge patch of a Service's metadata. Empty fields leave the Service's as they are.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ServicePatch {
     /// The whole of `metadata.finalizers`.
@@ -20,7 +21,7 @@ pub(crate) struct ServicePatch {
 }
 
 impl ServicePatch {
-    /// `None` where there is nothing to write.
+    /// The body of the request. `None`: there is nothing to write.
     pub(super) fn body(&self, base: &Service) -> Option<Value> {
         if *self == Self::default() {
             return None;
@@ -36,7 +37,7 @@ impl ServicePatch {
     }
 }
 
-/// A merge patch of a Service's status. Empty fields are left alone.
+/// A merge patch of a Service's status. Empty fields leave the Service's as they are.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ServiceStatusPatch {
     /// The whole of `status.loadBalancer`; the default clears it.
@@ -53,7 +54,7 @@ impl ServiceStatusPatch {
         let metadata = patch_metadata(base, true);
         let mut body = json!({ "metadata": metadata });
         if let Some(load_balancer) = &self.load_balancer {
-            // Spelled out: `{}` would leave in place what is there.
+            // Written out in full: `{}` would leave the old ingress in place.
             body["status"]["loadBalancer"] = json!({ "ingress": load_balancer.ingress });
         }
         if let Some(conditions) = &self.conditions {
@@ -75,8 +76,8 @@ impl Writes {
         Ok(self.services(namespace))
     }
 
-    /// Patches the metadata of the Service that `base` is a view of. Returns the Service as it is then, pruned like those of the store;
-    /// an empty patch makes no request and returns `base`.
+    /// Patches the metadata of the Service that `base` is a view of. Returns the patched Service,
+    /// pruned like those of the store. An empty patch sends no request and returns `base`.
     pub(crate) async fn patch_service(
         &self,
         base: &Service,
@@ -96,7 +97,7 @@ impl Writes {
         Self::patch(&services, base, patch.body(base), Part::Status).await
     }
 
-    /// Reads the Service from the API server, with all its fields; `None` when there is none.
+    /// Reads the Service from the API server, with all its fields. `None`: it does not exist.
     pub(crate) async fn read_service(
         &self,
         namespace: &str,

@@ -8,20 +8,23 @@ use serde_json::{Value, json};
 
 use super::{Part, WriteError, Writes, patch_metadata};
 
-/// A merge patch of a PersistentVolume's metadata and node affinity. Empty fields are left alone.
+/// A merge patch of a PersistentVolume's metadata and node affinity. Empty fields leave the
+/// volume's as they are.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct VolumePatch {
     /// Labels to set.
     pub(crate) labels: BTreeMap<String, String>,
     /// Annotations to set.
     pub(crate) annotations: BTreeMap<String, String>,
-    /// The whole of `spec.nodeAffinity`. The API server lets it be set where there is none, and not changed.
+    /// The whole of `spec.nodeAffinity`. The API server lets a writer set it once, and refuses
+    /// changes.
     pub(crate) node_affinity: Option<VolumeNodeAffinity>,
 }
 
 impl VolumePatch {
-    /// `None` where there is nothing to write. Always at the resourceVersion: the node affinity is made of what is there, and a label that somebody set in between is not ours to
-    /// overwrite unseen.
+    /// The body of the request. `None`: there is nothing to write. It always has the
+    /// resourceVersion: the new affinity is made from the volume's current one, and a label that
+    /// somebody set in between must not be overwritten unseen.
     pub(super) fn body(&self, base: &PersistentVolume) -> Option<Value> {
         if *self == Self::default() {
             return None;
@@ -41,8 +44,8 @@ impl VolumePatch {
 }
 
 impl Writes {
-    /// Patches the PersistentVolume that `base` is a view of. Returns it as it is then, pruned like those of the store; an empty patch makes no request and
-    /// returns `base`.
+    /// Patches the PersistentVolume that `base` is a view of. Returns the patched volume, pruned
+    /// like those of the store. An empty patch sends no request and returns `base`.
     pub(crate) async fn patch_volume(
         &self,
         base: &PersistentVolume,

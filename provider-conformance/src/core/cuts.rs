@@ -1,4 +1,5 @@
-//! Calls that are cut: by their caller, by the deadline, with the connection, with the process (CORE-6 to CORE-9, CORE-19).
+//! Calls that are cut: by their caller, by the deadline, with the connection, with the process
+//! (CORE-6 to CORE-9, CORE-19).
 
 mod ended;
 mod killed;
@@ -17,7 +18,7 @@ use super::super::run::{Run, targets};
 use super::super::session::Session;
 use super::tour;
 
-/// When calls are cut: before the cloud's first operation can have ended.
+/// When calls are cut: before the cloud's first operation can end.
 const EARLY: Duration = Duration::from_millis(100);
 /// How long each operation of the cloud takes while deadlines pass.
 const MEANWHILE: Duration = Duration::from_secs(8);
@@ -36,7 +37,7 @@ pub(super) fn checks() -> Vec<Check> {
     all
 }
 
-/// How many lookups the provider takes at once; 16 at most.
+/// How many lookups to run at once: the provider's limit, at most 16.
 fn lookups_at_once(run: &Run) -> usize {
     const AT_ONCE: usize = 16;
     let instances = run.capabilities().instances;
@@ -62,7 +63,7 @@ fn routes_of(run: &Run, count: usize) -> Vec<pb::Route> {
         .collect()
 }
 
-/// How many of the load balancers of this cluster are this Service's; `None` where they are not listed.
+/// How many listed load balancers of this cluster are this Service's. `None`: there is no listing.
 async fn listed(run: &Run, session: &Session, service: &pb::ServiceView) -> Verdict<Option<usize>> {
     if !run.sees(&[Need::LoadBalancerListing]) {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! What the provider means stands in the body (CORE-4, CORE-5, CORE-11, CORE-12, CORE-15).
+//! Failures are in the answer's body (CORE-4, CORE-5, CORE-11, CORE-12, CORE-15).
 
 use std::time::Duration;
 
@@ -146,7 +146,7 @@ async fn not_offered(run: &Run) -> Verdict {
     })
 }
 
-/// Whether an RPC that did not reach the cloud may answer all the same: from what it knows by itself.
+/// Whether an RPC may answer without the cloud, from the provider's own knowledge.
 fn may_know(rpc: &str) -> bool {
     matches!(
         rpc,
@@ -303,7 +303,8 @@ async fn retry_after(run: &Run) -> Verdict {
     Ok(())
 }
 
-/// What must not be seen: what suite.yaml names, what the suite put into the provider's environment, and what looks like a secret there.
+/// Words that must not appear: those in suite.yaml, the one that the suite puts into the provider's
+/// environment, and others there that look like secrets.
 async fn secret_words(run: &Run) -> Verdict<Vec<String>> {
     let mut secrets = run.config().secrets.clone();
     if run.target().is_ours() {
@@ -345,7 +346,7 @@ async fn secret_words(run: &Run) -> Verdict<Vec<String>> {
 }
 
 fn none_of(secrets: &[String], sent: &str, whole: &str) -> Verdict {
-    // The secret itself is not shown: reports are passed around.
+    // The report does not contain the secret, because reports are passed around.
     must(
         !secrets.iter().any(|secret| whole.contains(secret.as_str())),
         "CORE-12",

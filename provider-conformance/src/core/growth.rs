@@ -1,4 +1,4 @@
-//! What a process keeps does not grow with the number of calls (CORE-18).
+//! The size of a process does not grow with the number of calls (CORE-18).
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use super::super::run::{Run, targets};
 use super::super::session::Session;
 use super::tour;
 
-/// What an allocator may keep in hand without a leak, beside a fifth of what there is.
+/// Memory that an allocator may hold without a leak, besides a fifth of the total.
 const SLACK_KIB: u64 = 16 * 1024;
 const AT_ONCE: usize = 16;
-/// How long a stream of hints may take to be open before it is closed.
+/// How long a stream of hints stays open before it is closed.
 const HINTS: Duration = Duration::from_millis(50);
 
 pub(super) fn checks() -> Vec<Check> {
@@ -35,7 +35,7 @@ pub(super) fn checks() -> Vec<Check> {
     ]
 }
 
-/// Of the process that serves: resident memory in KiB, and open files.
+/// The resident memory in KiB and the open files of the serving process.
 async fn size(run: &Run) -> Verdict<(u64, usize)> {
     let seen = async {
         let pid = run.target().pid().await?;
@@ -52,14 +52,15 @@ async fn size(run: &Run) -> Verdict<(u64, usize)> {
     })
 }
 
-/// What a lane of calls is about. Calls about one object follow each other, as the controller's do.
+/// The subject of a sequence of calls. Calls about one object follow each other, as the
+/// controller's do.
 #[derive(Clone, Copy)]
 enum Lane {
     /// GetProviderInfo and Probe.
     Provider,
     /// The stream of hints, opened and closed.
     Hints,
-    /// Lookups, and whatever else reads.
+    /// Lookups and other reads.
     Reads,
     /// One load balancer.
     LoadBalancer,
@@ -67,7 +68,7 @@ enum Lane {
     Route,
 }
 
-/// The objects that the calls are about: the same again and again, so that what grows grows by calls and not by objects.
+/// The objects of the calls. They stay the same, so growth is due to calls and not to objects.
 struct Subjects {
     service: pb::ServiceView,
     route: pb::Route,
@@ -82,7 +83,7 @@ impl Subjects {
     }
 }
 
-/// Calls; how many were answered, with whatever answer.
+/// Makes calls. Returns how many were answered in any way.
 async fn lane(run: &Run, session: &Session, of: Lane, about: &Subjects) -> Verdict<usize> {
     let offered = run.capabilities();
     let mut count = 0;
@@ -102,7 +103,7 @@ async fn lane(run: &Run, session: &Session, of: Lane, about: &Subjects) -> Verdi
                 cluster: Some(session.cluster().clone()),
                 ..Default::default()
             };
-            // Where the headers come with the first hint only it is closed before they come.
+            // If the headers come only with the first hint, the stream is closed before them.
             if let Ok(Err(status)) = timeout(HINTS, session.watch(request)).await {
                 let sent = "WatchChanges, opened and closed again and again";
                 return Err(Stop::failed("CORE-4", sent, "a stream", shown(&status)));
@@ -174,7 +175,7 @@ async fn lane(run: &Run, session: &Session, of: Lane, about: &Subjects) -> Verdi
     Ok(count)
 }
 
-/// Every unary RPC that is offered, and the stream of hints.
+/// Every offered unary RPC, and the stream of hints.
 async fn one_round(run: &Run, session: &Session, about: &Subjects) -> Verdict<usize> {
     let mut lanes = vec![Lane::LoadBalancer, Lane::Route, Lane::Hints];
     lanes.extend([Lane::Provider; 4]);
@@ -187,7 +188,7 @@ async fn one_round(run: &Run, session: &Session, about: &Subjects) -> Verdict<us
     for asked in join_all(calls).await {
         count += asked?;
     }
-    // Alone: what is in flight beside it may be told that nobody is initialised.
+    // Alone: a concurrent call might be answered NOT_INITIALIZED.
     session
         .call(pb::InitializeRequest::default())
         .await
@@ -195,7 +196,7 @@ async fn one_round(run: &Run, session: &Session, about: &Subjects) -> Verdict<us
     Ok(count + 1)
 }
 
-/// What is done again and again.
+/// The repeated work.
 enum Work {
     Calls(Session, Box<Subjects>),
     Connections,

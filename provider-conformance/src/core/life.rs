@@ -1,4 +1,4 @@
-//! How a process ends (CORE-17).
+//! The shutdown of a process (CORE-17).
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use super::super::run::Run;
 use super::super::wire::{self, Answers, Ending};
 use super::tour;
 
-/// The contract's bound, and what a loaded machine adds.
+/// The contract's limit, with a margin for a busy machine.
 const END: Duration = Duration::from_secs(30);
-/// How long each operation of the cloud takes while the process ends.
+/// How long each operation of the cloud takes during the shutdown.
 const SLOW: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(25);
 
@@ -86,7 +86,7 @@ async fn idle(run: &Run) -> Verdict {
     Ok(())
 }
 
-/// A LookupInstances that is in flight: the cloud takes its time.
+/// A LookupInstances in flight, because the cloud is slow.
 async fn slow_lookup(
     run: &Run,
 ) -> Verdict<tokio::task::JoinHandle<super::super::call::Exchange<pb::LookupInstancesResponse>>> {
@@ -94,7 +94,7 @@ async fn slow_lookup(
     run.cloud_slow(SLOW).await?;
     let request = tour::lookup(run);
     let call = tokio::spawn(async move { session.call(request).await });
-    // On its way, on another task; nothing tells from outside when it has come.
+    // The call is sent by another task. Nothing outside shows when it arrives.
     tokio::time::sleep(SLOW / 4).await;
     Ok(call)
 }
@@ -124,7 +124,7 @@ async fn no_new(run: &Run) -> Verdict {
             let Ok(_) = UnixStream::connect(&path).await else {
                 return Some(());
             };
-            // It may be accepted by the system before anybody looks at it; what counts is that nobody serves it.
+            // The system may accept the connection. It only counts whether somebody serves it.
             let asked = tokio::time::timeout(LOOK * 8, async {
                 run.connect()
                     .await?
@@ -147,13 +147,13 @@ async fn no_new(run: &Run) -> Verdict {
     ends(run, "with a call in flight").await
 }
 
-/// HTTP/2's code of a call that was not looked at.
+/// HTTP/2's code for a call that was not processed.
 const REFUSED_STREAM: u32 = 7;
 /// The deadline of the calls on the raw connection.
 const PATIENT: Duration = Duration::from_secs(20);
 
 async fn new_calls(run: &Run) -> Verdict {
-    // What the stack of a caller does by itself when it sees GOAWAY is left undone: so the call arrives.
+    // A caller's stack would react to GOAWAY. This one does not, so the call arrives.
     let session = run.session().await?;
     run.cloud_slow(SLOW).await?;
     let mut line = run.raw_connection().await?;
@@ -215,7 +215,7 @@ async fn half_open(run: &Run) -> Verdict {
     let session = run.connect().await?;
     let path = "/cloudprovider.v1alpha1.ProviderService/Initialize";
     let open = session.half_open(path).await;
-    // Connected, and not even HTTP/2.
+    // Connected, without even HTTP/2.
     let silent = run.raw_connection().await?;
     session.call(pb::ProbeRequest::default()).await.answer()?;
     run.target().send_term().await?;

@@ -1,4 +1,4 @@
-//! How large things may be (CORE-11).
+//! Limits on sizes (CORE-11).
 
 use std::collections::BTreeMap;
 
@@ -65,14 +65,14 @@ fn stated(run: &Run) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// Initialize, as long as it shall be: every provider serves it, and Pod CIDRs may be many.
+/// An Initialize of this size: every provider serves it, and Pod CIDRs may be many.
 fn of_size(session: &Session, bytes: usize) -> pb::InitializeRequest {
     let mut request = pb::InitializeRequest {
         cluster: Some(session.cluster().clone()),
         kubernetes_version: "v1.36.3".into(),
         ..Default::default()
     };
-    // 250 bytes and a head of three each; the version takes the rest.
+    // 250 bytes with three bytes of header each. The version takes the rest.
     let owner = format!("{:x<250}", session.cluster().owner_id);
     let fits = bytes.saturating_sub(request.encoded_len() + 10) / 253;
     request.previous_owner_ids = vec![owner; fits];
@@ -97,7 +97,7 @@ async fn accepted(run: &Run, bytes: usize) -> Verdict {
     let session = run.connect().await?;
     let asked = session.call(of_size(&session, bytes)).await;
     asked.answer()?;
-    // What it says to so many previous owner IDs is its own business.
+    // The provider may react to so many previous owner IDs as it likes.
     run.session().await.map(|_| ())
 }
 
@@ -110,7 +110,7 @@ async fn oversized(run: &Run) -> Verdict {
         ));
     }
     let asked = session.call(of_size(&session, bytes)).await;
-    // Larger than stated may be accepted all the same; what counts is what comes after.
+    // The provider may accept more than its stated limit. Only the next call counts.
     let came = asked
         .came
         .as_ref()

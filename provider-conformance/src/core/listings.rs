@@ -112,7 +112,8 @@ async fn cancelled(run: &Run) -> Verdict {
                 tokio::time::timeout(short, session.list(pb::ListRoutesRequest::default())).await;
         }
     }
-    // An HTTP/2 stack may hang up on a caller that cancels so much at once; the controller then dials again.
+    // An HTTP/2 stack may close the connection after many cancellations at once. The controller
+    // then dials again.
     let session = run.connect().await?;
     if instances {
         session

@@ -1,4 +1,4 @@
-//! For whom the provider works (CORE-10, CORE-14).
+//! The cluster that the provider works for (CORE-10, CORE-14).
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::tour::{self, Service};
 
 const CALL: Duration = Duration::from_secs(30);
 const NOT_INITIALIZED: &[FailureCode] = &[FailureCode::NotInitialized];
-/// A request without an owner is wrong in itself; that nobody was initialised for it is true too.
+/// A request without an owner is invalid. It is also true that nobody was initialised for it.
 const NO_OWNER: &[FailureCode] = &[FailureCode::Invalid, FailureCode::NotInitialized];
 
 pub(super) fn checks() -> Vec<Check> {

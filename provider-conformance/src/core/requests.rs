@@ -1,4 +1,4 @@
-//! Requests that break the contract (CORE-20), and codes that an RPC does not list (CORE-21).
+//! Requests that violate the contract (CORE-20), and codes that an RPC does not list (CORE-21).
 
 use cloud_provider_api::v1alpha1::{self as pb, FailureCode};
 
@@ -10,7 +10,7 @@ use super::super::session::Session;
 use super::tour::{self, Told};
 
 const INVALID: &[FailureCode] = &[FailureCode::Invalid];
-/// The largest batch where none is stated.
+/// The largest batch if none is stated.
 const BATCH: usize = 100;
 
 pub(super) fn checks() -> Vec<Check> {
@@ -36,7 +36,7 @@ fn size_of(stated: Option<u32>) -> usize {
         .map_or(BATCH, |most| most as usize)
 }
 
-/// A batch with one too many, one with one Node twice, one whose Node has no name.
+/// A batch with one Node too many, one with a duplicate, and one with a Node without a name.
 fn batches_of_nodes(run: &Run, most: usize) -> [Vec<pb::NodeView>; 3] {
     let once = run.node("twice");
     let again = pb::NodeView {
@@ -124,7 +124,7 @@ fn judge(told: &[Told]) -> Verdict {
     told.iter().try_for_each(|one| {
         let may = rules::may_answer(one.rpc);
         let Ok(failures) = &one.failures else {
-            // A gRPC status is another check's matter.
+            // Another check tests gRPC statuses.
             return Ok(());
         };
         let names: Vec<_> = may.iter().map(FailureCode::as_str_name).collect();

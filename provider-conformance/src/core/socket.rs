@@ -1,4 +1,4 @@
-//! Where the socket lies, and who may replace it (CORE-2).
+//! The path of the socket, and who may replace it (CORE-2).
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Component, Path};
@@ -10,7 +10,7 @@ use tokio::net::UnixStream;
 use super::super::check::{Check, Need, Stop, Verdict, check, must};
 use super::super::run::Run;
 
-/// How long a second process may look before it gives up.
+/// How long a second process may take to give up.
 const SECOND: Duration = Duration::from_secs(15);
 
 pub(super) fn checks() -> Vec<Check> {
@@ -107,7 +107,7 @@ fn directory(run: &Run) -> Verdict<&Path> {
         .ok_or_else(|| Stop::failed("CORE-2", path.display(), "a directory of its own", "none"))
 }
 
-/// A user and a group that have nothing to do with those who own the socket and its directory.
+/// A user and a group that differ from the owners of the socket and its directory.
 fn stranger(owners: &[u32]) -> u32 {
     const NOBODY: u32 = 65_534;
     let mut stranger = NOBODY;
@@ -132,7 +132,7 @@ async fn another_user(run: &Run) -> Verdict {
     let stranger = stranger(&owners);
     let directory = directory(run)?;
     let above = directory.parent().unwrap_or(directory);
-    // Whoever may write to a socket's file may connect to it.
+    // A user that may write to a socket's file may connect to it.
     let may = tokio::process::Command::new("sh")
         .args([
             "-c",
@@ -149,7 +149,7 @@ async fn another_user(run: &Run) -> Verdict {
         Ok(output) => String::from_utf8_lossy(&output.stdout).trim().to_owned(),
         Err(error) => error.to_string(),
     };
-    // What refuses it there is not the provider, which may serve elsewhere tomorrow.
+    // Here something else refuses, not the provider, which may serve elsewhere later.
     if said == "not so far" {
         return Err(Stop::not_offered(format!(
             "another user does not come as far as {}: a directory above is closed to all (TMPDIR, where the suite starts the provider), so what the provider refuses is not seen",
@@ -210,7 +210,8 @@ async fn stale_socket(run: &Run) -> Verdict {
     let path = run.target().path();
     for _ in 0..2 {
         run.target().kill().await?;
-        // Whoever dies by SIGKILL leaves it behind; one that does not is helped to a stale one.
+        // A process that dies by SIGKILL leaves the file. If it does not, the suite creates a stale
+        // one.
         if !path.exists() {
             let planted = std::os::unix::net::UnixListener::bind(path);
             drop(planted.map_err(|error| Stop::not_set_up(error.to_string()))?);
@@ -227,7 +228,7 @@ async fn second_process(run: &Run) -> Verdict {
     let before = session.call(pb::ProbeRequest::default()).await;
     let boot_id = before.answer()?.boot_id.clone();
     let mut second = run.target().second()?;
-    // It may wait for a while before it gives up; one that goes on serving elsewhere does no harm either.
+    // It may wait a while before it gives up. One that serves elsewhere does no harm either.
     let ended = second.ended(SECOND).await;
     let words = second.last_words();
     drop(second);

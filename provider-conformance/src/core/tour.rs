@@ -1,4 +1,4 @@
-//! All RPCs that a provider offers, each with a request that deserves an answer.
+//! All RPCs of a provider, each with a valid request.
 
 use std::time::Duration;
 
@@ -45,17 +45,17 @@ impl Service {
     }
 }
 
-/// What one RPC said, as far as all are alike.
+/// The common parts of an RPC's answer.
 #[derive(Debug)]
 pub(in super::super) struct Told {
     pub(in super::super) rpc: &'static str,
     pub(super) sent: String,
-    /// The failures of the whole and of its items; the error is a gRPC status.
+    /// The failures of the call and of its items. `Err`: a gRPC status.
     pub(in super::super) failures: Result<Vec<pb::Failure>, tonic::Status>,
-    /// Nothing of it is a success.
+    /// Whether no part of it succeeded.
     pub(super) failed: bool,
     pub(super) came: String,
-    /// All of it, to search in.
+    /// The whole answer, to search in.
     pub(super) whole: String,
 }
 
@@ -85,7 +85,7 @@ impl Told {
         }
     }
 
-    /// It failed as a whole, or each item did, and only with these codes.
+    /// Fails unless the call or each item failed, and only with these codes.
     pub(in super::super) fn must_fail(&self, rule: &str, codes: &[FailureCode]) -> Verdict {
         let ours = |failures: &Vec<pb::Failure>| {
             failures
@@ -111,7 +111,7 @@ impl Told {
         }
     }
 
-    /// The status that it ended with instead of an answer.
+    /// The gRPC status instead of an answer.
     pub(in super::super) fn status(&self) -> Option<&tonic::Status> {
         self.failures.as_ref().err()
     }
@@ -164,7 +164,8 @@ macro_rules! items {
     };
 }
 
-/// Calls each RPC of a service once, also those that change the cloud (the load balancer and the route are new ones).
+/// Calls each RPC of a service once, including mutating ones (with a new load balancer and a new
+/// route).
 pub(super) async fn service(run: &Run, session: &Session, service: Service) -> Vec<Told> {
     let mut all = Vec::new();
     match service {
@@ -243,7 +244,7 @@ pub(super) async fn service(run: &Run, session: &Session, service: Service) -> V
     all
 }
 
-/// The same for all services that are offered.
+/// The same for all offered services.
 pub(in super::super) async fn everything(run: &Run, session: &Session) -> Vec<Told> {
     let offered = run.capabilities();
     let mut all = Vec::new();
@@ -323,7 +324,7 @@ pub(super) fn volume(run: &Run) -> pb::GetVolumeLabelsRequest {
     }
 }
 
-/// A request as bytes, with this session's cluster.
+/// An encoded request with this session's cluster.
 pub(super) fn encoded<R: Rpc>(session: &Session, mut request: R) -> Vec<u8> {
     request.set_cluster(Some(session.cluster().clone()));
     request.encode_to_vec()
@@ -331,10 +332,10 @@ pub(super) fn encoded<R: Rpc>(session: &Session, mut request: R) -> Vec<u8> {
 
 /// How long a load balancer may be pending.
 const MADE: Duration = Duration::from_mins(2);
-/// How often it is looked at.
+/// The time between two checks.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Ensures until it is ready; answers the last answer.
+/// Ensures until it is ready. Returns the last answer.
 pub(in super::super) async fn ensure(
     session: &Session,
     service: &pb::ServiceView,
@@ -352,7 +353,7 @@ pub(in super::super) async fn ensure(
             })
             .await;
         let answer = asked.success("LB-7")?;
-        // Absent means: as it was (LB-3).
+        // Absent means unchanged (LB-3).
         handle = answer.handle.clone().or(handle);
         let Some(Ensured::Pending(pending)) = &answer.outcome else {
             let ready = matches!(answer.outcome, Some(Ensured::Ready(_)));

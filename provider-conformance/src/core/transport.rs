@@ -1,4 +1,4 @@
-//! The line: HTTP/2 on a Unix socket, whatever else comes over it (CORE-1).
+//! The connection: HTTP/2 on a Unix socket, and other bytes on it (CORE-1).
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::super::run::Run;
 use super::super::wire::opening;
 
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long an idle connection is watched at least.
+/// The least time to watch an idle connection.
 const IDLE: Duration = Duration::from_secs(2);
 
 pub(super) fn checks() -> Vec<Check> {
@@ -99,7 +99,7 @@ pub(super) fn checks() -> Vec<Check> {
     ]
 }
 
-/// What is judged when the run is over.
+/// Checks that run at the end of the run.
 pub(super) fn at_the_end() -> Vec<Check> {
     vec![check!(
         "core/idle-connection-is-left-alone",
@@ -183,7 +183,7 @@ async fn idle_connection(run: &Run) -> Verdict {
     listened_to(longest)
 }
 
-/// Who was listened to for less says nothing.
+/// A shorter observation proves nothing.
 fn listened_to(longest: Duration) -> Verdict {
     if longest < IDLE {
         return Err(Stop::not_set_up(format!(
@@ -211,13 +211,13 @@ async fn settings_first(run: &Run) -> Verdict {
     )
 }
 
-/// Still answers, on a connection that was there before and on a new one.
+/// Checks that the provider still answers, on an existing connection and on a new one.
 async fn unharmed(run: &Run, after: &str, sends: &[u8]) -> Verdict {
     let before = run.connect().await?;
     before.call(pb::ProbeRequest::default()).await.answer()?;
     for _ in 0..3 {
         let mut line = run.raw_connection().await?;
-        // The provider may close it before all was written.
+        // The provider may close it before all bytes are written.
         let _ = line.write_all(sends).await;
         let mut rest = Vec::new();
         let _ = timeout(Duration::from_millis(200), line.read_to_end(&mut rest)).await;
@@ -260,13 +260,13 @@ async fn http1(run: &Run) -> Verdict {
 }
 
 async fn tls(run: &Run) -> Verdict {
-    // The head of a ClientHello: handshake record, TLS 1.0, 512 bytes, of which few follow.
+    // The header of a ClientHello: handshake record, TLS 1.0, 512 bytes, of which few follow.
     let hello = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3];
     unharmed(run, "the beginning of a TLS handshake", &hello).await
 }
 
 async fn broken_frames(run: &Run) -> Verdict {
-    // DATA on stream 0, and HEADERS whose block is no HPACK.
+    // DATA on stream 0, and HEADERS with an invalid HPACK block.
     let data = [&opening()[..], &[0, 0, 1, 0, 0, 0, 0, 0, 0, 7]].concat();
     unharmed(run, "a DATA frame on stream 0", &data).await?;
     let headers = [

@@ -95,7 +95,7 @@ async fn of_minor(run: &Run, contract_minor: u32) -> Verdict {
         "CORE-13",
         "the same provider_name and contract_minor for every controller",
     )?;
-    // It goes on as with every other controller.
+    // The next controller is served as usual.
     run.session().await.map(|_| ())
 }
 
@@ -113,7 +113,7 @@ async fn minors(run: &Run) -> Verdict {
     )
 }
 
-/// Fields of each wire type that no minor has.
+/// Fields of each wire type that no minor version has.
 fn unknown_fields() -> Vec<u8> {
     let mut bytes = Vec::new();
     encode_key(1_001, WireType::Varint, &mut bytes);
@@ -128,7 +128,8 @@ fn unknown_fields() -> Vec<u8> {
     bytes
 }
 
-/// The message with unknown fields around it, and in each of these message fields of it: the field stays one, as every encoder writes it.
+/// The message with unknown fields in it, and in each of these message fields. Each field occurs
+/// once, as every encoder writes it.
 fn with_unknown_fields(message: &[u8], within: &[u32]) -> Option<Vec<u8>> {
     let mut bytes = unknown_fields();
     let mut rest = message;

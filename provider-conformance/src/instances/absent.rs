@@ -13,7 +13,7 @@ use super::super::session::Session;
 use super::super::well_formed;
 use super::ask::{ALL, Known, aged, id_of_none, look_up, lookup, node};
 
-/// How often a cloud is asked for what takes a while.
+/// The time between two questions.
 const LOOK: Duration = Duration::from_millis(50);
 
 const ADD: Need = Need::Hook(Hook::InstanceAdd);
@@ -124,7 +124,7 @@ async fn removed(run: &Run) -> Verdict {
     let nodes = vec![known.node()];
     let looked_up = look_up(run, &session, lookup(nodes, &ALL)).await?;
     looked_up.must_be(0, InstanceState::Absent, "INST-1")?;
-    // By its name alone: the cloud has nothing of that name.
+    // By its name alone: the cloud has nothing with that name.
     let nodes = vec![known.node_without_id()];
     look_up(run, &session, lookup(nodes, &ALL))
         .await?
@@ -149,7 +149,7 @@ async fn neighbours(run: &Run) -> Verdict {
     Ok(())
 }
 
-/// What a Node's lookup came to, as a failure of the whole is a failure of each.
+/// The result of each Node. A failure of the whole call is a failure of each.
 fn failures(answer: &pb::LookupInstancesResponse) -> Vec<Result<&pb::Failure, &Outcome>> {
     if let Some(failed) = &answer.failed {
         return vec![Ok(failed)];
@@ -222,7 +222,7 @@ async fn precondition(run: &Run) -> Verdict {
     refused(run, FailureCode::Precondition).await
 }
 
-/// Asks about this instance and perhaps others: it is not ABSENT.
+/// Looks up this instance and perhaps others. It must not be ABSENT.
 pub(super) async fn is_not_absent(
     session: &Session,
     known: &Known,
@@ -286,7 +286,7 @@ async fn heals(run: &Run) -> Verdict {
         exchange.answer()?;
         run.cloud_fail("NONE").await?;
         let healed = format!("{code} is over: the instance is found again");
-        // A provider may keep to the delay that the cloud asked for.
+        // A provider may wait for the delay that the cloud asked for.
         let patience = Instant::now() + Duration::from_secs(50);
         loop {
             let exchange = session.call(lookup(vec![known.node()], &ALL)).await;
@@ -311,7 +311,7 @@ async fn slow(run: &Run) -> Verdict {
         let exchange = session
             .call_within(lookup(vec![known.node()], &ALL), deadline)
             .await;
-        // No answer is fine: it says nothing. An answer must say nothing wrong.
+        // No answer is fine. An answer must not be wrong.
         if let Ok(answer) = &exchange.came {
             let found = failures(answer).into_iter().all(|one| match one {
                 Err(Outcome::Found(found)) => well_formed::exists(found.state()),

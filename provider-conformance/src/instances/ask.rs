@@ -1,4 +1,4 @@
-//! Asks LookupInstances and judges what every answer of it can be judged by.
+//! Calls LookupInstances, and checks the rules of every answer.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,18 +16,18 @@ use super::super::run::Run;
 use super::super::session::Session;
 use super::super::well_formed::{self, exists};
 
-/// How long a cloud may take to show what was made in it.
+/// How long a cloud may take to show a new object.
 const PATIENCE: Duration = Duration::from_mins(2);
 const LOOK: Duration = Duration::from_millis(50);
 
-/// All that can be asked.
+/// All facets.
 pub(crate) const ALL: [InstanceFacet; 3] = [
     InstanceFacet::Existence,
     InstanceFacet::Power,
     InstanceFacet::Metadata,
 ];
 
-/// A Node as the controller shows it at least. Its UID is made of its name.
+/// A Node with the fields that the controller always sends. Its UID is derived from its name.
 pub(crate) fn node(name: &str, provider_id: Option<&str>) -> pb::NodeView {
     pb::NodeView {
         name: name.into(),
@@ -37,7 +37,7 @@ pub(crate) fn node(name: &str, provider_id: Option<&str>) -> pb::NodeView {
     }
 }
 
-/// A lookup of these Nodes, of these facets, from the cloud itself.
+/// A lookup of these Nodes and facets, from the cloud itself.
 pub(crate) fn lookup(
     nodes: Vec<pb::NodeView>,
     facets: &[InstanceFacet],
@@ -50,7 +50,7 @@ pub(crate) fn lookup(
     }
 }
 
-/// The same, with an answer that may be so old.
+/// The same with this `max_age`.
 pub(super) fn aged(
     mut request: pb::LookupInstancesRequest,
     max_age: Duration,
@@ -59,14 +59,15 @@ pub(super) fn aged(
     request
 }
 
-/// A lookup that was answered as a whole, with one well-formed result for each Node.
+/// The answer of a lookup with one well-formed result for each Node.
 pub(crate) struct LookedUp {
     pub(crate) exchange: Exchange<pb::LookupInstancesResponse>,
     /// In the order of the request.
     pub(crate) outcomes: Vec<Outcome>,
 }
 
-/// Looks Nodes up. Whatever is wrong with the answer in itself (INST-2, INST-7, INST-8, PROV-8, CORE-4, CORE-11, CORE-13) fails the check.
+/// Looks Nodes up. The check fails if the answer itself violates a rule (INST-2, INST-7, INST-8,
+/// PROV-8, CORE-4, CORE-11, CORE-13).
 pub(crate) async fn look_up(
     run: &Run,
     session: &Session,
@@ -95,7 +96,8 @@ pub(crate) async fn look_up(
     Ok(LookedUp { exchange, outcomes })
 }
 
-/// The outcome of each Node that was asked about, in that order: each named once, by name and UID, and nobody else (INST-2).
+/// The outcome of each requested Node, in the order of the request. Each must occur once, by name
+/// and UID, and no other may occur (INST-2).
 pub(crate) fn by_node<'a, T: std::fmt::Debug, O: Clone + 'a>(
     exchange: &Exchange<T>,
     asked: &[pb::NodeView],
@@ -135,7 +137,7 @@ pub(crate) fn by_node<'a, T: std::fmt::Debug, O: Clone + 'a>(
 }
 
 impl LookedUp {
-    /// What was found for the Node at this place; a failure breaks the rule.
+    /// The instance of the Node at this place. A failure violates the rule.
     pub(crate) fn found(&self, place: usize, rule: &str) -> Verdict<&pb::Instance> {
         match self.outcomes.get(place) {
             Some(Outcome::Found(instance)) => Ok(instance),
@@ -148,7 +150,7 @@ impl LookedUp {
         Ok(self.found(place, rule)?.state())
     }
 
-    /// The instance, which has to exist.
+    /// The instance, which must exist.
     pub(crate) fn existing(&self, place: usize, rule: &str) -> Verdict<&pb::Instance> {
         let found = self.found(place, rule)?;
         if exists(found.state()) {
@@ -161,7 +163,7 @@ impl LookedUp {
         ))
     }
 
-    /// The state, which has to be this one.
+    /// Fails unless the state is this one.
     pub(crate) fn must_be(&self, place: usize, state: InstanceState, rule: &str) -> Verdict {
         if self.state(place, rule)? == state {
             return Ok(());
@@ -169,7 +171,7 @@ impl LookedUp {
         Err(self.broke(place, rule, short_state(state)))
     }
 
-    /// The state, which must not be one of an instance that exists.
+    /// Fails if the state is one of an existing instance.
     pub(super) fn must_not_exist(&self, place: usize, rule: &str) -> Verdict {
         match self.outcomes.get(place) {
             Some(Outcome::Found(found)) if exists(found.state()) => Err(self.broke(
@@ -181,7 +183,7 @@ impl LookedUp {
         }
     }
 
-    /// That the result at this place breaks a rule.
+    /// The violation of a rule by the result at this place.
     pub(crate) fn broke(&self, place: usize, rule: &str, expected: impl std::fmt::Display) -> Stop {
         let sent = self.exchange.sent();
         match self.outcomes.get(place) {
@@ -196,18 +198,18 @@ pub(super) fn short_state(state: InstanceState) -> &'static str {
     state.as_str_name().trim_start_matches("INSTANCE_STATE_")
 }
 
-/// An instance that the cloud knows for certain.
+/// An instance that the cloud certainly has.
 #[derive(Debug, Clone)]
 pub(crate) struct Known {
-    /// The name of its Node: the cloud's too only where `Known::named` made it.
+    /// The name of its Node. It is also the cloud's name only if `Known::named` created it.
     pub(crate) name: String,
     pub(crate) provider_id: String,
-    /// What its Node shows, as LookupInstances told it; asked for by [`Known::with_addresses`].
+    /// The addresses of its Node, from LookupInstances. [`Known::with_addresses`] sets them.
     pub(crate) addresses: Vec<pb::NodeAddress>,
 }
 
 impl Known {
-    /// So many of them. Skips the check where there are fewer.
+    /// This many instances. Skips the check if there are fewer.
     pub(crate) async fn some(run: &Run, session: &Session, count: usize) -> Verdict<Vec<Self>> {
         Self::with_ids(run, session, run.instances(count).await?).await
     }
@@ -218,7 +220,8 @@ impl Known {
         one.ok_or_else(|| Stop::not_set_up("the cloud knows no instance"))
     }
 
-    /// One that the cloud knows by its name too: of suite.yaml, else made by the hook. A listing tells no names.
+    /// An instance whose name the cloud knows too: from suite.yaml, else created by the hook. A
+    /// listing has no names.
     pub(crate) async fn named(run: &Run, session: &Session) -> Verdict<Self> {
         let named = match run.config().instances.first() {
             Some(known) => known.clone(),
@@ -233,7 +236,7 @@ impl Known {
         one.ok_or_else(|| Stop::not_set_up("the cloud knows no instance"))
     }
 
-    /// One that was made by the hook: it may be stopped and removed.
+    /// An instance that the hook created, so it may be stopped and removed.
     pub(crate) async fn made(run: &Run, session: &Session) -> Verdict<(Self, KnownInstance)> {
         let made = run.add_instance("made").await?;
         let known = Self {
@@ -241,7 +244,7 @@ impl Known {
             provider_id: made.provider_id.clone().unwrap_or_default(),
             addresses: Vec::new(),
         };
-        // A cloud may show it a while later: PENDING until then.
+        // A cloud may show it a while later. Until then it is PENDING.
         let patience = Instant::now() + PATIENCE;
         loop {
             let looked_up = look_up(run, session, lookup(vec![known.node()], &ALL)).await?;
@@ -278,7 +281,7 @@ impl Known {
         Ok(known)
     }
 
-    /// With the addresses that its Node has once it is initialised.
+    /// With the addresses that its Node has after its initialisation.
     pub(crate) async fn with_addresses(self, run: &Run, session: &Session) -> Self {
         let addresses = run.addresses(session, self.node()).await;
         Self { addresses, ..self }
@@ -295,7 +298,7 @@ impl Known {
     }
 }
 
-/// A provider ID of this provider that names no instance.
+/// A provider ID of this provider without an instance.
 pub(crate) fn id_of_none(run: &Run) -> String {
     run.provider_id_of_none("none")
 }

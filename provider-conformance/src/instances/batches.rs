@@ -1,4 +1,4 @@
-//! Several Nodes at once (INST-2, INST-4), and how many.
+//! Lookups of several Nodes (INST-2, INST-4), and their number.
 
 use std::time::Duration;
 
@@ -125,7 +125,7 @@ pub(super) fn checks() -> Vec<Check> {
     ]
 }
 
-/// Known and unknown Nodes in turn, at most as many as a batch takes.
+/// Alternating known and unknown Nodes, at most one batch.
 pub(super) async fn mixed(
     run: &Run,
     session: &Session,
@@ -218,7 +218,7 @@ async fn full(run: &Run) -> Verdict {
     Ok(())
 }
 
-/// That these Nodes are refused as a whole.
+/// Checks that these Nodes are refused as a whole.
 async fn refused(session: &Session, nodes: Vec<pb::NodeView>) -> Verdict {
     let exchange = session.call(lookup(nodes, &ALL)).await;
     exchange
@@ -226,7 +226,7 @@ async fn refused(session: &Session, nodes: Vec<pb::NodeView>) -> Verdict {
         .map(|_| ())
 }
 
-/// A request that the controller never sends: `failed` with INVALID as a whole, or answered like any other.
+/// A request that the controller never sends: INVALID as a whole, or answered normally.
 async fn invalid_or_answered(
     run: &Run,
     session: &Session,
@@ -270,7 +270,7 @@ async fn overload(run: &Run) -> Verdict {
     let stated = run.capabilities().instances.and_then(|of| of.max_in_flight);
     let at_once = stated.filter(|most| *most > 0).unwrap_or(8).min(64) * 4;
     if run.has_hook(Hook::CloudSlow) {
-        // So that all of them are in flight at once.
+        // Keeps all of them in flight at once.
         run.cloud_slow(Duration::from_secs(1)).await?;
     }
     let calls = (0..at_once).map(|_| session.call(lookup(vec![known.node()], &ALL)));
@@ -343,7 +343,7 @@ async fn nameless(run: &Run) -> Verdict {
     refused(&session, vec![node("", None)]).await
 }
 
-/// 5,000 Nodes as a large cluster has them, a known one among them.
+/// 5,000 Nodes as in a large cluster, one of them known.
 async fn many(run: &Run, session: &Session) -> Verdict<(Known, Vec<pb::NodeView>)> {
     let known = Known::one(run, session).await?;
     let mut nodes: Vec<_> = (0..5_000)
@@ -413,7 +413,7 @@ fn max_request_bytes(run: &Run) -> u64 {
 async fn largest_request(run: &Run) -> Verdict {
     let session = run.session().await?;
     let known = Known::one(run, &session).await?;
-    // Who states more than any controller sends is asked for no more than this.
+    // A larger stated limit than any controller uses is not tested.
     let most = max_request_bytes(run).min(64 * 1024 * 1024) as usize;
     let with = |bytes: usize| {
         let mut node = known.node();
@@ -424,7 +424,7 @@ async fn largest_request(run: &Run) -> Verdict {
         request.cluster = Some(run.cluster());
         request
     };
-    // The lengths around the padding take a few bytes more when it is long.
+    // With a long padding, the lengths around it take a few more bytes.
     let padding = most.saturating_sub(with(0).encoded_len() + 32);
     let looked_up = look_up_large(run, &session, with(padding)).await?;
     looked_up.existing(0, "CORE-11")?;

@@ -1,4 +1,4 @@
-//! What changes in the cloud is seen: states (INST-10), and how old an answer may be (INST-5).
+//! Changes in the cloud: states (INST-10), and the age of answers (INST-5).
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::super::well_formed;
 use super::absent::is_not_absent;
 use super::ask::{ALL, Known, aged, look_up, lookup, short_state};
 
-/// How often a cloud is asked for what takes a while.
+/// The time between two questions.
 const LOOK: Duration = Duration::from_millis(50);
 
 const ADD: Need = Need::Hook(Hook::InstanceAdd);
@@ -114,7 +114,7 @@ async fn stop_and_start(run: &Run) -> Verdict {
         (Hook::InstanceStop, InstanceState::Stopped),
     ] {
         run.change_instance(hook, &made).await?;
-        // A cloud may take a while over it: only where it ends is said by the contract.
+        // A cloud may take a while. The contract defines only the result.
         let patience = Instant::now() + Duration::from_mins(1);
         let came = loop {
             let power = lookup(vec![known.node()], &[InstanceFacet::Power]);
@@ -153,7 +153,7 @@ async fn known_states(run: &Run) -> Verdict {
             "suite.yaml names no instance with its state",
         ));
     }
-    // Without it RUNNING and STOPPED are not told apart.
+    // Without it, RUNNING and STOPPED are not distinguished.
     let power = run.sees(&[Need::PowerState]);
     for instance in stated {
         let nodes = vec![run.node_of(instance)];
@@ -173,7 +173,7 @@ async fn known_states(run: &Run) -> Verdict {
 
 async fn new(run: &Run) -> Verdict {
     let session = run.session().await?;
-    // An answer that the provider may keep, from before.
+    // An earlier answer, which the provider may cache.
     let request = aged(
         lookup(vec![run.node("nobody")], &ALL),
         Duration::from_hours(1),
@@ -193,7 +193,7 @@ async fn new(run: &Run) -> Verdict {
     ))
 }
 
-/// Makes an instance, fills the provider's cache with it, and removes it.
+/// Creates an instance, fills the provider's cache with it, and removes it.
 async fn cached_and_removed(run: &Run, session: &Session) -> Verdict<Known> {
     let (known, made) = Known::made(run, session).await?;
     let request = aged(lookup(vec![known.node()], &ALL), Duration::from_hours(1));
@@ -227,7 +227,7 @@ async fn age_bound(run: &Run) -> Verdict {
     let session = run.session().await?;
     for age in [Duration::from_millis(500), Duration::from_secs(2)] {
         let known = cached_and_removed(run, &session).await?;
-        // What was learned before the removal is older than `age` from here on.
+        // From here on, everything learned before the removal is older than `age`.
         tokio::time::sleep_until(Instant::now() + age + Duration::from_millis(100)).await;
         let request = aged(lookup(vec![known.node()], &ALL), age);
         let looked_up = look_up(run, &session, request).await?;
@@ -249,7 +249,7 @@ async fn age_large(run: &Run) -> Verdict {
             .await?
             .existing(0, "INST-5")?;
     }
-    // Nonsense is no reason to answer from a cache, nor to fall over.
+    // An invalid value is no reason to answer from a cache, or to crash.
     let mut request = lookup(vec![known.node()], &ALL);
     request.max_age = Some(prost_types::Duration {
         seconds: -1,

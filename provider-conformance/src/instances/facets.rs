@@ -1,4 +1,4 @@
-//! What is asked (facets), what is asked again, and what a minor to come may add (CORE-13).
+//! Facets, repeated lookups, and additions of later minors (CORE-13).
 
 use cloud_provider_api::v1alpha1::lookup_instance_result::Outcome;
 use cloud_provider_api::v1alpha1::{self as pb, InstanceFacet, InstanceState};
@@ -105,7 +105,7 @@ async fn power(run: &Run) -> Verdict {
     look_up(run, &session, request)
         .await?
         .existing(0, "INST-10")?;
-    // Without it RUNNING and STOPPED are not told apart.
+    // Without it, RUNNING and STOPPED are not distinguished.
     if !run.sees(&[Need::PowerState]) {
         return Ok(());
     }
@@ -133,7 +133,7 @@ async fn power(run: &Run) -> Verdict {
     Ok(())
 }
 
-/// Whether it runs, where suite.yaml says so.
+/// Whether it runs, if suite.yaml says so.
 fn runs(instance: &KnownInstance) -> Option<bool> {
     match instance.state.as_deref() {
         Some("RUNNING") => Some(true),

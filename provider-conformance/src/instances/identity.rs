@@ -1,4 +1,4 @@
-//! Which instance a Node's is: by provider ID, else by name (INST-3, INST-7, INST-9).
+//! The instance of a Node: by provider ID, else by name (INST-3, INST-7, INST-9).
 
 use cloud_provider_api::v1alpha1::{
     self as pb, InstanceFacet, InstanceState, lookup_instance_result,
@@ -141,7 +141,7 @@ async fn by_provider_id(run: &Run) -> Verdict {
     same_id(&looked_up, &known)
 }
 
-/// What was found has to be this instance.
+/// Fails unless the result is this instance.
 fn same_id(looked_up: &LookedUp, known: &Known) -> Verdict {
     let came = &looked_up.existing(0, "INST-3")?.provider_id;
     if came.as_ref() == Some(&known.provider_id) {
@@ -230,7 +230,7 @@ async fn foreign(run: &Run) -> Verdict {
     let known = Known::one(run, &session).await?;
     let mut ids = vec![
         "conformance-elsewhere:///zone/i-0123456789abcdef0".to_owned(),
-        // The same instance in another cloud's words.
+        // The same instance with another cloud's prefix.
         format!("conformance-{}", known.provider_id),
         "no-scheme-at-all".to_owned(),
     ];
@@ -243,7 +243,8 @@ async fn foreign(run: &Run) -> Verdict {
     Ok(())
 }
 
-/// What follows a prefix in a provider ID, where it is no provider ID of this provider: a name, or the ID that another cloud gave.
+/// The part of a provider ID after a prefix, which is no provider ID of this provider: a name, or
+/// another cloud's ID.
 fn bare(provider_id: &str, prefixes: &[String]) -> Vec<String> {
     let ours = |id: &str| prefixes.iter().any(|prefix| id.starts_with(prefix));
     prefixes
@@ -335,7 +336,7 @@ async fn full_node(run: &Run) -> Verdict {
                 r#type: pb::NodeAddressType::InternalIp.into(),
                 address: "192.0.2.77".into(),
             },
-            // A type of a minor to come.
+            // A type of a later minor.
             pb::NodeAddress {
                 r#type: 99,
                 address: "x".into(),

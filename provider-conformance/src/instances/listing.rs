@@ -120,7 +120,7 @@ fn request(facets: &[InstanceFacet]) -> pb::ListInstancesRequest {
     }
 }
 
-/// The listing, each of which is well-formed and there once; by provider ID.
+/// The listing by provider ID. Each instance is well-formed and occurs once.
 async fn list(
     run: &Run,
     session: &Session,

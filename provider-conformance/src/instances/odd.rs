@@ -1,4 +1,4 @@
-//! Facts of the cloud that have no form in the contract (INST-15).
+//! Facts of the cloud that the contract cannot express (INST-15).
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use super::super::hooks::Hook;
 use super::super::run::Run;
 use super::ask::{ALL, look_up, lookup, node};
 
-/// A type as a cloud may name it for people: no label value.
+/// A cloud's type for people, which is no label value.
 const TYPE: &str = "8 vCPU, 32 GiB (burst)";
-/// How long a cloud may take to show what was made.
+/// How long a cloud may take to show a new object.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) fn checks() -> Vec<Check> {
@@ -45,7 +45,7 @@ async fn left_out(run: &Run) -> Verdict {
         Some(looked_up) => looked_up?,
         None => look_up(run, &session, lookup(nodes, &ALL)).await?,
     };
-    // It did not fail for its type.
+    // The type did not make it fail.
     let instance = looked_up.existing(0, "INST-15")?;
     looked_up.exchange.must(
         instance.instance_type.is_none(),

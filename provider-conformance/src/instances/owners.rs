@@ -1,4 +1,4 @@
-//! For whom lookups are made (CORE-10).
+//! The cluster of lookups (CORE-10).
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ async fn another_owner(run: &Run) -> Verdict {
     let known = Known::one(run, &session).await?;
     let stranger = session.speaking_for(run.other_cluster("stranger"));
     not_initialized(&stranger, vec![known.node(), run.node("nobody")]).await?;
-    // The one that was initialised is served as before.
+    // The initialised owner is served as before.
     look_up(run, &session, lookup(vec![known.node()], &ALL))
         .await?
         .existing(0, "CORE-10")?;

@@ -1,4 +1,4 @@
-//! What every answer about a load balancer must keep, whatever it was asked for.
+//! The rules for every answer about a load balancer.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -19,10 +19,10 @@ use crate::well_formed::ITEM_BYTES;
 const NAME_BYTES: usize = 253;
 const TEXT_BYTES: usize = 1024;
 const HANDLE_BYTES: usize = 1024;
-/// The controller clamps to 10 min; who asks for more than a day has mixed up its units.
+/// The controller clamps to 10 min. More than a day is most likely a wrong unit.
 const LONGEST: Duration = Duration::from_hours(24);
 
-/// What stands beside the outcome, in all four answers, and what the outcome holds.
+/// The notes and the outcome of all four answers.
 pub(super) trait Said: Answer {
     fn handle(&self) -> Option<&String>;
     fn events(&self) -> &[pb::Event];
@@ -30,7 +30,7 @@ pub(super) trait Said: Answer {
     fn outcome(&self) -> Outcome<'_>;
 }
 
-/// What an outcome holds, as far as it is looked at in all four.
+/// The common parts of an outcome.
 pub(super) enum Outcome<'a> {
     Nothing,
     Status(&'a pb::LoadBalancerStatus),
@@ -77,7 +77,7 @@ fn of_status(status: Option<&pb::LoadBalancerStatus>) -> Outcome<'_> {
     status.map_or(Outcome::Nothing, Outcome::Status)
 }
 
-/// What every answer must keep; one that is a gRPC status, for which it says nothing, keeps it.
+/// Checks the rules for every answer. A gRPC status passes, because they do not apply to it.
 pub(super) fn sane<T: Said + Debug>(asked: &Exchange<T>, sent_to: &BTreeSet<String>) -> Verdict {
     let Ok(answer) = &asked.came else {
         return Ok(());
@@ -164,7 +164,7 @@ fn sane_delay(delay: Option<&prost_types::Duration>) -> bool {
     delay.is_none_or(|delay| Duration::try_from(*delay).is_ok_and(|delay| delay <= LONGEST))
 }
 
-/// A status that a Service may be given.
+/// Checks the status for a Service.
 fn sane_status<T: Debug>(asked: &Exchange<T>, status: &pb::LoadBalancerStatus) -> Verdict {
     asked.must(
         status.encoded_len() <= ITEM_BYTES,
@@ -210,7 +210,7 @@ fn sane_status<T: Debug>(asked: &Exchange<T>, status: &pb::LoadBalancerStatus) -
     Ok(())
 }
 
-/// As the Kubernetes API asks of `status.loadBalancer.ingress[].hostname`.
+/// The Kubernetes API's rules for `status.loadBalancer.ingress[].hostname`.
 fn is_dns_name(name: &str) -> bool {
     let label = |label: &str| {
         (1..=63).contains(&label.len())
@@ -223,7 +223,7 @@ fn is_dns_name(name: &str) -> bool {
     name.len() <= NAME_BYTES && name.split('.').all(label)
 }
 
-/// The load balancer of an answer that must be no failure.
+/// The load balancer in an answer that must not be a failure.
 pub(super) fn found(asked: &Exchange<pb::GetLoadBalancerResponse>) -> Verdict<&pb::LoadBalancer> {
     let Some(Got::Found(found)) = &asked.success("CORE-4")?.outcome else {
         return Err(asked.broke("CORE-4", "`found`"));

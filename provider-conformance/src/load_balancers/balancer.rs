@@ -1,4 +1,5 @@
-//! The load balancer of one Service, followed as the controller follows it: the handle is kept and sent back, `pending` and BUSY are asked again.
+//! The load balancer of one Service, driven as the controller drives it: it keeps and sends the
+//! handle, and repeats after `pending` and BUSY.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -16,28 +17,28 @@ use crate::session::Session;
 
 use super::answer::{Outcome, Said, found, sane};
 
-/// How long a load balancer may take to be ready, or to go.
+/// How long a load balancer may take to become ready, or to be deleted.
 const PATIENCE: Duration = Duration::from_mins(2);
-/// No `retry_after` is waited for longer than this: the suite has a bound of its own.
+/// The longest `retry_after` to wait for: the suite has limits of its own.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 const SHORTEST_WAIT: Duration = Duration::from_millis(50);
-/// What is waited for where `pending` says nothing.
+/// The wait if `pending` has no `retry_after`.
 const PENDING: Duration = Duration::from_secs(5);
 const BUSY: Duration = Duration::from_millis(200);
 
-/// One Service, its handle, and the connection that it is asked about on.
+/// A Service, its handle, and its session.
 #[derive(Clone)]
 pub(super) struct Balancer {
     pub(super) session: Session,
     pub(super) service: pb::ServiceView,
     pub(super) handle: Option<String>,
-    /// How often `pending` was answered.
+    /// The number of `pending` answers.
     pub(super) pendings: usize,
-    /// `pending` answers before which no handle had come.
+    /// The number of `pending` answers before the first handle.
     pub(super) without_handle: usize,
     /// The most events of one answer.
     pub(super) most_events: usize,
-    /// An Ensure was answered by something else than `failed`.
+    /// Whether an Ensure was answered by something else than `failed`.
     begun: bool,
 }
 
@@ -62,7 +63,7 @@ impl Balancer {
         }
     }
 
-    /// Who has lost the handle: somebody removed the annotation.
+    /// A copy without the handle: somebody removed the annotation.
     pub(super) fn forgetful(&self) -> Self {
         Self {
             handle: None,
@@ -70,7 +71,7 @@ impl Balancer {
         }
     }
 
-    /// Who has this handle: somebody edited the annotation.
+    /// A copy with this handle: somebody edited the annotation.
     pub(super) fn with_handle(&self, handle: impl Into<String>) -> Self {
         Self {
             handle: Some(handle.into()),
@@ -78,7 +79,7 @@ impl Balancer {
         }
     }
 
-    /// The Service as a user has changed it.
+    /// A copy with a changed Service.
     pub(super) fn changed(&self, change: impl FnOnce(&mut pb::ServiceView)) -> Self {
         let mut other = self.clone();
         change(&mut other.service);
@@ -127,7 +128,7 @@ impl Balancer {
         }
     }
 
-    /// Sends one request, keeps the handle of its answer, and holds the answer to what every one must keep.
+    /// Sends one request, keeps the handle of its answer, and checks the rules for every answer.
     async fn asked<R>(
         &mut self,
         request: R,
@@ -170,13 +171,13 @@ impl Balancer {
         self.asked(request, set.as_ref()).await
     }
 
-    /// One GetLoadBalancer that must be no failure.
+    /// One GetLoadBalancer that must not be a failure.
     pub(super) async fn found(&mut self, set: Option<pb::TargetSet>) -> Verdict<pb::LoadBalancer> {
         let asked = self.get(set).await?;
         found(&asked).cloned()
     }
 
-    /// It is there and this owner's.
+    /// Checks that it exists and is this owner's.
     pub(super) async fn present(
         &mut self,
         set: Option<pb::TargetSet>,
@@ -192,7 +193,7 @@ impl Balancer {
         Ok(found.clone())
     }
 
-    /// There is nothing of this Service.
+    /// Checks that nothing of this Service exists.
     pub(super) async fn absent(&mut self, rule: &str, why: &str) -> Verdict {
         let asked = self.get(None).await?;
         asked.must(
@@ -229,7 +230,7 @@ impl Balancer {
         self.asked(request, None).await
     }
 
-    /// One DeleteLoadBalancer with the grant to remove what is unmarked.
+    /// One DeleteLoadBalancer with the permission to remove unmarked ones.
     pub(super) async fn delete_granted(
         &mut self,
     ) -> Verdict<Exchange<pb::DeleteLoadBalancerResponse>> {
@@ -238,7 +239,7 @@ impl Balancer {
         self.asked(request, None).await
     }
 
-    /// Ensure until it is ready.
+    /// Ensures until it is ready.
     pub(super) async fn ensured(
         &mut self,
         set: Option<pb::TargetSet>,
@@ -246,12 +247,12 @@ impl Balancer {
         Ok(self.followed(set, false).await?.0)
     }
 
-    /// Ensure with the grant to adopt, until it is ready.
+    /// Ensures with the permission to adopt, until it is ready.
     pub(super) async fn adopted(&mut self, set: Option<pb::TargetSet>) -> Verdict {
         self.followed(set, true).await.map(|_| ())
     }
 
-    /// Ensure until it is ready; what the last answer said of single targets.
+    /// Ensures until it is ready. Returns the last answer's errors of single targets.
     pub(super) async fn ensured_with_errors(
         &mut self,
         set: Option<pb::TargetSet>,
@@ -278,7 +279,7 @@ impl Balancer {
                 return Ok((status, answer.target_errors.clone()));
             }
             let expected = "`ready`, after `pending` at most";
-            // Not what the check is about, and most likely the same in all of them.
+            // It is not the check's subject, and most likely the same in all checks.
             if !self.begun
                 && let Some(failure) = answer.failed()
                 && failure.code() != FailureCode::Busy
@@ -289,14 +290,14 @@ impl Balancer {
         }
     }
 
-    /// Ensure until it is CONFLICT.
+    /// Ensures until it is CONFLICT.
     pub(super) async fn conflicted(&mut self, set: Option<pb::TargetSet>, rule: &str) -> Verdict {
         self.contest(set, rule, "CONFLICT, after `pending` at most", false)
             .await
             .map(|_| ())
     }
 
-    /// Ensure until it is ready, or CONFLICT; whether it is ready.
+    /// Ensures until it is ready or CONFLICT. Returns whether it is ready.
     pub(super) async fn contended(&mut self, set: Option<pb::TargetSet>) -> Verdict<bool> {
         let expected = "`ready` or CONFLICT, after `pending` at most";
         self.contest(set, "LB-21", expected, true).await
@@ -324,7 +325,7 @@ impl Balancer {
         }
     }
 
-    /// Update until it is done.
+    /// Updates until it is done.
     pub(super) async fn updated(&mut self, set: pb::TargetSet) -> Verdict {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -336,12 +337,12 @@ impl Balancer {
         }
     }
 
-    /// Delete until it is done.
+    /// Deletes until it is done.
     pub(super) async fn deleted(&mut self) -> Verdict {
         self.gone(false).await
     }
 
-    /// Delete with the grant to remove what is unmarked, until it is done.
+    /// Deletes with the permission to remove unmarked ones, until it is done.
     pub(super) async fn deleted_granted(&mut self) -> Verdict {
         self.gone(true).await
     }
@@ -362,7 +363,7 @@ impl Balancer {
     }
 }
 
-/// Waits as `pending` or BUSY asks; anything else is not what was expected.
+/// Waits as `pending` or BUSY asks. Any other answer fails.
 async fn wait<T: Said + Debug>(
     asked: &Exchange<T>,
     until: Instant,

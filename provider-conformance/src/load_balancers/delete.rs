@@ -1,4 +1,4 @@
-//! DeleteLoadBalancer: `done` means that nothing is left and that it was looked for.
+//! DeleteLoadBalancer: `done` means that the provider looked for it and nothing is left.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::run::Run;
 use super::balancer::Balancer;
 use super::stage::{Stage, Writes, offered};
 
-/// How long is waited for what is being deleted to go.
+/// The least time to wait for a deletion.
 const LEAST_GOING: Duration = Duration::from_millis(500);
 const MOST_GOING: Duration = Duration::from_secs(10);
 
@@ -101,13 +101,13 @@ pub(super) fn checks() -> Vec<Check> {
     ]
 }
 
-/// Nothing of it is left, whoever looks.
+/// Checks that nothing of it is left in any view.
 async fn gone(stage: &Stage<'_>, balancer: &Balancer) -> Verdict {
     balancer
         .forgetful()
         .absent("LB-12", "Delete has answered `done`")
         .await?;
-    // Get has looked already; a listing looks once more.
+    // Get has checked already. A listing checks again.
     if offered(stage.run).listing {
         stage.listed_times(balancer, 0, "LB-12").await?;
     }
@@ -223,7 +223,7 @@ async fn pending(run: &Run) -> Verdict {
         "LB-12",
         "REMNANTS, ABSENT, or PRESENT and not in sync: it is being deleted",
     )?;
-    // What is still being deleted is no load balancer whose targets could be set.
+    // A load balancer that is being deleted has no targets to set.
     let asked = balancer.clone().update(stage.targets()).await?;
     asked.failure("LB-24", &[pb::FailureCode::NotFound])?;
     balancer.deleted().await?;
@@ -240,7 +240,7 @@ async fn ensured_again(run: &Run) -> Verdict {
         ));
     };
     let going = pending.retry_after.and_then(|after| after.try_into().ok());
-    // Another answer than `pending`, `ready` or BUSY breaks the rule.
+    // Only `pending`, `ready` and BUSY are allowed.
     let asked = balancer.ensure(Some(stage.targets()), false).await?;
     let answer = asked.answer()?;
     let busy = answer
@@ -255,7 +255,7 @@ async fn ensured_again(run: &Run) -> Verdict {
         "`pending` until what is being deleted has gone, or `ready` where it is built up again",
     )?;
     balancer.ensured(Some(stage.targets())).await?;
-    // What was being deleted when it was called ready would be gone by then.
+    // If it was called ready during its deletion, it would be gone by then.
     let going: Duration = going.unwrap_or_default();
     tokio::time::sleep(going.clamp(LEAST_GOING, MOST_GOING)).await;
     let asked = balancer.get(Some(stage.targets())).await?;

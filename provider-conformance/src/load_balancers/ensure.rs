@@ -1,4 +1,4 @@
-//! EnsureLoadBalancer: until it is ready, and again on what is as asked.
+//! EnsureLoadBalancer: until it is ready, and again without changes.
 
 use std::fmt::Write as _;
 
@@ -13,9 +13,9 @@ use crate::run::Run;
 
 use super::stage::{Stage, Writes, need_feature};
 
-/// So many digits of a digest are unlikely enough to be another's (LB-30).
+/// A digest with this many digits is unlikely to be another's (LB-30).
 const LEAST_DIGITS: usize = 32;
-/// The controller reads so many events of one answer (CORE-11).
+/// The controller reads this many events of one answer (CORE-11).
 const MOST_EVENTS: usize = 32;
 
 fn hex(bytes: &[u8]) -> String {
@@ -153,11 +153,11 @@ pub(super) fn checks() -> Vec<Check> {
 async fn ready(run: &Run) -> Verdict {
     let stage = Stage::new(run).await?;
     let mut balancer = stage.balancer("ready");
-    // What the status must be is held against every answer; that there is one is the point here.
+    // Every answer's status is checked. Here it only counts that there is one.
     balancer.ensured(Some(stage.targets())).await?;
     balancer.present(Some(stage.targets())).await?;
     stage.listed_times(&balancer, 1, "LB-13").await?;
-    // The contract allows more, but nobody sees them.
+    // The contract allows more, but the controller does not record them.
     should(
         balancer.most_events <= MOST_EVENTS,
         "CORE-11",
@@ -231,7 +231,7 @@ async fn pending(run: &Run) -> Verdict {
     };
     let looked = balancer.get(Some(stage.targets())).await?;
     let in_sync = super::answer::found(&looked)?.in_sync;
-    // It may have become ready in between; then Ensure says so at once.
+    // If it became ready in between, Ensure returns ready at once.
     let next = balancer.ensure(Some(stage.targets()), false).await?;
     looked.must(
         in_sync != Some(true) || matches!(next.answer()?.outcome, Some(Ensured::Ready(_))),
@@ -356,7 +356,7 @@ async fn longest_names(run: &Run) -> Verdict {
     balancer.deleted().await
 }
 
-/// An owner ID as long as there are any, with this end.
+/// The longest owner ID with this end.
 fn longest(run: &Run, end: &str) -> pb::ClusterRef {
     let mut cluster = run.cluster();
     let fill = 253 - cluster.owner_id.len() - 1;
@@ -439,7 +439,7 @@ async fn invalid_source_range(run: &Run) -> Verdict {
     Ok(())
 }
 
-/// Ensure of a Service that the API server would not have accepted.
+/// An Ensure of a Service that the API server would not accept.
 async fn refused(stage: &Stage<'_>, wrong: impl FnOnce(&mut pb::ServiceView)) -> Verdict {
     let mut balancer = stage.balancer("wrong").changed(wrong);
     let asked = balancer.ensure(Some(stage.targets()), false).await?;

@@ -1,4 +1,4 @@
-//! A cloud that fails: what the provider then says, and what it must not conclude.
+//! A failing cloud: the provider's answers, and wrong conclusions.
 
 use cloud_provider_api::v1alpha1::{self as pb, FailureCode};
 
@@ -69,7 +69,7 @@ pub(super) fn checks() -> Vec<Check> {
     ]
 }
 
-/// What a cloud may answer, and what the provider must then say.
+/// The cloud's failures, and the provider's required code.
 const FAILURES: [(&str, FailureCode); 4] = [
     ("THROTTLED", FailureCode::Throttled),
     ("CREDENTIALS", FailureCode::Credentials),
@@ -77,7 +77,7 @@ const FAILURES: [(&str, FailureCode); 4] = [
     ("PRECONDITION", FailureCode::Precondition),
 ];
 
-/// `failed` with the code, and a sentence for the operator.
+/// Checks for `failed` with the code, and a message for the operator.
 fn fails<T: Said>(asked: &Exchange<T>, code: FailureCode) -> Verdict {
     let failure = asked.failure("CORE-15", &[code])?;
     asked.must(

@@ -1,4 +1,4 @@
-//! The fields of a Service, one by one: changed it is honoured, cleared it is removed.
+//! The fields of a Service, one by one: a change is applied, and a cleared field is removed.
 
 use cloud_provider_api::v1alpha1::{self as pb, FailureCode, ServiceFeature};
 
@@ -135,7 +135,8 @@ pub(super) fn checks() -> Vec<Check> {
 
 type Change = fn(&mut pb::ServiceView);
 
-/// A change that matters: seen by Get, written by Ensure, there after it; and the same on the way back.
+/// A change that matters: Get sees it, Ensure writes it, and it stays. The same holds for the
+/// reverse.
 async fn honoured(run: &Run, first: Change, second: Change) -> Verdict {
     if !offered(run).in_sync && !run.has_hook(Hook::CloudWrites) {
         return Err(Stop::not_set_up(
@@ -312,7 +313,7 @@ async fn dual_stack(run: &Run) -> Verdict {
         let ips = status.ingress.iter().filter_map(|point| point.ip.as_ref());
         ips.filter_map(|ip| ip.parse().ok()).any(|ip| wanted(&ip))
     };
-    // A host name resolves to whatever there is.
+    // A host name may resolve to any address.
     let by_name = status.ingress.iter().all(|point| point.ip.is_none());
     must(
         by_name || (has(std::net::IpAddr::is_ipv4) && has(std::net::IpAddr::is_ipv6)),
@@ -328,7 +329,8 @@ async fn dual_stack(run: &Run) -> Verdict {
 async fn load_balancer_ip(run: &Run) -> Verdict {
     need_feature(run, ServiceFeature::LoadBalancerIp)?;
     let stage = Stage::new(run).await?;
-    // An address that the cloud can give, and would not give first: of two that it gave and has back, the second.
+    // An address that the cloud can assign, but would not assign first: the second of two that it
+    // assigned and got back.
     let mut first = stage.ready("first").await?;
     let mut second = stage.balancer("second");
     let status = second.ensured(Some(stage.targets())).await?;

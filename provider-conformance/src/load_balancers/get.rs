@@ -1,4 +1,4 @@
-//! GetLoadBalancer: is it there, whose is it, and nothing is written.
+//! GetLoadBalancer: existence and ownership, without writes.
 
 use cloud_provider_api::v1alpha1::{LoadBalancerPresence, Ownership};
 

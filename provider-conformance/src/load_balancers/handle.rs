@@ -142,17 +142,17 @@ async fn stable(run: &Run) -> Verdict {
     Ok(())
 }
 
-/// What a handle names.
+/// The object of a handle.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Names {
     /// The load balancer, or the part, of one Service.
     Own,
-    /// A load balancer that all Services share: with it nothing is said yet of parts.
+    /// A load balancer that all Services share. It identifies no part.
     Whole,
 }
 
 impl Names {
-    /// What Update answers who has no part of what the handle names, and by which rule.
+    /// Update's required answer if the caller has no part of the handle's object, and the rule.
     fn no_part(self) -> (&'static str, FailureCode) {
         match self {
             Self::Own => ("LB-4", FailureCode::Conflict),
@@ -161,13 +161,13 @@ impl Names {
     }
 }
 
-/// A ready load balancer, what Get says of it, and another Service that was given its handle and asks for its port.
+/// A ready load balancer, Get's answer about it, and another Service with its handle and its port.
 async fn edited(run: &Run) -> Verdict<(Stage<'_>, Balancer, pb::LoadBalancer, Balancer, Names)> {
     let stage = Stage::new(run).await?;
     let mut victim = stage.ready("victim").await?;
     let before = victim.present(Some(stage.targets())).await?;
     let handle = handle_of(&victim)?;
-    // Where all share one the port of another is CONFLICT.
+    // If all share one, the port of another is CONFLICT.
     let mut neighbour = stage.balancer("neighbour");
     neighbour.service.ports[0].port = 8_081;
     neighbour.ensured(Some(stage.targets())).await?;
@@ -203,7 +203,7 @@ async fn other_service_ensure(run: &Run) -> Verdict {
     let written = stage.writes().await?;
     match names {
         Names::Own => thief.service.ports[0].port = 8_080,
-        // With another port it would have a part of its own, as it may.
+        // With another port it may have a part of its own.
         Names::Whole => thief.service.ports.clone_from(&victim.service.ports),
     }
     let asked = thief.ensure(Some(stage.targets()), false).await?;

@@ -1,4 +1,4 @@
-//! `in_sync`: what makes a restart of the controller free, and must therefore never be true by mistake.
+//! `in_sync` avoids writes after a restart of the controller. So it must never be true by mistake.
 
 use cloud_provider_api::v1alpha1::{self as pb, FailureCode};
 use pb::ensure_load_balancer_response::Outcome as Ensured;
@@ -184,7 +184,7 @@ async fn means_nothing_to_write(run: &Run) -> Verdict {
         .features()
         .any(|one| one == pb::ServiceFeature::SourceRanges);
     let mut balancer = stage.balancer("walk");
-    // The same walk each time: a failure can be looked at again.
+    // The same sequence each time, so that a failure can be reproduced.
     let mut dice = 1_u32;
     for step in 0..40 {
         dice = dice.wrapping_mul(1_103_515_245).wrapping_add(12_345);

@@ -1,4 +1,4 @@
-//! Calls that are cut off: by their deadline, by the death of the provider, by whoever waits no longer.
+//! Calls that are cut off: by their deadline, by the provider's death, or by the caller.
 
 use std::time::Duration;
 
@@ -92,16 +92,17 @@ pub(super) fn checks() -> Vec<Check> {
     ]
 }
 
-/// From too short for anything to long enough for a fast provider; some are drawn besides.
+/// From too short to long enough for a fast provider. Some more are random.
 const DEADLINES_MS: [u64; 10] = [1, 2, 3, 5, 8, 13, 21, 34, 55, 89];
 const DRAWN: usize = 3;
-/// Each cloud operation, where there is a hook, so that a deadline falls between two of them.
+/// The time of each cloud operation, if there is a hook, so that a deadline falls between two of
+/// them.
 const SLOWED: Duration = Duration::from_millis(20);
-/// How long an operation takes that is to be cancelled meanwhile.
+/// How long an operation takes during which the call is cancelled.
 const LONG: Duration = Duration::from_millis(1_500);
 const CANCELLED_AFTER: Duration = Duration::from_millis(400);
 
-/// Makes deadlines fall in the middle, where somebody can.
+/// Makes deadlines fall in the middle, if there is a hook.
 async fn slowed(run: &Run) -> Verdict {
     if run.has_hook(Hook::CloudSlow) {
         run.cloud_slow(SLOWED).await?;
@@ -127,7 +128,7 @@ async fn ensure_by_deadline(run: &Run) -> Verdict {
     let balancer = stage.balancer("cut");
     for &ms in &deadlines {
         let request = balancer.ensure_request(Some(stage.targets()), false);
-        // Whatever came of it: nobody knows.
+        // The result is unknown.
         let deadline = Duration::from_millis(ms);
         let _ = stage.session.call_within(request, deadline).await;
     }
@@ -136,7 +137,7 @@ async fn ensure_by_deadline(run: &Run) -> Verdict {
     cut_after("Ensure", &deadlines, came)
 }
 
-/// What is found after calls of this RPC with these deadlines.
+/// Adds to a failure that calls of this RPC had these deadlines.
 fn cut_after<T>(rpc: &str, deadlines: &[u64], came: Verdict<T>) -> Verdict<T> {
     after(
         format_args!("{rpc} again and again, with deadlines of {deadlines:?} ms"),
@@ -144,7 +145,7 @@ fn cut_after<T>(rpc: &str, deadlines: &[u64], came: Verdict<T>) -> Verdict<T> {
     )
 }
 
-/// Ensure, as after a cut: one load balancer, as asked.
+/// An Ensure after a cut: there is one load balancer, in sync.
 pub(super) async fn resumed(stage: &Stage<'_>, mut balancer: Balancer) -> Verdict {
     balancer.ensured(Some(stage.targets())).await?;
     stage.listed_times(&balancer, 1, "CORE-6").await?;
@@ -153,7 +154,7 @@ pub(super) async fn resumed(stage: &Stage<'_>, mut balancer: Balancer) -> Verdic
 
 async fn ensure_by_kill(run: &Run) -> Verdict {
     let mut stage = Stage::new(run).await?;
-    // Before and after the end of what the cloud does first: a start of the provider is dear.
+    // Before and after the end of the cloud's first operation. A start of the provider takes long.
     for ms in [0, run.draw(1..=19), 20, run.draw(21..=100)] {
         let balancer = stage.balancer("killed");
         slowed(run).await?;
@@ -167,7 +168,7 @@ async fn ensure_by_kill(run: &Run) -> Verdict {
     Ok(())
 }
 
-/// Kills the provider so long after the call began, and starts it again.
+/// Kills the provider this long after the call began, and starts it again.
 async fn killed_during<T>(run: &Run, call: impl Future<Output = Exchange<T>>, ms: u64) -> Verdict {
     let kill = async {
         tokio::time::sleep(Duration::from_millis(ms)).await;
@@ -178,7 +179,7 @@ async fn killed_during<T>(run: &Run, call: impl Future<Output = Exchange<T>>, ms
     killed_after("a call", ms, run.target().revive().await)
 }
 
-/// What is found after the provider was killed so long after a call of this RPC began.
+/// Adds to a failure that the provider was killed this long after a call of this RPC began.
 fn killed_after<T>(rpc: &str, ms: u64, came: Verdict<T>) -> Verdict<T> {
     after(
         format_args!("{rpc}, the provider killed {ms} ms after it began"),
@@ -255,7 +256,8 @@ async fn delete_by_kill(run: &Run) -> Verdict {
     Ok(())
 }
 
-/// The call is dropped while the cloud's first operation is under way; then, when all could be over, nothing was written.
+/// Drops the call during the cloud's first operation. After all operations could have ended,
+/// nothing may have been written.
 async fn stops<T>(run: &Run, call: impl Future<Output = Exchange<T>>, what: &str) -> Verdict {
     let before = run.cloud_writes().await?;
     run.cloud_slow(LONG).await?;
@@ -269,7 +271,7 @@ async fn stops<T>(run: &Run, call: impl Future<Output = Exchange<T>>, what: &str
 }
 
 async fn written_later(run: &Run, before: u64, what: &str) -> Verdict {
-    // Twice as long as the look would have taken that was under way.
+    // Twice the time of the read that was in progress.
     let seen = run
         .eventually(LONG * 2, || async {
             match run.cloud_writes().await {

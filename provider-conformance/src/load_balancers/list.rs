@@ -199,7 +199,7 @@ async fn while_changing(run: &Run) -> Verdict {
         for _ in 0..8 {
             stage.ready("moving").await?.deleted().await?;
         }
-        // The lists below stop where nobody changes anything any more.
+        // The following lists run while nothing changes.
         let _ = ended.send(true);
         Ok(())
     };

@@ -1,4 +1,4 @@
-//! Calls that overlap: of one Service, and of many.
+//! Overlapping calls, for one Service and for many.
 
 use std::collections::BTreeSet;
 
@@ -57,7 +57,7 @@ pub(super) fn checks() -> Vec<Check> {
     ]
 }
 
-/// Of calls that overlap each was served or told BUSY.
+/// Checks that each overlapping call was served or BUSY.
 fn served_or_busy<T: Said>(asked: &Exchange<T>) -> Verdict {
     match asked.answer()?.failed() {
         None => Ok(()),

@@ -1,4 +1,4 @@
-//! Whose a load balancer is: other clusters, other Services, former owners, and those that are marked for nobody.
+//! Owners of load balancers: other clusters, other Services, former owners, and unmarked ones.
 
 use cloud_provider_api::v1alpha1::{self as pb, FailureCode, LoadBalancerPresence, Ownership};
 use pb::delete_load_balancer_response::Outcome as Deleted;
@@ -157,7 +157,7 @@ pub(super) fn checks() -> Vec<Check> {
     ]
 }
 
-/// It is as it was: for its own owner, to whom the process is turned back.
+/// Checks that it is unchanged for its owner, and initialises the process for that owner again.
 async fn untouched(stage: &Stage<'_>, balancer: &Balancer, before: &pb::LoadBalancer) -> Verdict {
     let session = stage.back().await?;
     let mut balancer = balancer.through(&session);
@@ -171,7 +171,8 @@ async fn untouched(stage: &Stage<'_>, balancer: &Balancer, before: &pb::LoadBala
     stage.converged(&mut balancer, Some(stage.targets())).await
 }
 
-/// A ready load balancer, what Get says of it, and the same Service as another cluster has it, without a handle.
+/// A ready load balancer, Get's answer about it, and the same Service in another cluster, without a
+/// handle.
 async fn two_clusters(run: &Run) -> Verdict<(Stage<'_>, Balancer, pb::LoadBalancer, Balancer)> {
     let stage = Stage::new(run).await?;
     let mut ours = stage.ready("ours").await?;
@@ -188,7 +189,7 @@ async fn other_cluster_get(run: &Run) -> Verdict {
         let mut theirs = theirs.clone();
         theirs.handle = handle;
         let asked = theirs.get(Some(stage.targets())).await?;
-        // CONFLICT is an answer too.
+        // CONFLICT is a valid answer too.
         if asked.answer()?.failed().is_some() {
             asked.failure("LB-4", &[FailureCode::Conflict])?;
             continue;
@@ -204,7 +205,7 @@ async fn other_cluster_get(run: &Run) -> Verdict {
     untouched(&stage, &ours, &before).await
 }
 
-/// The answer does not tell the handle of what is not OURS.
+/// Checks that the answer contains no handle of a load balancer that is not OURS.
 fn untold(asked: &Exchange<pb::GetLoadBalancerResponse>, handle: Option<&String>) -> Verdict {
     let told = asked.answer()?.handle.as_ref();
     asked.must(
@@ -218,7 +219,7 @@ async fn other_cluster_ensure(run: &Run) -> Verdict {
     let (stage, ours, before, mut theirs) = two_clusters(run).await?;
     let asked = theirs.ensure(Some(stage.targets()), false).await?;
     if asked.answer()?.failed().is_some() {
-        // A part of it collides, such as a name that is made of the UID.
+        // A part of it collides, such as a name that is derived from the UID.
         asked.failure("LB-2", &[FailureCode::Conflict])?;
     } else {
         theirs.ensured(Some(stage.targets())).await?;
@@ -245,7 +246,7 @@ async fn other_cluster_delete(run: &Run) -> Verdict {
     untouched(&stage, &ours, &before).await
 }
 
-/// There is nothing to remove.
+/// Checks that there is nothing to remove.
 fn is_done(asked: &Exchange<pb::DeleteLoadBalancerResponse>, why: &str) -> Verdict {
     let done = matches!(asked.answer()?.outcome, Some(Deleted::Done(_)));
     asked.must(done, "LB-24", format_args!("`done`: {why}"))
@@ -262,7 +263,7 @@ async fn same_cluster_name(run: &Run) -> Verdict {
     let stage = Stage::new(run).await?;
     let mut ours = stage.ready("ours").await?;
     let before = ours.present(Some(stage.targets())).await?;
-    // `other_cluster` has the same name for all.
+    // All checks' `other_cluster` have the same name.
     let session = stage.work_for(&run.other_cluster("same-name"), &[]).await?;
     let mut theirs = ours.forgetful().through(&session);
     let asked = theirs.get(None).await?;
@@ -286,12 +287,12 @@ async fn renamed_cluster(run: &Run) -> Verdict {
     stage.converged_without_handle(&mut forgetful).await
 }
 
-/// The same name twice: the Service of before, still being deleted, and the one of now.
+/// The same name twice: the former Service, still being deleted, and the new one.
 async fn two_uids(run: &Run) -> Verdict<(Stage<'_>, Balancer, Balancer)> {
     let stage = Stage::new(run).await?;
     let old = stage.ready("same-name").await?;
     let uid = run.uid();
-    // The same port, but where all Services share one load balancer.
+    // The same port, unless all Services share one load balancer.
     let ports = run.service("ports").ports;
     let mut new = old.forgetful().changed(|service| {
         service.uid = uid;
@@ -329,7 +330,7 @@ async fn recreated_service_delete(run: &Run) -> Verdict {
     stage.converged(&mut old, Some(stage.targets())).await
 }
 
-/// Made for one owner ID; then the cluster has another, and says that this was the previous one.
+/// Created for one owner ID. Then the cluster has another one, with this as a previous one.
 async fn inherited(run: &Run) -> Verdict<(Stage<'_>, Balancer)> {
     let stage = Stage::new(run).await?;
     let before = stage.ready("inherited").await?;
@@ -399,7 +400,7 @@ async fn previous_delete(run: &Run) -> Verdict {
     former.absent("LB-12", "Delete has answered `done`").await
 }
 
-/// An unmarked one, and a Service that was told its handle.
+/// An unmarked load balancer, and a Service with its handle.
 async fn unmarked(run: &Run) -> Verdict<(Stage<'_>, Balancer)> {
     let stage = Stage::new(run).await?;
     let handle = run.unmarked_load_balancer(&run.name("by-hand")).await?;
@@ -446,7 +447,7 @@ async fn unmarked_adopted(run: &Run) -> Verdict {
     let given = balancer.handle.clone();
     balancer.adopted(Some(stage.targets())).await?;
     balancer.present(Some(stage.targets())).await?;
-    // Marked: found without the handle, and without the grant.
+    // Marked: found without the handle and without the permission.
     let mut forgetful = balancer.forgetful();
     forgetful.present(Some(stage.targets())).await?;
     stage.listed_times(&balancer, 1, "LB-9").await?;
@@ -461,7 +462,7 @@ async fn unmarked_adopted(run: &Run) -> Verdict {
         .await
 }
 
-/// Whether Get finds what is marked for nobody without a handle.
+/// Whether Get finds an unmarked load balancer without a handle.
 async fn matched(balancer: &Balancer) -> Verdict<bool> {
     let mut balancer = balancer.forgetful();
     let asked = balancer.get(None).await?;
@@ -481,14 +482,14 @@ async fn matched(balancer: &Balancer) -> Verdict<bool> {
 
 async fn unmarked_by_name(run: &Run) -> Verdict {
     let stage = Stage::new(run).await?;
-    // What the provider calls a load balancer of this Service.
+    // The provider's native name for a load balancer of this Service.
     let mut balancer = stage.ready("named").await?;
     let name = balancer.present(None).await?.load_balancer_name;
     balancer.deleted().await?;
     let balancer = balancer.forgetful();
     run.unmarked_load_balancer(&name).await?;
     if !matched(&balancer).await? {
-        // It is told from those of this provider by its name, or not looked for.
+        // The provider distinguishes it by its name, or does not search for it.
         is_done(
             &balancer.clone().delete().await?,
             "Get has just said ABSENT",

@@ -1,4 +1,4 @@
-//! Requests that are not whole, or of a later minor.
+//! Incomplete requests, and requests of a later minor.
 
 use bytes::{Bytes, BytesMut};
 use cloud_provider_api::v1alpha1::{self as pb, FailureCode};
@@ -153,7 +153,7 @@ async fn refused<R: Rpc>(
     asked.failure("CORE-10", &codes).map(|_| ())
 }
 
-/// A field with the number 3000, of each wire type that later minors may use.
+/// A field with the number 3000 of each wire type that later minors may use.
 fn later_fields() -> Bytes {
     let mut bytes = BytesMut::new();
     prost::encoding::uint64::encode(3_000, &7, &mut bytes);
@@ -163,14 +163,14 @@ fn later_fields() -> Bytes {
     bytes.freeze()
 }
 
-/// A message and, behind it, fields that are not known.
+/// A message followed by unknown fields.
 fn with_later_fields(message: &impl Message) -> Bytes {
     let mut bytes = BytesMut::from(message.encode_to_vec().as_slice());
     bytes.extend_from_slice(&later_fields());
     bytes.freeze()
 }
 
-/// A field that holds this message.
+/// A field with this message.
 fn nested(tag: u32, message: &Bytes, to: &mut BytesMut) {
     prost::encoding::bytes::encode(tag, message, to);
 }
@@ -178,7 +178,7 @@ fn nested(tag: u32, message: &Bytes, to: &mut BytesMut) {
 async fn unknown_fields(run: &Run) -> Verdict {
     let stage = Stage::new(run).await?;
     let mut balancer = stage.balancer("later");
-    // The ledger learns of the Service, and there is something to compare with.
+    // The ledger records the Service, and the status is for comparison.
     let status = balancer.ensured(Some(stage.targets())).await?;
     let before = stage.writes().await?;
     let request = balancer.ensure_request(Some(stage.targets()), false);

@@ -1,4 +1,5 @@
-//! A load balancer that Services share: each has parts of its own, and keeps them whatever is asked for its neighbours.
+//! A load balancer that Services share. Each has its own parts, and keeps them when its neighbours
+//! change.
 
 use cloud_provider_api::v1alpha1::{self as pb, FailureCode, LoadBalancerPresence, Ownership};
 use pb::delete_load_balancer_response::Outcome as Deleted;
@@ -123,7 +124,8 @@ fn listen(service: &mut pb::ServiceView, port: i32) {
     service.ports[0].node_port = Some(22_000 + port);
 }
 
-/// Two that are ready. Skips the check where they share nothing: suite.yaml is wrong then, and no rule is broken.
+/// Two ready ones. Skips the check if they share nothing: then suite.yaml is wrong, and no rule is
+/// violated.
 async fn neighbours(stage: &Stage<'_>) -> Verdict<[Neighbour; 2]> {
     let mut made = Vec::new();
     for (number, word) in ["one", "other"].into_iter().enumerate() {
@@ -154,7 +156,7 @@ fn same_address(one: &pb::LoadBalancerStatus, other: &pb::LoadBalancerStatus) ->
     here.any(|address| there.contains(&address))
 }
 
-/// One that shares, and what Get said of it.
+/// A Service that shares, and Get's answer about it.
 struct Neighbour {
     balancer: Balancer,
     was: pb::LoadBalancer,
@@ -166,7 +168,7 @@ impl Neighbour {
         Ok(Self { balancer, was })
     }
 
-    /// It is as it was, and nothing is to be written.
+    /// Checks that it is unchanged and in sync.
     async fn stands(&mut self, stage: &Stage<'_>, rule: &str, what: &str) -> Verdict {
         let asked = self.balancer.get(Some(stage.targets())).await?;
         let now = found(&asked)?;
@@ -260,7 +262,7 @@ async fn at_once(run: &Run) -> Verdict {
     let (came, also) = futures::join!(one.contended(set.clone()), other.contended(set.clone()));
     let (mut came, mut also) = (came?, also?);
     if !came && !also {
-        // Each may have met what the other had begun: the port must be free again.
+        // Each may have met the other's half-done work, so the port must be free again.
         came = one.contended(set.clone()).await?;
         also = other.contended(set).await?;
     }
@@ -316,7 +318,7 @@ async fn delete_one(run: &Run) -> Verdict {
     one.balancer.absent("LB-22", why).await?;
     stage.listed_times(&gone, 0, "LB-22").await?;
     stage.listed_times(&neighbour.balancer, 1, "LB-22").await?;
-    // It is deleted: once more is `done` too, and nobody else's.
+    // It is deleted: another Delete is `done` too, and affects no other.
     one.balancer.deleted().await?;
     let mut next = sharing(&stage, "next", FIRST_PORT);
     next.ensured(Some(stage.targets())).await?;
@@ -329,7 +331,7 @@ async fn delete_last(run: &Run) -> Verdict {
     let [mut one, mut other] = neighbours(&stage).await?;
     other.balancer.deleted().await?;
     one.stands(&stage, "LB-22", "Delete").await?;
-    // The last one has lost its handle, which is no reason to leave anything.
+    // The last one has lost its handle. Nothing may be left because of that.
     one.balancer.forgetful().deleted().await?;
     for gone in [&one.balancer, &other.balancer] {
         let why = "Delete has answered `done` for all that shared it";
@@ -383,9 +385,10 @@ async fn handle(run: &Run) -> Verdict {
     let Some(given) = both[0].balancer.handle.clone() else {
         return Err(Stop::not_offered("the provider gives no handles"));
     };
-    // The handle of the whole is everybody's: with it there is nothing foreign, and no conflict without a part (LB-20).
+    // The handle of the whole belongs to all. With it, nothing is foreign, and without a part there
+    // is no conflict (LB-20).
     let whole = both[1].balancer.handle.as_ref() == Some(&given);
-    // What is sent is what was edited, whatever an answer says.
+    // The edited handle is sent, whatever an answer contains.
     let edited = || sharing(&stage, "edited", FIRST_PORT).with_handle(given.clone());
     let before = stage.writes().await?;
     let asked = edited().get(Some(stage.targets())).await?;

@@ -1,4 +1,5 @@
-//! What the checks of load balancers have in common: the cluster, its Nodes, and what is seen of the cloud beside the answers.
+//! Common parts of the load balancer checks: the cluster, its Nodes, and observations of the cloud
+//! besides the answers.
 
 use std::fmt::{Debug, Display};
 
@@ -15,7 +16,7 @@ use crate::session::Session;
 use super::answer::found;
 use super::balancer::Balancer;
 
-/// A check's own cluster, initialised.
+/// A check's own initialised cluster.
 pub(super) struct Stage<'a> {
     pub(super) run: &'a Run,
     pub(super) session: Session,
@@ -23,7 +24,7 @@ pub(super) struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    /// With up to two Nodes as targets, where the cloud's instances are known.
+    /// With up to two Nodes as targets, if instances of the cloud are known.
     pub(super) async fn new(run: &'a Run) -> Verdict<Self> {
         match Self::with_nodes(run, 2).await {
             Err(Stop::Skipped(_)) if takes_empty_sets(run) => Self::with_nodes(run, 0).await,
@@ -31,7 +32,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// With so many Nodes as targets; skips the check where targets do not matter to this cloud.
+    /// With this many Nodes as targets. Skips the check if this cloud ignores targets.
     pub(super) async fn with_targets(run: &'a Run, count: usize) -> Verdict<Self> {
         if offered(run).ignores_nodes {
             return Err(Stop::not_offered(
@@ -60,39 +61,39 @@ impl<'a> Stage<'a> {
         })
     }
 
-    /// The Nodes that the cloud knows.
+    /// The Nodes with an instance in the cloud.
     pub(super) fn nodes(&self) -> &[pb::NodeView] {
         &self.nodes
     }
 
-    /// All Nodes that the cloud knows, as targets.
+    /// All of these Nodes as targets.
     pub(super) fn targets(&self) -> pb::TargetSet {
         targets(self.nodes.clone())
     }
 
-    /// The first so many of them.
+    /// The first of these Nodes as targets.
     pub(super) fn first(&self, count: usize) -> pb::TargetSet {
         targets(self.nodes[..count].to_vec())
     }
 
-    /// As few of them as this cloud takes: none, or one.
+    /// The fewest targets that this cloud allows: none, or one.
     pub(super) fn few(&self) -> pb::TargetSet {
         self.first(usize::from(!takes_empty_sets(self.run)))
     }
 
-    /// A new Service, whose load balancer is not there yet.
+    /// A new Service without a load balancer.
     pub(super) fn balancer(&self, word: &str) -> Balancer {
         Balancer::new(&self.session, self.run.service(word))
     }
 
-    /// A new Service whose load balancer is ready, with all Nodes as targets.
+    /// A new Service with a ready load balancer and all Nodes as targets.
     pub(super) async fn ready(&self, word: &str) -> Verdict<Balancer> {
         let mut balancer = self.balancer(word);
         balancer.ensured(Some(self.targets())).await?;
         Ok(balancer)
     }
 
-    /// Works for this owner from here on: the process is initialised for one at a time.
+    /// Initialises the process for this owner: it works for one at a time.
     pub(super) async fn work_for(
         &self,
         cluster: &pb::ClusterRef,
@@ -101,17 +102,18 @@ impl<'a> Stage<'a> {
         self.run.session_for(cluster.clone(), previous).await
     }
 
-    /// Works for this check's own cluster again.
+    /// Initialises the process for this check's own cluster again.
     pub(super) async fn back(&self) -> Verdict<Session> {
         self.run.session().await
     }
 
-    /// All load balancers of the cluster of this session.
+    /// All load balancers of this session's cluster.
     pub(super) async fn list(&self) -> Verdict<Vec<pb::ListedLoadBalancer>> {
         list(&self.session).await
     }
 
-    /// The Service's load balancer is listed so many times. Without a listing nobody sees it, and the check is skipped in the end.
+    /// Checks that the Service's load balancer is listed this many times. Without a listing, this
+    /// is recorded as unseen, and the check ends as skipped.
     pub(super) async fn listed_times(
         &self,
         balancer: &Balancer,
@@ -133,7 +135,8 @@ impl<'a> Stage<'a> {
         )
     }
 
-    /// Ensure of what is as asked changes nothing: at once ready, same status, same handle, no write to the cloud, `in_sync` before and after.
+    /// Checks that another Ensure changes nothing: ready at once, the same status and handle, no
+    /// write to the cloud, and `in_sync` before and after.
     pub(super) async fn converged(
         &self,
         balancer: &mut Balancer,
@@ -170,7 +173,7 @@ impl<'a> Stage<'a> {
             .await
     }
 
-    /// The same for who has lost the handle; the answers give it back.
+    /// The same without the handle, which the answers give back.
     pub(super) async fn converged_without_handle(&self, balancer: &mut Balancer) -> Verdict {
         let mut forgetful = balancer.forgetful();
         forgetful.present(Some(self.targets())).await?;
@@ -184,7 +187,8 @@ impl<'a> Stage<'a> {
         self.listed_times(balancer, 1, "LB-5").await
     }
 
-    /// `in_sync` says this. Where it is not offered nobody sees it, and the check is skipped in the end.
+    /// Checks the value of `in_sync`. If it is not offered, this is recorded as unseen, and the
+    /// check ends as skipped.
     pub(super) async fn in_sync(
         &self,
         balancer: &mut Balancer,
@@ -198,7 +202,8 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// The same beside a count of writes, which sees as much: who does not offer `in_sync` need not say it.
+    /// The same beside a count of writes, which shows as much. So nothing is recorded if `in_sync`
+    /// is not offered.
     pub(super) async fn told_in_sync(
         &self,
         balancer: &mut Balancer,
@@ -218,7 +223,7 @@ impl<'a> Stage<'a> {
         )
     }
 
-    /// How many writes ever reached the cloud; `None` where no hook tells.
+    /// How many writes ever reached the cloud. `None`: there is no hook.
     pub(super) async fn writes(&self) -> Verdict<Option<u64>> {
         if self.run.has_hook(Hook::CloudWrites) {
             self.run.cloud_writes().await.map(Some)
@@ -227,7 +232,8 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// What was written to the cloud since then. Where no hook counts nobody sees it, and the check is skipped in the end.
+    /// Checks the number of writes to the cloud since then. Without a hook, this is recorded as
+    /// unseen, and the check ends as skipped.
     pub(super) async fn wrote<T: Debug>(
         &self,
         before: Option<u64>,
@@ -238,7 +244,7 @@ impl<'a> Stage<'a> {
         self.wrote_by(before, expected, rule, asked.sent()).await
     }
 
-    /// The same, of more than one call.
+    /// The same for several calls.
     pub(super) async fn wrote_by(
         &self,
         before: Option<u64>,
@@ -265,24 +271,24 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// What is expected of the cloud's count of writes.
+/// The expected change of the cloud's count of writes.
 #[derive(Clone, Copy)]
 pub(super) enum Writes {
     None,
     Some,
 }
 
-/// The capability; the checks need it.
+/// The capability, which the checks need.
 pub(super) fn offered(run: &Run) -> pb::LoadBalancerCapability {
     run.capabilities().load_balancers.unwrap_or_default()
 }
 
-/// Whether load balancers of this cloud can be without targets (LB-31).
+/// Whether load balancers of this cloud can have no targets (LB-31).
 pub(super) fn takes_empty_sets(run: &Run) -> bool {
     run.config().empty_target_sets == EmptyTargetSets::Taken
 }
 
-/// Skips the check where the cloud does not honour this field.
+/// Skips the check if the cloud does not support this field.
 pub(super) fn need_feature(run: &Run, feature: pb::ServiceFeature) -> Verdict {
     if offered(run).features().any(|one| one == feature) {
         return Ok(());
@@ -298,7 +304,7 @@ pub(super) fn is_of(one: &pb::ListedLoadBalancer, uid: &str) -> bool {
     one.owners.iter().any(|owner| owner.uid == uid)
 }
 
-/// A complete listing, each entry within the limits.
+/// A complete listing. Each entry is within the limits.
 pub(super) async fn list(session: &Session) -> Verdict<Vec<pb::ListedLoadBalancer>> {
     let asked = session.list(pb::ListLoadBalancersRequest::default()).await;
     let items = asked.items()?;

@@ -1,4 +1,4 @@
-//! Targets: which Nodes a load balancer balances to.
+//! Targets: the Nodes that a load balancer sends traffic to.
 
 use cloud_provider_api::v1alpha1 as pb;
 
@@ -99,7 +99,7 @@ pub(super) fn checks() -> Vec<Check> {
     ]
 }
 
-/// Whether anybody can see what the targets are.
+/// Skips the check if the targets cannot be observed.
 fn need_eyes(run: &Run) -> Verdict {
     if offered(run).in_sync || run.has_hook(Hook::CloudWrites) {
         return Ok(());
@@ -109,7 +109,7 @@ fn need_eyes(run: &Run) -> Verdict {
     ))
 }
 
-/// Ensure with these targets, which differ from those that it has: it is seen, written, and there after it.
+/// Ensure with different targets: Get sees the difference, Ensure writes it, and it stays.
 async fn becomes(
     stage: &Stage<'_>,
     balancer: &mut Balancer,
@@ -138,7 +138,7 @@ async fn absent_is_not_empty(run: &Run) -> Verdict {
     stage
         .told_in_sync(&mut balancer, Some(stage.targets()), true, why)
         .await?;
-    // Also beside a change that is written.
+    // Also beside another change that is written.
     let mut changed = balancer.changed(|service| service.ports[0].port = 81);
     changed.ensured(None).await?;
     stage.converged(&mut changed, Some(stage.targets())).await
@@ -167,7 +167,7 @@ async fn empty_is_none(run: &Run) -> Verdict {
     .await
 }
 
-/// Of a cloud that has no load balancer without targets.
+/// For a cloud without load balancers without targets.
 async fn empty_is_refused(stage: &Stage<'_>, mut balancer: Balancer) -> Verdict {
     let none = || targets(Vec::new());
     let codes = [pb::FailureCode::Precondition];
@@ -236,7 +236,7 @@ async fn unknown_node(run: &Run) -> Verdict {
     let stage = Stage::with_targets(run, 1).await?;
     let mut node = run.node("nobody");
     let known = stage.nodes()[0].clone();
-    // One of this provider's, by its ID, and gone.
+    // An ID of this provider, whose instance is gone.
     node.provider_id = Some(
         match (&run.config().provider_id_pattern, &known.provider_id) {
             (None, Some(id)) => format!("{id}-never-there"),
@@ -252,7 +252,7 @@ async fn without_provider_id(run: &Run) -> Verdict {
     one_is_odd(&stage, node).await
 }
 
-/// One target that the cloud knows beside one that it does not.
+/// One known target and one unknown target.
 async fn one_is_odd(stage: &Stage<'_>, odd: pb::NodeView) -> Verdict {
     let known = stage.nodes()[0].clone();
     let mut both = vec![known.clone(), odd];
@@ -273,7 +273,7 @@ async fn one_is_odd(stage: &Stage<'_>, odd: pb::NodeView) -> Verdict {
         stage
             .in_sync(&mut balancer, Some(targets(both)), false, why)
             .await?;
-        // What could be attached is attached.
+        // The known target is attached.
         stage.converged(&mut balancer, Some(stage.first(1))).await?;
     }
     Ok(())
@@ -286,7 +286,7 @@ async fn all_unknown(run: &Run) -> Verdict {
     let mut balancer = stage.balancer("unknown");
     let asked = balancer.ensure(Some(targets(nodes.clone())), false).await?;
     if asked.answer()?.failed().is_some() && !takes_empty_sets(run) {
-        // None of them can be attached: that is an empty set.
+        // None of them can be attached, so the set is empty.
         asked.failure("LB-31", &[pb::FailureCode::Precondition])?;
     } else {
         balancer.ensured(Some(targets(nodes))).await?;
@@ -329,7 +329,7 @@ async fn five_thousand(run: &Run) -> Verdict {
     stage.converged(&mut balancer, Some(stage.targets())).await
 }
 
-/// One of many Nodes, as large as Nodes are.
+/// One of many Nodes of realistic size.
 fn crowd(run: &Run, number: usize) -> pb::NodeView {
     let provider_id = if run.config().provider_id_pattern.is_some() {
         run.provider_id_of_none("crowd")

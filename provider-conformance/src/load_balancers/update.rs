@@ -1,4 +1,4 @@
-//! UpdateLoadBalancer: the targets, and nothing else.
+//! UpdateLoadBalancer: only the targets change.
 
 use cloud_provider_api::v1alpha1::{self as pb, FailureCode};
 

@@ -15,12 +15,12 @@ use super::super::hooks::Hook;
 use super::super::run::Run;
 use super::super::session::Session;
 
-/// How long a change may take to be hinted (PROV-13), and what a loaded machine adds.
+/// The limit for the hint about a change (PROV-13), with a margin for a busy machine.
 const HINT: Duration = Duration::from_secs(40);
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long a stream may take to begin.
+/// The limit for the beginning of a stream.
 const BOOKMARK: Duration = Duration::from_secs(5);
-/// How long nothing must come for "it is open".
+/// A stream is open if nothing comes for this long.
 const QUIET: Duration = Duration::from_millis(500);
 const HINTS: [Need; 2] = [Need::Changes, Need::Hook(Hook::InstanceAdd)];
 
@@ -132,7 +132,7 @@ pub(super) fn checks() -> Vec<Check> {
     ]
 }
 
-/// Open from the first time that it is read: the headers of a stream may come with its first message only.
+/// A stream that opens at the first read: its headers may come with its first message only.
 struct Watch {
     stream: BoxStream<'static, Result<pb::WatchChangesResponse, Status>>,
     sent: String,
@@ -171,7 +171,7 @@ impl Watch {
         }
     }
 
-    /// Reads until a hint that this instance, or everything, may have changed.
+    /// Reads until a hint for this instance or for everything.
     async fn hint_of(&mut self, instance: &KnownInstance) -> Verdict<pb::WatchChangesResponse> {
         let provider_id = instance.provider_id.as_deref().unwrap_or_default();
         let found = timeout(HINT, async {
@@ -185,7 +185,7 @@ impl Watch {
                             return Ok(hint);
                         }
                         Some(Change::Failed(_)) => return Err(format!("{hint:?}")),
-                        // A bookmark (PROV-21) too.
+                        // Including a bookmark (PROV-21).
                         Some(_) | None => {}
                     },
                     Ok(None) => return Err("the end of the stream".to_owned()),
@@ -209,7 +209,7 @@ impl Watch {
         }
     }
 
-    /// That the stream ends now, with status OK.
+    /// Checks that the stream ends now, with status OK.
     async fn ends(&mut self, rule: &str) -> Verdict {
         let came = loop {
             match timeout(PATIENCE, self.stream.try_next()).await {
@@ -257,7 +257,7 @@ async fn former_token(run: &Run) -> Verdict {
     watch.hint_of(&next).await.map(|_| ())
 }
 
-/// Lets a stream begin: what it says at its beginning, if anything, is read.
+/// Lets a stream begin, and reads its first messages, if any.
 async fn settle(watch: &mut Watch) {
     while let Ok(Ok(Some(_))) = timeout(QUIET, watch.stream.try_next()).await {}
 }

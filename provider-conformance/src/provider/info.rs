@@ -15,7 +15,7 @@ use super::super::session::Session;
 use super::super::well_formed::NAME_BYTES;
 
 const SLOW: Duration = Duration::from_secs(8);
-/// Far less than what the cloud takes, far more than an answer from memory needs on a loaded machine.
+/// Far less than the cloud takes, and far more than an answer from memory needs on a busy machine.
 const FROM_MEMORY: Duration = Duration::from_secs(4);
 /// The most classes of load balancers.
 const MOST_CLASSES: usize = 64;
@@ -204,7 +204,7 @@ async fn name(run: &Run) -> Verdict {
     )
 }
 
-/// What a provider claims for itself has 1 to 253 bytes of the characters that PROV-8 allows.
+/// Claims have 1 to 253 bytes of the characters that PROV-8 allows.
 fn of_claims(claims: &[String], expected: &str) -> Verdict {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._:/@+-".contains(&byte);
     let well_formed =

@@ -23,7 +23,7 @@ const WRITES: [&str; 5] = [
 ];
 const FAIL: Need = Need::Hook(Hook::CloudFail);
 const SLOW: Need = Need::Hook(Hook::CloudSlow);
-/// How long each operation of the cloud takes while a call is in flight.
+/// How long each operation of the cloud takes during a call in flight.
 const IN_FLIGHT: Duration = Duration::from_secs(2);
 
 pub(super) fn checks() -> Vec<Check> {
@@ -234,7 +234,7 @@ async fn many_values(run: &Run) -> Verdict {
     initialized(&asked).map(|_| ())
 }
 
-/// What the cloud says of the Service's load balancer to this session's cluster.
+/// The ownership of the Service's load balancer from the view of this session's cluster.
 async fn ownership(
     session: &Session,
     service: &pb::ServiceView,
@@ -292,7 +292,8 @@ async fn fails(run: &Run, word: &str, code: FailureCode) -> Verdict {
     let session = run.connect().await?;
     let asked = session.call(pb::InitializeRequest::default()).await;
     if code != FailureCode::Credentials && initialized(&asked).is_ok() {
-        // Verifying the credentials is a SHOULD; where nothing was asked of the cloud nothing failed.
+        // Verifying the credentials is a SHOULD. If the provider did not call the cloud, nothing
+        // failed.
         return Err(Stop::not_offered(
             "Initialize succeeded while the cloud failed every call: it asks nothing of the cloud",
         ));
@@ -343,7 +344,7 @@ async fn failed_changes_nothing(run: &Run) -> Verdict {
     let asked = second.call(pb::InitializeRequest::default()).await;
     asked.answer()?;
     run.cloud_fail("NONE").await?;
-    // A provider that asks nothing of the cloud was initialised: PROV-3 has a check of its own.
+    // A provider that does not call the cloud was initialised. PROV-3 has its own check.
     if initialized(&asked).is_ok() {
         return Ok(());
     }
@@ -432,7 +433,7 @@ async fn read_only_writes_nothing(run: &Run) -> Verdict {
     Ok(())
 }
 
-/// A call is on its way to the provider by then; nothing tells from outside when it has come.
+/// By then a call is on its way to the provider. Nothing outside shows when it arrives.
 async fn under_way() {
     tokio::time::sleep(IN_FLIGHT / 4).await;
 }
@@ -447,7 +448,7 @@ async fn in_flight_keeps_owner(run: &Run) -> Verdict {
     let former = run.session().await?;
     let next = former.speaking_for(run.other_cluster("next"));
     let (service, route) = (run.service("in-flight"), tour::route(run));
-    // Their targets are asked about before the cloud becomes slow.
+    // Looks up the targets before the cloud becomes slow.
     let nodes = match run.instances(1).await {
         Ok(known) => known.iter().map(|known| run.node_of(known)).collect(),
         Err(_) => Vec::new(),
@@ -517,7 +518,8 @@ fn lost(error: &tokio::task::JoinError) -> Stop {
     Stop::failed("(the suite)", "a call in flight", "its task ends", error)
 }
 
-/// A call in flight for a former owner may end with NOT_INITIALIZED; no other failure comes of the other Initialize.
+/// A call in flight for a former owner may end with NOT_INITIALIZED. The other Initialize causes no
+/// other failure.
 fn ended_or_went_on<T: std::fmt::Debug>(
     asked: &Exchange<T>,
     failed: Option<&pb::Failure>,
@@ -564,7 +566,7 @@ async fn in_flight_keeps_writing(run: &Run) -> Verdict {
         "PROV-18",
         "its own answer, not ReadOnly: it was admitted before the Initialize with read_only",
     )?;
-    // What is made is removed by a provider that may write.
+    // A provider that may write removes what was created.
     initialize(&session).await.map(|_| ())
 }
 

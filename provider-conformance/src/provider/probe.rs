@@ -11,11 +11,11 @@ use super::super::run::Run;
 use super::super::session::Session;
 
 const SLOW: Duration = Duration::from_secs(8);
-/// After this a caller gives up.
+/// The caller's patience.
 const GIVEN_UP: Duration = Duration::from_millis(500);
-/// How long a provider may take to say that all is well.
+/// How long a provider may take to become READY again.
 const AGAIN: Duration = Duration::from_secs(30);
-/// Far less than what the cloud takes, far more than an answer from memory needs on a loaded machine.
+/// Far less than the cloud takes, and far more than an answer from memory needs on a busy machine.
 const FROM_MEMORY: Duration = Duration::from_secs(4);
 
 pub(super) fn checks() -> Vec<Check> {
@@ -127,7 +127,7 @@ async fn before_initialize(run: &Run) -> Verdict {
         .map(|_| ())
 }
 
-/// READY within this time; the last answer is what is shown.
+/// Checks that Probe answers READY within this time. The report shows the last answer.
 async fn must_become_ready(run: &Run, session: &Session, rule: &str, when: &str) -> Verdict {
     let ready = run
         .eventually(AGAIN, || async {
@@ -158,7 +158,7 @@ async fn ready_before_initialize(run: &Run) -> Verdict {
     must_become_ready(run, &session, "PROV-15", "nobody has sent Initialize").await
 }
 
-/// Five lookups that the cloud fails.
+/// Five lookups that fail in the cloud.
 async fn failing_lookups(run: &Run, session: &Session) -> Verdict {
     run.cloud_fail("UNAVAILABLE").await?;
     for _ in 0..5 {
@@ -204,13 +204,13 @@ async fn ready_after_refusal(run: &Run) -> Verdict {
 
 async fn cancelled_calls(run: &Run) -> Verdict {
     let session = run.session().await?;
-    // Whatever was before: the cloud answers.
+    // The cloud answers, so earlier failures do not count.
     session.call(question(run)).await.success("PROV-16")?;
     must_become_ready(run, &session, "PROV-16", "the cloud answered the last call").await?;
     run.cloud_slow(SLOW).await?;
     let given_up = (0..10).map(|_| session.call_within(question(run), GIVEN_UP));
     join_all(given_up).await;
-    // The provider learns of it when the reset has come.
+    // The provider learns of it when the reset arrives.
     tokio::time::sleep(GIVEN_UP).await;
     let asked = session.call(pb::ProbeRequest::default()).await;
     let state = asked.answer()?.state();
@@ -235,7 +235,7 @@ async fn boot_id(run: &Run) -> Verdict {
     )
 }
 
-/// Probe, which must come from memory; `beside` says what else goes on.
+/// A Probe that must be answered from memory. `beside` describes the concurrent calls.
 async fn at_once(session: &Session, beside: &str) -> Verdict {
     let asked = session.call(pb::ProbeRequest::default()).await;
     asked.answer()?;
@@ -271,7 +271,7 @@ async fn beside_calls(run: &Run) -> Verdict {
         })
         .collect();
     let probes = async {
-        // All calls are on their way by then: they were polled first.
+        // By then all calls are on their way, because they were polled first.
         tokio::time::sleep(Duration::from_millis(200)).await;
         at_once(&session, "beside 64 calls that wait for the cloud").await?;
         at_once(
@@ -280,14 +280,14 @@ async fn beside_calls(run: &Run) -> Verdict {
         )
         .await
     };
-    // The calls are cancelled with the probes' end.
+    // The calls are cancelled when the probes end.
     let mut calls = std::pin::pin!(join_all(calls));
     let mut probes = std::pin::pin!(probes);
     tokio::select! {
         asked = &mut calls => {
             let early = asked.iter().filter(|asked| asked.took < SLOW / 2).count();
             must(early == 0, "(hook)", "64 LookupInstances with max_age 0", format_args!("the hook cloud-slow slows them to {SLOW:?}"), format_args!("{early} answers at once"))?;
-            // A Probe that is not there yet waited for them.
+            // A Probe that is not answered yet waited for them.
             probes.await
         }
         probed = &mut probes => probed,
@@ -311,7 +311,7 @@ async fn beside_initialize(run: &Run) -> Verdict {
     };
     let mut probes = std::pin::pin!(probes);
     tokio::select! {
-        // It asked nothing of the cloud: then there is nothing that could hold up.
+        // The provider did not call the cloud, so nothing could delay it.
         _ = &mut slow => probes.await,
         probed = &mut probes => probed,
     }
@@ -350,7 +350,7 @@ async fn state(run: &Run) -> Verdict {
 
 async fn ready(run: &Run) -> Verdict {
     let session = run.session().await?;
-    // What other checks did to the cloud ends with the first call that succeeds (PROV-16).
+    // The first successful call ends the effects of earlier checks (PROV-16).
     if run.capabilities().instances.is_some() {
         session.call(question(run)).await.success("PROV-12")?;
     }
@@ -372,7 +372,7 @@ async fn last_success(run: &Run) -> Verdict {
             continue;
         };
         let time = SystemTime::try_from(stamp).ok();
-        // Clocks of two processes on one machine are the same; a minute is for machines that are set meanwhile.
+        // Two processes on one machine have the same clock. The minute is for clock changes.
         let past = time.is_some_and(|time| time <= SystemTime::now() + Duration::from_mins(1));
         asked.must(
             past,

@@ -62,7 +62,7 @@ fn document(writer: &mut Writer<Vec<u8>>, report: &Report) -> io::Result<()> {
     Ok(())
 }
 
-/// What was left behind: a failure for each.
+/// A failure for each object that was left behind.
 fn clean_up(writer: &mut Writer<Vec<u8>>, report: &Report) -> io::Result<()> {
     let count = report.left.len().to_string();
     writer
@@ -109,7 +109,7 @@ fn case(writer: &mut Writer<Vec<u8>>, entry: &Entry) -> io::Result<()> {
         .with_attribute(("time", time.as_str()));
     match &entry.outcome {
         Outcome::Passed => case.write_empty()?,
-        // JUnit knows no warnings: a case that passed and has something to say.
+        // JUnit has no warnings: the case passes, with a text.
         Outcome::Warned(failed) => case.write_inner_content(|writer| {
             let text = told("warning", entry, failed);
             writer
@@ -147,7 +147,7 @@ fn told(what: &str, entry: &Entry, failed: &Failed) -> String {
     )
 }
 
-/// XML 1.0 has no way to write most control characters.
+/// XML 1.0 cannot represent most control characters.
 fn plain(text: &str) -> String {
     let legal = |c: char| matches!(c, '\n' | '\t') || !c.is_control();
     text.chars()

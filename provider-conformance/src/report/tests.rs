@@ -124,7 +124,7 @@ fn junit_is_well_formed_and_escapes() {
         xml.contains("an &lt;answer&gt;") && !xml.contains('\u{1}'),
         "{xml}"
     );
-    // One of them is what was left behind.
+    // One of them is about an object that was left behind.
     assert_eq!(xml.matches("<failure ").count(), 2, "{xml}");
     assert!(xml.contains("message=\"a load balancer\""), "{xml}");
     assert!(xml.contains("tests=\"6\" failures=\"2\""), "{xml}");

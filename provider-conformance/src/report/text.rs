@@ -1,4 +1,4 @@
-//! For people.
+//! The text for people.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use super::super::check::{Failed, Lack};
 use super::super::rules;
 use super::{Entry, Outcome, Report};
 
-/// One check; a failure with what was sent, expected and came.
+/// One check. A failure has the request, the expectation and the answer.
 pub(crate) fn entry(entry: &Entry) -> String {
     let id = entry.id;
     match &entry.outcome {
@@ -34,12 +34,13 @@ pub(crate) fn entry(entry: &Entry) -> String {
     }
 }
 
-/// Whether a check gets no line of its own: what the provider does not offer, or did not answer, is told in a line for all below.
+/// Whether a check has no line of its own: checks that are not offered or not run are gathered in
+/// one line.
 pub(crate) fn is_gathered(entry: &Entry) -> bool {
     matches!(&entry.outcome, Outcome::Skipped(skipped) if skipped.lack != Lack::Setup)
 }
 
-/// One line for all checks that were skipped for one reason, in the order in which the reasons came.
+/// One line for all checks with the same reason of being skipped, in the order of the reasons.
 fn gathered(report: &Report) -> String {
     let mut reasons: Vec<(&str, usize)> = Vec::new();
     for entry in report.entries.iter().filter(|entry| is_gathered(entry)) {
@@ -57,7 +58,7 @@ fn gathered(report: &Report) -> String {
     text
 }
 
-/// What stands below the checks.
+/// The text after the checks.
 pub(super) fn summary(report: &Report, verbose: bool) -> String {
     let mut text = if verbose {
         String::new()
@@ -109,7 +110,7 @@ pub(super) fn summary(report: &Report, verbose: bool) -> String {
     text
 }
 
-/// Checks that failed for one cause, where it is that of more than one, behind the first of these failures; in order.
+/// Causes of more than one failure: the first of its failures, and the others' IDs, in order.
 fn causes(report: &Report) -> Vec<(&Failed, Vec<&str>)> {
     let mut causes: Vec<(&Failed, Vec<&str>)> = Vec::new();
     for entry in &report.entries {

@@ -1,4 +1,4 @@
-//! Makes, lists and removes routes, and judges what every answer of it can be judged by.
+//! Creates, lists and deletes routes, and checks the rules of every answer.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::super::run::Run;
 use super::super::session::Session;
 use super::super::well_formed;
 
-/// The instance that the routes of a check lead to.
+/// The instance that a check's routes lead to.
 pub(super) async fn target(run: &Run, session: &Session) -> Verdict<Known> {
     let known = match Known::named(run, session).await {
         Err(Stop::Skipped(_)) => Known::one(run, session).await,
@@ -22,7 +22,7 @@ pub(super) async fn target(run: &Run, session: &Session) -> Verdict<Known> {
     Ok(known?.with_addresses(run, session).await)
 }
 
-/// Two instances that routes can lead to.
+/// Two instances for routes.
 pub(super) async fn two(run: &Run, session: &Session) -> Verdict<[Known; 2]> {
     let known = Known::some(run, session, 2).await?;
     let [one, other] =
@@ -33,12 +33,12 @@ pub(super) async fn two(run: &Run, session: &Session) -> Verdict<[Known; 2]> {
     ])
 }
 
-/// A route as the controller asks for it, to a destination of its own.
+/// A route as the controller requests it, with a new destination.
 pub(super) fn wanted(run: &Run, known: &Known) -> pb::Route {
     wanted_to(&run.cidr(), known)
 }
 
-/// A route as the controller asks for it.
+/// A route as the controller requests it.
 pub(super) fn wanted_to(cidr: &str, known: &Known) -> pb::Route {
     pb::Route {
         route_key: cidr.into(),
@@ -51,7 +51,7 @@ pub(super) fn wanted_to(cidr: &str, known: &Known) -> pb::Route {
     }
 }
 
-/// A route as the controller removes it: as it was listed, with a key.
+/// A route as the controller deletes it: as listed, with a key.
 pub(super) fn as_listed(route: &pb::Route) -> pb::Route {
     pb::Route {
         route_key: format!("{} {}", route.name, route.destination_cidr),
@@ -59,7 +59,7 @@ pub(super) fn as_listed(route: &pb::Route) -> pb::Route {
     }
 }
 
-/// How many routes one call takes: 100 where it is not stated.
+/// The most routes in one call: 100 if it is not stated.
 pub(super) fn max_batch(run: &Run) -> usize {
     let stated = run.capabilities().routes.and_then(|of| of.max_batch);
     stated.filter(|most| *most > 0).unwrap_or(100) as usize
@@ -71,7 +71,8 @@ pub(super) struct Written {
     pub(super) outcomes: Vec<Outcome>,
 }
 
-/// Makes routes. A failure of the whole, a result too many or too few, or without an outcome, fails the check (ROUTE-2).
+/// Creates routes. The check fails at a failure of the whole call, a missing or additional result,
+/// or a result without an outcome (ROUTE-2).
 pub(super) async fn create(session: &Session, routes: Vec<pb::Route>) -> Verdict<Written> {
     let request = pb::CreateRoutesRequest {
         cluster: None,
@@ -82,7 +83,7 @@ pub(super) async fn create(session: &Session, routes: Vec<pb::Route>) -> Verdict
     by_key(&exchange, &routes, results)
 }
 
-/// Removes routes; the same.
+/// Deletes routes in the same way.
 pub(super) async fn delete(session: &Session, routes: Vec<pb::Route>) -> Verdict<Written> {
     let request = pb::DeleteRoutesRequest {
         cluster: None,
@@ -142,19 +143,19 @@ pub(super) fn by_key<T: std::fmt::Debug>(
 }
 
 impl Written {
-    /// All of them are done.
+    /// Checks that all of them are done.
     pub(super) fn all_done(&self, rule: &str) -> Verdict {
         (0..self.outcomes.len()).try_for_each(|place| self.done(place, rule))
     }
 
-    /// This one is done.
+    /// Checks that this one is done.
     pub(super) fn done(&self, place: usize, rule: &str) -> Verdict {
         let outcome = self.outcomes.get(place);
         let done = matches!(outcome, Some(Outcome::Done(_)));
         must(done, rule, &self.sent, "done", format_args!("{outcome:?}"))
     }
 
-    /// This one failed with one of these codes.
+    /// Checks that this one failed with one of these codes.
     pub(super) fn failed(&self, place: usize, rule: &str, codes: &[FailureCode]) -> Verdict {
         let outcome = self.outcomes.get(place);
         let failed =
@@ -171,7 +172,7 @@ impl Written {
     }
 }
 
-/// All routes, each of them well-formed.
+/// All routes, each well-formed.
 pub(super) async fn list(session: &Session) -> Verdict<Vec<pb::Route>> {
     let exchange = session.list(pb::ListRoutesRequest::default()).await;
     let routes = exchange.items()?;
@@ -186,7 +187,7 @@ pub(super) async fn list_to(session: &Session, cidr: &str) -> Verdict<Vec<pb::Ro
     Ok(routes)
 }
 
-/// The only route to this destination, which has to be there.
+/// The only route to this destination, which must exist.
 pub(super) async fn only(session: &Session, cidr: &str, rule: &str) -> Verdict<pb::Route> {
     let routes = list_to(session, cidr).await?;
     match <[pb::Route; 1]>::try_from(routes) {
@@ -200,7 +201,7 @@ pub(super) async fn only(session: &Session, cidr: &str, rule: &str) -> Verdict<p
     }
 }
 
-/// No route of ours leads to this destination.
+/// Checks that no route of ours has this destination.
 pub(super) async fn none(session: &Session, cidr: &str, rule: &str) -> Verdict {
     let routes = list_to(session, cidr).await?;
     let came = format!("{routes:?}");
@@ -213,17 +214,17 @@ pub(super) async fn none(session: &Session, cidr: &str, rule: &str) -> Verdict {
     )
 }
 
-/// Whether the route leads to this instance, by the names that the listing tells.
+/// Whether the route leads to this instance, according to the listing.
 pub(super) fn leads_to(route: &pb::Route, known: &Known) -> bool {
     match (&route.provider_id, &route.node_name) {
         (Some(id), _) => *id == known.provider_id,
         (None, Some(name)) => *name == known.name,
-        // A next hop alone: whose address that is stands elsewhere.
+        // Only a next hop: the listing does not tell whose address it is.
         (None, None) => route.next_hop.is_some(),
     }
 }
 
-/// Makes one route and answers it as it is listed.
+/// Creates one route and returns it as listed.
 pub(super) async fn made(session: &Session, wanted: &pb::Route) -> Verdict<pb::Route> {
     create(session, vec![wanted.clone()])
         .await?
@@ -231,14 +232,14 @@ pub(super) async fn made(session: &Session, wanted: &pb::Route) -> Verdict<pb::R
     only(session, &wanted.destination_cidr, "ROUTE-2").await
 }
 
-/// Removes what was listed.
+/// Deletes a listed route.
 pub(super) async fn removed(session: &Session, route: &pb::Route) -> Verdict {
     delete(session, vec![as_listed(route)])
         .await?
         .all_done("ROUTE-4")
 }
 
-/// Fails unless the listed route is OURS, or UNMARKED where the cloud keeps no marks (ROUTE-12).
+/// Fails unless the listed route is OURS, or UNMARKED if the cloud keeps no marks (ROUTE-12).
 pub(super) fn must_be_our_own(run: &Run, route: &pb::Route, rule: &str, to_whom: &str) -> Verdict {
     match run.config().route_marks {
         RouteMarks::Kept => must_be(route, Ownership::Ours, rule, to_whom),

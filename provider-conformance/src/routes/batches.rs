@@ -182,7 +182,7 @@ async fn empty(run: &Run) -> Verdict {
 async fn full(run: &Run) -> Verdict {
     let session = run.session().await?;
     let known = target(run, &session).await?;
-    // Enough to show it: a cloud's network takes some hundred routes only.
+    // Enough to show it: a cloud's network has room for some hundred routes only.
     let count = max_batch(run).min(100);
     let routes: Vec<_> = (0..count).map(|_| wanted(run, &known)).collect();
     create(&session, routes.clone())
@@ -220,7 +220,7 @@ async fn full(run: &Run) -> Verdict {
     )
 }
 
-/// A removal that is too large: `failed` with INVALID as a whole.
+/// A delete that is too large: INVALID as a whole.
 async fn too_many(run: &Run, session: &Session, routes: Vec<pb::Route>) -> Verdict {
     let request = pb::DeleteRoutesRequest {
         cluster: None,
@@ -340,7 +340,8 @@ async fn same_destination_to_two(run: &Run) -> Verdict {
     removed(&session, &route).await
 }
 
-/// A bad route between two good ones, which are made all the same; answers what came of the bad one (place 1).
+/// An invalid route between two valid ones, which are created all the same. Returns the result of
+/// the invalid one (place 1).
 async fn between_good_ones(run: &Run, session: &Session, bad: pb::Route) -> Verdict<Written> {
     let known = target(run, session).await?;
     let good = [wanted(run, &known), wanted(run, &known)];
@@ -395,7 +396,7 @@ async fn unknown_target(run: &Run) -> Verdict {
     };
     let cidr = route.destination_cidr.clone();
     let written = between_good_ones(run, &session, route).await?;
-    // A cloud that does not look has made a blackhole.
+    // A cloud without a check has created a blackhole.
     let routes = list_to(&session, &cidr).await?;
     if written.done(0, "ROUTE-2").is_err() {
         let codes = [FailureCode::Precondition, FailureCode::Invalid];

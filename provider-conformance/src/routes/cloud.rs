@@ -1,4 +1,5 @@
-//! Routes of a cloud that changes and fails: blackholes (ROUTE-1), and what is not done (ROUTE-2).
+//! Routes in a changing and failing cloud: blackholes (ROUTE-1), and results that are not done
+//! (ROUTE-2).
 
 use std::time::Duration;
 
@@ -155,7 +156,7 @@ async fn refused(run: &Run, code: FailureCode) -> Verdict {
     )
     .await?;
     run.cloud_fail("NONE").await?;
-    // A provider may keep to the delay that the cloud asked for.
+    // A provider may wait for the delay that the cloud asked for.
     for _ in 0..50 {
         if list(&session).await.is_ok() {
             break;

@@ -1,4 +1,4 @@
-//! Calls that are cut off, repeated, and at once (CORE-6 to CORE-8).
+//! Calls that are cut off, repeated or concurrent (CORE-6 to CORE-8).
 
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ async fn batch(run: &Run, session: &Session) -> Verdict<Vec<pb::Route>> {
     Ok((0..count).map(|_| wanted(run, &known)).collect())
 }
 
-/// Each route of the batch as it is listed, once.
+/// Each route of the batch, listed once.
 async fn each_once(session: &Session, routes: &[pb::Route]) -> Verdict<Vec<pb::Route>> {
     let listed = list(session).await?;
     let mut seen = Vec::new();
@@ -111,7 +111,7 @@ async fn remove_all(session: &Session, routes: &[pb::Route]) -> Verdict {
         .all_done("ROUTE-4")
 }
 
-/// Deadlines that cut a call off at moments all over it; two are drawn.
+/// Deadlines that cut a call off at different moments. Two are random.
 fn deadlines(run: &Run) -> impl Iterator<Item = Duration> {
     let fixed = (0..12_u64).map(|step| 100 + step * step * 100);
     let moments = run.and_drawn(fixed, 2, &(1..=15_000));
@@ -126,7 +126,7 @@ async fn making(run: &Run) -> Verdict {
             cluster: None,
             routes: routes.clone(),
         };
-        // Whatever came of it, if anything.
+        // The result, if any, does not matter.
         session.call_within(request, deadline).await;
         let what = format!("CreateRoutes with a deadline of {deadline:?}");
         after(what, done_once(&session, &routes).await)?;
@@ -134,14 +134,15 @@ async fn making(run: &Run) -> Verdict {
     Ok(())
 }
 
-/// Makes the routes that a call which was cut off may have made, looks whether each is there once, and removes them.
+/// Creates the routes that an interrupted call may have created, checks that each exists once, and
+/// deletes them.
 async fn done_once(session: &Session, routes: &[pb::Route]) -> Verdict {
     done_in_the_end(session, routes).await?;
     let listed = each_once(session, routes).await?;
     remove_all(session, &listed).await
 }
 
-/// Makes the routes; the call that was cut off may still hold one of them for a moment (BUSY).
+/// Creates the routes. The interrupted call may still hold one of them for a moment (BUSY).
 async fn done_in_the_end(session: &Session, routes: &[pb::Route]) -> Verdict {
     for _ in 0..40 {
         let written = create(session, routes.to_vec()).await?;
@@ -179,7 +180,7 @@ async fn removing(run: &Run) -> Verdict {
     Ok(())
 }
 
-/// Removes the routes; the call that was cut off may still hold one of them for a moment (BUSY).
+/// Deletes the routes. The interrupted call may still hold one of them for a moment (BUSY).
 async fn gone_in_the_end(session: &Session, listed: &[pb::Route]) -> Verdict {
     for _ in 0..40 {
         let written = delete(session, listed.to_vec()).await?;
@@ -323,7 +324,7 @@ async fn nothing_after(run: &Run) -> Verdict {
             routes: routes.clone(),
         };
         let exchange = session.call_within(request, deadline).await;
-        // What was on its way to the cloud when the call ended may still arrive there.
+        // A write that was on its way when the call ended may still arrive.
         tokio::time::sleep(each).await;
         let after_the_end = run.cloud_writes().await?;
         tokio::time::sleep(each * 4).await;

@@ -76,7 +76,7 @@ pub(super) fn checks() -> Vec<Check> {
 async fn whole(run: &Run) -> Verdict {
     let session = run.session().await?;
     let known = target(run, &session).await?;
-    // One is there at least, and goes with the check.
+    // At least one exists, and is deleted with the check.
     made(&session, &wanted(run, &known)).await?;
     list(&session).await?;
     Ok(())

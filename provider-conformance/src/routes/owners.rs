@@ -1,4 +1,4 @@
-//! Whose a route is, and that nobody else's is touched (ROUTE-3, ROUTE-4, CORE-14).
+//! Owners of routes: no other owner's route is touched (ROUTE-3, ROUTE-4, CORE-14).
 
 use cloud_provider_api::v1alpha1::{self as pb, FailureCode, Ownership};
 
@@ -151,7 +151,7 @@ async fn foreign_kept(run: &Run) -> Verdict {
         written.failed(0, "ROUTE-4", &[FailureCode::Conflict])?;
         only(&other, &route.destination_cidr, "ROUTE-4").await?;
     }
-    // Nor where it is called ours, or by its destination alone.
+    // Nor if the request calls it ours, or names only its destination.
     for disguised in [
         pb::Route {
             ownership: Ownership::Ours.into(),
@@ -211,7 +211,7 @@ async fn foreign_destination(run: &Run) -> Verdict {
     if !taken {
         written.failed(0, "CORE-15", &[FailureCode::Conflict])?;
     }
-    // Some networks take several routes to one destination: then theirs stands beside ours.
+    // Some networks allow several routes to one destination: then theirs is beside ours.
     for seen in list_to(&other, &wanted.destination_cidr).await? {
         if seen.ownership() == Ownership::Ours {
             removed(&other, &seen).await?;
@@ -231,7 +231,7 @@ async fn foreign_destination(run: &Run) -> Verdict {
     removed(&session, &seen).await
 }
 
-/// A route of `a`, seen by `b` who was `a` before.
+/// A route of `a`, from the view of `b`, which was `a` before.
 async fn inherited(run: &Run) -> Verdict<(Session, pb::Route, pb::Route)> {
     let session = run.session().await?;
     let known = target(run, &session).await?;
@@ -308,7 +308,7 @@ async fn unmarked_listed(run: &Run) -> Verdict {
     )
 }
 
-/// An unmarked route to this destination is there, alone and as it was.
+/// Checks that an unmarked route to this destination exists, alone and unchanged.
 async fn as_it_was(session: &Session, before: &pb::Route, what: &str) -> Verdict {
     let after = only(session, &before.destination_cidr, "ROUTE-9").await?;
     must_equal(

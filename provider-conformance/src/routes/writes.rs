@@ -1,4 +1,4 @@
-//! One route at a time: made, listed, removed, and all that again (ROUTE-1 to ROUTE-5).
+//! One route at a time: created, listed, deleted, and repeated (ROUTE-1 to ROUTE-5).
 
 use cloud_provider_api::v1alpha1::{self as pb, FailureCode, Ownership};
 
@@ -289,7 +289,8 @@ async fn made_after_removal(run: &Run) -> Verdict {
     Ok(())
 }
 
-/// Makes a route that this cloud may not be able to make: done, or one of these failures. Answers it where it is there.
+/// Creates a route that this cloud may not support: done, or one of these failures. Returns it if
+/// it exists.
 async fn made_or_refused(session: &Session, wanted: &pb::Route) -> Verdict<Option<pb::Route>> {
     let written = create(session, vec![wanted.clone()]).await?;
     if written.done(0, "ROUTE-2").is_ok() {
@@ -342,7 +343,7 @@ async fn node_addresses(run: &Run) -> Verdict {
         r#type: pb::NodeAddressType::InternalIp.into(),
         address: address.into(),
     };
-    // A cloud may look among them for the one that it routes to.
+    // A cloud may search these addresses for the one that it routes to.
     let beside_its_own = |more: Vec<pb::NodeAddress>| [known.addresses.clone(), more].concat();
     let mut wanted = wanted(run, &known);
     wanted.node_addresses = beside_its_own(vec![address("192.0.2.10")]);
@@ -371,7 +372,7 @@ async fn node_addresses(run: &Run) -> Verdict {
     removed(&session, &second).await
 }
 
-/// How often the cloud was written to, where a hook counts that.
+/// How often the cloud was written to, if a hook counts that.
 async fn writes(run: &Run) -> Verdict<Option<u64>> {
     if run.has_hook(Hook::CloudWrites) {
         run.cloud_writes().await.map(Some)
@@ -440,7 +441,7 @@ async fn several_nodes(run: &Run) -> Verdict {
 async fn unknown_fields(run: &Run) -> Verdict {
     let session = run.session().await?;
     let known = target(run, &session).await?;
-    // Of a route that never was: nothing is made, nothing is removed.
+    // A route that never existed: nothing is created and nothing is deleted.
     let route = pb::Route {
         name: run.name("never-made"),
         ..wanted(run, &known)

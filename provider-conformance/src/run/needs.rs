@@ -1,4 +1,4 @@
-//! What a check needs, and what it could not look at.
+//! The needs of a check, and what it could not observe.
 
 use std::sync::PoisonError;
 
@@ -6,11 +6,12 @@ use super::Run;
 use crate::check::{Lack, Need, Skipped, Stop, Verdict};
 use crate::config::RouteMarks;
 
-/// Of a check that could not look at everything.
+/// The text for a check that could not observe everything.
 const REST: &str = "what can be seen without that holds";
 
 impl Run {
-    /// A part of what the check shows cannot be looked at here. The check goes on, for what else it finds; where it finds nothing it is skipped, not passed.
+    /// Records that a part of the check's subject cannot be observed here. The check goes on. If it
+    /// finds no violation, it ends as skipped, not as passed.
     pub(crate) fn unseen(&self, why: Stop) {
         if let Stop::Skipped(why) = why {
             let mut unseen = self.unseen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -20,7 +21,7 @@ impl Run {
         }
     }
 
-    /// How a check ends that found nothing wrong: passed, where it could look at everything.
+    /// The end of a check without violations: passed, if it could observe everything.
     pub(crate) fn passed(&self) -> Verdict {
         let unseen = self.unseen.lock().unwrap_or_else(PoisonError::into_inner);
         if unseen.is_empty() {
@@ -28,7 +29,7 @@ impl Run {
         }
         let reasons: Vec<_> = unseen.iter().map(|one| one.reason.as_str()).collect();
         let reason = format!("{}; {REST}", reasons.join("; "));
-        // What only the suite was not told how outweighs what the provider does not offer: somebody can help that.
+        // A missing setup outweighs a missing capability, because somebody can fix it.
         let setup = unseen.iter().any(|one| one.lack == Lack::Setup);
         Err(if setup {
             Stop::not_set_up(reason)
@@ -37,7 +38,8 @@ impl Run {
         })
     }
 
-    /// Notes what lacks of this, so that the check is not passed without it; whether all of it is there.
+    /// Returns whether all of these are present. Records what is missing, so that the check does
+    /// not pass without it.
     pub(crate) fn sees(&self, needs: &[Need]) -> bool {
         let lack = self.lack(needs);
         let sees = lack.is_none();
@@ -47,7 +49,7 @@ impl Run {
         sees
     }
 
-    /// What lacks of what a check needs.
+    /// The first missing need.
     pub(crate) fn lack(&self, needs: &[Need]) -> Option<Skipped> {
         let offered = self.capabilities();
         let instances = offered.instances.as_ref();

@@ -1,4 +1,4 @@
-//! What checks are about: names of their own, Nodes, Services and routes, and what hooks make.
+//! The objects of checks: names, Nodes, Services and routes, and what hooks create.
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering;
@@ -16,24 +16,26 @@ use crate::ledger::Thing;
 use crate::session::Session;
 
 impl Run {
-    /// A name that no other run uses: short enough for every cloud, lower-case letters, digits and dashes.
+    /// A name that no other run uses, short enough for every cloud, of lower-case letters, digits
+    /// and dashes.
     pub(crate) fn name(&self, word: &str) -> String {
         let run_id = self.shared.ledger.run_id();
         let run = run_id.rsplit('-').next().unwrap_or(run_id);
         format!("{word}-{run}-{}", self.fresh())
     }
 
-    /// A UID for a Service or a Node. Only Services with such a UID may be written: the suite touches nothing else.
+    /// A UID for a Service or a Node. Only Services with such a UID may be written.
     pub(crate) fn uid(&self) -> String {
         let uid = uuid::Uuid::new_v4().to_string();
         self.shared.ledger.issue_uid(&uid);
         uid
     }
 
-    /// A destination for a route, used by nobody else in this run. Only such routes may be written.
+    /// A destination for a route that nothing else in this run uses. Only such routes may be
+    /// written.
     pub(crate) fn cidr(&self) -> String {
         loop {
-            // Begins somewhere else in each run.
+            // Starts at a different place in each run.
             let start = u64::from(crc(self.shared.ledger.run_id()));
             let cidr = self.config().route_cidr.part(start + self.fresh());
             if self.shared.ledger.issue_cidr(&cidr) {
@@ -53,12 +55,13 @@ impl Run {
         }
     }
 
-    /// A moment that no other run has, by which calls are cut off elsewhere in each. Who draws one tells it in `sent`: the next run cannot.
+    /// A random value of this run, so that each run cuts calls off at other moments. Put it into
+    /// `sent`, because the next run has another.
     pub(crate) fn draw(&self, from: RangeInclusive<u64>) -> u64 {
         drawn(self.shared.ledger.run_id(), self.fresh(), &from)
     }
 
-    /// These moments, and so many that are drawn, in order.
+    /// These values and some random ones, sorted.
     pub(crate) fn and_drawn(
         &self,
         fixed: impl IntoIterator<Item = u64>,
@@ -75,7 +78,7 @@ impl Run {
         self.shared.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A provider ID of this provider that names no instance: well-formed where suite.yaml has a
+    /// A provider ID of this provider without an instance. It is well-formed if suite.yaml has a
     /// `provider_id_pattern`.
     pub(crate) fn provider_id_of_none(&self, word: &str) -> String {
         if let Some(pattern) = &self.config().provider_id_pattern {
@@ -86,7 +89,7 @@ impl Run {
         format!("{prefix}{}", self.name(word))
     }
 
-    /// A Node that no instance stands behind, with a name of its own.
+    /// A Node without an instance, with a new name.
     pub(crate) fn node(&self, word: &str) -> pb::NodeView {
         pb::NodeView {
             name: self.name(word),
@@ -95,7 +98,7 @@ impl Run {
         }
     }
 
-    /// Whether this provider wants to see of Nodes, or of targets, that they are Ready.
+    /// Whether this provider wants to see the readiness of Nodes or targets.
     fn shows_readiness(&self) -> bool {
         let of_targets = self.capabilities().load_balancers;
         let of_targets = of_targets.and_then(|of| of.target_projection);
@@ -107,7 +110,8 @@ impl Run {
             .any(|group| group == pb::NodeFieldGroup::Readiness)
     }
 
-    /// The Node of a known instance. It is Ready, where the provider wants to see that: a cloud may balance to no others.
+    /// The Node of a known instance. It is Ready if the provider wants to see that: a cloud may
+    /// send traffic to no others.
     pub(crate) fn node_of(&self, instance: &KnownInstance) -> pb::NodeView {
         pb::NodeView {
             name: instance.name.clone(),
@@ -118,8 +122,9 @@ impl Run {
         }
     }
 
-    /// The addresses that an initialised Node of this name and provider ID has: what the provider says of its instance. None where it serves no instances or does not
-    /// answer: whether it answers well is for the checks of LookupInstances.
+    /// The addresses of an initialised Node with this name and provider ID, from LookupInstances.
+    /// Empty if the provider serves no instances or does not answer: the checks of LookupInstances
+    /// test that.
     pub(crate) async fn addresses(
         &self,
         session: &Session,
@@ -138,7 +143,7 @@ impl Run {
         found.unwrap_or_default()
     }
 
-    /// 80, but where all Services share one load balancer: there each needs a port that no other has.
+    /// 80, unless all Services share one load balancer: then each needs its own port.
     fn port(&self) -> i32 {
         let shares = self.config().shared_load_balancer.as_ref();
         if shares.is_none_or(|annotations| !annotations.is_empty()) {
@@ -178,7 +183,8 @@ impl Run {
         }
     }
 
-    /// So many instances that the cloud knows, from suite.yaml, else from ListInstances, else made by a hook. Skips the check where there are fewer.
+    /// This many instances of the cloud: from suite.yaml, else from ListInstances, else created by
+    /// a hook. Skips the check if there are fewer.
     pub(crate) async fn instances(&self, count: usize) -> Verdict<Vec<KnownInstance>> {
         let mut known = self.config().instances.clone();
         let listing = self.capabilities().instances.is_some_and(|of| of.listing);
@@ -210,12 +216,13 @@ impl Run {
         Ok(known)
     }
 
-    /// Makes an instance by the hook; it goes with the check.
+    /// Creates an instance with the hook. It is removed with the check.
     pub(crate) async fn add_instance(&self, word: &str) -> Verdict<KnownInstance> {
         self.made_by(Hook::InstanceAdd, self.name(word), &[]).await
     }
 
-    /// Makes an instance of this type, which is no label value, by the hook; it goes with the check.
+    /// Creates an instance of this type, which is no label value, with the hook. It is removed with
+    /// the check.
     pub(crate) async fn add_odd_instance(&self, kind: &str) -> Verdict<KnownInstance> {
         let name = self.name("odd");
         self.made_by(Hook::InstanceOdd, name, &[("TYPE", kind)])
@@ -242,7 +249,7 @@ impl Run {
         })
     }
 
-    /// Removes, stops or starts an instance that a hook made.
+    /// Removes, stops or starts an instance that a hook created.
     pub(crate) async fn change_instance(&self, hook: Hook, instance: &KnownInstance) -> Verdict {
         let provider_id = instance.provider_id.as_deref().unwrap_or_default();
         let variables = [
@@ -252,7 +259,8 @@ impl Run {
         self.hook(hook, &variables).await.map(|_| ())
     }
 
-    /// Makes a load balancer that is marked for nobody, by the hook; it goes with the check. Answers its handle.
+    /// Creates an unmarked load balancer with the hook. It is removed with the check. Returns its
+    /// handle.
     pub(crate) async fn unmarked_load_balancer(&self, native_name: &str) -> Verdict<String> {
         let handle = self
             .hook(Hook::LoadBalancerUnmarked, &[("NAME", native_name)])
@@ -263,7 +271,7 @@ impl Run {
         Ok(handle)
     }
 
-    /// Makes a route that is marked for nobody, by the hook; it goes with the check.
+    /// Creates an unmarked route with the hook. It is removed with the check.
     pub(crate) async fn unmarked_route(
         &self,
         name: &str,
@@ -279,7 +287,8 @@ impl Run {
         Ok(())
     }
 
-    /// Makes a route to what is no Node, marked for nobody, by the hook; it goes with the check.
+    /// Creates an unmarked route to a target that is no Node, with the hook. It is removed with the
+    /// check.
     pub(crate) async fn gateway_route(&self, name: &str, cidr: &str) -> Verdict {
         let variables = [("NAME", name), ("CIDR", cidr)];
         self.hook(Hook::RouteGateway, &variables).await?;
@@ -290,7 +299,8 @@ impl Run {
         Ok(())
     }
 
-    /// Makes a route of this check's cluster whose target is gone, by the hook; it goes with the check.
+    /// Creates a route of this check's cluster whose target is gone, with the hook. It is removed
+    /// with the check.
     pub(crate) async fn blackhole_route(&self, name: &str, cidr: &str) -> Verdict {
         let cluster = self.cluster();
         let variables = [
@@ -307,14 +317,14 @@ impl Run {
     }
 }
 
-/// Each `#` becomes a digit, but no zero: an ID that is a number keeps its length. The last ones
-/// count, so that no two of a run are the same.
+/// Each `#` becomes a digit other than zero, so that a numeric ID keeps its length. The last digits
+/// count, so that no two IDs of a run are equal.
 fn of_pattern(pattern: &str, run_id: &str, number: u64) -> String {
     let places = pattern.matches('#').count();
     let mut rest = number;
     let mut digits: Vec<u8> = (0..places)
         .map(|place| {
-            // Five places hold more than a run invents; those before differ between runs.
+            // Five digits are enough for a run. Those before differ between runs.
             let digit = if place < 5 {
                 let digit = rest % 9;
                 rest /= 9;
@@ -330,13 +340,13 @@ fn of_pattern(pattern: &str, run_id: &str, number: u64) -> String {
     pattern.chars().map(of).collect()
 }
 
-/// The number stands in front: what follows spreads it over the whole hash.
+/// The number is the first input, so the rest spreads it over the whole hash.
 fn drawn(run_id: &str, number: u64, from: &RangeInclusive<u64>) -> u64 {
     let (first, last) = (*from.start(), *from.end());
     first + u64::from(crc(&format!("{number} {run_id}"))) % (last.saturating_sub(first) + 1)
 }
 
-/// A number that differs between runs; which one does not matter.
+/// A number that differs between runs.
 fn crc(text: &str) -> u32 {
     text.bytes().fold(2_166_136_261, |hash: u32, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(16_777_619)

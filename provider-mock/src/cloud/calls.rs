@@ -1,4 +1,4 @@
-//! What the provider was asked and what it wrote.
+//! The provider's calls and writes.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ impl Cloud {
         self.state().calls.counts()
     }
 
-    /// How many calls have ended that may change the cloud, whether or not they did.
+    /// How many calls of mutating RPCs have ended, whether or not they changed the cloud.
     pub fn mutating_calls(&self) -> u64 {
         self.state().calls.mutating()
     }
@@ -27,12 +27,12 @@ impl Cloud {
         self.state().calls.entries(rpc)
     }
 
-    /// How many calls of this RPC are not answered yet.
+    /// How many calls of this RPC have no answer yet.
     pub fn in_flight(&self, rpc: &str) -> u64 {
         self.state().calls.in_flight.get(rpc).copied().unwrap_or(0)
     }
 
-    /// How many calls of this RPC were in flight at once at most.
+    /// The most calls of this RPC in flight at once.
     pub fn most_in_flight(&self, rpc: &str) -> u64 {
         self.state()
             .calls
@@ -42,8 +42,9 @@ impl Cloud {
             .unwrap_or(0)
     }
 
-    /// How many calls were not answered as the cloud would have it, since the beginning or the last reset: the answer was changed, or nothing or something else came in its
-    /// place. What a lie makes of the cloud itself, and how long an answer takes, is not counted.
+    /// How many answers differed from an honest provider's since the beginning or the last reset:
+    /// the answer was changed, replaced or missing. Changes that a lie makes in the cloud and
+    /// delays do not count.
     pub fn lied(&self) -> u64 {
         self.state().calls.lied
     }
@@ -59,23 +60,25 @@ impl Cloud {
         self.changed();
     }
 
-    /// How many times the provider wrote to the cloud: a load balancer made, changed, taken over or deleted, a route made or deleted. A call that found
-    /// everything as asked wrote nothing.
+    /// How many times the provider wrote to the cloud: it created, changed, adopted or deleted a
+    /// load balancer, or created or deleted a route. A call that found nothing to change wrote
+    /// nothing.
     pub fn cloud_writes(&self) -> u64 {
         self.state().cloud_writes
     }
 
-    /// How many times a provider ever wrote to the cloud: no reset forgets one, and with a state file neither does the end of the process.
+    /// How many times any provider wrote to the cloud. A reset keeps the count and, with a state
+    /// file, so does the end of the process.
     pub fn all_writes(&self) -> u64 {
         self.state().all_writes
     }
 
-    /// The last writes, oldest first, one line for each.
+    /// Descriptions of the last writes, oldest first, one line each.
     pub fn writes(&self) -> Vec<String> {
         self.state().writes.iter().cloned().collect()
     }
 
-    /// A call begins: how long it is to take.
+    /// Begins a call. Returns its latency.
     pub(crate) fn begin_call(&self, rpc: &str) -> HumanDuration {
         let latency = {
             let mut state = self.state();

@@ -1,4 +1,4 @@
-//! What a person or a test does to the instances.
+//! Instances from outside of the provider: for people and tests.
 
 use provider_sdk::Change;
 
@@ -24,12 +24,12 @@ impl Cloud {
         state.objects.instances.by_provider_id(provider_id).cloned()
     }
 
-    /// How many there are.
+    /// The number of instances.
     pub fn instance_count(&self) -> usize {
         self.state().objects.instances.len()
     }
 
-    /// Adds one. Answers it with its ID and provider ID filled in.
+    /// Adds an instance. Returns it with its ID and provider ID.
     pub fn add_instance(&self, mut instance: Instance) -> Result<Instance, CloudError> {
         if instance.name.is_empty() {
             return Err(CloudError::Invalid(
@@ -49,7 +49,7 @@ impl Cloud {
         Ok(instance)
     }
 
-    /// Removes the one with this name or ID.
+    /// Removes the instance with this name or ID.
     pub fn remove_instance(&self, name_or_id: &str) -> Result<Instance, CloudError> {
         let removed = {
             let mut state = self.state();
@@ -63,7 +63,7 @@ impl Cloud {
         Ok(removed)
     }
 
-    /// Changes the one with this name or ID: addresses, labels, type, zone, whatever. Answers it as it is then.
+    /// Changes the instance with this name or ID in any field. Returns it after the change.
     pub fn change_instance(
         &self,
         name_or_id: &str,
@@ -87,7 +87,7 @@ impl Cloud {
         Ok(after)
     }
 
-    /// Gives it another name; ID and provider ID stay.
+    /// Renames it. ID and provider ID stay.
     pub fn rename_instance(&self, name_or_id: &str, name: &str) -> Result<Instance, CloudError> {
         self.change_instance(name_or_id, |instance| name.clone_into(&mut instance.name))
     }
@@ -102,7 +102,7 @@ impl Cloud {
         self.set_power(name_or_id, Power::Running)
     }
 
-    /// Says what the cloud tells of it.
+    /// Sets the power state that the cloud reports.
     pub fn set_power(&self, name_or_id: &str, power: Power) -> Result<Instance, CloudError> {
         self.change_instance(name_or_id, |instance| instance.power = power)
     }

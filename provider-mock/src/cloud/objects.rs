@@ -1,4 +1,4 @@
-//! What a person or a test sees of and does to load balancers and routes.
+//! Load balancers and routes from outside of the provider: for people and tests.
 
 use provider_sdk::Change;
 
@@ -8,7 +8,7 @@ use crate::load_balancers::LoadBalancer;
 use crate::routes::{Route, is_cidr};
 
 impl Cloud {
-    /// All load balancers that are not gone, in the order of their handles.
+    /// All load balancers that exist, in the order of their handles.
     pub fn load_balancers(&self) -> Vec<LoadBalancer> {
         let now_ms = self.now_ms();
         let mut state = self.state();
@@ -31,7 +31,8 @@ impl Cloud {
         })
     }
 
-    /// Plants one, for example a foreign or an unmarked one. Answers its handle. This counts as no write of the provider.
+    /// Adds a load balancer, for example a foreign or an unmarked one. Returns its handle. This
+    /// does not count as a write of the provider.
     pub fn plant_load_balancer(&self, load_balancer: LoadBalancer) -> Result<String, CloudError> {
         let change = hint_of(&load_balancer);
         let handle = {
@@ -48,7 +49,7 @@ impl Cloud {
         Ok(handle)
     }
 
-    /// Changes one behind the controller's back.
+    /// Changes a load balancer without the controller.
     pub fn change_load_balancer(
         &self,
         handle: &str,
@@ -62,7 +63,7 @@ impl Cloud {
                 .cloned()
                 .ok_or_else(|| no_load_balancer(handle))?;
             change(&mut changed);
-            // Under another handle it would be another one.
+            // Another handle would make it another load balancer.
             handle.clone_into(&mut changed.handle);
             state.put_load_balancer(changed.clone(), self.now_ms())?;
             changed
@@ -71,7 +72,7 @@ impl Cloud {
         Ok(changed)
     }
 
-    /// Removes one behind the controller's back.
+    /// Removes a load balancer without the controller.
     pub fn remove_load_balancer(&self, handle: &str) -> Result<LoadBalancer, CloudError> {
         let removed = self
             .state()
@@ -92,7 +93,8 @@ impl Cloud {
             .collect()
     }
 
-    /// Plants one, for example a foreign or an unmarked one. This counts as no write of the provider.
+    /// Adds a route, for example a foreign or an unmarked one. This does not count as a write of
+    /// the provider.
     pub fn plant_route(&self, route: Route) -> Result<(), CloudError> {
         if !is_cidr(&route.destination_cidr) {
             return Err(CloudError::Invalid(format!(
@@ -116,7 +118,7 @@ impl Cloud {
         Ok(())
     }
 
-    /// Removes one behind the controller's back.
+    /// Removes a route without the controller.
     pub fn remove_route(&self, name: &str) -> Result<Route, CloudError> {
         let removed = {
             let mut state = self.state();

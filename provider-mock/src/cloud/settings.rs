@@ -1,4 +1,5 @@
-//! What a person or a test sets while the cloud runs: latencies, how single Services and Nodes are treated, health.
+//! Settings that a person or a test changes at run time: latencies, the treatment of Services and
+//! Nodes, health.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +13,14 @@ use crate::fixture::{FailureSpec, Fixture, ServiceBehaviour};
 use crate::weather::Weather;
 
 impl Cloud {
-    /// The settings as they are now; its lists of objects are those of the beginning.
+    /// The current settings. Its lists of objects are the initial ones.
     pub fn settings(&self) -> Arc<Fixture> {
         Arc::clone(&self.state().settings)
     }
 
-    /// Changes any setting: capabilities (seen at the next connection), address pools, scope, zones, clusters, volumes. Its lists of objects and its
-    /// faults have no effect here. Settings that make no sense are refused.
+    /// Changes any setting: capabilities (seen at the next connection), address pools, scope,
+    /// zones, clusters, volumes. Changed lists of objects and faults have no effect. Invalid
+    /// settings are refused.
     pub fn change_settings(&self, change: impl FnOnce(&mut Fixture)) -> Result<(), CloudError> {
         {
             let mut state = self.state();
@@ -34,7 +36,7 @@ impl Cloud {
         Ok(())
     }
 
-    /// How long calls of this RPC take, of all for `*`.
+    /// How long calls of this RPC take; `*` for all RPCs.
     pub fn set_latency(&self, rpc: &str, latency: Duration) -> Result<(), CloudError> {
         if rpc != ALL_RPCS && !RPCS.contains(&rpc) {
             return Err(CloudError::Invalid(format!(
@@ -52,7 +54,7 @@ impl Cloud {
         })
     }
 
-    /// How long load balancers take to be made and to go.
+    /// How long load balancers take to be created and deleted.
     pub fn set_provisioning(
         &self,
         load_balancer: Duration,
@@ -75,7 +77,7 @@ impl Cloud {
         })
     }
 
-    /// This Node cannot be attached to load balancers; it can where `None`.
+    /// Sets the failure of attaching this Node to load balancers. `None`: it can be attached.
     pub fn set_target_error(
         &self,
         node: &str,
@@ -89,29 +91,29 @@ impl Cloud {
         })
     }
 
-    /// The scope that Initialize answers from now on.
+    /// Sets the scope in Initialize's answers.
     pub fn set_cloud_scope(&self, scope: &str) -> Result<(), CloudError> {
         self.change_settings(|settings| scope.clone_into(&mut settings.provider.cloud_scope))
     }
 
-    /// What Probe answers.
+    /// Sets the answer of Probe.
     pub fn set_health(&self, health: Health) {
         self.state().health = health;
         self.changed();
     }
 
-    /// How every operation of the cloud goes from now on.
+    /// Sets the weather: how every operation of the cloud ends from now on.
     pub fn set_weather(&self, weather: Weather) {
         self.state().weather = weather;
         self.changed();
     }
 
-    /// How every operation of the cloud goes at present.
+    /// The current weather.
     pub fn weather(&self) -> Weather {
         self.state().weather
     }
 
-    /// Tells watching controllers to look at everything again.
+    /// Tells watching controllers that anything may have changed.
     pub fn hint_resync(&self) {
         self.hint(Change::Resync);
     }

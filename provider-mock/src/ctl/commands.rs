@@ -10,7 +10,7 @@ use crate::instances::{Instance, Power};
 use crate::load_balancers::{LoadBalancer, Mark};
 use crate::routes::Route;
 
-/// How the result is shown to people.
+/// How to show a result to people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shows {
     Instances,

@@ -12,10 +12,10 @@ use crate::lies::Lie;
 use crate::load_balancers::LoadBalancer;
 use crate::routes::Route;
 
-/// How many targets of a load balancer are named.
+/// The most targets of a load balancer to name.
 const SHOWN_TARGETS: usize = 5;
 
-/// What is printed of a result: JSON where it is asked for.
+/// The text of a result; JSON if requested.
 pub(crate) fn print(shows: Shows, json: bool, result: &Value) -> Result<String, String> {
     if json {
         serde_json::to_string_pretty(result).map_err(|error| error.to_string())
@@ -24,7 +24,8 @@ pub(crate) fn print(shows: Shows, json: bool, result: &Value) -> Result<String, 
     }
 }
 
-/// The result of a command as text; what has no table is shown as JSON, nothing as nothing.
+/// The text of a command's result. Results without a table are shown as JSON, and an empty result
+/// as nothing.
 fn show(shows: Shows, result: &Value) -> String {
     let shown = match shows {
         Shows::Instances => read::<Vec<_>>(result).map(|list| instances(&list)),

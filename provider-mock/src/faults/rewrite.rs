@@ -1,4 +1,4 @@
-//! What faults do to an answer, below the SDK's native types: those cannot say anything wrong.
+//! Applies faults to an answer, below the SDK's native types, which cannot express invalid answers.
 
 mod empty;
 mod outcomes;
@@ -12,15 +12,15 @@ use super::{Fault, FaultKind};
 
 /// An answer of 20 MiB is more than the controller accepts.
 const OVERSIZED_BYTES: usize = 20 * 1024 * 1024;
-/// A number of no field of the contract.
+/// A field number that the contract does not use.
 const UNKNOWN_FIELD: u32 = 15_000;
 
-/// The messages of an answer after the fault. What the fault does not fit stays as it was.
+/// The messages of an answer after the fault. It changes nothing that the fault does not fit.
 pub(crate) fn rewrite(rpc: &str, fault: &Fault, mut messages: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     match fault.kind {
         FaultKind::EmptyAnswer => return vec![Vec::new()],
         FaultKind::NoAnswer => return Vec::new(),
-        // Field 1 with a length that is not there.
+        // Field 1 with a length beyond the end.
         FaultKind::Garbage => return vec![vec![0x0a, 0xff, 0xff, 0x03, 0x00]],
         FaultKind::EmptyItems => return empty::items(rpc, fault.value.as_deref()),
         FaultKind::Oversized => {
@@ -161,7 +161,7 @@ pub(crate) fn rewrite(rpc: &str, fault: &Fault, mut messages: Vec<Vec<u8>>) -> V
     }
 }
 
-/// The answer that says `failed` for the whole call.
+/// An answer that is `failed` for the whole call.
 pub(crate) fn failed(rpc: &str, failure: pb::Failure) -> Vec<Vec<u8>> {
     fn whole<M: SingleOutcome>(failure: pb::Failure) -> Vec<u8> {
         let mut answer = M::default();
@@ -208,7 +208,7 @@ pub(crate) fn failure_of(fault: &Fault) -> pb::Failure {
     }
 }
 
-/// What is wrong with the fault's value, if anything.
+/// The error in the fault's value, if any.
 pub(super) fn check_value(fault: &Fault) -> Result<(), String> {
     let Some(value) = &fault.value else {
         return Ok(());
@@ -269,7 +269,7 @@ fn probe_state(name: &str) -> Option<i32> {
     pb::ProbeState::from_str_name(&format!("PROBE_STATE_{name}")).map(Into::into)
 }
 
-/// The fault's value as a number of an enum, also one that the enum does not have.
+/// The fault's value as the number of an enum, which the enum need not have.
 fn number(fault: &Fault, name: impl Fn(&str) -> Option<i32>) -> i32 {
     let value = fault.value.as_deref().unwrap_or("UNSPECIFIED");
     name(value).or_else(|| value.parse().ok()).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! What twists make of an answer, below the SDK's native types: those cannot say anything wrong.
+//! Applies twists to an answer, below the SDK's native types, which cannot express invalid answers.
 
 use cloud_provider_api::v1alpha1 as pb;
 use pb::lookup_instance_result::Outcome as Lookup;
@@ -12,7 +12,7 @@ use crate::fixture::FailureSpec;
 use crate::messages;
 use crate::weather::is_trouble;
 
-/// The messages of an answer after the twists; an error is the gRPC status that comes instead.
+/// The messages of an answer after the twists. `Err`: the gRPC status instead.
 pub(crate) fn twist(
     cloud: &Cloud,
     rpc: &'static str,
@@ -28,7 +28,7 @@ pub(crate) fn twist(
         messages::outcome(rpc, &bytes)
     };
     if let Some(code) = outcome.strip_prefix("failed:") {
-        // What CORE-10 asks for is another matter.
+        // CORE-10 requires NOT_INITIALIZED, so it does not count as trouble.
         if code != "NOT_INITIALIZED" {
             let trouble = cloud.weather().failure().filter(is_trouble);
             if let Some(trouble) = trouble.filter(|_| twists.has(Twist::StaysDegraded)) {
@@ -49,7 +49,7 @@ pub(crate) fn twist(
             });
         }
         "CreateRoutes" | "DeleteRoutes" => {
-            // The two answers are alike on the wire.
+            // The two answers have the same encoding.
             each(&mut answer, |answer| routes_written(twists, answer));
         }
         "GetProviderInfo" if twists.has(Twist::BootIdChanges) => {
@@ -121,7 +121,7 @@ pub(crate) fn twist(
     Ok(answer)
 }
 
-/// An answer that says that the whole call failed.
+/// An answer that is `failed` for the whole call.
 fn failed(
     twists: Twists,
     rpc: &'static str,
@@ -178,7 +178,7 @@ fn failed(
         ]);
     }
     if twists.has(Twist::BatchesUnchecked) && code == "INVALID" && rpc.ends_with("Routes") {
-        // The two requests, and the two answers, are alike on the wire.
+        // The two requests have the same encoding, and so have the two answers.
         let routes = pb::CreateRoutesRequest::decode(request).unwrap_or_default();
         let done = |route: pb::Route| pb::RouteResult {
             route_key: route.route_key,
@@ -287,7 +287,7 @@ fn routes_written(twists: Twists, answer: &mut pb::CreateRoutesResponse) {
     }
 }
 
-/// A listing that leaves something out and ends as if that were all.
+/// A listing that omits something and ends as if it were complete.
 fn listing(twists: Twists, rpc: &str, answer: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     macro_rules! of {
         ($message:ident, $part:path, $keep:expr) => {{
@@ -370,7 +370,7 @@ fn listing(twists: Twists, rpc: &str, answer: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     }
 }
 
-/// Leaves the first, third, … of them out.
+/// Removes the first, third, … item.
 fn every_second<T>(items: &mut Vec<T>, count: &mut u64) {
     let mut number = 0;
     items.retain(|_| {
@@ -393,7 +393,7 @@ fn failure(code: FailureCode) -> pb::Failure {
     rewrite::failure_of(&fault)
 }
 
-/// Another number at each call.
+/// A different number at each call.
 fn number(cloud: &Cloud) -> u64 {
     let mut mischief = cloud.mischief();
     mischief.last_lie += 1;

@@ -1,4 +1,4 @@
-//! What twists make of a call before it is answered, and of the way in which its answer travels.
+//! Applies twists to a call before its answer, and to the transport of the answer.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use tonic::codegen::http;
 use super::Twist;
 use crate::cloud::Cloud;
 
-/// How long the next byte of a dripping answer takes.
+/// The time between two bytes of a dripping answer.
 const DRIP: Duration = Duration::from_secs(1);
-/// How often it is looked whether other calls have ended.
+/// How often to check whether other calls have ended.
 const LOOK: Duration = Duration::from_millis(20);
 
 const INITIALIZE: &str = "/cloudprovider.v1alpha1.ProviderService/Initialize";
 
-/// Waits where the provider should not; an error is the gRPC status that comes instead of an answer.
+/// Delays a call. `Err`: the gRPC status instead of an answer.
 pub(crate) async fn before(cloud: &Cloud, rpc: &str) -> Result<(), tonic::Status> {
     let twists = cloud.twists();
     let weather = cloud.weather();
@@ -61,7 +61,7 @@ pub(crate) async fn before(cloud: &Cloud, rpc: &str) -> Result<(), tonic::Status
     Ok(())
 }
 
-/// The request without its wish that nothing be written, where that is not heard.
+/// The request without its `read_only`, if the twist ignores that.
 pub(crate) fn read_only_ignored(cloud: &Cloud, rpc: &str, request: &[u8]) -> Option<Bytes> {
     if rpc != "Initialize" || !cloud.twisted(Twist::ReadOnlyIgnored) {
         return None;
@@ -81,10 +81,11 @@ fn framed(message: &[u8]) -> Vec<u8> {
     body
 }
 
-/// The Initialize that the provider gives itself, so that it can answer whom it should send away.
+/// An Initialize that the provider sends to itself, so that it can answer calls that it should
+/// refuse.
 pub(crate) fn own_initialize(cloud: &Cloud, request: &[u8]) -> Option<http::Request<Body>> {
     let twists = cloud.twists();
-    // In every request that carries it, `cluster` is the first field.
+    // `cluster` is the first field of every request that has it.
     let cluster = pb::ListRoutesRequest::decode(request).ok()?.cluster?;
     let initialized = cloud.mischief().initialized.clone();
     let lies = match &initialized {
@@ -108,7 +109,7 @@ pub(crate) fn own_initialize(cloud: &Cloud, request: &[u8]) -> Option<http::Requ
         .ok()
 }
 
-/// Records whom the provider was initialised for.
+/// Records the cluster that the provider was initialised for.
 pub(crate) fn initialized(cloud: &Cloud, request: &[u8]) {
     let cluster = pb::InitializeRequest::decode(request)
         .ok()
@@ -116,7 +117,7 @@ pub(crate) fn initialized(cloud: &Cloud, request: &[u8]) {
     cloud.mischief().initialized = cluster.map(|cluster| cluster.owner_id);
 }
 
-/// The same answer at one byte per second.
+/// The same answer at one byte a second.
 pub(crate) fn drip(response: http::Response<Body>) -> http::Response<Body> {
     use http_body_util::BodyExt;
     let (parts, body) = response.into_parts();

@@ -1,4 +1,5 @@
-//! A socket in front of the provider's own, which does to connections what the stack behind it would never do.
+//! A socket in front of the provider's own. It treats connections in ways that the provider's stack
+//! cannot.
 
 use std::collections::HashSet;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -17,14 +18,14 @@ use tokio::task::JoinHandle;
 use super::{Twist, Twists};
 use crate::cloud::Cloud;
 
-/// No HTTP/2.
+/// Not HTTP/2.
 const GARBAGE: &[u8] = b"\x15\x03\x01\x00\x02\x02\x16 this is no HTTP/2 at all\r\n\r\n";
-/// How long the provider behind may take to serve.
+/// How long the provider behind may take to start.
 const START: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(10);
-/// How long the others are good.
+/// How long the other connections work.
 const GOOD: Duration = Duration::from_secs(3);
-/// How long nothing came before a PING goes out.
+/// The silence before a PING is sent.
 const QUIET: Duration = Duration::from_millis(200);
 
 /// gRPC's statuses of a call that ended at its deadline: CANCELLED, DEADLINE_EXCEEDED.
@@ -36,24 +37,25 @@ const HEADERS: u8 = 1;
 const PING: u8 = 6;
 const END_STREAM: u8 = 1;
 
-/// What becomes of connections.
+/// The treatment of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Does {
-    /// Some get garbage.
+    /// Some connections get garbage.
     Garbage,
-    /// No call says when its caller stops waiting.
+    /// Removes the deadline from every call.
     Timeless,
-    /// What ends at its deadline ends with INTERNAL. Behind here two timers race, tonic's and the SDK's, and each has a status of its own.
+    /// A call that ends at its deadline ends with INTERNAL. In the provider, tonic's timer and the
+    /// SDK's race, with different statuses.
     OverdueIsInternal,
-    /// Behind an answer that is only a status comes a frame more.
+    /// Adds a frame after an answer that is only a status.
     Behind,
-    /// Who says nothing gets a PING.
+    /// A silent peer gets a PING.
     Pings,
-    /// They pass, and everybody may make one.
+    /// Passes the connections, and everybody may open one.
     Open,
 }
 
-/// See the module; it ends when it is dropped.
+/// See the module. Dropping it ends the socket.
 #[derive(Debug)]
 pub(crate) struct Front(JoinHandle<()>);
 
@@ -64,7 +66,7 @@ impl Drop for Front {
 }
 
 impl Front {
-    /// Serves `path`, where one of these twists asks for it; the real provider is at `behind`.
+    /// Serves `path` if one of these twists needs it. The real provider is at `behind`.
     pub(crate) fn serve(
         cloud: &Cloud,
         path: &Path,
@@ -103,7 +105,7 @@ impl Front {
                     let Ok(mut provider) = reached().await else {
                         return;
                     };
-                    // Whoever ends a connection ends it for both.
+                    // If one side ends a connection, it ends for both.
                     match does {
                         Does::Timeless | Does::OverdueIsInternal => {
                             other_headers(cloud, does, stream, provider).await;
@@ -136,7 +138,7 @@ fn asked_for(twists: Twists) -> Option<Does> {
 }
 
 async fn garbage(mut stream: UnixStream, behind: &Path, spoke: &AtomicU32) {
-    // Who only looks whether somebody listens is not counted.
+    // A peer that only checks whether somebody listens does not count.
     let mut first = vec![0; 1024];
     let said = match stream.read(&mut first).await {
         Ok(0) | Err(_) => return,
@@ -152,12 +154,13 @@ async fn garbage(mut stream: UnixStream, behind: &Path, spoke: &AtomicU32) {
             return;
         }
     }
-    // Whoever has gone does not read it.
+    // A peer that has gone does not read it.
     let _ = stream.write_all(GARBAGE).await;
     let _ = stream.shutdown().await;
 }
 
-/// Each call goes on to the provider with other headers, or comes back with others. One that its caller cancels is cancelled there.
+/// Passes each call to the provider with changed headers, or its answer with changed headers. A
+/// call that its caller cancels is cancelled.
 async fn other_headers(cloud: Cloud, does: Does, stream: UnixStream, provider: UnixStream) {
     use hyper::{client, server};
     let provider = TokioIo::new(provider);
@@ -191,7 +194,7 @@ async fn other_headers(cloud: Cloud, does: Does, stream: UnixStream, provider: U
     }
 }
 
-/// What the provider says passes frame by frame, with frames between that it did not say.
+/// Passes the provider's frames, and adds frames of its own.
 async fn says_more(cloud: &Cloud, does: Does, stream: UnixStream, provider: UnixStream) {
     let (mut from_caller, to_caller) = stream.into_split();
     let (from_provider, mut to_provider) = provider.into_split();
@@ -216,7 +219,7 @@ async fn back(
     let mut answered = HashSet::new();
     loop {
         let mut head = [0; 9];
-        // Cut off between two frames, a read of one byte loses nothing.
+        // Stopping between two frames loses nothing when one byte is read.
         let Ok(first) = tokio::time::timeout(quiet, provider.read_exact(&mut head[..1])).await
         else {
             caller.write_all(&frame(PING, 0, &[0; 8])).await?;
@@ -243,7 +246,7 @@ async fn back(
     }
 }
 
-/// A frame without flags, of at most 255 bytes.
+/// A frame without flags and with at most 255 bytes.
 fn frame(kind: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0, 0, payload.len() as u8, kind, 0];
     bytes.extend(stream.to_be_bytes());
@@ -251,7 +254,7 @@ fn frame(kind: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A connection to the provider behind, which begins to serve a little later than this socket in front.
+/// Connects to the provider behind, which starts a little later than this socket.
 async fn reached(behind: &Path) -> UnixStream {
     loop {
         if let Ok(provider) = UnixStream::connect(behind).await {

@@ -1,4 +1,4 @@
-//! How the provider misbehaves at present: scripted faults, twists, and what these remember.
+//! The provider's current misbehaviour: scripted faults, twists, and their state.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,22 +10,22 @@ use crate::cloud::Cloud;
 use crate::error::CloudError;
 use crate::faults::{Fault, Faults};
 
-/// Beside the cloud's own state, which knows nothing of it.
+/// Separate from the cloud's own state, which knows nothing of it.
 #[derive(Debug, Default)]
 pub(crate) struct Mischief {
     pub(crate) faults: Faults,
     pub(crate) twists: Twists,
-    /// Whom the provider was initialised for, to the layer's knowledge.
+    /// The cluster that the provider was initialised for, as seen by the layer.
     pub(crate) initialized: Option<String>,
-    /// Answer NOT_INITIALIZED until the next Initialize.
+    /// Whether to answer NOT_INITIALIZED until the next Initialize.
     pub(crate) forgot_initialize: bool,
-    /// What twisted answers count.
+    /// A counter for twisted answers.
     pub(crate) last_lie: u64,
-    /// Where lookups wait for each other, for the twist that lets none go before its turn.
+    /// The queue of lookups, for the twist that runs one at a time.
     pub(crate) line: Arc<tokio::sync::Mutex<()>>,
-    /// What was first said about each Node, for the twist that repeats it.
+    /// The first answer about each Node, for the twist that repeats it.
     pub(crate) first_answers: BTreeMap<String, pb::Instance>,
-    /// Why Probe says DEGRADED for ever, for the twists that never forget trouble.
+    /// The reason of a permanent DEGRADED in Probe, for the twists that never forget trouble.
     pub(crate) lasting_trouble: Option<String>,
 }
 
@@ -37,7 +37,7 @@ impl Mischief {
         mischief
     }
 
-    /// These faults and no others; twists stay.
+    /// Replaces the faults; twists stay.
     pub(crate) fn reset(&mut self, faults: &[Fault]) {
         self.faults.clear();
         for fault in faults {
@@ -48,13 +48,13 @@ impl Mischief {
 }
 
 impl Cloud {
-    /// Sets a fault; answers its number. A fault that makes no sense is refused.
+    /// Sets a fault. Returns its number. An invalid fault is refused.
     pub fn set_fault(&self, fault: Fault) -> Result<u64, CloudError> {
         fault.check().map_err(CloudError::Invalid)?;
         Ok(self.misbehave(|mischief| mischief.faults.add(fault)))
     }
 
-    /// Clears the fault with this number; whether there was one.
+    /// Clears the fault with this number. Returns whether it existed.
     pub fn clear_fault(&self, id: u64) -> bool {
         self.misbehave(|mischief| mischief.faults.remove(id))
     }
@@ -64,17 +64,17 @@ impl Cloud {
         self.misbehave(|mischief| mischief.faults.clear());
     }
 
-    /// The faults that are set, with their numbers; `times` is what is left of it.
+    /// The active faults with their numbers. `times` is the remaining number.
     pub fn faults(&self) -> Vec<(u64, Fault)> {
         self.mischief().faults.list()
     }
 
-    /// Forgets that it was initialised: NOT_INITIALIZED until the next Initialize.
+    /// Answers NOT_INITIALIZED until the next Initialize.
     pub fn forget_initialize(&self) {
         self.misbehave(|mischief| mischief.forgot_initialize = true);
     }
 
-    /// The provider lies from here on: `serve --fault`. The names are in [`Lie::all`].
+    /// Makes the provider lie from now on: `serve --fault`. [`Lie::all`] has the names.
     pub fn tell(&self, name: &str) -> Result<(), CloudError> {
         let lie = Lie::find(name).map_err(CloudError::Invalid)?;
         match lie.does {
@@ -90,7 +90,7 @@ impl Cloud {
         Ok(())
     }
 
-    /// The provider is honest again: no twists, no scripted faults.
+    /// Makes the provider honest again: no twists, no scripted faults.
     pub fn be_honest(&self) {
         self.misbehave(|mischief| mischief.twists = Twists::default());
         self.clear_faults();
@@ -104,7 +104,7 @@ impl Cloud {
         self.twists().has(twist)
     }
 
-    /// Changes how the provider misbehaves, and wakes those who wait for a condition.
+    /// Changes the misbehaviour, and wakes the tasks that wait for a condition.
     fn misbehave<T>(&self, change: impl FnOnce(&mut Mischief) -> T) -> T {
         let changed = change(&mut self.mischief());
         self.changed();

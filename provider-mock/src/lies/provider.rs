@@ -1,4 +1,5 @@
-//! The provider with its twists around it. The cloud inside is honest: a twist changes what the cloud is asked, what it answered, or what it did.
+//! The provider with its twists around it. The cloud inside is honest. A twist changes the cloud's
+//! input, its answer or its effect.
 
 mod instances;
 mod load_balancers;
@@ -19,7 +20,7 @@ use crate::cloud::Cloud;
 use crate::instances::Found;
 use crate::provider::MockProvider;
 
-/// A provider of this cloud that lies as it was told to.
+/// A provider of this cloud with the active twists.
 #[derive(Debug, Clone)]
 pub(crate) struct Twisted {
     honest: MockProvider,
@@ -43,7 +44,7 @@ impl Twisted {
         self.cloud.twisted(twist)
     }
 
-    /// Somewhere, where the cloud does not know the Node.
+    /// A made-up place if the cloud does not know the Node.
     fn place(&self, node: &Node, zone: Zone) -> Zone {
         if zone != Zone::default() || !self.has(Twist::ZonesMadeUp) {
             return zone;

@@ -16,7 +16,7 @@ pub(super) const SERVICES: [&[Lie]; 4] = [
     others::LIES,
 ];
 
-/// What the layer and the provider do otherwise.
+/// A deviation of the layer or the provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Twist {
     LastResultMissing,
@@ -152,12 +152,12 @@ const fn script(
     }
 }
 
-/// This fault in all calls that it can strike.
+/// This fault for all RPCs of its kind.
 fn everywhere(kind: FaultKind) -> Vec<Fault> {
     vec![Fault::new(ALL_RPCS, kind)]
 }
 
-/// This fault in all calls of these RPCs.
+/// This fault for these RPCs.
 fn of(rpcs: &[&str], kind: FaultKind) -> Vec<Fault> {
     rpcs.iter().map(|rpc| Fault::new(*rpc, kind)).collect()
 }

@@ -1,4 +1,5 @@
-//! Whose a load balancer is: who asks, how a provider marks what it makes, and what it takes for its own.
+//! The owners of load balancers: the asking Service, the marks of a provider, and their
+//! interpretation.
 
 use std::fmt;
 
@@ -6,10 +7,10 @@ use provider_sdk::{Ownership, Service};
 
 use super::{LoadBalancer, Mark};
 
-/// Who asks, and for which Service.
+/// The asking cluster and Service.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asker<'a> {
-    /// The present owner ID.
+    /// The current owner ID.
     pub(crate) owner_id: &'a str,
     /// Former owner IDs.
     pub(crate) previous: &'a [String],
@@ -31,25 +32,26 @@ impl Asker<'_> {
         self.marks.ownership(self, load_balancer)
     }
 
-    /// Whether the Service's own can be found by its mark, and is this one.
+    /// Whether a mark identifies the Service's own load balancer, and this is it.
     pub(super) fn finds(&self, load_balancer: &LoadBalancer) -> bool {
         self.marks.are_found() && self.ownership(load_balancer) == Ownership::Ours
     }
 }
 
-/// How a provider marks what it makes, and what it takes for its own. What is not overridden is honest.
+/// How a provider marks load balancers, and which marks it accepts as its own. The defaults are
+/// honest.
 pub(crate) trait Marks: fmt::Debug + Send + Sync {
-    /// Whether it is a mark of the asker's cluster, whatever the Service.
+    /// Whether it is a mark of the asking cluster, for any Service.
     fn of_cluster(&self, asker: &Asker<'_>, mark: &Mark) -> bool {
         mark.owner_id == asker.owner_id || asker.previous.contains(&mark.owner_id)
     }
 
-    /// Whether Ensure has to write it anew (LB-25).
+    /// Whether Ensure has to rewrite the mark (LB-25).
     fn is_former(&self, asker: &Asker<'_>, mark: &Mark) -> bool {
         mark.owner_id != asker.owner_id
     }
 
-    /// Whose it is, to the asker.
+    /// The ownership from the asker's view.
     fn ownership(&self, asker: &Asker<'_>, load_balancer: &LoadBalancer) -> Ownership {
         match &load_balancer.owner {
             None => Ownership::Unmarked,
@@ -58,12 +60,12 @@ pub(crate) trait Marks: fmt::Debug + Send + Sync {
         }
     }
 
-    /// Whether a load balancer is found by its mark, where no handle names it.
+    /// Whether a load balancer is found by its mark if no handle names it.
     fn are_found(&self) -> bool {
         true
     }
 
-    /// The mark of what is made or taken over.
+    /// The mark of a created or adopted load balancer.
     fn mark(&self, asker: &Asker<'_>) -> Option<Mark> {
         Some(Mark {
             owner_id: asker.owner_id.to_owned(),
@@ -74,7 +76,7 @@ pub(crate) trait Marks: fmt::Debug + Send + Sync {
     }
 }
 
-/// As the contract has it.
+/// The contract's rules.
 #[derive(Debug)]
 pub(crate) struct Honest;
 

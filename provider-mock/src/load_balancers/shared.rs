@@ -1,5 +1,7 @@
-//! A load balancer that several Services share: each has a part, which is an entry of the state file with the address of the others, their annotation, and a mark of its own. So who does not
-//! know of sharing serves each part as a load balancer and loses none. What the provider tells is the whole: one handle, one name, one entry of a list.
+//! A load balancer that several Services share. Each has a part: an entry of the state file with
+//! the common address, the Service's annotation and a mark of its own. So a provider that does not
+//! know of sharing serves each part as a load balancer, and loses none. This provider reports the
+//! whole: one handle, one name, one entry in a list.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -9,10 +11,12 @@ use provider_sdk::{Failure, Service};
 use super::{Asker, LoadBalancer, LoadBalancerConfig, LoadBalancers};
 use crate::fixture::Addressing;
 
-/// The annotation whose value names the load balancer that a Service shares with others of its cluster.
+/// The annotation whose value names the load balancer that a Service shares with others of its
+/// cluster.
 pub(crate) const SHARED: &str = "mock.grpc-ccm.io/shared-load-balancer";
 
-/// What the handle and the name of a shared load balancer begin with; those of others begin with `lb-` and `a`.
+/// The prefix of the handle and the name of a shared load balancer. Others begin with `lb-` and
+/// `a`.
 const WHOLE: &str = "shared-";
 const NAME_BYTES: usize = 63;
 
@@ -22,7 +26,7 @@ impl LoadBalancerConfig {
         self.annotations.get(SHARED).map(String::as_str)
     }
 
-    /// Protocols and ports that it listens on.
+    /// The protocols and ports that it listens on.
     pub(crate) fn listeners(&self) -> BTreeSet<(&str, &str)> {
         self.ports
             .iter()
@@ -32,12 +36,12 @@ impl LoadBalancerConfig {
 }
 
 impl LoadBalancer {
-    /// The handle that the provider gives: of a part that of the whole.
+    /// The handle that the provider reports: for a part, that of the whole.
     pub(crate) fn told_handle(&self) -> String {
         self.whole().unwrap_or_else(|| self.handle.clone())
     }
 
-    /// The name that the provider tells: of a part that of the whole.
+    /// The name that the provider reports: for a part, that of the whole.
     pub(crate) fn told_name(&self) -> String {
         self.whole().unwrap_or_else(|| self.name.clone())
     }
@@ -46,13 +50,13 @@ impl LoadBalancer {
         self.config.shared().map(|name| format!("{WHOLE}{name}"))
     }
 
-    /// Older parts come first; one that is not there yet is the youngest.
+    /// Sorts older parts first. A part that does not exist yet is the youngest.
     fn age(&self) -> (bool, usize, &str) {
         (self.handle.is_empty(), self.handle.len(), &self.handle)
     }
 }
 
-/// What is wrong with the name of the load balancer that a Service wants to share.
+/// The error in the name of the load balancer that a Service wants to share.
 pub(super) fn wrong(service: &Service) -> Option<String> {
     let name = service.annotations.get(SHARED)?;
     let letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
@@ -68,8 +72,9 @@ pub(super) fn wrong(service: &Service) -> Option<String> {
 }
 
 impl LoadBalancers {
-    /// What the asker's handle names. Of a shared load balancer that is what the asker has (it may have left it since); nothing for who is to have a part, and has none yet; another's part for
-    /// who shares nothing.
+    /// The load balancer that the asker's handle names. For a shared one, that is the asker's own
+    /// part (it may have left the whole since). `None` if the asker is to have a part and has none
+    /// yet. If the asker shares nothing, it is another Service's part.
     pub(super) fn named(&self, asker: &Asker<'_>) -> Option<&LoadBalancer> {
         let handle = asker.handle?;
         if let Some(one) = self.by_handle.get(handle) {
@@ -88,7 +93,7 @@ impl LoadBalancers {
         part.or_else(|| all().find(own)).or_else(theirs)
     }
 
-    /// The parts of others of the load balancer that this one is a part of, the oldest first.
+    /// The parts of other Services in the same whole, the oldest first.
     pub(crate) fn peers(&self, asker: &Asker<'_>, part: &LoadBalancer) -> Vec<&LoadBalancer> {
         let Some(name) = part.config.shared() else {
             return Vec::new();
@@ -103,7 +108,8 @@ impl LoadBalancers {
         peers
     }
 
-    /// The addresses that it may keep, in the order in which they count: of a part those of the oldest part; nothing that is the address of a load balancer which others share.
+    /// The addresses that it may keep, in the order of priority. For a part, these are the oldest
+    /// part's. It never keeps an address of a whole that others share.
     pub(super) fn kept(&self, lb: &LoadBalancer, peers: &[&LoadBalancer]) -> Vec<IpAddr> {
         let is_peer = |one: &LoadBalancer| peers.iter().any(|peer| peer.handle == one.handle);
         let others: BTreeSet<_> = self
@@ -120,7 +126,7 @@ impl LoadBalancers {
     }
 }
 
-/// CONFLICT where it would listen on what another part listens on; BUSY while that one is being deleted.
+/// CONFLICT if another part has the same listener. BUSY while that part is being deleted.
 pub(super) fn collision(lb: &LoadBalancer, peers: &[&LoadBalancer]) -> Result<(), Failure> {
     let listeners = lb.config.listeners();
     let at_same_address = |peer: &&&LoadBalancer| {
@@ -148,7 +154,7 @@ pub(super) fn collision(lb: &LoadBalancer, peers: &[&LoadBalancer]) -> Result<()
     Ok(())
 }
 
-/// CONFLICT where an address is asked for that is not the one which the others have.
+/// CONFLICT if the requested address differs from that of the other parts.
 pub(super) fn moves(asked: IpAddr, peers: &[&LoadBalancer]) -> Result<(), Failure> {
     let mut theirs = peers.iter().flat_map(|peer| &peer.addresses);
     let Some(theirs) = theirs.find(|one| one.is_ipv6() == asked.is_ipv6()) else {
@@ -163,12 +169,12 @@ pub(super) fn moves(asked: IpAddr, peers: &[&LoadBalancer]) -> Result<(), Failur
     .with_reason("AddressShared"))
 }
 
-/// The host name of a load balancer that has none yet.
+/// The host name for a load balancer without one.
 pub(super) fn hostname(lb: &LoadBalancer, addressing: &Addressing) -> String {
     format!("{}.{}", lb.told_name(), addressing.hostname_domain)
 }
 
-/// Of `name:protocol:port:nodePort:appProtocol` what a load balancer listens on.
+/// The listener in `name:protocol:port:nodePort:appProtocol`.
 pub(crate) fn listener(port: &str) -> Option<(&str, &str)> {
     let mut parts = port.split(':').skip(1);
     Some((parts.next()?, parts.next()?))

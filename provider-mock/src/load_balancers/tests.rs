@@ -130,7 +130,8 @@ fn what_is_not_ours_is_not_touched() {
         ..marked("us", UID)
     };
     for (planted, handle) in [
-        // An edited handle that names another owner's, another Service's, an unmarked one.
+        // An edited handle that names another owner's load balancer, another Service's, or an
+        // unmarked one.
         (marked("them", "other"), Some("lb-1")),
         (marked("us", "other"), Some("lb-1")),
         (unmarked.clone(), Some("lb-1")),
@@ -165,12 +166,12 @@ fn what_is_not_ours_is_not_touched() {
         ),
         ("lb-1", "us")
     );
-    // Adoption is not for what is marked for somebody else.
+    // A load balancer that is marked for another owner cannot be adopted.
     assert_eq!(
         plan(&all([marked("them", UID)]), None, true),
         Err(FailureCode::Conflict)
     );
-    // Another Service's is no obstacle.
+    // Another Service's load balancer is no obstacle.
     assert!(is_write(&plan(&all([marked("us", "other")]), None, false)));
 }
 

@@ -1,4 +1,4 @@
-//! What the cloud says to a Service that it cannot serve as it is written.
+//! Refusals of Services with invalid fields.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,8 @@ use crate::routes::is_cidr;
 
 const PROTOCOLS: [&str; 3] = ["TCP", "UDP", "SCTP"];
 
-/// INVALID where a field has a value that no load balancer can be given, or the Service's class is not served.
+/// INVALID if a field has a value that no load balancer can have, or if the Service's class is not
+/// served.
 pub(crate) fn check(service: &Service, offered: &LoadBalancerCapability) -> Result<(), Failure> {
     let wrong = wrong(service)
         .or_else(|| super::shared::wrong(service))

@@ -11,7 +11,7 @@ use super::MockProvider;
 use crate::cloud::State;
 use crate::instances::{self as cloud, Address, Found, Power};
 
-/// When to ask again for an instance that the cloud does not show yet.
+/// The delay for an instance that the cloud does not show yet.
 const PENDING_RETRY: Duration = Duration::from_secs(1);
 
 #[async_trait]
@@ -26,7 +26,7 @@ impl Instances for MockProvider {
         Ok(looked_up(&self.cloud.state(), node, query))
     }
 
-    /// One operation of the cloud for all.
+    /// One operation of the cloud for all Nodes.
     async fn lookup_batch(
         &self,
         call: &Call,
@@ -76,7 +76,7 @@ impl ListInstances for MockProvider {
     }
 }
 
-/// What the cloud says of a Node.
+/// The answer about a Node.
 fn looked_up(state: &State, node: &Node, query: &InstanceQuery) -> Instance {
     let prefixes = &state.settings.provider.provider_id_prefixes;
     let instances = &state.objects.instances;
@@ -92,7 +92,7 @@ fn looked_up(state: &State, node: &Node, query: &InstanceQuery) -> Instance {
     }
 }
 
-/// An instance as the contract shows it.
+/// An instance in the contract's terms.
 fn shown(found: &cloud::Instance, state: &State, metadata: bool) -> Instance {
     let capability = &state.settings.capabilities.instances;
     let id = &found.provider_id;
@@ -104,7 +104,7 @@ fn shown(found: &cloud::Instance, state: &State, metadata: bool) -> Instance {
     if !metadata {
         return instance;
     }
-    // What is no label value the SDK leaves out (INST-15).
+    // The SDK drops values that are no label values (INST-15).
     instance.instance_type.clone_from(&found.instance_type);
     instance.addresses = found.addresses.iter().map(address).collect();
     if !capability.without_zones {
@@ -126,7 +126,7 @@ pub(super) fn address(address: &Address) -> NodeAddress {
     NodeAddress::new(kind, address.text())
 }
 
-/// The same the other way round; `None` for an IP address that is none.
+/// The reverse. `None`: the IP address is invalid.
 pub(super) fn address_from(address: &NodeAddress) -> Option<Address> {
     let text = address.address.clone();
     Some(match address.kind {

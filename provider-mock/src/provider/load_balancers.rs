@@ -30,7 +30,8 @@ struct Begun<'a> {
 }
 
 impl MockProvider {
-    /// How such a call begins: what is due by now has happened. `None` where the cloud is so slow that `pending` has to be answered (CORE-9).
+    /// Begins such a call, after all changes that are due. `None`: the cloud is so slow that the
+    /// answer has to be `pending` (CORE-9).
     async fn begin(&self, call: &Call) -> Result<Option<Begun<'_>>, Failure> {
         let in_time = match call.deadline() {
             Some(deadline) => deadline.saturating_duration_since(Instant::now()) * 3 / 4,
@@ -56,7 +57,7 @@ impl MockProvider {
         }
     }
 
-    /// Who asks, and for which Service.
+    /// The asking cluster and Service.
     pub(crate) fn asker<'a>(
         &'a self,
         call: &'a Call,
@@ -72,7 +73,7 @@ impl MockProvider {
         }
     }
 
-    /// Makes it as asked, at one moment.
+    /// Ensures it atomically.
     fn ensure_in(
         &self,
         call: &Call,
@@ -322,7 +323,7 @@ impl LoadBalancers for MockProvider {
                 .features
                 .iter()
                 .map(|feature| feature.0)
-                // Only where it is set does the mock set it.
+                // The mock supports it only if it is configured.
                 .filter(|feature| {
                     *feature != ServiceFeature::IpMode || settings.addressing.ip_mode.is_some()
                 })

@@ -129,7 +129,7 @@ pub(crate) fn one(answers: &Answers<()>, route: &Route) -> Result<(), Failure> {
         .unwrap_or_else(|| Err(Failure::internal("the route was not answered")))
 }
 
-/// The route as the cloud is to have it: marked, and named after the cluster, the hint and the destination.
+/// The route to create: marked, and named after the cluster, the hint and the destination.
 pub(crate) fn wanted(call: &Call, route: &Route) -> cloud::Route {
     let cluster = call.cluster();
     let destination = route.destination_cidr.replace(['/', ':', '.'], "-");

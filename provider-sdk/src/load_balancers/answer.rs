@@ -1,32 +1,35 @@
-//! What a provider says of load balancers.
+//! The answers of a provider about load balancers.
 
 use std::collections::BTreeMap;
 
 use super::LoadBalancerStatus;
 use crate::{Failure, Ownership, Pending};
 
-/// An answer about a load balancer, with what else is to be said.
+/// An answer about a load balancer, with its notes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer<T> {
     /// The outcome.
     pub outcome: T,
-    /// What else is to be said.
+    /// Further information.
     pub notes: Box<Notes>,
 }
 
-/// What may stand beside every outcome, also beside a failure.
+/// Information beside an outcome or a failure.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Notes {
-    /// The cloud's own ID of what was made: opaque, 1 to 1,024 bytes. Return it as soon as the cloud knows it, also with a pending or failed answer; the controller stores it before
-    /// its next call and sends it back ever after. `None` means: as it was (LB-3).
+    /// The cloud's own ID of the load balancer: opaque, 1 to 1,024 bytes. Return it as soon as the
+    /// cloud knows it, also with a pending or failed answer. The controller stores it before its
+    /// next call, and sends it with every later one. `None` means unchanged (LB-3).
     pub handle: Option<String>,
-    /// What the user of the Service should read.
+    /// Events for the user of the Service.
     pub events: Vec<Event>,
-    /// Annotations to set on the Service; only keys with a prefix that the operator granted are applied.
+    /// Annotations to set on the Service. The controller applies only keys with a prefix that the
+    /// operator allows.
     pub set_annotations: BTreeMap<String, String>,
     /// Keys of annotations to remove from the Service.
     pub remove_annotations: Vec<String>,
-    /// Targets that could not be attached, by the Node's name. They never fail the rest; the controller repeats the call with backoff.
+    /// Targets that could not be attached, by the Node's name. They do not fail the rest. The
+    /// controller repeats the call with backoff.
     pub target_errors: BTreeMap<String, Failure>,
 }
 
@@ -40,14 +43,14 @@ impl<T> From<T> for Answer<T> {
 }
 
 impl<T> Answer<T> {
-    /// Carries the handle; see [`Notes::handle`].
+    /// Sets the handle; see [`Notes::handle`].
     #[must_use]
     pub fn with_handle(mut self, handle: impl Into<String>) -> Self {
         self.notes.handle = Some(handle.into());
         self
     }
 
-    /// Carries an event.
+    /// Adds an event.
     #[must_use]
     pub fn with_event(mut self, event: Event) -> Self {
         self.notes.events.push(event);
@@ -68,7 +71,7 @@ impl<T> Answer<T> {
         self
     }
 
-    /// Says that this Node could not be attached.
+    /// Reports that this Node could not be attached.
     #[must_use]
     pub fn with_target_error(mut self, node_name: impl Into<String>, failure: Failure) -> Self {
         self.notes.target_errors.insert(node_name.into(), failure);
@@ -76,12 +79,12 @@ impl<T> Answer<T> {
     }
 }
 
-/// Something that the user of the Service should read; recorded as an event on the Service. Reason and message are at most 1,024 bytes; cut beyond.
+/// An event on the Service for its user. Reason and message have at most 1,024 bytes; cut beyond.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// A Warning, else Normal.
+    /// Whether its type is Warning. Otherwise it is Normal.
     pub warning: bool,
-    /// CamelCase, one word.
+    /// One word in CamelCase.
     pub reason: String,
     /// One sentence.
     pub message: String,
@@ -107,35 +110,37 @@ impl Event {
     }
 }
 
-/// A load balancer as the cloud has it. Made by one of its constructors.
+/// A load balancer in the cloud. Use one of its constructors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LoadBalancer {
-    /// Whether there is one.
+    /// Whether it exists.
     pub presence: Presence,
-    /// Whose it is; `None` only when absent.
+    /// Its owner. `None` only if it is absent.
     pub ownership: Option<Ownership>,
     /// Its name in the cloud, for people. At most 253 bytes.
     pub name: String,
-    /// Where it can be reached.
+    /// Its addresses.
     pub status: Option<LoadBalancerStatus>,
-    /// Whether ensure with the same service, targets and handle would write nothing and answer ready (LB-14); with [`LoadBalancerOptions::in_sync`](super::LoadBalancerOptions::in_sync).
+    /// Whether ensure with the same service, targets and handle would write nothing and answer
+    /// ready (LB-14). Set it with
+    /// [`LoadBalancerOptions::in_sync`](super::LoadBalancerOptions::in_sync).
     pub in_sync: Option<bool>,
 }
 
-/// Whether there is a load balancer.
+/// Whether a load balancer exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Presence {
-    /// There is nothing.
+    /// Nothing exists.
     Absent,
-    /// There is one.
+    /// It exists.
     Present,
     /// Parts are left that delete would remove.
     Remnants,
 }
 
 impl LoadBalancer {
-    /// There is nothing.
+    /// Nothing exists.
     pub fn absent() -> Self {
         Self {
             presence: Presence::Absent,
@@ -146,7 +151,7 @@ impl LoadBalancer {
         }
     }
 
-    /// There is one.
+    /// It exists.
     pub fn present(
         ownership: Ownership,
         name: impl Into<String>,
@@ -172,7 +177,7 @@ impl LoadBalancer {
         }
     }
 
-    /// Says whether it is as asked; see [`LoadBalancer::in_sync`].
+    /// Sets whether it is in sync; see [`LoadBalancer::in_sync`].
     #[must_use]
     pub fn in_sync(mut self, in_sync: bool) -> Self {
         self.in_sync = Some(in_sync);
@@ -180,41 +185,41 @@ impl LoadBalancer {
     }
 }
 
-/// What came of ensure.
+/// The result of ensure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ensured {
-    /// It is as asked; the status becomes the Service's.
+    /// It matches the request. The controller writes the status to the Service.
     Ready(LoadBalancerStatus),
-    /// It is being made.
+    /// It is being created.
     Pending(Pending),
-    /// Another component takes care of this Service (Go's `ImplementedElsewhere`).
+    /// Another component serves this Service (Go's `ImplementedElsewhere`).
     HandledElsewhere,
 }
 
-/// What came of update.
+/// The result of update.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Updated {
-    /// The targets are as asked.
+    /// The targets match the request.
     Done,
-    /// It is being done.
+    /// It is in progress.
     Pending(Pending),
-    /// Another component takes care of this Service.
+    /// Another component serves this Service.
     HandledElsewhere,
 }
 
-/// What came of delete.
+/// The result of delete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Deleted {
-    /// Nothing is left, and it was looked for (LB-12).
+    /// The provider looked for it, and nothing is left (LB-12).
     Done,
-    /// It is being done.
+    /// It is in progress.
     Pending(Pending),
-    /// It is kept on purpose: Warning event, and the Service may go.
+    /// The provider keeps it on purpose. Warning event; the controller lets the Service go.
     Retained {
-        /// Why, for people. At most 1,024 bytes; cut beyond.
+        /// The reason, for people. At most 1,024 bytes; cut beyond.
         reason: String,
     },
-    /// Another component takes care of this Service.
+    /// Another component serves this Service.
     HandledElsewhere,
 }
 

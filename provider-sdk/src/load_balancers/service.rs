@@ -1,9 +1,10 @@
-//! A Service as the provider sees it, and where its load balancer can be reached.
+//! A Service as the provider sees it, and the addresses of its load balancer.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-/// A Service, with every field that concerns a load balancer. Absent and empty fields are as in the Kubernetes API.
+/// A Service with every field that concerns a load balancer. Absent and empty fields are as in the
+/// Kubernetes API.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Service {
@@ -37,7 +38,7 @@ pub struct Service {
     pub external_ips: Vec<String>,
     /// `spec.loadBalancerIP`.
     pub load_balancer_ip: Option<String>,
-    /// `spec.loadBalancerSourceRanges`: CIDRs that may reach the load balancer; empty is everybody.
+    /// `spec.loadBalancerSourceRanges`: CIDRs that may reach the load balancer. Empty means all.
     pub source_ranges: Vec<String>,
     /// `spec.sessionAffinity`: `None` or `ClientIP`.
     pub session_affinity: String,
@@ -62,7 +63,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// A Service of type `LoadBalancer` with nothing but namespace, name and UID, for tests.
+    /// A Service of type `LoadBalancer` with only namespace, name and UID, for tests.
     pub fn new(
         namespace: impl Into<String>,
         name: impl Into<String>,
@@ -82,36 +83,36 @@ impl Service {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ServicePort {
-    /// `name`; empty where it has none.
+    /// `name`; empty if it has none.
     pub name: String,
     /// `protocol`: `TCP`, `UDP` or `SCTP`.
     pub protocol: String,
     /// `appProtocol`.
     pub app_protocol: Option<String>,
-    /// `port`: what the load balancer listens on, 1..65535.
+    /// `port`: the load balancer's port, 1..65535.
     pub port: i32,
-    /// `targetPort`, a number or a name, as text; empty where it has none.
+    /// `targetPort`, a number or a name, as text; empty if it has none.
     pub target_port: String,
-    /// `nodePort`: where the Nodes listen; `None` where none is allocated.
+    /// `nodePort`: the port on the Nodes. `None` if none is allocated.
     pub node_port: Option<i32>,
 }
 
-/// Where a load balancer can be reached: `status.loadBalancer` of a Service.
+/// The addresses of a load balancer: `status.loadBalancer` of a Service.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LoadBalancerStatus {
-    /// The points where it can be reached.
+    /// The addresses, one for each entry.
     pub ingress: Vec<Ingress>,
 }
 
 impl LoadBalancerStatus {
-    /// Reached at these addresses.
+    /// A status with these addresses.
     pub fn ips<T: Into<String>>(addresses: impl IntoIterator<Item = T>) -> Self {
         Self {
             ingress: addresses.into_iter().map(Ingress::ip).collect(),
         }
     }
 
-    /// Reached at this host name.
+    /// A status with this host name.
     pub fn hostname(name: impl Into<String>) -> Self {
         Self {
             ingress: vec![Ingress::hostname(name)],
@@ -119,7 +120,8 @@ impl LoadBalancerStatus {
     }
 }
 
-/// One point where a load balancer can be reached; at least one of `ip` and `hostname` is set, `ip` parses as an address, `hostname` has at most 253 bytes.
+/// One address of a load balancer. At least one of `ip` and `hostname` is set. `ip` parses as an
+/// address, and `hostname` has at most 253 bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Ingress {
     /// An IPv4 or IPv6 address.
@@ -128,12 +130,12 @@ pub struct Ingress {
     pub hostname: Option<String>,
     /// How traffic to `ip` arrives at the Nodes (KEP-1860); `None` is VIP.
     pub ip_mode: Option<IpMode>,
-    /// The ports, and what is wrong with them.
+    /// The ports, with their errors.
     pub ports: Vec<PortStatus>,
 }
 
 impl Ingress {
-    /// Reached at this address.
+    /// An entry with this address.
     pub fn ip(address: impl Into<String>) -> Self {
         Self {
             ip: Some(address.into()),
@@ -141,7 +143,7 @@ impl Ingress {
         }
     }
 
-    /// Reached at this host name.
+    /// An entry with this host name.
     pub fn hostname(name: impl Into<String>) -> Self {
         Self {
             hostname: Some(name.into()),
@@ -150,12 +152,12 @@ impl Ingress {
     }
 }
 
-/// How traffic to an address of a load balancer arrives at the Nodes.
+/// The destination of traffic to a load balancer's address when it arrives at the Nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IpMode {
-    /// With the load balancer's address as its destination: Nodes may short-cut it.
+    /// The load balancer's address. Nodes may bypass the load balancer.
     Vip,
-    /// With a Node's or Pod's address as its destination: Nodes must not short-cut it.
+    /// A Node's or Pod's address. Nodes must not bypass the load balancer.
     Proxy,
 }
 
@@ -166,6 +168,6 @@ pub struct PortStatus {
     pub port: i32,
     /// `TCP`, `UDP` or `SCTP`.
     pub protocol: String,
-    /// What is wrong with it: CamelCase, or `domain/CamelCase`; `None` when nothing is.
+    /// The error of the port: CamelCase, or `domain/CamelCase`. `None`: no error.
     pub error: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Messages that several services share, in both directions.
+//! Conversions of messages that several services share.
 
 use std::time::{Duration, SystemTime};
 
@@ -71,7 +71,7 @@ pub(super) fn ownership_from(value: i32) -> Option<Ownership> {
     }
 }
 
-/// Addresses of a request; kinds that are not known are left out.
+/// Addresses of a request, without those of unknown kinds.
 pub(super) fn addresses_from(addresses: Vec<pb::NodeAddress>) -> Vec<NodeAddress> {
     let known = |address: pb::NodeAddress| {
         let kind = match pb::NodeAddressType::try_from(address.r#type).ok()? {
@@ -90,7 +90,7 @@ pub(super) fn addresses_from(addresses: Vec<pb::NodeAddress>) -> Vec<NodeAddress
     addresses.into_iter().filter_map(known).collect()
 }
 
-/// Addresses of an answer, or which one is wrong.
+/// Addresses of an answer. `Err`: the error in one of them.
 pub(super) fn addresses(addresses: Vec<NodeAddress>) -> Result<Vec<pb::NodeAddress>, String> {
     let checked = |address: NodeAddress| {
         let kind = match address.kind {
@@ -124,7 +124,7 @@ pub(super) fn optional_at_most(
     value.map_or(Ok(()), |value| at_most(what, value, max))
 }
 
-/// The Nodes of a request; a name twice, or an empty one, is a fault of the controller.
+/// The Nodes of a request. A duplicate or empty name is a fault of the controller.
 pub(super) fn nodes_from(nodes: Vec<pb::NodeView>) -> Result<Vec<Node>, Failure> {
     let nodes: Vec<Node> = nodes.into_iter().map(node_from).collect();
     let mut names = std::collections::BTreeSet::new();

@@ -125,7 +125,7 @@ impl InstanceService for Wrap {
     }
 }
 
-/// Each Node of the request with its answer; answers that nobody asked for go to the log.
+/// Each Node of the request with its answer. Answers for other Nodes are logged.
 pub(super) fn by_node<T>(
     rpc: &'static str,
     nodes: Vec<Node>,
@@ -147,7 +147,7 @@ pub(super) fn by_node<T>(
     matched.into_iter()
 }
 
-/// None that is known asks for EXISTENCE.
+/// Without a known facet, the request is for EXISTENCE.
 fn facets_from(facets: &[i32]) -> Vec<InstanceFacet> {
     let known: Vec<_> = facets
         .iter()
@@ -164,7 +164,7 @@ fn facets_from(facets: &[i32]) -> Vec<InstanceFacet> {
     known
 }
 
-/// What is a label value; else it is left out and said in the log (INST-15).
+/// Drops and logs a value that is not a label value (INST-15).
 fn formed(what: &str, id: &str, value: Option<String>) -> Option<String> {
     let value = value?;
     if is_label_value(&value) {

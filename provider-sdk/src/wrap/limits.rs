@@ -1,4 +1,4 @@
-//! The contract's limits (CORE-11), applied to what the vendor answers.
+//! The contract's limits (CORE-11), applied to the vendor's answers.
 
 use std::net::IpAddr;
 
@@ -6,15 +6,16 @@ use crate::Failure;
 
 pub(super) const NAME_BYTES: usize = 253;
 pub(super) const ID_BYTES: usize = 1024;
-/// The largest batch where a provider states 0.
+/// The largest batch if a provider states 0.
 const BATCH: u32 = 100;
 
-/// The largest batch that a provider means: 0 is said by whoever fills in nothing, and the contract reads it as 100.
+/// The largest batch of a provider. 0 means that the field was not set, which the contract reads as
+/// 100.
 pub(super) fn batch_of(stated: u32) -> u32 {
     if stated == 0 { BATCH } else { stated }
 }
 
-/// Whether a batch is as small as the capabilities say.
+/// Checks a batch against the capabilities.
 pub(super) fn within_batch(what: &str, size: usize, stated: u32) -> Result<(), Failure> {
     let max_batch = batch_of(stated);
     if size > max_batch as usize {
@@ -25,14 +26,14 @@ pub(super) fn within_batch(what: &str, size: usize, stated: u32) -> Result<(), F
     Ok(())
 }
 
-/// A fault of the vendor's answer: goes to the log and becomes `failed: INTERNAL`.
+/// A fault in the vendor's answer: logs it, and returns `failed: INTERNAL`.
 pub(super) fn fault(rpc: &'static str, item: &str, what: impl std::fmt::Display) -> Failure {
     tracing::error!(rpc, item, fault = %what, "the provider's answer breaks the contract");
     Failure::internal(format!("the provider's answer breaks the contract: {what}"))
         .with_reason("ContractBroken")
 }
 
-/// Whether `value` has 1 to `max` bytes.
+/// Checks that `value` has 1 to `max` bytes.
 pub(super) fn fits(what: &str, value: &str, max: usize) -> Result<(), String> {
     if value.is_empty() {
         return Err(format!("{what} is empty"));
@@ -40,7 +41,7 @@ pub(super) fn fits(what: &str, value: &str, max: usize) -> Result<(), String> {
     at_most(what, value, max)
 }
 
-/// Whether `value` has at most `max` bytes.
+/// Checks that `value` has at most `max` bytes.
 pub(super) fn at_most(what: &str, value: &str, max: usize) -> Result<(), String> {
     if value.len() > max {
         return Err(format!("{what} has {} bytes, more than {max}", value.len()));
@@ -48,7 +49,7 @@ pub(super) fn at_most(what: &str, value: &str, max: usize) -> Result<(), String>
     Ok(())
 }
 
-/// Whether `value` is an IP address.
+/// Checks that `value` is an IP address.
 pub(super) fn is_ip(what: &str, value: &str) -> Result<(), String> {
     match value.parse::<IpAddr>() {
         Ok(_) => Ok(()),
@@ -56,7 +57,7 @@ pub(super) fn is_ip(what: &str, value: &str) -> Result<(), String> {
     }
 }
 
-/// Whether `value` can be the value of a label, and says something.
+/// Whether `value` is a valid label value and not empty.
 pub(super) fn is_label_value(value: &str) -> bool {
     let bytes = value.as_bytes();
     let outer = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);

@@ -24,18 +24,19 @@ use crate::{
 };
 use messages::{listed_to, load_balancer_to, service_from, status_to, targets_from};
 
-/// A call about the load balancer of one Service: what differs between get, ensure, update and delete. The rest is [`Wrap::about_one`].
+/// A call about the load balancer of one Service: the differences between get, ensure, update and
+/// delete. [`Wrap::about_one`] has the rest.
 #[tonic::async_trait]
 trait Operation: Send + Sized + 'static {
     const RPC: &'static str;
-    /// What the vendor's code answers with.
+    /// The type of the vendor's answer.
     type Answer: Send + 'static;
     type Outcome;
     type Response;
 
     fn cluster(&mut self) -> Option<pb::ClusterRef>;
     fn service(&self) -> Option<&pb::ServiceView>;
-    /// Reads the request and asks the vendor's code.
+    /// Parses the request and calls the vendor's code.
     async fn ask(
         self,
         core: &Core,
@@ -46,7 +47,7 @@ trait Operation: Send + Sized + 'static {
     fn response(notes: NotesTo, outcome: Result<Self::Outcome, pb::Failure>) -> Self::Response;
 }
 
-/// The fields that all four have.
+/// The associated items that all four share.
 macro_rules! fields {
     ($rpc:literal, $response:ident, $outcome:ident) => {
         const RPC: &'static str = $rpc;
@@ -303,7 +304,7 @@ fn offered(provider: &dyn Provider) -> Result<&dyn LoadBalancers, Failure> {
         .ok_or_else(|| not_offered("LoadBalancerService"))
 }
 
-/// Holds the Service's load balancer: identity is the owner ID and the Service's UID (LB-1).
+/// Holds the Service's load balancer, which the owner ID and the Service's UID identify (LB-1).
 fn hold(core: &Core, call: &Call, service: &Service) -> Result<Hold, Failure> {
     core.held.take(format!(
         "the load balancer of the Service {} of the cluster {}",
@@ -312,14 +313,14 @@ fn hold(core: &Core, call: &Call, service: &Service) -> Result<Hold, Failure> {
     ))
 }
 
-/// How the log names the Service.
+/// The Service's name for the log.
 fn key_of(service: Option<&pb::ServiceView>) -> String {
     service.map_or_else(String::new, |service| {
         format!("{}/{}", service.namespace, service.name)
     })
 }
 
-/// What stands beside the outcome, as messages.
+/// The notes as messages.
 #[derive(Default)]
 struct NotesTo {
     handle: Option<String>,
@@ -328,7 +329,8 @@ struct NotesTo {
     target_errors: Vec<pb::TargetError>,
 }
 
-/// The vendor's answer as messages. A fault in the outcome keeps the notes, so that a handle is not lost; a fault in the handle drops it.
+/// The vendor's answer as messages. A fault in the outcome keeps the notes, so that a handle is not
+/// lost. A fault in the handle drops the handle.
 fn said<T, O>(
     rpc: &'static str,
     key: &str,

@@ -1,4 +1,5 @@
-//! From the traits to tonic services: one file per service, `run` for what every call has in common, `convert` and `limits` for the messages.
+//! From the traits to tonic services. Each service has a file; `run` has the parts of every call,
+//! `convert` and `limits` those of messages.
 
 mod clusters;
 mod convert;
@@ -21,18 +22,18 @@ use cloud_provider_api::v1alpha1 as pb;
 use crate::Failure;
 pub(crate) use run::Core;
 
-/// A service that is served from the [`Core`].
+/// A service on top of the [`Core`].
 #[derive(Clone)]
 pub(crate) struct Wrap(pub(crate) Arc<Core>);
 
-/// A listing as its stream of parts.
+/// A listing as a stream of parts.
 type Parts<R> = BoxStream<'static, Result<R, Status>>;
 
-/// The most items in one part of a listing, and the most bytes.
+/// The most items and bytes in one part of a listing.
 const PART_ITEMS: usize = 500;
 const PART_BYTES: usize = 1024 * 1024;
 
-/// A whole listing: its parts, then the end with the total (CORE-16).
+/// A complete listing: its parts, then the end with the total (CORE-16).
 fn listed<T: prost::Message, R: Send + 'static>(
     items: Vec<T>,
     part: impl Fn(Vec<T>) -> R,
@@ -58,12 +59,12 @@ fn listed<T: prost::Message, R: Send + 'static>(
     stream::iter(parts).boxed()
 }
 
-/// A listing that failed.
+/// A failed listing.
 fn not_listed<R: Send + 'static>(part: R) -> Parts<R> {
     stream::iter([Ok(part)]).boxed()
 }
 
-/// What a call of a service is told that the provider does not offer (any more).
+/// The answer to a call of a service that the provider does not offer (any more).
 fn not_offered(service: &str) -> Failure {
     Failure::internal(format!(
         "this provider does not offer {service}; its capabilities say so"

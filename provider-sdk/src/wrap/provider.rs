@@ -1,4 +1,4 @@
-//! ProviderService: who, for whom, how, and hints.
+//! ProviderService: identity, initialisation, health and hints.
 
 use std::sync::{Arc, PoisonError};
 
@@ -20,7 +20,7 @@ use crate::{
     NodeProjection, Provider, ServiceFeature, TargetScope,
 };
 
-/// How many hints may wait to be read.
+/// The most unread hints.
 const HINTS: usize = 128;
 
 #[tonic::async_trait]
@@ -170,7 +170,7 @@ struct Watch {
     hints: mpsc::Receiver<(Option<Change>, String)>,
     /// The vendor's method, while it runs.
     task: Option<Task<Result<(), Failure>>>,
-    /// What is left to be said when it has ended.
+    /// The last item after the method has ended.
     last: Option<Result<pb::WatchChangesResponse, Status>>,
     _end: DropGuard,
     stop: CancellationToken,
@@ -195,7 +195,8 @@ async fn next_hint(
                 if let Some((change, token)) = hint {
                     return Some((Ok(change_to(change, token)), Some(watch)));
                 }
-                // The sender goes when the vendor's method ends, a moment before its task does.
+                // The sender is dropped when the vendor's method ends, a moment before its task
+                // ends.
                 if let Some(task) = &mut watch.task {
                     watch.last = finish((&mut task.0).await);
                 }
@@ -204,7 +205,7 @@ async fn next_hint(
             joined = finished => {
                 watch.last = finish(joined);
                 watch.task = None;
-                // What was sent before is still read.
+                // Hints that were sent before are still delivered.
                 watch.hints.close();
             }
         }
@@ -288,7 +289,7 @@ fn initialized_to(initialized: Initialized, read_only: bool) -> Result<pb::Initi
     })
 }
 
-/// What the provider offers follows from what it implements.
+/// The capabilities, from the implemented traits.
 fn capabilities(provider: &dyn Provider) -> pb::Capabilities {
     pb::Capabilities {
         instances: provider.instances().map(|instances| {

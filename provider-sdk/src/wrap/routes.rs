@@ -124,7 +124,8 @@ impl Wrap {
                 }
                 let keys: Vec<String> = routes.iter().map(|route| route.key.clone()).collect();
 
-                // One hold for each destination of this call; a destination that another call holds is that route's BUSY.
+                // One hold for each destination of this call. A destination that another call holds
+                // is BUSY for that route.
                 let mut holds = BTreeMap::new();
                 let mut refused = Vec::new();
                 let mut free = Vec::new();
@@ -209,7 +210,7 @@ fn route_from(route: pb::Route) -> Route {
 
 fn route_to(route: Route) -> Result<pb::Route, String> {
     let ownership = route.ownership.ok_or("a route has no ownership")?;
-    // A gateway or a peering has no target that the contract can name (ROUTE-11).
+    // The contract cannot express a gateway or a peering as a target (ROUTE-11).
     if ownership == Ownership::Ours
         && !route.blackhole
         && route.node_name.is_none()

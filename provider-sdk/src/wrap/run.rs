@@ -1,4 +1,5 @@
-//! Runs one call of the vendor's code: admitted, with its deadline, cancelled with its client, its panics caught.
+//! Runs one call of the vendor's code: admits it, sets its deadline, cancels it with its client,
+//! and catches panics.
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -18,25 +19,25 @@ use cloud_provider_api::v1alpha1 as pb;
 
 use crate::{Call, CloudContact, Cluster, Failure, Provider};
 
-/// What all services share.
+/// The state that all services share.
 pub(crate) struct Core {
     pub(crate) provider: Arc<dyn Provider>,
-    /// New for every process (PROV-7).
+    /// Different in every process (PROV-7).
     pub(crate) boot_id: String,
     pub(crate) max_message_bytes: usize,
-    /// For whom the provider works, once `Initialize` has succeeded.
+    /// The cluster of the last successful `Initialize`.
     pub(crate) ready: RwLock<Option<Arc<Ready>>>,
     /// Held while the vendor's `initialize` runs.
     pub(crate) initializing: tokio::sync::Mutex<()>,
     pub(crate) contact: CloudContact,
     pub(crate) held: Held,
-    /// Cancelled first at shutdown: ends every WatchChanges.
+    /// Cancelled first at shutdown, which ends every WatchChanges.
     pub(crate) streams: CancellationToken,
-    /// Cancelled when the drain is over: ends every call.
+    /// Cancelled when the drain is over, which ends every call.
     pub(crate) calls: CancellationToken,
 }
 
-/// For whom the provider works.
+/// The cluster that the provider works for.
 pub(crate) struct Ready {
     pub(crate) cluster: Cluster,
     pub(crate) previous_owner_ids: Arc<[String]>,
@@ -68,7 +69,7 @@ impl Core {
         }
     }
 
-    /// Whether a call for this cluster may pass (CORE-10).
+    /// Checks whether a call for this cluster is allowed (CORE-10).
     pub(crate) fn admit(&self, cluster: Option<pb::ClusterRef>) -> Result<Arc<Ready>, Failure> {
         let cluster = cluster_of(cluster)?;
         let ready = self
@@ -87,7 +88,7 @@ impl Core {
                 )))
             }
             Some(ready) if ready.cluster == cluster => Ok(ready),
-            // The name is for people and may differ from what Initialize said.
+            // The name is for people, and may differ from that in Initialize.
             Some(ready) => Ok(Arc::new(Ready {
                 cluster,
                 previous_owner_ids: ready.previous_owner_ids.clone(),
@@ -96,7 +97,8 @@ impl Core {
         }
     }
 
-    /// Admits and runs a call. The outer error is a gRPC status ("unknown"), the inner one what the provider means.
+    /// Admits and runs a call. The outer error is a gRPC status ("unknown"). The inner one is the
+    /// provider's failure.
     pub(crate) async fn call<T, E, W, F>(
         &self,
         rpc: &'static str,
@@ -123,8 +125,9 @@ impl Core {
         }
     }
 
-    /// Runs a call in a task of its own, so that it ends with its caller even while the vendor's code does not yield: when this future is dropped (tonic drops it
-    /// when the client cancels or disconnects), the call's token is cancelled at once and the task is never polled again.
+    /// Runs a call in its own task, so that it ends with its caller even if the vendor's code does
+    /// not yield. tonic drops this future when the client cancels or disconnects. Then the call's
+    /// token is cancelled at once, and the task is never polled again.
     pub(crate) async fn run<T, W, F>(
         &self,
         rpc: &'static str,
@@ -166,7 +169,7 @@ impl Core {
         }
     }
 
-    /// Runs a short method of the vendor in place.
+    /// Runs a short method of the vendor without a task.
     pub(crate) fn inline<T>(
         &self,
         rpc: &'static str,
@@ -177,7 +180,7 @@ impl Core {
     }
 }
 
-/// A task that ends with its owner.
+/// A task that is aborted with its owner.
 pub(crate) struct Task<T>(pub(crate) JoinHandle<T>);
 
 impl<T> Drop for Task<T> {
@@ -186,7 +189,7 @@ impl<T> Drop for Task<T> {
     }
 }
 
-/// What a task that gave no answer means for its call.
+/// The status for a call whose task ended without an answer.
 pub(crate) fn died(rpc: &'static str, error: JoinError) -> Status {
     match error.try_into_panic() {
         Ok(panic) => panicked(rpc, &*panic),
@@ -223,7 +226,7 @@ pub(crate) fn cluster_of(cluster: Option<pb::ClusterRef>) -> Result<Cluster, Fai
     }
 }
 
-/// When the caller stops waiting, from `grpc-timeout` (at most eight digits and a unit).
+/// The deadline from `grpc-timeout` (at most eight digits and a unit).
 pub(crate) fn deadline_of(metadata: &MetadataMap) -> Option<Instant> {
     let text = metadata.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
@@ -243,12 +246,12 @@ pub(crate) fn deadline_of(metadata: &MetadataMap) -> Option<Instant> {
     Instant::now().checked_add(left)
 }
 
-/// The objects that a mutating call works on at present (CORE-7).
+/// The objects that mutating calls work on (CORE-7).
 #[derive(Clone, Default)]
 pub(crate) struct Held(Arc<Mutex<BTreeSet<String>>>);
 
 impl Held {
-    /// Takes hold of an object until the guard goes, or says that somebody else holds it.
+    /// Holds an object until the guard is dropped. Fails if another call holds it.
     pub(crate) fn take(&self, object: String) -> Result<Hold, Failure> {
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if held.insert(object.clone()) {
@@ -264,7 +267,8 @@ impl Held {
     }
 }
 
-/// See [`Held::take`]. It lives in the vendor's task: an object is free when that has really stopped.
+/// See [`Held::take`]. The vendor's task owns it, so the object is free when that task has really
+/// ended.
 pub(crate) struct Hold {
     held: Held,
     object: String,

@@ -1,5 +1,5 @@
-//! Builds the test control plane if its sources changed, and prints where it is; with `--machine` also what a whole cluster needs,
-//! and with `--helm` helm in its stead.
+//! Builds the test control plane if its sources changed, and prints its path. With `--machine` it
+//! also builds what a whole cluster needs. With `--helm` it builds helm instead.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! What a cluster could leave on the machine that it runs on, and must not.
+//! What a cluster must not leave on the machine that it runs on.
 
 use std::{
     collections::BTreeSet,
@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Directories that kubelet and containerd write to unless they are kept from it.
+/// Directories that kubelet and containerd write to by default.
 const DIRECTORIES: [&str; 9] = [
     "/etc/cni",
     "/opt/containerd",
@@ -29,16 +29,16 @@ const TUNABLES: [&str; 6] = [
     "vm/panic_on_oom",
 ];
 
-/// More directories than that below one of [`DIRECTORIES`] are not looked at: they are somebody else's.
+/// Deeper directories below [`DIRECTORIES`] are ignored: they belong to others.
 const DEPTH: usize = 3;
 
-/// All that was there at one moment: compare two moments with [`since`](Self::since).
+/// A snapshot. Compare two with [`since`](Self::since).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Leftovers(BTreeSet<String>);
 
 impl Leftovers {
-    /// Mounts, network interfaces, cgroups of clusters, processes that machines are made of or that know one of these directories, tunables, and files
-    /// where kubelet and containerd put theirs.
+    /// Mounts, network interfaces, cgroups of clusters, processes that machines are made of or that
+    /// know one of these directories, tunables, and files where kubelet and containerd put theirs.
     pub fn now(directories: &[PathBuf]) -> Self {
         let mut found = BTreeSet::new();
         let lines = |file: &str| fs::read_to_string(file).unwrap_or_default();
@@ -63,7 +63,7 @@ impl Leftovers {
         Self(found)
     }
 
-    /// What is here that was not there `before`, and what was there and is not here.
+    /// What is new since `before`, and what is missing.
     pub fn since(&self, before: &Self) -> Vec<String> {
         let added = self.0.difference(&before.0);
         let gone = before.0.difference(&self.0);
@@ -86,7 +86,7 @@ fn list(path: &Path, depth: usize, found: &mut BTreeSet<String>) {
     }
 }
 
-/// Those that are named for a cluster, or that kubelet makes.
+/// The cgroups that are named for a cluster, or that kubelet creates.
 fn cgroups(found: &mut BTreeSet<String>) {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     for line in mounts.lines() {
@@ -108,7 +108,7 @@ fn cgroups(found: &mut BTreeSet<String>) {
     }
 }
 
-/// Those that run a program of a machine, or were told of such a directory.
+/// The processes that run a program of a machine, or have such a directory as an argument.
 fn processes(directories: &[PathBuf], found: &mut BTreeSet<String>) {
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Ok(line) = fs::read(process.path().join("cmdline")) else {

@@ -1,4 +1,5 @@
-//! A machine of a cluster: namespaces of its own with containerd, and a kubelet that comes and goes.
+//! A machine of a cluster: namespaces of its own with containerd, and a kubelet that can be started
+//! and stopped.
 
 use std::{
     fs,
@@ -21,12 +22,12 @@ use crate::{
     process::Process,
 };
 
-/// Where a node has the program that it was started with.
+/// The path of its program on a node.
 const OWN_PROGRAM: &str = "/run/machine";
 /// Until the last cgroup is removed.
 const SWITCHING_OFF: Duration = Duration::from_secs(30);
 
-/// A machine. Dropping it pulls its plug.
+/// A machine. Dropping it switches it off at once.
 #[derive(Debug)]
 pub struct Machine {
     // Dropped in this order.
@@ -43,17 +44,18 @@ pub struct Machine {
     boots: u32,
 }
 
-/// What a machine is as long as it is switched on.
+/// The state of a machine that is switched on.
 #[derive(Debug)]
 struct Power {
     supervisor: Process,
-    /// Its first process, as it is seen from outside.
+    /// The process ID of its first process, as seen from outside.
     first: u32,
 }
 
 impl Drop for Power {
     fn drop(&mut self) {
-        // It ends all processes and removes the cgroups. Killed, it would leave the latter.
+        // The supervisor ends all processes and removes the cgroups. If it were killed, the cgroups
+        // would stay.
         self.supervisor.end_within(SWITCHING_OFF);
     }
 }
@@ -114,7 +116,8 @@ impl Machine {
         &self.logs
     }
 
-    /// Switches it on: containerd takes calls, and what ran before is not there any more. Does nothing if it is on.
+    /// Switches it on: containerd takes calls, and what ran before is not there any more. Does
+    /// nothing if it is on.
     pub async fn switch_on(&mut self) -> Result<(), Error> {
         if self.power.is_some() {
             return Ok(());
@@ -139,7 +142,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Pulls the plug: every process of it ends at once.
+    /// Switches it off: every process of it ends at once.
     pub fn switch_off(&mut self) {
         self.kubelet = None;
         self.power = None;
@@ -194,7 +197,8 @@ impl Machine {
         self.ctr(&arguments, Stdio::null()).map(drop)
     }
 
-    /// The processes of a container, by its ID (as in a Pod's status, with or without `containerd://`), as we see them: oldest first.
+    /// The process IDs of a container as seen from outside, oldest first. The ID is as in a Pod's
+    /// status, with or without `containerd://`.
     pub fn processes_of(container: &str) -> Vec<u32> {
         let id = container.trim_start_matches("containerd://");
         let Ok(processes) = fs::read_dir("/proc") else {
@@ -217,7 +221,8 @@ impl Machine {
         Self::signal(container, Signal::KILL)
     }
 
-    /// Stops all processes of a container (SIGSTOP): they are there, and answer nobody. Returns how many there were.
+    /// Stops all processes of a container (SIGSTOP): they exist but do not respond. Returns how
+    /// many there were.
     pub fn hang(container: &str) -> usize {
         Self::signal(container, Signal::STOP)
     }
@@ -253,8 +258,8 @@ impl Machine {
 }
 
 impl Power {
-    /// A command within, in its mounts and these namespaces. Where it is in its processes' namespace it is a child of the process that is started, and
-    /// ends by its standard input.
+    /// A command within, in its mounts and these namespaces. Where it is in its processes'
+    /// namespace it is a child of the process that is started, and ends by its standard input.
     fn command(&self, namespaces: &[&str]) -> Command {
         let mut command = Command::new("nsenter");
         command

@@ -1,4 +1,4 @@
-//! What stands on a machine's disk before it is switched on for the first time.
+//! The files on a machine's disk before it is first switched on.
 
 use std::{fs, io, path::Path};
 
@@ -12,10 +12,10 @@ use crate::{
     error::{Error, While},
 };
 
-/// Of the sandboxes. A whole name: containerd looks for no other.
+/// The sandboxes' image. It is a full name, because containerd accepts no other.
 pub(crate) const PAUSE_IMAGE: &str = "docker.io/grpc-ccm/pause:e2e";
 
-/// How long a kubelet may be silent until its Node is not ready any more (kube-controller-manager).
+/// How long a kubelet may be silent before its Node is not ready (kube-controller-manager).
 pub(crate) const GRACE_SECONDS: u32 = 10;
 
 /// Writes all of them: `disk` is the machine's, `cgroup` that of its pods.
@@ -52,7 +52,8 @@ pub(crate) fn write(
 }
 
 fn containerd_config(plugins: &str) -> String {
-    // `opt` would make a directory in /opt; restrict_oom_score_adj is for machines without CAP_SYS_RESOURCE, on which runc fails otherwise.
+    // `opt` would create a directory in /opt. Without restrict_oom_score_adj, runc fails on
+    // machines without CAP_SYS_RESOURCE.
     format!(
         r#"version = 2
 root = "/var/lib/containerd"
@@ -105,7 +106,8 @@ fn kubelet_config(cgroup: &str) -> String {
         "localStorageCapacityIsolation": false,
         "makeIPTablesUtilChains": false,
         "resolvConf": "",
-        // A silent kubelet is noticed within GRACE_SECONDS: it renews its Lease each quarter of its duration.
+        // A silent kubelet must be noticed within GRACE_SECONDS. It renews its Lease each quarter
+        // of the duration.
         "nodeLeaseDurationSeconds": 8,
         "nodeStatusUpdateFrequency": "1s",
     });

@@ -1,4 +1,4 @@
-//! What a whole cluster needs of the machine that it runs on.
+//! The requirements of a whole cluster for the machine that it runs on.
 
 use std::{env, fmt, path::Path};
 
@@ -14,7 +14,7 @@ enum Missing {
     Device(&'static str),
 }
 
-/// The programs, and the packages of Debian that have them.
+/// The programs, and their Debian packages.
 const COMMANDS: [(&str, &str); 4] = [
     ("containerd", "containerd"),
     ("ctr", "containerd"),
@@ -25,7 +25,7 @@ const COMMANDS: [(&str, &str); 4] = [
 /// Where distributions put the plugins of container networks.
 const PLUGINS: [&str; 3] = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"];
 
-/// The only one that is needed: Pods with a network of their own get nothing but a loopback.
+/// The only required one: Pods with a network of their own get only a loopback.
 pub(crate) const PLUGIN: &str = "loopback";
 
 impl fmt::Display for Missing {
@@ -57,7 +57,7 @@ pub(crate) fn plugins() -> Option<&'static str> {
     PLUGINS.into_iter().find(has)
 }
 
-/// Everything that is missing, a line each; `None` if a cluster can be started.
+/// Everything that is missing, one line each. `None`: a cluster can be started.
 pub(crate) fn missing() -> Option<String> {
     let mut missing = Vec::new();
     if !rustix::process::geteuid().is_root() {

@@ -1,4 +1,5 @@
-//! The network of one cluster: connected to nothing, but for one port of our loopback that leads to its API server.
+//! The network of one cluster. It is isolated, except for one port of the host's loopback that
+//! leads to its API server.
 
 use std::{
     ffi::OsString,
@@ -13,7 +14,8 @@ use crate::{components::ready, credentials::SERVICE_ADDRESS, error::Error, proce
 const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 98, 0, 1);
 /// Of the nodes' network.
 const LENGTH: u8 = 24;
-/// Where the API server listens: the port of the Service `kubernetes`, so that its address needs no proxy.
+/// Where the API server listens: the port of the Service `kubernetes`, so that its address needs no
+/// proxy.
 const API_SERVER_PORT: u16 = 443;
 
 /// A network namespace, kept by one process.
@@ -65,17 +67,17 @@ impl Site {
         (Ipv4Addr::new(a, b, c, number.saturating_add(10)), LENGTH)
     }
 
-    /// The network, as it can be entered.
+    /// The path of the network namespace.
     pub(crate) fn network(&self) -> PathBuf {
         format!("/proc/{}/ns/net", self.process.pid()).into()
     }
 
-    /// A command that runs in here.
+    /// A command that runs in this network.
     pub(crate) fn command(&self, program: &Path) -> Command {
         command_in(&self.network(), program)
     }
 
-    /// Where the API server listens, for whom.
+    /// The flags for the API server's addresses.
     #[expect(clippy::unused_self, reason = "only who has a site may listen so")]
     pub(crate) fn api_server_flags(&self) -> Vec<OsString> {
         vec![
@@ -88,7 +90,8 @@ impl Site {
     }
 }
 
-/// A command that runs in a network. It is the same process in the end: what is done to that is done to the program.
+/// A command that runs in a network. It replaces its own process, so signals to that reach the
+/// program.
 pub(crate) fn command_in(network: &Path, program: &Path) -> Command {
     let mut entered = "--net=".to_owned();
     entered += &network.to_string_lossy();

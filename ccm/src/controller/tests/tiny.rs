@@ -1,4 +1,5 @@
-//! A made-up controller: it labels each Node with its instance type. `docs/architecture.md` walks through it.
+//! A made-up controller: it labels each Node with its instance type. `docs/architecture.md` walks
+//! through it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -77,7 +78,7 @@ impl Reconciler for Tiny {
     }
 
     fn renewed(&self, _: &Arc<Session>, _: &ProviderStatus) -> Vec<String> {
-        // Another version may know Nodes that this one did not.
+        // Another version of the provider may know Nodes that the last one did not.
         let nodes = self.driver.context.cluster.nodes.all();
         nodes.iter().map(|node| name(node)).collect()
     }
@@ -103,7 +104,7 @@ impl Reconciler for Tiny {
         );
         let facets = [api::InstanceFacet::Metadata];
         let call = session.lookup_instances(&asked, &facets, Duration::ZERO);
-        // Dropping a read is safe: the batch returns keys that are not settled to the queue.
+        // Dropping a read is safe: the batch returns its unsettled keys to the queue.
         let Some(answers) = stop.run_until_cancelled(call).await else {
             return;
         };

@@ -1,4 +1,4 @@
-//! Which addresses a Node shows. Pure.
+//! The addresses in a Node's status. Pure.
 
 use std::net::IpAddr;
 
@@ -7,28 +7,28 @@ use k8s_openapi::api::core::v1::{Node, NodeAddress};
 
 use crate::planted::planted;
 
-/// What the kubelet's `--node-ip` was: one IP, or two of different families with a comma.
+/// The kubelet's `--node-ip`: one IP, or two of different families separated by a comma.
 const PROVIDED_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
 const HOSTNAME: &str = "Hostname";
 
-/// Why the provider's addresses cannot be the Node's; for people.
+/// Why the provider's addresses cannot be used, as text for people.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum AddressError {
-    /// The annotation does not hold one IP or two of different families.
+    /// The annotation is neither one IP nor two of different families.
     #[error("annotation {PROVIDED_NODE_IP} is {0:?}, not one IP or one of each family")]
     BadAnnotation(String),
-    /// B-N5: the machine does not have the address that its kubelet claims.
+    /// B-N5: the instance lacks the address that its kubelet claims.
     #[error(
         "the provider reports no address {0} for this instance, but the kubelet's node IP is that address"
     )]
     NotAmongThem(IpAddr),
-    /// An address without a known type: the answer breaks the contract.
+    /// An address without a known type, which violates the contract.
     #[error("the provider reports the address {0:?} without a known type")]
     UnknownType(String),
 }
 
-/// The addresses that the Node should show, in order and each once (B-N5, B-N6). Empty where the provider gave none and
-/// the kubelet claims none: nothing is to be changed then.
+/// The addresses for the Node's status, in order and without duplicates (B-N5, B-N6). Empty if the
+/// provider gave none and the kubelet claims none. Then the Node's addresses stay as they are.
 pub(super) fn wanted(
     node: &Node,
     given: &[api::NodeAddress],
@@ -38,7 +38,7 @@ pub(super) fn wanted(
         .map(native)
         .collect::<Result<Vec<_>, AddressError>>()?;
     let provided = provided_node_ip(node).map(parse).transpose()?;
-    // The kubelet's own hostname, which may look like an IP, is no word of the cloud's.
+    // The kubelet's hostname, which may look like an IP, is not an address that the cloud reported.
     for ip in provided.iter().flatten() {
         if !addresses.iter().any(|address| is(address, *ip)) {
             return Err(AddressError::NotAmongThem(*ip));
@@ -65,7 +65,8 @@ pub(super) fn wanted(
     Ok(once)
 }
 
-/// `addresses`, where the Node does not show just these in this order (B-N11); an empty list changes nothing (B-N6).
+/// `addresses` if the Node's differ, in content or order (B-N11). `None` also for an empty list
+/// (B-N6).
 pub(super) fn change(node: &Node, addresses: Vec<NodeAddress>) -> Option<Vec<NodeAddress>> {
     let same = if planted!(AddressesAreCounted) {
         current(node).len() == addresses.len()
@@ -75,7 +76,6 @@ pub(super) fn change(node: &Node, addresses: Vec<NodeAddress>) -> Option<Vec<Nod
     (!addresses.is_empty() && !same).then_some(addresses)
 }
 
-/// The annotation with the kubelet's node IP.
 pub(super) fn provided_node_ip(node: &Node) -> Option<&str> {
     node.metadata
         .annotations
@@ -127,7 +127,8 @@ fn is(address: &NodeAddress, ip: IpAddr) -> bool {
     parsed.is_ok_and(|parsed| parsed.to_canonical() == ip)
 }
 
-/// The provided IPs first; of the types that they have only they stay, other types stay as they are.
+/// Puts the provided IPs first. Of the types that they have, only they stay. Other types stay as
+/// they are.
 fn prefer(ips: &[IpAddr], addresses: Vec<NodeAddress>) -> Vec<NodeAddress> {
     let mut preferred: Vec<NodeAddress> = Vec::new();
     for ip in ips {

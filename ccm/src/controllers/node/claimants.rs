@@ -1,23 +1,24 @@
-//! Which provider a Node without a provider ID belongs to, where several are asked. Pure.
+//! The owner of a Node without a provider ID, if several providers are asked. Pure.
 
 use cloud_provider_api::v1alpha1 as api;
 
 use crate::provider::CallError;
 
-/// Whose a Node without a provider ID is, by what the providers answered.
+/// The owner of a Node without a provider ID, according to the providers' answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Claim<'a> {
-    /// This one's.
+    /// This provider claims it.
     One(&'a str),
-    /// Several claim it: an event, and the taint stays.
+    /// Several providers claim it: record an event, and keep the taint.
     Several(Vec<&'a str>),
-    /// All answered, nobody claims it.
+    /// All providers answered, and none claims it.
     Nobody,
-    /// Somebody did not answer: nothing is decided yet.
+    /// A provider did not answer: wait.
     Undecided,
 }
 
-/// Who claims a Node: PRESENT, RUNNING, STOPPED and PENDING do. Any failure decides nothing.
+/// The provider that claims a Node. PRESENT, RUNNING, STOPPED and PENDING claim it. Any failure
+/// leaves the question open.
 #[cfg_attr(
     not(test),
     expect(dead_code, reason = "for clusters with several providers")

@@ -1,4 +1,5 @@
-//! One provider ID, one Node. An ID is written once and for ever: a Node with another one's ID would be deleted with that one's instance.
+//! Keeps provider IDs unique. A provider ID is immutable, and a Node with the ID of another Node's
+//! instance would be deleted with that instance.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,15 +15,17 @@ use crate::core::{is_ready, ready_condition};
 use crate::provider::CallError;
 use crate::provider::lookup::Lookup;
 
-/// A Node that has not been Ready for so long is no obstacle to another one with its instance: the machine came back under another name.
+/// A Node that has not been Ready for this long does not keep its instance from another Node: the
+/// machine has returned under another name.
 const STALE: Duration = Duration::from_mins(5);
 
-/// The provider IDs that are being written, until the watch shows them: after the ID the Node's name.
+/// The provider IDs in writes that the watch has not shown yet: the Node's name by ID.
 #[derive(Debug, Default)]
 pub(super) struct Claims(Mutex<BTreeMap<String, String>>);
 
 impl Claims {
-    /// This Node is about to get this ID. `Err`: it must not, another one has it or is about to.
+    /// Reserves this ID for this Node before the write. `Err`: another Node has the ID or has
+    /// reserved it.
     pub(super) fn claim(
         &self,
         node: &Node,
@@ -30,7 +33,7 @@ impl Claims {
         nodes: &Store<Node>,
         wall: Timestamp,
     ) -> Result<(), CallError> {
-        // Held over the look at the store: what leaves the claims is there already.
+        // Locked while the store is read. An ID leaves the claims only when the store has it.
         let mut claims = self.claims();
         if let Some(other) = claims.get(id)
             && other != name(node)
@@ -44,13 +47,13 @@ impl Claims {
         {
             return Err(taken(id, name(holder)));
         }
-        // It has one at a time: an earlier answer may have been another one.
+        // A Node has one claim at a time. An earlier answer may have had another ID.
         claims.retain(|_, claimant| claimant != name(node));
         claims.insert(id.to_owned(), name(node).to_owned());
         Ok(())
     }
 
-    /// The watch shows that this Node has an ID, or is gone.
+    /// The watch shows that this Node has an ID or is gone.
     pub(super) fn settled(&self, name: &str) {
         let mut claims = self.claims();
         if !claims.is_empty() {
@@ -63,7 +66,8 @@ impl Claims {
     }
 }
 
-/// Refuses an ID that the answers of one call give to several new Nodes: which one of them is meant nobody knows.
+/// Refuses an ID that one call's answers give to several new Nodes: nobody knows which one is
+/// right.
 pub(super) fn refuse_what_is_given_twice(found: &mut [Lookup<api::Instance>], wall: Timestamp) {
     let mut given: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (place, lookup) in found.iter().enumerate() {
@@ -97,7 +101,8 @@ fn taken(id: &str, other: &str) -> CallError {
     ))
 }
 
-/// Whether a Node with this ID keeps another one from having it too. One that goes does not, nor one that nobody has heard of for long.
+/// Whether a Node with this ID keeps other Nodes from getting it. It does not if it is being
+/// deleted or has not been Ready for long.
 fn is_in_the_way(holder: &Node, wall: Timestamp) -> bool {
     if holder.metadata.deletion_timestamp.is_some() {
         return false;
@@ -108,7 +113,7 @@ fn is_in_the_way(holder: &Node, wall: Timestamp) -> bool {
     let since = ready_condition(holder)
         .and_then(|ready| ready.last_transition_time.as_ref())
         .or(holder.metadata.creation_timestamp.as_ref());
-    // Whoever does not say since when may have been Ready just now.
+    // Without a time of the transition, it may have been Ready just now.
     since.is_none_or(|since| {
         let ago = Duration::try_from(wall.duration_since(since.0));
         ago.map_or(true, |ago| ago < STALE)

@@ -1,4 +1,5 @@
-//! A provider that answers anything about any Node: no label that is not its to give, no taint but ours.
+//! A provider with arbitrary answers: it must not set reserved labels, nor change other taints than
+//! the ccm's.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +14,7 @@ use crate::provider::{CallError, CallErrorCode};
 
 const PREFIX: &str = "mock://";
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
-/// The labels of the cloud's facts, which a provider gives by fields of their own.
+/// Labels with facts of the cloud, for which a provider has fields.
 const FACTS: [&str; 6] = [
     "node.kubernetes.io/instance-type",
     "beta.kubernetes.io/instance-type",
@@ -22,7 +23,7 @@ const FACTS: [&str; 6] = [
     "topology.kubernetes.io/region",
     "failure-domain.beta.kubernetes.io/region",
 ];
-/// What a Node may have, and what a provider may want to write.
+/// Label keys that a Node may have and a provider may set.
 const KEYS: [&str; 8] = [
     "team",
     "example.com/team",
@@ -35,7 +36,7 @@ const KEYS: [&str; 8] = [
 ];
 const VALUES: [&str; 4] = ["a", "b", "", "node-1"];
 
-/// A text: one of these, or any.
+/// One of the known texts, or any text.
 fn text<'a>(input: &mut Unstructured<'a>, known: &[&'a str]) -> arbitrary::Result<&'a str> {
     if input.ratio(2, 3)? {
         input.choose(known).copied()
@@ -141,7 +142,8 @@ fn answer(input: &mut Unstructured<'_>) -> arbitrary::Result<Result<api::Instanc
     }))
 }
 
-/// As the API server checks it, written anew: a name of at most 63, a domain of at most 253.
+/// The API server's validation, implemented independently: a name of at most 63 bytes, a domain of
+/// at most 253.
 fn is_label(key: &str, value: &str) -> bool {
     let bytes_fit = |text: &str, more: &[u8]| {
         text.bytes()
@@ -161,7 +163,7 @@ fn is_label(key: &str, value: &str) -> bool {
     !name.is_empty() && is_name(name) && domain_fits && is_name(value)
 }
 
-/// Whether only Kubernetes and the ccm give this label.
+/// Whether only Kubernetes and the ccm may set this label.
 pub(crate) fn is_reserved(key: &str) -> bool {
     let domain = key.split_once('/').map_or("", |(domain, _)| domain);
     let roots = ["kubernetes.io", "k8s.io", "grpc-ccm.io"];
@@ -176,9 +178,9 @@ fn taints(node: &Node) -> Vec<Taint> {
         .unwrap_or_default()
 }
 
-/// One Node, one answer.
+/// One Node and one answer.
 pub(crate) fn nodes(input: &[u8]) {
-    // What the bytes do not suffice for is no case.
+    // Too few bytes make no case.
     let _ = case(&mut Unstructured::new(input));
 }
 

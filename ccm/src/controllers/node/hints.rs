@@ -1,4 +1,4 @@
-//! Which Nodes a hint is about.
+//! The Nodes that a hint is about.
 
 use k8s_openapi::api::core::v1::Node;
 
@@ -7,7 +7,8 @@ use crate::core::Key;
 use crate::provider::Hint;
 
 impl Worker {
-    /// The Nodes that wait, and are meant. A new Node has no provider ID yet: where the hint has nothing else, any of them may be.
+    /// The waiting Nodes that the hint is about. A new Node has no provider ID yet. So a hint with
+    /// only an ID may be about any of them.
     pub(super) fn hinted_at(&self, hint: &Hint) -> Vec<String> {
         let named = match hint {
             Hint::Resync => None,
@@ -28,7 +29,7 @@ impl Worker {
         if let Some(nodes) = named {
             return nodes.iter().filter_map(|node| waits(node)).collect();
         }
-        // Those that wait are known without a look at all Nodes.
+        // The waiting Nodes are known, so this does not scan all Nodes.
         let waiting = self.waiting().keys();
         let nodes = waiting.iter().filter_map(|name| self.node(name));
         nodes.filter_map(|node| waits(&node)).collect()

@@ -1,4 +1,4 @@
-//! Which labels a Node gets. Pure.
+//! The labels of a Node. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use crate::core::{is_reserved_key, is_valid_key, is_valid_value};
 
 type Labels = BTreeMap<String, String>;
 
-/// A fact of the cloud and the two labels that show it, the current one first (B-N3).
+/// A fact of the cloud and the two labels for it, the current label first (B-N3).
 struct Pair {
     current: &'static str,
     beta: &'static str,
@@ -34,20 +34,21 @@ const PAIRS: [Pair; 3] = [
     },
 ];
 
-/// What is to be done about a Node's labels.
+/// Changes to a Node's labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LabelChanges {
-    /// Labels to set; each differs from what the Node has.
+    /// Labels to set. Each differs from the Node's.
     pub(super) set: Labels,
-    /// What the provider gave and no label can be, for people (▲N14).
+    /// Labels from the provider with invalid syntax, as text for people (▲N14).
     pub(super) dropped: Vec<String>,
-    /// What the provider gave, the Node does not have, and is not the provider's to give (B-N4), for people.
+    /// Labels from the provider that it may not set (B-N4) and the Node does not have, as text for
+    /// people.
     pub(super) reserved: Vec<String>,
-    /// A label differs, and only the Node's managed fields can tell whose it is (▲N12).
+    /// A label differs, and only the Node's managed fields say who wrote it (▲N12).
     pub(super) needs_managed: bool,
 }
 
-/// The labels of a Node that is being initialised (B-N3, B-N4, ▲N14).
+/// The changes for a Node that is being initialised (B-N3, B-N4, ▲N14).
 pub(super) fn initial(existing: &Labels, instance: &api::Instance) -> LabelChanges {
     let mut changes = LabelChanges::default();
     for pair in &PAIRS {
@@ -64,7 +65,7 @@ pub(super) fn initial(existing: &Labels, instance: &api::Instance) -> LabelChang
     }
     for (key, value) in &instance.labels {
         if is_reserved_key(key) {
-            // Who repeats what is so, or says of the zone what the zone's own field says, loses nothing.
+            // A reserved label does no harm if it repeats the Node's label or the zone's own field.
             let holds = |labels: &Labels| labels.get(key) == Some(value);
             if !holds(existing) && !holds(&changes.set) {
                 changes.reserved.push(describe(key, value));
@@ -83,11 +84,12 @@ pub(super) fn initial(existing: &Labels, instance: &api::Instance) -> LabelChang
     changes
 }
 
-/// The labels of a Node that is initialised: the beta labels win (B-N10), and what this controller set is kept current
-/// (▲N12). A label that nobody holds is added, as at the start; one that somebody else wrote stays.
+/// The changes for an initialised Node. The beta labels win (B-N10), and labels that this
+/// controller set are kept current (▲N12). It adds a missing label, as at initialisation. It keeps
+/// a label that somebody else wrote.
 ///
-/// `instance` is `None` where the cloud did not answer for it. `managed` holds the keys that this controller wrote
-/// last; `None` is "not looked up".
+/// `instance` is `None` if the cloud did not report it. `managed` has the keys that this controller
+/// wrote last. `None`: the managed fields were not read.
 pub(super) fn refreshed(
     existing: &Labels,
     instance: Option<&api::Instance>,
@@ -106,7 +108,8 @@ pub(super) fn refreshed(
         let (beta, current) = (existing.get(pair.beta), existing.get(pair.current));
         let value = match (beta, current, fact) {
             (Some(holder), _, Some(fact)) if holder != fact && ours(pair.beta) => fact,
-            // Without a beta label the current one is changed alone: a beta label would win over it from then on.
+            // Without a beta label, only the current one changes: a new beta label would win from
+            // then on.
             (None, Some(holder), Some(fact)) if holder != fact && ours(pair.current) => {
                 set.insert(pair.current.to_owned(), fact.to_owned());
                 continue;
@@ -132,7 +135,8 @@ pub(super) fn refreshed(
     changes
 }
 
-/// The label keys that `manager` wrote last, by the managed fields of a Node that was read from the API server.
+/// The label keys that `manager` wrote last, from the managed fields of a Node that was read from
+/// the API server.
 pub(super) fn managed_keys(fields: &[ManagedFieldsEntry], manager: &str) -> BTreeSet<String> {
     fields
         .iter()
@@ -339,13 +343,14 @@ mod tests {
         assert_eq!((changed.set, changed.needs_managed), (wanted, false));
         assert!(refreshed(&both, Some(&given), Some(&nobody)).set.is_empty());
 
-        // Somebody's beta label still wins over our current one.
+        // Somebody else's beta label still wins over our current label.
         let mixed = labels(&[(BETA_TYPE, "theirs"), (TYPE, "m5.large")]);
         let only_current: BTreeSet<String> = [TYPE.to_owned()].into();
         let changed = refreshed(&mixed, Some(&instance(&[])), Some(&only_current));
         assert_eq!(changed.set, labels(&[(TYPE, "theirs")]));
 
-        // What nobody holds is added without reading anything; what is current costs nothing.
+        // A missing label is added without reading the managed fields. A current label costs
+        // nothing.
         let added = refreshed(&Labels::new(), Some(&given), None);
         assert!(!added.needs_managed);
         assert_eq!(added.set.len(), 3);

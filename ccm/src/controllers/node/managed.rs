@@ -1,4 +1,5 @@
-//! Whose a Node's labels are, as long as they stay as they were when its managed fields were read (▲N12).
+//! Which labels of a Node this controller wrote (▲N12). Valid while the labels stay as they were
+//! when the managed fields were read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -10,28 +11,29 @@ use super::labels;
 use crate::planted::planted;
 use crate::writes::FIELD_MANAGER;
 
-/// A label that is somebody else's differs from the cloud for ever: its Node is not read for that at each refresh.
+/// A label of another writer may differ from the cloud for ever. The cache keeps each refresh from
+/// reading that Node again.
 #[derive(Debug, Default)]
 pub(super) struct Managed(Mutex<BTreeMap<String, Known>>);
 
-/// Of one Node, by its UID.
+/// The knowledge about one Node, by its UID.
 #[derive(Debug)]
 struct Known {
-    /// Its labels then.
+    /// A hash of its labels when they were read.
     labels: u64,
     /// The keys that this controller wrote last.
     ours: Arc<BTreeSet<String>>,
 }
 
 impl Managed {
-    /// The keys that this controller wrote last; `None`: not known.
+    /// The keys that this controller wrote last. `None`: not known for these labels.
     pub(super) fn of(&self, node: &Node) -> Option<Arc<BTreeSet<String>>> {
         let all = self.all();
         let known = all.get(node.metadata.uid.as_deref()?)?;
         (known.labels == labels_of(node)).then(|| Arc::clone(&known.ours))
     }
 
-    /// Learns from a Node that was read from the API server.
+    /// Stores the keys of a Node that was read from the API server.
     pub(super) fn learn(&self, read: &Node) -> Arc<BTreeSet<String>> {
         let fields = read.metadata.managed_fields.as_deref().unwrap_or_default();
         let ours = Arc::new(labels::managed_keys(fields, FIELD_MANAGER));
@@ -47,14 +49,14 @@ impl Managed {
         ours
     }
 
-    /// This controller is about to write to this Node: the same labels may be its own then.
+    /// This controller is about to write to the Node. After that the same labels may be its own.
     pub(super) fn forget(&self, node: &Node) {
         if let Some(uid) = &node.metadata.uid {
             self.all().remove(uid);
         }
     }
 
-    /// Forgets the Nodes that are not there any more.
+    /// Forgets Nodes that no longer exist.
     pub(super) fn keep(&self, nodes: &[Arc<Node>]) {
         let there: BTreeSet<&str> = nodes
             .iter()

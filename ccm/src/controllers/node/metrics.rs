@@ -1,4 +1,4 @@
-//! `node_controller_*`, and what is ours.
+//! Upstream's `node_controller_*` metrics, and the ccm's own.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -15,7 +15,7 @@ struct Provider {
     provider: String,
 }
 
-/// Metrics of the node controller; the two histograms are upstream's, with its buckets (B-M7).
+/// The metrics of the node controller. The two histograms are upstream's, with its buckets (B-M7).
 #[derive(Clone)]
 pub(crate) struct Metrics {
     taint_removal: Histogram,
@@ -25,7 +25,6 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// Registers the families.
     pub(crate) fn register(registry: &mut Registry) -> Self {
         // 1 s to about 17 min.
         let delay = || Histogram::new(exponential_buckets(1.0, 4.0, 6));
@@ -58,20 +57,21 @@ impl Metrics {
         metrics
     }
 
-    /// A Node of this age was initialised: the taint goes in the last write.
+    /// A Node of this age was initialised. The last write removes the taint, so both histograms get
+    /// the same value.
     pub(super) fn initialized(&self, age: Duration) {
         self.taint_removal.observe(age.as_secs_f64());
         self.initial_sync.observe(age.as_secs_f64());
     }
 
-    /// One that waits, for tests of what is shown.
+    /// Sets the metrics of waiting Nodes, for tests that list the metrics.
     #[cfg(test)]
     pub(crate) fn touch(&self) {
         self.oldest("mock", Duration::ZERO);
         self.reserved_labels("mock", 1);
     }
 
-    /// So many labels of a Node were left out (B-N4).
+    /// Counts labels of a Node that were left out (B-N4).
     pub(super) fn reserved_labels(&self, provider: &str, count: usize) {
         let provider = Provider {
             provider: provider.to_owned(),
@@ -81,7 +81,7 @@ impl Metrics {
             .inc_by(u64::try_from(count).unwrap_or(u64::MAX));
     }
 
-    /// The age of the oldest Node that waits.
+    /// The age of the oldest waiting Node.
     pub(super) fn oldest(&self, provider: &str, age: Duration) {
         let provider = Provider {
             provider: provider.to_owned(),

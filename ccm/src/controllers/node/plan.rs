@@ -1,4 +1,4 @@
-//! What a Node becomes by the provider's answer. Pure.
+//! The changes to a Node that follow from the provider's answer. Pure.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,12 +15,11 @@ use crate::writes::reason::{
 };
 use crate::writes::{EventType, NodePatch, NodeStatusPatch};
 
-/// The taint of a Node that no cloud controller has seen yet (B-N1).
+/// The taint of a Node that no cloud controller has initialised yet (B-N1).
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
-/// When a PENDING instance is asked about again, where the provider does not say.
+/// The delay after PENDING, unless the provider gives one.
 const PENDING_DELAY: Duration = Duration::from_secs(5);
 
-/// An event on the Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NodeEvent {
     pub(super) kind: EventType,
@@ -28,50 +27,49 @@ pub(super) struct NodeEvent {
     pub(super) message: String,
 }
 
-/// What becomes of the Node once the writes are done.
+/// How the attempt ends after the writes.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Then {
-    /// Nothing more is to be done.
+    /// Nothing is left to do.
     Done,
-    /// The writes have initialised it.
+    /// The writes initialised the Node.
     Initialized,
-    /// It is not this cloud's, or is going: left alone (B-N9).
+    /// The Node is not this cloud's, or is being deleted: leave it alone (B-N9).
     LeftAlone,
-    /// Not yet: again after this. For people: why.
+    /// Not ready yet: try again after this time. With the reason, for people.
     After(Duration, String),
-    /// It failed: again with backoff. For people: why.
+    /// It failed: try again with backoff. With the reason, for people.
     Retry(String),
-    /// The lookup failed.
     CallError(CallError),
 }
 
-/// What to write, in this order: the status, `main`, the events; then `then`.
+/// The writes, in this order: the status, `main`, the events. After them `then` applies.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct NodePlan {
-    /// The addresses: before the taint goes (▲N7).
+    /// The addresses. They are written before the taint is removed (▲N7).
     pub(super) status: Option<NodeStatusPatch>,
     /// Provider ID, labels and, in the same write, the taint.
     pub(super) main: Option<NodePatch>,
-    /// Recorded when the writes are done.
+    /// Recorded after the writes.
     pub(super) events: Vec<NodeEvent>,
-    /// Labels that are not the provider's to give, of a Node that is being initialised (B-N4). For people.
+    /// For a Node that is being initialised: labels that the provider may not set (B-N4), as text
+    /// for people.
     pub(super) reserved: Vec<String>,
     /// A label differs: read the Node's managed fields and plan again (▲N12).
     pub(super) needs_managed: bool,
-    /// What then.
     pub(super) then: Then,
 }
 
-/// What a decision needs besides the Node and the answer.
+/// The inputs of a decision besides the Node and the answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known<'a> {
-    /// What this provider's IDs begin with.
+    /// The prefixes of this provider's IDs.
     pub(super) prefixes: &'a [String],
-    /// The label keys that this controller wrote last, where the managed fields were read.
+    /// The label keys that this controller wrote last. `None`: the managed fields were not read.
     pub(super) managed: Option<&'a BTreeSet<String>>,
 }
 
-/// What the Node becomes by this answer. A Node of another provider must not come here.
+/// The changes to the Node for this answer. The Node must not belong to another provider.
 pub(super) fn changes(
     node: &Node,
     answer: &Result<api::Instance, CallError>,
@@ -92,14 +90,14 @@ pub(super) fn changes(
     }
 }
 
-/// Whether the Node carries the taint that this controller removes.
+/// Whether the Node has the taint that this controller removes.
 pub(super) fn is_uninitialized(node: &Node) -> bool {
     taints(node).iter().any(|taint| taint.key == UNINITIALIZED)
 }
 
-/// What the provider finds the Node by; for people.
+/// The key by which the provider looks the Node up, as text for people.
 pub(super) fn asked_for(node: &Node) -> String {
-    /// Of a provider ID: enough to know it by.
+    /// The part of a provider ID that is enough to recognise it.
     const SHOWN: usize = 200;
     if let Some(id) = provider_id(node) {
         let id: String = id.chars().take(SHOWN).collect();
@@ -114,8 +112,8 @@ pub(super) fn gets_id(node: &Node) -> bool {
     is_uninitialized(node) && provider_id(node).is_none()
 }
 
-/// Whether a change of a Node is a reason to try at once what was put off: something that the provider sees of it. Heartbeats are not, nor are the addresses that this
-/// controller wrote (`own`).
+/// Whether a change makes a waiting Node due at once: a field changed that the provider sees.
+/// Heartbeats do not count, nor do the addresses that this controller wrote (`own`).
 pub(super) fn wakes(
     old: Option<&Node>,
     new: &Node,
@@ -137,14 +135,14 @@ pub(super) fn wakes(
         })
 }
 
-/// Whether the metadata leaves open what LookupZones could tell.
+/// Whether the instance's metadata lacks a zone or region that LookupZones could give.
 pub(super) fn lacks_zone(instance: &api::Instance) -> bool {
     let given = |value: &Option<String>| value.as_deref().is_some_and(|value| !value.is_empty());
     exists(instance) && !(given(&instance.zone) && given(&instance.region))
 }
 
-/// The answer with what LookupZones told. At an uninitialised Node a failure of that is a failure of the whole; at others the
-/// zone just stays as it is.
+/// Adds the result of LookupZones to the answer. For an uninitialised Node, a failure of
+/// LookupZones fails the whole answer. For others the zone stays as it is.
 pub(super) fn with_zone(
     node: &Node,
     mut instance: api::Instance,
@@ -168,9 +166,8 @@ pub(super) fn with_zone(
 
 /// Why a Node cannot be initialised.
 enum Obstacle {
-    /// As it says.
     Then(Then),
-    /// Does not pass by itself: an event at once.
+    /// Does not pass by itself: record an event at once.
     Lasting(String),
 }
 
@@ -243,7 +240,8 @@ fn initialize(
 
 fn refresh(node: &Node, answer: Option<&api::Instance>, known: Known<'_>) -> NodePlan {
     let mut plan = nothing(Then::Done);
-    // An instance that is gone is the lifecycle controller's; one that is not this cloud's is nobody's (B-N9).
+    // A missing instance is the lifecycle controller's task. An instance of another cloud is
+    // nobody's (B-N9).
     let instance = answer.filter(|instance| exists(instance));
     if let Some(instance) = instance.filter(|instance| !instance.addresses.is_empty()) {
         match addresses::wanted(node, &instance.addresses) {
@@ -284,7 +282,7 @@ fn existing_instance(answer: &Result<api::Instance, CallError>) -> Result<&api::
             "the cloud does not report this Node's instance yet".to_owned(),
         )),
         api::InstanceState::Unmanaged => Err(Then::LeftAlone),
-        // Also what a newer contract may call otherwise.
+        // Includes states of a newer contract.
         api::InstanceState::Unspecified => Err(Then::CallError(CallError {
             code: CallErrorCode::Fault,
             reason: String::new(),
@@ -311,7 +309,8 @@ fn pending_delay(instance: &api::Instance) -> Duration {
         })
 }
 
-/// An ID is written once and for ever: one that this provider would not be asked about later must not be.
+/// A provider ID is immutable, so the controller must not write one that the ccm would later not
+/// ask this provider about.
 fn checked_id(id: &str, prefixes: &[String]) -> Result<String, Obstacle> {
     if prefixes.iter().any(|prefix| id.starts_with(prefix)) && id.len() <= 1024 {
         Ok(id.to_owned())

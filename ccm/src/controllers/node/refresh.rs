@@ -1,4 +1,5 @@
-//! Initialised Nodes, every `--node-status-update-frequency` (B-N10 to ▲N12): full batches, spread over the time.
+//! Refreshes initialised Nodes every `--node-status-update-frequency` (B-N10 to ▲N12), in full
+//! batches that are spread over that time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,15 +12,16 @@ use super::{Worker, name, plan};
 use crate::ownership::NodeOwner;
 use crate::provider::{Capability, Session};
 
-/// Batches of a round come no slower than this: else a Node that joined after its turn would wait for two rounds.
+/// The longest pause between batches of a round. With longer ones, a Node that joined after its
+/// turn would wait for two rounds.
 const LONGEST_PACE: Duration = Duration::from_secs(2);
 
 impl Worker {
-    /// Round after round until `stop`.
+    /// Runs rounds until `stop`.
     pub(super) async fn refresh(self: &Arc<Self>) {
         let mut tasks = JoinSet::new();
         let stop = &self.driver.context.stop;
-        // The first list is part of the first round.
+        // The first round waits for the store's first list.
         tokio::select! {
             biased;
             () = stop.cancelled() => return,
@@ -42,7 +44,7 @@ impl Worker {
             .await
             .map(|status| status.usable(Capability::Instances))
         else {
-            // Nobody will ever say that there is one.
+            // The sender of the status is gone, so no session will come.
             return std::future::pending().await;
         };
         let Some(session) = session else { return };
@@ -67,7 +69,7 @@ impl Worker {
         let batches: Vec<&[String]> = names.chunks(session.max_batch().max(1)).collect();
         let pace = period / u32::try_from(batches.len().max(1)).unwrap_or(u32::MAX);
         let pace = pace.min(LONGEST_PACE);
-        // Never more than half of the lookups: Nodes that wait for their first go before.
+        // At most half of the lookups: uninitialised Nodes have priority.
         let most = (self.lookups(&session).0 / 2).max(1);
         drop(session);
         for (place, names) in batches.into_iter().enumerate() {
@@ -80,7 +82,7 @@ impl Worker {
         self.wait_until(start + period, most, tasks).await;
     }
 
-    /// Until `due`, and until there is room for another batch.
+    /// Waits until `due`, and until there is room for another batch.
     async fn wait_until(&self, due: Instant, most: usize, tasks: &mut JoinSet<()>) {
         let sleep = tokio::time::sleep_until(due);
         tokio::pin!(sleep);
@@ -98,7 +100,7 @@ impl Worker {
     }
 
     async fn refresh_batch(&self, names: Vec<String>) {
-        // Without one this round misses them: the next one comes.
+        // Without a session this round skips the batch. The next round has it again.
         let Some(session) = self.session() else {
             return;
         };

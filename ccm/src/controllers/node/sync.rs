@@ -17,14 +17,14 @@ use crate::controller::Batch;
 use crate::provider::Session;
 use crate::provider::lookup::{self, Called, Lookup};
 
-/// What is asked for the node controller.
+/// The facets that the node controller requests.
 const FACETS: [api::InstanceFacet; 2] =
     [api::InstanceFacet::Existence, api::InstanceFacet::Metadata];
-/// What asks about a Node.
+/// The RPC that looks Nodes up.
 const RPC: &str = "LookupInstances";
 
 impl Worker {
-    /// Looks these Nodes up and writes what follows; the keys of those with the taint are done then.
+    /// Looks these Nodes up and writes the changes. It settles the keys of those with the taint.
     pub(super) async fn sync(
         &self,
         session: &Arc<Session>,
@@ -36,7 +36,7 @@ impl Worker {
         let lookups = lookup::answers(self.loners.batches(nodes, session.max_batch()), |nodes| {
             let (session, permits) = (Arc::clone(session), Arc::clone(&permits));
             async move {
-                // Never closed.
+                // The semaphore is never closed.
                 let _permit = permits.acquire().await;
                 let asked: Vec<&Node> = nodes.iter().map(|node| &**node).collect();
                 let outcome = session.lookup_instances(&asked, &FACETS, max_age).await;
@@ -47,7 +47,7 @@ impl Worker {
             batch.called();
             Vec::new()
         });
-        // A lookup may be dropped at any time; only writes are finished.
+        // The stop drops lookups, but not writes.
         lookups
             .take_until(self.driver.context.stop.cancelled())
             .chain(over)
@@ -55,7 +55,7 @@ impl Worker {
             .await;
     }
 
-    /// What one call brought.
+    /// Handles the answer of one call.
     async fn apply(
         &self,
         session: &Arc<Session>,
@@ -86,7 +86,7 @@ impl Worker {
         );
     }
 
-    /// Writes what follows for these Nodes.
+    /// Writes the changes for these Nodes.
     async fn settle_all(
         &self,
         session: &Session,
@@ -97,9 +97,9 @@ impl Worker {
         let found: Vec<_> = found.map(|it| (it, self.driver.writing())).collect();
         stream::iter(found)
             .for_each_concurrent(WRITERS, |(lookup, writing)| async move {
-                // Never closed.
+                // The semaphore is never closed.
                 let _permit = self.writers.acquire().await;
-                // Whoever leads next begins with it.
+                // The next leader writes it.
                 if self.driver.context.stop.is_cancelled() {
                     return;
                 }
@@ -110,7 +110,8 @@ impl Worker {
             .await;
     }
 
-    /// Zones and regions that the metadata left out. Each call's Nodes are settled as it is answered.
+    /// Adds zones and regions that the metadata lacks. It settles each call's Nodes when the call
+    /// is answered.
     async fn add_zones(
         &self,
         session: &Arc<Session>,
@@ -129,7 +130,7 @@ impl Worker {
         lookup::answers(vec![nodes], |nodes| {
             let (session, permits) = (Arc::clone(session), Arc::clone(&permits));
             async move {
-                // Never closed.
+                // The semaphore is never closed.
                 let _permit = permits.acquire().await;
                 let asked: Vec<&Node> = nodes.iter().map(|node| &**node).collect();
                 let outcome = session.lookup_zones(&asked).await;
@@ -138,7 +139,7 @@ impl Worker {
         })
         .take_until(self.driver.context.stop.cancelled())
         .map(|zones| {
-            // One that made its call fail is looked up alone from then on.
+            // A Node that made its call fail is looked up alone from now on.
             self.loners.learn(&zones);
             let with_zone = zones.into_iter().filter_map(|zone| {
                 let found = lacking.remove(name(&zone.node))?;
@@ -154,7 +155,7 @@ impl Worker {
         .await;
     }
 
-    /// Writes what follows for one Node.
+    /// Writes the changes for one Node.
     pub(super) async fn settle(
         &self,
         prefixes: &[String],

@@ -1,5 +1,6 @@
-//! A small API server in memory that keeps Nodes as the real one does: UID and resourceVersion are preconditions, a merge
-//! patch merges, the status is written by itself, and every change reaches the store.
+//! A small API server in memory that treats Nodes as the real one does. UID and resourceVersion are
+//! preconditions, merge patches merge, and the status is a subresource. Every change reaches the
+//! store.
 
 mod cloud;
 mod faults;
@@ -29,7 +30,7 @@ pub(crate) use faults::{Fault, Faults};
 pub(crate) struct FakeApi {
     state: Arc<Mutex<State>>,
     store: Store<Node>,
-    /// What goes wrong with the requests of the loops.
+    /// The faults of the controllers' requests.
     pub(crate) faults: Faults,
 }
 
@@ -50,9 +51,9 @@ struct State {
     nodes: BTreeMap<String, Value>,
     version: u64,
     writes: Vec<String>,
-    /// Runs before the next write is carried out: somebody else is faster.
+    /// Runs before the next write: a concurrent writer.
     before: Option<Interference>,
-    /// The next requests are refused so.
+    /// The status codes for the next requests.
     refusals: VecDeque<StatusCode>,
     /// Lists of Nodes so far.
     lists: usize,
@@ -61,7 +62,7 @@ struct State {
 }
 
 impl FakeApi {
-    /// Puts a Node there, with a UID made of its name and version where it has none.
+    /// Stores a Node. If it has no UID, it gets one from its name and version.
     pub(crate) fn put(&self, node: &Node) {
         let mut node = serde_json::to_value(node).unwrap();
         let mut state = self.state.lock().unwrap();
@@ -76,14 +77,14 @@ impl FakeApi {
         self.tell(Event::Apply(serde_json::from_value(node).unwrap()));
     }
 
-    /// Changes a Node as somebody else.
+    /// Changes a Node as another writer.
     pub(crate) fn edit(&self, name: &str, change: impl FnOnce(&mut Node)) {
         let mut node = self.node(name).unwrap();
         change(&mut node);
         self.put(&node);
     }
 
-    /// Takes a Node away.
+    /// Deletes a Node.
     pub(crate) fn delete(&self, name: &str) {
         let gone = self.state.lock().unwrap().nodes.remove(name);
         if let Some(gone) = gone {
@@ -97,7 +98,7 @@ impl FakeApi {
         }
     }
 
-    /// The watch begins anew with a list, as it does when it was cut or answered 410 Gone.
+    /// Restarts the watch with a list, as after a cut or 410 Gone.
     pub(crate) fn relist(&self) {
         self.faults.cut_watch(false);
         self.store.apply(Event::Init);
@@ -107,14 +108,12 @@ impl FakeApi {
         self.store.apply(Event::InitDone);
     }
 
-    /// The Node as it is.
     pub(crate) fn node(&self, name: &str) -> Option<Node> {
         let state = self.state.lock().unwrap();
         let node = state.nodes.get(name).cloned();
         node.map(|node| serde_json::from_value(node).unwrap())
     }
 
-    /// All Nodes as they are.
     pub(crate) fn nodes(&self) -> Vec<Node> {
         let state = self.state.lock().unwrap();
         let nodes = state.nodes.values().cloned();
@@ -123,22 +122,21 @@ impl FakeApi {
             .collect()
     }
 
-    /// How many Nodes there are.
     pub(crate) fn count(&self) -> usize {
         self.state.lock().unwrap().nodes.len()
     }
 
-    /// The writes so far that were carried out, as `PATCH n`, `PATCH n/status` or `DELETE n`.
+    /// The successful writes so far, as `PATCH n`, `PATCH n/status` or `DELETE n`.
     pub(crate) fn writes(&self) -> Vec<String> {
         self.state.lock().unwrap().writes.clone()
     }
 
-    /// Somebody else is faster than the next write.
+    /// Lets another writer act before the next write.
     pub(crate) fn before_next_write(&self, act: impl FnOnce(&FakeApi) + Send + 'static) {
         self.state.lock().unwrap().before = Some(Box::new(act));
     }
 
-    /// The next requests are refused with these codes.
+    /// Answers the next requests with these codes.
     pub(crate) fn refuse(&self, codes: impl IntoIterator<Item = u16>) {
         let codes = codes
             .into_iter()
@@ -146,22 +144,20 @@ impl FakeApi {
         self.state.lock().unwrap().refusals.extend(codes);
     }
 
-    /// How often the Nodes were listed.
     pub(crate) fn lists(&self) -> usize {
         self.state.lock().unwrap().lists
     }
 
-    /// How often a single Node was read.
     pub(crate) fn reads(&self) -> usize {
         self.state.lock().unwrap().reads
     }
 
-    /// Takes a Node away, and no watch tells of it.
+    /// Deletes a Node without a watch event.
     pub(crate) fn forget(&self, name: &str) {
         self.state.lock().unwrap().nodes.remove(name);
     }
 
-    /// Our view of the Nodes loses this one, which is still there.
+    /// Removes a Node from the store only.
     pub(crate) fn hide(&self, name: &str) {
         if let Some(node) = self.node(name) {
             self.store.apply(Event::Delete(node));
@@ -191,7 +187,7 @@ impl FakeApi {
         Client::new(service, "default")
     }
 
-    /// With the faults, behind the layer that is under every client.
+    /// The client with the faults, behind the layer of every client.
     fn gated(&self) -> Client {
         let metrics = crate::kube_client::Metrics::register(
             &mut prometheus_client::registry::Registry::default(),
@@ -200,7 +196,7 @@ impl FakeApi {
         crate::kube_client::clients(faulty, Fence::open(), &metrics, None, 1).write
     }
 
-    /// What a loop of provider `mock` is given.
+    /// The inputs of a loop for provider `mock`.
     pub(crate) fn context(
         &self,
         status: tokio::sync::watch::Receiver<ProviderStatus>,
@@ -316,7 +312,7 @@ impl FakeApi {
     }
 }
 
-/// What a strategic merge patch makes of conditions: one of each type.
+/// Merges conditions as a strategic merge patch does: one of each type.
 fn merge_conditions(status: &mut Value, patch: &Value) {
     let empty = Vec::new();
     let mut all = status["conditions"].as_array().unwrap_or(&empty).clone();

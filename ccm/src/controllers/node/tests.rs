@@ -67,7 +67,7 @@ impl Bench {
         self.worker.node(name).unwrap()
     }
 
-    /// Settles the Node with this answer for this view of it; one with the taint comes from the queue.
+    /// Settles this view of the Node with this answer. A Node with the taint comes from the queue.
     async fn settle(&self, node: Arc<Node>, answer: Result<api::Instance, CallError>) {
         let queue = &self.worker.driver.queue;
         let mut names = Vec::new();
@@ -87,7 +87,7 @@ impl Bench {
         assert_eq!(self.worker.driver.queue.in_flight(), 0);
     }
 
-    /// The Nodes that wait are seen, and told about.
+    /// Observes and reports the waiting Nodes.
     async fn watching(&self) {
         let mut sources = Sources::new(&self.worker.driver);
         self.worker.sources(&mut sources);
@@ -113,7 +113,7 @@ async fn n7_two_writes_initialise_a_node_and_the_addresses_come_first() {
     assert!(bench.initialized("n"));
     assert_eq!(bench.events().len(), 1, "{:?}", bench.events());
     assert_eq!(bench.worker.driver.queue.len(), 0);
-    // Once more, as after a restart: nothing to write.
+    // Again, as after a restart: nothing to write.
     bench.settle(bench.stored("n"), Ok(instance())).await;
     assert_eq!(bench.api.writes().len(), 2);
 }
@@ -151,7 +151,7 @@ async fn somebody_else_writes_in_between_and_nothing_of_theirs_is_lost() {
 }
 
 impl Bench {
-    /// Settles with a stale view: the Node changed since it was looked up.
+    /// Settles with a stale view: the Node changed after the lookup.
     async fn settle_after(&self, change: impl FnOnce(&FakeApi), answer: api::Instance) {
         let stale = self.stored("n");
         change(&self.api);
@@ -203,7 +203,7 @@ async fn labelled_by(manager: &str) -> Bench {
 }
 
 impl Bench {
-    /// It is said to be of this type; what it is labelled with then.
+    /// Refreshes with this instance type. Returns the Node's label after that.
     async fn refreshed(&self, instance_type: &str) -> String {
         let instance = api::Instance {
             instance_type: Some(instance_type.to_owned()),
@@ -234,10 +234,10 @@ async fn n12_whose_a_label_is_is_read_once_as_long_as_the_labels_stay() {
     for instance_type in ["big", "big", "huge"] {
         assert_eq!(bench.refreshed(instance_type).await, "small");
         assert_eq!(bench.api.reads(), 1);
-        // A heartbeat changes nothing of it.
+        // A heartbeat does not change that.
         bench.api.edit("n", |_| {});
     }
-    // Somebody gives the labels up: then they are ours to set, and to keep.
+    // The other writer gives up the labels: now the controller sets and keeps them.
     bench.api.edit("n", |node| {
         node.metadata.labels = None;
         let fields = node.metadata.managed_fields.as_mut().unwrap();
@@ -388,7 +388,7 @@ async fn n13_a_node_tells_who_answered_what_how_often_and_when_it_is_tried_next(
         message: message.to_owned(),
         retry_after: None,
     };
-    // What passes within seconds is no event at once.
+    // A failure that passes within seconds is not reported at once.
     let busy = trouble(CallErrorCode::Busy, "in use");
     bench.settle(bench.stored("n"), Err(busy)).await;
     assert_eq!(bench.events(), [""; 0]);
@@ -403,7 +403,7 @@ async fn n13_a_node_tells_who_answered_what_how_often_and_when_it_is_tried_next(
     ] {
         assert!(events[0].contains(words), "{words} in {events:?}");
     }
-    // From then on each attempt is told, whatever it brings: what stands there is never old.
+    // From then on every attempt is reported, so the event is never out of date.
     let down = trouble(CallErrorCode::Unavailable, "on fire");
     bench.settle(bench.stored("n"), Err(down)).await;
     let events = bench.events();
@@ -412,7 +412,7 @@ async fn n13_a_node_tells_who_answered_what_how_often_and_when_it_is_tried_next(
         events[0].contains(last) && events[0].contains("attempt 3"),
         "{events:?}"
     );
-    // One that has a provider ID is asked for by it.
+    // A Node with a provider ID is looked up by it.
     let bench = Bench::new();
     let mut known = fresh("n");
     let id = format!("mock://{}", "k".repeat(900));
@@ -438,7 +438,7 @@ async fn l6_an_id_whose_write_did_not_happen_is_free_for_the_machine_under_its_n
         bench.api.refuse([refusal]);
         bench.settle(bench.stored("n"), Ok(instance())).await;
         assert!(!bench.initialized("n"));
-        // Of a write without an answer nothing is known until the next look.
+        // The result of a write without an answer is unknown until the Node is read again.
         let absent = api::Instance {
             state: api::InstanceState::Absent as i32,
             ..api::Instance::default()
@@ -479,7 +479,7 @@ async fn l6_the_id_of_another_node_is_refused_told_and_asked_for_again() {
 
 #[tokio::test(start_paused = true)]
 async fn n13_a_node_that_joins_late_while_the_provider_is_away_is_told_before_nobody_leads() {
-    // Well before the leader steps down, and in its last moment.
+    // Well before the leader steps down, and at its last moment.
     for (joins, ends) in [(45, 55), (58, 60)] {
         let bench = Bench::new();
         let stop = bench.worker.driver.context.stop.clone();

@@ -1,4 +1,4 @@
-//! Carries out the plans of destinations: deletes and creates their routes, in batches.
+//! Executes the plans of destinations: deletes and creates their routes, in batches.
 
 use std::collections::BTreeMap;
 use std::future::ready;
@@ -20,12 +20,12 @@ use crate::provider::divide::{self, Called};
 use crate::provider::{CallError, CallErrorCode, Capability, ProviderStatus, Session};
 use crate::queue::Outcome;
 
-/// The destinations of one pass go in as few calls as they may.
+/// How long a batch waits, so that the destinations of one pass need few calls.
 const LINGER: Duration = Duration::from_millis(5);
-/// So many names in a line of the log.
+/// The most names in a line of the log.
 const NAMED: usize = 5;
 
-/// Reconciles destinations; passes make them due.
+/// Reconciles destinations. Passes make them due.
 pub(super) struct Calls(pub(super) Arc<Routes>);
 
 impl Reconciler for Calls {
@@ -70,7 +70,7 @@ pub(super) enum Kind {
     Delete,
 }
 
-/// A route of a call.
+/// A route in a call.
 #[derive(Clone, Debug)]
 pub(super) struct Item {
     pub(super) destination: IpNet,
@@ -90,12 +90,12 @@ impl Item {
     }
 }
 
-/// The work on a destination that needs routes deleted before its own is created.
+/// The work on a destination whose old routes must be deleted before its own route is created.
 struct Chain {
     task: Task,
-    /// Removals that are not over yet.
+    /// Deletions that have not ended.
     left: usize,
-    /// The first that failed, how, and whether that was its call as a whole.
+    /// The first failure: its route, the error, and whether the whole call failed.
     failed: Option<(Item, CallError, bool)>,
 }
 
@@ -108,7 +108,8 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// The routes to delete, and the routes to create at once. A destination without a valid plan waits for a list.
+    /// The routes to delete, and the routes to create at once. A destination without a valid plan
+    /// waits for a list.
     fn begin(&mut self) -> (Vec<Item>, Vec<Item>) {
         let (mut deletes, mut creates) = (Vec::new(), Vec::new());
         let now = Instant::now();
@@ -149,7 +150,8 @@ impl Work<'_> {
         (deletes, creates)
     }
 
-    /// Makes one call for each part of these. Those of one that fails because of a route are made again in smaller calls.
+    /// Makes one call for each part of these items. If a route makes its call fail, its items are
+    /// repeated in smaller calls.
     fn call(&self, kind: Kind, items: Vec<Item>) -> impl Stream<Item = Called<Item, ()>> {
         let parts = {
             let state = self.routes.state();
@@ -159,7 +161,7 @@ impl Work<'_> {
         };
         divide::answers(parts, move |mut items: Vec<Item>| async move {
             let (_, permits) = self.routes.permits(self.session);
-            // Never closed.
+            // The semaphore is never closed.
             let _permit = permits.acquire().await;
             let began = Instant::now();
             let outcome = self.routes.call(self.session, kind, &items).await;
@@ -191,7 +193,7 @@ impl Work<'_> {
             .await;
     }
 
-    /// Routes were made, or not.
+    /// Handles the results of a create call.
     fn created(&self, (items, outcome): Called<Item, ()>) {
         self.routes.log(Kind::Create, &items, &outcome);
         let mut state = self.routes.state();
@@ -210,7 +212,7 @@ impl Work<'_> {
         }
     }
 
-    /// Routes were removed, or not. Returns what is made in their place.
+    /// Handles the results of a delete call. Returns the routes to create after it.
     fn removed(&self, (items, outcome): Called<Item, ()>) -> Vec<Item> {
         self.routes.log(Kind::Delete, &items, &outcome);
         let mut state = self.routes.state();
@@ -251,7 +253,7 @@ impl Work<'_> {
         follow
     }
 
-    /// The answer for each route of a call, and whether it is the failure of the call as a whole.
+    /// The result of each route in a call, and whether the call failed as a whole.
     fn each(
         state: &mut State,
         items: Vec<Item>,
@@ -281,7 +283,7 @@ impl Work<'_> {
         self.routes.concluded(state, &destination);
     }
 
-    /// `in_the_way`: the Node's own route is not there because of this.
+    /// `in_the_way`: this failure keeps the Node's own route from being created.
     fn failed(
         &self,
         state: &mut State,
@@ -319,7 +321,8 @@ impl Work<'_> {
 }
 
 impl Routes {
-    /// How many calls that change routes run at once, and the permits for them. One place of `max_in_flight` is left to the list.
+    /// How many calls that change routes may run at once, and the permits for them. One place of
+    /// `max_in_flight` stays free for the list.
     fn permits(&self, session: &Arc<Session>) -> (usize, Arc<Semaphore>) {
         self.permits.of(session, || {
             let most = session.max_route_calls().saturating_sub(1);
@@ -327,7 +330,7 @@ impl Routes {
         })
     }
 
-    /// One call, where it still may be sent; else it is `Fenced`.
+    /// Makes one call. It returns `Fenced` if the fence is closed.
     pub(super) async fn call(
         &self,
         session: &Arc<Session>,
@@ -359,7 +362,7 @@ impl Routes {
         current.is_some_and(|current| Arc::ptr_eq(&current, session))
     }
 
-    /// The work on this destination is over for now.
+    /// The work on this destination has ended for now.
     fn concluded(&self, state: &mut State, destination: &IpNet) {
         if !state.ledger.is_failing(destination) {
             state.waiting.gone(destination);
@@ -372,7 +375,7 @@ impl Routes {
         }
     }
 
-    /// One line for each call.
+    /// Logs one line for each call.
     fn log(
         &self,
         kind: Kind,
@@ -415,7 +418,8 @@ fn shown(item: &Item) -> &str {
     }
 }
 
-/// Calls of at most `most` routes; a destination that is `alone` has one of its own.
+/// Splits the items into calls of at most `most` routes. A destination that is `alone` gets its own
+/// call.
 fn split(items: Vec<Item>, most: usize, alone: impl Fn(&IpNet) -> bool) -> Vec<Vec<Item>> {
     let (mut parts, mut last): (Vec<Vec<Item>>, Vec<Vec<Item>>) = Default::default();
     for item in items {
@@ -434,7 +438,8 @@ fn split(items: Vec<Item>, most: usize, alone: impl Fn(&IpNet) -> bool) -> Vec<V
     parts
 }
 
-/// Destinations whose task ends before they are settled: nobody works on them any more.
+/// Destinations whose task ends before they are settled. Dropping it records that their work has
+/// ended.
 struct Unsettled<'a>(&'a Routes, &'a Batch<'a, IpNet>);
 
 impl Drop for Unsettled<'_> {

@@ -1,4 +1,5 @@
-//! The condition `NetworkUnavailable` (B-R4). It is written whether there is a provider or not, so these keys are not the driver's.
+//! The condition `NetworkUnavailable` (B-R4). It is written even without a provider, so these keys
+//! are not the driver's.
 
 use std::time::Duration;
 
@@ -15,23 +16,23 @@ use crate::queue::{Backoff, Outcome};
 use crate::writes::WriteError;
 
 const TYPE: &str = "NetworkUnavailable";
-/// Writes to the API server that run at once.
+/// The limit for concurrent writes to the API server.
 const WRITERS: usize = 16;
-/// The delays of a condition that could not be written.
+/// The delays after a failed write of a condition.
 pub(super) const BACKOFF: Backoff = Backoff {
     base: Duration::from_millis(500),
     max: Duration::from_secs(30),
 };
-/// What only a person can mend (a right that is missing, a policy) is tried again after this.
+/// The delay after a failure that only a person can fix (a missing right, a policy).
 const REFUSED_AGAIN: Duration = Duration::from_mins(1);
-/// After a write the condition is compared once more, when the cache has it.
+/// How long after a write the condition is compared once more, when the store has it.
 const CHECKED_AGAIN: Duration = Duration::from_secs(1);
-/// So many tries in vain are a warning.
+/// The log warns after this many failed attempts.
 const WARNED_AT: u32 = 6;
-/// A try ends when the Node changed so often meanwhile.
+/// An attempt ends after this many conflicts.
 const MOST_CONFLICTS: u32 = 6;
 
-/// Status and reason, as users know them.
+/// Status, reason and message, as upstream has them.
 fn wanted(created: bool) -> (&'static str, &'static str, &'static str) {
     if created {
         ("False", "RouteCreated", "RouteController created a route")
@@ -44,7 +45,8 @@ fn wanted(created: bool) -> (&'static str, &'static str, &'static str) {
     }
 }
 
-/// The condition that is to be written; `None`: the Node has it. The message is not looked at (the stores drop it).
+/// The condition to write. `None`: the Node has it. The message does not count, because the stores
+/// drop it.
 pub(super) fn change(node: &Node, created: bool, now: Timestamp) -> Option<NodeCondition> {
     let (status, reason, message) = wanted(created);
     let conditions = node
@@ -69,7 +71,8 @@ pub(super) fn change(node: &Node, created: bool, now: Timestamp) -> Option<NodeC
 }
 
 impl Routes {
-    /// Queues the Node if the state of its routes differs from its condition. An unknown state changes nothing.
+    /// Queues the Node if the state of its routes differs from its condition. An unknown state
+    /// changes nothing.
     pub(super) fn conclude(&self, state: &State, node: &NodeName) {
         let Some(created) = state.ledger.verdict(&node.uid) else {
             return;
@@ -78,13 +81,13 @@ impl Routes {
             return;
         };
         let differs = change(&object, created, (self.context().wall)()).is_some();
-        // One that waits after a failure is read when its time comes.
+        // A Node that waits after a failure is read when it is due.
         if differs && self.conditions.due(node).is_none() {
             self.conditions.add(node.clone());
         }
     }
 
-    /// Writes conditions. Returns after the stop, when the writes under way are over.
+    /// Writes conditions. Returns after the stop, when the writes in flight have ended.
     pub(super) async fn write_conditions(&self) {
         let due = unfold((), |()| async {
             let nodes = self.conditions.next_batch(1, Duration::ZERO).await;
@@ -100,7 +103,7 @@ impl Routes {
             .await;
     }
 
-    /// Writes the condition where the Node has another one.
+    /// Writes the condition if the Node's differs.
     async fn set_condition(&self, name: &NodeName) -> Outcome {
         let (Some(created), Some(mut node)) =
             (self.state().ledger.verdict(&name.uid), self.node(name))
@@ -121,11 +124,12 @@ impl Routes {
                         reason = condition.reason,
                         "condition NetworkUnavailable set"
                     );
-                    // The routes may have changed meanwhile, when the cache had the old condition.
+                    // The routes may have changed during the write, while the store had the old
+                    // condition.
                     return Outcome::At(Instant::now() + CHECKED_AGAIN);
                 }
                 Err(WriteError::Gone | WriteError::Fenced(_)) => return Outcome::Forget,
-                // Somebody wrote in between: as it is now.
+                // Somebody wrote in between: compare with the current Node.
                 Err(WriteError::Conflict) => match context.writes.read_node(node_name).await {
                     Ok(Some(fresh)) if fresh.metadata.uid == node.metadata.uid => {
                         node = fresh.into();
@@ -138,7 +142,7 @@ impl Routes {
             };
             break;
         }
-        // To read it may be refused as well.
+        // The API server may refuse the read as well.
         if let WriteError::Refused(error) = error {
             tracing::warn!(
                 node = node_name,
@@ -171,7 +175,7 @@ mod tests {
                 ..NodeCondition::default()
             })
         };
-        // What is there, what the routes say, and what is written.
+        // The Node's condition, whether the routes exist, and the condition to write.
         let rows = [
             (None, true, Some(("False", "RouteCreated"))),
             (None, false, Some(("True", "NoRouteCreated"))),

@@ -1,4 +1,4 @@
-//! What routes depend on: Nodes as far as routes go, and what the provider lists. Pure.
+//! What routes depend on: the Nodes, and the provider's list. Pure.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,30 +12,30 @@ use crate::ownership::{NodeOwner, Ownership};
 use crate::planted::planted;
 use crate::provider::node_address;
 
-/// A Node, as far as routes go.
+/// The fields of a Node that matter for routes.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct NodeFacts {
     pub(super) name: String,
     pub(super) uid: String,
-    /// Empty where it has none yet.
+    /// Empty if it has none yet.
     pub(super) provider_id: String,
     pub(super) owner: Owner,
-    /// Each once, with the text that the Node has.
+    /// Without duplicates, each with the Node's own text.
     pub(super) pod_cidrs: Vec<(IpNet, String)>,
     pub(super) addresses: Vec<api::NodeAddress>,
-    /// It is being deleted.
+    /// Whether it is being deleted.
     pub(super) leaving: bool,
     pub(super) created: Option<Timestamp>,
 }
 
-/// Whose a Node is.
+/// The owner of a Node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// This provider's.
+    /// This provider.
     Ours,
-    /// It has no provider ID yet: it may become ours.
+    /// Unknown: the Node has no provider ID yet, and may become this provider's.
     Unclaimed,
-    /// Another provider's, or nobody's: what leads to it is left alone.
+    /// Another provider, or none here. Routes to the Node are left alone.
     Others,
 }
 
@@ -46,7 +46,7 @@ impl NodeFacts {
         let mut pod_cidrs: Vec<(IpNet, String)> = Vec::new();
         let given = spec.and_then(|spec| spec.pod_cidrs.as_deref());
         for text in given.unwrap_or_default() {
-            // The API server takes nothing else.
+            // The API server accepts nothing else.
             let Ok(cidr) = text.parse::<IpNet>() else {
                 continue;
             };
@@ -77,13 +77,14 @@ impl NodeFacts {
         }
     }
 
-    /// Whether routes are made for it.
+    /// Whether this controller creates routes to it.
     pub(super) fn is_routed(&self) -> bool {
         self.owner == Owner::Ours && !self.leaving && !self.pod_cidrs.is_empty()
     }
 }
 
-/// Whether a change of a Node can change what routes there should be: it joins or leaves, or another provider ID, Pod CIDR or address.
+/// Whether a change of a Node can change the wanted routes: it joins or leaves, or has another
+/// provider ID, Pod CIDR or address.
 pub(super) fn matters(old: Option<&NodeFacts>, new: Option<&NodeFacts>) -> bool {
     let seen = |facts: Option<&NodeFacts>| {
         facts
@@ -97,24 +98,24 @@ pub(super) fn matters(old: Option<&NodeFacts>, new: Option<&NodeFacts>) -> bool 
     seen(old) != seen(new)
 }
 
-/// Where a route leads, as far as its Node is concerned.
+/// Where a route leads, compared with its Node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     /// To this Node.
     Right,
     /// Elsewhere.
     Wrong,
-    /// To an address alone, which is no Node's, nor among those that this one has.
+    /// To an address alone. It is neither one of this Node's addresses nor another Node's.
     Unknown,
-    /// It says nothing that can be resolved.
+    /// The route has nothing that can be resolved.
     Undecided,
 }
 
-/// The Nodes by what a route can name.
+/// The Nodes by the values that a route can name.
 pub(super) struct Index<'a> {
     names: BTreeMap<&'a str, &'a NodeFacts>,
     ids: BTreeMap<&'a str, &'a NodeFacts>,
-    /// `None`: several Nodes have it.
+    /// `None`: several Nodes have the address.
     addresses: BTreeMap<IpAddr, Option<&'a NodeFacts>>,
 }
 
@@ -146,13 +147,13 @@ impl<'a> Index<'a> {
         *self.addresses.get(&next_hop.parse().ok()?)?
     }
 
-    /// The Node that the route leads to, where it can be told.
+    /// The Node that the route leads to, if that can be determined.
     pub(super) fn resolve(&self, route: &api::Route) -> Option<&'a NodeFacts> {
         if let Some(node) = given(route.provider_id.as_ref()).and_then(|id| self.ids.get(id)) {
             return Some(node);
         }
         if let Some(node) = given(route.node_name.as_ref()).and_then(|name| self.names.get(name)) {
-            // The name's former instance is not this Node.
+            // A former instance with this name is not this Node.
             let other = given(route.provider_id.as_ref()).is_some() && !node.provider_id.is_empty();
             return (!other).then_some(node);
         }
@@ -185,7 +186,7 @@ impl<'a> Index<'a> {
     }
 }
 
-/// Whether the Node has addresses, and this is none of them.
+/// Whether the Node has addresses, and this is not one of them.
 fn is_strange(hop: &str, node: &NodeFacts) -> bool {
     let Ok(hop) = hop.parse::<IpAddr>() else {
         return false;
@@ -198,12 +199,13 @@ fn given(text: Option<&String>) -> Option<&str> {
     text.map(String::as_str).filter(|text| !text.is_empty())
 }
 
-/// Whether the route names nothing but an address.
+/// Whether the route names only an address.
 pub(super) fn names_no_node(route: &api::Route) -> bool {
     given(route.provider_id.as_ref()).is_none() && given(route.node_name.as_ref()).is_none()
 }
 
-/// The destination and the owner of a route; `Err`: the destination, where there is one, and what breaks the contract. Such a route is left alone.
+/// The destination and the owner of a route. `Err`: the destination, if it has a valid one, and how
+/// the route violates the contract. The controller leaves such a route alone.
 pub(super) fn read(
     route: &api::Route,
 ) -> Result<(IpNet, api::Ownership), (Option<IpNet>, &'static str)> {
@@ -218,7 +220,7 @@ pub(super) fn read(
     }
     let target = !names_no_node(route) || given(route.next_hop.as_ref()).is_some();
     let ours = route.ownership() == api::Ownership::Ours;
-    // A gateway or a peering is nothing that the contract can name (ROUTE-11).
+    // The contract cannot express a gateway or a peering (ROUTE-11).
     if ours && !target && !route.blackhole {
         return wrong("it is ours, no blackhole, and has no target");
     }
@@ -228,15 +230,15 @@ pub(super) fn read(
     }
 }
 
-/// Whether the route was made for other addresses than its Node has now. An UNMARKED route with which none were
-/// recorded was made by another controller, and is compared without them (ROUTE-9).
+/// Whether the route was created for other addresses than its Node has now. Another controller
+/// created an UNMARKED route without recorded addresses. It is compared without them (ROUTE-9).
 pub(super) fn follows_other_addresses(route: &api::Route, now: &[api::NodeAddress]) -> bool {
     let recorded = &route.node_addresses;
     let unknown = route.ownership() == api::Ownership::Unmarked && recorded.is_empty();
     !unknown && !same_addresses(recorded, now)
 }
 
-/// Whether these are the same addresses, in whatever order.
+/// Whether these are the same addresses in any order.
 fn same_addresses(one: &[api::NodeAddress], two: &[api::NodeAddress]) -> bool {
     let within = |these: &[api::NodeAddress], those: &[api::NodeAddress]| {
         these.iter().all(|address| those.contains(address))

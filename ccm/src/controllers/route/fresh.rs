@@ -1,4 +1,5 @@
-//! The Nodes as the API server has them: before many routes go, our own view is not enough (▲R7).
+//! The Nodes from the API server. Before many routes are removed, the store alone is not enough
+//! (▲R7).
 
 use k8s_openapi::api::core::v1::Node;
 use kube::api::ListParams;
@@ -7,12 +8,12 @@ use kube::{Api, Client};
 use super::facts::NodeFacts;
 use crate::ownership::Ownership;
 
-/// Nodes per page.
+/// Nodes in a page.
 const PAGE: u32 = 500;
-/// No cluster has more pages; a server that never ends a list is not believed.
+/// No cluster has more pages. A server whose list never ends is wrong.
 const MOST_PAGES: usize = 100;
 
-/// All Nodes. `Err`: they could not be read, for people.
+/// All Nodes. `Err`: they could not be read, as text for people.
 pub(super) async fn nodes(
     client: Client,
     ownership: &Ownership,

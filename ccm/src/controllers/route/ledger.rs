@@ -1,4 +1,4 @@
-//! The state and the plan of each destination. Pure: `now` is passed in.
+//! The state and the plan of each destination. Pure: callers pass `now`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,34 +14,34 @@ use crate::provider::{CallError, CallErrorCode};
 /// Routes are removed only on a list that is no older than this.
 const REMOVED_ON: Duration = Duration::from_mins(5);
 
-/// What is known of the route that a Node wants.
+/// The state of the route that a Node wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum State {
-    /// Nothing that a condition could be made of.
+    /// Unknown. The condition stays as it is.
     #[default]
     Unknown,
-    /// It is there.
+    /// The route exists.
     There,
-    /// It is not there, and could not be made.
+    /// The route is missing and could not be created.
     Failed,
 }
 
-/// When a destination was worked on.
+/// Whether somebody works on a destination, or when that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Touched {
     Working,
     Ended(Instant),
 }
 
-/// What a destination's key in the queue waits for.
+/// What the key of a destination waits for in the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Waits {
     /// Nothing: it is due, or not in the queue.
     #[default]
     No,
-    /// For its time, after a failure.
+    /// A time, after a failure.
     Time,
-    /// For the next list.
+    /// The next list.
     List,
 }
 
@@ -50,84 +50,89 @@ struct Entry {
     /// The UID of the Node that wants it.
     node: Option<String>,
     state: State,
-    /// In a row.
+    /// Failures in a row.
     failures: u32,
-    /// It was tried in vain since it was there last.
+    /// An attempt failed since the route last existed.
     vain: bool,
     waits: Waits,
-    /// The plan, and when the controller asked for the list that led to it.
+    /// The plan, and when the controller requested the list behind it.
     plan: Option<(Task, Instant)>,
-    /// What was refused as INVALID: something else may be tried at once.
+    /// The route that the provider refused as INVALID. Another one may be tried at once.
     refused: Option<api::Route>,
-    /// A call of its own failed as a whole: it is sent alone.
+    /// A call with only this route failed as a whole, so it is sent alone.
     alone: bool,
     touched: Option<Touched>,
-    /// A list passed over it while it was worked on.
+    /// A list skipped it during work on it.
     look_again: bool,
-    /// The next hop that was none of its Node's addresses, and whether the route was made anew since.
+    /// A next hop that is not one of its Node's addresses, and whether the route was created again
+    /// since.
     stray: Option<(String, bool)>,
 }
 
 /// A route that may not lead to its Node: its destination, name and next hop, and the Node's UID.
 pub(super) type Doubt = (IpNet, String, String, String);
 
-/// What a list says of a destination.
+/// What a list proves about a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Says {
-    /// What is there.
+    /// The list shows the current routes.
     Something,
-    /// Nothing: somebody worked on it since the list was asked for.
+    /// Nothing: work on it ended after the list was requested.
     LookAgain,
-    /// Nothing: somebody works on it, and [`Ledger::take_look_again`] tells when it is over.
+    /// Nothing: work on it is in progress. [`Ledger::take_look_again`] tells when it has ended.
     LookWhenDone,
 }
 
-/// A Node, by what a reader needs to find it.
+/// The name and UID of a Node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct NodeName {
     pub(super) name: String,
     pub(super) uid: String,
 }
 
-/// How a write ended.
+/// The result of a call for a route.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Ended<'a> {
-    /// As asked.
+    /// It succeeded.
     Done,
-    /// The provider's answer for this route.
+    /// The provider's failure for this route.
     Failed(&'a CallError),
     /// The call failed as a whole.
     Whole(&'a CallError),
-    /// Another operation holds it: it is tried again within seconds.
+    /// BUSY: another operation holds the route. It is tried again within seconds.
     Busy,
-    /// It was never sent.
+    /// The call was never sent.
     Unsent,
 }
 
 /// The work for a key that left the queue.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Due {
-    /// This, now.
+    /// Do this now.
     Work(Box<Task>),
-    /// The provider's routes are listed first.
+    /// List the provider's routes first.
     List,
-    /// Nothing.
+    /// Do nothing.
     Nothing,
 }
 
-/// All destinations that a Node wants or that something is going on with. No second copy of Nodes or routes.
+/// The destinations that a Node wants or that have work in progress. It has no second copy of Nodes
+/// or routes.
 #[derive(Default)]
 pub(super) struct Ledger {
     entries: BTreeMap<IpNet, Entry>,
-    /// Nodes that want routes: by UID, name and destinations. One without destinations has a route that it does not want.
+    /// By UID: the names and destinations of Nodes that want routes. A Node without destinations
+    /// has a route that it does not want.
     nodes: BTreeMap<String, (String, Vec<IpNet>)>,
-    /// Blackholes and routes to unknown addresses that the last list showed where a Node wants a route.
+    /// Blackholes and routes to unknown addresses in the last list, for destinations that a Node
+    /// wants.
     doubted: BTreeSet<Doubt>,
     look_again: bool,
 }
 
 impl Ledger {
-    /// What a list that was asked for then says of this destination. Where it says something, what was planned before is void.
+    /// What a list requested at this time proves about this destination. If it proves something,
+    /// the earlier plan is void.
     pub(super) fn says(&mut self, destination: &IpNet, asked_at: Instant) -> Says {
         let Some(entry) = self.entries.get_mut(destination) else {
             return Says::Something;
@@ -145,12 +150,13 @@ impl Ledger {
         }
     }
 
-    /// Whether a look passed over something that is over now.
+    /// Whether a pass skipped something whose work has ended since.
     pub(super) fn take_look_again(&mut self) -> bool {
         std::mem::take(&mut self.look_again)
     }
 
-    /// Whether this waits for its time after a failure, and a create of this route would be no other one than was refused.
+    /// Whether the destination waits after a failure. It does not if the wanted route differs from
+    /// the one that was refused.
     pub(super) fn is_delayed(&self, destination: &IpNet, create: Option<&api::Route>) -> bool {
         self.entries.get(destination).is_some_and(|entry| {
             let changed = entry.refused.is_some() && entry.refused.as_ref() != create;
@@ -158,7 +164,8 @@ impl Ledger {
         })
     }
 
-    /// Takes what a list leads to. Whether the destination is due now: one that failed waits for its time.
+    /// Stores a plan from a list. Returns whether the destination is due now: after a failure it
+    /// waits for its time.
     pub(super) fn plan(&mut self, task: Task, asked_at: Instant) -> bool {
         let delayed = self.is_delayed(&task.destination, task.create.as_ref());
         let entry = self.entries.entry(task.destination).or_default();
@@ -169,14 +176,15 @@ impl Ledger {
         !delayed
     }
 
-    /// Drops the plans, which were for another session.
+    /// Drops the plans, because they were for another session.
     pub(super) fn forget_plans(&mut self) {
         for entry in self.entries.values_mut() {
             entry.plan = None;
         }
     }
 
-    /// The routes of a pass: what Nodes want, and what is known of them now. Destinations that no Node wants any more are forgotten. Returns those whose keys need not wait any more.
+    /// Stores the result of a pass: the wanted routes and their states. It forgets destinations
+    /// that no Node wants. Returns those whose keys no longer wait.
     pub(super) fn learn(
         &mut self,
         nodes: BTreeMap<String, (String, Vec<IpNet>)>,
@@ -190,7 +198,7 @@ impl Ledger {
             let wanted = owners.contains_key(destination)
                 || entry.waits != Waits::No && listed.contains(destination);
             let working = entry.touched == Some(Touched::Working);
-            // A call that is under way for it may still make a route: the next list shows that.
+            // A call in flight may still create a route. The next list shows that.
             entry.look_again |= working && !wanted;
             let stays = wanted || working;
             if !stays && entry.waits != Waits::No {
@@ -201,7 +209,7 @@ impl Ledger {
         for (destination, uid) in owners {
             let entry = self.entries.entry(*destination).or_default();
             if entry.node.as_ref() != Some(uid) {
-                // Another Node has it now: what was known is of the one before.
+                // Another Node has the destination now, so the old state does not count.
                 entry.state = State::Unknown;
                 entry.stray = None;
                 entry.node = Some(uid.clone());
@@ -217,7 +225,7 @@ impl Ledger {
                     }
                 }
                 Some(Known::Crowded) => entry.state = State::There,
-                // It was tried, and the cloud's own list shows that it did not come to be.
+                // An attempt failed, and the list shows that the route does not exist.
                 Some(Known::Missing | Known::Making) if entry.vain => {
                     entry.state = State::Failed;
                 }
@@ -230,23 +238,24 @@ impl Ledger {
         settled
     }
 
-    /// Whether the list before this one said so too; notes that this one does.
+    /// Stores the doubtful routes of the current list.
     pub(super) fn doubt(&mut self, routes: BTreeSet<Doubt>) {
         self.doubted = routes;
     }
 
-    /// Whether the last list gave reason to doubt this route.
+    /// Whether the last list had the same doubt.
     pub(super) fn doubted(&self, doubt: &Doubt) -> bool {
         self.doubted.contains(doubt)
     }
 
-    /// A route whose next hop is none of the Node's addresses is made anew.
+    /// A route whose next hop is not one of the Node's addresses is created again.
     pub(super) fn strays(&mut self, destination: IpNet, hop: &str) {
         let stray = &mut self.entries.entry(destination).or_default().stray;
         *stray = Some((hop.to_owned(), false));
     }
 
-    /// Whether the route was made anew, and leads there all the same: that is how this cloud reaches the Node, and making it for ever helps nobody.
+    /// Whether the route leads there even though it was created again. Then this cloud reaches the
+    /// Node that way, and creating it again would not help.
     pub(super) fn is_led_there(&self, destination: &IpNet, uid: &str, hop: &str) -> bool {
         let entry = self.entries.get(destination);
         let entry = entry.filter(|entry| entry.node.as_deref() == Some(uid));
@@ -254,7 +263,8 @@ impl Ledger {
         stray.is_some_and(|(known, made)| *made && known == hop)
     }
 
-    /// The key of this destination left the queue. Work that it gets is under way from now on. `listed`: the plans are of the session that it would be done with.
+    /// The key of this destination left the queue. The work that this returns is in progress from
+    /// now on. `listed`: the plans are from the current session.
     pub(super) fn begin(&mut self, destination: &IpNet, listed: bool, now: Instant) -> Due {
         let Some(entry) = self.entries.get_mut(destination) else {
             return Due::Nothing;
@@ -281,7 +291,7 @@ impl Ledger {
         entry.is_some_and(|entry| entry.plan.is_some())
     }
 
-    /// Whether its time has come, and the next list decides.
+    /// Whether it is due but needs a new list first.
     pub(super) fn waits_for_list(&self, destination: &IpNet) -> bool {
         let entry = self.entries.get(destination);
         entry.is_some_and(|entry| entry.waits == Waits::List)
@@ -294,7 +304,7 @@ impl Ledger {
             .is_some_and(|entry| entry.alone)
     }
 
-    /// The route was made, or not.
+    /// Stores the result of a create.
     pub(super) fn created(
         &mut self,
         destination: IpNet,
@@ -329,7 +339,7 @@ impl Ledger {
         }
     }
 
-    /// A route is gone, and more is to be done for its destination.
+    /// One of the destination's routes was deleted, and more of its task is left.
     pub(super) fn removed(&mut self, destination: &IpNet, route: &api::Route) {
         let entry = self.entries.get_mut(destination);
         if let Some((task, _)) = entry.and_then(|entry| entry.plan.as_mut()) {
@@ -337,7 +347,8 @@ impl Ledger {
         }
     }
 
-    /// The routes were removed, or not all. `in_the_way`: the Node's own route is not there while these are.
+    /// Stores the result of the deletions. `in_the_way`: these routes keep the Node's own route
+    /// from being created.
     pub(super) fn deleted(
         &mut self,
         destination: IpNet,
@@ -380,25 +391,25 @@ impl Ledger {
             entry.alone = false;
         }
         if !says_something(trouble.code) {
-            // The next list tells what became of it.
+            // The next list shows the result.
             entry.plan = None;
         }
         entry.vain |= in_vain(trouble.code, entry.failures);
         entry.failures = entry.failures.saturating_add(1);
     }
 
-    /// Whether a Node waits for it, and it was tried in vain.
+    /// Whether a Node wants the route and the attempts to create it fail.
     pub(super) fn is_failing(&self, destination: &IpNet) -> bool {
         let entry = self.entries.get(destination);
         entry.is_some_and(|entry| entry.failures > 0 && entry.state != State::There)
     }
 
-    /// A call with this route alone failed as a whole.
+    /// A call with only this route failed as a whole.
     pub(super) fn set_alone(&mut self, destination: IpNet) {
         self.entries.entry(destination).or_default().alone = true;
     }
 
-    /// Its work ended, and nobody knows how.
+    /// The work on it ended with an unknown result.
     pub(super) fn lost(&mut self, destination: &IpNet, now: Instant) {
         self.ended(*destination, Ended::Unsent, now);
         if let Some(entry) = self.entries.get_mut(destination) {
@@ -416,7 +427,8 @@ impl Ledger {
         })
     }
 
-    /// Whether all routes of a Node are there (B-R4); `None`: not known, and then its condition is left as it is.
+    /// Whether all routes of a Node exist (B-R4). `None`: unknown, and its condition stays as it
+    /// is.
     pub(super) fn verdict(&self, uid: &str) -> Option<bool> {
         let (_, destinations) = self.nodes.get(uid)?;
         if destinations.is_empty() {
@@ -440,7 +452,7 @@ impl Ledger {
         }
     }
 
-    /// All Nodes that want routes, or have one that they do not want.
+    /// All Nodes that want routes, or have a route that they do not want.
     pub(super) fn nodes(&self) -> impl Iterator<Item = NodeName> {
         self.nodes.iter().map(|(uid, (name, _))| NodeName {
             name: name.clone(),
@@ -454,24 +466,25 @@ impl Ledger {
     }
 }
 
-/// What a list says of a route that a Node wants.
+/// What a list shows about a route that a Node wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
-    /// It is there.
+    /// It exists.
     There,
-    /// It is there, beside others that go.
+    /// It exists, and others beside it are removed.
     Crowded,
-    /// It is not there, or something else is in its place.
+    /// It is missing, or another route is in its place.
     Missing,
-    /// It is not there, and is made now.
+    /// It is missing and is being created.
     Making,
-    /// It is there with the Node's former addresses.
+    /// It exists with the Node's former addresses.
     Old,
-    /// It is said to lead nowhere, or to an unknown address, for the first time.
+    /// For the first time, the list says that it leads nowhere or to an unknown address.
     Doubtful,
 }
 
-/// Whether it was tried. A provider that went away with the call is back in a moment, and a condition is not to flap for that; one that goes away with it again is not forgiven.
+/// Whether the attempt counts as failed. A provider that disconnects during a call usually returns
+/// at once, and the condition must not flap. The second time counts.
 fn in_vain(code: CallErrorCode, failures: u32) -> bool {
     match code {
         CallErrorCode::Fenced => false,
@@ -480,8 +493,8 @@ fn in_vain(code: CallErrorCode, failures: u32) -> bool {
     }
 }
 
-/// Whether a failure in the body says that the route was not made. What concerns the provider itself says nothing of a route, and nothing is known without an answer: the next
-/// list tells.
+/// Whether a failure in the answer proves that the route does not exist. Failures of the provider
+/// itself prove nothing, nor does a missing answer. The next list shows it.
 fn says_something(code: CallErrorCode) -> bool {
     match code {
         CallErrorCode::Invalid

@@ -1,4 +1,4 @@
-//! A pass: the provider's routes are listed, and it is planned what to do for each destination.
+//! A pass: lists the provider's routes and plans the work for each destination.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use crate::controller::{Batch, Driver, Reconciler, Sources, Wake, Width};
 use crate::provider::{CallError, Hint, ProviderStatus, Retry, Session};
 use crate::queue::Outcome;
 
-/// Changes that come together make one pass.
+/// Changes within this time make one pass.
 const LINGER: Duration = Duration::from_millis(500);
-/// What the API server may take to list all Nodes.
+/// The limit for listing all Nodes from the API server.
 const READ: Duration = Duration::from_mins(1);
 
-/// Reconciles all routes at once: its key is the pass.
+/// Reconciles all routes together. Its key is the pass.
 pub(super) struct Lists(pub(super) Arc<Routes>);
 
 impl Reconciler for Lists {
@@ -45,7 +45,8 @@ impl Reconciler for Lists {
         });
     }
 
-    /// At once where there is a Node to route, else with the first such Node, or after one period.
+    /// Due at once if there is a Node to route. Else the first such Node makes it due, or the end
+    /// of the period.
     fn renewed(&self, session: &Arc<Session>, _: &ProviderStatus) -> Vec<()> {
         self.0.state().ownership = Some(Arc::clone(&session.ownership));
         if self.0.facts(session).iter().any(NodeFacts::is_routed) {
@@ -58,7 +59,7 @@ impl Reconciler for Lists {
 
     fn width(&self, _: &Arc<Session>) -> Width {
         Width {
-            // Never full: so each pass lingers.
+            // A batch is never full, so each pass lingers.
             batch: 2,
             linger: LINGER,
             calls: 1,
@@ -82,7 +83,7 @@ impl Reconciler for Lists {
         };
         batch.answered(&());
         if !routes.is_current(session) {
-            // The next pass is about the routes of that one.
+            // The next pass is for the routes of that session.
             return batch.settle(&(), Outcome::At(Instant::now()));
         }
         let (next, doubtful) = routes.listed(session, asked_at, &listed);
@@ -94,7 +95,8 @@ impl Reconciler for Lists {
 }
 
 impl Routes {
-    /// Whether a change of a Node asks for a pass. Until the provider has said which Nodes are its own, none does: its first session is a reason of its own.
+    /// Whether a change of a Node needs a pass. Before the first session, the owner of a Node is
+    /// unknown and no change does. That session starts a pass anyway.
     fn is_changed(&self, change: &Change<Node>) -> bool {
         let Some(ownership) = self.state().ownership.clone() else {
             return false;
@@ -106,7 +108,7 @@ impl Routes {
         matters(old.as_ref(), new.as_ref())
     }
 
-    /// A pass begins. `Some`: not before then, as passes keep one period apart, whatever happens (▲R6).
+    /// Begins a pass. `Some`: it must wait until then, because passes keep one period apart (▲R6).
     fn begin_list(&self, session: &Arc<Session>, now: Instant) -> Option<Instant> {
         let mut state = self.state();
         let earliest = self.earliest(&state).filter(|earliest| *earliest > now);
@@ -123,14 +125,14 @@ impl Routes {
         None
     }
 
-    /// When the next pass may begin.
+    /// The earliest time of the next pass.
     pub(super) fn earliest(&self, state: &State) -> Option<Instant> {
         state.last_list.map(|last| last + self.period())
     }
 
     fn no_list(&self, trouble: &CallError, batch: &Batch<'_, ()>) {
         let failed = batch.reaction(&(), trouble);
-        // No object can change so that the list succeeds.
+        // No change of an object makes the list succeed.
         let outcome = match failed.retry {
             Retry::WhenChangedElse(_) if trouble.retry_after.is_none() => Outcome::Retry,
             retry => retry.outcome(Instant::now()),
@@ -146,7 +148,8 @@ impl Routes {
         self.metrics.found(provider, why);
     }
 
-    /// Plans what follows from a list. Returns when the next pass is due, and what needs a second look at the Nodes.
+    /// Plans the work that follows from a list. Returns when the next pass is due, and which tasks
+    /// need a second check of the Nodes.
     fn listed(
         &self,
         session: &Session,
@@ -184,7 +187,7 @@ impl Routes {
         (next, doubtful)
     }
 
-    /// The calls of these tasks are due, but for those that wait after a failure.
+    /// Makes the destinations of these tasks due, except those that wait after a failure.
     fn plan(&self, state: &mut State, tasks: Vec<Task>, asked_at: Instant) {
         for task in tasks {
             let destination = task.destination;
@@ -221,7 +224,8 @@ impl Routes {
         pass
     }
 
-    /// ▲R7: asks the API server for its Nodes, and removes what both views remove.
+    /// ▲R7: reads the Nodes from the API server, and removes the routes that are wrong in both
+    /// views.
     async fn confirm(
         &self,
         session: &Arc<Session>,
@@ -260,7 +264,7 @@ impl Routes {
         self.plan(&mut state, tasks, asked_at);
     }
 
-    /// Says what a pass found, once.
+    /// Logs the result of a pass, once.
     fn report(&self, state: &mut State, pass: &Pass) {
         let provider = &self.context().provider;
         let complaint = pass.faults.first().map(|(route, what)| {

@@ -1,4 +1,4 @@
-//! What one look at all Nodes and routes leads to (B-R2 to B-R4, ▲R7). Pure.
+//! The tasks that follow from all Nodes and routes (B-R2 to B-R4, ▲R7). Pure.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,63 +10,64 @@ use tokio::time::Instant;
 use super::facts::{Index, NodeFacts, Owner, Target, follows_other_addresses, names_no_node, read};
 use super::ledger::{Doubt, Known, Ledger, NodeName, Says};
 
-/// What a pass looks at.
+/// The inputs of a pass.
 pub(super) struct Look<'a> {
-    /// All Nodes.
     pub(super) nodes: &'a [NodeFacts],
-    /// All routes, as listed.
+    /// All listed routes.
     pub(super) routes: &'a [api::Route],
-    /// What is inside of them is ours.
+    /// Routes inside these are the ccm's to remove.
     pub(super) cluster_cidrs: &'a [IpNet],
-    /// A route depends on its Node's addresses (B-R3).
+    /// Whether a route depends on its Node's addresses (B-R3).
     pub(super) tracks_addresses: bool,
-    /// Routes may be removed: the provider is READY, and the view of the Nodes is complete and not empty.
+    /// Whether routes may be removed: the provider is READY, and the list of Nodes is complete and
+    /// not empty.
     pub(super) may_delete: bool,
-    /// When the list of routes was asked for.
+    /// When the list of routes was requested.
     pub(super) asked_at: Instant,
 }
 
-/// What is to be done for one destination, in this order.
+/// The work for one destination, in this order.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Task {
     pub(super) destination: IpNet,
-    /// First these go, each as it was listed.
+    /// Delete these first, each as it was listed.
     pub(super) delete: Vec<api::Route>,
-    /// While they are there the Node's own route is not.
+    /// Whether the Node's own route is missing while they exist.
     pub(super) in_the_way: bool,
-    /// Then this is made.
+    /// Then create this.
     pub(super) create: Option<api::Route>,
 }
 
-/// What follows from a look.
+/// The result of a pass.
 #[derive(Debug, Default)]
 pub(super) struct Pass {
     /// By destination.
     pub(super) tasks: Vec<Task>,
-    /// Routes that should go, and must not now.
+    /// How many routes should be removed, but must not be now.
     pub(super) held: usize,
-    /// Routes inside of the cluster's CIDRs.
+    /// How many routes are inside the cluster's CIDRs.
     pub(super) inside: usize,
-    /// Nodes whose Pod CIDR another Node has: which, and the other's name.
+    /// Nodes whose Pod CIDR another Node has: the Node, the CIDR, and the other Node's name.
     pub(super) clashes: Vec<(NodeName, IpNet, String)>,
-    /// The next look is not to wait for a reason.
+    /// Another pass is due without a further reason.
     pub(super) again: bool,
-    /// Destinations whose keys need not wait in the queue any more.
+    /// Destinations whose keys need not wait in the queue.
     pub(super) settled: Vec<IpNet>,
-    /// ▲R7: so many routes would go that the Nodes are read from the API server first.
+    /// ▲R7: so many routes would be removed that the Nodes are read from the API server first.
     pub(super) needs_second_look: bool,
-    /// Routes that break the contract, by name, and how; at most 10.
+    /// Names of routes that violate the contract, and how. At most 10.
     pub(super) faults: Vec<(String, &'static str)>,
 }
 
 impl Pass {
-    /// How many routes would go.
+    /// How many routes would be deleted.
     fn deletions(&self) -> usize {
         self.tasks.iter().map(|task| task.delete.len()).sum()
     }
 }
 
-/// Of the tasks of a first look, those that a second one with other Nodes confirms; what deletes nothing is not among them.
+/// Those tasks of a second pass, with other Nodes, whose deletions the first pass also has. Tasks
+/// without deletions are left out.
 pub(super) fn confirmed(first: &[Task], second: Vec<Task>) -> Vec<Task> {
     let deletes: BTreeSet<(IpNet, &str)> = first
         .iter()
@@ -84,11 +85,12 @@ pub(super) fn confirmed(first: &[Task], second: Vec<Task>) -> Vec<Task> {
     tasks
 }
 
-/// What Nodes want, by destination.
+/// The wanted routes, by destination.
 struct Wants<'a> {
-    /// The Node that gets the route, and the destination as it wrote it.
+    /// The Node that gets the route, and the destination in the Node's own text.
     routed: BTreeMap<IpNet, (&'a NodeFacts, &'a str)>,
-    /// Destinations of Nodes that are not ours to route (yet, or any more): what leads there is left alone.
+    /// Destinations of Nodes that this controller does not route (yet, or any more). Their routes
+    /// are left alone.
     left_alone: BTreeSet<IpNet>,
 }
 
@@ -112,7 +114,7 @@ impl<'a> Wants<'a> {
             .filter_map(|(cidr, route)| Some((cidr, index.resolve(route)?.uid.as_str())))
             .collect();
         let routed = all.into_iter().filter_map(|(cidr, claims)| {
-            // Who has the route keeps it; else who was there first.
+            // The Node that has the route keeps it. Otherwise the oldest Node gets it.
             let winner = claims.into_iter().min_by_key(|(node, _)| {
                 let has = has_route.contains(&(cidr, node.uid.as_str()));
                 (Reverse(has), node.created, &node.name)
@@ -125,13 +127,13 @@ impl<'a> Wants<'a> {
     }
 }
 
-/// What a list says, by destination.
+/// The listed routes, by destination.
 #[derive(Default)]
 struct Listed<'a> {
     routes: BTreeMap<IpNet, Vec<&'a api::Route>>,
-    /// Another owner's.
+    /// Routes of another owner.
     foreign: BTreeMap<IpNet, Vec<&'a api::Route>>,
-    /// Destinations with a route that nobody understands.
+    /// Destinations with a route that violates the contract.
     faulty: BTreeSet<IpNet>,
 }
 
@@ -156,7 +158,7 @@ impl<'a> Listed<'a> {
     }
 }
 
-/// One look at everything. The ledger learns what was seen.
+/// Runs one pass. It stores the observed state in the ledger.
 pub(super) fn pass(ledger: &mut Ledger, look: &Look<'_>) -> Pass {
     let mut pass = Pass::default();
     let listed = Listed::of(look.routes, &mut pass);
@@ -182,7 +184,7 @@ pub(super) fn pass(ledger: &mut Ledger, look: &Look<'_>) -> Pass {
     round.learn(&wants, &still_routed, &destinations)
 }
 
-/// A look under way.
+/// A pass in progress.
 struct Round<'a, 'l> {
     look: &'a Look<'a>,
     ledger: &'l mut Ledger,
@@ -193,16 +195,16 @@ struct Round<'a, 'l> {
     doubts: BTreeSet<Doubt>,
 }
 
-/// What a list shows of a destination that a Node wants.
+/// The listed routes of a destination that a Node wants.
 #[derive(Default)]
 struct Seen<'a> {
     /// A route leads to the Node.
     there: bool,
-    /// They lead elsewhere, or nowhere.
+    /// Routes that lead elsewhere or nowhere.
     wrong: Vec<&'a api::Route>,
-    /// They have the Node's former addresses.
+    /// Routes with the Node's former addresses.
     old: Vec<&'a api::Route>,
-    /// One is said to lead nowhere, or to nobody knows whom, for the first time.
+    /// For the first time, a route leads nowhere or to an unknown address.
     doubtful: bool,
 }
 
@@ -212,7 +214,7 @@ impl<'a> Round<'a, '_> {
         all.any(|all| all.contains(cidr))
     }
 
-    /// Whether the list says nothing of this destination.
+    /// Whether the list proves nothing about this destination.
     fn is_passed_over(&mut self, destination: &IpNet) -> bool {
         match self.ledger.says(destination, self.look.asked_at) {
             Says::Something => false,
@@ -224,7 +226,7 @@ impl<'a> Round<'a, '_> {
         }
     }
 
-    /// A destination that a Node wants, as it wrote it.
+    /// Plans a destination that a Node wants. `text` is the Node's own text.
     fn wanted(&mut self, destination: IpNet, node: &NodeFacts, text: &str) {
         let routes = self.listed.routes.remove(&destination);
         if self.is_passed_over(&destination) {
@@ -235,7 +237,7 @@ impl<'a> Round<'a, '_> {
             return;
         }
         let seen = self.seen(destination, node, routes.unwrap_or_default());
-        // Also beside a right one: the second list decides about it.
+        // Also with a right route beside it: the second list decides.
         self.pass.again |= seen.doubtful;
         let state = if seen.there {
             Known::There
@@ -246,7 +248,7 @@ impl<'a> Round<'a, '_> {
         } else {
             Known::Old
         };
-        // With a right one beside it, one with former addresses is a duplicate.
+        // Beside a right route, a route with former addresses is a duplicate.
         let delete = seen.wrong.into_iter().chain(seen.old).map(as_listed);
         let delete: Vec<api::Route> = delete.collect();
         let state = match state {
@@ -274,7 +276,7 @@ impl<'a> Round<'a, '_> {
         node: &NodeFacts,
         routes: Vec<&'a api::Route>,
     ) -> Seen<'a> {
-        // Another owner's route is never removed, and leads there all the same.
+        // Another owner's route is never removed, but it counts as leading to the Node.
         let foreign = self.listed.foreign.get(&destination);
         let there = foreign.is_some_and(|routes| {
             let mut routes = routes.iter().filter(|route| !route.blackhole);
@@ -300,7 +302,7 @@ impl<'a> Round<'a, '_> {
                         self.ledger.strays(destination, hop);
                     }
                 } else {
-                    // Nothing is deleted on one answer: a live Node's route least of all.
+                    // One answer deletes nothing, least of all a live Node's route.
                     seen.doubtful |= removable;
                 }
                 self.doubts.insert(doubt);
@@ -319,7 +321,8 @@ impl<'a> Round<'a, '_> {
         seen
     }
 
-    /// Destinations that no Node wants. Returns the UIDs of the Nodes that their routes lead to.
+    /// Plans the destinations that no Node wants. Returns the UIDs of the Nodes that their routes
+    /// lead to.
     fn unwanted(&mut self, wants: &Wants<'_>) -> BTreeSet<&'a str> {
         let mut still_routed = BTreeSet::new();
         for (destination, mut routes) in std::mem::take(&mut self.listed.routes) {
@@ -342,7 +345,7 @@ impl<'a> Round<'a, '_> {
         still_routed
     }
 
-    /// Takes a task into the pass, unless it must wait; whether it did.
+    /// Adds a task to the pass, unless it must wait. Returns whether it did.
     fn add(&mut self, task: Task) -> bool {
         if task.delete.is_empty() && task.create.is_none() {
             return false;
@@ -354,14 +357,14 @@ impl<'a> Round<'a, '_> {
         }
         let create = task.create.as_ref();
         if !task.delete.is_empty() && self.ledger.is_delayed(&task.destination, create) {
-            // It is removed on a list of that time, not on this one.
+            // A list at the time of the retry decides about the removal, not this one.
             return false;
         }
         self.pass.tasks.push(task);
         true
     }
 
-    /// The ledger learns what was seen.
+    /// Stores the observed state in the ledger.
     fn learn(
         self,
         wants: &Wants<'_>,
@@ -396,7 +399,7 @@ impl<'a> Round<'a, '_> {
                 && !node.leaving
                 && still_routed.contains(node.uid.as_str())
             {
-                // It has a route that it does not want: that goes, and then it has none.
+                // The Node has a route that it does not want. After its removal, the Node has none.
                 nodes.insert(node.uid.clone(), (node.name.clone(), Vec::new()));
             }
         }
@@ -410,8 +413,8 @@ impl<'a> Round<'a, '_> {
     }
 }
 
-/// Whether a route to no Node's Pods is one that goes: it is ours, its target is gone, or it names a Node. One without a mark that leads to an address
-/// which is no Node's was made by somebody for something else.
+/// Whether to remove a route that leads to no Node's Pods: it is marked as ours, its target is
+/// gone, or it names a Node. An unmarked route to an address that no Node has serves somebody else.
 fn is_ours_to_remove(route: &api::Route, index: &Index<'_>) -> bool {
     route.ownership == i32::from(api::Ownership::Ours)
         || route.blackhole
@@ -433,7 +436,7 @@ fn wanted(node: &NodeFacts, destination: &str) -> api::Route {
         destination_cidr: destination.to_owned(),
         node_name: Some(node.name.clone()),
         provider_id: Some(node.provider_id.clone()).filter(|id| !id.is_empty()),
-        // Always, as upstream's: clouds look among them for the one that the route leads to.
+        // Always set, as upstream does: clouds find the route's target address among them.
         node_addresses: node.addresses.clone(),
         ..api::Route::default()
     }

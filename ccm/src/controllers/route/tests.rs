@@ -1,4 +1,5 @@
-//! The whole loop on paused time: an API server in memory, and the mock provider behind a pipe in memory.
+//! The whole loop with paused time: an API server in memory, and the mock provider behind a pipe in
+//! memory.
 
 mod failed;
 mod faults;
@@ -22,7 +23,7 @@ use crate::controllers::node::testing::FakeApi;
 use crate::provider::testing::{InMemory, Running, maintained_probed};
 use crate::provider::{Hint, PROBE_PERIOD, ProviderStatus};
 
-/// What the ccm is started with.
+/// The flags of the ccm.
 const FLAGS: [&str; 2] = [
     "--allocate-node-cidrs",
     "--cluster-cidr=10.8.0.0/13,fd00:8::/32",
@@ -68,7 +69,7 @@ struct World {
     context: LoopContext,
     tasks: JoinSet<()>,
     registry: Registry,
-    /// Of the loop that runs.
+    /// The metrics of the running loop.
     metrics: Option<Metrics>,
 }
 
@@ -77,7 +78,7 @@ impl World {
         Self::probed(nodes, PROBE_PERIOD, settings).await
     }
 
-    /// For tests of days.
+    /// For tests that take days of paused time.
     async fn of_days(nodes: usize) -> Self {
         Self::probed(nodes, Duration::from_hours(1), |_| {}).await
     }
@@ -113,7 +114,7 @@ impl World {
         }
     }
 
-    /// A ccm that leads and has begun.
+    /// A ccm that leads and has started.
     async fn started(nodes: usize, settings: impl FnOnce(&mut Fixture)) -> Self {
         let mut world = Self::new(nodes, settings).await;
         world.lead().await;
@@ -128,17 +129,17 @@ impl World {
         self.run();
     }
 
-    /// A new loop that knows nothing.
+    /// Starts a new loop without memory.
     fn run(&mut self) {
         self.context.stop = tokio_util::sync::CancellationToken::new();
         let metrics = Metrics::register(&mut self.registry);
-        // As leader election hands it to the loops.
+        // As leader election passes it to the loops.
         self.context.hints = self.provider.hints.clone();
         self.metrics = Some(metrics.clone());
         self.tasks.spawn(run(self.context.clone(), metrics));
     }
 
-    /// What the status page says of routes.
+    /// The status page's text about routes.
     fn page(&self) -> String {
         let metrics = self.metrics.as_ref().unwrap();
         metrics.status_lines().join("; ")
@@ -154,19 +155,20 @@ impl World {
             .get()
     }
 
-    /// The loop is gone in this moment, whatever it was at.
+    /// Kills the loop at once, whatever it is doing.
     async fn kill_ccm(&mut self) {
         self.tasks.shutdown().await;
     }
 
-    /// Told to stop, it does.
+    /// Stops the loop in order.
     async fn stop_ccm(&mut self) {
         self.context.stop.cancel();
         let ended = tokio::time::timeout(Duration::from_secs(20), self.tasks.join_next());
         ended.await.expect("it drains").unwrap().unwrap();
     }
 
-    /// Waits until it is so, an hour of paused time at most; how long it took.
+    /// Waits until the condition holds, for at most an hour of paused time. Returns how long it
+    /// took.
     #[track_caller]
     fn until<'a>(
         &'a self,
@@ -205,7 +207,7 @@ impl World {
         routes
     }
 
-    /// Each of the first Nodes has the one route that it should have, and there is no other.
+    /// Whether each of the first Nodes has its one route, and there is no other.
     fn routed(&self, nodes: usize) -> bool {
         let mut wanted: Vec<String> = (0..nodes)
             .map(|i| format!("{} {}", cidr(i), name(i)))
@@ -254,7 +256,7 @@ impl World {
         self.api.put(&node(i));
     }
 
-    /// As if the cluster and its cloud had been so for long.
+    /// Puts the cluster and its cloud into a converged state.
     fn plant(&self, numbers: std::ops::Range<usize>) {
         for i in numbers {
             let mut route = Route::new(format!("r{i}"), cidr(i));
@@ -266,7 +268,7 @@ impl World {
     }
 }
 
-/// The provider's process, which dies when a fault says so.
+/// Starts the provider's process. A fault may kill it.
 async fn start(process: &InMemory, cloud: &Cloud) {
     let dies = process.clone();
     let service = provider_mock::service(cloud, move |_| dies.kill()).await;

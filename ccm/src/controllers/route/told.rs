@@ -1,4 +1,4 @@
-//! What a user who describes a Node is told while its routes cannot be made (B-R5, ▲R9).
+//! Events on a Node whose routes cannot be created (B-R5, ▲R9).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,12 +15,13 @@ use crate::provider::CallError;
 use crate::report::{self, Answered, Next, Obstacle, PATIENCE};
 use crate::writes::{EventType, node_reference, reason};
 
-/// How often it is looked at which routes are missing for too long.
+/// How often the controller checks which routes are missing too long.
 const HOUSEKEEPING: Duration = Duration::from_secs(5);
 
 impl Routes {
-    /// A route that a Node wants was not made, or what is in its way was not removed. What the cloud or the provider answered is told at once; refused credentials, and what may pass
-    /// within seconds, only where it has not passed after half a minute.
+    /// A wanted route was not created, or a route in its way was not removed. The provider's answer
+    /// is reported at once. Refused credentials, and failures that may pass within seconds, are
+    /// reported only after half a minute.
     pub(super) fn not_routed(
         &self,
         state: &mut State,
@@ -67,7 +68,7 @@ impl Routes {
         }
     }
 
-    /// Tells about the routes that wait, also while there is no provider to ask.
+    /// Reports the waiting routes, also while the provider is unavailable.
     pub(super) async fn housekeep(&self) {
         let mut ticks = interval(HOUSEKEEPING);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -132,7 +133,7 @@ impl Routes {
         report::told(answered, &context.provider, None, attempt, due)
     }
 
-    /// Another Node has the same Pod CIDR.
+    /// Reports that another Node has the same Pod CIDR.
     pub(super) fn tell_of_clash(&self, node: &NodeName, cidr: &IpNet, other: &str) {
         let Some(object) = self.node(node) else {
             return;
@@ -157,7 +158,7 @@ impl Routes {
         );
     }
 
-    /// The Node, if it still is that one.
+    /// The Node, if it still has this UID.
     pub(super) fn node(&self, node: &NodeName) -> Option<Arc<Node>> {
         let object = self
             .context()

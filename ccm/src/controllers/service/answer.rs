@@ -1,4 +1,4 @@
-//! What an answer of the provider means, and what is written and told because of it. Pure.
+//! What an answer of the provider means, and the writes and events that follow. Pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,71 +14,70 @@ use crate::planted::planted;
 use crate::provider::{CallError, cut, load_balancer_status, pending_after};
 use crate::writes::ServicePatch;
 
-/// What was sent, and what the operator grants.
+/// The request, and the operator's settings for its answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent<'a> {
-    /// The Service as it was sent.
+    /// The Service in the request.
     pub(super) service: &'a Service,
-    /// The handle that was sent.
+    /// The handle in the request.
     pub(super) handle: Option<&'a str>,
     /// The name that the provider states.
     pub(super) me: &'a str,
     /// Prefixes of annotation keys that the provider may write.
     pub(super) prefixes: &'a [String],
-    /// The ranges of the cluster's Services: no load balancer is at an address in them.
+    /// The ranges of the cluster's Services. No load balancer has an address in them.
     pub(super) service_ranges: &'a [IpNet],
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Debug)]
 pub(super) struct Answer {
-    /// A handle that is not stored yet; `metadata` stores it.
+    /// A handle that is not stored yet. `metadata` stores it.
     pub(super) new_handle: Option<String>,
-    /// To be written before the next call.
+    /// To write before the next call.
     pub(super) metadata: Option<ServicePatch>,
-    /// To be told, whatever becomes of the writes.
+    /// Events to record, even if the writes fail.
     pub(super) notes: Vec<Note>,
-    /// The outcome.
     pub(super) verdict: Verdict,
 }
 
-/// The outcome of a call.
+/// The meaning of an answer.
 #[derive(Debug, PartialEq)]
 pub(super) enum Verdict {
-    /// Get: all is as asked. The status, where it was stated.
+    /// Get: the load balancer is in sync. With its status, if the provider gave it.
     InSync(Option<LoadBalancerStatus>),
-    /// Get: Ensure is needed. `exists`: something stands in the cloud.
+    /// Get: Ensure is needed. `exists`: a load balancer of ours exists.
     OutOfSync {
         exists: bool,
-        /// What stands there instead and is not ours.
+        /// A load balancer in its place that is not ours.
         theirs: Option<Theirs>,
     },
-    /// Ensure: it is as asked.
+    /// Ensure succeeded.
     Ready(LoadBalancerStatus, Troubled),
-    /// Update: the targets are as asked.
+    /// Update succeeded.
     Updated(Troubled),
-    /// Update: it is gone (B-S10).
+    /// Update: the load balancer is gone (B-S10).
     Missing,
-    /// Ensure, Update: somebody else does it (B-S8).
+    /// Ensure, Update: another component serves the Service (B-S8).
     Elsewhere,
-    /// Delete: nothing is left (▲S18), or it was kept on purpose.
+    /// Delete: nothing is left (▲S18), or the provider kept it on purpose (`retained`).
     Gone { retained: bool },
-    /// Delete: somebody else would do it, but something of this provider's is stored (B-S8).
+    /// Delete: another component serves the Service, but this provider's handle is stored (B-S8).
     Orphaned,
-    /// Again after exactly this; what the provider is at.
+    /// Ask again after exactly this time. With the provider's own description of its progress.
     Pending(Duration, String),
-    /// It did not succeed; nothing is known.
+    /// The call failed, and its effect is unknown.
     Failed(CallError),
 }
 
-/// A load balancer that the provider says is not this Service's.
+/// A load balancer that is not this Service's, according to the provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Theirs {
-    /// It is marked for somebody else; else it is not marked.
+    /// Whether it is marked for somebody else. Otherwise it is unmarked.
     pub(super) foreign: bool,
     /// Its name in the cloud.
     pub(super) name: String,
-    /// Where it can be reached: by these it is known again.
+    /// Its addresses, by which it can be recognised.
     pub(super) addresses: Vec<String>,
 }
 
@@ -108,8 +107,9 @@ impl Theirs {
 
     const SHOWN: usize = 10;
 
-    /// Whether it looks as if the provider took it over although nobody granted that: what it made ready now is where that one was, and not because the Service
-    /// asks for this address (`spec.loadBalancerIP`).
+    /// Whether the provider seems to have taken it over without permission. That is so if `ready`
+    /// has one of its addresses, and the Service did not ask for that address
+    /// (`spec.loadBalancerIP`).
     pub(super) fn taken_by(
         &self,
         ready: &LoadBalancerStatus,
@@ -127,14 +127,14 @@ impl Theirs {
     }
 }
 
-/// Targets that could not be attached.
+/// Targets that the provider could not attach.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Troubled {
-    /// Their names; the first few.
+    /// The names of the first few.
     pub(super) nodes: Vec<String>,
-    /// What the first one's trouble was.
+    /// The error of the first one.
     pub(super) message: String,
-    /// The longest wait that was asked for.
+    /// The longest delay that the provider asked for.
     pub(super) retry_after: Option<Duration>,
 }
 
@@ -166,7 +166,7 @@ impl Troubled {
     }
 }
 
-/// What all answers of LoadBalancerService have.
+/// The fields that all answers of LoadBalancerService have.
 #[derive(Default)]
 struct Extras {
     handle: Option<String>,
@@ -175,7 +175,7 @@ struct Extras {
 }
 
 impl Answer {
-    /// The call itself did not succeed.
+    /// The call itself failed.
     pub(super) fn failed(trouble: CallError) -> Self {
         Self {
             new_handle: None,
@@ -186,7 +186,6 @@ impl Answer {
     }
 }
 
-/// After GetLoadBalancer.
 pub(super) fn after_get(sent: &Sent<'_>, response: api::GetLoadBalancerResponse) -> Answer {
     use api::get_load_balancer_response::Outcome;
     let shown = |status| load_balancer_status(status, sent.service_ranges);
@@ -200,7 +199,9 @@ pub(super) fn after_get(sent: &Sent<'_>, response: api::GetLoadBalancerResponse)
             let ours = found.ownership() == api::Ownership::Ours;
             match found.status.as_ref().map(shown).transpose() {
                 Err(trouble) => Verdict::Failed(trouble),
-                // Only what Ensure could have answered is in sync: with an address (LB-14, LB-19), be it the one that the Service has, and with all targets attached.
+                // Only a state that Ensure could have answered is in sync. It has an address
+                // (LB-14, LB-19), at least the one in the Service's status, and all targets are
+                // attached.
                 Ok(status)
                     if present
                         && ours
@@ -226,7 +227,6 @@ pub(super) fn after_get(sent: &Sent<'_>, response: api::GetLoadBalancerResponse)
     answer(sent, extras, verdict)
 }
 
-/// After EnsureLoadBalancer.
 pub(super) fn after_ensure(sent: &Sent<'_>, response: api::EnsureLoadBalancerResponse) -> Answer {
     use api::ensure_load_balancer_response::Outcome;
     let shown = |status| load_balancer_status(status, sent.service_ranges);
@@ -236,12 +236,13 @@ pub(super) fn after_ensure(sent: &Sent<'_>, response: api::EnsureLoadBalancerRes
         Some(Outcome::Pending(pending)) => waits(&pending),
         Some(Outcome::HandledElsewhere(_)) => Verdict::Elsewhere,
         Some(Outcome::Ready(ready)) => match ready.status.as_ref().map(shown) {
-            // Absent is not empty: it is not stated where the load balancer is, so it is not written that it is nowhere.
+            // A missing status does not mean an empty one, so the controller writes nothing.
             None => Verdict::Failed(CallError::fault(
                 "EnsureLoadBalancer answered ready without a status",
             )),
             Some(Err(trouble)) => Verdict::Failed(trouble),
-            // Upstream writes it, and the address that there was is gone; who has none yet is to answer `pending` (LB-19).
+            // Upstream would write it, and the old address would be lost. A provider without an
+            // address must answer `pending` (LB-19).
             Some(Ok(status)) if nowhere(&status) => Verdict::Failed(CallError::fault(
                 "EnsureLoadBalancer answered ready without an address or host name",
             )),
@@ -256,7 +257,6 @@ pub(super) fn after_ensure(sent: &Sent<'_>, response: api::EnsureLoadBalancerRes
     answer(sent, extras, verdict)
 }
 
-/// After UpdateLoadBalancer.
 pub(super) fn after_update(sent: &Sent<'_>, response: api::UpdateLoadBalancerResponse) -> Answer {
     use api::update_load_balancer_response::Outcome;
     let verdict = match response.outcome {
@@ -277,7 +277,6 @@ pub(super) fn after_update(sent: &Sent<'_>, response: api::UpdateLoadBalancerRes
     answer(sent, extras, verdict)
 }
 
-/// After DeleteLoadBalancer.
 pub(super) fn after_delete(sent: &Sent<'_>, response: api::DeleteLoadBalancerResponse) -> Answer {
     use api::delete_load_balancer_response::Outcome;
     let mut more = Vec::new();
@@ -300,7 +299,7 @@ pub(super) fn after_delete(sent: &Sent<'_>, response: api::DeleteLoadBalancerRes
         Some(Outcome::HandledElsewhere(_) | Outcome::Done(_)) => Verdict::Gone { retained: false },
     };
     let extras = Extras {
-        // What is gone has no handle any more.
+        // A deleted load balancer has no handle.
         handle: handle.filter(|_| verdict != Verdict::Gone { retained: false }),
         events: response.events,
         annotations: response.annotations,
@@ -315,7 +314,7 @@ fn nowhere(status: &LoadBalancerStatus) -> bool {
 }
 
 fn waits(pending: &api::Pending) -> Verdict {
-    // It is kept as long as the Service waits.
+    // The record keeps it as long as the Service waits.
     Verdict::Pending(pending_after(pending), cut(&pending.message))
 }
 
@@ -358,12 +357,12 @@ fn answer(sent: &Sent<'_>, extras: Extras, verdict: Verdict) -> Answer {
     }
 }
 
-/// Sorts the provider's wishes into those that change something and are granted, and those that are refused.
+/// Splits the requested annotation changes into those to write and the keys that are refused.
 fn annotations(
     sent: &Sent<'_>,
     changes: api::AnnotationChanges,
 ) -> (BTreeMap<String, Option<String>>, Vec<String>) {
-    /// All annotations of an object together may have 256 KiB; the user's come first.
+    /// All annotations of an object may have 256 KiB in total. The user's have priority.
     const MOST_BYTES: usize = 64 * 1024;
     let none = BTreeMap::new();
     let now = sent.service.metadata.annotations.as_ref().unwrap_or(&none);
@@ -389,7 +388,8 @@ fn annotations(
     (granted, refused)
 }
 
-/// The whole flag that grants what was refused for want of a prefix; `None` where nothing was, or it would be too long to tell.
+/// The flag with the prefixes that would allow the refused keys. `None` if no key was refused for
+/// its prefix, or if the text would be too long.
 fn flag_for(refused: &[String], prefixes: &[String]) -> Option<String> {
     const LONGEST: usize = 500;
     let mut wanted = prefixes.to_vec();
@@ -414,7 +414,8 @@ fn may_write(key: &str, prefixes: &[String]) -> bool {
         && is_annotation_key(key)
 }
 
-/// Whether the API server takes it as a key: `name` or `domain/name`. One key that it does not take would cost the whole patch, the handle included.
+/// Whether the API server accepts this annotation key: `name` or `domain/name`. One invalid key
+/// would make it refuse the whole patch, including the handle.
 fn is_annotation_key(key: &str) -> bool {
     let (domain, name) = match key.split_once('/') {
         Some((domain, name)) => (Some(domain), name),

@@ -1,7 +1,7 @@
-//! Fingerprints of what a provider acts on: the inputs of a Service (B-S4) and a set of targets. Pure.
+//! Fingerprints of a provider's inputs: of a Service (B-S4), and of a set of targets. Pure.
 //!
-//! They are the same in every process and version that has this code: a restart of the controller compares nothing, and the choice of a subset of
-//! targets does not move with it.
+//! They are the same in every process with this code. So after a restart nothing looks changed, and
+//! the chosen subset of targets stays the same.
 
 use std::io;
 
@@ -11,11 +11,11 @@ use serde::Serialize;
 use super::handle::ANNOTATION;
 use crate::core::LAST_APPLIED;
 
-/// 128 bits that differ where what they were taken of differs.
+/// A 128-bit hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Fingerprint(pub(super) u128);
 
-/// FNV-1a over what is written to it.
+/// FNV-1a over the written bytes.
 pub(super) struct Digest(u128);
 
 impl Digest {
@@ -30,7 +30,7 @@ impl Digest {
         }
     }
 
-    /// Bytes and where they end, so that two parts never read as one.
+    /// Writes bytes with their length, so that two parts never equal one longer part.
     pub(super) fn part(&mut self, bytes: &[u8]) {
         self.bytes(&(bytes.len() as u64).to_le_bytes());
         self.bytes(bytes);
@@ -52,20 +52,21 @@ impl io::Write for Digest {
     }
 }
 
-/// Where a name stands in the order by which a subset of targets is chosen (▲S17): as if drawn by lot, and the same for ever, so that a Node that joins or
-/// leaves moves nobody else.
+/// The rank of a name when a subset of targets is chosen (▲S17). It is pseudo-random and constant,
+/// so a Node that joins or leaves moves no other.
 pub(super) fn rank(name: &str) -> u64 {
     let mut digest = Digest::new();
     digest.bytes(name.as_bytes());
     let Fingerprint(wide) = digest.finish();
-    // FNV leaves names that differ only at their end close together: one more mixing (murmur3's).
+    // FNV gives similar hashes to names that differ only at the end. So this adds murmur3's
+    // finaliser.
     let mut word = (wide as u64) ^ ((wide >> 64) as u64);
     word = (word ^ (word >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
     word = (word ^ (word >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
     word ^ (word >> 33)
 }
 
-/// The inputs of B-S4 and nothing else. Whether a load balancer is wanted is the plan's own question.
+/// The inputs of B-S4 and nothing else. The plan decides whether a load balancer is wanted.
 #[derive(Serialize)]
 struct Inputs<'a> {
     uid: &'a str,
@@ -105,7 +106,8 @@ impl<'a> From<&'a ServicePort> for Listener<'a> {
     }
 }
 
-/// The fingerprint of the fields of a Service whose change is a reason to call the provider (B-S4). Our own annotation and kubectl's are none.
+/// The fingerprint of the fields of a Service whose change leads to a call (B-S4). It leaves out
+/// the annotations of the ccm and of kubectl.
 pub(super) fn service_inputs(service: &Service) -> Fingerprint {
     let spec = service.spec.as_ref();
     let inputs = Inputs {
@@ -149,7 +151,8 @@ pub(super) fn service_inputs(service: &Service) -> Fingerprint {
     };
     let mut digest = Digest::new();
     if serde_json::to_writer(&mut digest, &inputs).is_err() {
-        // Text and numbers always serialise; were it ever otherwise, what was written so far still tells most changes.
+        // Text and numbers always serialise; were it ever otherwise, what was written so far still
+        // tells most changes.
         digest.part(b"cut");
     }
     digest.finish()
@@ -359,7 +362,8 @@ mod tests {
 
     #[test]
     fn s17_ranks_never_move() {
-        // Written down: a change of these numbers would move the targets of every load balancer with `max_targets` at an upgrade.
+        // Written down: a change of these numbers would move the targets of every load balancer
+        // with `max_targets` at an upgrade.
         assert_eq!(
             [rank("node-0001"), rank("node-0002"), rank("")],
             [RANK_1, RANK_2, RANK_EMPTY]

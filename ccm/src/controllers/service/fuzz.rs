@@ -1,5 +1,6 @@
-//! A user who edits annotations and classes, and a provider that answers anything: no handle of another, no deletion of what is not held here, no annotation and no
-//! address that is not granted.
+//! A user edits annotations and classes, and a provider gives arbitrary answers. The controller
+//! must not use the handle of another provider, delete what is not held here, or write annotations
+//! and addresses that are not allowed.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -82,7 +83,7 @@ fn service(input: &mut Unstructured<'_>) -> arbitrary::Result<Service> {
     })
 }
 
-/// What the annotation says, read anew: provider, class and handle, where it is this Service's.
+/// An independent parser of the annotation: provider, class and handle, if it is for this Service.
 fn written(service: &Service) -> Option<Value> {
     let annotations = service.metadata.annotations.as_ref()?;
     let record: Value = serde_json::from_str(annotations.get(ANNOTATION)?).ok()?;
@@ -95,7 +96,7 @@ fn holds_finalizer(service: &Service) -> bool {
     finalizers.iter().any(|name| name == FINALIZER)
 }
 
-/// One Service as a user left it: what is done next, and with which handle.
+/// One Service in any state: checks the next step and the handle of the next call.
 pub(crate) fn services(input: &[u8]) {
     let _ = decide(&mut Unstructured::new(input));
 }
@@ -148,7 +149,7 @@ fn decide(input: &mut Unstructured<'_>) -> arbitrary::Result<()> {
     let ours = record.as_ref().and_then(|record| record.cloud.by()) == Some(ME);
     match next_step(&service, record.as_ref(), None, &facts) {
         Step::Delete => {
-            // A record that names nobody is garbage: then no handle is sent.
+            // A record without a provider is invalid, so no handle is sent.
             let by = said("provider").filter(|by| !by.is_empty());
             let held = holds_finalizer(&service) && by.is_none_or(|by| by == ME);
             let class = by.and(said("class")).unwrap_or_default();
@@ -175,7 +176,7 @@ fn decide(input: &mut Unstructured<'_>) -> arbitrary::Result<()> {
     Ok(())
 }
 
-/// Our own annotation is written, and no finalizer of another goes.
+/// The patch writes only the ccm's annotation and removes no other finalizer.
 fn check_record(patch: &ServicePatch, service: &Service) {
     assert!(patch.annotations.keys().all(|key| key == ANNOTATION));
     if let Some(finalizers) = &patch.finalizers {
@@ -184,7 +185,8 @@ fn check_record(patch: &ServicePatch, service: &Service) {
     }
 }
 
-/// One answer to a call about a Service of any annotations: the first byte says of which call, the second how many of the rest are the Service's.
+/// One answer to a call about a Service with arbitrary annotations. The first byte chooses the
+/// call, and the second is the length of the Service's part.
 pub(crate) fn balancers(input: &[u8]) {
     let [call, length, rest @ ..] = input else {
         return;
@@ -245,7 +247,7 @@ fn check_answer(answer: Answer, sent: &Sent<'_>) {
     }
 }
 
-/// No address that Nodes use among themselves, and none of the cluster's Services.
+/// No address that is only for use among Nodes, and none of the cluster's Services.
 fn check_status(status: &LoadBalancerStatus) {
     for point in status.ingress.iter().flatten() {
         assert!(point.ip.is_some() || point.hostname.is_some());
@@ -268,7 +270,7 @@ fn check_status(status: &LoadBalancerStatus) {
     }
 }
 
-/// A node selector of a Service, which a user writes.
+/// A node selector on a Service, written by a user.
 pub(crate) fn selector(text: &str) {
     let mut service = Service::default();
     let key = "grpc-ccm.io/node-selector".to_owned();
@@ -276,7 +278,7 @@ pub(crate) fn selector(text: &str) {
     let node = k8s_openapi::api::core::v1::Node::default();
     match NodeSelector::of(&service) {
         Ok(selector) => {
-            // Without labels nothing that asks for one matches.
+            // A selector that asks for a label does not match a Node without labels.
             let asks = !text.trim().is_empty() && !text.contains('!') && !text.contains("notin");
             assert!(!(asks && selector.matches(&node)), "{text:?}");
         }

@@ -1,10 +1,16 @@
-//! The provider's handle, as it is kept on the Service (▲S19). Pure.
+//! The provider's handle, stored on the Service (▲S19). Pure.
 //!
-//! The annotation's value is one JSON object: `{"provider":"aws","uid":"…","class":"","handle":"lb-1"}`. `provider` is the name that the provider itself states
-//! (`GetProviderInfo`), so that another process for the same cloud takes over. `uid` is the Service's: an annotation that came along with a copied manifest is
-//! nobody's. `class` is the `loadBalancerClass` that the Service had when the provider took it on, empty where it had none: it vanishes with the type, and tells
-//! afterwards that the Service went to somebody else. It is absent from annotations written by hand or by an early version. `handle` is absent while the
-//! provider gave none.
+//! The annotation's value is a JSON object:
+//! `{"provider":"aws","uid":"…","class":"","handle":"lb-1"}`.
+//! - `provider` is the name that the provider states (`GetProviderInfo`), so that another process
+//!   for the same cloud takes over.
+//! - `uid` is the Service's. An annotation from a copied manifest has another UID and does not
+//!   count.
+//! - `class` is the `loadBalancerClass` that the Service had when the provider took it on; empty if
+//!   it had none. The API server drops the class when the type changes. Afterwards this field shows
+//!   whether the Service went to another component. Annotations written by hand or by an early
+//!   version lack it.
+//! - `handle` is absent until the provider gives one.
 
 use k8s_openapi::api::core::v1::Service;
 use serde::{Deserialize, Serialize};
@@ -26,26 +32,24 @@ struct Record {
     handle: Option<String>,
 }
 
-/// What the Service's annotation says.
+/// The content of the Service's annotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Stored {
-    /// There is none, or it is another Service's.
+    /// There is none, or it is for another Service.
     Nothing,
-    /// It cannot be read: somebody edited it.
+    /// It cannot be parsed: somebody edited it.
     Garbage,
-    /// A provider made something.
+    /// A provider took the Service on.
     By {
-        /// Its name.
         provider: String,
-        /// For a Service of this class; empty: of none. `None`: nobody wrote that down.
+        /// The Service's class at that time; empty: none. `None`: not recorded.
         class: Option<String>,
-        /// What it called it.
         handle: Option<String>,
     },
 }
 
 impl Stored {
-    /// Reads the annotation of a Service.
+    /// Parses the annotation of a Service.
     pub(super) fn of(service: &Service) -> Self {
         let Some(text) = service
             .metadata
@@ -58,7 +62,7 @@ impl Stored {
         let Ok(record) = serde_json::from_str::<Record>(text) else {
             return Self::Garbage;
         };
-        // Without a UID it was written by hand, for this Service: an operator who moves a load balancer here.
+        // Without a UID, an operator wrote it by hand to move a load balancer to this Service.
         if record.uid.is_some() && record.uid != service.metadata.uid {
             return Self::Nothing;
         }
@@ -77,7 +81,7 @@ impl Stored {
         }
     }
 
-    /// The handle, where this provider gave it.
+    /// The handle, if this provider gave it.
     pub(super) fn handle_of(&self, me: &str) -> Option<&str> {
         match self {
             Self::By {
@@ -87,7 +91,7 @@ impl Stored {
         }
     }
 
-    /// The class that is written down, where this provider took the Service on.
+    /// The recorded class, if this provider took the Service on.
     pub(super) fn class_of(&self, me: &str) -> Option<&str> {
         match self {
             Self::By {
@@ -97,7 +101,7 @@ impl Stored {
         }
     }
 
-    /// The class that is written down, whoever took the Service on.
+    /// The recorded class, whichever provider took the Service on.
     pub(super) fn class(&self) -> Option<&str> {
         match self {
             Self::By { class, .. } => class.as_deref(),
@@ -105,7 +109,7 @@ impl Stored {
         }
     }
 
-    /// The provider that is named.
+    /// The recorded provider.
     pub(super) fn provider(&self) -> Option<&str> {
         match self {
             Self::By { provider, .. } => Some(provider),
@@ -127,7 +131,7 @@ pub(super) fn render(
         class: class.map(str::to_owned),
         handle: handle.map(str::to_owned),
     };
-    // Strings always serialise.
+    // Serialising strings does not fail.
     serde_json::to_string(&record).unwrap_or_default()
 }
 

@@ -1,4 +1,4 @@
-//! One job: what is at hand for a Service, and what follows from what the job found out.
+//! One job: its inputs, and the use of its results.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,11 +14,10 @@ use crate::controller::Batch;
 use crate::provider::Session;
 use crate::queue::Outcome;
 
-/// A Service whose targets are not known yet waits so long.
+/// How long a Service waits whose targets are not known yet.
 const TARGETS_AGAIN: Duration = Duration::from_secs(1);
 
 impl Worker {
-    /// Works on one Service.
     pub(super) async fn sync(&self, session: &Arc<Session>, task: &Task, batch: &Batch<'_, Task>) {
         let Some(job) = self.begin(session, task, batch) else {
             return;
@@ -33,7 +32,7 @@ impl Worker {
         self.finished(under_way, batch, finished);
     }
 
-    /// Takes what is known of a Service. `None`: there is nothing to work on, and the task is settled.
+    /// Takes the record of a Service. `None`: there is nothing to do, and the task is settled.
     fn begin(&self, session: &Arc<Session>, task: &Task, batch: &Batch<'_, Task>) -> Option<Job> {
         let (driver, mut state) = (&self.driver, self.state());
         let state = &mut *state;
@@ -93,7 +92,7 @@ impl Worker {
         let (driver, task, mut state) = (&self.driver, job.task, self.state());
         let state = &mut *state;
         let meanwhile = state.ledger.put(task, finished.record);
-        // From here on another job for it may be under way.
+        // From here on another job may run for it.
         job.is_over = true;
         if finished.accepted {
             batch.answered(task);
@@ -106,7 +105,8 @@ impl Worker {
             let now = driver.context.cluster.services.get(key);
             again |= state.ledger.is_news(key, now.as_deref());
         }
-        // While Nodes settle it may have newer targets than the others: when they have, it is looked at with them.
+        // While changes of Nodes settle, it may have newer targets than the others. It is compared
+        // again after they settle.
         let settling = state.pool.settled_at().is_some();
         again |= !state.ignores_nodes()
             && !settling
@@ -126,7 +126,7 @@ impl Worker {
         self.tried(state, task);
     }
 
-    /// A Service was tried with the newest targets, or needs them no more.
+    /// The Service was tried with the newest targets, or needs none.
     fn tried(&self, state: &mut State, task: &Task) {
         let Some((started, waiting)) = &mut state.round else {
             return;
@@ -140,7 +140,7 @@ impl Worker {
     }
 }
 
-/// A Service that is worked on. Where its job breaks off, what it knew is kept.
+/// A Service in work. If its job is dropped, the record is kept.
 struct UnderWay<'a> {
     worker: &'a Worker,
     task: &'a Task,

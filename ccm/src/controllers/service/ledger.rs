@@ -1,4 +1,4 @@
-//! What the controller knows of all Services: the record of each, what is under way, which selector it uses, and the load balancers whose Service is gone. Pure.
+//! The records and jobs of all Services, and load balancers of deleted Services. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,66 +13,65 @@ use super::targets::{NodeSelector, Sets};
 use crate::core::Key;
 use crate::planted::planted;
 
-/// So many load balancers without a Service are remembered at once.
+/// The most load balancers of deleted Services to remember.
 const MOST_DEPARTED: usize = 10_000;
 
-/// What the queue holds.
+/// The keys of the queue.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Task {
     /// A Service.
     Service(Key),
-    /// The load balancer of a Service that is gone from the API server (B-S9): its name, its UID.
+    /// The load balancer of a Service that is gone from the API server (B-S9): name and UID.
     Departed(Key, String),
-    /// The API server is asked about target sets that shrank to empty (B-S7).
+    /// Ask the API server about target sets that shrank to empty (B-S7).
     EmptySets,
-    /// The provider is asked for all load balancers (▲S16).
+    /// Ask the provider for all load balancers (▲S16).
     List,
 }
 
-/// The records of all Services.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    /// The Services that nobody works on.
+    /// The Services without a job.
     entries: BTreeMap<Task, Record>,
-    /// The others.
+    /// The Services with a job.
     working: BTreeMap<Task, Working>,
     selectors: BTreeMap<Key, NodeSelector>,
     departed: usize,
 }
 
-/// A Service that is worked on.
+/// A Service with a job.
 #[derive(Debug, Default)]
 struct Working {
-    /// What is known when its call is sent, or was answered.
+    /// The record when its last call was sent or answered.
     record: Option<Record>,
-    /// The call that was sent and is not answered, and since when.
+    /// The call in flight, and when it was sent.
     call: Option<(Op, Instant)>,
     meanwhile: Meanwhile,
 }
 
-/// What happened to a Service while it was worked on.
+/// Changes of a Service during its job.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Meanwhile {
-    /// The watch showed another view of it. Most are the work's own writes.
+    /// The watch showed another version. Most are the job's own writes.
     pub(super) changed: bool,
-    /// It is to be checked.
+    /// The next job has to begin with Get.
     pub(super) check: bool,
 }
 
-/// What is at hand for a task.
+/// The inputs of a job.
 #[derive(Debug)]
 pub(super) struct Taken {
-    /// The newest view of the Service; `None`: there is nothing to do.
+    /// The newest version of the Service. `None`: there is nothing to do.
     pub(super) service: Option<Arc<Service>>,
     pub(super) record: Option<Record>,
-    /// A load balancer was found to be left behind: to be queued.
+    /// A load balancer without a Service was found, and has to be queued.
     pub(super) departed: Option<Task>,
-    /// One was found, and there is no room to remember it.
+    /// One was found, but there is no room to remember it.
     pub(super) forgotten: bool,
 }
 
 impl Ledger {
-    /// Takes what is known of a task, to work on it until `put`. `now`: the Service as the watch shows it.
+    /// Takes the record of a task for a job, until `put`. `now` is the Service in the store.
     pub(super) fn take(&mut self, task: &Task, now: Option<Arc<Service>>) -> Taken {
         let mut taken = Taken {
             service: None,
@@ -102,7 +101,7 @@ impl Ledger {
                     self.selectors.remove(key);
                 }
                 taken.service = match (now, &taken.record) {
-                    // The watch may be behind our own writes.
+                    // The watch may not have shown our own writes yet.
                     (Some(now), Some(record)) if version(&now) < version(&record.latest) => {
                         Some(Arc::clone(&record.latest))
                     }
@@ -133,7 +132,7 @@ impl Ledger {
         taken.departed = Some(task);
     }
 
-    /// This call is sent for a task now, or none is under way any more; this is known by now.
+    /// Stores the call in flight (`None`: there is none) and the current record.
     pub(super) fn calls(&mut self, task: &Task, call: Option<(Op, Instant)>, record: &Record) {
         if let Some(working) = self.working.get_mut(task) {
             working.call = call;
@@ -141,22 +140,23 @@ impl Ledger {
         }
     }
 
-    /// The call of a task that was sent and is not answered, and since when.
+    /// The call in flight of a task, and when it was sent.
     pub(super) fn call(&self, task: &Task) -> Option<(Op, Instant)> {
         self.working.get(task)?.call
     }
 
-    /// How many tasks are worked on.
+    /// How many tasks have a job.
     pub(super) fn working(&self) -> usize {
         self.working.len()
     }
 
-    /// Whether the task is worked on.
+    /// Whether the task has a job.
     pub(super) fn works_on(&self, task: &Task) -> bool {
         self.working.contains_key(task)
     }
 
-    /// The watch shows a Service otherwise. Whether that is for later, because the Service is worked on: only then it is known what its own writes were.
+    /// The watch shows another version of a Service. Returns whether a job runs. Its own writes are
+    /// known only when it ends, so the change is examined then.
     pub(super) fn changed(&mut self, task: &Task) -> bool {
         let working = self.working.get_mut(task);
         working
@@ -164,7 +164,7 @@ impl Ledger {
             .is_some()
     }
 
-    /// Puts back what is known of a task. Returns what happened while it was worked on.
+    /// Puts a record back after a job. Returns what changed during the job.
     pub(super) fn put(&mut self, task: &Task, record: Option<Record>) -> Meanwhile {
         let working = self.working.remove(task).unwrap_or_default();
         if let Some(record) = record {
@@ -176,7 +176,9 @@ impl Ledger {
         working.meanwhile
     }
 
-    /// The work on a task broke off. What its calls did is not known, so the load balancer is checked as after a restart. Whose it may be is not forgotten with the Service.
+    /// The job was dropped, and the effect of its calls is unknown. So the load balancer is checked
+    /// as after a restart. The record keeps the provider that may have made it, even if the Service
+    /// is gone.
     pub(super) fn broke_off(&mut self, task: &Task) {
         if let Some(working) = self.working.get_mut(task) {
             let record = working.record.take().map(Record::doubted);
@@ -184,7 +186,8 @@ impl Ledger {
         }
     }
 
-    /// The load balancer of a Service that was gone before this process looked (▲S16): to be queued, where that is not known already. `by`: the provider that
+    /// Adds the load balancer of a Service that was deleted before this process could see that
+    /// (▲S16). Returns the task to queue, unless it is known already. `by` is the provider that
     /// lists it.
     pub(super) fn adopt(&mut self, ghost: &Arc<Service>, by: &str) -> Option<Task> {
         let task = Task::Departed(Key::of(&**ghost), uid(ghost).to_owned());
@@ -201,14 +204,14 @@ impl Ledger {
         Some(task)
     }
 
-    /// The UIDs of all Services that something is known of, those that are gone too.
+    /// The UIDs of all Services with a record, including deleted ones.
     pub(super) fn uids(&self) -> impl Iterator<Item = &str> {
         let working = self.working.values();
         let working = working.filter_map(|working| working.record.as_ref());
         self.entries.values().chain(working).map(Record::uid)
     }
 
-    /// The UIDs of the Services whose load balancer the provider confirmed, and that are not being worked on.
+    /// The UIDs of the Services without a job whose load balancer the provider confirmed.
     pub(super) fn confirmed(&self) -> BTreeSet<&str> {
         let confirmed = self.entries.iter().filter(|(task, record)| {
             matches!(task, Task::Service(_)) && record.progress.confirmed().is_some()
@@ -216,7 +219,7 @@ impl Ledger {
         confirmed.map(|(_, record)| record.uid()).collect()
     }
 
-    /// Which targets the Service uses; `None`: none.
+    /// Stores the selector of the Service's targets. `None`: it needs none.
     pub(super) fn uses(&mut self, key: &Key, selector: Option<NodeSelector>) {
         match selector {
             Some(selector) => self.selectors.insert(key.clone(), selector),
@@ -224,18 +227,17 @@ impl Ledger {
         };
     }
 
-    /// All selectors in use.
     pub(super) fn selectors(&self) -> BTreeSet<&NodeSelector> {
         self.selectors.values().collect()
     }
 
-    /// What is left of a Service that is gone.
+    /// The last version of a deleted Service.
     pub(super) fn latest(&self, task: &Task) -> Option<Arc<Service>> {
         let record = self.entries.get(task)?;
         Some(Arc::clone(&record.latest))
     }
 
-    /// Whether what the watch shows is a reason to look at the Service.
+    /// Whether the version in the store needs a job.
     pub(super) fn is_news(&self, key: &Key, now: Option<&Service>) -> bool {
         let record = self.entries.get(&Task::Service(key.clone()));
         match now {
@@ -244,14 +246,15 @@ impl Ledger {
         }
     }
 
-    /// Whether we ourselves read or wrote something newer than what was decided on: somebody wrote in between.
+    /// Whether the last read or write returned something that the last decision did not see:
+    /// somebody wrote in between.
     pub(super) fn overtaken(&self, task: &Task) -> bool {
         self.entries
             .get(task)
             .is_some_and(|record| is_news(&record.latest, Some(record)))
     }
 
-    /// Whether the Service's targets are others than what was confirmed.
+    /// Whether the Service's targets differ from the confirmed ones.
     pub(super) fn wants_targets(&self, task: &Task, sets: &Sets) -> bool {
         let Task::Service(key) = task else {
             return false;
@@ -275,7 +278,8 @@ impl Ledger {
             .collect()
     }
 
-    /// The Services with this selector that were not told that their set is cut: they are now.
+    /// The Services with this selector whose cut set was not reported yet. They count as reported
+    /// now.
     pub(super) fn tell_cut(&mut self, selector: &NodeSelector) -> Vec<Arc<Service>> {
         let selectors = &self.selectors;
         let uses = |task: &Task| match task {
@@ -293,7 +297,7 @@ impl Ledger {
             .collect()
     }
 
-    /// All that is known, for the loop after this one; first what nothing else in the world tells of.
+    /// All records, for the next loop. Those that nothing else could restore come first.
     pub(super) fn leave(&mut self) -> impl Iterator<Item = (Task, Record)> + use<> {
         let working: Vec<Task> = self.working.keys().cloned().collect();
         for task in &working {
@@ -303,18 +307,19 @@ impl Ledger {
         std::mem::take(&mut self.entries).into_iter().rev()
     }
 
-    /// All Services that something is known of.
+    /// All Services with a record.
     pub(super) fn known(&self) -> Vec<Task> {
         self.entries.keys().cloned().collect()
     }
 
-    /// Whether the provider said `pending` last.
+    /// Whether the provider's last answer was `pending`.
     pub(super) fn is_pending(&self, task: &Task) -> bool {
         let record = self.entries.get(task);
         record.is_some_and(|record| record.progress.is_pending())
     }
 
-    /// The provider is asked how this one is before anything else. Whether it waits for that: one that is worked on is checked later.
+    /// Lets the next job begin with Get. Returns whether the task has a record and no job. A
+    /// running job is followed by the check.
     pub(super) fn check(&mut self, task: &Task) -> bool {
         if let Some(working) = self.working.get_mut(task) {
             working.meanwhile.check = true;
@@ -392,7 +397,7 @@ mod tests {
             let taken = ledger.take(&task, None);
             assert_eq!(taken.forgotten, i == MOST_DEPARTED);
         }
-        // One is done: there is room again.
+        // One load balancer is deleted, so there is room again.
         ledger.take(&Task::Departed(key(), "uid-7".to_owned()), None);
         ledger.put(&Task::Service(key()), Some(made(&at("again", "1"))));
         assert!(!ledger.take(&Task::Service(key()), None).forgotten);

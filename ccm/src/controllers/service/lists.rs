@@ -1,4 +1,5 @@
-//! The search for load balancers whose Service does not exist any more (▲S16), and for those of a Service that are too many or too few.
+//! The search for load balancers without a Service (▲S16), and for Services with several or no load
+//! balancers.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,20 +23,21 @@ use crate::provider::Session;
 use crate::queue::Outcome;
 use crate::writes::Writes;
 
-/// So many are told of by name at once.
+/// The most load balancers to name in the log at once.
 const TOLD_AT: usize = 10;
 
-/// What the provider's lists said so far.
+/// The results of the provider's lists so far.
 #[derive(Default)]
 pub(super) struct Lists {
     orphans: Orphans,
     standing: Standing,
-    /// A list of this session was seen. One alone says nothing, and what was counted before stands.
+    /// Whether a list of this session was seen. Two must agree, and until then the gauges keep
+    /// their values.
     seen: bool,
 }
 
 impl Lists {
-    /// The provider is another one, or came again: what its lists said before says nothing.
+    /// Another provider or a new session: earlier lists do not count.
     pub(super) fn start_over(&mut self) {
         self.orphans.start_over();
         self.standing.start_over();
@@ -44,9 +46,9 @@ impl Lists {
 }
 
 impl Worker {
-    /// Asks the provider for all load balancers, once in `--orphaned-load-balancer-period`.
+    /// Lists the provider's load balancers, once in `--orphaned-load-balancer-period`.
     pub(super) async fn list(&self, session: &Arc<Session>, batch: &Batch<'_, Task>) {
-        // It takes no place of a Service.
+        // The list must not take a Service's place.
         batch.called();
         let context = &self.driver.context;
         let next = Instant::now() + context.config.service.orphan_period;
@@ -78,7 +80,7 @@ impl Worker {
         };
         let doubted = {
             let mut state = self.state();
-            // It is the list of another session by now.
+            // The list is from an old session.
             if !Arc::downgrade(session).ptr_eq(&state.session) {
                 return;
             }
@@ -91,7 +93,8 @@ impl Worker {
         self.adopt(session, &orphans);
     }
 
-    /// What the list says of Services that do not exist. Returns what may be deleted if the API server does not know the Service either. `me`: the provider's own name.
+    /// Finds listed load balancers whose Service does not exist. Returns those to delete if the API
+    /// server does not know the Service either. `me` is the name that the provider states.
     fn listed(&self, state: &mut State, me: &str, listed: &[ListedLoadBalancer]) -> Vec<Orphan> {
         let services = self.driver.context.cluster.services.all();
         let mut known: BTreeSet<&str> = services
@@ -127,7 +130,7 @@ impl Worker {
         }
     }
 
-    /// What the list says of Services that exist.
+    /// Compares the list with the Services that exist.
     fn stand(&self, state: &mut State, session: &Session, listed: &[ListedLoadBalancer]) {
         let provider = &self.driver.context.provider;
         let all = self.driver.context.cluster.services.all().into_iter();
@@ -186,12 +189,12 @@ impl Worker {
         }
     }
 
-    /// Their load balancers go like those of a Service that vanished under us.
+    /// Queues them for deletion, like the load balancer of a Service that vanished.
     fn adopt(&self, session: &Arc<Session>, orphans: &[Orphan]) {
         let me = &session.info.provider_name;
         let mut state = self.state();
         for orphan in orphans {
-            // Whatever is being done for a Service of that name has its own end.
+            // A job for a Service of that name handles it.
             if state
                 .ledger
                 .works_on(&Task::Service(orphan.service.clone()))
@@ -212,7 +215,7 @@ impl Worker {
     }
 }
 
-/// Those whose Service the API server itself does not know: the watch may be behind.
+/// Those whose Service the API server does not know: the watch may be behind.
 async fn without_service(writes: &Writes, doubted: Vec<Orphan>) -> Vec<Orphan> {
     let mut confirmed = Vec::with_capacity(doubted.len());
     for orphan in doubted {

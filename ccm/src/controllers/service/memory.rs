@@ -1,4 +1,5 @@
-//! What outlives a loop in one process: a step-down and a re-entry must not lose a load balancer that nothing else knows of (B-S9).
+//! What outlives a loop within a process. A step-down must not lose a load balancer that only this
+//! process knows (B-S9).
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -7,10 +8,10 @@ use tracing::error;
 use super::ledger::Task;
 use super::record::Record;
 
-/// So many load balancers are remembered between two loops.
+/// The most load balancers to keep between two loops.
 const MOST: usize = 20_000;
 
-/// Shared by all loops that follow each other for one provider.
+/// Shared by consecutive loops for one provider.
 #[derive(Default)]
 pub(crate) struct Memory(Mutex<Vec<(Task, Record)>>);
 
@@ -19,7 +20,7 @@ impl Memory {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps for the next loop what may stand in the cloud.
+    /// Keeps the records of load balancers that may exist, for the next loop.
     pub(super) fn keep(&self, known: impl Iterator<Item = (Task, Record)>) {
         let mut balancers = self.balancers();
         for entry in known.filter(|(_, record)| record.cloud.by().is_some()) {
@@ -34,7 +35,7 @@ impl Memory {
         }
     }
 
-    /// What the loop before knew; it is forgotten here.
+    /// Returns and removes the records of the previous loop.
     pub(super) fn take(&self) -> Vec<(Task, Record)> {
         std::mem::take(&mut *self.balancers())
     }

@@ -1,4 +1,4 @@
-//! What the service controller counts.
+//! The metrics of the service controller.
 
 use std::time::Duration;
 
@@ -9,7 +9,6 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-/// `service_controller_*`.
 #[derive(Clone)]
 pub(crate) struct Metrics {
     synced: Counter,
@@ -83,7 +82,7 @@ impl Metrics {
         metrics
     }
 
-    /// One without a Service, for tests of what is shown.
+    /// Sets the gauges of lists, for tests that list the metrics.
     #[cfg(test)]
     pub(crate) fn touch(&self) {
         self.overdue("mock", 1);
@@ -91,14 +90,14 @@ impl Metrics {
         self.standing("mock", 1, 1);
     }
 
-    /// One update of a load balancer's targets is over.
+    /// An update of a load balancer's targets ended.
     pub(super) fn updated(&self, took: Duration, failed: bool) {
         self.synced.inc();
         self.update_latency.observe(took.as_secs_f64());
         self.nodesync_errors.inc_by(failed.into());
     }
 
-    /// No list says anything any more: whoever leads next, or the next provider, has its own.
+    /// Resets the gauges of lists: the next leader or provider has lists of its own.
     pub(super) fn unsaid(&self, provider: &str) {
         self.overdue(provider, 0);
         self.orphans(provider, 0);
@@ -114,7 +113,7 @@ impl Metrics {
         set(&self.orphans, provider, count);
     }
 
-    /// What the list says of Services that exist: so many have more than one, so many have none in it.
+    /// How many Services have several load balancers, and how many are missing in the list.
     pub(super) fn standing(&self, provider: &str, several: usize, unlisted: usize) {
         set(&self.duplicates, provider, several);
         set(&self.unlisted, provider, unlisted);

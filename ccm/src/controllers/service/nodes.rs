@@ -1,4 +1,4 @@
-//! What changes of Nodes do to the sets of targets, and those to Services.
+//! The effect of Node changes on target sets, and of those on Services.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,14 +19,16 @@ use crate::provider::node_view;
 use crate::queue::Outcome;
 use crate::writes::{EventType, node_reference, reason};
 
-/// After so long the API server is asked again whether a set is empty.
+/// The delay before the API server is asked again whether a set is empty.
 const RECHECK_AGAIN: Duration = Duration::from_secs(5);
 
-/// The most bytes of one target in a request. A kubelet writes its Node's addresses and labels: a few Nodes must not make the requests of all load balancers too large (CORE-11).
+/// The most bytes of one target in a request. A kubelet writes its Node's addresses and labels. A
+/// few Nodes must not make the requests of all load balancers too large (CORE-11).
 const TARGET_BYTES: usize = 64 * 1024;
 
 impl Worker {
-    /// Follows the Nodes until the stop. Their changes settle before the sets are made again (▲S12).
+    /// Follows the Nodes until the stop. Their changes settle before the sets are built again
+    /// (▲S12).
     pub(super) async fn follow_nodes(&self) {
         let context = &self.driver.context;
         let mut changes = context.cluster.nodes.subscribe();
@@ -43,7 +45,7 @@ impl Worker {
         }
     }
 
-    /// Looks at all Nodes again: the provider sees them otherwise now.
+    /// Examines all Nodes again, because the provider now sees other fields.
     pub(super) fn rebuild(&self, state: &mut State) {
         let Some(offer) = state.offer.clone() else {
             return;
@@ -56,7 +58,7 @@ impl Worker {
         self.nodes_settled(state);
     }
 
-    /// Says whether it can change a set.
+    /// Returns whether this can change a set.
     fn observe(&self, state: &mut State, offer: &Offer, node: &Arc<Node>) -> bool {
         let name = node.metadata.name.as_deref().unwrap_or_default();
         let view = is_target(node, offer, &self.driver.context.provider)
@@ -83,7 +85,7 @@ impl Worker {
     fn nodes_changed(&self, changes: &[Change<Node>]) {
         let mut state = self.state();
         let Some(offer) = state.offer.clone() else {
-            // They are looked at when the provider has said what it sees of them.
+            // They are examined when the first session gives the offer.
             return;
         };
         let mut relevant = false;
@@ -103,18 +105,18 @@ impl Worker {
         }
     }
 
-    /// Nodes have settled: makes the sets again, once for all Services.
+    /// Builds the sets again for all Services, because the changes of Nodes have settled.
     fn nodes_settled(&self, state: &mut State) {
         let cut = state.pool.settle(&state.ledger.selectors());
         for (selector, set) in cut {
             self.tell_cut(state, &selector, &set);
         }
-        // Also where no set changed: a Service may have got one in between that has settled differently.
+        // Runs even if no set changed: a Service may have got a set before the changes settled.
         self.sets_changed(state);
         self.doubt(state);
     }
 
-    /// That a set is cut is reported also where no call follows from it.
+    /// Reports that a set is cut. That is needed even if no call follows.
     fn tell_cut(&self, state: &mut State, selector: &NodeSelector, set: &TargetSet) {
         if state.ignores_nodes() {
             return;
@@ -124,7 +126,7 @@ impl Worker {
         }
     }
 
-    /// Queues the Services whose targets are others now, and only those.
+    /// Queues the Services whose targets changed, and only those.
     fn sets_changed(&self, state: &mut State) {
         if state.ignores_nodes() {
             return;
@@ -139,16 +141,16 @@ impl Worker {
         }
     }
 
-    /// The API server is asked about sets that shrank to empty.
+    /// Queues the question to the API server about sets that shrank to empty.
     pub(super) fn doubt(&self, state: &State) {
         if !state.pool.sets.to_ask(Instant::now()).is_empty() {
             self.driver.queue.add(Task::EmptySets);
         }
     }
 
-    /// Asks the API server about the sets that shrank to empty, all together.
+    /// Asks the API server about all sets that shrank to empty.
     pub(super) async fn recheck(&self, batch: &Batch<'_, Task>) {
-        // It takes no place of a Service.
+        // This must not take a Service's place.
         batch.called();
         let (selectors, offer) = {
             let state = self.state();

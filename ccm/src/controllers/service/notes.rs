@@ -1,4 +1,4 @@
-//! The events on a Service (B-S3): reasons and texts as users know them. Pure.
+//! The events on a Service (B-S3), with upstream's reasons and texts. Pure.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use super::targets::TargetSet;
 use crate::provider::CallError;
 use crate::writes::{EventType, reason};
 
-/// One event.
+/// An event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Note {
     pub(super) kind: EventType,
@@ -18,21 +18,17 @@ pub(super) struct Note {
     pub(super) message: String,
 }
 
-/// What was being done when something went wrong.
+/// The calls of the provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Op {
-    /// GetLoadBalancer.
     Get,
-    /// EnsureLoadBalancer.
     Ensure,
-    /// UpdateLoadBalancer.
     Update,
-    /// DeleteLoadBalancer.
     Delete,
 }
 
 impl Op {
-    /// The call.
+    /// The RPC's name.
     pub(super) fn rpc(self) -> &'static str {
         match self {
             Self::Get => "GetLoadBalancer",
@@ -43,7 +39,7 @@ impl Op {
     }
 }
 
-/// Of an event on a Service that waits.
+/// The reason of an event about a waiting Service.
 pub(super) const PENDING: &str = reason::LOAD_BALANCER_PENDING;
 
 fn normal(reason: &'static str, message: impl Into<String>) -> Note {
@@ -62,17 +58,14 @@ fn warning(reason: &'static str, message: impl Into<String>) -> Note {
     }
 }
 
-/// Before Ensure.
 pub(super) fn ensuring() -> Note {
     normal(reason::ENSURING_LOAD_BALANCER, "Ensuring load balancer")
 }
 
-/// After Ensure and its writes.
 pub(super) fn ensured() -> Note {
     normal(reason::ENSURED_LOAD_BALANCER, "Ensured load balancer")
 }
 
-/// After Update.
 pub(super) fn updated() -> Note {
     normal(
         reason::UPDATED_LOAD_BALANCER,
@@ -80,12 +73,11 @@ pub(super) fn updated() -> Note {
     )
 }
 
-/// Before Delete.
 pub(super) fn deleting() -> Note {
     normal(reason::DELETING_LOAD_BALANCER, "Deleting load balancer")
 }
 
-/// The provider is at it: not ready, or (▲S18) not gone.
+/// The provider is still working: the load balancer is not ready, or (▲S18) not deleted.
 pub(super) fn pending(op: Op, what: &str) -> Note {
     let (reason, doing) = match op {
         Op::Delete => (reason::DELETING_LOAD_BALANCER, "Deleting load balancer"),
@@ -99,12 +91,10 @@ pub(super) fn pending(op: Op, what: &str) -> Note {
     normal(reason, message)
 }
 
-/// After Delete and its writes.
 pub(super) fn deleted() -> Note {
     normal(reason::DELETED_LOAD_BALANCER, "Deleted load balancer")
 }
 
-/// The target set is empty.
 pub(super) fn no_nodes() -> Note {
     warning(
         reason::UNAVAILABLE_LOAD_BALANCER,
@@ -112,7 +102,7 @@ pub(super) fn no_nodes() -> Note {
     )
 }
 
-/// The provider does not take them all.
+/// The provider does not accept all of them.
 pub(super) fn targets_cut(targets: &TargetSet, service: &Service) -> Note {
     let policy = service.spec.as_ref();
     let policy = policy.and_then(|spec| spec.external_traffic_policy.as_deref());
@@ -130,7 +120,7 @@ pub(super) fn targets_cut(targets: &TargetSet, service: &Service) -> Note {
     )
 }
 
-/// Delete kept it on purpose.
+/// Delete: the provider kept it on purpose.
 pub(super) fn retained(why: &str) -> Note {
     warning(
         reason::RETAINED_LOAD_BALANCER,
@@ -138,7 +128,7 @@ pub(super) fn retained(why: &str) -> Note {
     )
 }
 
-/// Delete was declined although a handle is stored.
+/// Delete: another component serves the Service, but a handle is stored.
 pub(super) fn orphaned() -> Note {
     warning(
         reason::SYNC_LOAD_BALANCER_FAILED,
@@ -146,7 +136,7 @@ pub(super) fn orphaned() -> Note {
     )
 }
 
-/// Another provider's handle is stored, or another class than those that are served here.
+/// The annotation names another provider, or a class that is not served here.
 pub(super) fn blocked(by: &str, class: Option<&str>, me: &str) -> Note {
     let class = class.map_or_else(String::new, |class| match class {
         "" => " when it had no class".to_owned(),
@@ -160,7 +150,7 @@ pub(super) fn blocked(by: &str, class: Option<&str>, me: &str) -> Note {
     )
 }
 
-/// The load balancer's Service does not exist any more (▲S16).
+/// The load balancer's Service no longer exists (▲S16).
 pub(super) fn without_service(load_balancer: &str, deletes: bool) -> Note {
     let next = if deletes {
         "it is deleted"
@@ -175,7 +165,7 @@ pub(super) fn without_service(load_balancer: &str, deletes: bool) -> Note {
     )
 }
 
-/// Beside the one that the Service uses others are marked for it.
+/// Further load balancers are marked for the Service.
 pub(super) fn several(others: &[String]) -> Note {
     const NAMED: usize = 5;
     let names: Vec<_> = others
@@ -193,7 +183,7 @@ pub(super) fn several(others: &[String]) -> Note {
     )
 }
 
-/// The provider does not list what it said is there.
+/// The provider's list lacks a load balancer that it confirmed.
 pub(super) fn unlisted() -> Note {
     warning(
         reason::LOAD_BALANCER_NOT_LISTED,
@@ -201,7 +191,7 @@ pub(super) fn unlisted() -> Note {
     )
 }
 
-/// Ensure made ready what Get said was not ours.
+/// Ensure made a load balancer ready that Get reported as not ours.
 pub(super) fn taken_over(theirs: &Theirs) -> Note {
     let (whose, without) = if theirs.foreign {
         ("marked for somebody else", "")
@@ -218,7 +208,6 @@ pub(super) fn taken_over(theirs: &Theirs) -> Note {
     )
 }
 
-/// The annotation cannot be read.
 pub(super) fn garbage() -> Note {
     warning(
         reason::INVALID_LOAD_BALANCER_HANDLE,
@@ -226,7 +215,7 @@ pub(super) fn garbage() -> Note {
     )
 }
 
-/// Fields that the provider does not honour (▲S15).
+/// Fields that the provider does not support (▲S15).
 pub(super) fn unsupported(fields: &[&str], me: &str) -> Note {
     warning(
         reason::UNSUPPORTED_SERVICE_FIELD,
@@ -234,7 +223,7 @@ pub(super) fn unsupported(fields: &[&str], me: &str) -> Note {
     )
 }
 
-/// Annotations that the provider may not write. `flag`: what would let it.
+/// Annotations that the provider may not write. `flag` would allow them.
 pub(super) fn annotations_refused(keys: &[String], flag: Option<&str>) -> Note {
     const SHOWN: usize = 5;
     let shown: Vec<_> = keys
@@ -256,7 +245,7 @@ pub(super) fn annotations_refused(keys: &[String], flag: Option<&str>) -> Note {
     )
 }
 
-/// The Service itself cannot be worked on.
+/// The Service itself is invalid.
 pub(super) fn invalid(why: &str) -> Note {
     warning(
         reason::SYNC_LOAD_BALANCER_FAILED,
@@ -264,7 +253,6 @@ pub(super) fn invalid(why: &str) -> Note {
     )
 }
 
-/// Targets that could not be attached.
 pub(super) fn targets_failed(nodes: &[String], why: &str) -> Note {
     warning(
         reason::UPDATE_LOAD_BALANCER_FAILED,
@@ -308,7 +296,7 @@ pub(super) fn failed(op: Op, departed: bool, targets: Option<&TargetSet>, why: &
     }
 }
 
-/// The cloud refuses the provider: told on one Service for all.
+/// The cloud refuses the provider's credentials. One Service gets this event for all.
 pub(super) fn credentials(provider: &str, why: &str) -> Note {
     warning(
         reason::PROVIDER_CREDENTIALS_REFUSED,
@@ -318,7 +306,6 @@ pub(super) fn credentials(provider: &str, why: &str) -> Note {
     )
 }
 
-/// Something on the way failed.
 pub(super) fn sync_failed(what: &str) -> Note {
     warning(
         reason::SYNC_LOAD_BALANCER_FAILED,
@@ -326,7 +313,7 @@ pub(super) fn sync_failed(what: &str) -> Note {
     )
 }
 
-/// CallError, for the user who reads an event.
+/// The text of a [`CallError`] for an event.
 pub(super) fn why(trouble: &CallError) -> String {
     trouble.why()
 }
@@ -339,7 +326,7 @@ pub(super) fn of_provider(events: Vec<api::Event>) -> Vec<Note> {
             let word = !event.reason.is_empty()
                 && event.reason.len() <= 128
                 && event.reason.chars().all(|c| c.is_ascii_alphanumeric())
-                // Our own words are not a provider's to say, and are limited less.
+                // A provider may not use the ccm's reasons, which have other limits.
                 && !reason::is_ours(&event.reason);
             let kind = match event.severity() {
                 api::EventSeverity::Warning => EventType::Warning,

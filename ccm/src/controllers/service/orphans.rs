@@ -1,4 +1,4 @@
-//! Load balancers in the cloud whose Service does not exist any more (▲S16): what two lists of the provider in a row agree on. Pure.
+//! Load balancers without a Service (▲S16), if two consecutive lists agree. Pure.
 
 use std::collections::BTreeMap;
 
@@ -10,23 +10,22 @@ use super::handle;
 use crate::core::Key;
 use crate::provider::is_dns_name;
 
-/// So many are deleted after one list, or a tenth of what it shows, where that is more.
+/// The most deletions after one list, or a tenth of the list if that is more.
 const FEW: usize = 5;
 
-/// What the cloud still has for a Service that is gone.
+/// A load balancer whose Service is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Orphan {
-    /// The Service, as the load balancer is marked.
+    /// The Service in the load balancer's mark.
     pub(super) service: Key,
-    /// Its UID; empty where the load balancer names no Service at all, so that nobody could ask for its end.
+    /// Its UID. Empty if the load balancer names no Service, so it cannot be deleted through one.
     pub(super) uid: String,
-    /// The load balancer's name in the cloud.
     pub(super) load_balancer: String,
     handle: Option<String>,
 }
 
 impl Orphan {
-    /// What is left to say of the Service: enough to ask for the end of its load balancer, and to be told about.
+    /// A stand-in for the Service, sufficient for deleting the load balancer and for events.
     pub(super) fn ghost(&self, provider: &str) -> Service {
         let annotation = self.handle.as_ref().map(|given| {
             let value = handle::render(provider, Some(&self.uid), None, Some(given));
@@ -49,39 +48,40 @@ impl Orphan {
     }
 }
 
-/// What one list showed.
+/// The result of one list.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
     /// All that this list and the one before agree on.
     pub(super) all: Vec<Orphan>,
-    /// Those of them that are new: to be told.
+    /// The new ones, which have to be reported.
     pub(super) news: Vec<Orphan>,
-    /// So many may be deleted now.
+    /// How many may be deleted now.
     pub(super) at_once: usize,
 }
 
 impl Found {
-    /// Those that may be deleted now, if the API server does not know their Services either.
+    /// Those to delete now, if the API server does not know their Services either.
     pub(super) fn deletable(self) -> Vec<Orphan> {
         let named = self.all.into_iter().filter(|orphan| !orphan.uid.is_empty());
         named.take(self.at_once).collect()
     }
 }
 
-/// What the lists before showed.
+/// The results of earlier lists.
 #[derive(Debug, Default)]
 pub(super) struct Orphans {
-    /// In how many lists in a row, by UID and name in the cloud.
+    /// The number of consecutive lists, by UID and name in the cloud.
     seen: BTreeMap<(String, String), u32>,
 }
 
 impl Orphans {
-    /// The provider is another one, or came anew: two more lists.
+    /// Another provider or a new session: two more lists are needed.
     pub(super) fn start_over(&mut self) {
         self.seen.clear();
     }
 
-    /// A complete list. `exists` knows the UIDs of all Services, and of those that are worked on though they are gone.
+    /// Handles a complete list. `exists` knows the UIDs of all Services, and of deleted ones with a
+    /// record.
     pub(super) fn pass(
         &mut self,
         listed: &[ListedLoadBalancer],
@@ -96,7 +96,7 @@ impl Orphans {
             for orphan in orphans_of(balancer, &exists) {
                 let key = (orphan.uid.clone(), orphan.load_balancer.clone());
                 let times = before.get(&key).map_or(1, |times| times.saturating_add(1));
-                // The same part twice in one list counts once.
+                // A part that one list has twice counts once.
                 if self.seen.insert(key, times).is_some() {
                     continue;
                 }
@@ -129,7 +129,7 @@ fn orphans_of(balancer: &ListedLoadBalancer, exists: impl Fn(&str) -> bool) -> V
         .owners
         .iter()
         .filter(|owner| !owner.uid.is_empty() && !exists(&owner.uid))
-        // The name stands in a URL of the API server. No Service has another one.
+        // The name becomes part of a URL for the API server. No Service has an invalid one.
         .filter(|owner| is_dns_name(&owner.namespace) && is_dns_name(&owner.name));
     gone.map(|owner| orphan(&owner.namespace, &owner.name, &owner.uid))
         .collect()
@@ -173,14 +173,14 @@ mod tests {
         let third = orphans.pass(&list, here);
         assert_eq!(uids(&third.all), ["gone"]);
         assert!(third.news.is_empty(), "it was told");
-        // Its Service is seen again, or the load balancer is not: the row is broken.
+        // If its Service or the load balancer's absence is seen once, the count starts again.
         orphans.pass(&list, |_| true);
         assert_eq!(orphans.pass(&list, here).all, []);
         orphans.pass(&[], here);
         assert_eq!(orphans.pass(&list, here).all, []);
         orphans.start_over();
         assert_eq!(orphans.pass(&list, here).all, []);
-        // The same part of another load balancer is another one.
+        // The same Service with another load balancer counts separately.
         assert_eq!(orphans.pass(&[listed("c", &["gone"])], here).all, []);
     }
 

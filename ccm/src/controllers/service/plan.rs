@@ -1,4 +1,4 @@
-//! What to do with a Service next. Pure.
+//! The next step for a Service. Pure.
 
 use cloud_provider_api::v1alpha1::LoadBalancerCapability;
 use k8s_openapi::api::core::v1::{LoadBalancerStatus, Service};
@@ -14,21 +14,21 @@ use crate::writes::{ServicePatch, ServiceStatusPatch};
 /// The finalizer that keeps a Service until its load balancer is gone (B-S2).
 pub(super) const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 
-/// What the decision is made with, beside the Service itself.
+/// The inputs of the decision besides the Service.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts<'a> {
     /// The name that the provider states.
     pub(super) me: &'a str,
     /// Whether this provider serves the Service's class (B-S1).
     pub(super) owner: bool,
-    /// The Service is gone from the API server (B-S9): only its load balancer is left.
+    /// The Service is gone from the API server (B-S9), and only its load balancer is left.
     pub(super) departed: bool,
-    /// What the provider's LoadBalancerService can do.
+    /// The capability of the provider's LoadBalancerService.
     pub(super) capability: &'a LoadBalancerCapability,
 }
 
 impl Facts<'_> {
-    /// Whether this provider serves Services of this class; empty: of none.
+    /// Whether this provider serves Services of this class; empty: without a class.
     fn serves(&self, class: &str) -> bool {
         match class {
             "" => self.capability.default_class,
@@ -37,40 +37,40 @@ impl Facts<'_> {
     }
 }
 
-/// What comes next.
+/// The next step.
 #[derive(Debug, PartialEq)]
 pub(super) enum Step {
-    /// Nothing.
+    /// Do nothing.
     Ignore,
-    /// Somebody else is written down: nothing is made or deleted behind the user's back.
+    /// The annotation names another owner: create and delete nothing without the user.
     Blocked {
-        /// The provider that is named there.
+        /// The provider in the annotation.
         by: String,
-        /// The class, where it is that which is not ours.
+        /// The class in the annotation, if that is the reason.
         class: Option<String>,
     },
     /// Before the first Ensure (B-S2).
     AddFinalizer(ServicePatch),
     /// Before any other call (▲S19).
     StoreHandle(ServicePatch),
-    /// Ask whether all is in sync (▲S13).
+    /// Ask whether everything is in sync (▲S13).
     Get,
-    /// Make it as asked.
+    /// Create or correct the load balancer.
     Ensure,
-    /// Give it these targets.
+    /// Set its targets.
     Update,
-    /// Take it away (▲S18).
+    /// Delete it (▲S18).
     Delete,
-    /// It is gone: let the Service go (B-S5).
+    /// It is deleted: let the Service go (B-S5).
     Release {
-        /// First this.
+        /// Write this first.
         status: Option<ServiceStatusPatch>,
-        /// Then this.
+        /// Write this second.
         metadata: Option<ServicePatch>,
     },
 }
 
-/// Whether the Service asks for a load balancer, whoever makes it.
+/// Whether the Service wants a load balancer, from any provider.
 pub(super) fn asks(service: &Service) -> bool {
     service.metadata.deletion_timestamp.is_none() && is_load_balancer(service)
 }
@@ -80,14 +80,14 @@ fn is_load_balancer(service: &Service) -> bool {
     spec.is_some_and(|spec| spec.type_.as_deref() == Some("LoadBalancer"))
 }
 
-/// The Service's class; empty where it has none.
+/// The Service's class; empty if it has none.
 pub(super) fn class(service: &Service) -> &str {
     let spec = service.spec.as_ref();
     spec.and_then(|spec| spec.load_balancer_class.as_deref())
         .unwrap_or_default()
 }
 
-/// Whether our finalizer is on the Service.
+/// Whether the Service has our finalizer.
 pub(super) fn has_finalizer(service: &Service) -> bool {
     service
         .metadata
@@ -96,7 +96,7 @@ pub(super) fn has_finalizer(service: &Service) -> bool {
         .is_some_and(|finalizers| finalizers.iter().any(|name| name == FINALIZER))
 }
 
-/// The handle to send with the next call.
+/// The handle for the next call.
 pub(super) fn handle_to_send(
     service: &Service,
     record: Option<&Record>,
@@ -109,7 +109,8 @@ pub(super) fn handle_to_send(
         .or_else(|| Stored::of(service).handle_of(me).map(str::to_owned))
 }
 
-/// Decides. `record` is what this process knows of it; `targets` the set that it should have, `None` where the Service needs none.
+/// Decides the next step. `record` is this process's knowledge. `targets` is the wanted set; `None`
+/// if the Service needs none.
 pub(super) fn next_step(
     service: &Service,
     record: Option<&Record>,
@@ -123,7 +124,7 @@ pub(super) fn next_step(
     }
     let stored = Stored::of(service);
     let other = stored.provider().filter(|provider| *provider != facts.me);
-    // Another ccm, whose provider has the same name, may serve the class that is written down.
+    // Another ccm with a provider of the same name may serve the recorded class.
     let theirs = stored.class().filter(|class| !facts.serves(class));
     let theirs = theirs.filter(|_| !known && !planted!(OtherClassIsMine));
     let left = theirs.is_none() && left(service, &stored, facts);
@@ -166,8 +167,9 @@ fn blocked(by: &str, class: Option<&str>) -> Step {
     }
 }
 
-/// Whether a Service that we took on went to somebody else meanwhile, with our finalizer still on it: its class is another one than was written down then. That its
-/// class is not ours says nothing by itself: it may be the provider that serves fewer classes than before.
+/// Whether a Service that this provider took on went to another component, with our finalizer still
+/// on it. Its class differs from the recorded one. That the provider does not serve its class is no
+/// proof: it may serve fewer classes than before.
 fn left(service: &Service, stored: &Stored, facts: &Facts<'_>) -> bool {
     let typed = is_load_balancer(service);
     let before = stored.class_of(facts.me);
@@ -190,7 +192,8 @@ fn wanted(
     if let Some(patch) = unsaved(service, record) {
         return Step::StoreHandle(patch);
     }
-    // Whose it is must be known when the class has vanished with the type; what cannot be read is left to whoever edited it.
+    // The owner must be known after the class has vanished with the type. An unreadable annotation
+    // is left to its author.
     let known = *stored == Stored::Garbage || stored.class_of(facts.me) == Some(class(service));
     if !known && !planted!(ClassIsWrittenOnce) {
         let handle = stored.handle_of(facts.me);
@@ -218,17 +221,16 @@ fn wanted(
     }
 }
 
-/// The patch that stores a handle which is not on the Service yet, in the name of who gave it.
+/// The patch that stores a new handle, with the provider that gave it.
 fn unsaved(service: &Service, record: Option<&Record>) -> Option<ServicePatch> {
     let (by, handle) = record?.unsaved_handle.as_ref()?;
     (Stored::of(service).handle_of(by) != Some(handle.as_str()))
         .then(|| store_handle(service, by, Some(handle)))
 }
 
-/// The patch that stores this handle.
 pub(super) fn store_handle(service: &Service, me: &str, handle: Option<&str>) -> ServicePatch {
     let stored = Stored::of(service);
-    // What was written down when we took it on stays: the Service may have gone to somebody else since.
+    // The recorded class stays: the Service may have gone to another component since.
     let class = stored
         .class_of(me)
         .or_else(|| is_load_balancer(service).then(|| class(service)));
@@ -254,7 +256,8 @@ fn add_finalizer(service: &Service, me: &str) -> ServicePatch {
     let stored = Stored::of(service);
     let mut patch = match stored {
         Stored::Garbage => ServicePatch::default(),
-        // The class vanishes when the type changes; whose the load balancer is, and whether it still is, must be known then.
+        // The class vanishes when the type changes. After that, the annotation must still tell the
+        // load balancer's owner.
         Stored::Nothing | Stored::By { .. } => {
             annotate(service, me, Some(class(service)), stored.handle_of(me))
         }
@@ -263,7 +266,7 @@ fn add_finalizer(service: &Service, me: &str) -> ServicePatch {
     patch
 }
 
-/// What is left to write when the load balancer is gone.
+/// The writes that are left after the load balancer is deleted.
 fn release(service: &Service, retained: bool, left: bool) -> Step {
     let finalizers = service.metadata.finalizers.as_deref().unwrap_or_default();
     let others: Vec<String> = finalizers
@@ -272,9 +275,9 @@ fn release(service: &Service, retained: bool, left: bool) -> Step {
         .cloned()
         .collect();
     let ours = others.len() < finalizers.len();
-    // Then the whole object goes with our finalizer, status and all.
+    // The whole object vanishes with our finalizer, including its status.
     let vanishes = service.metadata.deletion_timestamp.is_some() && others.is_empty();
-    // Of a Service that went to somebody else the status is theirs.
+    // The status of a Service that another component serves now is theirs.
     let status = if vanishes || left {
         None
     } else {
@@ -298,7 +301,7 @@ fn release(service: &Service, retained: bool, left: bool) -> Step {
     }
 }
 
-/// The patch that leaves nothing of ours in the Service's status; `None`: there is nothing.
+/// The patch that removes our part of the Service's status. `None`: there is none.
 fn cleared(service: &Service) -> Option<ServiceStatusPatch> {
     let addresses = status_patch(service, &LoadBalancerStatus::default());
     match without_condition(service) {
@@ -310,7 +313,7 @@ fn cleared(service: &Service) -> Option<ServiceStatusPatch> {
     }
 }
 
-/// The patch that makes the Service's status this; `None`: it is.
+/// The patch that sets the Service's status. `None`: it is equal.
 pub(super) fn status_patch(
     service: &Service,
     status: &LoadBalancerStatus,
@@ -326,7 +329,7 @@ pub(super) fn status_patch(
     })
 }
 
-/// With the API server's defaults filled in, and empty as absent.
+/// Fills in the API server's defaults, and treats empty fields as absent.
 fn comparable(mut status: LoadBalancerStatus) -> LoadBalancerStatus {
     status.ingress = status.ingress.filter(|ingress| !ingress.is_empty());
     for ingress in status.ingress.iter_mut().flatten() {
@@ -340,11 +343,12 @@ fn comparable(mut status: LoadBalancerStatus) -> LoadBalancerStatus {
     status
 }
 
-/// Whether a Service that the watch shows now can need work: not our own write come back, not a label, not a status (B-S4).
+/// Whether this version of a Service can need work. Our own writes, labels and the status do not
+/// count (B-S4).
 pub(super) fn is_news(service: &Service, record: Option<&Record>) -> bool {
     match record {
         Some(record) if record.uid() == uid(service) => {
-            // Older than what we wrote: the watch is behind.
+            // Older than our last write: the watch is behind.
             let stale = version(service) < version(&record.latest);
             !stale && Seen::of(service) != record.seen
         }
@@ -353,8 +357,9 @@ pub(super) fn is_news(service: &Service, record: Option<&Record>) -> bool {
     }
 }
 
-/// Whether a changed target set is a reason to call the provider for this Service now. A set that was tried waits for its retry; one that was not does not wait for
-/// another's (B-S7), unless the provider is at it and has said when to ask again.
+/// Whether a changed target set is a reason for a call now. A set that was tried waits for its
+/// retry. A new set does not wait for the retry of another (B-S7), unless the provider answered
+/// `pending` with a time.
 pub(super) fn wants_targets(record: &Record, targets: Fingerprint) -> bool {
     let concerned = match &record.progress {
         Progress::Confirmed { targets: now, .. } => *now != Some(targets),
@@ -366,7 +371,7 @@ pub(super) fn wants_targets(record: &Record, targets: Fingerprint) -> bool {
     concerned && record.tried != Some(targets)
 }
 
-/// `metadata.uid`; empty where the API server gave none.
+/// `metadata.uid`, or an empty string.
 pub(super) fn uid(service: &Service) -> &str {
     service.metadata.uid.as_deref().unwrap_or_default()
 }

@@ -1,4 +1,5 @@
-//! A target set that shrank to empty is read from the API server itself first: a store that lost its Nodes must not empty every load balancer.
+//! Confirms with the API server that a target set is empty. A store that lost its Nodes must not
+//! empty every load balancer.
 
 use k8s_openapi::api::core::v1::Node;
 use kube::api::ListParams;
@@ -6,12 +7,12 @@ use kube::{Api, Client};
 
 use super::targets::NodeSelector;
 
-/// Nodes per page.
+/// Nodes in a page.
 const PAGE: u32 = 500;
-/// No cluster has more pages; a server that never ends a list is not believed.
+/// No cluster has more pages. A server whose list never ends is wrong.
 const MOST_PAGES: usize = 100;
 
-/// The selectors for which the API server, too, has no target. `Err`: it could not be asked.
+/// The selectors that match no target in the API server either. `Err`: the request failed.
 pub(super) async fn still_empty(
     client: Client,
     mut selectors: Vec<NodeSelector>,

@@ -1,6 +1,7 @@
-//! What this process knows of one Service: what may stand in the cloud for it, and how far reconciling has come. Pure.
+//! What this process knows of a Service: its load balancer and its progress. Pure.
 //!
-//! A record is lost with the process, and the provider's answers make it again. [`super::settle`] has the table of what changes it.
+//! A record is lost with the process, and the provider's answers rebuild it. [`super::settle`] has
+//! the table of its changes.
 
 use std::sync::Arc;
 
@@ -11,14 +12,16 @@ use super::fingerprint::{Fingerprint, service_inputs};
 use super::handle::Stored;
 use super::plan::{asks, class, has_finalizer, uid};
 
-/// What may stand in the cloud for a Service.
+/// The load balancer that may exist for a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Cloud {
-    /// This process made nothing and found nothing. An earlier one may have: only the Service itself tells.
+    /// This process created and found none. An earlier one may have created one: only the Service
+    /// itself tells.
     Unknown,
-    /// A load balancer may stand there. Another provider that serves on the same socket now knows nothing of it.
+    /// A load balancer may exist. Another provider that now serves the same socket does not know
+    /// it.
     MayStand {
-        /// The name of the provider that made it, found it, or was asked to make or delete it.
+        /// The name of the provider that created it, found it, or was asked to create or delete it.
         by: String,
     },
     /// Delete answered that nothing is left.
@@ -28,7 +31,7 @@ pub(super) enum Cloud {
 }
 
 impl Cloud {
-    /// The provider whose load balancer may stand there.
+    /// The provider whose load balancer may exist.
     pub(super) fn by(&self) -> Option<&str> {
         match self {
             Self::MayStand { by } => Some(by),
@@ -37,35 +40,37 @@ impl Cloud {
     }
 }
 
-/// How far reconciling a Service has come.
+/// The progress of reconciling a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     /// The provider confirmed nothing: Ensure is next.
     Unconfirmed {
-        /// What Get found there, which is not this Service's. It holds for the Ensure that follows.
+        /// A load balancer that Get found and that is not this Service's. It applies to the next
+        /// Ensure.
         theirs: Option<Theirs>,
     },
     /// The provider has an Update or an Ensure in progress, and said when to ask again.
     Pending {
-        /// Of an Update: the inputs that are confirmed all the same.
+        /// After an Update: the inputs, which stay confirmed.
         inputs: Option<Fingerprint>,
     },
-    /// The Service or its targets were rejected: INVALID, or a failed Update (B-S10). Ensure is next, at once where the targets are others.
+    /// The provider rejected the Service or its targets: INVALID, or a failed Update (B-S10).
+    /// Ensure is next, at once if the targets change.
     Rejected,
-    /// The load balancer is as asked.
+    /// The load balancer is in sync.
     Confirmed {
         inputs: Fingerprint,
         /// `None`: not all targets are attached, so Update is next.
         targets: Option<Fingerprint>,
     },
-    /// Another component serves the Service, as long as it has these inputs (B-S8).
+    /// Another component serves the Service with these inputs (B-S8).
     Elsewhere { inputs: Fingerprint },
 }
 
 impl Progress {
     pub(super) const UNCONFIRMED: Self = Self::Unconfirmed { theirs: None };
 
-    /// The inputs that the provider confirmed of a load balancer of its own.
+    /// The inputs that the provider confirmed for its own load balancer.
     pub(super) fn confirmed(&self) -> Option<Fingerprint> {
         match self {
             Self::Confirmed { inputs, .. } => Some(*inputs),
@@ -79,31 +84,33 @@ impl Progress {
     }
 }
 
-/// What this process knows of one Service.
 #[derive(Clone, Debug)]
 pub(super) struct Record {
-    /// The Service as last read or written: newer than the watch for a moment, and all that is left of it when it is gone.
+    /// The Service as last read or written. It may be newer than the store, and it is all that is
+    /// left of a deleted Service.
     pub(super) latest: Arc<Service>,
-    /// What the last decision was made on, our own writes included.
+    /// The input of the last decision, including our own writes.
     pub(super) seen: Seen,
     pub(super) cloud: Cloud,
-    /// A handle that is not stored on the Service yet, after the name of the provider that gave it. Any answer can give one, whatever it says of the cloud.
+    /// A handle that is not stored on the Service yet, and the provider that gave it: (provider,
+    /// handle). Any answer can contain one.
     pub(super) unsaved_handle: Option<(String, String)>,
     pub(super) progress: Progress,
-    /// Get is the next call. Confirmed progress stays: changed targets still wake a Service whose check waits.
+    /// Get is the next call. Confirmed progress stays, so that changed targets still wake a Service
+    /// that waits for its check.
     pub(super) check: bool,
-    /// The targets that were tried last, whatever came of it: the same ones wait for their retry.
+    /// The targets of the last attempt. The same targets wait for their retry.
     pub(super) tried: Option<Fingerprint>,
     /// Failures in a row.
     pub(super) failures: u32,
     /// The inputs whose unsupported fields were reported.
     pub(super) unsupported_told: Option<Fingerprint>,
-    /// It was reported that the provider does not take all targets.
+    /// Whether it was reported that the provider does not accept all targets.
     pub(super) cut_told: bool,
 }
 
 impl Record {
-    /// Nothing is known but the Service itself.
+    /// A record of a Service without further knowledge.
     pub(super) fn new(service: &Arc<Service>) -> Self {
         Self {
             latest: Arc::clone(service),
@@ -119,7 +126,7 @@ impl Record {
         }
     }
 
-    /// The record after a job that did not end: nothing is confirmed.
+    /// The record after a job that was dropped: nothing is confirmed.
     pub(super) fn doubted(self) -> Self {
         Self {
             cloud: self.cloud,
@@ -128,9 +135,9 @@ impl Record {
         }
     }
 
-    /// The record for a loop that begins later. `shown`: the Service as the watch shows it now.
+    /// The record for a later loop. `shown` is the Service in the store.
     pub(super) fn inherited(self, shown: Option<&Service>) -> Self {
-        // Another replica may have stored a handle meanwhile: that one is newer.
+        // Another replica may have stored a newer handle meanwhile.
         let stored = shown
             .is_some_and(|shown| uid(shown) == self.uid() && Stored::of(shown) != Stored::Nothing);
         let mut record = self.doubted();
@@ -138,13 +145,12 @@ impl Record {
         record
     }
 
-    /// The Service's UID.
     pub(super) fn uid(&self) -> &str {
         uid(&self.latest)
     }
 }
 
-/// What the plan looks at of a Service.
+/// The fields of a Service that the plan uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     inputs: Fingerprint,
@@ -164,7 +170,7 @@ impl Seen {
             finalizer: has_finalizer(service),
             class: class(service).to_owned(),
             stored: match Stored::of(service) {
-                // Which handle it is matters to the next call, and is no reason for one.
+                // The next call uses the handle, but a changed handle is no reason for a call.
                 Stored::By {
                     provider,
                     class,
@@ -174,7 +180,7 @@ impl Seen {
                     class,
                     handle: Some(String::new()),
                 },
-                // Nothing to be done about it.
+                // There is nothing to do about it.
                 Stored::Garbage => Stored::Nothing,
                 stored => stored,
             },
@@ -182,7 +188,7 @@ impl Seen {
     }
 }
 
-/// How new a view of a Service is; 0 where the API server does not count.
+/// The resourceVersion as a number; 0 if it is not one.
 pub(super) fn version(service: &Service) -> u64 {
     service
         .metadata

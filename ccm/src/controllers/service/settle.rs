@@ -1,7 +1,8 @@
 //! What a call and its answer change in a Service's record, and what follows. Pure.
 //!
-//! [`begin`] makes the rows "is sent", before the call: what the record says if no answer comes. [`settle`] makes the others, when all writes that the answer
-//! asks for are done. "as before" is what the row "is sent" left. A test holds this table to the code.
+//! [`begin`] makes the rows "is sent", before the call: what the record says if no answer comes.
+//! [`settle`] makes the others, when all writes that the answer asks for are done. "as before" is
+//! what the row "is sent" left. A test holds this table to the code.
 //!
 //! | call | answer | cloud | progress | check | failures | next |
 //! |---|---|---|---|---|---|---|
@@ -53,51 +54,52 @@ use crate::provider::{CallError, CallErrorCode, Retry};
 use crate::queue::Outcome;
 use crate::writes::ServicePatch;
 
-/// Where only a change of the Service can help.
+/// The delay if only a change of the Service can help.
 pub(super) const SLOW: Duration = Duration::from_mins(30);
-/// From so many failed Deletes in a row on the Service says so, whatever the failure (▲S18).
+/// After this many failed Deletes in a row, an event is recorded for any failure (▲S18).
 const DELETES_TOLD: u32 = 3;
 
 /// A call of the provider.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call<'a> {
     pub(super) op: Op,
-    /// The name of the provider that is called.
+    /// The name that the called provider states.
     pub(super) me: &'a str,
     /// The Service is gone from the API server (B-S9).
     pub(super) departed: bool,
-    /// The Service as it is sent.
+    /// The Service in the request.
     pub(super) service: &'a Service,
-    /// The targets that are sent.
+    /// The targets in the request.
     pub(super) targets: Option<&'a TargetSet>,
-    /// The operator lets the provider adopt load balancers that are not marked.
+    /// The operator allows the provider to adopt unmarked load balancers.
     pub(super) adopt_unmarked: bool,
 }
 
 /// What follows from an answer.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Effects {
-    /// When the Service is reconciled again; `None`: at once.
+    /// When the Service is reconciled again. `None`: at once.
     pub(super) requeue: Option<Outcome>,
-    /// Whether the cloud took the provider's credentials; `None`: the answer does not say.
+    /// Whether the cloud accepted the provider's credentials. `None`: the answer does not tell.
     pub(super) accepted: Option<bool>,
-    /// The cloud refuses the credentials, and that is to be reported on this Service for all.
+    /// The cloud refuses the credentials, and this Service gets the event for all.
     pub(super) refused: bool,
-    /// The reason why the Service is not done.
+    /// Why the Service is not done.
     pub(super) told: Option<Told>,
     /// Events on the Service.
     pub(super) notes: Vec<Note>,
 }
 
-/// Why it is not done.
+/// Why a Service is not done.
 #[derive(Debug, PartialEq)]
 pub(super) struct Told {
     pub(super) note: Note,
-    /// As the contract names it, or what became of the call.
+    /// The error code as the contract names it, or how the call ended.
     pub(super) code: Option<&'static str>,
-    /// Told at once; else when it was told before, or has waited for half a minute.
+    /// Report it at once. Otherwise it is reported if the Service has waited for half a minute or
+    /// was reported before.
     pub(super) at_once: bool,
-    /// Another try comes as soon as the Service changes.
+    /// A change of the Service leads to another attempt at once.
     pub(super) when_changed: bool,
 }
 
@@ -110,7 +112,8 @@ impl Effects {
     }
 }
 
-/// A call is about to be sent: until its answer nothing is confirmed any more, whatever the user puts back meanwhile. And what is told before it.
+/// Changes the record before a call. Until the answer nothing is confirmed, even if the user
+/// reverts a change meanwhile. Also returns the events before the call.
 pub(super) fn begin(
     mut record: Record,
     call: &Call<'_>,
@@ -140,7 +143,7 @@ fn may_stand(call: &Call<'_>) -> Cloud {
     }
 }
 
-/// What is told before a call, each thing once.
+/// The events before a call, each once.
 fn before(record: &mut Record, call: &Call<'_>, capability: &LoadBalancerCapability) -> Vec<Note> {
     let mut notes = Vec::new();
     let pending = record.progress.is_pending();
@@ -177,8 +180,8 @@ fn before(record: &mut Record, call: &Call<'_>, capability: &LoadBalancerCapabil
     notes
 }
 
-/// A call was answered. `written`: what its answer asked to be written into the Service, where that was done. `reaction`: what follows from a failure by the
-/// driver's rules.
+/// Changes the record after an answer. `written` is the patch from the answer, if it was applied.
+/// `reaction` is the driver's reaction to a failure.
 pub(super) fn settle(
     mut record: Record,
     call: &Call<'_>,
@@ -187,7 +190,8 @@ pub(super) fn settle(
     reaction: impl FnOnce(&CallError) -> Failed,
     now: Instant,
 ) -> (Record, Effects) {
-    // What was asked for, and what the provider itself wrote: a user's change in between is news.
+    // The request's inputs with the provider's own annotations. A change by a user in between is
+    // then still seen.
     let expected = written.map(|patch| with_annotations(call.service, patch));
     let expected = expected.as_ref().unwrap_or(call.service);
     let inputs = service_inputs(expected);
@@ -199,7 +203,7 @@ pub(super) fn settle(
     let mut effects = match verdict {
         Verdict::InSync(_) => {
             record.cloud = may_stand(call);
-            // The plan has the last word: what changed meanwhile is seen at once.
+            // The plan decides: it sees at once what changed meanwhile.
             done(&mut record, confirmed)
         }
         Verdict::OutOfSync { exists, theirs } => {
@@ -264,7 +268,7 @@ fn gone(record: &mut Record, retained: bool) -> Effects {
     Effects::default()
 }
 
-/// It is as asked, but for some targets (▲S14).
+/// In sync except for some targets (▲S14).
 fn not_attached(
     record: &mut Record,
     inputs: Fingerprint,
@@ -311,7 +315,7 @@ fn failed(
     record.check = call.op == Op::Get;
     record.progress = match (call.op, before) {
         _ if when_changed => Progress::Rejected,
-        // As upstream does: what an Update could not do an Ensure may (B-S10).
+        // As upstream: Ensure may succeed where Update failed (B-S10).
         (Op::Update, _) | (Op::Ensure, Progress::Rejected) => Progress::Rejected,
         (Op::Ensure | Op::Delete, _) | (Op::Get, Progress::Unconfirmed { .. }) => {
             Progress::UNCONFIRMED
@@ -330,7 +334,7 @@ fn failed(
     Effects {
         accepted: credentials.then_some(false),
         refused: credentials && reaction.event,
-        // A process that no longer leads tells nothing.
+        // A process that no longer leads reports nothing.
         told: (trouble.code != CallErrorCode::Fenced).then(|| Told {
             note: notes::failed(call.op, call.departed, call.targets, &notes::why(trouble)),
             code: Some(trouble.code.name()),
@@ -341,7 +345,7 @@ fn failed(
     }
 }
 
-/// What is told after a call that succeeded.
+/// The events after a call that succeeded.
 fn after(before: &Progress, call: &Call<'_>, verdict: &Verdict) -> Vec<Note> {
     match verdict {
         Verdict::Ready(status, _) => {
@@ -365,7 +369,6 @@ fn after(before: &Progress, call: &Call<'_>, verdict: &Verdict) -> Vec<Note> {
     }
 }
 
-/// The Service with these annotations written.
 fn with_annotations(service: &Service, patch: &ServicePatch) -> Service {
     let mut service = service.clone();
     let annotations = service.metadata.annotations.get_or_insert_default();

@@ -1,78 +1,78 @@
-//! What the provider's complete lists of load balancers say of Services that exist: it is told, and who has none is looked at. Pure.
+//! Compares complete lists of load balancers with existing Services. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::discriminant;
 
 use cloud_provider_api::v1alpha1::ListedLoadBalancer;
 
-/// So many lists in a row must say it.
+/// The number of lists in a row that must agree.
 const LISTS: u32 = 2;
-/// So many are looked at after one list, or a tenth of all, where that is more: a list that leaves them out is no reason for a call for each.
+/// The most checks after one list, or a tenth of all Services if that is more. A wrong list must
+/// not cause a call for every Service.
 const LOOKS: usize = 10;
 
-/// A Service as this process knows it.
+/// A Service for the comparison.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known<'a> {
-    /// `metadata.uid`.
     pub(super) uid: &'a str,
-    /// `metadata.namespace`.
     pub(super) namespace: &'a str,
-    /// `metadata.name`.
     pub(super) name: &'a str,
-    /// The handle that is stored for this provider.
+    /// The stored handle of this provider.
     pub(super) handle: Option<&'a str>,
-    /// The provider said that its load balancer is as asked, and nothing has been done about it since.
+    /// The provider confirmed its load balancer, and no job has run since.
     pub(super) confirmed: bool,
 }
 
-/// What is odd about it.
+/// A difference.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Odd {
-    /// Beside the one that the stored handle names these are marked for the same Service: a Service has one (LB-1). Their names in the cloud.
+    /// The names of further load balancers that are marked for the Service. It must have only one
+    /// (LB-1).
     Several(Vec<String>),
-    /// The provider said that it stands, and does not list it.
+    /// The provider confirmed the load balancer but does not list it.
     Unlisted,
 }
 
-/// A Service by its place among those that were given.
+/// A Service's index in the input, and its difference.
 pub(super) type Finding = (usize, Odd);
 
-/// What one list showed.
+/// The result of one list.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Stands {
-    /// What is new, and to be told: each once as long as it lasts.
+    /// New differences to report. Each is reported once as long as it lasts.
     pub(super) news: Vec<Finding>,
-    /// Services whose load balancer is to be looked at, as it is not listed: each once as long as that lasts.
+    /// Services to check because their load balancer is not listed. Each is checked once as long as
+    /// that lasts.
     pub(super) looks: Vec<usize>,
-    /// So many Services have more than one, by this list and the one before.
+    /// The number of Services with several load balancers in this list and the one before.
     pub(super) several: usize,
-    /// So many Services' load balancers are not listed, by this list and the one before.
+    /// The number of Services whose load balancer is in neither this list nor the one before.
     pub(super) unlisted: usize,
 }
 
-/// What the lists before said.
+/// The results of earlier lists.
 #[derive(Debug, Default)]
 pub(super) struct Standing {
     /// By UID.
     seen: BTreeMap<String, Seen>,
 }
 
-/// What was odd about one Service.
+/// The difference of one Service.
 #[derive(Debug)]
 struct Seen {
     odd: Odd,
-    /// In so many lists in a row.
+    /// The number of consecutive lists with it.
     times: u32,
     looked: bool,
 }
 
 impl Standing {
-    /// The provider is another one, or came anew: two more lists.
+    /// Another provider or a new session: two more lists are needed.
     pub(super) fn start_over(&mut self) {
         self.seen.clear();
     }
 
-    /// A complete list.
+    /// Handles a complete list.
     pub(super) fn pass(&mut self, listed: &[ListedLoadBalancer], services: &[Known<'_>]) -> Stands {
         let shown = Shown::of(listed);
         let before = std::mem::take(&mut self.seen);
@@ -81,7 +81,7 @@ impl Standing {
             let Some(odd) = shown.odd(service) else {
                 continue;
             };
-            // However many they are by now.
+            // The number of load balancers may have changed.
             let before = before.get(service.uid);
             let before = before.filter(|was| discriminant(&was.odd) == discriminant(&odd));
             let times = before.map_or(1, |was| was.times.saturating_add(1));
@@ -108,9 +108,9 @@ impl Standing {
     }
 }
 
-/// A list, by what it can be found by.
+/// A list with its indexes.
 struct Shown<'a> {
-    /// What is marked for a Service, by its UID: handles and names.
+    /// Load balancers by the UID of the Service in their mark: name by handle.
     marked: BTreeMap<&'a str, BTreeMap<&'a str, &'a str>>,
     /// Marks without a UID.
     names: BTreeSet<(&'a str, &'a str)>,
@@ -143,7 +143,8 @@ impl<'a> Shown<'a> {
 
     fn odd(&self, service: &Known<'_>) -> Option<Odd> {
         match (self.marked.get(service.uid), service.handle) {
-            // One that is being replaced may stand beside the new one. Without the stored one among them they are parts of one load balancer.
+            // One that is being replaced may exist beside the new one. If the stored handle is not
+            // among them, they are parts of one load balancer.
             (Some(marked), Some(stored)) if service.confirmed && marked.contains_key(stored) => {
                 let others = marked.iter().filter(|(handle, _)| **handle != stored);
                 let names: Vec<_> = others.map(|(_, name)| (*name).to_owned()).collect();
@@ -188,7 +189,7 @@ mod tests {
         }
     }
 
-    /// What is told after two lists of this kind.
+    /// The differences that are reported after two such lists.
     fn told(listed: &[ListedLoadBalancer], services: &[Known<'_>]) -> Vec<Finding> {
         let mut standing = Standing::default();
         let first = standing.pass(listed, services);
@@ -224,7 +225,7 @@ mod tests {
         assert_eq!(told(&apart, &services), []);
         let shared = [listed("h-a", &["a", "b", "c"])];
         assert_eq!(told(&shared, &services), [], "one for all of them");
-        // Several parts with handles of their own, or with none.
+        // Several parts with handles of their own, or without.
         let parts = [listed("p-1", &["a"]), listed("p-2", &["a"])];
         assert_eq!(told(&parts, &services[..1]), []);
         let unnamed = [listed("h-a", &["a"]), listed("", &["a"])];
@@ -244,7 +245,7 @@ mod tests {
             Odd::Several(names.collect())
         };
         assert_eq!(told(&list, &services), [(1, several(&["h-old"]))]);
-        // That there are ever more of them is no reason to wait.
+        // A growing number does not delay the report.
         let more = [&list[..], &[listed("h-new", &["a"])]].concat();
         let mut standing = Standing::default();
         assert_eq!(standing.pass(&list, &services).news, []);
@@ -252,7 +253,7 @@ mod tests {
             standing.pass(&more, &services).news,
             [(1, several(&["h-new", "h-old"]))]
         );
-        // While something is being done for the Service the old one may stand beside the new one.
+        // During a job the old load balancer may exist beside the new one.
         let busy = Known {
             confirmed: false,
             ..known("a", "h-a")
@@ -266,7 +267,7 @@ mod tests {
         let all = [(0, Odd::Unlisted), (1, Odd::Unlisted)];
         assert_eq!(told(&[], &services), all);
         assert_eq!(told(&[listed("h-b", &["b"])], &services), all[..1]);
-        // Marked by name alone, or found by its handle.
+        // Marked only by name, or found by its handle.
         let mut by_name = listed("", &[""]);
         by_name.owners[0].name = "web".to_owned();
         assert_eq!(told(&[by_name], &services[..1]), []);

@@ -1,4 +1,4 @@
-//! Which fields of a Service its provider does not honour (▲S15). Pure.
+//! The fields of a Service that its provider does not support (▲S15). Pure.
 
 use cloud_provider_api::v1alpha1::{LoadBalancerCapability, ServiceFeature};
 use jiff::Timestamp;
@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use crate::provider::source_ranges;
 
-/// The fields that a provider need not honour, as people write them.
+/// The fields that a provider need not support, with their names for people.
 const FIELDS: [(ServiceFeature, &str); 8] = {
     use ServiceFeature as Feature;
     [
@@ -25,7 +25,7 @@ const FIELDS: [(ServiceFeature, &str); 8] = {
     ]
 };
 
-/// The fields that the Service uses and the provider does not honour, as people write them.
+/// The used fields that the provider does not support, with their names for people.
 pub(super) fn unsupported(
     service: &Service,
     capability: &LoadBalancerCapability,
@@ -60,12 +60,13 @@ fn uses(service: &Service, feature: ServiceFeature) -> bool {
     }
 }
 
-/// The condition of the Kubernetes API for ports that a load balancer cannot serve.
+/// The Kubernetes API's condition for ports that a load balancer cannot serve.
 const PORTS_ERROR: &str = "LoadBalancerPortsError";
-/// Our reason for it; one with another reason is somebody else's.
+/// The ccm's reason for it. A condition with another reason is another component's.
 const NOT_SUPPORTED: &str = "ProtocolNotSupported";
 
-/// The Service's conditions as they should be, where they are not: a port's protocol is the one unsupported field that the API has a condition for.
+/// The Service's conditions, if they have to change. A port's protocol is the only unsupported
+/// field with a condition in the API.
 pub(super) fn conditions(
     service: &Service,
     capability: &LoadBalancerCapability,
@@ -100,7 +101,7 @@ pub(super) fn conditions(
     Some(others(held).chain([condition]).collect())
 }
 
-/// The Service's conditions without ours, where that is there.
+/// The Service's conditions without ours. `None`: ours is not set.
 pub(super) fn without_condition(service: &Service) -> Option<Vec<Condition>> {
     let held = held(service);
     let ours = held.iter().any(is_ours);
@@ -223,13 +224,13 @@ mod tests {
         let after = protocol(with_conditions(Some(told.clone())), "UDP");
         assert_eq!(conditions(&after, &nothing, at(2)), None, "once");
 
-        // Another protocol: the same trouble, since then.
+        // Another unsupported protocol: the time of the transition stays.
         let sctp = protocol(after.clone(), "SCTP");
         let retold = conditions(&sctp, &nothing, at(3)).unwrap();
         assert_eq!(retold[1].last_transition_time, Time(at(1)));
         assert!(retold[1].message.contains("SCTP"));
 
-        // It is over: by the Service, or by the provider.
+        // The Service or the provider resolved it.
         for (service, capability) in [(protocol(after.clone(), "TCP"), &nothing), (after, &all)] {
             assert_eq!(
                 conditions(&service, capability, at(4)),

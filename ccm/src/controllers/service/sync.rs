@@ -1,4 +1,5 @@
-//! One Service, step by step until nothing is left to do or something has to be waited for. The decisions are `plan`'s.
+//! Reconciles one Service step by step, until nothing is left to do or it must wait. `plan` makes
+//! the decisions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,50 +24,49 @@ use crate::provider::Session;
 use crate::queue::Outcome;
 use crate::writes::{ServicePatch, ServiceStatusPatch, WriteError};
 
-/// More steps than any way through the plan has.
+/// More steps than any sequence of the plan has.
 const MOST_STEPS: usize = 12;
 
-/// One Service to work on.
 pub(super) struct Job {
     pub(super) service: Arc<Service>,
     pub(super) record: Option<Record>,
     pub(super) offer: Arc<Offer>,
     pub(super) selector: Result<NodeSelector, String>,
-    /// `None` where none are needed.
+    /// `None` if the Service needs none.
     pub(super) targets: Option<Arc<TargetSet>>,
-    /// How often it was tried in vain before, and this time.
+    /// The number of this attempt: failed ones before it, plus one.
     pub(super) attempt: u32,
 }
 
-/// Why it is not done yet.
+/// Why a Service is not done yet.
 pub(super) struct Report {
     pub(super) told: Told,
-    /// `None`: it is the API server.
+    /// `None`: the API server is the cause.
     pub(super) rpc: Option<&'static str>,
     pub(super) took: Option<Duration>,
 }
 
-/// What came of it.
+/// The result of a job.
 pub(super) struct Finished {
     pub(super) record: Option<Record>,
     pub(super) outcome: Outcome,
-    /// The cloud took the provider's credentials.
+    /// Whether the cloud accepted the provider's credentials.
     pub(super) accepted: bool,
-    /// Why it is not done, if it is not: of one attempt.
+    /// Why the Service is not done, all from one attempt. Empty if it is done.
     pub(super) reports: Vec<Report>,
-    /// The Service as it was seen last.
+    /// The last known version of the Service.
     pub(super) service: Arc<Service>,
 }
 
 /// Why the steps end early.
 enum Stop {
-    /// With this.
+    /// The Service is settled with this outcome.
     With(Outcome),
-    /// The Service changed under us: it was read again.
+    /// The Service changed meanwhile and was read again.
     Again,
 }
 
-/// A job that runs.
+/// A running job.
 pub(super) struct Run<'a> {
     worker: &'a Worker,
     session: &'a Arc<Session>,
@@ -75,7 +75,7 @@ pub(super) struct Run<'a> {
     offer: Arc<Offer>,
     targets: Option<Arc<TargetSet>>,
     selector: Result<NodeSelector, String>,
-    /// The Service as it is now, as far as we know.
+    /// The newest version of the Service that this process knows.
     base: Arc<Service>,
     record: Option<Record>,
     accepted: bool,
@@ -107,7 +107,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Works until nothing is left to do or something has to be waited for.
+    /// Runs steps until nothing is left to do or the Service must wait.
     pub(super) async fn finish(mut self) -> Finished {
         let outcome = self.steps().await;
         let is_departed = self.is_departed();
@@ -119,7 +119,7 @@ impl<'a> Run<'a> {
             accepted: self.accepted,
             reports: self.reports,
             service: self.base,
-            // Nothing is left to remember of what is gone for good.
+            // A deleted Service without a load balancer needs no record.
             record: self
                 .record
                 .filter(|record| !is_departed || record.cloud.by().is_some()),
@@ -130,7 +130,7 @@ impl<'a> Run<'a> {
         &self.worker.driver.context
     }
 
-    /// It is gone from the API server: only its load balancer is left (B-S9).
+    /// Whether the Service is gone from the API server and only its load balancer is left (B-S9).
     fn is_departed(&self) -> bool {
         matches!(self.task, Task::Departed(..))
     }
@@ -150,7 +150,7 @@ impl<'a> Run<'a> {
                 Err(Stop::With(outcome)) => return outcome,
             }
         }
-        // Somebody writes to the Service faster than we can follow.
+        // Somebody writes to the Service faster than this job.
         Outcome::Retry
     }
 
@@ -187,10 +187,11 @@ impl<'a> Run<'a> {
             Step::AddFinalizer(patch) => self.add_finalizer(&patch).await,
             Step::StoreHandle(patch) => {
                 let what = "failed to store the load balancer's handle";
-                // Whoever took the record off took the handle too: the provider knows it.
+                // Somebody removed the annotation, and the handle with it. The provider still knows
+                // the handle.
                 let lost =
                     Stored::of(&self.base) == Stored::Nothing && !self.holds_unsaved_handle();
-                // Also where the answer of the patch is lost.
+                // Also if the answer to the patch is lost.
                 self.record().check |= lost;
                 self.patch(&patch, what).await?;
                 self.record().unsaved_handle = None;
@@ -214,7 +215,7 @@ impl<'a> Run<'a> {
             self.tell(notes::deleted());
             info!(service = %Key::of(&*self.base), provider = %self.context().provider, rpc = Op::Delete.rpc(), attempt = self.attempt, "deleted load balancer");
         }
-        // That its load balancer is gone says nothing of the next one, which another ccm may make for it.
+        // The deletion says nothing about the next load balancer, which another ccm may create.
         if !self.is_departed()
             && let Some(record) = self.record.as_mut()
             && matches!(record.cloud, Cloud::Deleted | Cloud::Kept)
@@ -254,7 +255,8 @@ impl<'a> Run<'a> {
     }
 
     async fn add_finalizer(&mut self, patch: &ServicePatch) -> Result<(), Stop> {
-        // What had neither finalizer nor handle has no load balancer of ours: nothing to look for.
+        // A Service without finalizer and annotation has no load balancer of ours, so Get is not
+        // needed.
         let fresh = self.record.is_none() && Stored::of(&self.base) == Stored::Nothing;
         self.patch(patch, "failed to add load balancer cleanup finalizer")
             .await?;
@@ -317,13 +319,13 @@ impl<'a> Run<'a> {
                 self.record().latest = base;
                 Ok(())
             }
-            // Gone: the watch tells the rest (B-S11).
+            // Gone: the watch delivers what follows (B-S11).
             Err(WriteError::Gone) => Err(Stop::With(Outcome::Forget)),
             Err(error) => Err(self.write_failed(error, what).await),
         }
     }
 
-    /// Reads the Service from the API server; false where it is gone or another one has its name.
+    /// Reads the Service from the API server. False if it is gone or another object has its name.
     async fn read_again(&mut self) -> Result<bool, WriteError> {
         let Key { namespace, name } = Key::of(&*self.base);
         let now = self.context().writes.read_service(&namespace, &name);
@@ -334,7 +336,7 @@ impl<'a> Run<'a> {
         Ok(found)
     }
 
-    /// What follows from a write that did not happen; `Gone` was handled before.
+    /// How to react to a failed write. Callers handle `Gone` before.
     async fn write_failed(&mut self, error: WriteError, what: &str) -> Stop {
         match error {
             WriteError::Gone => return Stop::With(Outcome::Forget),

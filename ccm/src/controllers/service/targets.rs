@@ -1,4 +1,4 @@
-//! The Nodes that load balancers balance to (B-S6, B-S7, ▲S12, ▲S14, ▲S17). Pure.
+//! The Nodes that load balancers send traffic to (B-S6, B-S7, ▲S12, ▲S14, ▲S17). Pure.
 
 mod pool;
 mod selector;
@@ -21,20 +21,23 @@ use crate::planted::planted;
 use super::fingerprint::{Digest, Fingerprint, rank};
 
 const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
-/// Values of that label that take it back: what Go reads as false. Any other value excludes.
+/// Values of that label that do not exclude a Node: those that Go parses as false. Any other value
+/// excludes it.
 const NOT_EXCLUDED: [&str; 6] = ["0", "f", "F", "false", "False", "FALSE"];
 const AUTOSCALER_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
 
-/// The targets of all Services with one selector: made once for a settled change of Nodes, shared by all of them.
+/// The targets of all Services with one selector. They share it. It is built once after a change of
+/// Nodes has settled.
 #[derive(Debug)]
 pub(super) struct TargetSet {
     /// In the order of their names.
     pub(super) nodes: Vec<api::NodeView>,
-    /// Of what makes them targets: names, UIDs, provider IDs, addresses, and the fields that the provider names (B-S7, ▲S14).
+    /// Covers what identifies targets: names, UIDs, provider IDs, addresses, and the fields that
+    /// the provider names (B-S7, ▲S14).
     pub(super) fingerprint: Fingerprint,
-    /// The candidates that it was made of.
+    /// The version of the candidates that it was built from.
     pub(super) version: u64,
-    /// So many more Nodes would be targets if the provider took them.
+    /// How many more Nodes would be targets if the provider accepted them.
     pub(super) left_out: usize,
 }
 
@@ -43,7 +46,7 @@ impl TargetSet {
         self.nodes.is_empty()
     }
 
-    /// As a request carries it.
+    /// The set in the format of a request.
     pub(super) fn to_request(&self) -> api::TargetSet {
         api::TargetSet {
             set: Some(api::target_set::Set::Inline(api::TargetList {
@@ -53,7 +56,7 @@ impl TargetSet {
     }
 }
 
-/// Whether a Node is a target at all (B-S6, ▲S14). `owned`: it belongs to this provider.
+/// Whether a Node can be a target (B-S6, ▲S14). `owned`: it belongs to this provider.
 pub(super) fn eligible(node: &Node, scope: api::TargetScope, owned: bool) -> bool {
     if node.metadata.deletion_timestamp.is_some() {
         return false;
@@ -82,7 +85,7 @@ pub(super) fn eligible(node: &Node, scope: api::TargetScope, owned: bool) -> boo
     }
 }
 
-/// A Node that is a target.
+/// A Node that can be a target.
 #[derive(Debug)]
 pub(super) struct Candidate {
     ready: bool,
@@ -92,7 +95,8 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    /// `view`: the Node as it is sent; `identity`: what of it makes it this target.
+    /// `view` is the Node in a request. `identity` has the fields whose change is a change of the
+    /// target.
     pub(super) fn new(node: Arc<Node>, view: api::NodeView, identity: &api::NodeView) -> Self {
         let mut digest = Digest::new();
         digest.part(&identity.encode_to_vec());
@@ -108,18 +112,19 @@ impl Candidate {
     }
 }
 
-/// All Nodes that are targets, before any selector.
+/// All Nodes that can be targets, before any selector.
 #[derive(Debug, Default)]
 pub(super) struct Candidates {
     nodes: BTreeMap<String, Candidate>,
-    /// Another one whenever one of them comes, goes or is sent otherwise.
+    /// Changes whenever a Node joins, leaves or has another view.
     version: u64,
-    /// What the provider takes at most for one load balancer; zero: all.
+    /// The most targets of one load balancer; zero: no limit.
     most: usize,
 }
 
 impl Candidates {
-    /// Takes note of how a Node is now; `None`: it is gone or no target. Says whether that can change any set: what is only sent with a target cannot.
+    /// Stores the current state of a Node. `None`: it is gone or no target. Returns whether that
+    /// can change a set. A change that only affects the request's view cannot.
     pub(super) fn observe(&mut self, name: &str, now: Option<Candidate>) -> bool {
         let Some(now) = now else {
             let was = self.nodes.remove(name).is_some();
@@ -131,7 +136,7 @@ impl Candidates {
         let relevant = before.is_none_or(|before| {
             before.fingerprint != now.fingerprint
                 || cut && before.ready != now.ready
-                // A selector may look at labels that the provider does not see.
+                // A selector may use labels that the provider does not see.
                 || before.node.metadata.labels != now.node.metadata.labels
         });
         let other = relevant || before.is_none_or(|before| before.view != now.view);
@@ -140,19 +145,18 @@ impl Candidates {
         relevant
     }
 
-    /// Forgets them all. From now on a set has at most so many; zero: all.
+    /// Forgets all Nodes, and sets the most targets of a set; zero: no limit.
     pub(super) fn clear(&mut self, most: usize) {
         self.nodes.clear();
         self.most = most;
         self.version += 1;
     }
 
-    /// Whether the set shows them as they are now.
+    /// Whether the set was built from the current Nodes.
     pub(super) fn is_current(&self, set: &TargetSet) -> bool {
         set.version == self.version
     }
 
-    /// The targets of one selector.
     pub(super) fn select(&self, selector: &NodeSelector) -> TargetSet {
         let mut chosen: Vec<(&String, &Candidate)> = self
             .nodes
@@ -166,7 +170,7 @@ impl Candidates {
         };
         let left_out = chosen.len().saturating_sub(most);
         if left_out > 0 {
-            // Each Node draws its own lot: who joins or leaves displaces at most one.
+            // Each Node has its own rank, so one that joins or leaves displaces at most one.
             chosen.sort_by_cached_key(|(name, node)| (!node.ready, rank(name), (*name).clone()));
             chosen.truncate(most);
             chosen.sort_by_key(|(name, _)| *name);
@@ -188,28 +192,27 @@ impl Candidates {
     }
 }
 
-/// The sets in use, one per selector.
+/// The sets in use, one for each selector.
 #[derive(Debug, Default)]
 pub(super) struct Sets {
     published: BTreeMap<NodeSelector, Arc<TargetSet>>,
     doubtful: BTreeMap<NodeSelector, Doubt>,
 }
 
-/// An empty set that waits for the API server's own word.
+/// An empty set that the API server has to confirm.
 #[derive(Debug)]
 struct Doubt {
     set: Arc<TargetSet>,
-    /// Not to be asked about before then; `None`: it never was asked about.
+    /// The earliest time of the next question. `None`: the API server was not asked yet.
     again: Option<Instant>,
 }
 
 impl Sets {
-    /// The set that Services with this selector get; `None` while it is not known.
+    /// The set for Services with this selector. `None`: not known yet.
     pub(super) fn get(&self, selector: &NodeSelector) -> Option<&Arc<TargetSet>> {
         self.published.get(selector)
     }
 
-    /// The selectors in use.
     pub(super) fn selectors(&self) -> Vec<NodeSelector> {
         let mut all: Vec<_> = self.published.keys().cloned().collect();
         all.extend(
@@ -221,7 +224,8 @@ impl Sets {
         all
     }
 
-    /// Takes a set that was made anew. One that shrank to empty waits until the API server itself was asked. Says whether what `get` answers has changed.
+    /// Stores a newly built set. One that shrank to empty waits until the API server confirms it.
+    /// Returns whether `get` changed.
     pub(super) fn offer(&mut self, selector: &NodeSelector, set: TargetSet) -> bool {
         let before = self.published.get(selector);
         if set.is_empty() && before.is_none_or(|before| !before.is_empty()) {
@@ -234,7 +238,7 @@ impl Sets {
         }
         self.doubtful.remove(selector);
         if before.is_some_and(|before| before.fingerprint == set.fingerprint) {
-            // The same targets, seen anew: nobody is woken.
+            // The same targets with newer views: no Service is woken.
             self.published.insert(selector.clone(), Arc::new(set));
             return false;
         }
@@ -242,7 +246,7 @@ impl Sets {
         true
     }
 
-    /// The selectors about which the API server is to be asked now.
+    /// The selectors to ask the API server about now.
     pub(super) fn to_ask(&self, now: Instant) -> Vec<NodeSelector> {
         self.doubtful
             .iter()
@@ -251,12 +255,13 @@ impl Sets {
             .collect()
     }
 
-    /// When one is to be asked about that was asked about before.
+    /// The next time to ask about a selector again.
     pub(super) fn next_ask(&self) -> Option<Instant> {
         self.doubtful.values().filter_map(|doubt| doubt.again).min()
     }
 
-    /// The API server does not agree, or did not answer: again at `again`. Says whether the set is still in doubt.
+    /// The API server disagrees, or did not answer: ask again at `again`. Returns whether the set
+    /// is still in doubt.
     pub(super) fn ask_again(&mut self, selector: &NodeSelector, again: Instant) -> bool {
         self.doubtful
             .get_mut(selector)
@@ -264,7 +269,7 @@ impl Sets {
             .is_some()
     }
 
-    /// The API server agrees that no Node matches. Says whether what `get` answers has changed.
+    /// The API server confirms that no Node matches. Returns whether `get` changed.
     pub(super) fn confirm_empty(&mut self, selector: &NodeSelector) -> bool {
         match self.doubtful.remove(selector) {
             Some(doubt) => {
@@ -275,7 +280,6 @@ impl Sets {
         }
     }
 
-    /// Drops the sets of selectors that nobody uses any more.
     pub(super) fn retain(&mut self, mut used: impl FnMut(&NodeSelector) -> bool) {
         self.published.retain(|selector, _| used(selector));
         self.doubtful.retain(|selector, _| used(selector));

@@ -1,4 +1,4 @@
-//! The loop, with a provider in memory and an API server in memory, on paused time.
+//! The loop with a provider and an API server in memory, with paused time.
 
 mod api_server;
 mod cloud;
@@ -35,13 +35,13 @@ use cloud::Cloud;
 
 struct World {
     server: ApiServer,
-    /// With the layer that every client has.
+    /// With the layer of every client.
     client: kube::Client,
     cloud: Cloud,
     provider: InMemory,
     running: Running,
     events: EventSink,
-    /// Of the loop that was started last.
+    /// The metrics of the last loop.
     metrics: Metrics,
     memory: Arc<Memory>,
     stop: CancellationToken,
@@ -58,7 +58,7 @@ impl World {
         Self::of(nodes, arguments, None).await
     }
 
-    /// A provider that says this of itself.
+    /// A world whose provider has this info.
     async fn that_says(nodes: usize, says: fn(&mut api::GetProviderInfoResponse)) -> Self {
         Self::of(nodes, &[], Some(says)).await
     }
@@ -98,7 +98,7 @@ impl World {
         world
     }
 
-    /// A new loop that knows nothing.
+    /// Starts a new loop without memory.
     fn start(&mut self) {
         let mut registry = Registry::default();
         self.metrics = Metrics::register(&mut registry);
@@ -108,7 +108,7 @@ impl World {
         self.tasks.spawn(run(context, memory, self.metrics.clone()));
     }
 
-    /// What a loop is started with.
+    /// The inputs of a loop.
     fn context(&self, registry: &mut Registry) -> LoopContext {
         let arguments = [
             "ccm",
@@ -145,7 +145,7 @@ impl World {
         self.start();
     }
 
-    /// Waits for it; ten minutes of paused time at most.
+    /// Waits until the condition holds, for at most ten minutes of paused time.
     async fn until(&self, what: &str, met: impl Fn(&Self) -> bool) {
         let deadline = Instant::now() + Duration::from_mins(10);
         while !met(self) {
@@ -159,7 +159,7 @@ impl World {
         }
     }
 
-    /// Paused time goes on until nothing more can come but retries.
+    /// Lets paused time pass until only retries can follow.
     async fn rest(&self) {
         sleep(Duration::from_secs(20)).await;
     }
@@ -196,7 +196,7 @@ async fn b_s2_b_s3_b_s5_from_made_to_gone() {
         .await;
     world.rest().await;
     assert_eq!(world.calls(), ["Ensure web -"]);
-    // Finalizer, then handle, then status: and its own writes call nobody.
+    // Finalizer, then handle, then status. These writes lead to no further call.
     assert_eq!(world.server.writes(), ["web", "web", "web/status"]);
     assert_eq!(world.targets(), ["n0", "n1"]);
 
@@ -305,8 +305,8 @@ async fn s1_a_service_that_returns_with_a_foreign_class_is_let_go() {
     world
         .until("an address", |w| w.address("web").is_some())
         .await;
-    // Its type was changed and changed back while nobody looked, and somebody else serves it now. One more is met by a process that knows nothing,
-    // before anything was made for it.
+    // While no loop ran, its type was changed and changed back, and another component serves it
+    // now. A new process meets another such Service before creating anything for it.
     world.stop.cancel();
     world.tasks.join_next().await;
     world.server.edit("web", |service| {
@@ -386,7 +386,7 @@ async fn s13_a_restart_makes_no_mutating_call() {
     assert_eq!(world.calls().len(), 200);
     assert_eq!(world.server.writes().len(), writes);
 
-    // What changed meanwhile is seen.
+    // A change during the outage is noticed.
     world.stop.cancel();
     world.tasks.join_next().await;
     world.cloud.state().balancers.remove("u7");
@@ -394,7 +394,7 @@ async fn s13_a_restart_makes_no_mutating_call() {
     world
         .until("one more Ensure", |w| w.cloud.called("Ensure") == 101)
         .await;
-    // And a hint asks about that one at once.
+    // A hint about it leads to a question at once.
     let gets = world.cloud.called("Get");
     let hint = Hint::LoadBalancer {
         namespace: "default".into(),

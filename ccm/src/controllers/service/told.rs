@@ -1,4 +1,4 @@
-//! What a user who describes a Service is told while it is not done.
+//! Events and log entries about Services that are not done.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use crate::core::{Key, millis};
 use crate::report::{self, Answered, Away, Next, Obstacle};
 use crate::writes::{EventType, service_reference};
 
-/// How often it is looked at who waits for too long.
+/// How often the controller checks which Services wait too long.
 const HOUSEKEEPING: Duration = Duration::from_secs(5);
 
 impl Worker {
-    /// Says why a Service is not done: in the log, and to the user where it is time.
+    /// Logs why a Service is not done and, if it is time, records an event.
     pub(super) fn report(
         &self,
         state: &mut State,
@@ -37,14 +37,14 @@ impl Worker {
                 kind: told.note.kind,
                 reason: match told.note.reason {
                     Cow::Borrowed(reason) => reason,
-                    // Only the provider's own events have others, and those are no reports.
+                    // Only events from the provider have other reasons, and those are not reports.
                     Cow::Owned(_) => PENDING,
                 },
                 words: told.note.message,
                 code: told.code,
                 rpc: report.rpc,
             };
-            // All of them are of one attempt.
+            // All of them belong to one attempt.
             let tell = if number == last {
                 state.waiting.answered(task, &answered, told.at_once, now)
             } else {
@@ -70,7 +70,7 @@ impl Worker {
         }
     }
 
-    /// ▲N13, of Services: tells about those that wait, also while there is no provider to ask.
+    /// ▲N13 for Services: reports those that wait, also while the provider is unavailable.
     pub(super) async fn housekeep(&self) {
         let context = &self.driver.context;
         let mut ticks = interval(HOUSEKEEPING);
@@ -86,7 +86,7 @@ impl Worker {
             self.tell_the_overdue(patience);
         }
         self.metrics.unsaid(&context.provider);
-        // Until somebody leads again nobody may tell.
+        // After this, nobody can report until there is a new leader.
         let patience = Away::last_patience(&context.status.borrow());
         if let Some(patience) = patience {
             self.tell_the_overdue(patience);
@@ -127,13 +127,13 @@ impl Worker {
                     let message = report::told(&answered, provider, None, attempts, next);
                     self.told(&service, answered.kind, answered.reason, message);
                 }
-                // It is just being worked on.
+                // A job is running for it.
                 (None, None) => {}
             }
         }
     }
 
-    /// Whether the Service is, or may be, one of this provider's.
+    /// Whether the Service belongs, or may belong, to this provider.
     fn concerns(&self, state: &State, service: &Service) -> bool {
         if !asks(service) {
             return has_finalizer(service);
@@ -150,7 +150,7 @@ impl Worker {
         }
     }
 
-    /// Why nothing is tried for this Service now, or nothing comes of it.
+    /// Why the ccm is not trying this Service now, or has no answer about it.
     fn obstacle(&self, state: &State, task: &Task) -> Option<Obstacle> {
         let (driver, provider) = (&self.driver, &self.driver.context.provider);
         let obstacle = Obstacle::of_provider(provider, &driver.context.status.borrow());
@@ -201,7 +201,7 @@ impl Worker {
         })
     }
 
-    /// The Service as it is known.
+    /// The newest known version of the Service.
     fn shown(&self, state: &State, task: &Task) -> Option<Arc<Service>> {
         match task {
             Task::Service(key) => self.driver.context.cluster.services.get(key),

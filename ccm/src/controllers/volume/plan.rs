@@ -1,7 +1,8 @@
-//! What is done about a PersistentVolume. Pure.
+//! The changes to a PersistentVolume. Pure.
 //!
-//! "Done" is an annotation on the volume itself ([`MARK`]), written in the same patch as the labels: it names the provider and the source that the labels are of. So no
-//! restart asks again, a volume that was copied with its annotations but got another source is asked about anew, and taking the annotation off asks again.
+//! The annotation [`MARK`] on the volume means "done". It names the provider and the source of the
+//! labels, and the same patch writes both. So a restart asks nothing again. A copied volume with
+//! another source is asked about. Removing the annotation leads to another request.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,17 +15,17 @@ use crate::core::{is_reserved_key, is_valid_key, is_valid_value};
 use crate::provider::{is_asked_about, volume_view};
 use crate::writes::VolumePatch;
 
-/// On a volume: its labels are those of this provider and this source.
+/// The annotation that names the provider and the source of a volume's labels.
 pub(super) const MARK: &str = "grpc-ccm.io/volume-labels";
 
-/// Set by whoever provisioned the volume for a claim.
+/// The provisioner of a dynamically created volume sets this annotation.
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
-/// The name of a disk that is still being made; such a volume is never stored.
+/// The name of a disk in creation. Such a volume is never stored.
 const PLACEHOLDER: &str = "placeholder-for-provisioning";
-/// Separates zones in a label.
+/// The separator of zones in a label.
 const ZONES: &str = "__";
 
-/// Zone and region: what they are called now, and what they were called.
+/// The label keys of zone and region: the current ones, then the former ones.
 const TOPOLOGY: [[&str; 2]; 2] = [
     [
         "topology.kubernetes.io/zone",
@@ -38,18 +39,18 @@ const TOPOLOGY: [[&str; 2]; 2] = [
 
 type Labels = BTreeMap<String, String>;
 
-/// What a volume needs.
+/// What to do for a volume.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Task {
-    /// Nothing: it is done, being deleted, or nobody's here.
+    /// Nothing: it is done, or being deleted, or of no provider here.
     LeaveAlone,
-    /// Its labels are right already: whoever provisioned it set them.
+    /// The provisioner has set the labels already.
     Trust(Labels),
-    /// The provider is asked.
+    /// Ask the provider.
     Ask(Box<api::VolumeView>),
 }
 
-/// What a volume needs of this provider, which names these sources as its own.
+/// What to do for a volume. `source_types` are the sources that this provider declares as its own.
 pub(super) fn task(volume: &PersistentVolume, provider: &str, source_types: &[String]) -> Task {
     let Some(view) = volume_view(volume) else {
         return Task::LeaveAlone;
@@ -75,7 +76,7 @@ pub(super) fn task(volume: &PersistentVolume, provider: &str, source_types: &[St
     Task::Ask(Box::new(view))
 }
 
-/// Whether this change of a volume may need something that the one before did not.
+/// Whether this change may lead to a new task.
 pub(super) fn wakes(old: Option<&PersistentVolume>, new: &PersistentVolume) -> bool {
     let relevant = |volume: &PersistentVolume| {
         let affinity = volume
@@ -90,13 +91,13 @@ pub(super) fn wakes(old: Option<&PersistentVolume>, new: &PersistentVolume) -> b
 /// Labels and node affinity for a volume.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Labelling {
-    /// What is to be written.
     pub(super) patch: VolumePatch,
-    /// Labels of the provider that no volume can have, for people.
+    /// Labels from the provider with invalid syntax, as text for people.
     pub(super) dropped: Vec<String>,
 }
 
-/// What the provider's labels make of a volume. `None`: nothing, it has none for it. `Err`: the answer is wrong, for people.
+/// The changes that follow from the provider's labels. `None`: there are none. `Err`: the answer is
+/// wrong, as text for people.
 pub(super) fn answered(
     volume: &PersistentVolume,
     provider: &str,
@@ -123,18 +124,19 @@ pub(super) fn answered(
     Ok(Some(Labelling { patch, dropped }))
 }
 
-/// What labels that are on the volume already make of it: node affinity, where it has none for them.
+/// The changes that follow from the volume's own labels: the node affinity that is missing for
+/// them.
 pub(super) fn trusted(
     volume: &PersistentVolume,
     provider: &str,
     labels: &Labels,
 ) -> Result<Option<Labelling>, String> {
     let found = answered(volume, provider, labels)?;
-    // Nobody is asked about it the next time either, so there is nothing to remember.
+    // The provider is never asked about this volume, so there is no answer to record.
     Ok(found.filter(|found| found.patch.node_affinity.is_some()))
 }
 
-/// The volume as a patch leaves it.
+/// The volume after this patch.
 pub(super) fn patched(volume: &PersistentVolume, patch: &VolumePatch) -> PersistentVolume {
     let mut volume = volume.clone();
     let metadata = &mut volume.metadata;
@@ -152,7 +154,7 @@ pub(super) fn patched(volume: &PersistentVolume, patch: &VolumePatch) -> Persist
     volume
 }
 
-/// Labels overwrite what is there: whoever wrote a zone by hand may have been wrong.
+/// Overwrites existing labels: a zone that somebody set by hand may be wrong.
 fn labelling(volume: &PersistentVolume, labels: &Labels) -> Result<VolumePatch, String> {
     let mut requirements = Vec::new();
     for (key, value) in labels.iter().filter(|(key, _)| is_topology(key)) {
@@ -175,8 +177,8 @@ fn labelling(volume: &PersistentVolume, labels: &Labels) -> Result<VolumePatch, 
     })
 }
 
-/// The volume's node affinity with these requirements in each of its terms. `None` where nothing is to be added: there are none, or a term says something about one of
-/// these keys already, and whoever wrote it knew better.
+/// Adds these requirements to each term of the volume's node affinity. `None` if there is nothing
+/// to add, or if a term has one of these keys already: its author knew better.
 fn affinity(
     volume: &PersistentVolume,
     requirements: &[NodeSelectorRequirement],

@@ -14,11 +14,12 @@ use crate::provider::{CallError, CallErrorCode, Session};
 use crate::queue::Outcome;
 use crate::writes::{EventType, VolumePatch, WriteError, reason, volume_reference};
 
-/// What only a person can mend (a right that is missing, a policy, a label by hand) is tried again after this.
+/// The delay after a failure that only a person can fix (a missing right, a policy, a label set by
+/// hand).
 const REFUSED_AGAIN: Duration = Duration::from_mins(30);
 
 impl Worker {
-    /// Works on the volume of this name, as it is now.
+    /// Reconciles the current volume of this name.
     pub(super) async fn sync(&self, name: &str, session: &Arc<Session>, batch: &Batch<'_, String>) {
         let key = name.to_owned();
         let settle = |outcome| batch.settle(&key, outcome);
@@ -37,7 +38,7 @@ impl Worker {
             },
             Task::Ask(view) => {
                 let asked = session.get_volume_labels(*view);
-                // A lookup may be dropped at any time; only writes are finished.
+                // The stop drops lookups, but not writes.
                 let Some(answer) = stop.run_until_cancelled(asked).await else {
                     return;
                 };
@@ -55,7 +56,7 @@ impl Worker {
         };
         match labelling {
             None => settle(Outcome::Forget),
-            // Whoever leads next begins with it.
+            // The next leader writes it.
             Some(_) if stop.is_cancelled() => {}
             Some(labelling) => {
                 let _writing = self.driver.writing();
@@ -73,7 +74,8 @@ impl Worker {
             && patch.node_affinity.is_some()
             && has_affinity(volume)
         {
-            // The API server lets nobody change node affinity that is there; only the webhook could have added to it in time.
+            // The API server refuses changes to existing node affinity. Only the webhook could have
+            // added to it before.
             let why = why.clone();
             let labels = VolumePatch {
                 node_affinity: None,
@@ -102,7 +104,7 @@ impl Worker {
                 }
                 Outcome::Forget
             }
-            // Another volume of this name has its own change.
+            // Another volume of this name has a change of its own.
             Err(WriteError::Gone) => Outcome::Forget,
             Err(error @ WriteError::Refused(_)) => {
                 tracing::warn!(volume = super::name(volume), %provider, %error, "PersistentVolume not labelled");
@@ -118,7 +120,7 @@ impl Worker {
         }
     }
 
-    /// The provider did not say.
+    /// Handles a failed call.
     fn troubled(&self, volume: &PersistentVolume, trouble: &CallError, batch: &Batch<'_, String>) {
         let (key, provider) = (
             super::name(volume).to_owned(),

@@ -41,7 +41,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// A loop at work. The cloud has the disks d-1 to d-3 in zone a.
+    /// A running loop. The cloud has the disks d-1 to d-3 in zone a.
     async fn new() -> Self {
         let bench = Self::not_leading().await;
         bench.running.lead();
@@ -79,14 +79,14 @@ impl Bench {
         bench
     }
 
-    /// A process of the provider, which a scripted crash kills.
+    /// Starts a provider process that a scripted crash kills.
     async fn start_provider(&self) {
         let killed = self.provider.clone();
         let service = provider_mock::service(&self.cloud, move |_| killed.kill());
         self.provider.start(service.await.unwrap());
     }
 
-    /// Ends the loop and starts it again, as another process that knows nothing.
+    /// Ends the loop and starts it again without memory, as a new process.
     async fn restart(&mut self) {
         self.stop.cancel();
         let ended = timeout(Duration::from_secs(1), &mut self.loop_).await;
@@ -95,7 +95,7 @@ impl Bench {
         self.loop_ = start(&self.api, &self.running, &self.events, &self.stop);
     }
 
-    /// Waits (tokio's time) until the volume is done.
+    /// Waits (in tokio's time) until the volume is done.
     async fn labelled(&self, name: &str) -> PersistentVolume {
         let started = Instant::now();
         loop {
@@ -165,7 +165,7 @@ fn label<'a>(volume: &'a PersistentVolume, key: &str) -> Option<&'a str> {
     labels.get(key).map(String::as_str)
 }
 
-/// Keys of the first term.
+/// The keys of the first term.
 fn required(volume: &PersistentVolume) -> Vec<String> {
     let spec = volume.spec.as_ref().unwrap();
     let affinity = spec.node_affinity.clone().unwrap_or_default();
@@ -188,14 +188,14 @@ async fn b_v1_a_new_volume_is_labelled_with_one_call_and_one_write_and_never_aga
     assert_eq!((bench.calls(), bench.api.patches().len()), (1, 1));
     assert_eq!(bench.events.recorded(), Vec::<String>::new());
 
-    // After a restart, and after the provider's, nothing is asked and nothing written.
+    // After a restart of the ccm and of the provider, nothing is asked and nothing written.
     bench.restart().await;
     bench.start_provider().await;
     bench.api.put(disk("another", "d-2"));
     bench.labelled("another").await;
     assert_eq!((bench.calls(), bench.api.patches().len()), (2, 2));
 
-    // Whoever wants it asked again takes the annotation off.
+    // Removing the annotation leads to another request.
     let mut again = disk("pv", "d-1");
     again["metadata"]["labels"] = json!({ZONE: "wrong"});
     bench.api.put(again);
@@ -258,7 +258,7 @@ async fn b_v1_as_many_volumes_at_once_as_the_provider_allows() {
     for number in 0..24 {
         bench.labelled(&format!("pv-{number}")).await;
     }
-    // 24 calls of a second, 8 at once.
+    // 24 calls of a second each, 8 at once.
     let took = started.elapsed();
     assert!(
         (Duration::from_secs(3)..Duration::from_secs(5)).contains(&took),
@@ -281,7 +281,8 @@ async fn b_v1_a_write_that_takes_long_keeps_no_volume_from_being_asked_about() {
     for number in 0..24 {
         bench.labelled(&format!("pv-{number}")).await;
     }
-    // Three rounds of 8 lookups, and the last one's writes; 33 s were each write to hold a place.
+    // Three rounds of 8 lookups and the writes of the last round. It would be 33 s if each write
+    // held a place of a call.
     let took = started.elapsed();
     assert!(took < Duration::from_secs(15), "{took:?}");
 }

@@ -1,7 +1,9 @@
-//! The mutating admission webhook (B-V1, ▲V1): a volume gets its labels before it is stored, when its node affinity can still be added to.
+//! The mutating admission webhook (B-V1, ▲V1). It labels a volume before it is stored, while its
+//! node affinity can still be extended.
 //!
-//! It fails to the safe side: a volume about which the provider does not say anything in time is admitted without change, with a warning, and the controller sees to it later.
-//! Every replica answers. A standby's provider is not initialised, so it asks nobody, and only says so.
+//! It fails open: if the provider does not answer in time, the webhook admits the volume unchanged,
+//! with a warning. The controller labels it later. Every replica serves the webhook. A standby's
+//! provider is not initialised, so a standby asks nothing and only warns.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,26 +24,25 @@ use super::plan::{self, Labelling, Task};
 use super::sync::describe;
 use crate::provider::{Capability, ProviderStatus};
 
-/// The API server cuts longer warnings.
+/// The API server truncates longer warnings.
 const WARNING_CHARS: usize = 250;
-/// What is said about a wrong request, at most.
+/// The longest text about an invalid request.
 const ERROR_CHARS: usize = 500;
 
-/// Answers reviews.
 #[derive(Clone)]
 pub(crate) struct Webhook {
     provider: Arc<str>,
     status: watch::Receiver<ProviderStatus>,
-    /// The controller runs too, and sees to what was admitted without labels.
+    /// Whether the controller also runs, which labels volumes that were admitted without labels.
     heals: bool,
 }
 
-/// A review, understood.
+/// A parsed review.
 #[derive(Debug)]
 struct Asked {
-    /// Admitted as it is.
+    /// Admits the object unchanged.
     response: AdmissionResponse,
-    /// The volume that is to be created; `None` for what is none of ours.
+    /// The volume in creation. `None`: the review is about something else.
     volume: Option<PersistentVolume>,
 }
 
@@ -58,7 +59,8 @@ impl Webhook {
         }
     }
 
-    /// The answer to a review, in JSON. It asks the provider for `patience` at most. `Err`: what is wrong with the request.
+    /// The answer to a review, in JSON. It asks the provider for at most `patience`. `Err`: the
+    /// error in the request.
     pub(crate) async fn review(&self, body: &[u8], patience: Duration) -> Result<Vec<u8>, String> {
         let asked = understand(body)?;
         let mut response = asked.response;
@@ -92,7 +94,7 @@ impl Webhook {
         serde_json::to_vec(&response.into_review()).map_err(|error| error.to_string())
     }
 
-    /// What the volume gets. `Err`: why that is not known now.
+    /// The changes to the volume. `Err`: why they are unknown now.
     async fn labelling(
         &self,
         volume: &PersistentVolume,
@@ -142,7 +144,7 @@ impl Webhook {
     }
 }
 
-/// What a review is about, without its objects.
+/// The subject of a review, without its objects.
 #[derive(Deserialize)]
 struct About {
     request: Option<AboutRequest>,
@@ -167,8 +169,8 @@ impl AboutRequest {
     }
 }
 
-/// Reads a review. What it is about and what is none of ours is admitted without change: a rule too wide must not stop anybody. Callers are strangers: of objects that are none of
-/// ours only the metadata is kept.
+/// Parses a review. Objects of other kinds are admitted unchanged: a webhook rule that is too wide
+/// must not block anybody. Callers are strangers, so only the metadata of such objects is kept.
 fn understand(body: &[u8]) -> Result<Asked, String> {
     let about: About = serde_json::from_slice(body).map_err(|error| no_review(&error))?;
     let ours = about
@@ -230,7 +232,8 @@ fn patch(
         |volume: &PersistentVolume| serde_json::to_value(volume).map_err(|error| error.to_string());
     let patched = plan::patched(volume, &labelling.patch);
     let mut before = value(volume)?;
-    // Without terms it may have been sent as null or not at all: no term can be added to that, only the list.
+    // The request may have had null, or no list of terms. A patch can add a list then, but not a
+    // term.
     let required = before.pointer_mut("/spec/nodeAffinity/required");
     if let Some(required) = required.and_then(Value::as_object_mut)
         && required.get("nodeSelectorTerms") == Some(&json!([]))

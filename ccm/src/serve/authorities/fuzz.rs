@@ -1,4 +1,4 @@
-//! A stranger's certificates, and the headers of somebody who says that he is a front proxy.
+//! Certificates of a stranger, and headers of a caller that claims to be a front proxy.
 
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
@@ -19,24 +19,25 @@ use crate::serve::user::server_names;
 
 const USER: &str = "alice";
 const PROXY: &str = "front-proxy";
-/// What judging one chain may take: the machine may be busy, and the worst chain takes milliseconds.
+/// The limit for judging one chain. The worst chain takes milliseconds, but the machine may be
+/// busy.
 const BUDGET: Duration = Duration::from_secs(10);
 
-/// The authorities that are trusted, and what they signed.
+/// The trusted authorities, and certificates that they signed.
 struct World {
     trust: Trust,
     port: AnyCertificate,
     users: Vec<CertificateDer<'static>>,
     proxies: Vec<CertificateDer<'static>>,
-    /// Chains to begin with.
+    /// Chains for the seeds.
     chains: Vec<Vec<CertificateDer<'static>>>,
 }
 
 static WORLD: LazyLock<World> = LazyLock::new(World::new);
 
-/// The same key each time, so that an input means the same tomorrow.
+/// The same key each time, so that an input keeps its meaning.
 fn key(seed: u8) -> KeyPair {
-    // PKCS#8 of an Ed25519 key, before its 32 bytes.
+    // The PKCS#8 header of an Ed25519 key, before its 32 bytes.
     let mut der = vec![
         0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20,
     ];
@@ -118,7 +119,7 @@ impl World {
     }
 }
 
-/// Which headers a front proxy uses.
+/// The headers that a front proxy uses.
 fn config() -> RequestHeaderConfig {
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     RequestHeaderConfig {
@@ -131,7 +132,7 @@ fn config() -> RequestHeaderConfig {
     }
 }
 
-/// Certificates, each after its length.
+/// Parses certificates, each preceded by its length.
 fn chain(mut input: &[u8]) -> Vec<CertificateDer<'static>> {
     let mut chain = Vec::new();
     while let [high, low, rest @ ..] = input {
@@ -143,7 +144,8 @@ fn chain(mut input: &[u8]) -> Vec<CertificateDer<'static>> {
     chain
 }
 
-/// One chain that a caller shows, after its handshake: in time, and only what an authority signed is somebody.
+/// Judges one chain that a caller shows after its handshake. It must be quick, and only a
+/// certificate that an authority signed may name a user.
 pub(crate) fn certificates(input: &[u8]) {
     let chain = chain(input);
     let Some((first, between)) = chain.split_first() else {
@@ -166,7 +168,7 @@ pub(crate) fn certificates(input: &[u8]) {
         assert_eq!(user.name, USER);
     }
     assert!(verdict.proxy.is_none() || world.proxies.contains(first));
-    // Read without being trusted.
+    // These parse certificates that are not trusted.
     let _ = (
         server_names(first),
         common_name(first),
@@ -185,7 +187,7 @@ pub(crate) fn certificate_seeds() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// The headers of a front proxy, one a line.
+/// The headers of a front proxy, one on each line.
 pub(crate) fn headers(input: &[u8]) {
     let mut headers = HeaderMap::new();
     for line in input.split(|byte| *byte == b'\n') {

@@ -4,7 +4,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::*;
 
-/// Says when a chain is being built, and goes on with it when it is told to.
+/// A verifier that reports when it begins a chain, and continues when the test tells it to.
 #[derive(Debug)]
 struct Slow {
     begun: UnboundedSender<()>,
@@ -50,7 +50,7 @@ impl ClientCertVerifier for Slow {
     }
 }
 
-/// Finding B2: what strangers show takes no more than one core.
+/// Finding B2: verifying the chains of strangers takes no more than one core.
 #[tokio::test]
 async fn b_m4_callers_that_hang_up_have_no_chains_built_side_by_side() {
     let authorities = Authorities::read(&AuthenticationConfig::default())
@@ -74,7 +74,7 @@ async fn b_m4_callers_that_hang_up_have_no_chains_built_side_by_side() {
         _ = authorities.judge(&first) => panic!("nobody told it to go on"),
         Some(()) = has_begun.recv() => {}
     }
-    // Its caller has hung up, and the chain is still being built.
+    // The caller has hung up, but its chain is still being verified.
     assert_eq!(authorities.0.building.available_permits(), 0);
     for _ in 0..2 {
         go.send(()).unwrap();

@@ -1,4 +1,4 @@
-//! An API server that only reviews.
+//! An API server that only answers reviews.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -8,23 +8,24 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 
-/// How it behaves.
+/// How the API server behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mood {
     Well,
-    /// No connection.
+    /// It accepts no connection.
     Gone,
-    /// 403: this client may not create reviews.
+    /// 403: the client may not create reviews.
     Forbids,
-    /// 200 with a body that is no review.
+    /// 200 with a body that is not a review.
     Garbled,
-    /// 201 with a review that has no status.
+    /// 201 with a review without a status.
     Mute,
-    /// Never answers.
+    /// It never answers.
     Hangs,
 }
 
-/// Tokens: `alice`'s is valid, every other is not. Alice may get `/metrics`, health, single checks and what does not exist, everybody may get `/version`.
+/// It accepts only the token of `alice`. Alice may get `/metrics`, health, single checks and paths
+/// that do not exist. Everybody may get `/version`.
 #[derive(Clone)]
 pub(super) struct ApiServer(Arc<Mutex<State>>);
 
@@ -51,18 +52,18 @@ impl ApiServer {
         self.0.lock().unwrap().mood = mood;
     }
 
-    /// TokenReviews and SubjectAccessReviews so far.
+    /// The numbers of TokenReviews and SubjectAccessReviews so far.
     pub(super) fn asked(&self) -> (usize, usize) {
         let state = self.0.lock().unwrap();
         (state.token_reviews, state.access_reviews.len())
     }
 
-    /// Reviews that were never answered.
+    /// The number of reviews that it never answered.
     pub(super) fn hanging(&self) -> usize {
         self.0.lock().unwrap().hanging
     }
 
-    /// The spec of the newest SubjectAccessReview.
+    /// The spec of the latest SubjectAccessReview.
     pub(super) fn last_access_review(&self) -> Value {
         let state = self.0.lock().unwrap();
         state.access_reviews.last().cloned().unwrap()
@@ -134,7 +135,7 @@ impl ApiServer {
         let attributes = &spec["nonResourceAttributes"];
         let allowed = match (attributes["verb"].as_str(), attributes["path"].as_str()) {
             (Some("get" | "head"), Some("/version")) => true,
-            // As the ClusterRole system:public-info-viewer has it.
+            // As in the ClusterRole system:public-info-viewer.
             (Some("get"), Some("/healthz" | "/readyz")) if spec["user"] == "pod" => true,
             (Some("get"), Some(path)) if path.matches('/').count() == 2 => spec["user"] == "alice",
             (
@@ -143,7 +144,7 @@ impl ApiServer {
             ) => spec["user"] == "alice",
             _ => false,
         };
-        // As a chain of authorisers may put it.
+        // Both allowed and denied, as a chain of authorizers may answer.
         let denied = attributes["path"] == "/contradiction";
         json!({"allowed": allowed || denied, "denied": denied})
     }

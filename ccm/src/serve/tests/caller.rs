@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// Trusts the certificates that it was given, and no other.
+/// A client that trusts only the given certificates.
 pub(super) struct Caller {
     address: SocketAddr,
     connector: TlsConnector,
@@ -63,7 +63,7 @@ impl Caller {
         self.with_chain(vec![certificate], key)
     }
 
-    /// The same with intermediates behind it.
+    /// The same with a client certificate and intermediates.
     pub(super) fn with_chain(
         &self,
         chain: Vec<CertificateDer<'static>>,
@@ -76,7 +76,7 @@ impl Caller {
         self.with(config)
     }
 
-    /// The same with one version of TLS only.
+    /// The same with only one version of TLS.
     pub(super) fn speaking(&self, version: &'static SupportedProtocolVersion) -> Self {
         let config = builder(&[version])
             .with_root_certificates(self.roots.clone())
@@ -102,7 +102,7 @@ impl Caller {
         self.tls_as("127.0.0.1").await
     }
 
-    /// A connection for several requests; it lives as long as the set.
+    /// A connection for several requests. It lives as long as the returned set.
     pub(super) async fn connect(&self) -> (SendRequest<Empty<Bytes>>, JoinSet<()>) {
         let tls = self.tls().await.unwrap();
         let (sender, connection) = http1::handshake(TokioIo::new(tls)).await.unwrap();

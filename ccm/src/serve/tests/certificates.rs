@@ -204,7 +204,7 @@ async fn b_m4_a_name_gets_its_own_certificate() {
         (made.cert.der().clone(), files)
     };
     let (one, one_files) = named("one.example");
-    // For names that do not stand in it, the client has to be asked for those that do.
+    // The certificate lacks these names, so the client has to ask for a name that it has.
     let (wild, wild_files) = named("a.b.wild.example");
     let flags = [
         format!("--tls-sni-cert-key={one_files}"),
@@ -298,7 +298,7 @@ async fn b_m4_the_self_made_certificate_is_kept_where_it_is_asked_for() {
         .unwrap()
         .permissions();
     assert_eq!(mode.mode() & 0o777, 0o600);
-    // The next process takes what lies there.
+    // The next process uses the existing files.
     Listener::bind(&config.serve).await.unwrap();
     assert_eq!((read("crt"), read("key")), (certificate, key));
     std::fs::remove_file(kept.join("cloud-controller-manager.key")).unwrap();

@@ -95,7 +95,7 @@ async fn b_m4_a_client_certificate_says_who_asks() {
     );
     assert_eq!(port.api_server.asked().0, 0, "no token, no TokenReview");
 
-    // Whose certificate counts for nothing is nobody, unless a token says otherwise.
+    // A caller with an untrusted certificate is nobody, unless a token identifies it.
     for identity in [
         other.client("alice", "ops"),
         authority.signs("alice", "ops", ExtendedKeyUsagePurpose::ServerAuth),
@@ -110,12 +110,12 @@ async fn b_m4_a_client_certificate_says_who_asks() {
         assert_eq!(mallory.get("/metrics", Some("alice")).await.status, 200);
         assert_eq!(mallory.get("/metrics", Some("mallory")).await.status, 401);
     }
-    // Upstream lets these in without a question.
+    // Upstream admits these without a review.
     let asked = port.api_server.asked();
     let root = port.caller_with(&authority.client("root", "system:masters"));
     assert_eq!(root.get("/configz", None).await.status, 200);
     assert_eq!(port.api_server.asked(), asked);
-    // Who shows none is anonymous as before.
+    // A caller without a certificate is anonymous as before.
     assert_eq!(port.status("/metrics", None).await, 403);
 }
 
@@ -146,7 +146,7 @@ async fn b_m4_a_front_proxy_says_in_headers_who_asks() {
             "nonResourceAttributes": {"path": "/metrics", "verb": "get"},
         })
     );
-    // The headers count for nobody else.
+    // The headers of other callers are ignored.
     for (caller, status) in [
         (port.caller_with(&proxies.client("back", "")), 401),
         (
@@ -160,7 +160,7 @@ async fn b_m4_a_front_proxy_says_in_headers_who_asks() {
     let bob = port.caller_with(&users.client("bob", ""));
     assert_eq!(bob.get_with("/metrics", &headers).await.status, 403);
     assert_eq!(port.api_server.last_access_review()["user"], "bob");
-    // A proxy that names nobody is nobody: its certificate is none of a user.
+    // A proxy that names no user is nobody: its own certificate is not a user's.
     assert_eq!(front.get("/metrics", None).await.status, 401);
 }
 
@@ -173,7 +173,7 @@ async fn b_m4_authorities_of_the_config_map_count_and_are_replaced_by_newer_ones
     );
     let port = Port::open().await;
     let (alice, front) = (users.client("alice", ""), proxies.client("front", ""));
-    // Nothing is known yet: nobody is asked for a certificate.
+    // No authority is known yet, so the port requests no certificate.
     assert_eq!(
         port.caller_with(&alice).get("/metrics", None).await.status,
         403
@@ -213,7 +213,7 @@ async fn b_m4_authorities_of_the_config_map_count_and_are_replaced_by_newer_ones
         200
     );
 
-    // What cannot be used changes nothing; what is new counts at once.
+    // Unusable content changes nothing. New content is used at once.
     for wrong in [
         ("client-ca-file", "nothing"),
         ("requestheader-allowed-names", "front"),
@@ -319,7 +319,7 @@ async fn b_m4_authorities_in_files_are_read_again_when_they_change() {
             .is_some_and(|bundle| bundle.verify(&[certificate]).is_ok())
     };
     assert!(counts(&old) && !counts(&new));
-    // Half of it is written: the old one stays.
+    // Half of the new file is written: the old authorities stay.
     files.flag("client-ca-file", "ca.crt", &new.pem()[..100]);
     tokio::time::sleep(Duration::from_secs(25)).await;
     assert!(counts(&old) && !counts(&new));
@@ -352,7 +352,7 @@ async fn b_m4_a_chain_that_is_too_long_is_refused_in_the_handshake() {
     let large = CertificateDer::from(vec![0; 16 * 1024]);
     for refused in [(0..5).map(|_| other()).collect(), vec![large]] {
         let caller = with(refused);
-        // With TLS 1.3 the client has ended its own half of the handshake before it is refused.
+        // With TLS 1.3 the client finishes its handshake before the server refuses it.
         let refused = match caller.tls().await {
             Err(_) => true,
             Ok(mut stream) => {
@@ -364,7 +364,7 @@ async fn b_m4_a_chain_that_is_too_long_is_refused_in_the_handshake() {
     }
 }
 
-/// Finding B2: the verdict is kept for a connection, and made anew when the authorities change.
+/// Finding B2: a verdict is kept for its connection, and made again when the authorities change.
 #[tokio::test]
 async fn b_m4_a_connection_is_judged_again_when_the_authorities_change() {
     let (old, new) = (Authority::new("old"), Authority::new("new"));

@@ -1,4 +1,4 @@
-//! What each endpoint answers.
+//! The answers of each endpoint.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,7 +42,8 @@ async fn b_m4_a_failing_check_is_500_with_the_list_and_livez_does_not_care() {
         });
     port.health
         .check(Probe::Ready, "provider", || Err("not connected".to_owned()));
-    // Finding B11: why is for those who may read the status page, which not every Pod may, and a wrong token is no reason to refuse a probe.
+    // Finding B11: only callers that may read the status page see reasons, and not every Pod may. A
+    // wrong token is no reason to refuse a probe.
     for (token, lease, provider) in [
         (Some("alice"), "not renewed for 12s", "not connected"),
         (Some("pod"), "reason withheld", "reason withheld"),
@@ -121,7 +122,7 @@ async fn b_m4_checks_can_be_excluded_and_asked_for_one_by_one() {
             "{path}"
         );
     }
-    // Only the whole is open to everybody, as flags say.
+    // The flags open only the whole endpoint to everybody.
     assert_eq!(port.status("/readyz/nodes", None).await, 403);
 }
 

@@ -1,4 +1,4 @@
-//! Who is let in.
+//! Which requests are admitted.
 
 use std::time::Duration;
 
@@ -122,7 +122,7 @@ fn get(path: &str, token: Option<&str>) -> Parts {
     request.body(()).unwrap().into_parts().0
 }
 
-/// An answer counts for so long.
+/// How long an answer is cached.
 const LIFETIME: Duration = Duration::from_secs(10);
 
 async fn reviewer_with(flags: &[&str]) -> (ApiServer, Reviewer) {
@@ -179,7 +179,7 @@ async fn b_m4_a_review_that_hangs_is_given_up() {
     let (api_server, reviewer) = reviewer().await;
     api_server.set(Mood::Hangs);
     let start = tokio::time::Instant::now();
-    // More than have a turn at once: the wait for a turn counts too.
+    // More requests than may be reviewed at once: the wait for a turn counts too.
     let alice = get("/metrics", Some("alice"));
     let answers = futures::future::join_all((0..100).map(|_| reviewer.review(&alice))).await;
     assert!(
@@ -208,6 +208,6 @@ async fn b_m4_each_kind_of_answer_counts_as_long_as_its_flag_says() {
         assert!(reviewer.review(&anonymous).await.is_err());
         asked.push(api_server.asked());
     }
-    // The token's answer ends after 20 s, the yes after 30 s, the no is never kept.
+    // The token's answer expires after 20 s, the yes after 30 s, and the no is never kept.
     assert_eq!(asked, [(1, 2), (1, 3), (2, 4), (2, 6)]);
 }

@@ -1,4 +1,4 @@
-//! Callers that mean no good, and the end.
+//! Hostile callers, and the shutdown.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use tokio::net::TcpStream;
 use super::api_server::Mood;
 use super::{Limits, Port, eventually};
 
-/// Reads until the other side closes; fails after 10 s.
+/// Reads until the other side closes. Fails after 10 s.
 async fn read_to_end(mut stream: impl AsyncReadExt + Unpin) -> Vec<u8> {
     let mut bytes = Vec::new();
     let read = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut bytes));
-    // A reset is an end, too.
+    // A reset also counts as closing.
     let _ = read.await.expect("never closed");
     bytes
 }
@@ -116,14 +116,15 @@ async fn b_m4_a_full_port_closes_idle_strangers_and_keeps_whom_it_knows() {
         idle.push(port.caller.tls().await.unwrap());
         assert_eq!(port.status("/livez", None).await, 200);
     }
-    // The oldest are closed; nobody waits for their time-outs.
+    // The port closes the oldest at once, before their timeouts.
     read_to_end(silent.swap_remove(0)).await;
     read_to_end(idle.swap_remove(0)).await;
     known.ready().await.unwrap();
     assert_eq!(known.send_request(metrics()).await.unwrap().status(), 200);
 }
 
-/// Finding B1: requests of strangers that last, because the API server is asked about them, push out no probe in its handshake.
+/// Finding B1: slow requests of strangers, which wait for reviews, do not displace a probe in its
+/// handshake.
 #[tokio::test]
 async fn b_m4_a_port_that_is_full_of_requests_of_strangers_answers_a_probe() {
     let limits = Limits {
@@ -145,7 +146,7 @@ async fn b_m4_a_port_that_is_full_of_requests_of_strangers_answers_a_probe() {
         .await;
     }
     let mut probe = port.caller.tls().await.unwrap();
-    // The second of them is served after the first was accepted.
+    // The second one's request is served after the first one was accepted.
     let _first = TcpStream::connect(port.address).await.unwrap();
     let _second = port.caller.tls().await.unwrap();
     probe

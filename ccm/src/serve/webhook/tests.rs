@@ -1,4 +1,4 @@
-//! The port's own judgement of requests, without its TLS.
+//! How the port treats requests, without its TLS.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,7 +11,8 @@ use tower::ServiceExt as _;
 use super::*;
 use crate::serve::authorities::Shown;
 
-/// A webhook `echo` that answers with the body and its patience in milliseconds, and never to `hang`.
+/// A webhook `echo` that answers with the body and its time in milliseconds. It never answers
+/// `hang`.
 fn site() -> (Router, Registry) {
     let mut registry = Registry::default();
     let metrics = WebhookMetrics::register(&mut registry);
@@ -91,7 +92,7 @@ async fn b_v1_the_api_servers_patience_is_kept_to() {
         let (status, text) = send(&router, request(&format!("/echo{query}"), "abc")).await;
         assert_eq!((status, text), (200, format!("3 {given}")), "{query}");
     }
-    // Whatever happens inside, an answer comes.
+    // The caller gets an answer even if the webhook hangs.
     let (router, _) = site();
     let started = Instant::now();
     let (status, _) = send(&router, request("/echo?timeout=2s", "hang")).await;
@@ -103,7 +104,7 @@ async fn b_v1_the_api_servers_patience_is_kept_to() {
     assert_eq!(status, 408);
 }
 
-/// Finding B9: of the largest bodies two are decoded at once, and small ones go on beside them.
+/// Finding B9: two of the largest bodies are decoded at once, and small ones continue beside them.
 #[tokio::test(start_paused = true)]
 async fn b_v1_few_large_reviews_are_worked_on_at_once() {
     let (mut most, at_once) = (0, Arc::new(AtomicUsize::new(0)));
@@ -138,7 +139,7 @@ async fn b_v1_few_large_reviews_are_worked_on_at_once() {
     assert_eq!(most, BYTES_AT_ONCE);
 }
 
-/// Finding B9: who sends nothing holds no place for longer than this.
+/// Finding B9: a caller that sends nothing holds its place no longer than this.
 #[tokio::test(start_paused = true)]
 async fn b_v1_a_body_has_to_come_within_five_seconds() {
     let (router, _) = site();
@@ -152,7 +153,7 @@ async fn b_v1_a_body_has_to_come_within_five_seconds() {
     assert_eq!(started.elapsed(), BODY_TIME);
 }
 
-/// Finding B9: with `--webhook-client-ca-file` a stranger's review is not even read.
+/// Finding B9: with `--webhook-client-ca-file` the port does not even read a stranger's review.
 #[tokio::test]
 async fn b_v1_only_callers_of_a_trusted_authority_are_answered_where_one_is_named() {
     let authority = || {

@@ -1,4 +1,5 @@
-//! A provider that fails and talks as it likes for ten minutes: what reaches the API server is bounded.
+//! A provider with arbitrary failures and texts for ten minutes: the number of event writes is
+//! bounded.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -27,14 +28,15 @@ const REASONS: [&str; 4] = [
     "MadeUp",
 ];
 
-/// What the API server was asked to write.
+/// The event writes that the API server received.
 #[derive(Default)]
 struct Written {
-    /// How often, for each object.
+    /// The number of writes for each object.
     of_object: BTreeMap<String, usize>,
-    /// How many new Events say for the first time, in the ccm's own words, that something went well. The number of objects bounds them.
+    /// New `Normal` Events with a reason of the ccm, by object and reason. The number of objects
+    /// bounds them.
     news: BTreeMap<(String, String), usize>,
-    /// All others.
+    /// All other writes.
     limited: usize,
 }
 
@@ -68,7 +70,7 @@ impl Written {
     }
 }
 
-/// An API server that takes each event.
+/// An API server that accepts every event.
 fn api_server(written: &Arc<Mutex<Written>>) -> Client {
     let written = Arc::clone(written);
     let answer = tower::service_fn(move |request: Request<Body>| {
@@ -78,7 +80,7 @@ fn api_server(written: &Arc<Mutex<Written>>) -> Client {
             let body = request.into_body().collect().await?.to_bytes();
             let created = serde_json::from_slice::<Event>(&body).ok();
             let created = created.filter(|event| event.involved_object.name.is_some());
-            // A patch names the Event, whose name begins with the object's.
+            // The path of a patch has the Event's name, which begins with the object's name.
             let of_path = || path.rsplit('/').next()?.split('.').next();
             let object = match &created {
                 Some(event) => event.involved_object.name.as_deref(),
@@ -96,7 +98,7 @@ fn api_server(written: &Arc<Mutex<Written>>) -> Client {
     Client::new(answer, "default")
 }
 
-/// One provider.
+/// Plays one provider and checks the bounds.
 pub(crate) fn events(input: &[u8]) {
     let written = Arc::new(Mutex::new(Written::default()));
     crate::fuzz::runtime().block_on(play(input, &written));
@@ -133,7 +135,7 @@ async fn record(
     input: &mut Unstructured<'_>,
     end: Instant,
 ) -> arbitrary::Result<()> {
-    // Few have all of the burst for themselves, many come to the limit of all.
+    // Few objects get the whole burst each. Many objects reach the limit for all together.
     let objects = *input.choose(&[1, 3, 30, 300])?;
     let made_up = input.ratio(1, 2)?;
     let kind = *input.choose(&[EventType::Warning, EventType::Normal])?;
@@ -149,7 +151,7 @@ async fn record(
                 ..ObjectReference::default()
             };
             let reason = if made_up {
-                // Another in each burst: what repeats is held back anyway.
+                // A new reason in each burst, because repeats are held back anyway.
                 format!("{reason}{burst}x{round}")
             } else {
                 reason.to_owned()
@@ -164,7 +166,8 @@ async fn record(
 
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = crate::fuzz::noise(200);
-    // 300 Services are told the same every ten seconds: no mutation of noise repeats that often.
+    // 300 Services get the same event every ten seconds. Mutated random input never repeats that
+    // often.
     let burst = |kind, reason| [3, 1, kind, reason, 0, 0, 0x27, 0x10];
     let (warning, normal) = (0, 1);
     seeds.push(burst(normal, 1).repeat(60));

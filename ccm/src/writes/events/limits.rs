@@ -1,4 +1,5 @@
-//! How many events are written. A provider decides what fails, and may name reasons of its own: neither may fill etcd.
+//! Limits on event writes. A provider decides what fails and may invent reasons, and must not fill
+//! etcd.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,17 +9,17 @@ use tokio::time::Instant;
 
 use super::pending::{EventKey, Object};
 
-/// For each object, as client-go's spam filter: so many at once, then one in each pause.
+/// For each object, as client-go's spam filter: a burst, then one in each pause.
 const OF_OBJECT: Rate = Rate {
     burst: 25,
     pause: Duration::from_mins(5),
 };
-/// For all objects together: of repeats, warnings, and events with a provider's own reason.
+/// For all objects together: repeats, warnings, and events with a provider's own reason.
 const OF_ALL: Rate = Rate {
     burst: 1_000,
     pause: Duration::from_millis(600),
 };
-/// Objects remembered at most.
+/// The most objects to remember.
 const OBJECTS: usize = 10_000;
 
 struct Rate {
@@ -26,10 +27,10 @@ struct Rate {
     pause: Duration,
 }
 
-/// What was spent lately.
+/// What was spent of a rate.
 #[derive(Clone, Copy)]
 struct Spent {
-    /// When all of the burst is free again.
+    /// When the whole burst is available again.
     full_at: Instant,
 }
 
@@ -46,7 +47,6 @@ impl Spent {
     }
 }
 
-/// What may be written when.
 pub(super) struct Limits {
     objects: BTreeMap<Arc<Object>, Spent>,
     all: Spent,
@@ -71,7 +71,7 @@ impl Limits {
         spent.map_or(now, |spent| spent.free_at(&OF_OBJECT, now))
     }
 
-    /// Counts an event that is written now. `repeat`: the API server has it already.
+    /// Counts an event that is written now. `repeat`: the API server already has this Event.
     pub(super) fn spend(&mut self, key: &EventKey, repeat: bool, now: Instant) {
         if self.objects.len() >= OBJECTS {
             self.objects.retain(|_, spent| spent.full_at > now);

@@ -1,4 +1,4 @@
-//! Events that wait to be written: in order, one per key, bounded.
+//! Events that wait for the writer: in order, one for each key, bounded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::EventType;
 use crate::writes::reason;
 
-/// What an event is about.
+/// The object of an event.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Object {
     pub(super) uid: String,
@@ -19,7 +19,7 @@ pub(super) struct Object {
     pub(super) name: String,
 }
 
-/// What makes two events the same one, seen twice.
+/// Two events with the same key are repeats of one event.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct EventKey {
     pub(super) object: Arc<Object>,
@@ -29,18 +29,19 @@ pub(super) struct EventKey {
 }
 
 impl EventKey {
-    /// Whether it counts for all objects together. What went well, in our own words, does not: the number of objects bounds it.
+    /// Whether it counts against the limit for all objects. `Normal` events with a reason of the
+    /// ccm do not: the number of objects bounds them.
     pub(super) fn is_limited(&self) -> bool {
         self.kind == EventType::Warning || self.is_foreign()
     }
 
-    /// Whether it is a provider's.
+    /// Whether the reason is a provider's.
     fn is_foreign(&self) -> bool {
         self.reason == reason::PROVIDER_EVENT || !reason::is_ours(&self.reason)
     }
 }
 
-/// What is to be written.
+/// An event to write.
 #[derive(Clone, Debug)]
 pub(super) struct Draft {
     pub(super) object: ObjectReference,
@@ -51,16 +52,16 @@ pub(super) struct Draft {
 }
 
 pub(super) struct Pending {
-    /// Whether it is limited, and its turn.
+    /// The drafts to write, by (limited, turn).
     order: BTreeMap<(bool, u64), Arc<EventKey>>,
     turn: u64,
-    /// Repeats, each not to be written before this.
+    /// Repeats, each with the time before which it is not written.
     held: BTreeSet<(Instant, Arc<EventKey>)>,
     drafts: BTreeMap<Arc<EventKey>, Draft>,
     bound: usize,
-    /// So many of the drafts have a provider's reason.
+    /// How many of the drafts have a provider's reason.
     foreign: usize,
-    /// One that was popped is being written.
+    /// Whether a popped draft is being written.
     writing: bool,
 }
 
@@ -77,7 +78,7 @@ impl Pending {
         }
     }
 
-    /// Whether it was kept. The newest text wins.
+    /// Returns whether it was kept. The newest text wins.
     pub(super) fn add(&mut self, key: EventKey, draft: Draft) -> bool {
         if let Some(waiting) = self.drafts.get_mut(&key) {
             waiting.count = waiting.count.saturating_add(draft.count);
@@ -86,7 +87,7 @@ impl Pending {
             waiting.object = draft.object;
             return true;
         }
-        // A provider that makes up reasons leaves place for ours.
+        // A provider that invents reasons leaves space for the ccm's events.
         let crowded = key.is_foreign() && self.foreign >= self.bound / 4;
         if crowded || self.drafts.len() >= self.bound {
             return false;
@@ -111,7 +112,7 @@ impl Pending {
         Some((key, draft))
     }
 
-    /// The next of those that are limited, or of the others.
+    /// The next limited or unlimited draft.
     pub(super) fn pop(&mut self, limited: bool) -> Option<(Arc<EventKey>, Draft)> {
         let place = *self
             .order
@@ -122,12 +123,13 @@ impl Pending {
         self.remove(key)
     }
 
-    /// Whether one waits that is limited and was not written before.
+    /// Whether a limited draft that was not held is waiting.
     pub(super) fn has_limited(&self) -> bool {
         self.order.range((true, 0)..).next().is_some()
     }
 
-    /// Puts back what was popped, until then; what was added meanwhile is its newer text.
+    /// Puts a popped draft back until this time. A draft that was added meanwhile has the newer
+    /// text.
     pub(super) fn hold(&mut self, key: Arc<EventKey>, draft: Draft, until: Instant) {
         self.writing = false;
         if let Some(newer) = self.drafts.get_mut(&key) {
@@ -139,18 +141,18 @@ impl Pending {
         self.held.insert((until, key));
     }
 
-    /// When the next of those that are held may be written.
+    /// When the next held draft may be written.
     pub(super) fn held_until(&self) -> Option<Instant> {
         self.held.first().map(|(until, _)| *until)
     }
 
-    /// The next of those that are held.
+    /// The next held draft.
     pub(super) fn pop_held(&mut self) -> Option<(Arc<EventKey>, Draft)> {
         let (_, key) = self.held.pop_first()?;
         self.remove(key)
     }
 
-    /// The one that was popped is written, or given up. Whether none is left.
+    /// The popped draft is written or dropped. Returns whether no draft is left.
     pub(super) fn written(&mut self) -> bool {
         self.writing = false;
         self.is_idle()

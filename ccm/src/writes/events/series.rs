@@ -1,4 +1,4 @@
-//! Which events were written lately, so that a repeat is a patch of the same Event.
+//! The Events written lately, so that the writer patches the same Event for a repeat.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,9 +8,10 @@ use tokio::time::Instant;
 
 use super::pending::EventKey;
 
-/// Events remembered at most; the one written longest ago goes first.
+/// The most Events to remember; the least recently written goes first.
 const BOUND: usize = 10_000;
-/// For so long after its last write an Event is written on; then a new one is begun. The API server keeps events for an hour.
+/// How long after its last write an Event is patched. After that a repeat creates a new one. The
+/// API server keeps events for an hour.
 const WINDOW: Duration = Duration::from_mins(55);
 
 /// An Event that the API server has.
@@ -25,8 +26,8 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// For so long the next repeat waits: the first few do not, and what goes on and on is written ever less often. In the end as client-go does it: after 25 writes once in five
-    /// minutes.
+    /// How long the next repeat waits: not at all for the first few, then longer and longer. After
+    /// 25 writes it is once in five minutes, as in client-go.
     fn gap(&self) -> Duration {
         Duration::from_secs(match self.writes {
             0..=3 => 0,
@@ -38,7 +39,6 @@ impl Written {
     }
 }
 
-/// The Events written lately.
 #[derive(Default)]
 pub(super) struct Series {
     written: BTreeMap<Arc<EventKey>, (u64, Instant, Written)>,
@@ -48,20 +48,20 @@ pub(super) struct Series {
 }
 
 impl Series {
-    /// Not before this a repeat of that Event may be written; `None`: it would be the first.
+    /// The earliest time for a repeat of that Event. `None`: it would be the first.
     pub(super) fn not_before(&self, key: &EventKey, now: Instant) -> Option<Instant> {
         let (_, at, written) = self.written.get(key)?;
         (now.saturating_duration_since(*at) < WINDOW).then(|| *at + written.gap())
     }
 
-    /// Takes the Event out that a repeat is to be written to.
+    /// Removes and returns the Event that a repeat patches.
     pub(super) fn take(&mut self, key: &EventKey, now: Instant) -> Option<Written> {
         let (turn, at, written) = self.written.remove(key)?;
         self.order.remove(&turn);
         (now.saturating_duration_since(at) < WINDOW).then_some(written)
     }
 
-    /// Remembers what was written.
+    /// Remembers an Event that was written.
     pub(super) fn put(&mut self, key: Arc<EventKey>, written: Written, now: Instant) {
         self.turn += 1;
         self.order.insert(self.turn, Arc::clone(&key));

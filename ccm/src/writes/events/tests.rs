@@ -44,7 +44,7 @@ fn m10_a_full_queue_drops_and_counts_but_takes_repeats() {
 #[test]
 fn messages_are_cut_between_characters() {
     assert_eq!(cut("short".to_owned()), "short");
-    // Neither a second line nor what a terminal obeys.
+    // Neither a second line nor a terminal's control characters.
     let nasty = "a\r\nWarning: b\u{1b}[31m\u{0}\u{9b}é";
     assert_eq!(cut(nasty.to_owned()), "a  Warning: b [31m  é");
     let long = "x".repeat(MESSAGE_BYTES - 1) + "ü and more";
@@ -82,7 +82,8 @@ async fn what_was_written_is_remembered_for_a_while_and_not_without_bound() {
     assert_eq!(series.len(), 9_998);
 }
 
-/// A writer over an API server that answers every request with `code`; the number of requests, and how often an event was dropped for `why`.
+/// A writer over an API server that answers every request with `code`. Returns the number of
+/// requests, and how many events were dropped for `why`.
 async fn answered(code: u16, events: usize, why: &'static str) -> (usize, u64) {
     use http::{Request, Response};
     use kube::client::Body;
@@ -129,7 +130,7 @@ async fn m10_an_event_is_tried_four_times_and_what_is_refused_once() {
     assert_eq!(answered(403, 2, "refused").await, (2, 2));
 }
 
-/// A client whose requests all get this answer; how many there were.
+/// A client whose requests all get this answer, and the number of requests.
 fn answering(code: u16) -> (Client, Arc<std::sync::atomic::AtomicUsize>) {
     use http::{Request, Response};
     use kube::client::Body;
@@ -166,7 +167,7 @@ async fn b_m5_a_controllers_events_are_written_as_itself_or_else_by_the_process(
             let object = node(&number.to_string());
             controller.record(&object, EventType::Normal, "Synced", String::new());
         }
-        // The Lease's events are the process's.
+        // The Lease's events have the process's identity.
         sink.record(&node("lease"), EventType::Normal, "Led", String::new());
         let stop = tokio_util::sync::CancellationToken::new();
         let all = async {
@@ -189,7 +190,7 @@ async fn b_m5_a_controllers_events_are_written_as_itself_or_else_by_the_process(
     }
 }
 
-/// An API server that takes every event; what it was asked, with the seconds since the beginning.
+/// The requests to an API server that accepts every event, with the seconds since the start.
 type Requests = Arc<std::sync::Mutex<Vec<(u64, http::Method, serde_json::Value)>>>;
 
 fn taking() -> (EventSink, EventWriter, Requests) {
@@ -349,7 +350,8 @@ async fn b_m3_a_flush_holds_nothing_back() {
     tokio::join!(writer.run(stop.clone()), all);
 }
 
-/// What a provider causes that makes up a reason a second on each of so many objects, for ten minutes: event writes in all, the most on one object, and dropped ones.
+/// A provider invents a new reason every second on each of these objects, for ten minutes. Returns
+/// the number of event writes, the most on one object, and the number of dropped events.
 async fn made_up(objects: usize) -> (usize, usize, u64) {
     use std::collections::BTreeMap;
     use std::time::Duration;
@@ -367,7 +369,7 @@ async fn made_up(objects: usize) -> (usize, usize, u64) {
             }
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
-        // Meanwhile what goes well is told at once.
+        // Meanwhile a success is reported at once.
         sink.record(
             &node("new"),
             EventType::Normal,

@@ -18,15 +18,16 @@ use super::pending::{Draft, EventKey};
 use super::series::{Series, Written};
 use crate::writes::{FIELD_MANAGER, WriteError};
 
-/// How long after the stop what waits may still be written.
+/// How long after the stop the waiting events may still be written.
 const DRAIN: Duration = Duration::from_secs(5);
-/// Waits between the attempts of one event; after the last it is dropped.
+/// Waits between the attempts for one event. After the last attempt the writer drops it.
 const DELAYS: [Duration; 3] = [
     Duration::from_millis(500),
     Duration::from_secs(2),
     Duration::from_secs(8),
 ];
-/// Bytes of an Event's name before its suffix: with `.` and 16 hex digits it has at most 253.
+/// The longest beginning of an Event's name. With `.` and 16 hex digits, the name has at most 253
+/// bytes.
 const NAME_BYTES: usize = 236;
 
 /// Writes the events of one sink.
@@ -36,7 +37,7 @@ pub(crate) struct EventWriter {
     instance: String,
     series: Series,
     limits: Limits,
-    /// Makes names unlike where the wall clock stands still.
+    /// Makes names differ even if the wall clock does not advance.
     named: u64,
 }
 
@@ -52,7 +53,7 @@ impl EventWriter {
         }
     }
 
-    /// Writes until `stop`, then what still waits, for at most 5 s.
+    /// Writes until `stop`, then the waiting events for at most 5 s.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         let shared = Arc::clone(&self.shared);
         let write = self.write_all(&stop);
@@ -79,7 +80,7 @@ impl EventWriter {
         }
     }
 
-    /// `None` after the stop, when nothing waits any more.
+    /// The next event to write. `None`: after the stop, when none is waiting.
     async fn next(&mut self, stop: &CancellationToken) -> Option<(Arc<EventKey>, Draft)> {
         loop {
             let hurry = stop.is_cancelled() || self.shared.flushing.load(Ordering::Relaxed) > 0;
@@ -105,7 +106,8 @@ impl EventWriter {
         }
     }
 
-    /// What is to be written now, else when to look again: news first, then repeats. In a hurry nothing is held back.
+    /// The event to write now, else when to check again: new events first, then repeats. With
+    /// `hurry` nothing is held back.
     fn take(&mut self, hurry: bool) -> Result<(Arc<EventKey>, Draft), Option<Instant>> {
         let shared = Arc::clone(&self.shared);
         let (mut pending, now) = (shared.pending(), Instant::now());
@@ -156,7 +158,7 @@ impl EventWriter {
         };
         if let (Some(_), Err(WriteError::Refused(_) | WriteError::Unavailable(_))) = (&own, &answer)
         {
-            // Not again and again: what waits behind it would wait for each of them.
+            // Try this client only once: all later events would wait for its failure.
             self.shared.own().remove(key.component);
             answer = self.attempt(&self.client.clone(), &key, &draft).await;
         }
@@ -172,7 +174,8 @@ impl EventWriter {
                     WriteError::Gone | WriteError::Conflict | WriteError::Refused(_) => "refused",
                 };
                 self.shared.metrics.dropped(why);
-                // Who leads no more says so once, elsewhere, and not for each event that waited.
+                // A process that lost the Lease logs that once, elsewhere, not for each waiting
+                // event.
                 if matches!(error, WriteError::Fenced(_)) {
                     return;
                 }
@@ -203,7 +206,7 @@ impl EventWriter {
                 ..before
             };
             match repeat(&events, &written, draft).await {
-                // Expired or deleted: a new one.
+                // Expired or deleted: create a new one.
                 Err(WriteError::Gone) => {}
                 answer => return answer.map(|()| written),
             }
@@ -213,7 +216,7 @@ impl EventWriter {
             if !matches!(error, WriteError::Conflict) {
                 return Err(error);
             }
-            // The name is somebody else's: once more, with another.
+            // Another Event has this name: try once more with another name.
             event.metadata.name = Some(self.name(&key.object.name));
             create(&events, &event).await?;
         }
@@ -258,7 +261,7 @@ impl EventWriter {
     }
 }
 
-/// Creates the event, with another attempt where the API server gave no answer.
+/// Creates the event, with further attempts if the API server does not answer.
 async fn create(events: &Api<Event>, event: &Event) -> Result<(), WriteError> {
     let params = PostParams {
         field_manager: Some(FIELD_MANAGER.to_owned()),
@@ -271,7 +274,7 @@ async fn create(events: &Api<Event>, event: &Event) -> Result<(), WriteError> {
             .await
             .map_err(WriteError::from)
         {
-            // An attempt whose answer was lost has made it.
+            // An earlier attempt created it, but its answer was lost.
             Err(WriteError::Conflict) if attempts > 0 => return Ok(()),
             answer => {
                 if let Some(answer) = settled(answer.map(drop), &mut attempts).await {
@@ -282,7 +285,8 @@ async fn create(events: &Api<Event>, event: &Event) -> Result<(), WriteError> {
     }
 }
 
-/// Writes count, time and text of a repeat, with another attempt where the API server gave no answer.
+/// Writes count, time and text of a repeat, with further attempts if the API server does not
+/// answer.
 async fn repeat(events: &Api<Event>, written: &Written, draft: &Draft) -> Result<(), WriteError> {
     let params = PatchParams {
         field_manager: Some(FIELD_MANAGER.to_owned()),
@@ -304,7 +308,7 @@ async fn repeat(events: &Api<Event>, written: &Written, draft: &Draft) -> Result
     }
 }
 
-/// `None`, after a wait, where another attempt may help and is left.
+/// `None`, after a wait: try again.
 async fn settled(
     answer: Result<(), WriteError>,
     attempts: &mut usize,

@@ -1,4 +1,4 @@
-//! Calls that end before they are answered keep no other call waiting.
+//! Calls that end without an answer do not delay other calls.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use super::super::super::session::hung_up;
 use super::super::tour;
 use super::{EARLY, MEANWHILE, SLOW, lookups_at_once};
 
-/// How long the next call may take: less than one that goes on.
+/// The limit for the next call: less than a call that goes on would take.
 const NEXT: Duration = Duration::from_secs(5);
-/// So many times as many lookups as the provider takes at once.
+/// How many times the provider's limit of concurrent lookups is used.
 const ROUNDS: usize = 4;
 
 pub(super) fn checks() -> Vec<Check> {
@@ -51,7 +51,8 @@ async fn cancelled(run: &Run) -> Verdict {
         })
         .collect();
     join_all(calls).await;
-    // An HTTP/2 stack may hang up on a caller that cancels so much at once; the controller then dials again.
+    // An HTTP/2 stack may close the connection after many cancellations at once. The controller
+    // then dials again.
     let session = run.connect().await?;
     session.call(pb::ProbeRequest::default()).await.answer()?;
     if offered.instances.is_some() {
@@ -64,7 +65,8 @@ async fn deadlines(run: &Run) -> Verdict {
     let most = lookups_at_once(run);
     let session = run.session().await?;
     run.cloud_slow(MEANWHILE).await?;
-    // The caller hangs up at its deadline, as the controller does. So what came says nothing; what comes next does.
+    // The caller hangs up at its deadline, as the controller does. So only the calls after that
+    // count.
     for _ in 0..ROUNDS {
         let calls = (0..most).map(|_| session.call_within(tour::lookup(run), EARLY * 2));
         join_all(calls.collect::<Vec<_>>()).await;
@@ -73,7 +75,7 @@ async fn deadlines(run: &Run) -> Verdict {
     let fresh = run.connect().await?;
     for (session, is_fresh) in [(&session, false), (&fresh, true)] {
         let after = session.call_within(tour::lookup(run), NEXT).await;
-        // As above: an HTTP/2 stack may hang up on who ends so many calls; what counts is the connection dialled then.
+        // As above: an HTTP/2 stack may close the connection. Then the new connection counts.
         if !is_fresh && after.came.as_ref().is_err_and(hung_up) {
             continue;
         }

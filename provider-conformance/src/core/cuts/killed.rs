@@ -45,7 +45,7 @@ pub(super) fn checks() -> Vec<Check> {
     ]
 }
 
-/// Begins a call while the cloud is slow, and kills the process so much later.
+/// Begins a call while the cloud is slow, and kills the process after this time.
 async fn kill_during<F: Future>(run: &Run, later: Duration, call: F) -> Verdict {
     let killed = async {
         tokio::time::sleep(later).await;
@@ -58,12 +58,13 @@ async fn kill_during<F: Future>(run: &Run, later: Duration, call: F) -> Verdict 
 
 const OPERATION: Duration = Duration::from_millis(100);
 
-/// When the process is killed: while the cloud's first operation runs, about at its end, and after it. Two are drawn, and no more: a start of the provider is dear.
+/// When the process is killed: during the cloud's first operation, around its end, and after it.
+/// Only two are random, because starting the provider takes long.
 fn moments(run: &Run) -> [u64; 6] {
     [10, run.draw(11..=94), 95, 105, run.draw(106..=180), 210]
 }
 
-/// What is found after kill -9 so long after the call began.
+/// Adds to a failure that the process was killed this long after the call began.
 fn killed_after(ms: u64, came: Verdict) -> Verdict {
     after(
         format_args!("kill -9 {ms} ms after the first call began"),
@@ -85,7 +86,7 @@ async fn ensure_killed_at(run: &Run, service: &pb::ServiceView, moment: u64) -> 
     let call = session.call_within(ensure_of(service, Vec::new()), Duration::from_secs(5));
     kill_during(run, Duration::from_millis(moment), call).await?;
     let session = run.session().await?;
-    // The handle may be lost with the answer: it is found by its mark (LB-5).
+    // The handle may be lost with the answer. The load balancer is then found by its mark (LB-5).
     let made = ensure(&session, service, Vec::new()).await?;
     let ready = matches!(made.answer()?.outcome, Some(Outcome::Ready(_)));
     made.must(

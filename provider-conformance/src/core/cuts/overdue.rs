@@ -17,7 +17,7 @@ use super::super::super::wire::{self, Answers, Ended, Ending, Said};
 use super::super::tour;
 use super::{EARLY, ENDING, MEANWHILE, SLOW, ensure_of, routes_of};
 
-/// How long is waited: the provider's own clock counts, and begins later than that of the suite.
+/// How long to wait: the provider's clock counts, and it starts later than the suite's.
 const PATIENCE: Duration = EARLY.saturating_add(ENDING.saturating_mul(2));
 
 pub(super) fn checks() -> Vec<Check> {
@@ -39,7 +39,7 @@ pub(super) fn checks() -> Vec<Check> {
     ]
 }
 
-/// Calls by their streams, and what is sent for them.
+/// Calls by their streams, and their bytes to send.
 struct Calls {
     sends: Vec<u8>,
     open: BTreeMap<u32, &'static str>,
@@ -54,7 +54,7 @@ impl Calls {
     }
 }
 
-/// Of these streams those that are open still when the time is over, or the line.
+/// The streams that are still open when the time is over or the connection has ended.
 pub(super) async fn left_open(
     line: &mut UnixStream,
     mut open: BTreeMap<u32, &'static str>,
@@ -72,7 +72,7 @@ pub(super) async fn left_open(
     open.into_values().collect()
 }
 
-/// A lookup, an Ensure and a CreateRoutes with a deadline that passes, as far as they are offered.
+/// A lookup, an Ensure and a CreateRoutes with a short deadline, if they are offered.
 async fn short_calls(run: &Run) -> Verdict<Calls> {
     let offered = run.capabilities();
     let session = run.session().await?;
@@ -127,10 +127,10 @@ async fn by_itself(run: &Run) -> Verdict {
     )
 }
 
-/// HTTP/2's code of a call that is not wanted any more: CANCELLED, where a stack ends it so.
+/// HTTP/2's code for a cancelled call, which some stacks use: CANCEL.
 const CANCEL: u32 = 8;
 
-/// Whether a call whose deadline has passed may end so.
+/// Whether a call may end like this after its deadline.
 fn is_overdue(ending: Ending) -> bool {
     let codes = [Code::Ok, Code::DeadlineExceeded, Code::Cancelled];
     match ending {
@@ -151,7 +151,7 @@ async fn with_its_status(run: &Run) -> Verdict {
     answers.read(&mut line, &streams, until).await;
     drop(line);
     run.cloud_slow(Duration::ZERO).await?;
-    // What has not ended another check finds.
+    // Another check reports calls that have not ended.
     for (stream, ending) in &answers.endings {
         must(
             is_overdue(*ending),

@@ -1,4 +1,4 @@
-//! Calls for one object that overlap (CORE-7).
+//! Overlapping calls for one object (CORE-7).
 
 use std::fmt::Debug;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! What a stack sends on calls that it ends itself: nothing behind their end, which would cost the caller its connection.
+//! Frames of a stack that ends calls itself. A frame after a stream's end would cost the caller its
+//! connection.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use super::super::super::wire::{Ended, GOAWAY, Head, Said, call, hear, opening};
 use super::super::tour;
 use super::{EARLY, ENDING, MEANWHILE, SLOW, lookups_at_once};
 
-/// How long the line is listened to when all have ended.
+/// How long to listen after all calls have ended.
 const AFTER: Duration = Duration::from_millis(200);
 
 pub(super) fn checks() -> Vec<Check> {
@@ -26,16 +27,16 @@ pub(super) fn checks() -> Vec<Check> {
     )]
 }
 
-/// What may not come while calls are left to the provider to end.
+/// What must not come while the provider ends calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wrong {
-    /// A frame behind the end of its stream.
+    /// A frame after the end of its stream.
     Behind(Head),
-    /// GOAWAY, or the end of the connection: with it all other calls are lost too.
+    /// GOAWAY, or the end of the connection, which loses all other calls.
     HungUp,
 }
 
-/// Listens until all calls have ended, and a moment more.
+/// Listens until all calls have ended, and a moment longer.
 async fn listen(line: &mut UnixStream, calls: usize) -> Result<(), Wrong> {
     let mut until = Instant::now() + EARLY + ENDING;
     let mut ended = Ended::default();
@@ -70,7 +71,7 @@ async fn nothing_behind(run: &Run) -> Verdict {
         call(&mut sends, stream, &request, EARLY);
     }
     let mut line = run.raw_connection().await?;
-    // The calls are left to the provider to end: a caller that hangs up first sees nothing of this.
+    // The provider ends the calls. A caller that hangs up first would see none of this.
     let _ = line.write_all(&sends).await;
     let heard = listen(&mut line, calls).await;
     drop(line);

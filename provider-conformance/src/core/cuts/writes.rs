@@ -17,9 +17,9 @@ use super::super::tour::ensure;
 use super::overdue::left_open;
 use super::{EARLY, ENDING, SLOW, WRITES, ensure_of, routes_of};
 
-/// How long each operation of the cloud takes where calls are cut.
+/// How long each operation of the cloud takes during cuts.
 const EACH: Duration = Duration::from_millis(400);
-/// The same where only the provider's own timer cuts a call, which may be late in a busy process.
+/// The same if only the provider's own timer cuts a call. That timer may be late in a busy process.
 const EACH_ALONE: Duration = Duration::from_millis(1_500);
 
 pub(super) fn checks() -> Vec<Check> {
@@ -95,12 +95,12 @@ enum Cut {
     Cancel,
     Deadline,
     Connection,
-    /// Only the provider is told of a deadline: the caller waits on.
+    /// Only the provider knows the deadline: the caller keeps waiting.
     LeftAlone,
 }
 
 impl Cut {
-    /// The rule that a write afterwards breaks.
+    /// The rule that a later write violates.
     fn rule(self) -> &'static str {
         match self {
             Self::LeftAlone => "CORE-19",
@@ -117,7 +117,7 @@ impl Cut {
     }
 }
 
-/// Sends a call and cuts it; answers what was done, in words, and the connection that must stay.
+/// Sends a call and cuts it. Returns the action in words, and the connection that must stay open.
 async fn cut<R: Rpc>(
     run: &Run,
     session: Session,
@@ -130,7 +130,7 @@ async fn cut<R: Rpc>(
             let mut line = run.raw_connection().await?;
             let mut sends = opening();
             call(&mut sends, 1, &session.noted(request)?, EARLY);
-            // A line that is closed already is heard below.
+            // A closed connection is detected below.
             let _ = line.write_all(&sends).await;
             stays = Some(line);
             format!(
@@ -145,7 +145,7 @@ async fn cut<R: Rpc>(
         Cut::Cancel => {
             let sent = format!("{} that was cancelled after {EARLY:?}", R::NAME);
             let _ = timeout(EARLY, session.call(request)).await;
-            // The connection lives on: what is cut is the call.
+            // The connection stays: only the call is cut.
             let _ = session.call(pb::ProbeRequest::default()).await;
             sent
         }
@@ -159,7 +159,8 @@ async fn cut<R: Rpc>(
     Ok((sent, stays))
 }
 
-/// Cuts a call while the cloud takes its time, waits until what goes on in spite of that must have written, and counts.
+/// Cuts a call while the cloud is slow, waits until a call that went on must have written, and
+/// counts the writes.
 async fn writes_nothing<R: Rpc>(run: &Run, session: Session, request: R, how: Cut) -> Verdict {
     let before = run.cloud_writes().await?;
     let each = how.each();
@@ -180,7 +181,7 @@ async fn writes_nothing<R: Rpc>(run: &Run, session: Session, request: R, how: Cu
         "no write to the cloud: it stops before its next one",
         format_args!("{} writes", after - before),
     )?;
-    // Who never heard of the call writes nothing either.
+    // If the provider never received the call, it writes nothing either.
     must(
         left.is_empty(),
         how.rule(),
@@ -196,7 +197,7 @@ async fn ensure_cut(run: &Run, how: Cut) -> Verdict {
     let session = run.session().await?;
     let service = run.service("cut");
     writes_nothing(run, session, ensure_of(&service, Vec::new()), how).await?;
-    // It is whole when it is asked for again.
+    // A later request completes it.
     let session = run.session().await?;
     ensure(&session, &service, Vec::new()).await.map(|_| ())
 }

@@ -1,25 +1,25 @@
-//! Answers of empty items: few bytes each, and hundreds when they are decoded.
+//! Answers of empty items: a few bytes each, but hundreds when decoded.
 
 use prost::encoding::{WireType, encode_key, encode_varint};
 
-/// What an answer has unless it is said.
+/// The default size.
 const KIB: usize = 14 * 1024;
-/// What gRPC puts before each message.
+/// The size of gRPC's prefix of each message.
 const FRAME_BYTES: usize = 5;
 
-/// An empty item as it stands in its list, with its tag, and the fields around the list.
+/// The field numbers around the list, and an empty item as encoded in it, with its tag.
 fn shape(rpc: &str) -> (&'static [u32], &'static [u8]) {
     match rpc {
-        // With an empty label: what costs most is the first entry of a map.
+        // With an empty label: the first entry of a map takes the most memory.
         "LookupInstances" => (&[], &[0x12, 0x04, 0x22, 0x02, 0x3a, 0x00]),
         "ListInstances" => (&[2], &[0x0a, 0x02, 0x3a, 0x00]),
         "EnsureLoadBalancer" => (&[6, 1], &[0x0a, 0x00]),
-        // A load balancer of a listing, each a message of its own.
+        // A load balancer of a listing, each in a message of its own.
         _ => (&[], &[0x12, 0x00]),
     }
 }
 
-/// The messages of an answer of so many KiB.
+/// The messages of an answer with this size in KiB.
 pub(super) fn items(rpc: &str, kib: Option<&str>) -> Vec<Vec<u8>> {
     let kib = kib.and_then(|kib| kib.parse().ok()).unwrap_or(KIB);
     let bytes = kib.saturating_mul(1024);

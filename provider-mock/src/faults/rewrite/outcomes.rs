@@ -1,4 +1,4 @@
-//! The shapes of answers: one outcome, one result per item, the parts of a listing.
+//! The shapes of answers: one outcome, one result for each item, the parts of a listing.
 
 use cloud_provider_api::v1alpha1 as pb;
 use prost::Message;
@@ -71,13 +71,13 @@ pub(super) fn single<M: SingleOutcome>(fault: &Fault, answer: &mut M) {
     }
 }
 
-/// An answer with one result per item.
+/// An answer with one result for each item.
 pub(super) trait Batch: Message + Default {
     type Item: SingleOutcome + Clone;
     fn failed(&mut self) -> &mut Option<pb::Failure>;
     fn results(&mut self) -> &mut Vec<Self::Item>;
     fn key(item: &mut Self::Item) -> &mut String;
-    /// Where the items carry one.
+    /// The item's UID, if it has one.
     fn uid(item: &mut Self::Item) -> Option<&mut String>;
 }
 

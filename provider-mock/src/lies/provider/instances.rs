@@ -11,7 +11,7 @@ use super::Twisted;
 use crate::lies::Twist;
 
 impl Twisted {
-    /// The Node without its provider ID where its name is to count first.
+    /// The Node without its provider ID if its name has to count first.
     fn asked(&self, node: &Node) -> Node {
         let mut node = node.clone();
         if self.has(Twist::NameFirst) && self.cloud.instance(&node.name).is_some() {
@@ -51,7 +51,7 @@ impl Instances for Twisted {
         }
         let nodes: Vec<Node> = nodes.iter().map(|node| self.asked(node)).collect();
         let honest = if self.has(Twist::LookupsGoOn) {
-            // One lookup at a time, and nobody ends it when its call ends.
+            // One lookup at a time, which does not end with its call.
             let line = Arc::clone(&self.cloud.mischief().line);
             let (provider, call) = (self.honest.clone(), call.clone());
             let (asked, query) = (nodes.clone(), query.clone());
@@ -90,7 +90,7 @@ impl ListInstances for Twisted {
     }
 }
 
-/// A label value made of what is none.
+/// Makes a label value from any text.
 fn bent(text: &str) -> String {
     let fits = |c: char| {
         if c.is_ascii_alphanumeric() || c == '.' {

@@ -21,7 +21,7 @@ use crate::load_balancers::{self as cloud, Asker};
 use crate::pool::Pool;
 use crate::provider::{not_saved, status};
 
-/// How long a deletion takes with the twist that shows itself during one.
+/// How long a deletion takes with the twist that is visible only during one.
 const TWISTED_DELETION: Duration = Duration::from_secs(1);
 
 impl Twisted {
@@ -34,7 +34,7 @@ impl Twisted {
         self.honest.asker(call, service, handle)
     }
 
-    /// What the provider finds for the Service, whosoever it is.
+    /// The load balancer that the provider finds for the Service, of any owner.
     fn found(&self, asker: &Asker<'_>) -> Option<cloud::LoadBalancer> {
         let now_ms = self.cloud.now_ms();
         let mut state = self.cloud.state();
@@ -42,18 +42,18 @@ impl Twisted {
         state.objects.load_balancers.find(asker).cloned()
     }
 
-    /// The Service's own.
+    /// The Service's own load balancer.
     fn own(&self, asker: &Asker<'_>) -> Option<cloud::LoadBalancer> {
         let found = self.found(asker);
         found.filter(|it| asker.ownership(it) == Ownership::Ours)
     }
 
-    /// Absent targets for empty ones.
+    /// The targets, with empty ones taken for absent.
     fn taken(&self, targets: Option<Vec<Node>>) -> Option<Vec<Node>> {
         targets.filter(|targets| !(targets.is_empty() && self.has(Twist::EmptyTargetsIgnored)))
     }
 
-    /// The Service with what it does not ask for any more.
+    /// The Service, with the settings that it no longer asks for.
     fn kept(&self, asker: &Asker<'_>) -> Service {
         let mut service = asker.service.clone();
         if self.has(Twist::KeepsCleared)
@@ -64,19 +64,19 @@ impl Twisted {
         service
     }
 
-    /// After a CONFLICT touches the other's load balancer all the same.
+    /// Changes the other owner's load balancer in spite of the CONFLICT.
     fn touch(&self, asker: &Asker<'_>, failure: &Failure) {
         if !self.has(Twist::ConflictButTouches) || failure.code() != FailureCode::Conflict {
             return;
         }
         if let Some(mut theirs) = self.found(asker) {
             theirs.targets.clear();
-            // Whether it could be saved is not told to whom it does not belong.
+            // The caller is not the owner, so it is not told whether this was saved.
             let _ = self.put(theirs, "take the targets from");
         }
     }
 
-    /// Writes a load balancer; answers its handle.
+    /// Writes a load balancer. Returns its handle.
     fn put(&self, load_balancer: cloud::LoadBalancer, what: &str) -> Result<String, Failure> {
         let now_ms = self.cloud.now_ms();
         let mut state = self.cloud.state();
@@ -87,7 +87,7 @@ impl Twisted {
         Ok(handle)
     }
 
-    /// One more load balancer for the same Service, with addresses of its own as far as there are any.
+    /// Another load balancer for the same Service, with other addresses if there are any.
     fn another(
         &self,
         mut one: cloud::LoadBalancer,
@@ -107,7 +107,7 @@ impl Twisted {
         one
     }
 
-    /// Ensure by a task that nobody ends when the call ends: its own call never does.
+    /// Runs Ensure in a task that goes on after the call ends.
     async fn goes_on(
         &self,
         call: &Call,
@@ -194,7 +194,7 @@ impl LoadBalancers for Twisted {
         let Some(before) = before else {
             return Ok(answer);
         };
-        // Absent targets are taken for empty ones, also where they do not matter.
+        // Absent targets are taken for empty ones, even if they do not matter.
         let settings = self.cloud.settings();
         let matter = !settings.capabilities.load_balancers.ignores_nodes;
         if (!matter || request.targets.is_none())
@@ -294,7 +294,7 @@ impl LoadBalancers for Twisted {
                     && before.gone_at_ms.is_none()
                     && self.has(Twist::ReadyWhileDeleting) =>
             {
-                // It takes a while longer to go.
+                // The deletion takes a while longer.
                 let now_ms = self.cloud.now_ms();
                 before.gone_at_ms = Some(now_ms + TWISTED_DELETION.as_millis() as u64);
                 let put = self.cloud.state().put_load_balancer(before, now_ms);

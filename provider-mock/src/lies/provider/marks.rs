@@ -1,4 +1,4 @@
-//! Marks that are not written, not recognised, or recognised where they are not the owner's.
+//! Marks that are not written, not recognised, or recognised although they are not the owner's.
 
 use provider_sdk::Ownership;
 
@@ -6,7 +6,7 @@ use crate::cloud::Cloud;
 use crate::lies::{Twist, Twists};
 use crate::load_balancers::{Asker, Honest, LoadBalancer, Mark, Marks};
 
-/// As honest as the twists let it be.
+/// Marks that are as honest as the twists allow.
 #[derive(Debug)]
 pub(super) struct TwistedMarks(Cloud);
 
@@ -75,7 +75,7 @@ impl Marks for TwistedMarks {
     }
 }
 
-/// What stands in a mark where an owner ID does not fit into 63 bytes: FNV-1a, of 16 digits.
+/// The mark for an owner ID that does not fit into 63 bytes: FNV-1a, with 16 digits.
 fn hashed_otherwise(owner_id: &str) -> String {
     if owner_id.len() <= 63 {
         return owner_id.to_owned();

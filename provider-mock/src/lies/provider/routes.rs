@@ -17,7 +17,7 @@ impl Twisted {
         self.cloud.state().objects.routes.by_name.clone()
     }
 
-    /// Puts the route there, or removes it where there is none.
+    /// Writes the route, or removes it if `None`.
     fn write(&self, name: &str, route: Option<cloud::Route>) -> Result<(), Failure> {
         let now_ms = self.cloud.now_ms();
         let mut state = self.cloud.state();
@@ -33,7 +33,7 @@ impl Twisted {
         Ok(())
     }
 
-    /// What becomes of one route of a CreateRoutes, after its honest answer.
+    /// Changes one route of a CreateRoutes after its honest answer.
     fn created(
         &self,
         call: &Call,
@@ -80,7 +80,7 @@ impl Twisted {
         Ok(())
     }
 
-    /// What becomes of one route of a DeleteRoutes, after its honest answer.
+    /// Changes one route of a DeleteRoutes after its honest answer.
     fn deleted(
         &self,
         route: &Route,

@@ -35,7 +35,7 @@ fn plan(
     all.plan_ensure(&asker(owner_id, service, handle), None, false, &addressing)
 }
 
-/// Makes it as asked; its address.
+/// Ensures it and returns its address.
 fn ensure(all: &mut LoadBalancers, owner_id: &str, service: &Service) -> Result<String, Failure> {
     let made = match plan(all, owner_id, service, None)? {
         EnsurePlan::Write(made) | EnsurePlan::AsAsked(made) => made,
@@ -66,7 +66,7 @@ fn parts_have_one_address_and_go_one_by_one() {
     all.by_handle.remove("lb-1");
     let again = plan(&all, "us", &services[1], Some("shared-front"));
     assert!(matches!(again, Ok(EnsurePlan::AsAsked(_))), "{again:?}");
-    // Of another cluster it is another one, whatever its name.
+    // The same name in another cluster is another load balancer.
     let theirs = ensure(&mut all, "them", &service("d", "front", 81)).unwrap();
     assert_ne!(theirs, b);
 }
@@ -85,7 +85,8 @@ fn a_port_is_that_of_one_part() {
         first.gone_at_ms = Some(1);
     }
     assert_eq!(code(&all).unwrap_err(), FailureCode::Busy);
-    // Who knows nothing of sharing gave it an address of its own: the older one keeps what it has.
+    // A provider that does not know of sharing gave it its own address: the older part keeps what
+    // it has.
     if let Some(first) = all.by_handle.get_mut("lb-1") {
         first.gone_at_ms = None;
     }

@@ -1,4 +1,4 @@
-//! What is answered: how a Service is treated, where its load balancer can be reached, how long it takes.
+//! Parts of answers: the treatment of a Service, the addresses of its load balancer, and delays.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use provider_sdk::{Answer, Event, Ingress, IpMode, LoadBalancerStatus, Notes, Pe
 use crate::fixture::{self, AddressMode, Addressing, Fixture, ServiceBehaviour};
 use crate::load_balancers as cloud;
 
-/// What the user of a Service asks of the mock.
+/// Annotations with which a user controls the mock.
 pub(super) const RETAIN: &str = "mock.grpc-ccm.io/retain";
 const HANDLED_ELSEWHERE: &str = "mock.grpc-ccm.io/handled-elsewhere";
 
-/// How this Service is treated, by what was set for it and by its annotations.
+/// The treatment of this Service, from the settings and its annotations.
 pub(super) fn behaviour(settings: &Fixture, service: &Service) -> ServiceBehaviour {
     let name = format!("{}/{}", service.namespace, service.name);
     let mut behaviour = settings.services.get(&name).cloned().unwrap_or_default();
@@ -26,7 +26,7 @@ pub(super) fn behaviour(settings: &Fixture, service: &Service) -> ServiceBehavio
     behaviour
 }
 
-/// Where it can be reached.
+/// The addresses of a load balancer.
 pub(crate) fn status(lb: &cloud::LoadBalancer, addressing: &Addressing) -> LoadBalancerStatus {
     let ip_mode = addressing.ip_mode.map(|mode| match mode {
         fixture::IpMode::Vip => IpMode::Vip,
@@ -57,7 +57,7 @@ pub(super) fn waits(message: &str, left_ms: u64) -> Pending {
     Pending::new(message).retry_after(Duration::from_millis(left_ms))
 }
 
-/// The outcome with what is scripted for the Service.
+/// The outcome with the notes that are scripted for the Service.
 pub(super) fn answer<T>(
     outcome: T,
     settings: &Fixture,

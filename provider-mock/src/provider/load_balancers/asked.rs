@@ -1,4 +1,4 @@
-//! The targets that a call asks for.
+//! The targets in a request.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +6,13 @@ use provider_sdk::{Failure, Node};
 
 use crate::fixture::Fixture;
 
-/// The names of the targets that can be attached, and why others cannot.
+/// The names of the targets that can be attached, and the failures of the others.
 #[allow(clippy::type_complexity)] // the two halves of one answer
 pub(super) fn targets(
     settings: &Fixture,
     targets: Option<&[Node]>,
 ) -> Result<(Option<Vec<String>>, BTreeMap<String, Failure>), Failure> {
-    // Where they do not matter they are as good as not given.
+    // If targets are ignored, they count as absent.
     let matter = !settings.capabilities.load_balancers.ignores_nodes;
     let Some(targets) = targets.filter(|_| matter) else {
         return Ok((None, BTreeMap::new()));

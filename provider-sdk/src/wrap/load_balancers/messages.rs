@@ -1,4 +1,4 @@
-//! Messages of LoadBalancerService and the native types, into one another.
+//! Conversions between the messages of LoadBalancerService and the native types.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub(super) fn load_balancer_to(found: LoadBalancer) -> Result<pb::LoadBalancer, 
     })
 }
 
-/// A name is for people: one that is too long is cut (LB-33).
+/// A name is for people, so a long one is cut (LB-33).
 fn name_to(mut name: String) -> String {
     name.truncate(name.floor_char_boundary(NAME_BYTES));
     name

@@ -1,4 +1,5 @@
-//! The cloud of the demo: the mock, or a vendor's test API with the vendor's own provider in front of it.
+//! The cloud of the demo: the mock, or a vendor's test API with the vendor's own provider in front
+//! of it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,17 +10,17 @@ use testenv::{Balancer, Process, TestCloud, Vendor};
 
 use crate::stage::{Held, beside_us, run, text};
 
-/// A cloud with room for what the demo does. A lookup takes 20 ms, a load balancer one second.
+/// A cloud with capacity for the demo. A lookup takes 20 ms, a load balancer one second.
 const CLOUD: &str = include_str!("cloud.yaml");
 
-/// What calls are counted as that change the mock's cloud.
+/// The RPCs that count as changes of the mock's cloud.
 const MUTATING: [&str; 3] = [
     "EnsureLoadBalancer",
     "UpdateLoadBalancer",
     "DeleteLoadBalancer",
 ];
 
-/// Where the machines of the demo are.
+/// The cloud with the demo's machines.
 pub(crate) enum Cloud {
     /// In memory, behind `provider-mock`.
     Mock {
@@ -89,7 +90,8 @@ impl Cloud {
         }
     }
 
-    /// Starts the provider; its cloud outlives it. Says whether calls are counted from zero again.
+    /// Starts the provider. Its cloud outlives it. Returns whether calls are counted from zero
+    /// again.
     pub(crate) fn start_provider(&mut self) -> Held<bool> {
         let endpoint = self.endpoint();
         match self {
@@ -129,7 +131,7 @@ impl Cloud {
         serde_json::from_str(&said).map_err(text)
     }
 
-    /// The instance of this Node goes.
+    /// Removes the instance of this Node.
     pub(crate) fn remove_instance(&self, name: &str) -> Held {
         match self {
             Self::Mock { .. } => run(Command::new(beside_us("provider-mock")?)
@@ -165,7 +167,7 @@ impl Cloud {
         Ok(MUTATING.iter().filter_map(|rpc| calls.get(*rpc)).sum())
     }
 
-    /// How often somebody looked at load balancers.
+    /// How many calls have read load balancers.
     pub(crate) fn looks(&self) -> Held<u64> {
         let calls = self.calls()?;
         let looked = calls.iter().filter(|(call, _)| {
@@ -201,7 +203,7 @@ impl Cloud {
         Ok(all.as_array().into_iter().flatten().map(balancer).collect())
     }
 
-    /// Files that tell what went on, in the directory of the demo.
+    /// The log files in the directory of the demo.
     pub(crate) fn logs(&self) -> Vec<String> {
         match self {
             Self::Mock { .. } => ["provider.log", "cloud-state.json"]
@@ -213,7 +215,8 @@ impl Cloud {
         }
     }
 
-    /// How to play with it: what to export, and a command that lists instances or load balancers.
+    /// Instructions for experiments: the variables to export, and a command that lists instances or
+    /// load balancers.
     pub(crate) fn how_to_play(&self) -> (String, String) {
         match self {
             Self::Mock { .. } => (

@@ -1,6 +1,6 @@
-//! The main job before the reader's eyes: a real kube-apiserver, the `ccm` and a provider process.
+//! A demonstration of the main job: a real kube-apiserver, the `ccm` and a provider process.
 //!
-//! Exit code 0 only when every step was seen to hold.
+//! The exit code is 0 only if every step succeeded.
 
 mod cloud;
 mod stage;
@@ -23,7 +23,7 @@ async fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    // Whatever ends the demo, the processes that it started end with it.
+    // The processes of the demo end with it in all cases.
     let (told, mut ending) = tokio::sync::oneshot::channel();
     tokio::select! {
         code = demo(keep, vendor, told) => code,
@@ -38,7 +38,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Whether all is left running, and whose cloud it is: the mock's unless one is named.
+/// Whether to leave everything running, and the vendor of the cloud; the mock by default.
 fn options(arguments: impl Iterator<Item = String>) -> Result<(bool, Option<Vendor>), String> {
     let (mut keep, mut vendor) = (false, None);
     for argument in arguments {
@@ -57,7 +57,8 @@ fn options(arguments: impl Iterator<Item = String>) -> Result<(bool, Option<Vend
     Ok((keep, vendor))
 }
 
-/// Plays; `over` is told when every step was seen to hold and all of it is left running.
+/// Runs the demo. `over` gets a message when every step has succeeded and everything is left
+/// running.
 async fn demo(
     keep: bool,
     vendor: Option<Vendor>,
@@ -81,7 +82,7 @@ async fn demo(
     println!("\nEvery step held, in {:.0} s.", stage.age().as_secs_f64());
     if keep {
         stage.tell_how_to_play();
-        // Whoever listens listens until we are dropped.
+        // The receiver listens until this future is dropped.
         let _ = over.send(());
         std::future::pending::<()>().await;
     }

@@ -1,4 +1,4 @@
-//! The processes of the demo, and how a step is told.
+//! The processes of the demo, and its output.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::cloud::Cloud;
 
-/// What a step is about when it does not hold.
+/// The result of a step. `Err`: what failed.
 pub(crate) type Held<T = ()> = Result<T, String>;
 
 /// The control plane, the provider and the ccm.
@@ -98,7 +98,7 @@ impl Stage {
         self.ccm = None;
     }
 
-    /// What the ccm wrote.
+    /// The log of the ccm.
     pub(crate) fn ccm_log(&self) -> String {
         std::fs::read_to_string(self.file("ccm.log")).unwrap_or_default()
     }
@@ -113,7 +113,7 @@ impl Stage {
         Ok(self.cloud.changes()?.saturating_sub(self.changes_before))
     }
 
-    /// Begins a step: prints what is done.
+    /// Begins a step: prints its title and action.
     pub(crate) fn step(&mut self, title: &str, done: &str) {
         self.steps += 1;
         println!("\n━━ {}. {title}", self.steps);
@@ -125,7 +125,7 @@ impl Stage {
         self.step_began = Instant::now();
     }
 
-    /// Shows what kubectl says, as proof.
+    /// Prints kubectl's output as evidence.
     pub(crate) fn show(&self, args: &[&str]) -> Held {
         println!("   $ kubectl {}", shortened(args));
         for line in self.kubectl(args)?.lines() {
@@ -134,7 +134,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Ends a step that held: prints what it cost.
+    /// Ends a successful step: prints its cost.
     pub(crate) fn held(&self, what: &str) -> Held {
         let cost: Vec<String> = self
             .cloud
@@ -174,7 +174,7 @@ impl Stage {
         kept
     }
 
-    /// How to play with what still runs.
+    /// Prints instructions for experiments with the running processes.
     pub(crate) fn tell_how_to_play(&self) {
         let (exports, command) = self.cloud.how_to_play();
         println!(
@@ -186,7 +186,7 @@ impl Stage {
     }
 }
 
-/// Looks again and again until it holds, at most `deadline`.
+/// Repeats until it succeeds, for at most `deadline`.
 pub(crate) async fn until<T, E: Display>(
     what: &str,
     deadline: Duration,
@@ -207,7 +207,7 @@ pub(crate) async fn until<T, E: Display>(
     ))
 }
 
-/// The binaries of this workspace lie beside the demo's own.
+/// The binaries of this workspace are beside the demo's own.
 pub(crate) fn beside_us(name: &str) -> Held<PathBuf> {
     let path = std::env::current_exe().map_err(text)?.with_file_name(name);
     if path.exists() {

@@ -1,4 +1,4 @@
-//! What the demo plays. Each step is over when it was seen to hold.
+//! The steps of the demo. Each ends when its condition holds.
 
 use std::time::Duration;
 

@@ -10,7 +10,7 @@ fn wall() -> Timestamp {
     Timestamp::from_second(NOW).unwrap()
 }
 
-/// With the taint and without an ID; Ready, or not for so many seconds.
+/// A Node with the taint and without an ID. It is Ready, or has not been for this many seconds.
 fn fresh(name: &str, ready: bool, seconds: i64) -> Node {
     let mut node = Node::default();
     node.metadata.name = Some(name.to_owned());
@@ -50,7 +50,8 @@ fn l6_an_id_that_another_node_has_is_not_given_again() {
     for words in ["\"mock://i\"", "Node a has", "5 min"] {
         assert!(trouble.message.contains(words), "{}", trouble.message);
     }
-    // Its own, as after a write whose answer was lost, or where the Node was made anew under its name.
+    // The Node's own ID, as after a write without an answer, or if the Node was created again under
+    // its name.
     assert_eq!(may_have(&node, &[holder("twin", true, 9_999)]), Ok(()));
 }
 
@@ -67,7 +68,7 @@ fn l6_a_stale_node_does_not_block_the_machine_that_came_back_under_another_name(
         let held = may_have(&node, &[holder("old", ready, seconds)]);
         assert_eq!(held.is_err(), blocks, "{ready} {seconds}");
     }
-    // Who never was Ready: by its age.
+    // A Node that was never Ready counts by its age.
     let mut silent = holder("old", false, 0);
     silent.status = None;
     assert!(may_have(&node, std::slice::from_ref(&silent)).is_err());
@@ -76,7 +77,7 @@ fn l6_a_stale_node_does_not_block_the_machine_that_came_back_under_another_name(
     let mut going = holder("old", true, 9_999);
     going.metadata.deletion_timestamp = Some(Time(wall()));
     assert_eq!(may_have(&node, &[going.clone()]), Ok(()));
-    // One of several is enough.
+    // One holder of several is enough.
     assert!(may_have(&node, &[going, holder("other", true, 9_999)]).is_err());
 }
 
@@ -87,7 +88,7 @@ fn l6_an_id_is_given_once_though_the_watch_is_behind() {
     assert_eq!(claim("a", "1"), Ok(()));
     assert_eq!(claim("a", "1"), Ok(()));
     assert!(claim("b", "1").is_err());
-    // The provider corrects itself.
+    // The provider corrects its answer.
     assert_eq!(claim("a", "2"), Ok(()));
     assert_eq!(claim("b", "1"), Ok(()));
     claims.settled("a");
@@ -111,9 +112,9 @@ fn l6_an_id_that_one_call_gives_to_two_new_nodes_is_given_to_neither() {
         lookup(fresh("a", true, 5), "1"),
         lookup(fresh("b", true, 5), "1"),
         lookup(fresh("c", true, 5), "2"),
-        // Gets no ID: its own is looked for in the store.
+        // Gets no ID, so only the store counts for it.
         lookup(holder("d", true, 5), "2"),
-        // The machine came back as c before it was ever initialised.
+        // The machine has returned as c before it was ever initialised.
         lookup(fresh("stale", false, 400), "2"),
         lookup(fresh("e", true, 5), ""),
         lookup(fresh("f", true, 5), ""),

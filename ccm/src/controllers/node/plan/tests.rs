@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::*;
 
 const NO_SCHEDULE: &str = "NoSchedule";
-// Spelled out: the kubelet sets it.
+// Written out, because the kubelet defines it.
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
 fn fresh() -> Node {
@@ -382,7 +382,7 @@ fn zones_fill_in_what_the_metadata_left_out() {
     );
 }
 
-/// Finding A5: what the provider sees is what can change its answer.
+/// Finding A5: only what the provider sees can change its answer.
 #[test]
 fn only_a_change_that_the_provider_sees_wakes_a_node() {
     let wanted = api::NodeProjection {
@@ -434,7 +434,7 @@ fn only_a_change_that_the_provider_sees_wakes_a_node() {
     let mut addressed = node.clone();
     addressed.status.get_or_insert_default().addresses = Some(address("10.0.0.9"));
     assert!(wakes(Some(&node), &addressed));
-    // Our own write comes back.
+    // The controller's own write returns.
     for (own, expected) in [("10.0.0.9", false), ("10.0.0.8", true)] {
         let own = address(own);
         let woken = super::wakes(Some(&node), &addressed, &projection, Some(&own));

@@ -1,4 +1,4 @@
-//! What an attempt came to: when the Node is tried again, and who is told.
+//! The end of an attempt: when the Node is tried again, and what is reported.
 
 use std::time::Duration;
 
@@ -16,19 +16,19 @@ use crate::queue::Outcome;
 use crate::report::Answered;
 use crate::writes::{EventType, WriteError, reason};
 
-/// What an attempt brought that did not succeed.
+/// An attempt that did not succeed.
 pub(super) struct Report {
     answered: Answered,
-    /// It does not pass by itself: the user is told at once.
+    /// It does not pass by itself: the event is recorded at once.
     at_once: bool,
-    /// Another try comes as soon as the Node changes.
+    /// A change of the Node leads to another attempt at once.
     when_changed: bool,
-    /// The log does not warn of it.
+    /// The log does not warn.
     quiet: bool,
 }
 
 impl Worker {
-    /// The writes are done: the Node's key is settled. `took`: how long the lookup did.
+    /// Settles the Node's key after the writes. `took` is the duration of the lookup.
     pub(super) fn conclude(
         &self,
         node: &Node,
@@ -42,7 +42,7 @@ impl Worker {
         }
         let mut lasting = false;
         for event in plan.events {
-            // That is told with the attempt and the next one.
+            // The report of the attempt includes this event.
             if event.reason == reason::NODE_NOT_INITIALIZED {
                 lasting = true;
             } else {
@@ -114,10 +114,10 @@ impl Worker {
         report
     }
 
-    /// A write did not happen.
+    /// How to react to a write that did not happen.
     pub(super) fn excuse(error: &WriteError) -> (Outcome, Option<Report>) {
         let (reason, at_once) = match error {
-            // Another Node of this name has its own change, and so is asked about anew.
+            // Another Node of this name has a change of its own, which makes it due.
             WriteError::Gone => return (Outcome::Forget, None),
             WriteError::Conflict | WriteError::Fenced(_) | WriteError::Unavailable(_) => {
                 (reason::NODE_NOT_INITIALIZED, false)
@@ -142,7 +142,7 @@ impl Worker {
         (Outcome::Retry, Some(report))
     }
 
-    /// Says what an attempt brought, in the log and, where it is time, to the user (▲N13).
+    /// Logs a failed attempt and, if it is time, records an event (▲N13).
     pub(super) fn report(&self, node: &Node, report: &Report, logged: bool) {
         let key = name(node).to_owned();
         let answered = &report.answered;
@@ -161,7 +161,7 @@ impl Worker {
             .map(|at| at.saturating_duration_since(now))
             .map(millis);
         let (code, rpc) = (answered.code, answered.rpc);
-        // One warning for the first failure; a call that failed as a whole was logged already.
+        // One warning for the first failure. A call that failed as a whole is in the log already.
         if logged || report.quiet || attempt > 1 {
             tracing::debug!(node = key, %provider, rpc, code, error, attempt, retry_in_ms, "Node not synced");
         } else {

@@ -10,12 +10,12 @@ use super::super::{Worker, name};
 use crate::provider::CallError;
 use crate::writes::WriteError;
 
-/// How often a Node is planned anew because somebody else wrote to it in between.
+/// The most attempts for a Node that somebody else writes in between.
 const ATTEMPTS: usize = 5;
 
 impl Worker {
-    /// Plans and writes, and plans anew from the fresh Node where somebody else wrote in between. Returns the Node as it was last seen, and
-    /// what was planned for it last.
+    /// Plans and writes. After a conflict, it reads the Node and plans again. Returns the last
+    /// version of the Node, and the last plan for it.
     pub(super) async fn write(
         &self,
         prefixes: &[String],
@@ -25,7 +25,7 @@ impl Worker {
         let writes = &self.driver.context.writes;
         let mut node = Arc::clone(node);
         let mut managed = self.managed.of(&node);
-        // An answer with another Node's ID is none.
+        // An answer with another Node's ID counts as failed.
         let mut refused = None;
         for _ in 0..ATTEMPTS {
             let answer = refused.as_ref().unwrap_or(answer);
@@ -57,7 +57,8 @@ impl Worker {
                         continue;
                     }
                 }
-                // What an earlier answer gave it is not its own any more: the machine may have come back as another Node.
+                // The Node loses the ID of an earlier answer: the machine may have returned as
+                // another Node.
                 None => self.claims.settled(name(&node)),
             }
             let mut outcome = Ok(());
@@ -69,7 +70,8 @@ impl Worker {
                     self.addressed().insert(name(&node).to_owned(), written);
                 }
                 match writes.patch_node_status(&node, status).await {
-                    // The main patch carries the resourceVersion: it is planned from the Node as it is now.
+                    // The main patch carries the resourceVersion, so it is planned from the patched
+                    // Node.
                     Ok(fresh) => {
                         node = Arc::new(fresh);
                         plan = plan::changes(
@@ -95,7 +97,8 @@ impl Worker {
                     managed = self.managed.of(&node);
                 }
                 Err(error) => {
-                    // Nothing was written. Of a request without an answer that is not known: its claim stands until the next try.
+                    // The claim goes if nothing was written. Without an answer that is unknown, so
+                    // the claim stays until the next attempt.
                     if matches!(error, WriteError::Refused(_) | WriteError::Gone) {
                         self.claims.settled(name(&node));
                     }
@@ -113,7 +116,7 @@ impl Worker {
             .claim(node, id, nodes, (self.driver.context.wall)())
     }
 
-    /// The same Node, from the API server. One that is another provider's by now is gone for us.
+    /// The same Node from the API server. `Gone` if it now belongs to another provider.
     async fn read(&self, node: &Node) -> Result<Arc<Node>, WriteError> {
         let fresh = self.driver.context.writes.read_node(name(node)).await?;
         let same = fresh.filter(|fresh| fresh.metadata.uid == node.metadata.uid);

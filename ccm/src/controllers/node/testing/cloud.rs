@@ -1,4 +1,5 @@
-//! A provider process in memory with instances: one for each Node that is asked about, unless a test says otherwise.
+//! A provider process in memory with instances: one for each Node that is looked up, unless a test
+//! says otherwise.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -15,51 +16,51 @@ use tower::util::BoxCloneSyncService;
 
 type Answer<T> = Result<Response<T>, Status>;
 
-/// The process. Clones are one.
+/// The process. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Cloud(Arc<Mutex<State>>);
 
-/// What it knows.
 pub(crate) struct State {
-    /// States of instances by Node name; RUNNING where absent.
+    /// States of instances by Node name. The default is RUNNING.
     pub(crate) states: BTreeMap<String, api::InstanceState>,
-    /// A call that asks about one of these Nodes fails as a whole.
+    /// A call with one of these Nodes fails as a whole.
     pub(crate) poison: BTreeSet<String>,
-    /// A call that asks about one of these Nodes is never answered.
+    /// A call with one of these Nodes is never answered.
     pub(crate) hang: BTreeSet<String>,
-    /// A call that asks about one of these Nodes takes so long.
+    /// A call with one of these Nodes takes this long.
     pub(crate) slow: BTreeMap<String, Duration>,
-    /// Zones are looked up by themselves, also of those Nodes whose instances tell them.
+    /// `Some`: LookupZones is offered, and only the instances in `Zones::told` have a zone.
     pub(crate) zones: Option<Zones>,
-    /// What is answered for a Node instead, once each.
+    /// The answers for a Node in place of its instance, once each.
     pub(crate) instead: BTreeMap<String, VecDeque<Instead>>,
-    /// The next calls fail as a whole with these.
+    /// The next calls fail as a whole with these codes.
     pub(crate) failures: VecDeque<api::FailureCode>,
-    /// The listing has no end.
+    /// The listing never ends.
     pub(crate) listing_fails: bool,
     /// The listing is never answered.
     pub(crate) listing_hangs: bool,
-    /// It takes so long.
+    /// How long the listing takes.
     pub(crate) listing_takes: Duration,
-    /// How often it was asked for.
+    /// The number of listings so far.
     pub(crate) listings: usize,
-    /// Provider IDs of the listing.
+    /// The provider IDs in the listing.
     pub(crate) listed: Vec<String>,
     /// The first bytes of each InternalIP.
     pub(crate) network: String,
     /// How long a lookup takes.
     pub(crate) delay: Duration,
-    /// How much longer for each Node that it asks about.
+    /// How much longer a lookup takes for each Node in it.
     pub(crate) per_node: Duration,
     pub(crate) probe: api::ProbeState,
     pub(crate) offered: api::InstanceCapability,
     /// The Nodes of each LookupInstances, by name.
     pub(crate) lookups: Vec<Vec<String>>,
-    /// When each of them came.
+    /// The time of each LookupInstances.
     pub(crate) times: Vec<tokio::time::Instant>,
-    /// What a cloud without batches was asked: whether each instance exists, and of those that do whether they run.
+    /// Reads that a cloud without batches needs: one for each instance's existence, and one for the
+    /// state of those that exist.
     pub(crate) reads: usize,
-    /// How often Initialize was called.
+    /// The number of Initialize calls so far.
     pub(crate) initialized: usize,
     boot: u32,
 }
@@ -113,18 +114,18 @@ impl Cloud {
     }
 }
 
-/// What LookupZones knows.
+/// The state of LookupZones.
 #[derive(Default)]
 pub(crate) struct Zones {
-    /// A call that asks about one of these Nodes is never answered.
+    /// A call with one of these Nodes is never answered.
     pub(crate) hang: BTreeSet<String>,
-    /// The instances of these Nodes say it themselves.
+    /// The Nodes whose instances have a zone.
     pub(crate) told: BTreeSet<String>,
     /// The Nodes of each LookupZones, by name.
     pub(crate) lookups: Vec<Vec<String>>,
 }
 
-/// What is answered for a Node in place of an instance.
+/// An answer for a Node in place of an instance.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Instead {
     /// A failure with this code.

@@ -1,4 +1,4 @@
-//! What can go wrong between a loop and the API server.
+//! Faults between a loop and the API server.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,18 +10,18 @@ use kube::client::Body;
 use serde_json::json;
 use tokio::time::Instant;
 
-/// What becomes of a request.
+/// The fault of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// It is answered with this code, and not carried out.
+    /// The API server answers with this code and does nothing.
     Refused(u16),
-    /// It is neither carried out nor answered.
+    /// The API server does nothing and does not answer.
     Hangs,
-    /// It is carried out and not answered.
+    /// The API server executes the request and does not answer.
     Lost,
 }
 
-/// Which requests go wrong. Clones are one.
+/// Which requests have a fault. Clones share it.
 #[derive(Clone, Default)]
 pub(crate) struct Faults {
     state: Arc<Mutex<State>>,
@@ -31,14 +31,14 @@ pub(crate) struct Faults {
 #[derive(Default)]
 struct State {
     writes: usize,
-    /// When each of these writes came.
+    /// The times of these writes.
     times: Vec<Instant>,
     reads: usize,
     of_writes: Option<Plan>,
     of_reads: Option<Plan>,
 }
 
-/// From the request of this number on (the first is 1), so many times.
+/// Faults from the request with this number on (the first is 1), for so many requests.
 #[derive(Clone, Copy)]
 struct Plan {
     from: usize,
@@ -55,7 +55,7 @@ impl Plan {
 }
 
 impl Faults {
-    /// The writes from this one on go wrong, counted from now; 1 is the next.
+    /// Gives the writes from this one on a fault, counted from now. 1 is the next.
     pub(crate) fn writes(&self, from: usize, times: usize, fault: Fault) {
         let mut state = self.state.lock().unwrap();
         state.writes = 0;
@@ -63,7 +63,7 @@ impl Faults {
         state.of_writes = Some(Plan { from, times, fault });
     }
 
-    /// The next reads of a single Node go wrong.
+    /// Gives the next reads of a single Node a fault.
     pub(crate) fn reads(&self, times: usize, fault: Fault) {
         let mut state = self.state.lock().unwrap();
         state.reads = 0;
@@ -74,7 +74,7 @@ impl Faults {
         });
     }
 
-    /// Whether all that was planned has happened.
+    /// Whether all planned faults have happened.
     pub(crate) fn happened(&self) -> bool {
         let state = self.state.lock().unwrap();
         let over = |plan: Option<Plan>, count: usize| {
@@ -83,14 +83,14 @@ impl Faults {
         over(state.of_writes, state.writes) && over(state.of_reads, state.reads)
     }
 
-    /// How long each write after the first came after the one before it, whatever became of them.
+    /// The time between each write and the next, whatever their results.
     pub(crate) fn gaps(&self) -> Vec<Duration> {
         let state = self.state.lock().unwrap();
         let gaps = state.times.windows(2).map(|pair| pair[1] - pair[0]);
         gaps.collect()
     }
 
-    /// The watch tells nothing any more.
+    /// Whether the watch delivers nothing.
     pub(crate) fn cut_watch(&self, cut: bool) {
         self.cut.store(cut, Ordering::SeqCst);
     }
@@ -113,7 +113,7 @@ impl Faults {
         }
     }
 
-    /// The same API server, with these faults.
+    /// The same API server with these faults.
     pub(super) fn around(&self, client: Client) -> Client {
         let this = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {

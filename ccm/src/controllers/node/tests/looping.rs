@@ -1,4 +1,4 @@
-//! The whole loop, with a session of a provider in memory.
+//! The whole loop with a session of a provider in memory.
 
 mod faults;
 
@@ -67,7 +67,8 @@ impl Looping {
         }
     }
 
-    /// Waits until it is so; at most ten minutes of tokio's time. Returns how long it took.
+    /// Waits until the condition holds, for at most ten minutes of tokio's time. Returns how long
+    /// it took.
     async fn until(&self, what: &str, wanted: impl Fn(&Self) -> bool) -> Duration {
         self.until_at_most(what, Duration::from_mins(10), wanted)
             .await
@@ -126,7 +127,7 @@ async fn one_poison_node_keeps_only_itself_waiting() {
         .until("all others", |this| this.uninitialized() == 1)
         .await;
     assert!(took < Duration::from_secs(2), "{took:?}");
-    // It is asked about alone from then on, and a new one does not suffer.
+    // From then on that Node is looked up alone, and a new Node does not suffer.
     let calls = looping.sizes().len();
     looping.api.put(&fresh("n9999"));
     looping
@@ -164,7 +165,7 @@ async fn m10_a_node_whose_zone_hangs_keeps_only_itself_waiting() {
     };
     cloud.state().zones = Some(zones);
     let looping = Looping::start_on(cloud, 100, |_| {}).await;
-    // Those whose instances said it do not wait for the others.
+    // Nodes whose instances have a zone do not wait for the others.
     let took = looping
         .until("the told", |this| this.uninitialized() <= 51)
         .await;
@@ -180,7 +181,7 @@ async fn m10_a_node_whose_zone_hangs_keeps_only_itself_waiting() {
             calls.any(|names| *names == ["n0042"])
         })
         .await;
-    // Both are due at one moment, after its deadline.
+    // Both become due together, after its deadline.
     tokio::time::sleep(Duration::from_millis(60_500)).await;
     looping.api.put(&fresh("n9999"));
     looping.context.hints.send(Hint::Resync).unwrap();
@@ -207,7 +208,7 @@ async fn m10_what_a_batch_that_panicked_left_undone_comes_again() {
     let clock = Arc::clone(&looked);
     let looping = Looping::start_with(0, |context| {
         let wall = Arc::clone(&context.wall);
-        // What looks at the clock when a Node is initialised finds it broken, once.
+        // The clock panics once, when a Node is initialised.
         context.wall = Arc::new(move || {
             assert_ne!(clock.fetch_add(1, Ordering::SeqCst), 40, "a bug");
             wall()
@@ -238,7 +239,7 @@ async fn m9_a_provider_that_was_down_is_asked_within_a_second_of_its_return() {
     tokio::time::sleep(Duration::from_secs(40)).await;
     assert_eq!(looping.uninitialized(), 1);
     looping.process.start(looping.cloud.service());
-    // Reconnecting takes up to 5 s; from the session on it is less than a second.
+    // Reconnecting takes up to 5 s. After that it takes less than a second.
     looping
         .provider
         .until("a session", |status| status.working().is_some())
@@ -257,7 +258,7 @@ async fn b_n11_n11_addresses_are_refreshed_in_full_batches_and_written_on_a_chan
         .until("initialised", |this| this.uninitialized() == 0)
         .await;
     let (writes, lookups) = (looping.api.writes().len(), looping.sizes().len());
-    // Two rounds of five minutes, in which nothing changes.
+    // Two rounds of five minutes without changes.
     tokio::time::sleep(Duration::from_mins(11)).await;
     assert_eq!(looping.api.writes().len(), writes);
     let sizes = looping.sizes().split_off(lookups);
@@ -288,7 +289,7 @@ async fn n15_a_node_that_asks_for_nothing_and_names_no_cloud_is_left_alone() {
     assert_eq!(looping.api.writes().len(), writes);
     let asked = looping.sizes().split_off(lookups);
     assert_eq!(asked, [1, 1], "the other Node is refreshed alone");
-    // The operator asks for it: then the whole Node is initialised.
+    // The operator requests it: then the whole Node is initialised.
     looping.api.edit("n7", |node| node.spec = fresh("n7").spec);
     looping
         .until("initialised", |this| {
@@ -365,7 +366,7 @@ async fn b_m3_a_loop_that_is_stopped_finishes_what_it_writes_and_begins_nothing(
         .until("written", |this| !this.api.writes().is_empty())
         .await;
     looping.stop().await;
-    // The write of the address was on its way, so the taint goes too.
+    // The write of the addresses had begun, so the taint is removed too.
     let left = api
         .nodes()
         .iter()
@@ -403,7 +404,7 @@ async fn l7_a_hint_ends_the_wait_of_a_new_node_and_a_storm_of_them_is_one_look_i
         provider_id: id.to_owned(),
         node_name: name.to_owned(),
     };
-    // By name; by an ID that no Node has yet; anything.
+    // By name, by an ID that no Node has yet, and about anything.
     for hint in [
         instance("n0000", ""),
         instance("", "mock://n0000"),
@@ -432,7 +433,7 @@ async fn l7_a_hint_ends_the_wait_of_a_new_node_and_a_storm_of_them_is_one_look_i
             .until("initialised", |this| this.uninitialized() == 0)
             .await;
         assert!(took < Duration::from_secs(7), "{took:?}");
-        // Who waits for nothing is not looked at.
+        // Nodes that wait for nothing are not looked up.
         let before = looping.sizes().len();
         looping.context.hints.send(Hint::Resync).unwrap();
         looping.context.hints.send(instance("n0000", "")).unwrap();

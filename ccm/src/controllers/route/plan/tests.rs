@@ -1,4 +1,4 @@
-//! Tables of a look.
+//! Tables of passes.
 
 mod rules;
 
@@ -8,7 +8,7 @@ use super::super::ledger::{Due, Ended};
 use super::*;
 use crate::provider::{CallError, CallErrorCode};
 
-/// `name cidr,cidr address`; `-` for none. Its provider ID is `mock://name`.
+/// Parses `name cidr,cidr address`, with `-` for none. Its provider ID is `mock://name`.
 fn node(text: &str) -> NodeFacts {
     let words: Vec<&str> = text.split_whitespace().collect();
     let list = |word: &str| -> Vec<String> {
@@ -43,8 +43,9 @@ fn addresses(text: &str) -> Vec<api::NodeAddress> {
     .collect()
 }
 
-/// `name cidr target [addresses] [foreign|unmarked]`. Target: `>n` by name and provider ID, `=n` by name, `#id` by provider ID, `@ip` next hop,
-/// `!` a blackhole without one, `!>n` a blackhole that names a Node.
+/// Parses `name cidr target [addresses] [foreign|unmarked]`. Target: `>n` by name and provider ID,
+/// `=n` by name, `#id` by provider ID, `@ip` next hop, `!` a blackhole without one, `!>n` a
+/// blackhole that names a Node.
 fn route(text: &str) -> api::Route {
     let words: Vec<&str> = text.split_whitespace().collect();
     let (blackhole, target) = match words[2].strip_prefix('!') {
@@ -114,7 +115,7 @@ impl Scene {
             .unwrap()
     }
 
-    /// A look, 10 s after the one before. Its tasks are those that are due now.
+    /// A pass, 10 s after the one before. Returns the tasks that are due now.
     fn look(&mut self) -> Pass {
         self.now += Duration::from_secs(10);
         let look = Look {
@@ -131,18 +132,19 @@ impl Scene {
         pass
     }
 
-    /// What the key of this destination finds when it leaves the queue.
+    /// The result for this destination's key when it leaves the queue.
     fn due(&mut self, destination: &str) -> Due {
         let destination = destination.parse().unwrap();
         self.ledger.begin(&destination, true, self.now)
     }
 
-    /// What a look would do: `-route` and `+node:cidr` in the order of the destinations.
+    /// The tasks of a pass: `-route` and `+node:cidr` in the order of the destinations.
     fn shown(&mut self) -> String {
         show(&self.look())
     }
 
-    /// Does it, in the cloud of this scene; the conditions that follow, as `node=created` or `node=failed`.
+    /// Executes the tasks in the cloud of this scene. Returns the conditions after that, as
+    /// `node=created` or `node=failed`.
     fn done(&mut self, pass: &Pass) -> String {
         let later = self.now + Duration::from_secs(1);
         for task in &pass.tasks {
@@ -188,7 +190,7 @@ impl Scene {
         shown.join(" ")
     }
 
-    /// Each task's create ends so.
+    /// Lets each task's create fail with this code.
     fn fails(&mut self, pass: &Pass, code: CallErrorCode, whole: bool) {
         let trouble = CallError::new(code, "no");
         let later = self.now + Duration::from_secs(1);
@@ -217,7 +219,7 @@ fn show(pass: &Pass) -> String {
     shown.join(" ")
 }
 
-/// Situation, Nodes, routes, what is done, and the conditions then.
+/// Case, Nodes, routes, tasks, and the conditions after them.
 type Row = (
     &'static str,
     Vec<&'static str>,
@@ -226,7 +228,8 @@ type Row = (
     &'static str,
 );
 
-/// The situations that upstream tries, and the like: Nodes, routes, what is done, and the conditions when it is done.
+/// The cases of upstream's tests and similar ones: Nodes, routes, tasks, and the conditions after
+/// them.
 #[test]
 fn b_r2_b_r4_each_node_gets_the_routes_to_its_pods_and_no_other_stays() {
     let (a, b) = ("a 10.8.1.0/24 10.0.0.1", "b 10.8.2.0/24 10.0.0.2");
@@ -252,7 +255,7 @@ fn b_r2_b_r4_each_node_gets_the_routes_to_its_pods_and_no_other_stays() {
         ("dual stack, crossed", vec![da, db], vec!["r1 10.8.2.0/24 >a", "r2 10.8.1.0/24 >b", "r3 fd00:8:2::/64 >a", "r4 fd00:8:1::/64 >b"], "-r2 +a:10.8.1.0/24 -r1 +b:10.8.2.0/24 -r4 +a:fd00:8:1::/64 -r3 +b:fd00:8:2::/64", both),
         ("dual stack, some are there", vec![da, db], vec!["r1 10.8.1.0/24 >a", "r4 fd00:8:2::/64 >b"], "+b:10.8.2.0/24 +a:fd00:8:1::/64", both),
         ("dual stack, more than is wanted", vec![da, db], vec!["r1 10.8.1.0/24 >a", "r2 10.8.2.0/24 >b", "r3 fd00:8:1::/64 >a", "r4 fd00:8:2::/64 >b", "r5 10.8.5.0/24 >a", "r6 fd00:8:6::/64 >b"], "-r5 -r6", both),
-        // And what upstream does not try.
+        // Cases that upstream does not test.
         ("its Node is gone", vec![a], vec!["r1 10.8.1.0/24 >a", "r2 10.8.2.0/24 >b"], "-r2", "a=created"),
         ("made anew under its name, another CIDR", vec!["a 10.8.7.0/24"], vec!["r1 10.8.1.0/24 >a"], "+a:10.8.7.0/24 -r1", "a=created"),
         ("a right one and a wrong one", vec![a, b], vec!["r1 10.8.1.0/24 >a", "x 10.8.1.0/24 >b", "r2 10.8.2.0/24 >b"], "-x", both),
@@ -308,10 +311,11 @@ fn b_r3_a_route_with_other_addresses_is_deleted_and_made_again_in_that_order() {
         assert_eq!(show(&pass), does, "{situation}");
         assert_eq!(scene.done(&pass), "a=created b=created", "{situation}");
         assert_eq!(scene.shown(), "", "{situation}");
-        // Where routes do not depend on addresses they do not matter.
+        // If routes do not depend on addresses, the addresses do not matter.
         assert_eq!(Scene::new(&[a, b], &routes).shown(), "", "{situation}");
     }
-    // A route that another controller made serves its Node until its recorded addresses are wrong (ROUTE-9).
+    // A route of another controller serves its Node until its recorded addresses are wrong
+    // (ROUTE-9).
     for (unmarked, does) in [
         ("r2 10.8.2.0/24 >b unmarked", ""),
         ("r2 10.8.2.0/24 >b 10.0.0.8 unmarked", "-r2 +b:10.8.2.0/24"),
@@ -319,7 +323,7 @@ fn b_r3_a_route_with_other_addresses_is_deleted_and_made_again_in_that_order() {
         let mut scene = Scene::new(&["b 10.8.2.0/24 10.0.0.2"], &[unmarked]).tracking();
         assert_eq!(scene.shown(), does, "{unmarked}");
     }
-    // A Node that shows no address (yet, or for a moment) changes nothing.
+    // A Node without an address (yet, or for a moment) changes nothing.
     let mut scene = Scene::new(
         &["a 10.8.1.0/24", "b 10.8.2.0/24"],
         &["r1 10.8.1.0/24 >a 10.0.0.1"],
@@ -345,7 +349,7 @@ fn b_r2_a_route_outside_is_never_touched() {
         ("10.8.0.0/14", "10.12.0.0/24", false),
         ("10.8.0.0/14", "10.7.255.0/24", false),
         ("fd00::/10", "b00:100::/24", false),
-        // It begins inside, and is larger (upstream would delete it).
+        // It begins inside, but is larger (upstream would delete it).
         ("10.8.0.0/16", "10.8.0.0/13", false),
         ("10.8.0.0/16", "0.0.0.0/0", false),
     ];
@@ -358,7 +362,7 @@ fn b_r2_a_route_outside_is_never_touched() {
             assert_eq!(scene.shown(), does, "{cluster} {text}");
         }
     }
-    // A Node's Pod CIDR outside: a missing one is made, a wrong one is not removed.
+    // A Node's Pod CIDR outside: a missing route is created, a wrong one is not removed.
     let mut scene = Scene::new(&["a 10.99.1.0/24"], &["x 10.99.1.0/24 >b"]);
     assert_eq!(scene.shown(), "+a:10.99.1.0/24");
 }

@@ -1,12 +1,13 @@
-//! When a Node is said to be without its routes (B-R4, ▲R4).
+//! When a Node's condition says that its routes are missing (B-R4, ▲R4).
 
 use super::*;
 
 const NOW: Duration = Duration::from_secs(1);
-/// Until the next list, the only one to know.
+/// Until the next list, which alone shows the result.
 const LIST: Duration = Duration::from_secs(11);
 
-/// How long after the first call the condition is set. Later tries change nothing, and in the end the route is made.
+/// How long after the first call the condition is set. Later attempts change nothing, and in the
+/// end the route is created.
 async fn set_after(fault: Fault) -> Duration {
     let shown = format!("{fault:?}");
     let mut world = World::of_days(1).await;
@@ -25,7 +26,7 @@ async fn set_after(fault: Fault) -> Duration {
     assert_eq!(world.condition(0), "False RouteCreated", "{shown}");
     assert_eq!(world.api.writes().len(), 2, "{shown}");
     world.cloud.clear_faults();
-    // What only a change can mend waits for one, or half an hour.
+    // A failure that only a change can fix waits for one, or half an hour.
     sleep(Duration::from_mins(31)).await;
     assert!(world.all_created(2), "{shown}");
     assert_eq!(world.api.writes().len(), 3, "{shown}: one for each change");
@@ -42,7 +43,7 @@ async fn b_r4_r4_the_condition_is_set_at_the_first_failure() {
         (FailureCode::Credentials, NOW),
         (FailureCode::Unavailable, NOW),
         (FailureCode::Internal, NOW),
-        // What holds it is gone in a moment as a rule: the quick tries are one.
+        // Another operation usually ends in a moment, so the quick attempts count as one.
         (FailureCode::Busy, Duration::from_secs(8)),
     ];
     for (code, most) in codes {
@@ -52,7 +53,7 @@ async fn b_r4_r4_the_condition_is_set_at_the_first_failure() {
         let after = set_after(fault).await;
         assert!(after <= NOW, "{code:?}, the call as a whole: {after:?}");
     }
-    // No answer says nothing of the route.
+    // A missing answer proves nothing about the route.
     let after = set_after(Fault::status("CreateRoutes", tonic::Code::Unknown)).await;
     assert!(after <= LIST, "{after:?}");
     let after = set_after(Fault::new("CreateRoutes", FaultKind::Hang)).await;
@@ -80,7 +81,7 @@ async fn r4_a_provider_that_goes_away_with_the_call_makes_no_condition_flap() {
         world.until("made", |world| world.all_created(2)).await;
         assert_eq!(world.api.writes().len(), 2, "{shown}");
     }
-    // One that does so each time is the reason.
+    // A route that does so each time is the cause.
     let world = World::started(1, |_| {}).await;
     world.until("at rest", |world| world.all_created(1)).await;
     world.fault(Fault::new("CreateRoutes", FaultKind::Crash));
@@ -99,7 +100,7 @@ async fn r4_a_provider_that_goes_away_with_the_call_makes_no_condition_flap() {
     assert_eq!(world.creates(), 4, "the list before the third try says so");
 }
 
-/// Nothing was tried: nobody could tell.
+/// No attempt was made, so nothing is known.
 #[tokio::test(start_paused = true)]
 async fn r4_who_only_waits_for_the_provider_keeps_the_condition_that_it_has() {
     let world = World::started(1, |_| {}).await;

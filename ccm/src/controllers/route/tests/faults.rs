@@ -1,4 +1,4 @@
-//! What can happen to the route controller, and what it does then: the rows of `docs/faults.md`.
+//! Faults of the route controller and its reactions: the rows of `docs/faults.md`.
 
 use super::*;
 
@@ -15,7 +15,9 @@ const CODES: [FailureCode; 10] = [
     FailureCode::Internal,
 ];
 
-/// Fault: CreateRoutes answers one route with each code of the error table | the others are routed at once; that one is made in the end; nothing is made twice; what lasts for more than seconds is told
+/// Fault: CreateRoutes answers one route with each code of the error table | the others are routed
+/// at once; that one is made in the end; nothing is made twice; what lasts for more than seconds is
+/// told
 #[tokio::test(start_paused = true)]
 async fn fault_route_a_create_fails_with_each_code() {
     for code in CODES {
@@ -47,7 +49,8 @@ async fn fault_route_a_create_fails_with_each_code() {
             3,
             "nothing is made twice: {code:?}"
         );
-        // Of what passes within seconds nothing is told, nor of refused credentials within half a minute.
+        // Failures that pass within seconds are not reported, nor are refused credentials within
+        // half a minute.
         let told = !matches!(
             code,
             FailureCode::Busy | FailureCode::NotInitialized | FailureCode::Credentials
@@ -61,7 +64,8 @@ async fn fault_route_a_create_fails_with_each_code() {
     }
 }
 
-/// Fault: the credentials are refused for many routes, and then mended | one is tried every 20 s; all are made as soon as that is
+/// Fault: the credentials are refused for many routes, and then mended | one is tried every 20 s;
+/// all are made as soon as that is
 #[tokio::test(start_paused = true)]
 async fn fault_route_refused_credentials_are_tried_with_one_route() {
     let world = World::started(0, |_| {}).await;
@@ -82,7 +86,7 @@ async fn fault_route_refused_credentials_are_tried_with_one_route() {
     let took = world
         .until("made", |world| world.routed(20) && world.all_created(20))
         .await;
-    // The next look is ten seconds after that of the probe.
+    // The next pass is ten seconds after the probe's.
     assert!(
         took < Duration::from_secs(41),
         "all are made as soon as that is: {took:?}"
@@ -90,7 +94,9 @@ async fn fault_route_refused_credentials_are_tried_with_one_route() {
     assert_eq!(world.creates(), first + probes + 2);
 }
 
-/// Fault: CreateRoutes fails as a whole with each code of the error table | what is missing is made; nothing is made twice; its Nodes are NetworkUnavailable meanwhile, unless smaller calls or another Initialize come first
+/// Fault: CreateRoutes fails as a whole with each code of the error table | what is missing is
+/// made; nothing is made twice; its Nodes are NetworkUnavailable meanwhile, unless smaller calls or
+/// another Initialize come first
 #[tokio::test(start_paused = true)]
 async fn fault_route_a_call_fails_as_a_whole_with_each_code() {
     for code in CODES {
@@ -108,7 +114,8 @@ async fn fault_route_a_call_fails_as_a_whole_with_each_code() {
             3,
             "nothing is made twice: {code:?}"
         );
-        // One call may fail because of one of its routes: then each is tried in a smaller one first. A provider that forgot us was away.
+        // The call may fail because of one of its routes, so each is first tried in a smaller one.
+        // A provider that lost its initialisation was away.
         let at_once = matches!(
             code,
             FailureCode::Invalid
@@ -125,7 +132,8 @@ async fn fault_route_a_call_fails_as_a_whole_with_each_code() {
     }
 }
 
-/// Fault: DeleteRoutes answers a route with each code of the error table | all Nodes are routed in the end; one route is removed and two are made
+/// Fault: DeleteRoutes answers a route with each code of the error table | all Nodes are routed in
+/// the end; one route is removed and two are made
 #[tokio::test(start_paused = true)]
 async fn fault_route_a_delete_fails_with_each_code() {
     for code in CODES {
@@ -151,7 +159,9 @@ async fn fault_route_a_delete_fails_with_each_code() {
     }
 }
 
-/// Fault: ListRoutes fails with each code of the error table, with a gRPC status, breaks off, has no end, another total, or cannot be read | nothing is made or removed; no condition changes; the status page says so; it is asked again; all Nodes are routed in the end
+/// Fault: ListRoutes fails with each code of the error table, with a gRPC status, breaks off, has
+/// no end, another total, or cannot be read | nothing is made or removed; no condition changes; the
+/// status page says so; it is asked again; all Nodes are routed in the end
 #[tokio::test(start_paused = true)]
 async fn fault_route_a_list_that_fails_or_is_cut_is_no_list() {
     let mut faults: Vec<Fault> = CODES.map(|code| Fault::failure("ListRoutes", code)).into();
@@ -205,7 +215,8 @@ async fn fault_route_a_list_that_fails_or_is_cut_is_no_list() {
     }
 }
 
-/// Fault: the list is empty and says that it is complete | all Nodes are told that they are routed; nothing changes in the cloud
+/// Fault: the list is empty and says that it is complete | all Nodes are told that they are routed;
+/// nothing changes in the cloud
 #[tokio::test(start_paused = true)]
 async fn fault_route_an_empty_list_removes_nothing() {
     let mut world = World::new(3, |_| {}).await;
@@ -225,7 +236,8 @@ async fn fault_route_an_empty_list_removes_nothing() {
     );
 }
 
-/// Fault: a listing whose routes have no known owner | what is missing beside them is made; nothing is removed and nothing is made in their place; when they have an owner again all goes on
+/// Fault: a listing whose routes have no known owner | what is missing beside them is made; nothing
+/// is removed and nothing is made in their place; when they have an owner again all goes on
 #[tokio::test(start_paused = true)]
 async fn fault_route_an_unknown_owner_is_left_alone() {
     let mut world = World::new(3, |_| {}).await;
@@ -251,12 +263,13 @@ async fn fault_route_an_unknown_owner_is_left_alone() {
         .await;
 }
 
-/// Fault: every live Node's route is called a blackhole in one list | it is listed again; nothing is deleted on one answer
+/// Fault: every live Node's route is called a blackhole in one list | it is listed again; nothing
+/// is deleted on one answer
 #[tokio::test(start_paused = true)]
 async fn fault_route_one_list_of_blackholes_deletes_nothing() {
     let mut world = World::new(3, |_| {}).await;
     world.plant(0..3);
-    // The cloud loses its instances for one list: routes to them are blackholes.
+    // The cloud loses its instances for one list, so their routes are blackholes.
     for i in 0..3 {
         world.cloud.remove_instance(&name(i)).unwrap();
     }
@@ -278,14 +291,15 @@ async fn fault_route_one_list_of_blackholes_deletes_nothing() {
     );
 }
 
-/// Fault: CreateRoutes is never answered, before or after its effect | no condition changes before its deadline (2 min); made again only where the list lacks it
+/// Fault: CreateRoutes is never answered, before or after its effect | no condition changes before
+/// its deadline (2 min); made again only where the list lacks it
 #[tokio::test(start_paused = true)]
 async fn fault_route_a_create_that_hangs_is_looked_for_in_the_next_list() {
     for kind in [FaultKind::Hang, FaultKind::HangAfter] {
         let world = World::started(0, |_| {}).await;
         world.join(0);
         world.until("routes", |world| world.all_created(1)).await;
-        // A route that somebody removed, of a Node that says that it is routed.
+        // Somebody removed a route, and its Node's condition says that it exists.
         world.fault(Fault::new("CreateRoutes", kind).times(1));
         let gone = world.cloud.routes().remove(0);
         world.cloud.remove_route(&gone.name).unwrap();
@@ -314,11 +328,12 @@ async fn fault_route_a_create_that_hangs_is_looked_for_in_the_next_list() {
     }
 }
 
-/// Fault: CreateRoutes makes the routes, and answers after its deadline | nothing is concluded before its deadline (2 min); then each route is asked for alone; nothing is made twice
+/// Fault: CreateRoutes makes the routes, and answers after its deadline | nothing is concluded
+/// before its deadline (2 min); then each route is asked for alone; nothing is made twice
 #[tokio::test(start_paused = true)]
 async fn fault_route_an_answer_after_the_deadline_makes_nothing_twice() {
     let world = World::started(0, |_| {}).await;
-    // Nobody hears an answer after the deadline: it is as if there were none.
+    // Nobody receives an answer after the deadline, so it counts as missing.
     world.fault(Fault::new("CreateRoutes", FaultKind::HangAfter).times(1));
     for i in 0..3 {
         world.join(i);
@@ -335,7 +350,8 @@ async fn fault_route_an_answer_after_the_deadline_makes_nothing_twice() {
     assert_eq!(world.cloud.cloud_writes(), 3, "nothing is made twice");
 }
 
-/// Fault: DeleteRoutes is never answered | the other Node is routed meanwhile; all Nodes are routed in the end; one route is removed and two are made
+/// Fault: DeleteRoutes is never answered | the other Node is routed meanwhile; all Nodes are routed
+/// in the end; one route is removed and two are made
 #[tokio::test(start_paused = true)]
 async fn fault_route_a_delete_that_hangs_is_looked_for_in_the_next_list() {
     for kind in [FaultKind::Hang, FaultKind::HangAfter] {
@@ -364,7 +380,8 @@ async fn fault_route_a_delete_that_hangs_is_looked_for_in_the_next_list() {
     }
 }
 
-/// Fault: ListRoutes is never answered | nothing is made or removed meanwhile; asked again after its deadline (5 min)
+/// Fault: ListRoutes is never answered | nothing is made or removed meanwhile; asked again after
+/// its deadline (5 min)
 #[tokio::test(start_paused = true)]
 async fn fault_route_a_list_that_hangs_is_asked_again() {
     let mut world = World::new(3, |_| {}).await;
@@ -386,7 +403,8 @@ async fn fault_route_a_list_that_hangs_is_asked_again() {
     );
 }
 
-/// Fault: the provider dies before or after the effect of each call | all Nodes are routed when it is back; nothing is made or removed twice
+/// Fault: the provider dies before or after the effect of each call | all Nodes are routed when it
+/// is back; nothing is made or removed twice
 #[tokio::test(start_paused = true)]
 async fn fault_route_the_provider_dies_before_and_after_the_effect() {
     for rpc in ["ListRoutes", "CreateRoutes", "DeleteRoutes"] {
@@ -420,7 +438,8 @@ async fn fault_route_the_provider_dies_before_and_after_the_effect() {
     }
 }
 
-/// Fault: results are missing, doubled, in another order, unset, under another key, or of routes that nobody asked about | all Nodes are routed in the end; nothing is made twice
+/// Fault: results are missing, doubled, in another order, unset, under another key, or of routes
+/// that nobody asked about | all Nodes are routed in the end; nothing is made twice
 #[tokio::test(start_paused = true)]
 async fn fault_route_results_that_break_the_contract_are_no_results() {
     for kind in [
@@ -454,7 +473,9 @@ async fn fault_route_results_that_break_the_contract_are_no_results() {
     }
 }
 
-/// Fault: the API server answers 409, 422, 429 or 500 to the condition, or to a 409 that the Node may not be read (403) | the routes do not wait for it; it is written within 3 min; no route is made again
+/// Fault: the API server answers 409, 422, 429 or 500 to the condition, or to a 409 that the Node
+/// may not be read (403) | the routes do not wait for it; it is written within 3 min; no route is
+/// made again
 #[tokio::test(start_paused = true)]
 async fn fault_route_the_api_server_refuses_the_condition() {
     for codes in [
@@ -485,7 +506,7 @@ async fn fault_route_the_api_server_refuses_the_condition() {
     }
 }
 
-/// It is told as the refusal that it is, and not tried again with the Node as it was.
+/// The refusal is reported as such, and the write is not repeated with the old Node.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_may_not_be_read_after_a_conflict_waits_for_the_next_look() {
     let mut world = World::new(1, |_| {}).await;
@@ -496,7 +517,8 @@ async fn a_node_that_may_not_be_read_after_a_conflict_waits_for_the_next_look() 
     assert!(took < Duration::from_mins(2), "{took:?}");
 }
 
-/// Fault: the watch is cut (410 Gone), and Nodes are gone when it is back | nothing is removed before the list is complete; then the routes of those that are gone go
+/// Fault: the watch is cut (410 Gone), and Nodes are gone when it is back | nothing is removed
+/// before the list is complete; then the routes of those that are gone go
 #[tokio::test(start_paused = true)]
 async fn fault_route_the_watch_is_cut_and_nodes_are_gone_when_it_is_back() {
     use kube::runtime::watcher::Event;
@@ -511,7 +533,7 @@ async fn fault_route_the_watch_is_cut_and_nodes_are_gone_when_it_is_back() {
     for node in world.api.nodes() {
         store.apply(Event::InitApply(node));
     }
-    // Not complete yet: nothing is known to be gone.
+    // The list is not complete yet: no Node is known to be gone.
     sleep(Duration::from_mins(1)).await;
     assert_eq!(
         world.deletes(),
@@ -527,7 +549,8 @@ async fn fault_route_the_watch_is_cut_and_nodes_are_gone_when_it_is_back() {
     assert_eq!(world.api.lists(), 0, "three are not many");
 }
 
-/// Fault: the ccm is killed between any two of its calls and writes | the next leader makes what is missing and removes what is too much; nothing is made or removed twice
+/// Fault: the ccm is killed between any two of its calls and writes | the next leader makes what is
+/// missing and removes what is too much; nothing is made or removed twice
 #[tokio::test(start_paused = true)]
 async fn fault_route_the_ccm_is_killed_between_any_two_steps() {
     let scene = || async {
@@ -550,7 +573,7 @@ async fn fault_route_the_ccm_is_killed_between_any_two_steps() {
     let steps = |world: &World| {
         world.cloud.call_counts().values().sum::<u64>() + world.api.writes().len() as u64
     };
-    // In the middle of a call (5 ms after it began) and after it.
+    // During a call (5 ms after its start), and after it.
     for within in [5, 25] {
         for step in 1..14 {
             let mut world = scene().await;

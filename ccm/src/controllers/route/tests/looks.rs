@@ -1,4 +1,4 @@
-//! Which looks there are, and what they lead to.
+//! When passes run, and their results.
 
 use super::*;
 
@@ -38,7 +38,7 @@ async fn r6_an_idle_hour_makes_at_most_one_list_and_a_day_one_for_each_or_nearly
     world.lead().await;
     world.until("routes", |world| world.all_created(20)).await;
     let (lists, writes) = (world.lists(), world.api.writes().len());
-    // Heartbeats and what else changes of Nodes all the time.
+    // Heartbeats and other frequent changes of Nodes.
     for beat in 0..360 {
         sleep(Duration::from_secs(10)).await;
         world.api.edit(&name(beat % 20), |node| {
@@ -99,7 +99,7 @@ async fn r6_a_node_that_joins_is_routed_within_a_second_when_it_is_complete() {
     let took = world.until("routed", |world| world.routed(4)).await;
     assert!(took <= Duration::from_secs(1), "{took:?}");
     world.until("condition", |world| world.all_created(4)).await;
-    // And when it goes, so does its route.
+    // When it leaves, its route is removed.
     sleep(Duration::from_mins(1)).await;
     world.api.delete(&name(3));
     let took = world.until("removed", |world| world.routed(3)).await;
@@ -111,7 +111,7 @@ async fn r6_a_hint_is_followed_and_a_route_that_somebody_removed_is_made_again()
     let world = World::started(3, |_| {}).await;
     world.until("routes", |world| world.all_created(3)).await;
     sleep(Duration::from_mins(1)).await;
-    // The mock tells of it (WatchChanges).
+    // The mock sends a hint about it (WatchChanges).
     let gone = world.cloud.routes().remove(0);
     world.cloud.remove_route(&gone.name).unwrap();
     let took = world.until("again", |world| world.routed(3)).await;
@@ -257,7 +257,7 @@ async fn m10_a_route_that_hangs_keeps_no_other_waiting() {
     for i in 0..100 {
         world.join(i);
     }
-    // Its batch waits for the deadline, and is cut into ten, and the one with it into ten again.
+    // Its batch waits for the deadline and is cut into ten. The part with it is cut into ten again.
     let others = |world: &World| {
         (0..100)
             .filter(|i| *i != 7)
@@ -265,7 +265,7 @@ async fn m10_a_route_that_hangs_keeps_no_other_waiting() {
     };
     let took = world.until("all others", others).await;
     assert!(took < Duration::from_mins(5), "{took:?}");
-    // Whoever joins meanwhile does not wait at all.
+    // Nodes that join meanwhile do not wait at all.
     for i in 100..110 {
         world.join(i);
         let took = world
@@ -273,7 +273,7 @@ async fn m10_a_route_that_hangs_keeps_no_other_waiting() {
             .await;
         assert!(took < Duration::from_secs(12), "{took:?}");
     }
-    // It is known by now: it goes alone, and is the only one that fails.
+    // It is known by now: it is sent alone, and is the only one that fails.
     world
         .until("told", |world| world.condition(7) == "True NoRouteCreated")
         .await;
@@ -323,7 +323,7 @@ async fn b_r4_the_conditions_of_others_stay_and_ours_is_written_once() {
         node.status.get_or_insert_default().conditions = Some(vec![ready]);
     });
     let mut world = world;
-    // The kubelet is faster than our patch.
+    // The kubelet writes before our patch.
     world.api.before_next_write(|api| {
         api.edit(&name(0), |node| {
             node.metadata
@@ -367,7 +367,7 @@ async fn r5_busy_is_tried_again_in_a_second_without_another_list() {
     assert!(took < Duration::from_secs(7), "{took:?}");
     assert_eq!(world.api.writes().len(), 3, "no condition flapped");
     assert_eq!(world.creates(), 4);
-    // For ever: after five times it waits longer, and is told.
+    // BUSY for ever: after five times it waits longer, and is reported.
     world.fault(Fault::failure("CreateRoutes", FailureCode::Busy).subject(cidr(3)));
     world.join(3);
     world
@@ -386,7 +386,7 @@ async fn r5_a_create_that_is_under_way_when_its_node_goes_is_not_tried_again() {
     for i in 0..2 {
         world.join(i);
     }
-    // The instance goes before the call, the Node while it is under way.
+    // The instance disappears before the call, the Node during the call.
     world.cloud.remove_instance(&name(1)).unwrap();
     world.until("the list", |world| world.lists() == 1).await;
     sleep(Duration::from_secs(5)).await;

@@ -1,4 +1,4 @@
-//! A provider that comes and goes, and views that are not whole.
+//! A provider that comes and goes, and incomplete views of the cluster.
 
 use cloud_provider_api::v1alpha1::ProbeState;
 use tokio::sync::watch;
@@ -98,7 +98,7 @@ async fn r7_before_many_routes_go_the_api_server_is_asked() {
     world.until("routes", |world| world.all_created(30)).await;
     sleep(Duration::from_mins(1)).await;
     assert_eq!(world.api.lists(), 0);
-    // Our view loses twenty Nodes, of which the API server still has eighteen.
+    // The store loses twenty Nodes, of which the API server still has eighteen.
     for i in 0..20 {
         world.api.hide(&name(i));
     }
@@ -115,7 +115,7 @@ async fn r7_before_many_routes_go_the_api_server_is_asked() {
         28,
         "what the API server has keeps its route"
     );
-    // It cannot be asked: nothing goes.
+    // The API server cannot be asked: nothing is removed.
     world.api.refuse([500; 1000]);
     for i in 20..30 {
         world.api.hide(&name(i));
@@ -153,7 +153,7 @@ async fn m3_what_is_in_flight_ends_and_nothing_new_is_begun() {
     assert_eq!(world.cloud.cloud_writes(), 50);
 }
 
-/// A session that is usable, and how the provider is.
+/// The status once a session is usable.
 async fn usable(world: &World) -> ProviderStatus {
     let ready = |status: &ProviderStatus| {
         status.usable(Capability::Routes).is_some() && status.may_delete_routes()

@@ -1,4 +1,4 @@
-//! What a user who describes a Node is told while its routes cannot be made.
+//! Events for users while a Node's routes cannot be created.
 
 use super::*;
 
@@ -74,9 +74,9 @@ async fn r9_a_provider_that_goes_away_is_what_is_told_then() {
         "{:?}",
         world.events()
     );
-    // Whose routes are there is told nothing.
+    // A Node whose routes exist gets no event.
     assert_eq!(world.events().len(), 1, "{:?}", world.events());
-    // A Node that is gone waits no more.
+    // A deleted Node waits no longer.
     world.api.delete(&name(1));
     sleep(Duration::from_mins(30)).await;
     assert_eq!(told(&world, 1), events);

@@ -83,7 +83,7 @@ fn b_s8_outcomes_of_ensure() {
         ensured(Some(Ensured::Pending(pending))).verdict,
         Verdict::Pending(Duration::from_secs(7), "soon".into())
     );
-    // It is kept as long as the Service waits.
+    // The record keeps it as long as the Service waits.
     let message = "x".repeat(5_000);
     let (kept, retry_after) = (cut(&message), Some(seconds(7)));
     let pending = Ensured::Pending(api::Pending {
@@ -101,7 +101,7 @@ fn b_s8_outcomes_of_ensure() {
         ),
         Some(CallErrorCode::Precondition)
     );
-    // What breaks the contract is a fault, and no status is written for it.
+    // An answer that violates the contract is a fault, and no status is written.
     for outcome in [
         None,
         Some(ready(None)),
@@ -195,7 +195,7 @@ fn s18_only_done_and_retained_let_a_service_go() {
         Verdict::Pending(Duration::from_secs(5), "draining".into())
     );
     assert_eq!(pending.notes.len(), 0, "told with the next try");
-    // A "not found" from Delete is no "done".
+    // A "not found" from Delete does not mean "done".
     for outcome in [
         None,
         Some(Deleted::Failed(failure(api::FailureCode::NotFound))),
@@ -303,7 +303,7 @@ fn s13_what_is_in_sync_has_an_address_and_all_its_targets() {
     // A20: the status of this Service was never written.
     assert_eq!(found(&service(), Vec::new()), ensure);
     assert_eq!(found(&written, Vec::new()), Verdict::InSync(None));
-    // A15: a target that could not be attached is not in sync after a restart either.
+    // A15: after a restart, a target that could not be attached is not in sync either.
     assert_eq!(found(&written, vec![api::TargetError::default()]), ensure);
 }
 
@@ -343,10 +343,10 @@ fn s19_what_was_not_ours_and_is_ready_at_the_same_address_was_taken_over() {
         "never granted"
     );
     for theirs in [unmarked, foreign] {
-        // An honest provider makes one of its own beside it.
+        // An honest provider creates its own beside it.
         assert!(!theirs.taken_by(&now("192.0.2.3"), None, false));
         assert!(!theirs.taken_by(&LoadBalancerStatus::default(), None, false));
-        // The Service asks for that address, which the other one gave up.
+        // The Service asks for that address, which the other load balancer gave up.
         assert!(!theirs.taken_by(&now("192.0.2.2"), Some("192.0.2.2"), false));
     }
     assert_eq!(found(api::Ownership::Ours), None);
@@ -437,7 +437,7 @@ fn s19_annotations_only_where_they_are_granted() {
     assert_eq!(answer.notes.len(), 1);
     assert_eq!(answer.notes[0].reason, "AnnotationsRefused");
     assert!(answer.notes[0].message.contains("user/x"));
-    // The whole flag, so that the second prefix is not missed; what no flag could grant is not in it.
+    // The whole flag, with both prefixes, but without keys that no flag could allow.
     let flag = format!(
         "; to allow it set --provider-annotation-prefixes=mock.io/,{},user/",
         crate::core::DOMAIN
@@ -505,7 +505,7 @@ fn b_s3_the_providers_own_events() {
             (EventType::Normal, "ProviderEvent")
         ]
     );
-    // As many as are read of one answer.
+    // The most events of one answer.
     let many = vec![event(api::EventSeverity::Normal, "Made"); 32];
     assert_eq!(notes::of_provider(many).len(), 32);
 }

@@ -13,7 +13,7 @@ use super::*;
 use crate::controllers::service::fixtures::service;
 
 const ME: &str = "mock";
-// Spelled out: it is upstream's, on the Services of a Go CCM.
+// Written out: it is upstream's, and Services of a Go CCM have it.
 const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 
 fn capability() -> LoadBalancerCapability {
@@ -43,14 +43,14 @@ fn set(fingerprint: u128) -> TargetSet {
     }
 }
 
-/// With the finalizer on, as a Go CCM leaves it.
+/// With the finalizer, as a Go CCM leaves it.
 fn bare() -> Service {
     let mut service = service();
     service.metadata.finalizers = Some(vec!["x/y".into(), FINALIZER.into()]);
     service
 }
 
-/// With the finalizer on, and whose it is.
+/// With the finalizer and the annotation.
 fn held() -> Service {
     handled(bare(), ME, None)
 }
@@ -103,7 +103,7 @@ fn made_by(provider: &str) -> Cloud {
     Cloud::MayStand { by }
 }
 
-/// All confirmed, with these targets.
+/// A record with everything confirmed, with these targets.
 fn confirmed(service: &Service, targets: u128) -> Record {
     Record {
         cloud: made_by(ME),
@@ -159,12 +159,12 @@ fn b_s2_the_finalizer_comes_first() {
         panic!("no finalizer");
     };
     assert_eq!(patch.finalizers.unwrap(), ["x/y", FINALIZER]);
-    // In the same write: whose it is.
+    // The same patch stores the owner.
     assert_eq!(
         patch.annotations[handle::ANNOTATION].as_deref(),
         Some(r#"{"provider":"mock","uid":"uid-1","class":""}"#)
     );
-    // Taken off behind our back: put on again.
+    // Somebody removed it: it is added again.
     assert!(matches!(
         step(&service(), Some(&confirmed(&service(), 1))),
         Step::AddFinalizer(_)
@@ -355,7 +355,7 @@ fn s19_handles() {
         unsaved_handle: Some(("mock".to_owned(), handle.to_owned())),
         ..confirmed(service, 1)
     };
-    // Stored before the next call, whatever that is.
+    // Stored before any next call.
     for service in [held(), handled(held(), ME, Some("old")), deleting(held())] {
         let record = unsaved(&service, "lb-1");
         let Step::StoreHandle(patch) = step(&service, Some(&record)) else {
@@ -373,11 +373,11 @@ fn s19_handles() {
     let stored = handled(held(), ME, Some("lb-1"));
     assert_eq!(step(&stored, Some(&unsaved(&stored, "lb-1"))), Step::Ignore);
     assert_eq!(handle_to_send(&stored, None, ME).as_deref(), Some("lb-1"));
-    // Another provider's is neither sent nor passed over.
+    // Another provider's handle is neither sent nor ignored.
     let foreign = handled(held(), "other", Some("lb-9"));
     assert_eq!(handle_to_send(&foreign, None, ME), None);
     assert_eq!(step(&foreign, None), blocked("other", None));
-    // What cannot be read is not sent; the provider has its marks.
+    // An unreadable handle is not sent. The provider has its own marks.
     let mut garbage = held();
     garbage.metadata.annotations =
         Some([(handle::ANNOTATION.to_owned(), "lb-1".to_owned())].into());

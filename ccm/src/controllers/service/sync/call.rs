@@ -1,4 +1,4 @@
-//! One call of the provider: what is told before, what its answer asks to be written, what is remembered.
+//! One call of the provider: events before it, the writes of its answer, and the record.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,20 +21,20 @@ use crate::provider::{CallError, service_view};
 use crate::queue::Outcome;
 use crate::writes::{ServicePatch, ServiceStatusPatch, WriteError, reason};
 
-/// A write that was refused is asked for again no sooner, whatever the provider says.
+/// The least delay after a refused write, even if the provider asks for a shorter one.
 const AFTER_REFUSAL: Duration = Duration::from_secs(5);
 
-/// A provider that has something new written with each answer, and finishes with none, is asked no sooner.
+/// The least delay if each answer of a provider writes something new and none finishes.
 const REWRITTEN: Duration = Duration::from_secs(30);
 
-/// How often a write after a call is sent again, each time at the resourceVersion of a fresh read.
+/// How often a write after a call is repeated, each time at the resourceVersion of a fresh read.
 const CONFLICTS: u8 = 3;
 
 impl Run<'_> {
-    /// Calls the provider, writes what its answer asks for, and takes note.
+    /// Calls the provider, writes what its answer asks for, and updates the record.
     pub(super) async fn call(&mut self, op: Op) -> Result<(), Stop> {
         if self.context().stop.is_cancelled() || !self.may_call() {
-            // The queue is paused or over: nothing failed, it goes on when it goes on.
+            // The queue is paused or stopped. Nothing failed, so the Service stays due.
             return Err(Stop::With(Outcome::At(Instant::now())));
         }
         if op != Op::Delete {
@@ -77,8 +77,8 @@ impl Run<'_> {
         next.map_or(Ok(()), |outcome| Err(Stop::With(outcome)))
     }
 
-    /// Writes what an answer asks for, and takes note. Returns when the Service is reconciled again; `None`: at once. `unfinished`: the call before it did not
-    /// succeed either.
+    /// Writes what an answer asks for, and updates the record. Returns when the Service is
+    /// reconciled again. `None`: at once. `unfinished`: the call before did not finish either.
     async fn answered(
         &mut self,
         call: &Call<'_>,
@@ -107,7 +107,7 @@ impl Run<'_> {
             Verdict::Ready(..) | Verdict::Updated(_) | Verdict::InSync(_)
         );
         let unwritten = match stored {
-            // Not confirmed: it is asked for again, when the handle is stored.
+            // It is not confirmed: the next call asks again, when the handle is stored.
             Err(stop) if as_asked => return Err(stop),
             Err(stop) => Some(stop),
             Ok(()) => None,
@@ -115,7 +115,7 @@ impl Run<'_> {
         if let Verdict::Ready(status, _) | Verdict::InSync(Some(status)) = &verdict {
             self.write_status(status).await?;
         }
-        // What was not written cannot have been seen: it would look like a user's change that came in between.
+        // A failed write must not count: otherwise its absence would look like a user's change.
         let written = metadata.as_ref().filter(|_| unwritten.is_none());
         let next = self.settle(call, &verdict, written, took);
         let rewritten = unfinished && !as_asked && written.is_some();
@@ -124,7 +124,7 @@ impl Run<'_> {
             (Some(Outcome::At(at)), None) if rewritten => {
                 Some(Outcome::At(at.max(now + REWRITTEN)))
             }
-            // Its refusal must not be asked for at the pace of a quick retry.
+            // A quick retry must not repeat the refused write.
             (Some(Outcome::At(at)), Some(Stop::With(outcome))) if at < now + AFTER_REFUSAL => {
                 Some(outcome)
             }
@@ -132,13 +132,13 @@ impl Run<'_> {
         })
     }
 
-    /// The session is the one that may be used.
+    /// Whether the session is the current one and usable.
     fn may_call(&self) -> bool {
         let session = self.worker.driver.session();
         session.is_some_and(|session| Arc::ptr_eq(&session, self.session))
     }
 
-    /// Others see from now on that this call is under way, or none, and what is known by now.
+    /// Publishes the call in flight (`None`: there is none) and the record.
     fn calls(&self, call: Option<(Op, Instant)>, record: &Record) {
         self.worker.state().ledger.calls(self.task, call, record);
     }
@@ -163,7 +163,8 @@ impl Run<'_> {
         let targets = call.targets.map(TargetSet::to_request);
         let fence = &self.context().fence;
         let adopt_unmarked = call.adopt_unmarked;
-        // A user can write the handle. With the grant it would name anybody's unmarked load balancer for adoption.
+        // A user can edit the handle. Together with the permission to adopt, it could name
+        // anybody's unmarked load balancer.
         let beside_the_grant = handle.clone().filter(|_| !adopt_unmarked);
         Ok(match call.op {
             Op::Get => {
@@ -232,7 +233,8 @@ impl Run<'_> {
         }
     }
 
-    /// Reads the Service again after a conflict: somebody wrote while the call ran. The call is not repeated for that.
+    /// Reads the Service again after a conflict: somebody wrote during the call. The call is not
+    /// repeated for that.
     async fn moved_on(&mut self, retries: &mut u8) -> bool {
         if *retries == 0 {
             return false;
@@ -241,7 +243,8 @@ impl Run<'_> {
         matches!(self.read_again().await, Ok(true))
     }
 
-    /// Shows in the Service's status what the provider does not honour (▲S15). What cannot be shown stops nothing.
+    /// Writes a condition about what the provider does not support (▲S15). A failure of that stops
+    /// nothing.
     async fn write_conditions(&mut self) -> Result<(), Stop> {
         let now = (self.context().wall)();
         let Some(conditions) = conditions(&self.base, &self.offer.load_balancers, now) else {
@@ -293,7 +296,8 @@ impl Run<'_> {
         }
     }
 
-    /// Takes note of an answer, and tells it. Returns when the Service is reconciled again; `None`: at once.
+    /// Updates the record after an answer, and records events. Returns when the Service is
+    /// reconciled again. `None`: at once.
     fn settle(
         &mut self,
         call: &Call<'_>,

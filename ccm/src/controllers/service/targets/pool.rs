@@ -1,4 +1,4 @@
-//! The Nodes that are targets, and the sets that are made of them.
+//! The Nodes that can be targets, and the sets that are built from them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use super::settle::Settle;
 use super::{Candidate, Candidates, NodeSelector, Sets, TargetSet};
 use crate::planted::planted;
 
-/// All targets of one provider. Changes of Nodes wait to settle before load balancers hear of them (▲S12).
+/// All targets of one provider. Changes of Nodes settle before load balancers are updated (▲S12).
 #[derive(Debug, Default)]
 pub(in crate::controllers::service) struct Pool {
     candidates: Candidates,
     pub(in crate::controllers::service) sets: Sets,
     settle: Settle,
-    /// Sets as they are while changes of Nodes wait to settle, for the calls that are made meanwhile.
+    /// Current sets while changes of Nodes settle, for calls that are made meanwhile.
     unsettled: BTreeMap<NodeSelector, Arc<TargetSet>>,
 }
 
 impl Pool {
-    /// Forgets all Nodes. From now on a set has at most so many; zero: all.
+    /// Forgets all Nodes, and sets the most targets of a set; zero: no limit.
     pub(in crate::controllers::service) fn clear(&mut self, most: usize) {
         self.candidates.clear(most);
     }
@@ -34,17 +34,18 @@ impl Pool {
         self.candidates.observe(name, now)
     }
 
-    /// A Node changed in what can change a set.
+    /// A Node changed in a way that can change a set.
     pub(in crate::controllers::service) fn changed(&mut self, now: Instant) {
         self.settle.note(now);
     }
 
-    /// When the changes that wait have settled; `None`: none waits.
+    /// When the changes settle. `None`: there are none.
     pub(in crate::controllers::service) fn settled_at(&self) -> Option<Instant> {
         self.settle.due()
     }
 
-    /// The changes have settled: makes the sets that are used again. Returns those that have fewer Nodes than match.
+    /// Builds the used sets again, because the changes have settled. Returns the sets with fewer
+    /// Nodes than match.
     pub(in crate::controllers::service) fn settle(
         &mut self,
         used: &BTreeSet<&NodeSelector>,
@@ -66,8 +67,9 @@ impl Pool {
         self.sets.offer(selector, set);
     }
 
-    /// The targets for a call that is made now anyway; `None` while they are not known. They are sent as they are now, also while changes wait to settle: a Service
-    /// that is made in the moment in which its Nodes join is not ensured without them.
+    /// The current targets for a call that is made anyway. `None`: not known yet. It does not wait
+    /// for changes to settle: a Service that is created while its Nodes join must not be ensured
+    /// without them.
     pub(in crate::controllers::service) fn targets_now(
         &mut self,
         selector: &NodeSelector,
@@ -77,7 +79,7 @@ impl Pool {
             let waits = self.settle.due().is_some();
             waits || self.candidates.is_current(set)
         }) else {
-            // None yet, or the same targets, which are sent otherwise now.
+            // There is no set yet, or its targets have newer views.
             self.select(selector);
             return self.sets.get(selector).cloned();
         };
@@ -96,7 +98,7 @@ impl Pool {
                 left_out: now.left_out,
             }));
         }
-        // That there are none any more is not believed before the API server was asked.
+        // The API server must first confirm that the set is empty.
         Some(if now.is_empty() {
             Arc::clone(settled)
         } else {

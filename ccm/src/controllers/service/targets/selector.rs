@@ -1,4 +1,5 @@
-//! The annotation `grpc-ccm.io/node-selector` (▲S17): a label selector, written as for `kubectl get -l`.
+//! The annotation `grpc-ccm.io/node-selector` (▲S17): a label selector in the syntax of
+//! `kubectl get -l`.
 
 use std::collections::BTreeSet;
 
@@ -8,16 +9,18 @@ use kube::core::{Expression, SelectorExt};
 /// The key of the annotation: [`crate::core::DOMAIN`] and `node-selector`.
 const ANNOTATION: &str = "grpc-ccm.io/node-selector";
 
-/// The most bytes of the annotation, and the most requirements in it. Each is compared with the labels of each Node: one Service must not hold up all others.
+/// The limits for the annotation: bytes and requirements. Each requirement is compared with the
+/// labels of each Node, and one Service must not delay all others.
 const BYTES: usize = 4 * 1024;
 const REQUIREMENTS: usize = 64;
 
-/// Which Nodes may be targets; empty: all. Equal selectors are one, however they were written.
+/// Which Nodes may be targets; empty: all. Selectors with the same meaning are equal, however they
+/// were written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::controllers::service) struct NodeSelector(BTreeSet<Expression>);
 
 impl NodeSelector {
-    /// The selector of a Service; `Err` says what is wrong with it.
+    /// The selector of a Service. `Err`: the error in it.
     pub(in crate::controllers::service) fn of(service: &Service) -> Result<Self, String> {
         let text = service
             .metadata
@@ -40,7 +43,7 @@ impl NodeSelector {
         }
     }
 
-    /// `Err` is the part that cannot be read.
+    /// `Err` is the part that cannot be parsed.
     fn parse(text: &str) -> Result<Self, String> {
         if text.trim().is_empty() {
             return Ok(Self::default());
@@ -52,7 +55,6 @@ impl NodeSelector {
             .map(Self)
     }
 
-    /// Whether the Node's labels match.
     pub(in crate::controllers::service) fn matches(&self, node: &Node) -> bool {
         if self.0.is_empty() {
             return true;
@@ -63,7 +65,7 @@ impl NodeSelector {
     }
 }
 
-/// At the commas that stand in no parentheses.
+/// Splits at commas outside of parentheses.
 fn split(text: &str) -> Vec<&str> {
     let mut depth = 0_i32;
     text.split(|c: char| {
@@ -114,7 +116,7 @@ fn word(text: &str) -> Option<String> {
     valid.then(|| text.to_owned())
 }
 
-/// A label value; may be empty.
+/// A label value, perhaps empty.
 fn value_of(text: &str) -> Option<String> {
     let text = text.trim();
     text.chars()

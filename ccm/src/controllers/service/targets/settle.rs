@@ -1,15 +1,15 @@
-//! Changes of Nodes settle before load balancers hear of them (▲S12).
+//! Delays changes of Nodes until they settle, before load balancers are updated (▲S12).
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// So long nothing must have changed.
+/// Changes settle after this time without another one.
 const QUIET: Duration = Duration::from_secs(1);
-/// And no change waits longer than this.
+/// The longest delay of a change.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// Whether changes wait, and until when.
+/// The changes that wait.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::controllers::service) struct Settle {
     /// The first and the last change that wait.
@@ -17,19 +17,18 @@ pub(in crate::controllers::service) struct Settle {
 }
 
 impl Settle {
-    /// Something changed.
     pub(in crate::controllers::service) fn note(&mut self, now: Instant) {
         let first = self.waiting.map_or(now, |(first, _)| first);
         self.waiting = Some((first, now));
     }
 
-    /// When what waits has settled.
+    /// When the waiting changes settle. `None`: there are none.
     pub(in crate::controllers::service) fn due(&self) -> Option<Instant> {
         self.waiting
             .map(|(first, last)| (last + QUIET).min(first + LONGEST))
     }
 
-    /// What waited is being looked at.
+    /// The waiting changes are handled now.
     pub(in crate::controllers::service) fn clear(&mut self) {
         self.waiting = None;
     }
@@ -39,7 +38,7 @@ impl Settle {
 mod tests {
     use super::*;
 
-    /// How often a set is made, when Nodes change at these milliseconds.
+    /// When sets are built if Nodes change at these milliseconds.
     fn rounds(changes: impl IntoIterator<Item = u64>) -> Vec<u128> {
         let start = Instant::now();
         let mut settle = Settle::default();
@@ -61,11 +60,11 @@ mod tests {
         assert_eq!(rounds([0]), [1000]);
         assert_eq!(rounds([0, 900, 1800]), [2800]);
         assert_eq!(rounds([0, 2000]), [1000, 3000]);
-        // Fifty joins within five seconds are one round: with 200 load balancers, 200 updates.
+        // Fifty joins within five seconds are one round: 200 updates for 200 load balancers.
         assert_eq!(rounds((0..50).map(|i| i * 100)), [5000]);
-        // Twenty joins half a second apart: with 200 load balancers at most 800 updates are allowed.
+        // Twenty joins half a second apart: at most 800 updates are allowed for 200 load balancers.
         assert!(rounds((0..20).map(|i| i * 500)).len() <= 3);
-        // A storm without end does not starve anybody.
+        // Endless changes still lead to rounds.
         assert_eq!(rounds((0..200).map(|i| i * 100)).len(), 4);
     }
 }

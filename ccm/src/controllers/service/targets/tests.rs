@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::*;
 use crate::controllers::service::fixtures::node;
 
-// Spelled out: users and other programs write them so.
+// Written out, because users and other programs write them.
 const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 const AUTOSCALER_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
 
@@ -34,7 +34,7 @@ fn observe(candidates: &mut Candidates, node: Node) -> bool {
     observe_as(candidates, node, view, &identity)
 }
 
-/// Where the provider names nothing that matters to targets.
+/// The identity if the provider names no further fields.
 fn identity(node: &Node) -> api::NodeView {
     api::NodeView {
         ready: None,
@@ -186,7 +186,7 @@ fn b_s7_s14_what_a_target_is_changes_a_set_and_what_is_sent_with_it_does_not() {
         change(&mut changed);
         observe(&mut candidates, node("a"));
         let before = candidates.select(&all);
-        // It is only sent.
+        // The change only affects the request's view.
         let same = identity(&node("a"));
         assert!(
             !observe_as(&mut candidates, node("a"), changed.clone(), &same),
@@ -196,7 +196,7 @@ fn b_s7_s14_what_a_target_is_changes_a_set_and_what_is_sent_with_it_does_not() {
         let sent = candidates.select(&all);
         assert_eq!(sent.nodes, std::slice::from_ref(&changed), "{name}");
         assert_eq!(sent.fingerprint, before.fingerprint, "{name}");
-        // It is what a target is, or the provider says that it matters.
+        // The change affects the target's identity, or a field that the provider names.
         observe(&mut candidates, node("a"));
         assert!(
             observe_as(&mut candidates, node("a"), changed.clone(), &changed),
@@ -254,14 +254,14 @@ fn s17_a_subset_is_stable() {
         let smaller = select(count - 1, None);
         assert!(after.difference(&smaller).count() <= 1, "{count}");
     }
-    // One that leaves is replaced by one, and only where it was chosen.
+    // A Node that leaves is replaced by one, and only if it was chosen.
     for gone in 0..500 {
         let after = select(500, Some(gone));
         let chosen = before.contains(&format!("node-{gone:04}"));
         assert_eq!(before.difference(&after).count(), usize::from(chosen));
         assert_eq!(after.len(), 50);
     }
-    // And names one after the other are spread.
+    // Names in sequence are spread.
     let low = before
         .iter()
         .filter(|name| name.as_str() < "node-0250")
@@ -289,14 +289,14 @@ fn s17_of_a_set_that_is_cut_the_ready_nodes_come_first() {
     assert!(observe(&mut candidates, is(&first, "Unknown")));
     let after = candidates.select(&all);
     assert!(after.nodes.len() == 2 && !names(&after).contains(&first.as_str()));
-    // Back again: as it was. And none is better than another: as it was, too.
+    // After a return the choice is as before. If no Node is better, it is also as before.
     assert!(observe(&mut candidates, is(&first, "True")));
     assert_eq!(candidates.select(&all).fingerprint, before.fingerprint);
     for name in nodes {
         observe(&mut candidates, is(name, "False"));
     }
     assert_eq!(names(&candidates.select(&all)), names(&before));
-    // Where all are taken it does not matter who is Ready.
+    // If all are chosen, readiness does not matter.
     for name in &nodes[..2] {
         candidates.observe(name, None);
     }
@@ -357,7 +357,7 @@ fn s17_one_selector_that_waits_keeps_no_other_waiting() {
     assert!(sets.ask_again(&first, later));
     assert!(sets.to_ask(now).is_empty());
     assert_eq!(sets.next_ask(), Some(later));
-    // Offered again it waits on; another one does not wait for it.
+    // Offered again it still waits, and another one does not wait for it.
     sets.offer(&first, empty());
     sets.offer(&second, empty());
     assert_eq!(sets.to_ask(now), std::slice::from_ref(&second));

@@ -1,4 +1,5 @@
-//! An API server in memory: merge patches of Services with their preconditions, reads, a list of Nodes; what it holds is what the stores show.
+//! An API server in memory: merge patches of Services with their preconditions, reads, and a list
+//! of Nodes. Its objects are those of the stores.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -14,22 +15,22 @@ use serde_json::{Value, json};
 use crate::cluster::Cluster;
 use crate::core::Key;
 
-/// What goes wrong with a write.
+/// The fault of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WriteFault {
-    /// It is not done; this status.
+    /// Refused with this status, and not executed.
     Refused(u16),
-    /// It is not done, and never answered.
+    /// Neither executed nor answered.
     Hangs,
-    /// It is done, and never answered.
+    /// Executed but not answered.
     Lost,
-    /// The ccm dies before it is done.
+    /// The ccm dies before the write is executed.
     CcmDiesBefore,
-    /// The ccm dies when it is done.
+    /// The ccm dies after the write was executed.
     CcmDiesAfter,
 }
 
-/// The write of this number, and those of the same object after it, so many in all, go wrong.
+/// Faults for the write with this number and the following ones of the same object, so many in all.
 struct Script {
     from: usize,
     times: usize,
@@ -37,10 +38,10 @@ struct Script {
     of: Option<String>,
 }
 
-/// A patch that came.
+/// A patch that arrived.
 #[derive(Clone)]
 pub(super) struct Attempt {
-    /// The Service, and which part of it.
+    /// The Service, and the part of it.
     pub(super) of: String,
     pub(super) at: tokio::time::Instant,
     pub(super) fault: Option<WriteFault>,
@@ -48,12 +49,12 @@ pub(super) struct Attempt {
 
 #[derive(Default)]
 struct State {
-    /// Patches that came, whatever became of them.
+    /// All patches that arrived, whatever their results.
     attempts: Vec<Attempt>,
     script: Option<Script>,
-    /// The ccm is to die.
+    /// Whether the ccm has to die.
     kill_ccm: bool,
-    /// The watch shows nothing.
+    /// Whether the watch delivers nothing.
     cut: bool,
     services: BTreeMap<String, Value>,
     nodes: BTreeMap<String, Value>,
@@ -88,7 +89,7 @@ impl ApiServer {
         Client::new(service, "default")
     }
 
-    /// Makes or replaces a Service.
+    /// Creates or replaces a Service.
     pub(super) fn put(&self, service: &Service) {
         let mut state = self.state.lock().unwrap();
         let name = service.metadata.name.clone().unwrap();
@@ -115,7 +116,7 @@ impl ApiServer {
         Some(serde_json::from_value(value).unwrap())
     }
 
-    /// `hidden`: the watch does not show it.
+    /// `hidden`: the watch does not deliver it.
     pub(super) fn put_node(&self, node: Node) {
         let name = node.metadata.name.clone().unwrap();
         let value = serde_json::to_value(&node).unwrap();
@@ -129,13 +130,14 @@ impl ApiServer {
         self.cluster.nodes.apply(Event::Delete(node));
     }
 
-    /// The watch loses a Node that is still there.
+    /// Removes a Node from the store only.
     pub(super) fn lose_node(&self, name: &str) {
         let node = self.cluster.nodes.get(&Key::node(name)).unwrap();
         self.cluster.nodes.apply(Event::Delete((*node).clone()));
     }
 
-    /// The write of this number (1 is the first) and those of the same object after it, so many in all, go wrong.
+    /// Gives the write with this number (1 is the first) and the following ones of the same object
+    /// a fault, so many in all.
     pub(super) fn fault(&self, from: usize, times: usize, fault: WriteFault) {
         let script = Script {
             from,
@@ -146,22 +148,22 @@ impl ApiServer {
         self.state.lock().unwrap().script = Some(script);
     }
 
-    /// The writes that were tried.
+    /// All attempted writes.
     pub(super) fn attempts(&self) -> Vec<Attempt> {
         self.state.lock().unwrap().attempts.clone()
     }
 
-    /// Whether the ccm is to die now.
+    /// Whether the ccm has to die now.
     pub(super) fn kills_ccm(&self) -> bool {
         std::mem::take(&mut self.state.lock().unwrap().kill_ccm)
     }
 
-    /// From now on the watch of Services shows nothing.
+    /// From now on the watch of Services delivers nothing.
     pub(super) fn cut_watch(&self) {
         self.state.lock().unwrap().cut = true;
     }
 
-    /// The watch of Services begins anew with a list, as after a 410 Gone.
+    /// Restarts the watch of Services with a list, as after a 410 Gone.
     pub(super) fn list_again(&self) {
         let mut state = self.state.lock().unwrap();
         state.cut = false;
@@ -179,7 +181,7 @@ impl ApiServer {
         }
     }
 
-    /// The watch loses a Service that is still there.
+    /// Removes a Service from the store only.
     pub(super) fn lose_service(&self, name: &str) {
         let service = self.get(name).unwrap();
         self.cluster.services.apply(Event::Delete(service));
@@ -190,17 +192,16 @@ impl ApiServer {
         self.state.lock().unwrap().refused = Some(annotation.to_owned());
     }
 
-    /// How many patches were refused.
     pub(super) fn refusals(&self) -> usize {
         self.state.lock().unwrap().refusals
     }
 
-    /// How many patches there were.
+    /// The successful patches.
     pub(super) fn writes(&self) -> Vec<String> {
         self.state.lock().unwrap().writes.clone()
     }
 
-    /// Stores, and shows it to the watch.
+    /// Stores the object and delivers it to the watch.
     fn store(&self, state: &mut State, name: &str, mut value: Value) -> Value {
         state.version += 1;
         value["metadata"]["resourceVersion"] = json!(state.version.to_string());
@@ -261,7 +262,7 @@ impl ApiServer {
         }
     }
 
-    /// What goes wrong with the write that comes now.
+    /// The fault of the current write.
     fn next_fault(&self, of: String) -> Option<WriteFault> {
         let mut state = self.state.lock().unwrap();
         let number = state.attempts.len() + 1;
@@ -330,7 +331,7 @@ fn merge(value: &mut Value, patch: &Value) {
     }
 }
 
-/// As a real one refuses.
+/// A refusal as from a real API server.
 fn refused(code: u16) -> Response<Body> {
     let reason = match code {
         409 => "Conflict",

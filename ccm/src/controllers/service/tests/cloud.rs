@@ -22,32 +22,33 @@ pub(super) struct Balancer {
     service: String,
 }
 
-/// What goes wrong with one call.
+/// The fault of a call.
 #[derive(Clone, Debug)]
 pub(super) enum Fault {
-    /// It fails, and says so.
+    /// It fails with this failure.
     Fails(api::Failure),
     /// Its outcome is not set.
     Unset,
     /// A gRPC status.
     Status(tonic::Code),
-    /// It is never answered, and nothing is done.
+    /// It is neither executed nor answered.
     Hangs,
-    /// It is done, and never answered: whatever comes after the deadline is not heard.
+    /// It is executed but not answered before the deadline, so the answer is lost.
     Late,
     /// The provider's process dies before it does anything.
     DiesBefore,
-    /// The provider's process dies when it is done.
+    /// The provider's process dies after the work.
     DiesAfter,
-    /// The provider's process shuts down when the call has begun, and does what it was asked for as long as that takes.
+    /// The provider's process shuts down after the call has begun, and finishes the work in this
+    /// time.
     Drains(std::time::Duration),
-    /// The ccm dies when the call has begun.
+    /// The ccm dies after the call has begun.
     CcmDiesBefore,
-    /// The ccm dies when the call is done.
+    /// The ccm dies after the work.
     CcmDiesAfter,
 }
 
-/// A call that came.
+/// A call that arrived.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
     pub(super) rpc: &'static str,
@@ -58,53 +59,53 @@ pub(super) struct Call {
 
 #[derive(Default)]
 pub(super) struct State {
-    /// What the provider says of itself, beyond what all tests need.
+    /// Changes to the provider's info.
     pub(super) says: Option<fn(&mut api::GetProviderInfoResponse)>,
-    /// The targets as they came with the last Ensure or Update, by the Service's name.
+    /// The targets of the last Ensure or Update, by the Service's name.
     pub(super) views: BTreeMap<String, Vec<api::NodeView>>,
-    /// What goes wrong with the next calls of an RPC for `web`.
+    /// The faults of the next calls of an RPC for `web`.
     pub(super) faults: BTreeMap<&'static str, VecDeque<Fault>>,
-    /// So many Ensures of whatever Service hang.
+    /// How many Ensures of any Service hang.
     pub(super) hang: usize,
-    /// How often it was initialised.
+    /// The number of Initialize calls.
     pub(super) initialized: usize,
-    /// All calls, with what went wrong.
+    /// All calls, with their faults.
     pub(super) log: Vec<Call>,
-    /// How many load balancers were ever made.
+    /// How many load balancers were ever created.
     pub(super) made: usize,
     /// The provider's process died.
     pub(super) dead: bool,
-    /// The provider's process is to shut down.
+    /// The provider's process has to shut down.
     pub(super) terminated: bool,
-    /// Services that a call runs for.
+    /// Services with a call in progress.
     under_way: BTreeSet<String>,
     /// How often two calls ran at once for one Service.
     pub(super) overlaps: usize,
-    /// The ccm is to die.
+    /// Whether the ccm has to die.
     pub(super) kill_ccm: bool,
     /// By the Service's UID.
     pub(super) balancers: BTreeMap<String, Balancer>,
     /// `RPC name handle`, in order.
     pub(super) calls: Vec<String>,
-    /// What the next Ensures answer instead of being done.
+    /// The answers of the next Ensures, which then do nothing.
     pub(super) instead: VecDeque<api::ensure_load_balancer_response::Outcome>,
-    /// What each Update answers instead of being done.
+    /// The answer of each Update, which then does nothing.
     pub(super) update_fails: Option<api::Failure>,
     /// Nodes that cannot be attached.
     pub(super) bad_targets: Vec<String>,
-    /// Annotations of each Ensure, instead of a handle.
+    /// The annotations in each Ensure's answer, instead of a handle.
     pub(super) annotations: Option<api::AnnotationChanges>,
-    /// How many targets came with each Ensure and Update, by the Service's UID.
+    /// The number of targets in each Ensure and Update, by the Service's UID.
     pub(super) sets: BTreeMap<String, Vec<usize>>,
-    /// How many lists were asked for.
+    /// The number of lists.
     pub(super) lists: usize,
-    /// The lists say that they have so many more than they show.
+    /// How many more load balancers the lists announce than they contain.
     pub(super) miscounted: u64,
-    /// What the lists leave out, by the Service's UID.
+    /// UIDs of Services whose load balancers the lists omit.
     pub(super) unlisted: BTreeSet<String>,
-    /// What the lists show a second time, under another handle.
+    /// UIDs of Services whose load balancers the lists contain a second time, with another handle.
     pub(super) doubled: BTreeSet<String>,
-    /// How many calls run, and ran at most, at once.
+    /// How many calls run, and how many ran at most at once.
     pub(super) running: (usize, usize),
 }
 
@@ -116,7 +117,6 @@ impl Cloud {
         self.0.lock().unwrap()
     }
 
-    /// How many calls of this RPC there were.
     pub(super) fn called(&self, rpc: &str) -> usize {
         let state = self.state();
         state
@@ -134,7 +134,7 @@ impl Cloud {
         BoxCloneSyncService::new(routes)
     }
 
-    /// Notes the call; what is to go wrong when it is done.
+    /// Records the call. Returns the fault for its end.
     async fn enter(
         &self,
         rpc: &'static str,
@@ -190,7 +190,7 @@ impl Cloud {
         }
     }
 
-    /// What was asked for is done.
+    /// Ends a call whose work is done.
     async fn leave(&self, fault: Option<Fault>) -> Result<(), Status> {
         match fault {
             Some(Fault::Late) => std::future::pending().await,
@@ -206,7 +206,7 @@ impl Cloud {
     }
 }
 
-/// A call that is over, or dropped.
+/// A call in progress. Dropping it ends the call.
 struct Leaving<'a>(&'a Cloud, &'a str);
 
 impl Drop for Leaving<'_> {
@@ -217,7 +217,7 @@ impl Drop for Leaving<'_> {
     }
 }
 
-/// The outcome that a fault asks for instead of the work; `None`: the work.
+/// The outcome that a fault demands instead of the work. `None`: do the work.
 macro_rules! instead {
     ($fault:expr, $response:ty, $failed:path) => {
         match &$fault {

@@ -1,5 +1,5 @@
-//! A Service's whole life with one thing going wrong in it: the provider, the API server, the ccm. Whatever it is, the end is right: one load balancer is
-//! made, and none is left.
+//! A Service's whole life with one fault: of the provider, the API server or the ccm. In all cases
+//! one load balancer is created, and none is left.
 
 mod api_server;
 mod killed;
@@ -20,10 +20,10 @@ use crate::controllers::service::tests::named;
 
 /// The slowest retry of the table is half an hour.
 const PATIENCE: Duration = Duration::from_mins(40);
-/// Who is not in trouble is served in this time, whatever happens to others.
+/// Services without a fault are served in this time.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
-/// How a load balancer ceases to be wanted.
+/// Why a load balancer is no longer wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Deleted,
@@ -31,7 +31,7 @@ enum End {
 }
 
 impl World {
-    /// Waits until it is so, as the outside does: what died is started again.
+    /// Waits until the condition holds, and restarts what died.
     async fn comes(&mut self, what: &str, met: impl Fn(&Self) -> bool) {
         self.comes_within(what, PATIENCE, met).await;
     }
@@ -64,7 +64,7 @@ impl World {
             if ccm_dies {
                 self.kill_ccm().await;
             }
-            // The longer it takes, the less often it is looked at.
+            // Longer waits are checked less often.
             let step = began.elapsed() / 50;
             sleep(step.clamp(Duration::from_millis(10), Duration::from_secs(1))).await;
         }
@@ -82,7 +82,7 @@ impl World {
         self.cloud.called(call)
     }
 
-    /// The call that went wrong, and the next one about this Service.
+    /// The call with the fault, and the next one about this Service.
     fn wrong_and_next(&self) -> (Call, Call) {
         let state = self.cloud.state();
         let of_web: Vec<&Call> = state.log.iter().filter(|call| call.name == "web").collect();
@@ -91,7 +91,7 @@ impl World {
         (pair[0].clone(), pair[1].clone())
     }
 
-    /// From the one to the other.
+    /// The time between them.
     fn waited(&self) -> Duration {
         let (wrong, next) = self.wrong_and_next();
         next.at - wrong.at
@@ -107,7 +107,8 @@ impl World {
             && self.address(name).is_some()
     }
 
-    /// `web` from the beginning to the end, and another Service beside it, about which nothing goes wrong. `pace`: the other one need not wait.
+    /// Plays the life of `web`, with another Service beside it that has no faults. `pace`: the
+    /// other one must not wait longer.
     async fn lives(&mut self, end: End, pace: Option<Duration>) {
         let began = Instant::now();
         self.server.put(&service());
@@ -124,7 +125,7 @@ impl World {
         assert_eq!(self.cloud.state().made, 2, "each once");
         self.rest().await;
 
-        // A new process asks how things are, and changes nothing.
+        // A new process asks for the state, and changes nothing.
         let asked = self.answered("Get");
         let (ensures, writes) = (self.times("Ensure web"), self.server.writes().len());
         self.kill_ccm().await;
@@ -164,7 +165,7 @@ impl World {
         assert_eq!(state.made, 2, "nothing is made twice");
     }
 
-    /// How many calls of this RPC about `web` were not to go wrong.
+    /// How many calls of this RPC about `web` had no fault.
     fn answered(&self, rpc: &str) -> usize {
         let state = self.cloud.state();
         let of_web = state.log.iter().filter(|call| call.name == "web");
@@ -174,7 +175,6 @@ impl World {
     }
 }
 
-/// Whether one event has all these words.
 fn has_event(world: &World, words: &[&str]) -> bool {
     let events = world.events.recorded();
     let has = |event: &String| words.iter().all(|word| event.contains(word));

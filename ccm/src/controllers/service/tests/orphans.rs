@@ -1,4 +1,4 @@
-//! Load balancers whose Service is gone before anybody looks (▲S16), and what the status of a Service shows (▲S15).
+//! Load balancers whose Service vanished unseen (▲S16), and the status of a Service (▲S15).
 
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -7,7 +7,8 @@ use super::*;
 
 const DELETE: &[&str] = &["--orphaned-load-balancers=delete"];
 
-/// Three are made; then one's Service vanishes while nobody looks, and a new loop in a new process begins.
+/// Three are created. Then one's Service vanishes while no loop runs, and a new loop in a new
+/// process begins.
 async fn orphaned(arguments: &'static [&'static str]) -> World {
     let mut world = World::with(1, arguments).await;
     for i in 0..3 {
@@ -96,7 +97,7 @@ async fn s16_a_list_that_is_not_complete_counts_for_nothing() {
 #[tokio::test(start_paused = true)]
 async fn s16_a_service_that_only_the_watch_has_lost_keeps_its_load_balancer() {
     let world = orphaned(DELETE).await;
-    // Not in the store, yet in the API server.
+    // Missing in the store, but present in the API server.
     world.server.put(&named(1));
     world.server.lose_service("s1");
     lists(&world, 4).await;
@@ -104,7 +105,7 @@ async fn s16_a_service_that_only_the_watch_has_lost_keeps_its_load_balancer() {
     assert_eq!(world.cloud.state().balancers.len(), 3);
 }
 
-/// What the gauges of lists show: without a Service, more than one, not listed.
+/// The gauges of lists: without a Service, with several, not listed.
 fn gauges(world: &World) -> (i64, i64, i64) {
     let label = super::super::metrics::Provider {
         provider: "mock".to_owned(),
@@ -123,7 +124,7 @@ fn gauges(world: &World) -> (i64, i64, i64) {
 #[tokio::test(start_paused = true)]
 async fn s16_what_lists_say_is_counted_as_long_as_they_say_it() {
     let mut world = World::new(1).await;
-    // More than are told of by name.
+    // More than the log names at once.
     for i in 0..15 {
         world.server.put(&named(i));
     }
@@ -168,7 +169,7 @@ async fn s16_what_lists_say_is_counted_as_long_as_they_say_it() {
     lists(&world, 1).await;
     assert_eq!(gauges(&world), (0, 0, 0));
 
-    // Who does not lead any more says nothing.
+    // A process that no longer leads reports nothing.
     world.cloud.state().unlisted.insert("u2".to_owned());
     lists(&world, 2).await;
     assert_eq!(gauges(&world).2, 1);
@@ -182,7 +183,7 @@ async fn s16_a_load_balancer_that_somebody_removed_is_made_anew_after_two_lists(
     type Says = fn(&mut api::GetProviderInfoResponse);
     let looks: [(Says, &[&str]); 2] = [
         (|_| {}, &["Get s1 h-u1", "Ensure s1 h-u1"]),
-        // Without `in_sync` the look is an Ensure.
+        // Without `in_sync` the check is an Ensure.
         (
             |info| {
                 let offered = info.capabilities.as_mut().unwrap();

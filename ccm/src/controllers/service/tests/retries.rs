@@ -41,7 +41,8 @@ async fn b_s9_targets_that_are_invalid_are_not_tried_again_at_once() {
     world.server.put_node(node("n1"));
     sleep(Duration::from_mins(10)).await;
     assert_eq!(world.cloud.called("Update"), 1);
-    // Other targets are tried at once, and again only once: by Ensure, as an Update failed (B-S10).
+    // Other targets are tried at once, and only once more: by Ensure, because an Update failed
+    // (B-S10).
     let failed = api::ensure_load_balancer_response::Outcome::Failed(invalid);
     world.cloud.state().instead.push_back(failed);
     world.server.put_node(node("n2"));
@@ -71,7 +72,7 @@ async fn b_s7_s14_one_bad_target_does_not_delay_the_others() {
         start.elapsed()
     );
 
-    // The same where the whole call failed.
+    // The same if the whole call failed.
     let broken = failure(api::FailureCode::Precondition, "no quota");
     world.cloud.state().update_fails = Some(broken.clone());
     let failed = api::ensure_load_balancer_response::Outcome::Failed(broken);
@@ -155,7 +156,7 @@ async fn s9_a_provider_that_writes_something_new_with_each_pending_is_asked_less
         (15..=25).contains(&ensures),
         "Ensures in the seconds {times:?}"
     );
-    // What writes nothing new is asked as soon as it says.
+    // An answer that writes nothing new is followed by a call at the time that it asks for.
     world.cloud.state().annotations = None;
     sleep(Duration::from_mins(2)).await;
     let more = world.cloud.called("Ensure") - ensures;
@@ -170,7 +171,7 @@ async fn s9_a_service_that_vanished_is_not_forgotten_with_the_loop() {
         .running
         .until("away", |status| status.working().is_none())
         .await;
-    // It vanishes under the first loop, or after it, or under the second.
+    // It vanishes during the first loop, after it, or during the second.
     let mut names = Vec::new();
     for when in 0..3 {
         let provider = world.cloud.service();
@@ -218,7 +219,7 @@ async fn s9_a_service_that_vanished_is_not_forgotten_with_the_loop() {
 #[tokio::test(start_paused = true)]
 async fn s9_s19_what_a_call_may_have_made_when_the_loop_broke_off_is_not_forgotten() {
     let mut world = World::new(1).await;
-    // The load balancer is made, and the answer never comes.
+    // The load balancer is created, but the answer never arrives.
     let late = [Fault::Late].into();
     world.cloud.state().faults.insert("Ensure", late);
     world.server.put(&service());
@@ -231,7 +232,7 @@ async fn s9_s19_what_a_call_may_have_made_when_the_loop_broke_off_is_not_forgott
     let by: Vec<_> = known.iter().map(|(_, it)| it.cloud.by()).collect();
     assert_eq!(by, [Some("mock")], "and whose it is");
     world.memory.keep(known.into_iter());
-    // Its Service vanishes, finalizer and all, before the next loop of this process looks.
+    // Its Service vanishes, even with its finalizer, before the process's next loop.
     world.server.remove("web");
     world.start();
     world
@@ -315,7 +316,8 @@ async fn b_s9_n13_refused_credentials_are_told_at_once_on_one_service_and_later_
 
 /// Shows B-S9 and ▲M10.
 ///
-/// Fault: the credentials are refused for many Services, and then mended | one call in 20 s is made for all; all are served when that is answered; nothing is called besides
+/// Fault: the credentials are refused for many Services, and then mended | one call in 20 s is made
+/// for all; all are served when that is answered; nothing is called besides
 #[tokio::test(start_paused = true)]
 async fn fault_service_refused_credentials_are_tried_with_one_service() {
     use api::ensure_load_balancer_response::Outcome;
@@ -357,9 +359,9 @@ async fn fault_service_refused_credentials_are_tried_with_one_service() {
     }
 }
 
-/// One of everything, `times` times, so far apart.
+/// One hint of each kind, `times` times, with this gap.
 async fn storm(world: &World, times: u32, gap: Duration) {
-    // The loop listens by then.
+    // The loop has subscribed by then.
     sleep(Duration::from_millis(10)).await;
     for _ in 0..times {
         let hint = Hint::LoadBalancer {
@@ -399,7 +401,7 @@ async fn m10_hints_bring_no_retry_forward() {
             }
             ensures.push(world.cloud.called("Ensure"));
         }
-        // Retries are jittered; 1,000 hints more would be hundreds.
+        // Retries have jitter. With 1,000 further hints there would be hundreds.
         let (quiet, stormy) = (ensures[0], ensures[1]);
         assert!(quiet >= 1 && stormy <= quiet + 1, "{code:?}: {ensures:?}");
     }
@@ -413,7 +415,7 @@ async fn m10_a_storm_of_hints_makes_a_look_in_ten_seconds_and_the_last_one_count
     storm(&world, 600, Duration::from_millis(100)).await;
     let looked = world.cloud.called("Get") - gets;
     assert!((6..=8).contains(&looked), "{looked} Gets in a minute");
-    // What went wrong just before the last hint is seen.
+    // A fault just before the last hint is noticed.
     let ensures = world.cloud.called("Ensure");
     world.cloud.state().balancers.clear();
     storm(&world, 1, Duration::from_secs(11)).await;

@@ -1,4 +1,4 @@
-//! What a user who describes a Service that is not done is told, within a minute (▲N13 and ▲S18, of Services).
+//! Events within a minute on a Service that is not done (▲N13 and ▲S18, of Services).
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::cloud::Fault;
 use super::{World, named};
 use crate::controllers::service::fixtures::{node, service};
 
-/// What is told at the end of a minute, of the events on this Service.
+/// The events on this Service after a minute.
 async fn after_a_minute(world: &World, name: &str) -> Vec<String> {
     sleep(Duration::from_mins(1)).await;
     told(world, name)
@@ -44,11 +44,11 @@ fn failing(code: api::FailureCode, times: usize) -> std::collections::VecDeque<F
 
 #[tokio::test(start_paused = true)]
 async fn n13_a_service_tells_who_answered_what_how_often_and_when_it_is_tried_next() {
-    // Whatever the code, whether an event at once is due for it or not.
+    // For every code, whether it leads to an event at once or not.
     for (code, name) in [
         (api::FailureCode::Invalid, "INVALID"),
         (api::FailureCode::Precondition, "PRECONDITION"),
-        // Not listed by EnsureLoadBalancer.
+        // EnsureLoadBalancer does not list it.
         (api::FailureCode::NotFound, "INTERNAL"),
         (api::FailureCode::Conflict, "CONFLICT"),
         (api::FailureCode::Busy, "BUSY"),
@@ -72,7 +72,7 @@ async fn n13_a_service_tells_who_answered_what_how_often_and_when_it_is_tried_ne
                 ", next try ",
             ],
         );
-        // One Event, and the newest text in it.
+        // One Event, with the newest text.
         let of_it = events
             .iter()
             .filter(|event| event.contains("SyncLoadBalancerFailed"));
@@ -88,11 +88,11 @@ async fn n13_a_service_tells_who_answered_what_how_often_and_when_it_is_tried_ne
     }
 }
 
-/// Shows ▲M10 too: nobody waits for an event to be written; here nobody writes them.
+/// Shows ▲M10 too: no Service waits for an event to be written. Here nothing writes events.
 #[tokio::test(start_paused = true)]
 async fn n13_a_cloud_that_throttles_or_is_down_is_told_at_once_on_each_of_a_thousand_services() {
     use api::ensure_load_balancer_response::Outcome;
-    // While it throttles the others wait, and have not failed.
+    // While the cloud throttles, the others wait and have not failed.
     for (code, services) in [
         (api::FailureCode::Throttled, 1),
         (api::FailureCode::Unavailable, 1_000),
@@ -204,7 +204,7 @@ async fn n13_a_service_tells_that_the_provider_is_away_or_may_not_be_used() {
 
 #[tokio::test(start_paused = true)]
 async fn n13_a_service_that_comes_late_while_the_provider_is_away_is_told_before_nobody_leads() {
-    // Well before the leader steps down, and in its last moment.
+    // Well before the leader steps down, and at its last moment.
     for (comes, ends) in [(45, 55), (58, 60)] {
         let mut world = World::new(1).await;
         world.provider.kill();
@@ -227,7 +227,7 @@ async fn n13_a_service_that_comes_late_while_the_provider_is_away_is_told_before
 #[tokio::test(start_paused = true)]
 async fn n13_a_service_tells_that_it_waits_for_its_turn() {
     let world = World::new(1).await;
-    // The provider takes four calls at once, and these four hang.
+    // The provider allows four calls at once, and these four hang.
     world.cloud.state().hang = 4;
     for number in 0..4 {
         world.server.put(&named(number));

@@ -1,4 +1,4 @@
-//! Nodes come, go and change.
+//! Nodes join, leave and change.
 
 mod seen;
 
@@ -33,7 +33,7 @@ async fn b_s7_a_service_made_while_nodes_join_is_ensured_with_those_that_are_the
     assert_eq!(world.cloud.called("Ensure"), 2);
     assert_eq!(alarms(&world), 1);
 
-    // A Node that goes is no target of what is made in that moment either.
+    // A Node that leaves is not a target of a load balancer that is created at that moment either.
     world.server.put_node(node("n1"));
     world.rest().await;
     world.server.remove_node("n0");
@@ -57,7 +57,7 @@ async fn s12_a_service_that_is_busy_while_nodes_join_is_not_updated_for_each() {
     world.rest().await;
     for i in 0..40 {
         world.server.put_node(node(&format!("new{i:02}")));
-        // All are worked on meanwhile, for another reason.
+        // Meanwhile all have a job for another reason.
         for j in (0..50).filter(|j| i % 10 == 0 || j % 10 == i % 10) {
             world.server.edit(&format!("s{j}"), |service| {
                 service.spec.as_mut().unwrap().ports.as_mut().unwrap()[0].port = 100 + i;
@@ -125,7 +125,7 @@ async fn s14_a_node_that_is_too_large_is_no_target_and_blocks_nobody() {
         let balancer = state.balancers.values().next().unwrap();
         balancer.targets.clone()
     };
-    // What is no address is not sent, and the Node is a target all the same.
+    // An invalid address is not sent, but the Node is a target all the same.
     assert_eq!(targets(&world), ["long", "n0"]);
     let told = world.events.recorded();
     let told = told
@@ -174,7 +174,7 @@ async fn s17_a_set_that_is_cut_is_told_and_follows_the_nodes_that_are_ready() {
     }
     world.rest().await;
     let chosen = world.targets();
-    // Also where the same two are chosen.
+    // Also if the same two are chosen.
     assert_eq!(
         told("2 targets for a load balancer, and 4 Nodes qualify"),
         1
@@ -214,7 +214,7 @@ async fn b_s7_an_older_set_never_follows_a_newer_one() {
     sleep(Duration::from_millis(1_500)).await;
     assert!(world.cloud.called("Update") < 400, "the round still runs");
     world.server.put_node(node("n2"));
-    // One of the last is synced for another reason meanwhile.
+    // Meanwhile one of the last is synced for another reason.
     world.server.edit("s399", |service| {
         service.spec.as_mut().unwrap().ports.as_mut().unwrap()[0].port = 81;
     });
@@ -248,7 +248,7 @@ async fn b_s7_an_empty_set_is_not_believed_from_the_watch_alone() {
             .any(|event| event.contains("UnAvailableLoadBalancer")),
         "{events:?}"
     );
-    // Gone behind our back: the next update makes it anew (B-S10).
+    // Somebody deleted it: the next update creates it again (B-S10).
     world.cloud.state().balancers.clear();
     world.server.put_node(node("n1"));
     world.until("made anew", |w| w.targets() == ["n1"]).await;
@@ -263,7 +263,7 @@ async fn s17_a_set_in_doubt_keeps_no_other_service_waiting() {
         .await;
     world.server.lose_node("n0");
     world.rest().await;
-    // No Node matches this one, and the API server is only waiting to be asked.
+    // No Node matches this one, and the API server still has to confirm that.
     let mut other = named(1);
     let selector = (
         "grpc-ccm.io/node-selector".to_owned(),

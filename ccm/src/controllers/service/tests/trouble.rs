@@ -1,4 +1,4 @@
-//! The loop when something is in the way: the provider, the cloud, the user.
+//! The loop with failures of the provider, the cloud or the user.
 
 use std::time::Duration;
 

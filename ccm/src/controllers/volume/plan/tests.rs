@@ -1,4 +1,5 @@
-//! The situations of upstream's persistent volume label controller and admission plugin, and our own.
+//! The cases of upstream's persistent volume label controller and admission plugin, and the ccm's
+//! own.
 
 use serde_json::{Value, json};
 
@@ -20,7 +21,7 @@ fn volume(value: Value) -> PersistentVolume {
     serde_json::from_value(value).unwrap()
 }
 
-/// A disk with node affinity: each term is a list of `(key, values)`.
+/// A volume with node affinity. Each term is a list of `(key, values)`.
 fn with_terms(terms: &[&[(&str, &[&str])]]) -> PersistentVolume {
     let terms: Vec<Value> = terms
         .iter()
@@ -44,7 +45,7 @@ fn labels(pairs: &[(&str, &str)]) -> Labels {
         .collect()
 }
 
-/// Terms as `key=a|b,key=c; key=d`.
+/// Terms in the format `key=a|b,key=c; key=d`.
 fn terms(affinity: Option<&VolumeNodeAffinity>) -> Option<String> {
     let terms = &affinity?.required.as_ref()?.node_selector_terms;
     let expression = |it: &NodeSelectorRequirement| {
@@ -70,7 +71,7 @@ fn plan(volume: &PersistentVolume, given: &[(&str, &str)]) -> Option<Labelling> 
     answered(volume, "mock", &labels(given)).unwrap()
 }
 
-/// What it is about, the volume, the provider's labels, the terms that follow.
+/// The case's name, the volume, the provider's labels, and the expected terms.
 type Row<'a> = (
     &'a str,
     &'a PersistentVolume,
@@ -169,7 +170,7 @@ fn b_v1_terms_that_say_something_of_zone_or_region_are_left_as_they_are() {
             "{what}: the labels are set all the same"
         );
     }
-    // The old name of a zone is another key.
+    // The former key of a zone is another key.
     let old = with_terms(&[&[(BETA_ZONE, &["a"])]]);
     let found = plan(&old, &[(ZONE, "a")]).unwrap().patch;
     assert_eq!(
@@ -218,7 +219,7 @@ fn b_v1_the_providers_labels_overwrite_what_is_there_and_nothing_else_is_touched
     );
 }
 
-/// ccm/tests/stored says where the volume comes from.
+/// ccm/tests/stored documents the origin of this volume.
 #[test]
 fn b_v1_a_volume_that_an_older_version_labelled_is_done_and_is_labelled_in_the_same_way() {
     let stored = include_str!("../../../../tests/stored/f13e2bc/volume.json");
@@ -263,7 +264,7 @@ fn b_v1_labels_that_no_volume_can_have_are_dropped_and_named() {
         found.dropped
     );
 
-    // Even where nothing is left, the answer stands: it is not asked for again.
+    // The answer counts even if no label is left, and it is not requested again.
     let found = plan(&volume(disk()), &[("kubernetes.io/os", "x")]).unwrap();
     assert!(found.patch.labels.is_empty() && found.patch.annotations.contains_key(MARK));
 }
@@ -284,7 +285,7 @@ fn b_v1_a_volume_that_is_done_is_not_asked_about_again() {
     let found = plan(&fresh, &[(ZONE, "a")]).unwrap();
     let mut done = patched(&fresh, &found.patch);
     assert_eq!(task(&done, "mock", &[]), Task::LeaveAlone);
-    // Another provider, or another source under the same annotations, is another matter.
+    // Another provider, or another source under the same annotations, is asked.
     assert!(matches!(task(&done, "other", &[]), Task::Ask(_)));
     let csi = done.spec.as_mut().unwrap().csi.as_mut().unwrap();
     csi.volume_handle = "d-2".to_owned();

@@ -1,5 +1,6 @@
-//! A small API server in memory that keeps PersistentVolumes as the real one does: UID and resourceVersion are preconditions, node affinity that is there is
-//! immutable, and every change reaches the store.
+//! A small API server in memory that treats PersistentVolumes as the real one does. UID and
+//! resourceVersion are preconditions, and existing node affinity is immutable. Every change reaches
+//! the store.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
@@ -24,15 +25,15 @@ pub(super) struct ApiServer {
 struct State {
     volumes: BTreeMap<String, Value>,
     version: u64,
-    /// The bodies of all patches that came.
+    /// The bodies of all patches that arrived.
     patches: Vec<Value>,
-    /// What the next patches are answered, whatever they are.
+    /// The answers to the next patches.
     instead: VecDeque<u16>,
     /// How long a patch takes.
     delay: std::time::Duration,
-    /// Who is gone before the next patch is carried out.
+    /// The volume to delete before the next patch.
     gone: Option<String>,
-    /// The watch shows nothing.
+    /// Whether the watch delivers nothing.
     cut: bool,
 }
 
@@ -46,7 +47,7 @@ impl Default for ApiServer {
 }
 
 impl ApiServer {
-    /// Puts a volume there, as it is now.
+    /// Stores a volume.
     pub(super) fn put(&self, mut volume: Value) {
         let mut state = self.state.lock().unwrap();
         let name = volume["metadata"]["name"].as_str().unwrap().to_owned();
@@ -64,12 +65,12 @@ impl ApiServer {
         }
     }
 
-    /// From now on the watch shows nothing.
+    /// From now on the watch delivers nothing.
     pub(super) fn cut_watch(&self) {
         self.state.lock().unwrap().cut = true;
     }
 
-    /// A new list, and the watch goes on.
+    /// Restarts the watch with a new list.
     pub(super) fn list_again(&self) {
         let volumes = {
             let mut state = self.state.lock().unwrap();

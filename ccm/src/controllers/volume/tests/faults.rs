@@ -1,4 +1,4 @@
-//! What goes wrong, and what comes of it.
+//! Faults and their results.
 
 use provider_mock::{Fault, FaultKind};
 use provider_sdk::FailureCode;
@@ -13,14 +13,16 @@ impl Bench {
     }
 }
 
-/// Fault: the provider answers with each code of the error table but NOT_FOUND | the volume is asked about again after what the contract's table says; a Warning event tells it where the table has one; it is written once
+/// Fault: the provider answers with each code of the error table but NOT_FOUND | the volume is
+/// asked about again after what the contract's table says; a Warning event tells it where the table
+/// has one; it is written once
 #[tokio::test(start_paused = true)]
 async fn fault_volume_each_failure_is_retried_as_the_contract_says() {
     use FailureCode as C;
     for (code, least, most, events) in [
         (C::Invalid, 1_800, 1_801, 1),
         (C::Precondition, 0, 2, 1),
-        // Not listed by GetVolumeLabels: read as INTERNAL.
+        // GetVolumeLabels does not list it, so it is read as INTERNAL.
         (C::Conflict, 0, 2, 1),
         (C::Busy, 1, 2, 0),
         (C::Throttled, 1, 10, 1),
@@ -53,7 +55,8 @@ async fn fault_volume_each_failure_is_retried_as_the_contract_says() {
     }
 }
 
-/// Fault: the provider names a zone that no label can hold, or an empty one | nothing is written; a Warning event says so; asked again with backoff
+/// Fault: the provider names a zone that no label can hold, or an empty one | nothing is written; a
+/// Warning event says so; asked again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_volume_a_zone_that_is_none_is_no_answer() {
     for wrong in ["", "a b"] {
@@ -82,7 +85,9 @@ async fn fault_volume_a_zone_that_is_none_is_no_answer() {
     }
 }
 
-/// Fault: the credentials are refused for many volumes | one event, not one per volume; one is asked about again after 20 s, and the others as soon as that is answered; each is asked about once more
+/// Fault: the credentials are refused for many volumes | one event, not one per volume; one is
+/// asked about again after 20 s, and the others as soon as that is answered; each is asked about
+/// once more
 #[tokio::test(start_paused = true)]
 async fn fault_volume_refused_credentials_are_told_once() {
     let bench = Bench::new().await;
@@ -106,7 +111,8 @@ async fn fault_volume_refused_credentials_are_told_once() {
     assert_eq!(told, 1, "one event, not one per volume");
 }
 
-/// Fault: a volume is BUSY again and again | it is asked about again quickly, five times; the sixth time an event tells it
+/// Fault: a volume is BUSY again and again | it is asked about again quickly, five times; the sixth
+/// time an event tells it
 #[tokio::test(start_paused = true)]
 async fn fault_volume_busy_five_times_then_backoff() {
     let bench = Bench::new().await;
@@ -123,7 +129,8 @@ async fn fault_volume_busy_five_times_then_backoff() {
     assert_eq!(told, 1, "the sixth time an event tells it");
 }
 
-/// Fault: the cloud has no such disk (NOT_FOUND) | it is asked about once; one Warning event tells it; a provider that comes back is not asked about it; another leader asks about it once more
+/// Fault: the cloud has no such disk (NOT_FOUND) | it is asked about once; one Warning event tells
+/// it; a provider that comes back is not asked about it; another leader asks about it once more
 #[tokio::test(start_paused = true)]
 async fn fault_volume_a_missing_disk_is_left_alone() {
     let mut bench = Bench::new().await;
@@ -133,7 +140,7 @@ async fn fault_volume_a_missing_disk_is_left_alone() {
     assert_eq!(seen, (1, 0), "it is asked about once");
     let told = bench.told("Warning VolumeNotFound");
     assert_eq!(told, 1, "one Warning event tells it");
-    // It knows no more than before.
+    // The new process knows the same disks.
     bench.start_provider().await;
     sleep(Duration::from_mins(1)).await;
     assert_eq!(
@@ -146,7 +153,8 @@ async fn fault_volume_a_missing_disk_is_left_alone() {
     assert_eq!(bench.calls(), 2, "another leader asks about it once more");
 }
 
-/// Fault: the provider does not answer for one volume | others go on; that one is asked about again after its deadline (1 min); an event tells it
+/// Fault: the provider does not answer for one volume | others go on; that one is asked about again
+/// after its deadline (1 min); an event tells it
 #[tokio::test(start_paused = true)]
 async fn fault_volume_a_hang_stops_nobody_else() {
     let bench = Bench::new().await;
@@ -167,7 +175,8 @@ async fn fault_volume_a_hang_stops_nobody_else() {
     assert_eq!(told, 1, "an event tells it");
 }
 
-/// Fault: the provider answers for a volume after the deadline of the call | the answer is not heard; an event tells it; asked again; it is written once
+/// Fault: the provider answers for a volume after the deadline of the call | the answer is not
+/// heard; an event tells it; asked again; it is written once
 #[tokio::test(start_paused = true)]
 async fn fault_volume_an_answer_after_the_deadline_is_not_heard() {
     let bench = Bench::new().await;
@@ -185,7 +194,9 @@ async fn fault_volume_an_answer_after_the_deadline_is_not_heard() {
     assert!(bench.calls() >= 2, "asked again");
 }
 
-/// Fault: the watch of PersistentVolumes is cut, or answered with 410 Gone, and volumes come, go and are made anew meanwhile | nothing is asked or written until it is listed again; who came is labelled, also under a name that another had; nobody else is asked about; nothing is told
+/// Fault: the watch of PersistentVolumes is cut, or answered with 410 Gone, and volumes come, go
+/// and are made anew meanwhile | nothing is asked or written until it is listed again; who came is
+/// labelled, also under a name that another had; nobody else is asked about; nothing is told
 #[tokio::test(start_paused = true)]
 async fn fault_volume_the_watch_is_cut() {
     let bench = Bench::new().await;
@@ -220,7 +231,8 @@ async fn fault_volume_the_watch_is_cut() {
     assert_eq!(events, Vec::<String>::new(), "nothing is told");
 }
 
-/// Fault: the answer has no outcome, no content, cannot be decoded, is larger than 1 MiB, or is a gRPC status | nothing is concluded, and it is asked about again; it is written once
+/// Fault: the answer has no outcome, no content, cannot be decoded, is larger than 1 MiB, or is a
+/// gRPC status | nothing is concluded, and it is asked about again; it is written once
 #[tokio::test(start_paused = true)]
 async fn fault_volume_an_answer_that_is_none_changes_nothing() {
     for kind in [
@@ -249,7 +261,8 @@ async fn fault_volume_an_answer_that_is_none_changes_nothing() {
     }
 }
 
-/// Fault: the provider dies during a call, before or after it looked | nobody is asked while it is away; the volume is labelled within a second of its return; nothing is told
+/// Fault: the provider dies during a call, before or after it looked | nobody is asked while it is
+/// away; the volume is labelled within a second of its return; nothing is told
 #[tokio::test(start_paused = true)]
 async fn fault_volume_a_provider_that_dies_is_waited_for() {
     for kind in [FaultKind::Crash, FaultKind::CrashAfter] {
@@ -279,7 +292,8 @@ async fn fault_volume_a_provider_that_dies_is_waited_for() {
     }
 }
 
-/// Fault: the provider's credentials reach another account, project or region than before | no volume is asked about until the scope is accepted; then it is labelled
+/// Fault: the provider's credentials reach another account, project or region than before | no
+/// volume is asked about until the scope is accepted; then it is labelled
 #[tokio::test(start_paused = true)]
 async fn fault_volume_another_cloud_scope_labels_nothing() {
     let bench = Bench::not_leading().await;
@@ -301,7 +315,8 @@ async fn fault_volume_another_cloud_scope_labels_nothing() {
     assert_eq!(label(&volume, ZONE), Some("a"), "then it is labelled");
 }
 
-/// Fault: the API server answers the patch with 409, 429, 500 or 503 | the patch is sent once more; nothing is told
+/// Fault: the API server answers the patch with 409, 429, 500 or 503 | the patch is sent once more;
+/// nothing is told
 #[tokio::test(start_paused = true)]
 async fn fault_volume_a_patch_that_did_not_happen_is_repeated() {
     for code in [409, 429, 500, 503] {
@@ -316,7 +331,8 @@ async fn fault_volume_a_patch_that_did_not_happen_is_repeated() {
     }
 }
 
-/// Fault: the API server refuses the patch (403: a missing right; 422: a policy) | a Warning event tells it; tried again after 30 min
+/// Fault: the API server refuses the patch (403: a missing right; 422: a policy) | a Warning event
+/// tells it; tried again after 30 min
 #[tokio::test(start_paused = true)]
 async fn fault_volume_a_refused_patch_is_told_and_tried_slowly() {
     for code in [403, 422] {
@@ -349,7 +365,8 @@ async fn fault_volume_one_that_is_gone_meanwhile_is_forgotten() {
     assert_eq!(events, Vec::<String>::new(), "nothing is told");
 }
 
-/// Fault: the ccm dies during a call, or before its write | the next leader asks once more; it writes once; one that finds it done does nothing
+/// Fault: the ccm dies during a call, or before its write | the next leader asks once more; it
+/// writes once; one that finds it done does nothing
 #[tokio::test(start_paused = true)]
 async fn fault_volume_a_ccm_that_dies_leaves_nothing_half_done() {
     let mut bench = Bench::new().await;
@@ -366,7 +383,7 @@ async fn fault_volume_a_ccm_that_dies_leaves_nothing_half_done() {
     bench.labelled("pv").await;
     assert_eq!(bench.calls(), 2, "the next leader asks once more");
     assert_eq!(bench.api.patches().len(), 1, "it writes once");
-    // A patch that was carried out and not answered: the next leader finds it done.
+    // The API server executed the patch but did not answer. The next leader finds the volume done.
     bench.loop_.abort();
     bench.loop_ = start(&bench.api, &bench.running, &bench.events, &bench.stop);
     sleep(Duration::from_mins(5)).await;
@@ -374,7 +391,9 @@ async fn fault_volume_a_ccm_that_dies_leaves_nothing_half_done() {
     assert_eq!(seen, (2, 1), "one that finds it done does nothing");
 }
 
-/// Fault: a provider comes back that offers no volumes | nothing is asked or told; one that offers them again is asked about what came meanwhile; one that knows another source is asked about its volumes too
+/// Fault: a provider comes back that offers no volumes | nothing is asked or told; one that offers
+/// them again is asked about what came meanwhile; one that knows another source is asked about its
+/// volumes too
 #[tokio::test(start_paused = true)]
 async fn fault_volume_a_capability_that_is_gone_is_not_used() {
     let bench = Bench::new().await;
@@ -404,7 +423,7 @@ async fn fault_volume_a_capability_that_is_gone_is_not_used() {
         "one that offers them again is asked about what came meanwhile"
     );
 
-    // Another source is the provider's own now: volumes that were left alone are looked at.
+    // The provider declares another source as its own: volumes that were left alone are checked.
     let mut other = disk("other", "d-2");
     other["spec"]["csi"]["driver"] = "disk.example.org".into();
     bench.api.put(other);

@@ -1,4 +1,4 @@
-//! Strangers' reviews: the patch of the answer makes of what was sent the volume that was meant.
+//! Reviews from strangers: the answer's patch turns the sent object into the intended volume.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,8 @@ fn text<'a>(input: &mut Unstructured<'a>, known: &[&'a str]) -> arbitrary::Resul
     }
 }
 
-/// One review: the first byte says how many bytes the labels of the provider take, the rest is the body.
+/// One review. The first byte is the number of bytes for the provider's labels. The rest is the
+/// body.
 pub(crate) fn reviews(input: &[u8]) {
     let Some((&length, rest)) = input.split_first() else {
         return;
@@ -65,9 +66,9 @@ pub(crate) fn reviews(input: &[u8]) {
     }
     let response = patch(response, &volume, &labelling).expect("a patch");
     assert!(response.allowed);
-    // As the API server applies it: to what it sent.
+    // Applies the patch to the sent object, as the API server does.
     let Ok(sent) = serde_json::from_slice::<Value>(body) else {
-        // Nobody looks into a text that nobody reads.
+        // The webhook does not parse this body either.
         return;
     };
     let mut stored = sent["request"]["object"].clone();

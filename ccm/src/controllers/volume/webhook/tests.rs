@@ -1,4 +1,4 @@
-//! Reviews, with the mock provider in memory.
+//! Reviews with the mock provider in memory.
 
 use std::collections::BTreeMap;
 
@@ -56,7 +56,7 @@ impl Bench {
         serde_json::from_slice(&answer).unwrap()
     }
 
-    /// The volume as it is stored after its review, and the warning.
+    /// The volume as stored after its review, and the warning.
     async fn created(&self, volume: &Value) -> (Value, Option<String>) {
         let answer = self.review(&create(volume)).await;
         assert_eq!(answer["apiVersion"], "admission.k8s.io/v1");
@@ -121,7 +121,7 @@ async fn b_v1_a_volume_is_created_with_its_labels_and_its_affinity() {
         let zone = json!({"key": ZONE, "operator": "In", "values": ["a", "b"]});
         assert_eq!(term["matchExpressions"], json!([expression(key), zone]));
     }
-    // What this version does not know stays.
+    // Fields that this version does not know are kept.
     assert_eq!(stored["spec"]["fromTheFuture"], json!({"x": 1}));
 
     // The controller has nothing left to do.
@@ -178,7 +178,8 @@ async fn b_v1_what_is_none_of_ours_is_admitted_as_it_is_and_nobody_is_asked() {
     assert_eq!(bench.cloud.call_count(GET), 0);
 }
 
-/// Fault: the provider fails, hangs or answers nonsense while a volume is created | it is created without labels; a warning tells it; within the API server's patience
+/// Fault: the provider fails, hangs or answers nonsense while a volume is created | it is created
+/// without labels; a warning tells it; within the API server's patience
 #[tokio::test(start_paused = true)]
 async fn fault_volume_a_creation_never_waits_for_the_provider() {
     let wrong_zone = Fault::failure(GET, FailureCode::Internal);
@@ -217,7 +218,8 @@ async fn fault_volume_a_creation_never_waits_for_the_provider() {
     }
 }
 
-/// Fault: the replica that is asked does not lead, or its provider reaches another account | the volume is created without labels; a warning tells it; the provider is not asked
+/// Fault: the replica that is asked does not lead, or its provider reaches another account | the
+/// volume is created without labels; a warning tells it; the provider is not asked
 #[tokio::test(start_paused = true)]
 async fn fault_volume_a_standby_admits_and_asks_nobody() {
     let bench = Bench::standby().await;
@@ -227,7 +229,7 @@ async fn fault_volume_a_standby_admits_and_asks_nobody() {
         warning.unwrap().contains("does not lead"),
         "a warning tells it"
     );
-    // Of what is not this cloud's it says nothing.
+    // It does not warn about a volume of another cloud.
     let mut other = disk("d-1");
     other["spec"]["csi"]["driver"] = "disk.example.org".into();
     assert_eq!(bench.created(&other).await.1, None);

@@ -1,4 +1,4 @@
-//! What a Service does not ask for any more, and stays in the cloud.
+//! Settings that a Service no longer asks for, and that stay in the cloud.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use provider_sdk::{Service, ServicePort};
 
 use crate::load_balancers::LoadBalancerConfig;
 
-/// Puts what the load balancer does beside what the Service asks.
+/// Adds the load balancer's settings to those that the Service asks for.
 pub(super) fn keep(service: &mut Service, before: LoadBalancerConfig) {
     let asked = LoadBalancerConfig::of(service);
     if service.source_ranges.is_empty() {
@@ -28,7 +28,7 @@ pub(super) fn keep(service: &mut Service, before: LoadBalancerConfig) {
     service.ports.extend(more.filter_map(|port| port_of(port)));
 }
 
-/// Reads what [`LoadBalancerConfig::ports`] has.
+/// Parses an entry of [`LoadBalancerConfig::ports`].
 fn port_of(text: &str) -> Option<ServicePort> {
     let mut parts = text.splitn(5, ':').map(str::to_owned);
     let mut port = ServicePort::default();

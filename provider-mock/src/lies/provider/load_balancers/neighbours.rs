@@ -1,4 +1,4 @@
-//! What becomes of the other parts of a load balancer that Services share.
+//! Damage to the other parts of a load balancer that Services share.
 
 use provider_sdk::Failure;
 
@@ -7,7 +7,7 @@ use crate::load_balancers::{Asker, LoadBalancer, LoadBalancerConfig, listener};
 use crate::provider::not_saved;
 
 impl Twisted {
-    /// Takes from the other parts the ports that the Service wants.
+    /// Takes the ports that the Service wants from the other parts.
     pub(super) fn rob(&self, asker: &Asker<'_>) -> Result<(), Failure> {
         let part = LoadBalancer {
             handle: self.own(asker).map(|own| own.handle).unwrap_or_default(),

@@ -1,5 +1,5 @@
-//! A Node's way to being initialised with one thing going wrong on it. Whatever it is: the Node is initialised in the end, by two writes, and the others do
-//! not wait for it.
+//! One fault during the initialisation of a Node. In all cases two writes initialise the Node in
+//! the end, and the other Nodes do not wait for it.
 
 use cloud_provider_api::v1alpha1::FailureCode;
 
@@ -9,19 +9,19 @@ use crate::controllers::node::testing::Instead;
 mod api_server;
 mod calls;
 
-/// The one that is in trouble, of four.
+/// The Node with the fault, one of four.
 const NODE: &str = "n0001";
-/// Who is not in trouble is initialised in this time.
+/// Nodes without a fault are initialised in this time.
 const AT_ONCE: Duration = Duration::from_secs(2);
-/// Of a lookup.
+/// The deadline of a lookup.
 const DEADLINE: Duration = Duration::from_mins(1);
-/// Whatever it is, it is over by then.
+/// Every fault is over by then.
 const HOUR: Duration = Duration::from_hours(1);
 
-/// What is seen of a Node whose lookup went wrong once. Its assertion says what the row of a fault says.
+/// A check after a Node's lookup failed once. Its assertion's message is a part of the fault's row.
 type Check = fn(&Looping, &str);
 
-/// From its first lookup until its second it waited so many seconds.
+/// Whether the second lookup came this many seconds after the first.
 fn waits(looping: &Looping, least: f64, most: f64) -> bool {
     (least..=most).contains(&looping.waited().as_secs_f64())
 }
@@ -42,7 +42,7 @@ fn tells_nothing(looping: &Looping, what: &str) {
     );
 }
 
-/// From 1 s, to which jitter adds up to a fifth, and 100 ms in which a batch fills.
+/// From 1 s, with jitter of up to a fifth, and 100 ms in which a batch fills.
 fn backoff(looping: &Looping, what: &str) {
     assert!(
         waits(looping, 1.0, 1.45),
@@ -52,7 +52,7 @@ fn backoff(looping: &Looping, what: &str) {
 }
 
 impl Looping {
-    /// Four Nodes join; `trouble` is there before. Returns when all are initialised.
+    /// Four Nodes join after `trouble` has acted. Returns when all are initialised.
     async fn join(trouble: impl FnOnce(&Self)) -> Self {
         let this = Self::start(0).await;
         trouble(&this);
@@ -73,7 +73,8 @@ impl Looping {
         assert!(took <= within, "so the others go on: {took:?}");
     }
 
-    /// All are initialised, by as many writes as it takes, and nothing is left to do.
+    /// Checks that all are initialised with the least number of writes, and that nothing is left to
+    /// do.
     async fn all(self) {
         let done = |this: &Self| this.uninitialized() == 0;
         self.until_at_most("all are initialised in the end", HOUR, done)
@@ -95,13 +96,13 @@ impl Looping {
         self.stop().await;
     }
 
-    /// From the first lookup that asked about the Node until the second.
+    /// The time between the first and the second lookup of the Node.
     fn waited(&self) -> Duration {
         let asked = self.asked();
         asked[1].0 - asked[0].0
     }
 
-    /// What was told of the Node.
+    /// The events about the Node.
     fn events(&self) -> Vec<String> {
         let mut events = self.context.writes.events.recorded();
         events.retain(|event| event.contains(NODE));
@@ -113,7 +114,7 @@ impl Looping {
         events.any(|event| words.iter().all(|word| event.contains(word)))
     }
 
-    /// When the Node was asked about, and in how large a call.
+    /// When the Node was looked up, and in how large a call.
     fn asked(&self) -> Vec<(Instant, usize)> {
         let state = self.cloud.state();
         let lookups = state.lookups.iter().zip(&state.times);
@@ -121,26 +122,26 @@ impl Looping {
         about.map(|(names, at)| (*at, names.len())).collect()
     }
 
-    /// The seconds between each time that the Node was asked about and the next.
+    /// The seconds between the lookups of the Node.
     fn gaps(&self) -> Vec<f64> {
         let asked = self.asked();
         let gaps = asked.windows(2).map(|pair| pair[1].0 - pair[0].0);
         gaps.map(|gap| gap.as_secs_f64()).collect()
     }
 
-    /// Waits until the Node was asked about so often; at most an hour.
+    /// Waits until the Node was looked up this often, for at most an hour.
     async fn until_asked(&self, times: usize) {
         let asked = |this: &Self| this.asked().len() >= times;
         self.until_at_most("asked again", HOUR, asked).await;
     }
 
-    /// Nothing is written about the Node.
+    /// Whether nothing was written to the Node.
     fn is_untouched(&self) -> bool {
         !self.api.writes().iter().any(|write| write.contains(NODE))
     }
 }
 
-/// The Node's own failure, once.
+/// One fault in the answer for the Node.
 async fn instead(instead: Instead, checks: &[Check]) {
     let looping = Looping::join(|this| {
         let mut state = this.cloud.state();
@@ -161,7 +162,7 @@ async fn fails(code: FailureCode, checks: &[Check]) {
     instead(Instead::Failed(code.into()), checks).await;
 }
 
-/// Four Nodes join, and this is answered for one of them so often.
+/// Four Nodes join, and one gets this answer so many times.
 async fn failing(code: FailureCode, times: usize) -> Looping {
     Looping::join(|this| {
         let many = std::iter::repeat_n(Instead::Failed(code.into()), times);
@@ -171,7 +172,8 @@ async fn failing(code: FailureCode, times: usize) -> Looping {
     .await
 }
 
-/// Fault: the provider answers INVALID for a Node | a Warning event tells its words; asked again after 30 min
+/// Fault: the provider answers INVALID for a Node | a Warning event tells its words; asked again
+/// after 30 min
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_invalid() {
     fn half_an_hour(looping: &Looping, what: &str) {
@@ -184,13 +186,15 @@ async fn fault_node_provider_answers_invalid() {
     fails(FailureCode::Invalid, &[tells, half_an_hour]).await;
 }
 
-/// Fault: the provider answers PRECONDITION for a Node | a Warning event tells its words; asked again with backoff
+/// Fault: the provider answers PRECONDITION for a Node | a Warning event tells its words; asked
+/// again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_precondition() {
     fails(FailureCode::Precondition, &[tells, backoff]).await;
 }
 
-/// Fault: the provider answers NOT_FOUND for a Node, which LookupInstances does not list | it is read as INTERNAL and never as "gone"; a Warning event tells its words; asked again with backoff
+/// Fault: the provider answers NOT_FOUND for a Node, which LookupInstances does not list | it is
+/// read as INTERNAL and never as "gone"; a Warning event tells its words; asked again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_not_found() {
     fn as_internal(looping: &Looping, what: &str) {
@@ -203,7 +207,8 @@ async fn fault_node_provider_answers_not_found() {
     fails(FailureCode::NotFound, &[as_internal, tells, backoff]).await;
 }
 
-/// Fault: the provider answers CONFLICT for a Node | a Warning event tells its words; asked again after 5 min
+/// Fault: the provider answers CONFLICT for a Node | a Warning event tells its words; asked again
+/// after 5 min
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_conflict() {
     fn five_minutes(looping: &Looping, what: &str) {
@@ -216,7 +221,8 @@ async fn fault_node_provider_answers_conflict() {
     fails(FailureCode::Conflict, &[tells, five_minutes]).await;
 }
 
-/// Fault: the provider answers BUSY for a Node | asked again after 1 s to 1.5 s; that goes on five times, then it is asked with backoff; then an event tells its words
+/// Fault: the provider answers BUSY for a Node | asked again after 1 s to 1.5 s; that goes on five
+/// times, then it is asked with backoff; then an event tells its words
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_busy() {
     fn soon(looping: &Looping, what: &str) {
@@ -244,7 +250,8 @@ async fn fault_node_provider_answers_busy() {
     looping.all().await;
 }
 
-/// Fault: the provider answers THROTTLED for a Node | a Warning event tells its words; asked again after 5 s where it says no time; no other Node is asked about before
+/// Fault: the provider answers THROTTLED for a Node | a Warning event tells its words; asked again
+/// after 5 s where it says no time; no other Node is asked about before
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_throttled() {
     fn five_seconds(looping: &Looping, what: &str) {
@@ -267,7 +274,9 @@ async fn fault_node_provider_answers_throttled() {
     looping.stop().await;
 }
 
-/// Fault: the provider answers CREDENTIALS for a Node | a Warning event tells its words; asked again after 20 s; where all Nodes wait it is told on one of them; one is asked about every 20 s; the others as soon as that is answered
+/// Fault: the provider answers CREDENTIALS for a Node | a Warning event tells its words; asked
+/// again after 20 s; where all Nodes wait it is told on one of them; one is asked about every 20 s;
+/// the others as soon as that is answered
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_credentials() {
     fn twenty_seconds(looping: &Looping, what: &str) {
@@ -283,7 +292,7 @@ async fn fault_node_provider_answers_credentials() {
         this.cloud.state().failures.extend(many);
     })
     .await;
-    // Those that are not tried are due after 5 min; whoever waits for a minute is told why.
+    // Nodes that are not tried are due after 5 min. A Node that waits for a minute gets an event.
     tokio::time::sleep(Duration::from_secs(25)).await;
     let events = looping.context.writes.events.recorded();
     let told = events.iter().filter(|event| event.contains("on purpose"));
@@ -310,13 +319,15 @@ async fn fault_node_provider_answers_credentials() {
     looping.all().await;
 }
 
-/// Fault: the provider answers UNAVAILABLE for a Node | a Warning event tells its words; asked again with backoff
+/// Fault: the provider answers UNAVAILABLE for a Node | a Warning event tells its words; asked
+/// again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_unavailable() {
     fails(FailureCode::Unavailable, &[tells, backoff]).await;
 }
 
-/// Fault: the provider answers NOT_INITIALIZED for a Node | it is initialised again; then asked again
+/// Fault: the provider answers NOT_INITIALIZED for a Node | it is initialised again; then asked
+/// again
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_not_initialized() {
     fn initialised_again(looping: &Looping, what: &str) {
@@ -330,14 +341,16 @@ async fn fault_node_provider_answers_not_initialized() {
     fails(FailureCode::NotInitialized, &checks).await;
 }
 
-/// Fault: the provider answers INTERNAL, or a code that nobody knows, for a Node | a Warning event tells its words; asked again with backoff
+/// Fault: the provider answers INTERNAL, or a code that nobody knows, for a Node | a Warning event
+/// tells its words; asked again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_internal() {
     fails(FailureCode::Internal, &[tells, backoff]).await;
     instead(Instead::Failed(4711), &[tells, backoff]).await;
 }
 
-/// Fault: the provider's answer for a Node has no outcome | nothing is concluded; a Warning event says so; asked again with backoff
+/// Fault: the provider's answer for a Node has no outcome | nothing is concluded; a Warning event
+/// says so; asked again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_nothing() {
     fn says_so(looping: &Looping, what: &str) {

@@ -28,7 +28,7 @@ fn b_r2_a_live_nodes_route_goes_as_a_blackhole_only_when_two_lists_say_so() {
     assert!(first.again, "but asked about again");
     assert_eq!(scene.conditions(), "");
     assert_eq!(scene.shown(), "-r1 +a:10.8.1.0/24");
-    // Taken back in between.
+    // The doubt disappears in between.
     let mut scene = Scene::new(&[a], &[hole]);
     scene.look();
     scene.routes = vec![route("r1 10.8.1.0/24 >a")];
@@ -54,19 +54,20 @@ fn r2_a_next_hop_that_is_none_of_the_nodes_addresses_is_wrong_when_two_lists_say
     assert_eq!(show(&second), "-r1 +a:10.8.1.0/24");
     assert_eq!(scene.done(&second), "a=created");
     assert_eq!(scene.shown(), "");
-    // Where this cloud leads it there again, that is how it reaches the Node.
+    // If this cloud leads it there again, it reaches the Node that way.
     scene.routes = vec![route(stray)];
     for _ in 0..3 {
         assert_eq!(scene.shown(), "");
         assert_eq!(scene.conditions(), "a=created");
     }
-    // Not so to another address, nor for another Node.
+    // That does not hold for another address, nor for another Node.
     scene.routes = vec![route("r1 10.8.1.0/24 @10.0.0.8")];
     assert_eq!(scene.shown() + &scene.shown(), "-r1 +a:10.8.1.0/24");
     scene.nodes = vec![node("b 10.8.1.0/24 10.0.0.5")];
     scene.routes = vec![route(stray)];
     assert_eq!(scene.shown() + &scene.shown(), "-r1 +b:10.8.1.0/24");
-    // The Node shows the address in between; a right one stands beside it; two other Nodes have it.
+    // The Node has the address in between, or a right route is beside it, or two other Nodes have
+    // the address.
     let mut scene = Scene::new(&[a], &[stray]);
     scene.look();
     scene.node("a").addresses = addresses("10.0.0.9");
@@ -90,13 +91,13 @@ fn b_r2_r8_nodes_that_are_not_ours_to_route_are_left_alone() {
         scene.routes.truncate(1);
         assert_eq!(scene.shown(), "", "{owner:?}");
     }
-    // One that is being deleted keeps its route until it is gone, and gets no new one.
+    // A Node that is being deleted keeps its route until it is gone, and gets no new one.
     let mut scene = Scene::new(&["a 10.8.1.0/24", "b 10.8.2.0/24"], &["r1 10.8.1.0/24 >a"]);
     scene.node("a").leaving = true;
     scene.node("b").leaving = true;
     assert_eq!(scene.shown(), "");
     assert_eq!(scene.conditions(), "");
-    // Its CIDR given to another Node: that one's it is.
+    // Its CIDR was given to another Node: the route goes to that one.
     scene.nodes.push(node("c 10.8.1.0/24"));
     assert_eq!(scene.shown(), "-r1 +c:10.8.1.0/24");
 }
@@ -109,7 +110,7 @@ fn b_r2_a_node_made_anew_under_its_name_is_another_instance() {
     let pass = scene.look();
     assert_eq!(show(&pass), "-r1 +a:10.8.1.0/24");
     assert_eq!(pass.tasks[0].create.as_ref().unwrap().name_hint, "uid-2");
-    // Its label names us, and it has no ID yet: its name is all there is to go by.
+    // Its label names this provider and it has no ID yet, so only its name counts.
     let mut scene = Scene::new(&["a 10.8.1.0/24"], &["r1 10.8.1.0/24 >a"]);
     scene.node("a").provider_id.clear();
     assert_eq!(scene.shown(), "");
@@ -131,7 +132,7 @@ fn b_r2_of_two_nodes_with_one_cidr_who_has_the_route_keeps_it() {
         ),
         ("a", "10.8.1.0/24", "b")
     );
-    // Without one: who was there first.
+    // Without a route, the oldest Node gets it.
     scene.routes.clear();
     scene.node("a").created = Some(jiff::Timestamp::from_second(20).unwrap());
     scene.node("b").created = Some(jiff::Timestamp::from_second(10).unwrap());
@@ -186,7 +187,7 @@ fn r7_many_deletions_need_a_second_look_and_only_what_both_say_goes() {
         let pass = scene.look();
         assert_eq!(pass.needs_second_look, many, "{routes} {gone}");
         assert_eq!(pass.inside, routes);
-        // The API server still has them, all but one; and one more is gone.
+        // The API server still has all of them but one. Another one is gone.
         scene.nodes = nodes(1..routes - 1);
         let second = scene.look();
         let tasks = confirmed(&pass.tasks, second.tasks);
@@ -212,11 +213,11 @@ fn b_r4_r4_what_is_not_known_changes_no_condition() {
         let pass = scene.look();
         scene.fails(&pass, code, true);
         assert_eq!(scene.conditions(), "", "{code:?}: nobody knows");
-        // The list says: it came to be.
+        // The list shows that it was created.
         scene.routes = vec![route("r1 10.8.1.0/24 >a")];
         assert_eq!(scene.shown(), "");
         assert_eq!(scene.conditions(), "a=created", "{code:?}");
-        // The list says: it did not.
+        // The list shows that it was not.
         let mut scene = Scene::new(&node, &[]);
         let pass = scene.look();
         scene.fails(&pass, code, true);
@@ -236,7 +237,7 @@ fn b_r4_r4_what_is_not_known_changes_no_condition() {
         }
         assert_eq!(scene.conditions(), "a=failed", "{code:?}");
     }
-    // A provider's answer is one, of this route or of all.
+    // The provider answered, for this route or for the whole call.
     let mut scene = Scene::new(&node, &[]);
     for whole in [false, true] {
         scene = Scene::new(&node, &[]);
@@ -244,7 +245,8 @@ fn b_r4_r4_what_is_not_known_changes_no_condition() {
         scene.fails(&pass, CallErrorCode::Throttled, whole);
         assert_eq!(scene.conditions(), "a=failed");
     }
-    // An old failure is forgotten when the route is there: gone again, it is not known to fail.
+    // An old failure is forgotten when the route exists. If it is missing again, it does not count
+    // as failing.
     scene.routes = vec![route("r1 10.8.1.0/24 >a")];
     scene.look();
     scene.routes.clear();
@@ -258,7 +260,7 @@ fn r5_a_create_that_failed_is_tried_again_later_and_others_at_once() {
     let mut pass = scene.look();
     pass.tasks.truncate(1);
     scene.fails(&pass, CallErrorCode::Conflict, false);
-    // CONFLICT waits for its time, the other Node does not.
+    // CONFLICT waits for its time, but the other Node does not wait.
     assert_eq!(scene.shown(), "+b:10.8.2.0/24");
     let again = scene.due("10.8.1.0/24");
     assert_eq!(
@@ -273,7 +275,7 @@ fn r5_a_create_that_failed_is_tried_again_later_and_others_at_once() {
     assert_eq!(scene.shown(), "");
     scene.node("a").provider_id = "mock://zone/a".to_owned();
     assert_eq!(scene.shown(), "+a:10.8.1.0/24");
-    // Without an answer the next list is the only one to know.
+    // Without an answer, only the next list shows the result.
     let mut scene = Scene::new(&["a 10.8.1.0/24"], &[]);
     let pass = scene.look();
     scene.fails(&pass, CallErrorCode::Disconnected, true);
@@ -309,7 +311,7 @@ fn r5_a_route_whose_removal_failed_is_removed_on_a_list_of_that_time() {
     assert_eq!(scene.shown(), "", "a list before its time");
     assert_eq!(scene.due("10.8.2.0/24"), Due::List);
     assert_eq!(scene.shown(), "-r1");
-    // It is gone: its key waits no more.
+    // The Node is gone: its key waits no longer.
     let (mut scene, task) = failed();
     scene.routes.remove(0);
     assert_eq!(scene.look().settled, [task.destination]);
@@ -328,14 +330,15 @@ fn b_r2_a_list_from_before_a_call_says_nothing_of_what_it_did() {
     for task in &pass.tasks {
         scene.ledger.begin(&task.destination, true, scene.now);
     }
-    // Somebody works on all of it.
+    // Work on all of it is in progress.
     assert_eq!(scene.shown(), "");
     scene.done(&pass);
     assert!(
         scene.ledger.take_look_again(),
         "and then it is looked at again"
     );
-    // The answer of a list that was asked for before: the route that is there now has the name of the one that went.
+    // The answer of a list that was requested earlier: the current route has the name of the one
+    // that was removed.
     let routes = vec![route("r1 10.8.1.0/24 >gone")];
     let late = super::pass(
         &mut scene.ledger,
@@ -379,7 +382,7 @@ fn b_r2_a_route_that_breaks_the_contract_is_left_alone() {
         assert_eq!(show(&pass), "+b:10.8.2.0/24", "{bad:?}");
         assert_eq!(pass.faults.len(), 1, "{bad:?}");
         assert_eq!(scene.conditions(), "", "{bad:?}");
-        // And so it is where no Node wants its destination.
+        // The same holds if no Node wants its destination.
         scene.nodes.remove(0);
         assert_eq!(scene.shown(), "+b:10.8.2.0/24", "{bad:?}");
     }

@@ -1,4 +1,4 @@
-//! How long and of which form what a provider wishes may be.
+//! Limits on the length and format of what a provider requests.
 
 use super::*;
 

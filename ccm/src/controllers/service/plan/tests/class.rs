@@ -1,4 +1,4 @@
-//! Classes: whose a Service is, and was.
+//! Classes: the current and the former owner of a Service.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn s1_a_class_is_written_down_before_it_vanishes() {
         patch.annotations[handle::ANNOTATION].as_deref(),
         Some(r#"{"provider":"mock","uid":"uid-1","class":"mock.io/fast"}"#)
     );
-    // The class is gone with the type; the default provider is another one.
+    // The class vanished with the type, and the default provider is another one.
     let left = cluster_ip(handled(held(), ME, None));
     let capability = capability();
     let not_default = Facts {
@@ -22,7 +22,8 @@ fn s1_a_class_is_written_down_before_it_vanishes() {
     assert_eq!(next_step(&left, None, None, &not_default), Step::Delete);
 }
 
-/// A Service with our finalizer that has another class now, which was of `before` when its annotation was written.
+/// A Service with our finalizer that has another class now. `before` is the class in its
+/// annotation.
 fn returned(before: Option<&str>, handle: Option<&str>) -> Service {
     let mut service = classed(with_status(held()), "other.io/lb");
     let value = handle::render(ME, service.metadata.uid.as_deref(), before, handle);
@@ -87,7 +88,7 @@ fn s1_a_service_that_returns_with_another_class_is_let_go() {
         assert_eq!(step(&service, None), expected, "{name}");
     }
 
-    // A handle that was not stored in time is, and what was written down stays.
+    // A handle that was not stored in time is stored, and the recorded class stays.
     let service = returned(Some(""), None);
     let unsaved = Record {
         unsaved_handle: Some((ME.to_owned(), "lb-1".to_owned())),
@@ -101,7 +102,7 @@ fn s1_a_service_that_returns_with_another_class_is_let_go() {
         Some(r#"{"provider":"mock","uid":"uid-1","class":"","handle":"lb-1"}"#)
     );
 
-    // The status is somebody else's by now.
+    // The status belongs to another component by now.
     for service in [service.clone(), deleting(service)] {
         let gone = Record {
             cloud: Cloud::Deleted,
@@ -154,11 +155,12 @@ fn s1_what_another_ccm_of_the_same_provider_took_on_is_left_to_it() {
             "{name}"
         );
     }
-    // It comes to us: when the other one has let it go.
+    // It comes to this provider when the other one has released it.
     let returned = declassed(took(bare()));
     assert_eq!(step(&returned, None), blocked(ME, Some(THEIRS)));
     assert!(matches!(step(&service(), None), Step::AddFinalizer(_)));
-    // What this process made is its own, though its provider serves the class no more.
+    // A load balancer that this process created is its own, even if its provider no longer serves
+    // the class.
     let known = confirmed(&deleting(took(bare())), 1);
     assert_eq!(step(&deleting(took(bare())), Some(&known)), Step::Delete);
 }

@@ -1,4 +1,4 @@
-//! What is deleted, and what is written then.
+//! Deletions, and the writes after them.
 
 use super::*;
 
@@ -92,7 +92,7 @@ fn b_s5_what_is_written_when_it_is_gone() {
     assert!(metadata.is_some());
 
     assert_eq!(release(&cluster_ip(service()), false), (None, None));
-    // Wanted again meanwhile: made again.
+    // Wanted again meanwhile: created again.
     let again = held();
     let record = Record {
         check: false,

@@ -1,4 +1,4 @@
-//! What an older version stored on Services, and what it reads of ours: ccm/tests/stored.
+//! What an older version stored on Services, and what it reads from this version: ccm/tests/stored.
 
 use super::*;
 use crate::writes::ServicePatch;
@@ -13,7 +13,7 @@ macro_rules! stored {
     };
 }
 
-/// The Service with what we write, as the API server merges it.
+/// The Service after a patch of ours, merged as the API server does it.
 fn patched(mut service: Service, patch: ServicePatch) -> Service {
     let metadata = &mut service.metadata;
     let annotations = metadata.annotations.get_or_insert_default();
@@ -29,7 +29,7 @@ fn patched(mut service: Service, patch: ServicePatch) -> Service {
     service
 }
 
-/// The Service as its user made it.
+/// The Service as its user created it.
 fn untouched(mut service: Service) -> Service {
     service.metadata.annotations = None;
     service.metadata.finalizers = None;
@@ -55,7 +55,7 @@ fn s19_what_an_older_version_stored_on_a_service_is_read() {
         let step = next_step(&cluster_ip(service.clone()), None, None, &facts);
         assert_eq!(step, Step::Delete, "{service:?}");
     }
-    // The one before knew no class: it is written down, and the handle stays.
+    // The older version recorded no class: it is recorded now, and the handle stays.
     let early = stored!("service-early.json");
     assert_eq!(handle_to_send(&early, None, ME).as_deref(), Some("lb-1"));
     let Step::StoreHandle(patch) = next_step(&early, None, Some(&set(1)), &facts) else {
@@ -88,7 +88,7 @@ fn s19_what_is_stored_on_a_service_is_what_an_older_version_stored() {
     let expected = stored!("service-of-a-class.json").metadata.annotations;
     assert_eq!(annotations, expected);
 
-    // All of it goes with the load balancer.
+    // All of it is removed with the load balancer.
     let service = cluster_ip(stored!("service.json"));
     let Step::Release { metadata, .. } = release(&service, false, false) else {
         panic!("nothing is released");

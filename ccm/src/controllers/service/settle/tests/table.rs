@@ -1,4 +1,4 @@
-//! The table at the head of `settle.rs`, held to the code: each row on every record that there can be.
+//! Compares the table at the head of `settle.rs` with the code: each row on every possible record.
 
 use std::collections::BTreeSet;
 
@@ -15,11 +15,11 @@ fn rows() -> Vec<Row> {
         let cells: Vec<String> = cells.map(|cell| cell.trim().to_owned()).collect();
         Row::try_from(cells).unwrap_or_else(|cells| panic!("seven cells: {cells:?}"))
     });
-    // The first names the columns.
+    // The first row has the column names.
     rows.skip(1).collect()
 }
 
-/// The name of an answer in the table. A kind of answer that is new has none yet.
+/// The name of an answer in the table. A new kind of answer has none yet.
 fn name(verdict: &Verdict) -> &'static str {
     match verdict {
         Verdict::InSync(_) => "in sync",
@@ -48,7 +48,7 @@ fn theirs() -> Theirs {
     }
 }
 
-/// What `answer` can make of the answer to each call.
+/// All verdicts that `answer` can produce for each call.
 fn verdicts(op: Op) -> Vec<Verdict> {
     let troubled = || Troubled {
         nodes: vec!["a".into()],
@@ -90,7 +90,7 @@ fn verdicts(op: Op) -> Vec<Verdict> {
     all
 }
 
-/// Every record that a call can be made with.
+/// Every record with which this call can be made.
 fn records(op: Op) -> Vec<Record> {
     let other = Fingerprint(1);
     let clouds = [
@@ -100,7 +100,7 @@ fn records(op: Op) -> Vec<Record> {
         Cloud::Deleted,
         Cloud::Kept,
     ];
-    // Update comes of confirmed inputs alone.
+    // Update follows only on confirmed inputs.
     let mut progresses = vec![
         confirmed(Some(7)),
         confirmed(None),
@@ -136,7 +136,7 @@ fn records(op: Op) -> Vec<Record> {
     all
 }
 
-/// What a row says of a record that was `before`.
+/// The record that a row predicts after `before`.
 fn expected(row: &Row, before: &Record, op: Op, verdict: Option<&Verdict>) -> Record {
     let [_, _, cloud, progress, check, failures, _] = row;
     let mut record = before.clone();

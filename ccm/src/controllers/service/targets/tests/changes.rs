@@ -1,8 +1,9 @@
-//! Which changes of a Node are changes of a set: one table.
+//! A table of which changes of a Node change a set.
 
 use super::*;
 
-/// What a change of one Node does to the set: upstream syncs on these as well, unless the row says `▲S7`, `▲S12` or `▲S14`.
+/// How a change of one Node affects the set. Upstream syncs on these as well, unless the row says
+/// `▲S7`, `▲S12` or `▲S14`.
 #[test]
 fn b_s7_s7_s12_s14_which_changes_of_a_node_make_another_set() {
     use api::TargetScope::{All, Owned};
@@ -21,7 +22,8 @@ fn b_s7_s7_s12_s14_which_changes_of_a_node_make_another_set() {
         |n| n.spec.get_or_insert_default().provider_id = Some("mock://other".into());
     const GOING: Edit = |n| n.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
     type Row<'a> = (&'a str, &'a [Edit], Edit, Edit, [bool; 2]);
-    // What it is all the time, what it is before and after, whether the set is another one with the scopes OWNED and ALL.
+    // The constant state, the states before and after, and whether the set differs with the scopes
+    // OWNED and ALL.
     let rows: [Row<'_>; 43] = [
         ("nothing", &[], PLAIN, PLAIN, [false, false]),
         ("it is excluded", &[], PLAIN, OUT, [true, true]),

@@ -1,4 +1,4 @@
-//! Who the provider is, and how it is.
+//! The provider's identity and state.
 
 use api::provider_service_server::ProviderService;
 use cloud_provider_api::v1alpha1 as api;

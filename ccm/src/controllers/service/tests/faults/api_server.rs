@@ -9,23 +9,24 @@ use super::{End, has_event};
 use crate::controllers::service::fixtures::service;
 use crate::controllers::service::tests::named;
 
-/// Both ends, with the writes that a life has, of both Services together.
+/// Both ends, with the number of writes in a life, for both Services together.
 const ENDS: [(End, usize); 2] = [(End::Deleted, 7), (End::TypeChanged, 8)];
 
-/// What is seen of a life in which a write went wrong. Its assertion says what the row of a fault says.
+/// A check after a life with a failed write. Its assertion's message is a part of the fault's row.
 type Check = fn(&Seen<'_>);
 
 struct Seen<'a> {
     world: &'a World,
-    /// From each attempt at the write that went wrong to the next one, in seconds.
+    /// The seconds from each attempt at the failed write to the next one.
     gaps: Vec<f64>,
-    /// More than in a life without faults.
+    /// The number of writes beyond those of a life without faults.
     writes_more: usize,
     what: String,
 }
 
 impl Seen<'_> {
-    /// Without the try that the handle's own write brings, which the watch may show when the status fails.
+    /// Leaves out the attempt that the handle's own write causes. The watch may deliver that write
+    /// when the status write fails.
     fn tries(&self) -> impl Iterator<Item = f64> {
         let gaps = self.gaps.iter().enumerate();
         gaps.filter(|(at, gap)| *at > 0 || **gap > 1.0)
@@ -33,7 +34,7 @@ impl Seen<'_> {
     }
 }
 
-/// A life in which each write in turn goes wrong, so often.
+/// Plays a life for each write, which gets this fault so many times.
 async fn in_each_write(fault: WriteFault, times: usize, checks: &[Check]) {
     for (end, writes) in ENDS {
         for number in 1..=writes {
@@ -123,13 +124,16 @@ async fn a_life_without_faults_has_so_many_writes() {
     }
 }
 
-/// Fault: the API server answers 409 to a write of a Service (finalizer, handle, status, clearing of the status, end of the finalizer) | the Service is decided anew at once; nothing is called twice for it
+/// Fault: the API server answers 409 to a write of a Service (finalizer, handle, status, clearing
+/// of the status, end of the finalizer) | the Service is decided anew at once; nothing is called
+/// twice for it
 #[tokio::test(start_paused = true)]
 async fn fault_service_api_server_answers_409() {
     in_each_write(WriteFault::Refused(409), 1, &[at_once, no_call_more]).await;
 }
 
-/// Fault: the API server answers 422 to a write of a Service | a Warning event says why; tried again with backoff
+/// Fault: the API server answers 422 to a write of a Service | a Warning event says why; tried
+/// again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_service_api_server_answers_422() {
     for times in [1, 3] {
@@ -137,7 +141,8 @@ async fn fault_service_api_server_answers_422() {
     }
 }
 
-/// Fault: the API server answers 429 to a write of a Service | sent again after its Retry-After; sent five times in all, then tried again with backoff
+/// Fault: the API server answers 429 to a write of a Service | sent again after its Retry-After;
+/// sent five times in all, then tried again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_service_api_server_answers_429() {
     fn after_two_seconds(seen: &Seen<'_>) {
@@ -150,7 +155,7 @@ async fn fault_service_api_server_answers_429() {
         );
     }
     fn five_times(seen: &Seen<'_>) {
-        // The next try comes at once where the handle's own write brings it.
+        // The next attempt comes at once if the handle's own write causes it.
         let gaps = &seen.gaps;
         assert!(
             gaps[..4].iter().all(|gap| *gap <= 3.0) && !(1.0..5.0).contains(&gaps[4]),
@@ -163,7 +168,8 @@ async fn fault_service_api_server_answers_429() {
     in_each_write(refused, 7, &[after_two_seconds, five_times]).await;
 }
 
-/// Fault: the API server answers 500 to a write of a Service | a Warning event says why; tried again with backoff
+/// Fault: the API server answers 500 to a write of a Service | a Warning event says why; tried
+/// again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_service_api_server_answers_500() {
     for times in [1, 3] {
@@ -171,7 +177,8 @@ async fn fault_service_api_server_answers_500() {
     }
 }
 
-/// Fault: the API server never answers a write of a Service, and did not do it | given up after 10 s; then tried again with backoff
+/// Fault: the API server never answers a write of a Service, and did not do it | given up after 10
+/// s; then tried again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_service_api_server_hangs() {
     fn then_backoff(seen: &Seen<'_>) {
@@ -185,7 +192,8 @@ async fn fault_service_api_server_hangs() {
     in_each_write(WriteFault::Hangs, 3, &[given_up, then_backoff]).await;
 }
 
-/// Fault: the API server does a write of a Service, and its answer is lost | given up after 10 s; what the watch shows since is not written again; nothing is made twice
+/// Fault: the API server does a write of a Service, and its answer is lost | given up after 10 s;
+/// what the watch shows since is not written again; nothing is made twice
 #[tokio::test(start_paused = true)]
 async fn fault_service_api_server_loses_an_answer() {
     fn not_again(seen: &Seen<'_>) {
@@ -199,7 +207,9 @@ async fn fault_service_api_server_loses_an_answer() {
     in_each_write(WriteFault::Lost, 1, &[given_up, not_again]).await;
 }
 
-/// Fault: the API server cuts the watch of Services, or answers 410 Gone to it | nothing is seen until it is listed again; what was made, changed, deleted or made anew under the same name meanwhile is then acted upon; who is deleted goes; each change costs one call
+/// Fault: the API server cuts the watch of Services, or answers 410 Gone to it | nothing is seen
+/// until it is listed again; what was made, changed, deleted or made anew under the same name
+/// meanwhile is then acted upon; who is deleted goes; each change costs one call
 #[tokio::test(start_paused = true)]
 async fn fault_service_watch_is_cut() {
     let world = World::new(1).await;
@@ -223,7 +233,7 @@ async fn fault_service_watch_is_cut() {
     world.server.edit("deleted", |service| {
         service.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
     });
-    // Without its finalizer, by an impatient user; and one more, made anew since.
+    // A user removed its finalizer and it is gone. Another one was created again since.
     world.server.remove("forced");
     world.server.remove("again");
     let mut again = service();

@@ -1,11 +1,12 @@
-//! The ccm is killed, anywhere.
+//! The ccm is killed at any point.
 
 use super::super::World;
 use super::super::api_server::WriteFault;
 use super::super::cloud::Fault;
 use super::End;
 
-/// Fault: the ccm is killed right before or right after any write of a Service's life | the next process goes on where it ended; it is made; nothing is made twice; nothing is left
+/// Fault: the ccm is killed right before or right after any write of a Service's life | the next
+/// process goes on where it ended; it is made; nothing is made twice; nothing is left
 #[tokio::test(start_paused = true)]
 async fn fault_service_ccm_killed_at_any_write() {
     for fault in [WriteFault::CcmDiesBefore, WriteFault::CcmDiesAfter] {
@@ -27,7 +28,8 @@ async fn fault_service_ccm_killed_at_any_write() {
     }
 }
 
-/// Fault: the ccm is killed while a call of the provider is under way, before or after its effect | it is made; never made anew; nothing is made twice; nothing is left
+/// Fault: the ccm is killed while a call of the provider is under way, before or after its effect |
+/// it is made; never made anew; nothing is made twice; nothing is left
 #[tokio::test(start_paused = true)]
 async fn fault_service_ccm_killed_in_any_call() {
     for rpc in ["Get", "Ensure", "Update", "Delete"] {

@@ -19,10 +19,10 @@ fn failure(code: i32) -> Fault {
     })
 }
 
-/// What is seen of a life in which a call went wrong. Its assertion says what the row of a fault says.
+/// A check after a life with a failed call. Its assertion's message is a part of the fault's row.
 type Check = fn(&World, &str);
 
-/// How long it took until the next call about `web`, in seconds.
+/// Whether the next call about `web` came after this many seconds.
 fn waits(world: &World, least: f64, most: f64) -> bool {
     (least..=most).contains(&world.waited().as_secs_f64())
 }
@@ -43,7 +43,7 @@ fn told_of_the_call(world: &World, what: &str) {
     );
 }
 
-/// From 5 s, to which jitter adds up to a fifth.
+/// From 5 s, with jitter of up to a fifth.
 fn backoff(world: &World, what: &str) {
     assert!(
         waits(world, 5.0, 6.2),
@@ -52,7 +52,7 @@ fn backoff(world: &World, what: &str) {
     );
 }
 
-/// An answer that says so ends the call; else the connection does.
+/// An answer ends the call. Without one, the connection's end does.
 fn reconnects(world: &World, what: &str) {
     assert!(
         waits(world, 0.0, 8.0),
@@ -69,7 +69,7 @@ fn deadline(world: &World, what: &str) {
     );
 }
 
-/// A life with this fault in each RPC in turn. `others`: another Service waits for nothing.
+/// Plays a life for each RPC with this fault. `others`: another Service does not wait.
 async fn in_each_rpc(fault: &Fault, others: bool, checks: &[Check]) {
     for rpc in RPCS {
         in_one_rpc(rpc, fault, others, checks).await;
@@ -88,13 +88,15 @@ async fn in_one_rpc(rpc: &'static str, fault: &Fault, others: bool, checks: &[Ch
     for check in checks {
         check(&world, &what);
     }
-    // Once more than without a fault, and Ensure instead of an Update of what is not there.
+    // Once more than without a fault, and Ensure instead of an Update of a missing load balancer.
     let calls = world.calls();
     let of_web = calls.iter().filter(|call| call.contains(" web "));
     assert_eq!(of_web.count(), 5, "asked once more: {what}: {calls:?}");
 }
 
-/// Fault: the provider answers INVALID to Get, Ensure, Update or Delete | a Warning event tells its words; asked again after 30 min; asked again when the Service changes; asked again when its targets change
+/// Fault: the provider answers INVALID to Get, Ensure, Update or Delete | a Warning event tells its
+/// words; asked again after 30 min; asked again when the Service changes; asked again when its
+/// targets change
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_answers_invalid() {
     fn half_an_hour(world: &World, what: &str) {
@@ -131,7 +133,8 @@ async fn fault_service_provider_answers_invalid() {
     }
 }
 
-/// Fault: the provider answers PRECONDITION to Get, Ensure, Update or Delete | a Warning event tells its words; asked again with backoff; an Ensure follows an Update that failed
+/// Fault: the provider answers PRECONDITION to Get, Ensure, Update or Delete | a Warning event
+/// tells its words; asked again with backoff; an Ensure follows an Update that failed
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_answers_precondition() {
     let precondition = failure(api::FailureCode::Precondition.into());
@@ -147,7 +150,9 @@ fn ensures(world: &World, what: &str) {
     );
 }
 
-/// Fault: the provider answers NOT_FOUND to Update, or to Get, Ensure or Delete, which do not list it | an Ensure follows an Update that failed; it follows at once; after all others a Warning event tells its words, and it is asked again with backoff
+/// Fault: the provider answers NOT_FOUND to Update, or to Get, Ensure or Delete, which do not list
+/// it | an Ensure follows an Update that failed; it follows at once; after all others a Warning
+/// event tells its words, and it is asked again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_answers_not_found() {
     fn as_internal(world: &World, what: &str) {
@@ -166,7 +171,8 @@ async fn fault_service_provider_answers_not_found() {
     in_one_rpc("Update", &fault, true, &[ensures, at_once]).await;
 }
 
-/// Fault: the provider answers CONFLICT to Get, Ensure, Update or Delete | a Warning event tells its words; asked again after 5 min; nothing is adopted meanwhile
+/// Fault: the provider answers CONFLICT to Get, Ensure, Update or Delete | a Warning event tells
+/// its words; asked again after 5 min; nothing is adopted meanwhile
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_answers_conflict() {
     fn five_minutes(world: &World, what: &str) {
@@ -189,7 +195,7 @@ async fn fault_service_provider_answers_conflict() {
     );
 }
 
-/// When each Ensure of `web` came, while it goes wrong so often in this way: the seconds between one and the next.
+/// The seconds between the Ensures of `web`, which get this fault so many times.
 async fn gaps(fault: &Fault, times: usize) -> (World, Vec<f64>) {
     let mut world = World::new(1).await;
     let many = std::iter::repeat_n(fault.clone(), times).collect();
@@ -210,7 +216,8 @@ async fn gaps(fault: &Fault, times: usize) -> (World, Vec<f64>) {
     (world, gaps)
 }
 
-/// Fault: the provider answers BUSY to Get, Ensure, Update or Delete | asked again after 1 s to 1.5 s; that goes on five times, then it is asked with backoff; then an event tells its words
+/// Fault: the provider answers BUSY to Get, Ensure, Update or Delete | asked again after 1 s to 1.5
+/// s; that goes on five times, then it is asked with backoff; then an event tells its words
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_answers_busy() {
     fn soon(world: &World, what: &str) {
@@ -234,7 +241,8 @@ async fn fault_service_provider_answers_busy() {
     );
 }
 
-/// Fault: the provider answers THROTTLED to Get, Ensure, Update or Delete | a Warning event tells its words; asked again after 5 s where it says no time; all Services wait for its `retry_after`
+/// Fault: the provider answers THROTTLED to Get, Ensure, Update or Delete | a Warning event tells
+/// its words; asked again after 5 s where it says no time; all Services wait for its `retry_after`
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_answers_throttled() {
     fn five_seconds(world: &World, what: &str) {
@@ -279,7 +287,8 @@ async fn fault_service_provider_answers_throttled() {
     );
 }
 
-/// Fault: the provider answers CREDENTIALS to Get, Ensure, Update or Delete | a Warning event tells its words; asked again after 20 s
+/// Fault: the provider answers CREDENTIALS to Get, Ensure, Update or Delete | a Warning event tells
+/// its words; asked again after 20 s
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_answers_credentials() {
     fn later(world: &World, what: &str) {
@@ -293,14 +302,16 @@ async fn fault_service_provider_answers_credentials() {
     in_each_rpc(&refused, true, &[told, later]).await;
 }
 
-/// Fault: the provider answers UNAVAILABLE to Get, Ensure, Update or Delete | a Warning event tells its words; asked again with backoff
+/// Fault: the provider answers UNAVAILABLE to Get, Ensure, Update or Delete | a Warning event tells
+/// its words; asked again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_answers_unavailable() {
     let unavailable = failure(api::FailureCode::Unavailable.into());
     in_each_rpc(&unavailable, true, &[told, backoff]).await;
 }
 
-/// Fault: the provider answers NOT_INITIALIZED to Get, Ensure, Update or Delete | it is initialised again; asked again as soon as it is back
+/// Fault: the provider answers NOT_INITIALIZED to Get, Ensure, Update or Delete | it is initialised
+/// again; asked again as soon as it is back
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_answers_not_initialized() {
     fn again(world: &World, what: &str) {
@@ -311,7 +322,8 @@ async fn fault_service_provider_answers_not_initialized() {
     in_each_rpc(&fault, false, &[again, reconnects]).await;
 }
 
-/// Fault: the provider answers INTERNAL, or a code that nobody knows, to Get, Ensure, Update or Delete | a Warning event tells its words; asked again with backoff
+/// Fault: the provider answers INTERNAL, or a code that nobody knows, to Get, Ensure, Update or
+/// Delete | a Warning event tells its words; asked again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_answers_internal() {
     for code in [api::FailureCode::Internal.into(), 0, 4_711] {
@@ -319,13 +331,15 @@ async fn fault_service_provider_answers_internal() {
     }
 }
 
-/// Fault: the provider's answer to Get, Ensure, Update or Delete has no outcome | a Warning event says so; asked again with backoff
+/// Fault: the provider's answer to Get, Ensure, Update or Delete has no outcome | a Warning event
+/// says so; asked again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_answers_nothing() {
     in_each_rpc(&Fault::Unset, true, &[told_of_the_call, backoff]).await;
 }
 
-/// Fault: the provider answers a gRPC status other than OK to Get, Ensure, Update or Delete | asked again with backoff; nothing is made twice; nothing is left
+/// Fault: the provider answers a gRPC status other than OK to Get, Ensure, Update or Delete | asked
+/// again with backoff; nothing is made twice; nothing is left
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_answers_a_grpc_status() {
     for code in [
@@ -339,31 +353,37 @@ async fn fault_service_provider_answers_a_grpc_status() {
     }
 }
 
-/// Fault: the provider hangs in Get, Ensure, Update or Delete, and nothing is done | given up after 5 min and asked again with backoff; a Warning event says so; other Services are served meanwhile
+/// Fault: the provider hangs in Get, Ensure, Update or Delete, and nothing is done | given up after
+/// 5 min and asked again with backoff; a Warning event says so; other Services are served meanwhile
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_hangs() {
     in_each_rpc(&Fault::Hangs, true, &[deadline, told_of_the_call]).await;
 }
 
-/// Fault: the provider does what Get, Ensure, Update or Delete asked for, and answers after the deadline | given up after 5 min and asked again with backoff; a Warning event says so; nothing is made twice
+/// Fault: the provider does what Get, Ensure, Update or Delete asked for, and answers after the
+/// deadline | given up after 5 min and asked again with backoff; a Warning event says so; nothing
+/// is made twice
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_answers_late() {
     in_each_rpc(&Fault::Late, true, &[deadline, told_of_the_call]).await;
 }
 
-/// Fault: the provider dies in Get, Ensure, Update or Delete before it does anything | asked again as soon as it is back; asked once more
+/// Fault: the provider dies in Get, Ensure, Update or Delete before it does anything | asked again
+/// as soon as it is back; asked once more
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_dies_before_the_effect() {
     in_each_rpc(&Fault::DiesBefore, false, &[reconnects]).await;
 }
 
-/// Fault: the provider dies in Get, Ensure, Update or Delete after its effect and before it says so | asked again as soon as it is back; nothing is made twice; nothing is left
+/// Fault: the provider dies in Get, Ensure, Update or Delete after its effect and before it says so
+/// | asked again as soon as it is back; nothing is made twice; nothing is left
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_dies_after_the_effect() {
     in_each_rpc(&Fault::DiesAfter, false, &[reconnects]).await;
 }
 
-/// Fault: the provider shuts down in Get, Ensure, Update or Delete, and the next process is there at once | the call ends with its own answer; there is no other call for the Service meanwhile
+/// Fault: the provider shuts down in Get, Ensure, Update or Delete, and the next process is there
+/// at once | the call ends with its own answer; there is no other call for the Service meanwhile
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_shuts_down_gracefully() {
     for rpc in RPCS {
@@ -388,7 +408,8 @@ async fn fault_service_provider_shuts_down_gracefully() {
     }
 }
 
-/// Fault: the provider fails again and again | asked ever less often; at most 5 min lie between two tries
+/// Fault: the provider fails again and again | asked ever less often; at most 5 min lie between two
+/// tries
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_fails_for_an_hour() {
     let down = failure(api::FailureCode::Unavailable.into());

@@ -1,4 +1,4 @@
-//! What a provider sees of its targets, and which of it is a reason to call it.
+//! What a provider sees of its targets, and which changes lead to calls.
 
 use k8s_openapi::api::core::v1::{Node, NodeAddress, NodeCondition, NodeSystemInfo, Taint};
 
@@ -8,7 +8,7 @@ const SERVICES: usize = 50;
 
 type Edit = fn(&mut Node);
 
-/// As the bridge does: it asks for all that there is.
+/// As the bridge does: it asks for all fields.
 fn sees_all(info: &mut api::GetProviderInfoResponse) {
     info.node_projection = Some(api::NodeProjection {
         all_labels: true,
@@ -55,7 +55,7 @@ fn edit_node(world: &World, name: &str, edit: impl FnOnce(&mut Node)) {
     world.server.put_node(node);
 }
 
-/// A provider that says this of itself, three Nodes, fifty Services that are done.
+/// A provider with this info, three Nodes, and fifty Services that are done.
 async fn busy(says: fn(&mut api::GetProviderInfoResponse)) -> World {
     let world = World::that_says(3, says).await;
     for i in 0..SERVICES {
@@ -75,7 +75,8 @@ fn sent(world: &World, service: &str, node: &str) -> api::NodeView {
     views.find(|view| view.name == node).unwrap().clone()
 }
 
-/// All that happens to a Node that stays the target that it is: a Ready flap with its taint, a cordon, labels, a kubelet's upgrade.
+/// Changes of a Node that stays the same target: a Ready flap with its taint, a cordon, labels, an
+/// upgrade of its kubelet.
 const DAILY: [(&str, Edit); 9] = [
     ("not ready", |n| ready(n, "False")),
     ("its taint comes", |n| {
@@ -116,7 +117,7 @@ async fn b_s7_s14_what_happens_to_nodes_every_day_updates_no_load_balancer() {
         world.rest().await;
         assert_eq!(world.calls().len(), SERVICES, "{what}");
     }
-    // But what is sent for another reason is what there is then.
+    // A call for another reason sends the current values.
     world.server.edit("s1", |service| {
         service.spec.as_mut().unwrap().ports.as_mut().unwrap()[0].port = 81;
     });
@@ -145,7 +146,7 @@ async fn b_s7_s14_what_happens_to_nodes_every_day_updates_no_load_balancer() {
 async fn b_s7_a_call_that_is_made_anyway_sends_targets_as_they_are_now() {
     let world = busy(sees_all).await;
     for (i, late) in ["a", "b"].into_iter().enumerate() {
-        // No change of a target: nothing settles, and nobody else hears of it.
+        // The target does not change, so nothing settles and no other Service is called.
         edit_node(&world, "n1", |n| {
             untaint(n);
             taint(n, late);
@@ -166,7 +167,8 @@ async fn b_s7_a_call_that_is_made_anyway_sends_targets_as_they_are_now() {
     assert_eq!(world.calls().len(), SERVICES + 2);
 }
 
-/// The node controller writes labels at its first refresh, of one Node after the other, while Services are being made.
+/// At its first refresh, the node controller labels one Node after the other while Services are
+/// being created.
 #[tokio::test(start_paused = true)]
 async fn b_s7_s12_labels_of_our_own_update_nobody_and_no_update_follows_an_ensure() {
     let world = busy(sees_all).await;
@@ -238,7 +240,7 @@ async fn s14_what_the_provider_says_matters_to_targets_updates_them() {
     assert_eq!((view.ready, view.addresses.len()), (None, 1));
 }
 
-/// Upstream makes the same: one Ensure of each Service.
+/// Upstream does the same: one Ensure for each Service.
 #[tokio::test(start_paused = true)]
 async fn s13_a_restart_without_in_sync_ensures_each_service_once_and_asks_nothing_else() {
     let mut world = busy(|info| {
@@ -252,7 +254,7 @@ async fn s13_a_restart_without_in_sync_ensures_each_service_once_and_asks_nothin
     world.memory.take();
     let before = world.calls().len();
     world.start();
-    // Nodes are never quite at rest, least of all when a controller begins.
+    // Nodes change all the time, most of all when a controller begins.
     for i in 0..20 {
         edit_node(&world, "n1", |n| {
             label(n, "example.com/beat", &i.to_string());

@@ -3,21 +3,22 @@
 use super::*;
 use crate::controllers::node::testing::Fault;
 
-/// What the API server answers with 429, in seconds: longer than the first backoff.
+/// The Retry-After of the API server's 429, in seconds: longer than the first backoff.
 const RETRY_AFTER: f64 = 2.0;
 
-/// What is seen of an initialisation in which a write went wrong. `took`: from the Node's coming until it was initialised.
+/// Observations of an initialisation with a failed write. `took` is the time from the Node's
+/// creation to its initialisation.
 struct Seen {
     /// 1 is the write of the addresses, 2 the other.
     number: usize,
     took: Duration,
-    /// The seconds between each write that was sent and the next.
+    /// The seconds between the writes.
     gaps: Vec<f64>,
     reads: usize,
     events: Vec<String>,
 }
 
-/// Each write of a Node's initialisation in turn goes wrong, so often.
+/// Gives each write of a Node's initialisation in turn this fault, so many times.
 async fn in_each_write(fault: Fault, times: usize, check: fn(&Seen, &str)) {
     for number in 1..=2 {
         let looping = Looping::start(0).await;
@@ -39,7 +40,8 @@ async fn in_each_write(fault: Fault, times: usize, check: fn(&Seen, &str)) {
         );
         let events = looping.events();
         let synced = events.iter().filter(|event| event.contains("Synced"));
-        // An answer that was lost leaves nothing to tell: the Node is done when it is read again.
+        // After a lost answer there is nothing to report: the Node is initialised when it is read
+        // again.
         let lost = fault == Fault::Lost && number == 2;
         assert_eq!(synced.count(), usize::from(!lost), "{events:?}");
         let gaps = looping.api.faults.gaps();
@@ -62,7 +64,7 @@ impl Seen {
     }
 }
 
-/// From 1 s, to which jitter adds up to a fifth, and what the lookups and batches take.
+/// From 1 s, with jitter of up to a fifth, and the time of lookups and batches.
 fn backoff(seen: &Seen, what: &str) {
     assert!(
         seen.gaps.iter().any(|gap| (1.0..1.6).contains(gap)),
@@ -75,7 +77,8 @@ fn tells_nothing(seen: &Seen, what: &str) {
     assert!(!seen.tells(), "it is not told: {what}: {:?}", seen.events);
 }
 
-/// Fault: the API server answers 409 to a write of a Node (addresses; provider ID, labels and taint) | the Node is read again; nothing is written twice
+/// Fault: the API server answers 409 to a write of a Node (addresses; provider ID, labels and
+/// taint) | the Node is read again; nothing is written twice
 #[tokio::test(start_paused = true)]
 async fn fault_node_api_server_answers_409() {
     fn read_again(seen: &Seen, what: &str) {
@@ -86,7 +89,8 @@ async fn fault_node_api_server_answers_409() {
     in_each_write(Fault::Refused(409), 7, read_again).await;
 }
 
-/// Fault: the API server answers 422 to a write of a Node | a Warning event says why; tried again with backoff
+/// Fault: the API server answers 422 to a write of a Node | a Warning event says why; tried again
+/// with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_node_api_server_answers_422() {
     fn tells(seen: &Seen, what: &str) {
@@ -101,7 +105,8 @@ async fn fault_node_api_server_answers_422() {
     in_each_write(Fault::Refused(422), 3, tells).await;
 }
 
-/// Fault: the API server answers 429 to a write of a Node | sent five times in all, each time after its Retry-After; tried again with backoff
+/// Fault: the API server answers 429 to a write of a Node | sent five times in all, each time after
+/// its Retry-After; tried again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_node_api_server_answers_429() {
     fn put_off(seen: &Seen, what: &str) {
@@ -134,7 +139,8 @@ fn given_up(seen: &Seen, what: &str) {
     );
 }
 
-/// Fault: the API server never answers a write of a Node, and did not do it | given up after 10 s; tried again with backoff
+/// Fault: the API server never answers a write of a Node, and did not do it | given up after 10 s;
+/// tried again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_node_api_server_hangs() {
     fn again(seen: &Seen, what: &str) {
@@ -148,11 +154,12 @@ async fn fault_node_api_server_hangs() {
     in_each_write(Fault::Hangs, 1, again).await;
 }
 
-/// Fault: the API server does a write of a Node, and its answer is lost | given up after 10 s; nothing is written twice
+/// Fault: the API server does a write of a Node, and its answer is lost | given up after 10 s;
+/// nothing is written twice
 #[tokio::test(start_paused = true)]
 async fn fault_node_api_server_loses_an_answer() {
     fn first(seen: &Seen, what: &str) {
-        // Nothing follows the other one.
+        // Nothing follows the other write.
         if seen.number == 1 {
             given_up(seen, what);
         }
@@ -161,7 +168,9 @@ async fn fault_node_api_server_loses_an_answer() {
     in_each_write(Fault::Lost, 1, first).await;
 }
 
-/// Fault: the API server cuts the watch of Nodes, or answers 410 Gone to it | listed again, and compared with what was known: who joined meanwhile is initialised, also under a name that another Node had; nothing is written about the others
+/// Fault: the API server cuts the watch of Nodes, or answers 410 Gone to it | listed again, and
+/// compared with what was known: who joined meanwhile is initialised, also under a name that
+/// another Node had; nothing is written about the others
 #[tokio::test(start_paused = true)]
 async fn fault_node_api_server_cuts_the_watch() {
     let looping = Looping::start(3).await;

@@ -1,8 +1,9 @@
-//! Calls that fail, hang or die as a whole.
+//! Calls that fail or hang as a whole, or whose provider dies.
 
 use super::*;
 
-/// Fault: the provider answers a whole call with any code of the table | of none of its Nodes anything is known; all are initialised in the end; nothing is written twice
+/// Fault: the provider answers a whole call with any code of the table | of none of its Nodes
+/// anything is known; all are initialised in the end; nothing is written twice
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_fails_a_whole_call() {
     for code in 1..=10 {
@@ -19,7 +20,9 @@ async fn fault_node_provider_fails_a_whole_call() {
     }
 }
 
-/// Fault: the provider answers a gRPC status other than OK because of one Node | it is never read as an answer; the call is halved; so the others go on; the Node itself is asked about alone, with backoff; a Warning event says so
+/// Fault: the provider answers a gRPC status other than OK because of one Node | it is never read
+/// as an answer; the call is halved; so the others go on; the Node itself is asked about alone,
+/// with backoff; a Warning event says so
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_a_grpc_status() {
     let looping = Looping::join(|this| {
@@ -45,7 +48,10 @@ async fn fault_node_provider_answers_a_grpc_status() {
     looping.all().await;
 }
 
-/// Fault: the provider hangs when it is asked about one Node | the call is given up after its deadline (60 s) and cut into tenths; so the others go on; the Node itself is asked about alone; those that come later do not wait for it; an event says that it waits; an event tells its deadline
+/// Fault: the provider hangs when it is asked about one Node | the call is given up after its
+/// deadline (60 s) and cut into tenths; so the others go on; the Node itself is asked about alone;
+/// those that come later do not wait for it; an event says that it waits; an event tells its
+/// deadline
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_hangs() {
     let looping = Looping::join(|this| {
@@ -74,7 +80,7 @@ async fn fault_node_provider_hangs() {
         took <= AT_ONCE,
         "those that come later do not wait for it: {took:?}"
     );
-    // One event of that reason: while it is asked again it says so.
+    // One event with that reason: a repeated attempt updates it.
     assert!(
         looping.told(&["Warning", "has not answered LookupInstances yet"]),
         "an event says that it waits"
@@ -87,7 +93,8 @@ async fn fault_node_provider_hangs() {
     looping.stop().await;
 }
 
-/// Fault: the provider answers for a Node after the deadline of the call | the answer is not heard; asked again alone; so the others go on
+/// Fault: the provider answers for a Node after the deadline of the call | the answer is not heard;
+/// asked again alone; so the others go on
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_late() {
     let looping = Looping::join(|this| {
@@ -107,7 +114,8 @@ async fn fault_node_provider_answers_late() {
     looping.all().await;
 }
 
-/// Fault: the provider dies before it answers a lookup | nothing is concluded; asked again as soon as it is back and initialised; nothing is written twice
+/// Fault: the provider dies before it answers a lookup | nothing is concluded; asked again as soon
+/// as it is back and initialised; nothing is written twice
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_dies_before_it_answers() {
     let looping = Looping::join(|this| this.cloud.state().delay = Duration::from_secs(3)).await;
@@ -131,7 +139,8 @@ async fn fault_node_provider_dies_before_it_answers() {
     looping.all().await;
 }
 
-/// Fault: the provider dies right after it answered a lookup | all are initialised in the end; nothing is written twice; it is not asked again about these Nodes
+/// Fault: the provider dies right after it answered a lookup | all are initialised in the end;
+/// nothing is written twice; it is not asked again about these Nodes
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_dies_after_it_answered() {
     let looping = Looping::start(0).await;
@@ -150,7 +159,8 @@ async fn fault_node_provider_dies_after_it_answered() {
     );
 }
 
-/// Fault: the provider fails for an hour | an event tells why within 60 s; asked ever less often; at most 2 min lie between two tries
+/// Fault: the provider fails for an hour | an event tells why within 60 s; asked ever less often;
+/// at most 2 min lie between two tries
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_fails_for_an_hour() {
     let looping = failing(FailureCode::Unavailable, 10_000).await;
