@@ -70,7 +70,7 @@ func (x *ListClustersRequest) GetCluster() *ClusterRef {
 // A part of a listing.
 type ListClustersResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What this part is. Unset is a fault.
+	// The content of this message. Unset is a fault.
 	//
 	// Types that are valid to be assigned to Part:
 	//
@@ -275,7 +275,7 @@ func (x *GetControlPlaneAddressRequest) GetClusterName() string {
 // Response of GetControlPlaneAddress.
 type GetControlPlaneAddressResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What came of it. Unset is a fault.
+	// The outcome. Unset is a fault.
 	//
 	// Types that are valid to be assigned to Outcome:
 	//

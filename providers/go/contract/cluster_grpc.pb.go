@@ -30,7 +30,7 @@ const (
 // Clusters that the cloud knows (Go's Clusters). Offered with `Capabilities.clusters`, for tools;
 // no controller calls it.
 type ClusterServiceClient interface {
-	// The names of the clusters in the cloud's scope.
+	// Lists the names of the clusters in the cloud's scope.
 	//
 	// CLUSTER-1: ListClusters MUST be complete, or fail.
 	//
@@ -40,9 +40,9 @@ type ClusterServiceClient interface {
 	// Rules: CORE-4, CORE-6, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15, CORE-16, CORE-19, CORE-20,
 	// CORE-21, CORE-22, CLUSTER-1.
 	ListClusters(ctx context.Context, in *ListClustersRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListClustersResponse], error)
-	// Where a cluster's control plane can be reached.
+	// Reads the address of a cluster's control plane.
 	//
-	// CLUSTER-2: The answer for a cluster that the cloud does not know MUST be NOT_FOUND; a failing
+	// CLUSTER-2: The answer for a cluster that the cloud does not know MUST be NOT_FOUND. A failing
 	// cloud MUST NOT lead to that answer.
 	//
 	// Deadline 60 s. Failures: INVALID, NOT_FOUND (no such cluster), THROTTLED, CREDENTIALS,
@@ -97,7 +97,7 @@ func (c *clusterServiceClient) GetControlPlaneAddress(ctx context.Context, in *G
 // Clusters that the cloud knows (Go's Clusters). Offered with `Capabilities.clusters`, for tools;
 // no controller calls it.
 type ClusterServiceServer interface {
-	// The names of the clusters in the cloud's scope.
+	// Lists the names of the clusters in the cloud's scope.
 	//
 	// CLUSTER-1: ListClusters MUST be complete, or fail.
 	//
@@ -107,9 +107,9 @@ type ClusterServiceServer interface {
 	// Rules: CORE-4, CORE-6, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15, CORE-16, CORE-19, CORE-20,
 	// CORE-21, CORE-22, CLUSTER-1.
 	ListClusters(*ListClustersRequest, grpc.ServerStreamingServer[ListClustersResponse]) error
-	// Where a cluster's control plane can be reached.
+	// Reads the address of a cluster's control plane.
 	//
-	// CLUSTER-2: The answer for a cluster that the cloud does not know MUST be NOT_FOUND; a failing
+	// CLUSTER-2: The answer for a cluster that the cloud does not know MUST be NOT_FOUND. A failing
 	// cloud MUST NOT lead to that answer.
 	//
 	// Deadline 60 s. Failures: INVALID, NOT_FOUND (no such cluster), THROTTLED, CREDENTIALS,

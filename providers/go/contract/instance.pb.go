@@ -22,7 +22,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What the controller asks about an instance. A provider may leave out the rest.
+// The facts that the controller asks for about an instance. A provider may leave out the others.
 type InstanceFacet int32
 
 const (
@@ -79,7 +79,7 @@ func (InstanceFacet) EnumDescriptor() ([]byte, []int) {
 	return file_cloudprovider_v1alpha1_instance_proto_rawDescGZIP(), []int{0}
 }
 
-// What the cloud says of an instance.
+// The state of an instance, as the cloud reports it.
 type InstanceState int32
 
 const (
@@ -278,14 +278,14 @@ func (x *LookupInstancesResponse) GetResults() []*LookupInstanceResult {
 	return nil
 }
 
-// What was found for one Node.
+// The result for one Node.
 type LookupInstanceResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// `NodeView.name` of the request.
 	NodeName string `protobuf:"bytes,1,opt,name=node_name,json=nodeName,proto3" json:"node_name,omitempty"`
 	// `NodeView.uid` of the request.
 	NodeUid string `protobuf:"bytes,2,opt,name=node_uid,json=nodeUid,proto3" json:"node_uid,omitempty"`
-	// What was found. Unset is a fault.
+	// The outcome for this Node. Unset is a fault.
 	//
 	// Types that are valid to be assigned to Outcome:
 	//
@@ -385,17 +385,17 @@ func (*LookupInstanceResult_Found) isLookupInstanceResult_Outcome() {}
 
 // An instance, or its absence.
 //
-// INST-8: A type, zone or region that is set MUST be a valid label value and not empty; an address
+// INST-8: A type, zone or region that is set MUST be a valid label value and not empty. An address
 // MUST have the form of its type.
 //
-// INST-10: Whatever the facets, the state MUST tell whether the instance exists. With
-// `InstanceCapability.power_state`, and POWER asked, an instance that is shut down MUST be STOPPED,
-// and one that runs RUNNING, or PRESENT if the cloud does not tell.
+// INST-10: The state MUST tell whether the instance exists, for every choice of facets. With
+// `InstanceCapability.power_state`, and if POWER is asked for, an instance that is shut down MUST
+// be STOPPED. One that runs MUST be RUNNING, or PRESENT if the cloud does not tell.
 //
 // INST-12: Labels SHOULD have valid keys and values, and keys outside the `kubernetes.io` and
 // `k8s.io` namespaces; the controller drops others.
 //
-// INST-14: The provider MUST translate the cloud's own names of states so:
+// INST-14: The provider MUST translate the cloud's own names of states by this table:
 //
 // created, and not to be used yet      PENDING, or RUNNING from when its ID and addresses are known
 // starting, rebooting, migrating       RUNNING
@@ -413,13 +413,13 @@ func (*LookupInstanceResult_Found) isLookupInstanceResult_Outcome() {}
 // Without `InstanceCapability.power_state` STOPPED and RUNNING are PRESENT. For a state that lasts
 // only a moment the provider MAY answer either way.
 //
-// INST-15: The provider MUST leave out a fact that has no form here, and answer the instance with
-// the rest: a type that is not a valid label value, a second zone, an address of a kind that
-// `NodeAddressType` lacks. The provider SHOULD log what it leaves out and why. It MUST NOT change
-// the value until it fits, nor fail the instance for it.
+// INST-15: The provider MUST leave out a fact that this message cannot express, and answer the
+// instance with the other facts. Examples are a type that is not a valid label value, a second
+// zone, and an address of a kind that `NodeAddressType` lacks. The provider SHOULD log what it
+// leaves out and why. It MUST NOT change the value until it fits, nor fail the instance for it.
 type Instance struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What the cloud says. UNSPECIFIED is a fault.
+	// The state that the cloud reports. UNSPECIFIED is a fault.
 	State InstanceState `protobuf:"varint,1,opt,name=state,proto3,enum=cloudprovider.v1alpha1.InstanceState" json:"state,omitempty"`
 	// Its provider ID, beginning with one of the provider's prefixes. At most 1,024 bytes.
 	//
@@ -588,7 +588,7 @@ func (x *ListInstancesRequest) GetFacets() []InstanceFacet {
 // A part of a listing.
 type ListInstancesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What this part is. Unset is a fault.
+	// The content of this message. Unset is a fault.
 	//
 	// Types that are valid to be assigned to Part:
 	//

@@ -27,15 +27,15 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// What the cloud knows about the machines behind the Nodes (Go's InstancesV2; covers Instances).
+// Facts of the cloud about the machines behind the Nodes (Go's InstancesV2; covers Instances).
 // Offered with `Capabilities.instances`.
 type InstanceServiceClient interface {
-	// What are these Nodes' instances?
+	// Looks up the instances of these Nodes.
 	//
 	// INST-1: Only the state ABSENT means gone. The provider MUST answer ABSENT only when the cloud
 	// itself said so for that instance, in a complete answer. A failure of any kind, an empty reply
 	// or a missing result MUST never say that an instance is gone. In doubt: `failed`. The controller
-	// deletes Nodes on the strength of ABSENT.
+	// deletes a Node because of ABSENT.
 	//
 	// INST-2: Each result MUST name its Node by the name and UID of the request. Order does not
 	// matter. A Node without a result, an unset oneof or a repeated name is a fault for that Node.
@@ -44,30 +44,32 @@ type InstanceServiceClient interface {
 	// Node's name.
 	//
 	// A Node without a provider ID belongs to the provider that claims it: PRESENT, RUNNING, STOPPED
-	// and PENDING claim it. If several providers serve one cluster, exactly one claim wins. Several
-	// claims leave the Node tainted, and while any answer is a failure nothing is decided.
+	// and PENDING claim it. If several providers serve one cluster, exactly one claim wins. If
+	// several providers claim a Node, the controller leaves it tainted. While any answer is a
+	// failure, the controller decides nothing.
 	//
 	// INST-4: One Node's error MUST NOT fail the other Nodes: it is `failed` in that Node's result. A
-	// request that breaks the contract is another matter (CORE-20).
+	// request that breaks the contract fails as a whole (CORE-20).
 	//
 	// INST-5: If `max_age` is zero, the provider MUST ask the cloud. Otherwise it MAY answer from
 	// what it learned no longer than `max_age` ago.
 	//
 	// INST-9: A provider ID that begins with none of the provider's prefixes MUST be UNMANAGED. An ID
 	// that begins with a prefix may have a form that no ID of the cloud has. If the provider can tell
-	// that, it answers `failed` with INVALID: somebody mistyped the ID, and nothing is known of the
-	// instance. It answers the same for an ID of another account or region, because the cloud that it
-	// asks cannot say that the instance is gone.
+	// that, it answers `failed` with INVALID: a person mistyped the ID, so the answer says nothing
+	// about the instance. It answers the same for an ID of another account or region, because the
+	// cloud that it asks cannot say that the instance is gone.
 	//
 	// INST-11: Lookups and listings of instances MUST write nothing to the cloud.
 	//
-	// INST-13: The provider MUST NOT claim a Node without a provider ID whose name the cloud does not
-	// know: the Node SHOULD be ABSENT if the cloud's answer was complete, else `failed`. The
-	// controller then keeps the Node tainted, asks again with backoff, and tells the user that the
-	// instance was not found. UNMANAGED tells the user nothing. It is for a provider whose source
-	// proves nothing by what it lacks. PENDING (a claim) is only for a provider that knows that the
-	// instance is on its way, for example because the cloud lists it without the requested facts. A
-	// name that fits several instances is `failed` with CONFLICT.
+	// INST-13: If a Node has no provider ID and the cloud does not know its name, the provider MUST
+	// NOT claim the Node. It SHOULD answer ABSENT if the cloud's answer was complete, else `failed`.
+	// The controller then keeps the Node tainted, asks again with backoff, and reports that the
+	// instance was not found. For UNMANAGED the controller reports nothing. UNMANAGED is for a
+	// provider whose source is incomplete, so that a missing entry proves nothing. PENDING (a claim)
+	// is only for a provider that knows that the cloud is making the instance. For example, the cloud
+	// lists it without the requested facts. A name that fits several instances is `failed` with
+	// CONFLICT.
 	//
 	// At most `InstanceCapability.max_batch` Nodes. Deadline 60 s. Failures (of the whole or of an
 	// item): INVALID, PRECONDITION, CONFLICT (of an item), THROTTLED, CREDENTIALS, UNAVAILABLE,
@@ -84,7 +86,7 @@ type InstanceServiceClient interface {
 	// being deleted, never to delete one.
 	//
 	// INST-16: ListInstances MUST have every instance that LookupInstances would find by its provider
-	// ID for a Node of this cluster, whatever its state, and none that is ABSENT or UNMANAGED. A
+	// ID for a Node of this cluster, in any state. It MUST have none that is ABSENT or UNMANAGED. A
 	// terminated instance that the cloud still lists is ABSENT. The listing MAY have others: a cloud
 	// that cannot tell one cluster's instances from another's lists all that the credentials reach.
 	// Each instance is there once, with its state, and with its provider ID whatever the facets ask
@@ -140,15 +142,15 @@ type InstanceService_ListInstancesClient = grpc.ServerStreamingClient[ListInstan
 // All implementations must embed UnimplementedInstanceServiceServer
 // for forward compatibility.
 //
-// What the cloud knows about the machines behind the Nodes (Go's InstancesV2; covers Instances).
+// Facts of the cloud about the machines behind the Nodes (Go's InstancesV2; covers Instances).
 // Offered with `Capabilities.instances`.
 type InstanceServiceServer interface {
-	// What are these Nodes' instances?
+	// Looks up the instances of these Nodes.
 	//
 	// INST-1: Only the state ABSENT means gone. The provider MUST answer ABSENT only when the cloud
 	// itself said so for that instance, in a complete answer. A failure of any kind, an empty reply
 	// or a missing result MUST never say that an instance is gone. In doubt: `failed`. The controller
-	// deletes Nodes on the strength of ABSENT.
+	// deletes a Node because of ABSENT.
 	//
 	// INST-2: Each result MUST name its Node by the name and UID of the request. Order does not
 	// matter. A Node without a result, an unset oneof or a repeated name is a fault for that Node.
@@ -157,30 +159,32 @@ type InstanceServiceServer interface {
 	// Node's name.
 	//
 	// A Node without a provider ID belongs to the provider that claims it: PRESENT, RUNNING, STOPPED
-	// and PENDING claim it. If several providers serve one cluster, exactly one claim wins. Several
-	// claims leave the Node tainted, and while any answer is a failure nothing is decided.
+	// and PENDING claim it. If several providers serve one cluster, exactly one claim wins. If
+	// several providers claim a Node, the controller leaves it tainted. While any answer is a
+	// failure, the controller decides nothing.
 	//
 	// INST-4: One Node's error MUST NOT fail the other Nodes: it is `failed` in that Node's result. A
-	// request that breaks the contract is another matter (CORE-20).
+	// request that breaks the contract fails as a whole (CORE-20).
 	//
 	// INST-5: If `max_age` is zero, the provider MUST ask the cloud. Otherwise it MAY answer from
 	// what it learned no longer than `max_age` ago.
 	//
 	// INST-9: A provider ID that begins with none of the provider's prefixes MUST be UNMANAGED. An ID
 	// that begins with a prefix may have a form that no ID of the cloud has. If the provider can tell
-	// that, it answers `failed` with INVALID: somebody mistyped the ID, and nothing is known of the
-	// instance. It answers the same for an ID of another account or region, because the cloud that it
-	// asks cannot say that the instance is gone.
+	// that, it answers `failed` with INVALID: a person mistyped the ID, so the answer says nothing
+	// about the instance. It answers the same for an ID of another account or region, because the
+	// cloud that it asks cannot say that the instance is gone.
 	//
 	// INST-11: Lookups and listings of instances MUST write nothing to the cloud.
 	//
-	// INST-13: The provider MUST NOT claim a Node without a provider ID whose name the cloud does not
-	// know: the Node SHOULD be ABSENT if the cloud's answer was complete, else `failed`. The
-	// controller then keeps the Node tainted, asks again with backoff, and tells the user that the
-	// instance was not found. UNMANAGED tells the user nothing. It is for a provider whose source
-	// proves nothing by what it lacks. PENDING (a claim) is only for a provider that knows that the
-	// instance is on its way, for example because the cloud lists it without the requested facts. A
-	// name that fits several instances is `failed` with CONFLICT.
+	// INST-13: If a Node has no provider ID and the cloud does not know its name, the provider MUST
+	// NOT claim the Node. It SHOULD answer ABSENT if the cloud's answer was complete, else `failed`.
+	// The controller then keeps the Node tainted, asks again with backoff, and reports that the
+	// instance was not found. For UNMANAGED the controller reports nothing. UNMANAGED is for a
+	// provider whose source is incomplete, so that a missing entry proves nothing. PENDING (a claim)
+	// is only for a provider that knows that the cloud is making the instance. For example, the cloud
+	// lists it without the requested facts. A name that fits several instances is `failed` with
+	// CONFLICT.
 	//
 	// At most `InstanceCapability.max_batch` Nodes. Deadline 60 s. Failures (of the whole or of an
 	// item): INVALID, PRECONDITION, CONFLICT (of an item), THROTTLED, CREDENTIALS, UNAVAILABLE,
@@ -197,7 +201,7 @@ type InstanceServiceServer interface {
 	// being deleted, never to delete one.
 	//
 	// INST-16: ListInstances MUST have every instance that LookupInstances would find by its provider
-	// ID for a Node of this cluster, whatever its state, and none that is ABSENT or UNMANAGED. A
+	// ID for a Node of this cluster, in any state. It MUST have none that is ABSENT or UNMANAGED. A
 	// terminated instance that the cloud still lists is ABSENT. The listing MAY have others: a cloud
 	// that cannot tell one cluster's instances from another's lists all that the credentials reach.
 	// Each instance is there once, with its state, and with its provider ID whatever the facets ask

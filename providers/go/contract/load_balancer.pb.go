@@ -608,8 +608,8 @@ func (x *LoadBalancerStatus) GetIngress() []*LoadBalancerIngress {
 // One address at which clients reach a load balancer.
 //
 // LB-19: `ready` MUST have at least one ingress, and each MUST have an address, a host name or
-// both, in the form of the Kubernetes API: an IP address without a prefix length, a DNS name in
-// lower case. With `SERVICE_FEATURE_IP_MODE` each address MUST state its `ip_mode`.
+// both. They have the form of the Kubernetes API: an IP address without a prefix length, a DNS name
+// in lower case. With `SERVICE_FEATURE_IP_MODE` each address MUST state its `ip_mode`.
 type LoadBalancerIngress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// An IPv4 or IPv6 address; absent where it has only a host name. A loopback, unspecified,
@@ -620,7 +620,7 @@ type LoadBalancerIngress struct {
 	Hostname *string `protobuf:"bytes,2,opt,name=hostname,proto3,oneof" json:"hostname,omitempty"`
 	// How traffic to `ip` arrives at the Nodes (KEP-1860); absent is VIP.
 	IpMode *IpMode `protobuf:"varint,3,opt,name=ip_mode,json=ipMode,proto3,enum=cloudprovider.v1alpha1.IpMode,oneof" json:"ip_mode,omitempty"`
-	// The ports, and what is wrong with them.
+	// The ports and their errors.
 	Ports         []*PortStatus `protobuf:"bytes,4,rep,name=ports,proto3" json:"ports,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -691,8 +691,8 @@ type PortStatus struct {
 	Port int32 `protobuf:"varint,1,opt,name=port,proto3" json:"port,omitempty"`
 	// `TCP`, `UDP` or `SCTP`.
 	Protocol string `protobuf:"bytes,2,opt,name=protocol,proto3" json:"protocol,omitempty"`
-	// What is wrong with it, as `ServiceStatus` asks: CamelCase, or `domain/CamelCase`; absent when
-	// nothing is.
+	// The error of the port, in the form that `ServiceStatus` asks for: CamelCase, or
+	// `domain/CamelCase`. Absent without an error.
 	Error         *string `protobuf:"bytes,3,opt,name=error,proto3,oneof" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -836,11 +836,11 @@ func (*TargetSet_Inline) isTargetSet_Set() {}
 
 func (*TargetSet_Ref) isTargetSet_Set() {}
 
-// All targets. Empty means: none.
+// All targets. An empty list means no targets.
 //
-// LB-31: If the cloud has no load balancer without targets, the provider MUST answer Ensure and
-// Update with an empty set with PRECONDITION, MUST write nothing, and answers `in_sync` false in
-// Get.
+// LB-31: Some clouds have no load balancers without targets. There the provider MUST answer
+// PRECONDITION to an Ensure or Update with an empty set, and MUST write nothing. In Get it answers
+// `in_sync` false.
 type TargetList struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In the order of their names.
@@ -1009,9 +1009,8 @@ func (x *AnnotationChanges) GetRemove() []string {
 
 // One target that could not be attached. The controller repeats the call with backoff.
 //
-// LB-17: A target that cannot be attached MUST NOT fail the rest: the provider attaches the others,
-// and the outcome is what it would be without this target. A target error names a target of the
-// request.
+// LB-17: A target that cannot be attached MUST NOT fail the others. The provider attaches them, and
+// the outcome is the same as without this target. A target error names a target of the request.
 //
 // Target errors count beside `ready` of Ensure, `done` of Update and what Get found, which is then
 // not in sync (LB-14). Beside anything else the controller ignores them.
@@ -1019,7 +1018,7 @@ type TargetError struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The Node's name.
 	NodeName string `protobuf:"bytes,1,opt,name=node_name,json=nodeName,proto3" json:"node_name,omitempty"`
-	// What went wrong.
+	// The error.
 	Failure       *Failure `protobuf:"bytes,2,opt,name=failure,proto3" json:"failure,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1153,7 +1152,7 @@ type GetLoadBalancerResponse struct {
 	Annotations *AnnotationChanges `protobuf:"bytes,3,opt,name=annotations,proto3" json:"annotations,omitempty"`
 	// Targets that could not be attached.
 	TargetErrors []*TargetError `protobuf:"bytes,4,rep,name=target_errors,json=targetErrors,proto3" json:"target_errors,omitempty"`
-	// What came of it. Unset is a fault.
+	// The outcome. Unset is a fault.
 	//
 	// Types that are valid to be assigned to Outcome:
 	//
@@ -1284,8 +1283,8 @@ type LoadBalancer struct {
 	//
 	// Under `read_only` (PROV-20) it says what Ensure would do without `read_only`.
 	//
-	// LB-28: `in_sync` MUST be absent or false for what is ABSENT, REMNANTS, UNMARKED or FOREIGN, and
-	// MUST be stated for what is PRESENT and OURS.
+	// LB-28: `in_sync` MUST be absent or false for ABSENT, REMNANTS, UNMARKED and FOREIGN. It MUST be
+	// set for a load balancer that is PRESENT and OURS.
 	InSync        *bool `protobuf:"varint,5,opt,name=in_sync,json=inSync,proto3,oneof" json:"in_sync,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1369,7 +1368,7 @@ type EnsureLoadBalancerRequest struct {
 	Targets *TargetSet `protobuf:"bytes,4,opt,name=targets,proto3" json:"targets,omitempty"`
 	// LB-9: the operator grants that the provider adopts an unmarked load balancer (LB-24 says
 	// which). The controller sends no handle beside it, because a user who may edit the Service could
-	// name anybody's.
+	// write the handle of any load balancer.
 	AdoptUnmarked bool `protobuf:"varint,5,opt,name=adopt_unmarked,json=adoptUnmarked,proto3" json:"adopt_unmarked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1451,7 +1450,7 @@ type EnsureLoadBalancerResponse struct {
 	Annotations *AnnotationChanges `protobuf:"bytes,3,opt,name=annotations,proto3" json:"annotations,omitempty"`
 	// Targets that could not be attached.
 	TargetErrors []*TargetError `protobuf:"bytes,4,rep,name=target_errors,json=targetErrors,proto3" json:"target_errors,omitempty"`
-	// What came of it. Unset is a fault.
+	// The outcome. Unset is a fault.
 	//
 	// Types that are valid to be assigned to Outcome:
 	//
@@ -1585,7 +1584,7 @@ type EnsureLoadBalancerResponse_Pending struct {
 }
 
 type EnsureLoadBalancerResponse_HandledElsewhere struct {
-	// Somebody else does it.
+	// Another component does it.
 	HandledElsewhere *HandledElsewhere `protobuf:"bytes,8,opt,name=handled_elsewhere,json=handledElsewhere,proto3,oneof"`
 }
 
@@ -1729,7 +1728,7 @@ type UpdateLoadBalancerResponse struct {
 	Annotations *AnnotationChanges `protobuf:"bytes,3,opt,name=annotations,proto3" json:"annotations,omitempty"`
 	// Targets that could not be attached.
 	TargetErrors []*TargetError `protobuf:"bytes,4,rep,name=target_errors,json=targetErrors,proto3" json:"target_errors,omitempty"`
-	// What came of it. Unset is a fault.
+	// The outcome. Unset is a fault.
 	//
 	// Types that are valid to be assigned to Outcome:
 	//
@@ -1863,7 +1862,7 @@ type UpdateLoadBalancerResponse_Pending struct {
 }
 
 type UpdateLoadBalancerResponse_HandledElsewhere struct {
-	// Somebody else does it.
+	// Another component does it.
 	HandledElsewhere *HandledElsewhere `protobuf:"bytes,8,opt,name=handled_elsewhere,json=handledElsewhere,proto3,oneof"`
 }
 
@@ -1961,7 +1960,7 @@ type DeleteLoadBalancerResponse struct {
 	Annotations *AnnotationChanges `protobuf:"bytes,3,opt,name=annotations,proto3" json:"annotations,omitempty"`
 	// Targets that could not be attached.
 	TargetErrors []*TargetError `protobuf:"bytes,4,rep,name=target_errors,json=targetErrors,proto3" json:"target_errors,omitempty"`
-	// What came of it. Unset is a fault.
+	// The outcome. Unset is a fault.
 	//
 	// Types that are valid to be assigned to Outcome:
 	//
@@ -2221,7 +2220,7 @@ func (x *ListLoadBalancersRequest) GetCluster() *ClusterRef {
 // A part of a listing.
 type ListLoadBalancersResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What this part is. Unset is a fault.
+	// The content of this message. Unset is a fault.
 	//
 	// Types that are valid to be assigned to Part:
 	//
@@ -2393,8 +2392,8 @@ type ServiceRef struct {
 	Namespace string `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	// `metadata.name`.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// `metadata.uid`. Empty if the mark holds only its digits (LB-30). Nobody can tell then whether
-	// the Service still exists, and the controller does not treat the load balancer as orphaned.
+	// `metadata.uid`. Empty if the mark holds only its digits (LB-30). The controller cannot find out
+	// then whether the Service still exists, and does not treat the load balancer as orphaned.
 	Uid           string `protobuf:"bytes,3,opt,name=uid,proto3" json:"uid,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -37,48 +37,49 @@ const (
 // are for people.
 //
 // LB-2: A provider MUST NOT touch a load balancer, listener, frontend or rule that it did not make
-// for this owner (the present owner ID or a previous one, and the Service's UID). Several Services
-// may share one load balancer: each owns parts of it, and only a part that collides is CONFLICT.
+// for this owner. The owner ID (the present one or a previous one) and the Service's UID identify
+// the owner. Several Services may share one load balancer: each owns parts of it, and only a part
+// that collides is CONFLICT.
 //
 // LB-3: The `handle` is an opaque string of the provider, at most 1,024 bytes: the cloud's own ID
 // of the load balancer. The provider SHOULD return the handle as soon as the cloud knows it, also
 // in a pending or failed answer. The controller stores it before its next call and sends it back
 // from then on. If an answer has no handle, the handle stays as it was.
 //
-// LB-4: A user can edit the stored handle. The provider MUST check who owns what a handle names,
-// and MUST answer CONFLICT rather than touch another owner's.
+// LB-4: A user can edit the stored handle. The provider MUST check who owns the load balancer that
+// a handle names. It MUST answer CONFLICT, and change nothing, if that is another owner.
 //
 // LB-5: Without a handle every RPC MUST work from the owner's mark, name and UID.
 //
 // LB-20: If Services share a load balancer, the provider MUST answer each Service about its own
 // parts (ports, rules, targets). A request for one Service MUST change nothing of another's, also
-// if all have the same handle. A Service that has no part of it has no load balancer: ABSENT,
+// if all have the same handle. A Service that owns no part of it has no load balancer: ABSENT,
 // NOT_FOUND, `done`.
 //
-// LB-21: The provider MUST answer CONFLICT to a part that collides with another Service's, such as
-// the same port and protocol at their shared address, and MUST change nothing for it.
+// LB-21: If a part collides with another Service's, such as the same port and protocol at their
+// shared address, the provider MUST answer CONFLICT. It MUST change nothing for that part.
 //
-// LB-22: Delete MUST remove the parts of its Service and leave those of others; with the last part
-// the shared load balancer MUST go.
+// LB-22: Delete MUST remove the parts of its Service and leave those of others. With the last part
+// it MUST remove the shared load balancer.
 //
 // LB-23: Each Service that has a part MUST be listed as an owner, in one entry for all or in an
 // entry of its own.
 //
 // # Owners of load balancers
 //
-// LB-24: The answer MUST be the one that the table below has for what the provider finds. A handle
-// that names nothing counts as no handle.
+// LB-24: The answer MUST be the one in the table below, by the load balancer that the provider
+// finds. A handle that names nothing counts as no handle.
 //
-// The provider searches in this order, and the first hit is what it finds:
+// The provider searches in this order, and the first hit decides:
 //
 //  1. what the handle names;
 //  2. what is marked for this owner and Service;
 //  3. what is UNMARKED and has this Service's native name or a tag of it;
 //  4. what is UNMARKED and has an address of `service.status`.
 //
-// The native name and the tag are those that this provider, or the program that it follows, gives
-// to this Service's load balancer. The provider considers tags and addresses if the cloud can
-// search by them. "+ adopt" is the same request with `adopt_unmarked`.
+// The native name and the tag are those that this provider, or its predecessor, gives to this
+// Service's load balancer. The provider considers tags and addresses if the cloud can search by
+// them. "+ adopt" is the same request with `adopt_unmarked`.
 //
 //	Found                      | Get       | Ensure   | Ensure   | Update    | Delete   | Delete
 //	                           |           |          | + adopt  |           |          | + adopt
@@ -104,58 +105,61 @@ const (
 //	(d) CONFLICT is as good.
 //	(e) ABSENT is as good, and Ensure makes one, where the native name need not be this one.
 //
-// Row 3 applies also if the handle names it; Update is then CONFLICT. Rows 4 and 6 apply whatever
-// else exists. So a user who edits the handle of a Service that has a load balancer gets CONFLICT,
-// and once the handle is right again everything is as before. What is REMNANTS, such as a load
-// balancer that is still being deleted, is NOT_FOUND to Update, and Delete removes it. Ensure is
-// `pending` until it has gone, or builds it up again. If Services share a load balancer, the table
-// is about the Service's part. An answer that `service` or `cluster` forces (INVALID,
-// NOT_INITIALIZED) takes precedence over the table, and so does `handled_elsewhere`. Only Ensure
-// judges what a Service asks for. Get answers `in_sync` false if Ensure would refuse the Service,
-// and Update and Delete are INVALID only by CORE-20.
+// Row 3 applies also if the handle names the load balancer; Update is then CONFLICT. Rows 4 and 6
+// apply whatever else exists. So a user who edits the handle of a Service that has a load balancer
+// gets CONFLICT. When the handle is right again, the answers are as before. For REMNANTS, such as a
+// load balancer that the cloud is still deleting, Update is NOT_FOUND, and Delete removes them.
+// Ensure is `pending` until they have gone, or builds the load balancer up again. If Services share
+// a load balancer, the table is about the Service's part. An answer that `service` or `cluster`
+// forces (INVALID, NOT_INITIALIZED) takes precedence over the table, and so does
+// `handled_elsewhere`. Only Ensure judges the Service's fields. Get answers `in_sync` false if
+// Ensure would refuse the Service, and Update and Delete are INVALID only by CORE-20.
 //
 // LB-25: A mark with a previous owner ID counts as a difference: Ensure MUST mark such a load
 // balancer with the present owner ID, and `in_sync` MUST be false until then.
 //
 // So a cluster whose owner ID has changed costs one write for each Service. After that nothing
 // depends on `InitializeRequest.previous_owner_ids` any more. Only Ensure does this. If the cloud
-// cannot change a mark, such as a name, that is no difference. The load balancer stays OURS for as
-// long as the previous owner ID is sent.
+// cannot change a mark, such as a name, an earlier mark is no difference. The load balancer stays
+// OURS for as long as the controller sends the previous owner ID.
 //
 // LB-26: Delete MUST NOT answer `done` while an UNMARKED load balancer exists that has the native
-// name or a tag of this Service: it is CONFLICT, or removed with `adopt_unmarked`.
+// name or a tag of this Service. It answers CONFLICT, or removes the load balancer with
+// `adopt_unmarked`.
 //
-// Such a load balancer remains from a Service that another program served, and that was deleted
-// before an Ensure adopted its load balancer. After `done` somebody would go on paying for it. The
-// grant does not cover what only a handle or an address names, because a user may write both. If a
-// load balancer that is OURS exists beside it, Delete removes that one, and answers CONFLICT for
-// the other.
+// Such a load balancer remains if another program served a Service, and a user deleted the Service
+// before an Ensure adopted its load balancer. After `done` the operator would go on paying for it.
+// The grant does not cover a load balancer that only a handle or an address names, because a user
+// may write both. If a load balancer that is OURS exists beside it, Delete removes that one, and
+// answers CONFLICT for the other.
 //
 // LB-27: Only a mark makes a load balancer OURS or FOREIGN: a provider MUST NOT answer either
-// without one, and answers UNMARKED for what carries none.
+// without one. It answers UNMARKED for a load balancer without a mark.
 //
-// A mark is something that the cloud keeps with the load balancer and that holds both the owner ID
-// and the Service's UID: tags, labels, a description, or a native name made of both (LB-30). On a
-// cloud that has only the name, a load balancer with the name is OURS, also if the name is made of
-// a previous owner ID. Another owner's is not found there: row 8. A cloud may be able to keep no
-// such mark: only a name made of the UID, or nothing. It cannot tell clusters apart. Its provider
-// answers UNMARKED for whatever it finds, and the operator grants `adopt_unmarked` for good. What
-// holds only one of the two carries no mark. If that one is another cluster's owner ID, FOREIGN is
-// the better answer, which no grant adopts. There is one exception: an adapter of code that finds a
-// Service's load balancer by itself and shows no marks, such as Go's cloud interface. What that
-// code finds is OURS.
+// A mark is data that the cloud keeps with the load balancer. It holds both the owner ID and the
+// Service's UID: tags, labels, a description, or a native name made of both (LB-30). On a cloud
+// that has only the name, a load balancer with the name is OURS, also if the name is made of a
+// previous owner ID. The provider does not find another owner's load balancer there: row 8. Some
+// clouds cannot keep such a mark, but only a name made of the UID, or nothing. They cannot tell
+// clusters apart. The provider of such a cloud answers UNMARKED for every load balancer that it
+// finds, and the operator grants `adopt_unmarked` for good. A load balancer that holds only one of
+// the two carries no mark. If that one is another cluster's owner ID, FOREIGN is the better answer,
+// because no grant adopts it. There is one exception: an adapter of code, such as Go's cloud
+// interface, that finds a Service's load balancer by itself and shows no marks. The adapter answers
+// OURS for each load balancer that the code finds.
 //
-// LB-30: If the owner ID or the Service's UID does not fit into the cloud's place for a mark, by
-// its length or its characters, that place MUST hold instead the first 63 lower-case hexadecimal
-// digits of the SHA-256 of its UTF-8 bytes, or as many of them as fit, and not fewer than 32.
+// LB-30: The owner ID or the Service's UID may not fit into the cloud's place for a mark, by its
+// length or its characters. Then that place MUST hold digits instead: the first 63 lower-case
+// hexadecimal digits of the SHA-256 of its UTF-8 bytes. If 63 do not fit, it holds the first ones
+// that fit, and at least 32.
 //
 // One place for both holds the digits for the owner ID, a `/` and the UID. A prefix of the
-// provider's own may precede the digits. The provider keeps a value that fits as it is. A value
-// that was cut is no mark: two owner IDs of 253 bytes may differ in the last byte.
+// provider's own may precede the digits. The provider stores a value that fits unchanged. A
+// shortened value is no mark: two owner IDs of 253 bytes may differ in the last byte.
 //
 // LB-32: The fields beside the outcome (`handle`, `events`, `annotations`) count with every
-// outcome, `failed` and `pending` included. An answer MUST NOT contain the handle of what is not
-// OURS.
+// outcome, `failed` and `pending` included. An answer MUST NOT contain the handle of a load
+// balancer that is not OURS.
 //
 // LB-33: The provider MUST cut a `load_balancer_name`, a reason or a message that is longer than
 // its limit, at the end of a character. A handle beyond its limit MUST NOT be cut: the answer is
@@ -164,8 +168,8 @@ const (
 // LB-34: A Service may use a field that `LoadBalancerCapability.features` lacks. The provider MUST
 // either ignore the field, as if it were unset, or answer INVALID with its name; `in_sync` follows
 // from the same choice. It SHOULD ignore it, because the controller's Warning event says that the
-// field has no effect. It SHOULD answer INVALID if the load balancer would admit what the field
-// shuts out (`spec.loadBalancerSourceRanges`).
+// field has no effect. It SHOULD answer INVALID if the load balancer would admit traffic that the
+// field excludes (`spec.loadBalancerSourceRanges`).
 type LoadBalancerServiceClient interface {
 	// Reads the load balancer of this Service.
 	//
@@ -178,16 +182,16 @@ type LoadBalancerServiceClient interface {
 	// Deadline 5 min. Failures: INVALID, CONFLICT, THROTTLED, CREDENTIALS, UNAVAILABLE,
 	// NOT_INITIALIZED, INTERNAL.
 	GetLoadBalancer(ctx context.Context, in *GetLoadBalancerRequest, opts ...grpc.CallOption) (*GetLoadBalancerResponse, error)
-	// Makes the load balancer, or changes it to what the Service asks.
+	// Makes the load balancer, or changes it to match the Service.
 	//
-	// LB-7: The request is the full state: the provider MUST remove in the cloud a field that was
-	// cleared.
+	// LB-7: The request is the full state. When a user clears a field, the provider MUST remove its
+	// effect in the cloud.
 	//
 	// LB-8: Ensure MUST write nothing to the cloud for a load balancer that already is as asked.
 	//
-	// LB-9: The provider MUST NOT adopt an unmarked load balancer (made by another program before)
-	// without `adopt_unmarked`, or if neither the native name, nor a tag, nor the handle, nor a
-	// status address matches. It MUST mark what it adopts.
+	// LB-9: The provider MUST NOT adopt an unmarked load balancer, which another program has made,
+	// without `adopt_unmarked`. With it, the native name, a tag, the handle or a status address MUST
+	// match. The provider MUST mark the load balancer that it adopts.
 	//
 	// LB-10: `targets` absent is not `targets` empty: the provider leaves the targets alone if the
 	// set is absent.
@@ -203,7 +207,7 @@ type LoadBalancerServiceClient interface {
 	//
 	// LB-11: If the load balancer does not exist, Update MUST answer NOT_FOUND.
 	//
-	// LB-16: Update MUST change nothing but the targets, whatever else the Service asks by now.
+	// LB-16: Update MUST change only the targets, also if other fields of the Service have changed.
 	//
 	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-14,
 	// CORE-15, CORE-19, CORE-20, CORE-21, CORE-22, LB-1, LB-2, LB-3, LB-4, LB-5, LB-11, LB-15, LB-16,
@@ -211,11 +215,11 @@ type LoadBalancerServiceClient interface {
 	//
 	// Deadline 5 min. Failures: all codes.
 	UpdateLoadBalancer(ctx context.Context, in *UpdateLoadBalancerRequest, opts ...grpc.CallOption) (*UpdateLoadBalancerResponse, error)
-	// Removes everything that was made for this Service.
+	// Removes every cloud object of this Service.
 	//
-	// LB-12: `done` MUST mean that the provider searched the cloud, and that nothing is left there
-	// that was made for this Service. If it could not search, the answer is `failed`, never `done`. A
-	// load balancer that does not exist is `done`.
+	// LB-12: `done` MUST mean that the provider searched the cloud, and that no cloud object of this
+	// Service remains. If it could not search, the answer is `failed`, never `done`. A load balancer
+	// that does not exist is `done`.
 	//
 	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15,
 	// CORE-19, CORE-20, CORE-21, CORE-22, LB-1, LB-2, LB-3, LB-4, LB-5, LB-12, LB-20, LB-22, LB-24,
@@ -315,48 +319,49 @@ type LoadBalancerService_ListLoadBalancersClient = grpc.ServerStreamingClient[Li
 // are for people.
 //
 // LB-2: A provider MUST NOT touch a load balancer, listener, frontend or rule that it did not make
-// for this owner (the present owner ID or a previous one, and the Service's UID). Several Services
-// may share one load balancer: each owns parts of it, and only a part that collides is CONFLICT.
+// for this owner. The owner ID (the present one or a previous one) and the Service's UID identify
+// the owner. Several Services may share one load balancer: each owns parts of it, and only a part
+// that collides is CONFLICT.
 //
 // LB-3: The `handle` is an opaque string of the provider, at most 1,024 bytes: the cloud's own ID
 // of the load balancer. The provider SHOULD return the handle as soon as the cloud knows it, also
 // in a pending or failed answer. The controller stores it before its next call and sends it back
 // from then on. If an answer has no handle, the handle stays as it was.
 //
-// LB-4: A user can edit the stored handle. The provider MUST check who owns what a handle names,
-// and MUST answer CONFLICT rather than touch another owner's.
+// LB-4: A user can edit the stored handle. The provider MUST check who owns the load balancer that
+// a handle names. It MUST answer CONFLICT, and change nothing, if that is another owner.
 //
 // LB-5: Without a handle every RPC MUST work from the owner's mark, name and UID.
 //
 // LB-20: If Services share a load balancer, the provider MUST answer each Service about its own
 // parts (ports, rules, targets). A request for one Service MUST change nothing of another's, also
-// if all have the same handle. A Service that has no part of it has no load balancer: ABSENT,
+// if all have the same handle. A Service that owns no part of it has no load balancer: ABSENT,
 // NOT_FOUND, `done`.
 //
-// LB-21: The provider MUST answer CONFLICT to a part that collides with another Service's, such as
-// the same port and protocol at their shared address, and MUST change nothing for it.
+// LB-21: If a part collides with another Service's, such as the same port and protocol at their
+// shared address, the provider MUST answer CONFLICT. It MUST change nothing for that part.
 //
-// LB-22: Delete MUST remove the parts of its Service and leave those of others; with the last part
-// the shared load balancer MUST go.
+// LB-22: Delete MUST remove the parts of its Service and leave those of others. With the last part
+// it MUST remove the shared load balancer.
 //
 // LB-23: Each Service that has a part MUST be listed as an owner, in one entry for all or in an
 // entry of its own.
 //
 // # Owners of load balancers
 //
-// LB-24: The answer MUST be the one that the table below has for what the provider finds. A handle
-// that names nothing counts as no handle.
+// LB-24: The answer MUST be the one in the table below, by the load balancer that the provider
+// finds. A handle that names nothing counts as no handle.
 //
-// The provider searches in this order, and the first hit is what it finds:
+// The provider searches in this order, and the first hit decides:
 //
 //  1. what the handle names;
 //  2. what is marked for this owner and Service;
 //  3. what is UNMARKED and has this Service's native name or a tag of it;
 //  4. what is UNMARKED and has an address of `service.status`.
 //
-// The native name and the tag are those that this provider, or the program that it follows, gives
-// to this Service's load balancer. The provider considers tags and addresses if the cloud can
-// search by them. "+ adopt" is the same request with `adopt_unmarked`.
+// The native name and the tag are those that this provider, or its predecessor, gives to this
+// Service's load balancer. The provider considers tags and addresses if the cloud can search by
+// them. "+ adopt" is the same request with `adopt_unmarked`.
 //
 //	Found                      | Get       | Ensure   | Ensure   | Update    | Delete   | Delete
 //	                           |           |          | + adopt  |           |          | + adopt
@@ -382,58 +387,61 @@ type LoadBalancerService_ListLoadBalancersClient = grpc.ServerStreamingClient[Li
 //	(d) CONFLICT is as good.
 //	(e) ABSENT is as good, and Ensure makes one, where the native name need not be this one.
 //
-// Row 3 applies also if the handle names it; Update is then CONFLICT. Rows 4 and 6 apply whatever
-// else exists. So a user who edits the handle of a Service that has a load balancer gets CONFLICT,
-// and once the handle is right again everything is as before. What is REMNANTS, such as a load
-// balancer that is still being deleted, is NOT_FOUND to Update, and Delete removes it. Ensure is
-// `pending` until it has gone, or builds it up again. If Services share a load balancer, the table
-// is about the Service's part. An answer that `service` or `cluster` forces (INVALID,
-// NOT_INITIALIZED) takes precedence over the table, and so does `handled_elsewhere`. Only Ensure
-// judges what a Service asks for. Get answers `in_sync` false if Ensure would refuse the Service,
-// and Update and Delete are INVALID only by CORE-20.
+// Row 3 applies also if the handle names the load balancer; Update is then CONFLICT. Rows 4 and 6
+// apply whatever else exists. So a user who edits the handle of a Service that has a load balancer
+// gets CONFLICT. When the handle is right again, the answers are as before. For REMNANTS, such as a
+// load balancer that the cloud is still deleting, Update is NOT_FOUND, and Delete removes them.
+// Ensure is `pending` until they have gone, or builds the load balancer up again. If Services share
+// a load balancer, the table is about the Service's part. An answer that `service` or `cluster`
+// forces (INVALID, NOT_INITIALIZED) takes precedence over the table, and so does
+// `handled_elsewhere`. Only Ensure judges the Service's fields. Get answers `in_sync` false if
+// Ensure would refuse the Service, and Update and Delete are INVALID only by CORE-20.
 //
 // LB-25: A mark with a previous owner ID counts as a difference: Ensure MUST mark such a load
 // balancer with the present owner ID, and `in_sync` MUST be false until then.
 //
 // So a cluster whose owner ID has changed costs one write for each Service. After that nothing
 // depends on `InitializeRequest.previous_owner_ids` any more. Only Ensure does this. If the cloud
-// cannot change a mark, such as a name, that is no difference. The load balancer stays OURS for as
-// long as the previous owner ID is sent.
+// cannot change a mark, such as a name, an earlier mark is no difference. The load balancer stays
+// OURS for as long as the controller sends the previous owner ID.
 //
 // LB-26: Delete MUST NOT answer `done` while an UNMARKED load balancer exists that has the native
-// name or a tag of this Service: it is CONFLICT, or removed with `adopt_unmarked`.
+// name or a tag of this Service. It answers CONFLICT, or removes the load balancer with
+// `adopt_unmarked`.
 //
-// Such a load balancer remains from a Service that another program served, and that was deleted
-// before an Ensure adopted its load balancer. After `done` somebody would go on paying for it. The
-// grant does not cover what only a handle or an address names, because a user may write both. If a
-// load balancer that is OURS exists beside it, Delete removes that one, and answers CONFLICT for
-// the other.
+// Such a load balancer remains if another program served a Service, and a user deleted the Service
+// before an Ensure adopted its load balancer. After `done` the operator would go on paying for it.
+// The grant does not cover a load balancer that only a handle or an address names, because a user
+// may write both. If a load balancer that is OURS exists beside it, Delete removes that one, and
+// answers CONFLICT for the other.
 //
 // LB-27: Only a mark makes a load balancer OURS or FOREIGN: a provider MUST NOT answer either
-// without one, and answers UNMARKED for what carries none.
+// without one. It answers UNMARKED for a load balancer without a mark.
 //
-// A mark is something that the cloud keeps with the load balancer and that holds both the owner ID
-// and the Service's UID: tags, labels, a description, or a native name made of both (LB-30). On a
-// cloud that has only the name, a load balancer with the name is OURS, also if the name is made of
-// a previous owner ID. Another owner's is not found there: row 8. A cloud may be able to keep no
-// such mark: only a name made of the UID, or nothing. It cannot tell clusters apart. Its provider
-// answers UNMARKED for whatever it finds, and the operator grants `adopt_unmarked` for good. What
-// holds only one of the two carries no mark. If that one is another cluster's owner ID, FOREIGN is
-// the better answer, which no grant adopts. There is one exception: an adapter of code that finds a
-// Service's load balancer by itself and shows no marks, such as Go's cloud interface. What that
-// code finds is OURS.
+// A mark is data that the cloud keeps with the load balancer. It holds both the owner ID and the
+// Service's UID: tags, labels, a description, or a native name made of both (LB-30). On a cloud
+// that has only the name, a load balancer with the name is OURS, also if the name is made of a
+// previous owner ID. The provider does not find another owner's load balancer there: row 8. Some
+// clouds cannot keep such a mark, but only a name made of the UID, or nothing. They cannot tell
+// clusters apart. The provider of such a cloud answers UNMARKED for every load balancer that it
+// finds, and the operator grants `adopt_unmarked` for good. A load balancer that holds only one of
+// the two carries no mark. If that one is another cluster's owner ID, FOREIGN is the better answer,
+// because no grant adopts it. There is one exception: an adapter of code, such as Go's cloud
+// interface, that finds a Service's load balancer by itself and shows no marks. The adapter answers
+// OURS for each load balancer that the code finds.
 //
-// LB-30: If the owner ID or the Service's UID does not fit into the cloud's place for a mark, by
-// its length or its characters, that place MUST hold instead the first 63 lower-case hexadecimal
-// digits of the SHA-256 of its UTF-8 bytes, or as many of them as fit, and not fewer than 32.
+// LB-30: The owner ID or the Service's UID may not fit into the cloud's place for a mark, by its
+// length or its characters. Then that place MUST hold digits instead: the first 63 lower-case
+// hexadecimal digits of the SHA-256 of its UTF-8 bytes. If 63 do not fit, it holds the first ones
+// that fit, and at least 32.
 //
 // One place for both holds the digits for the owner ID, a `/` and the UID. A prefix of the
-// provider's own may precede the digits. The provider keeps a value that fits as it is. A value
-// that was cut is no mark: two owner IDs of 253 bytes may differ in the last byte.
+// provider's own may precede the digits. The provider stores a value that fits unchanged. A
+// shortened value is no mark: two owner IDs of 253 bytes may differ in the last byte.
 //
 // LB-32: The fields beside the outcome (`handle`, `events`, `annotations`) count with every
-// outcome, `failed` and `pending` included. An answer MUST NOT contain the handle of what is not
-// OURS.
+// outcome, `failed` and `pending` included. An answer MUST NOT contain the handle of a load
+// balancer that is not OURS.
 //
 // LB-33: The provider MUST cut a `load_balancer_name`, a reason or a message that is longer than
 // its limit, at the end of a character. A handle beyond its limit MUST NOT be cut: the answer is
@@ -442,8 +450,8 @@ type LoadBalancerService_ListLoadBalancersClient = grpc.ServerStreamingClient[Li
 // LB-34: A Service may use a field that `LoadBalancerCapability.features` lacks. The provider MUST
 // either ignore the field, as if it were unset, or answer INVALID with its name; `in_sync` follows
 // from the same choice. It SHOULD ignore it, because the controller's Warning event says that the
-// field has no effect. It SHOULD answer INVALID if the load balancer would admit what the field
-// shuts out (`spec.loadBalancerSourceRanges`).
+// field has no effect. It SHOULD answer INVALID if the load balancer would admit traffic that the
+// field excludes (`spec.loadBalancerSourceRanges`).
 type LoadBalancerServiceServer interface {
 	// Reads the load balancer of this Service.
 	//
@@ -456,16 +464,16 @@ type LoadBalancerServiceServer interface {
 	// Deadline 5 min. Failures: INVALID, CONFLICT, THROTTLED, CREDENTIALS, UNAVAILABLE,
 	// NOT_INITIALIZED, INTERNAL.
 	GetLoadBalancer(context.Context, *GetLoadBalancerRequest) (*GetLoadBalancerResponse, error)
-	// Makes the load balancer, or changes it to what the Service asks.
+	// Makes the load balancer, or changes it to match the Service.
 	//
-	// LB-7: The request is the full state: the provider MUST remove in the cloud a field that was
-	// cleared.
+	// LB-7: The request is the full state. When a user clears a field, the provider MUST remove its
+	// effect in the cloud.
 	//
 	// LB-8: Ensure MUST write nothing to the cloud for a load balancer that already is as asked.
 	//
-	// LB-9: The provider MUST NOT adopt an unmarked load balancer (made by another program before)
-	// without `adopt_unmarked`, or if neither the native name, nor a tag, nor the handle, nor a
-	// status address matches. It MUST mark what it adopts.
+	// LB-9: The provider MUST NOT adopt an unmarked load balancer, which another program has made,
+	// without `adopt_unmarked`. With it, the native name, a tag, the handle or a status address MUST
+	// match. The provider MUST mark the load balancer that it adopts.
 	//
 	// LB-10: `targets` absent is not `targets` empty: the provider leaves the targets alone if the
 	// set is absent.
@@ -481,7 +489,7 @@ type LoadBalancerServiceServer interface {
 	//
 	// LB-11: If the load balancer does not exist, Update MUST answer NOT_FOUND.
 	//
-	// LB-16: Update MUST change nothing but the targets, whatever else the Service asks by now.
+	// LB-16: Update MUST change only the targets, also if other fields of the Service have changed.
 	//
 	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-14,
 	// CORE-15, CORE-19, CORE-20, CORE-21, CORE-22, LB-1, LB-2, LB-3, LB-4, LB-5, LB-11, LB-15, LB-16,
@@ -489,11 +497,11 @@ type LoadBalancerServiceServer interface {
 	//
 	// Deadline 5 min. Failures: all codes.
 	UpdateLoadBalancer(context.Context, *UpdateLoadBalancerRequest) (*UpdateLoadBalancerResponse, error)
-	// Removes everything that was made for this Service.
+	// Removes every cloud object of this Service.
 	//
-	// LB-12: `done` MUST mean that the provider searched the cloud, and that nothing is left there
-	// that was made for this Service. If it could not search, the answer is `failed`, never `done`. A
-	// load balancer that does not exist is `done`.
+	// LB-12: `done` MUST mean that the provider searched the cloud, and that no cloud object of this
+	// Service remains. If it could not search, the answer is `failed`, never `done`. A load balancer
+	// that does not exist is `done`.
 	//
 	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15,
 	// CORE-19, CORE-20, CORE-21, CORE-22, LB-1, LB-2, LB-3, LB-4, LB-5, LB-12, LB-20, LB-22, LB-24,

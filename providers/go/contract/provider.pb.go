@@ -23,7 +23,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Which Nodes can be targets of a load balancer.
+// The Nodes that can be targets of a load balancer.
 type TargetScope int32
 
 const (
@@ -164,7 +164,7 @@ type ProbeState int32
 const (
 	// Never sent; read as BROKEN.
 	ProbeState_PROBE_STATE_UNSPECIFIED ProbeState = 0
-	// It is not ready yet, whoever asks (PROV-15). The controllers pause.
+	// It is not ready yet, for any caller (PROV-15). The controllers pause.
 	ProbeState_PROBE_STATE_STARTING ProbeState = 1
 	// All is well.
 	ProbeState_PROBE_STATE_READY ProbeState = 2
@@ -305,9 +305,9 @@ type GetProviderInfoResponse struct {
 	// The largest request in bytes that the provider accepts. The controller cuts its batches to it.
 	// 4 MiB if absent; at least 64 KiB.
 	MaxRequestBytes *uint64 `protobuf:"varint,7,opt,name=max_request_bytes,json=maxRequestBytes,proto3,oneof" json:"max_request_bytes,omitempty"`
-	// What the provider offers.
+	// The services that the provider offers.
 	Capabilities *Capabilities `protobuf:"bytes,8,opt,name=capabilities,proto3" json:"capabilities,omitempty"`
-	// What the provider wants to see of each Node.
+	// The fields of each Node that the provider wants to see.
 	NodeProjection *NodeProjection `protobuf:"bytes,9,opt,name=node_projection,json=nodeProjection,proto3" json:"node_projection,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -406,8 +406,8 @@ func (x *GetProviderInfoResponse) GetNodeProjection() *NodeProjection {
 	return nil
 }
 
-// What a provider offers besides ProviderService. It serves the services whose blocks are present,
-// and no others (CORE-5).
+// The services that a provider offers besides ProviderService. It serves the services whose blocks
+// are present, and no others (CORE-5).
 type Capabilities struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// InstanceService.
@@ -507,7 +507,7 @@ func (x *Capabilities) GetChanges() *ChangeCapability {
 	return nil
 }
 
-// What InstanceService can do.
+// The capabilities of InstanceService.
 type InstanceCapability struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The most Nodes that one LookupInstances takes; 100 where absent or zero.
@@ -618,7 +618,7 @@ func (*ZoneCapability) Descriptor() ([]byte, []int) {
 	return file_cloudprovider_v1alpha1_provider_proto_rawDescGZIP(), []int{4}
 }
 
-// What LoadBalancerService can do.
+// The capabilities of LoadBalancerService.
 type LoadBalancerCapability struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The values of `spec.loadBalancerClass` that this provider serves. One provider of a cluster
@@ -634,23 +634,24 @@ type LoadBalancerCapability struct {
 	InSync bool `protobuf:"varint,4,opt,name=in_sync,json=inSync,proto3" json:"in_sync,omitempty"`
 	// The targets do not matter to this cloud: the controller makes no call when Nodes change.
 	IgnoresNodes bool `protobuf:"varint,5,opt,name=ignores_nodes,json=ignoresNodes,proto3" json:"ignores_nodes,omitempty"`
-	// Which Nodes can be targets.
+	// The Nodes that can be targets.
 	TargetScope TargetScope `protobuf:"varint,6,opt,name=target_scope,json=targetScope,proto3,enum=cloudprovider.v1alpha1.TargetScope" json:"target_scope,omitempty"`
 	// The most targets that one load balancer takes. The controller chooses a stable subset. No limit
 	// if absent or zero.
 	MaxTargets *uint32 `protobuf:"varint,7,opt,name=max_targets,json=maxTargets,proto3,oneof" json:"max_targets,omitempty"`
-	// The fields of a Service that the provider honours. A Service that uses one that is missing here
-	// gets a Warning event. LB-34 says what the provider answers then.
+	// The fields of a Service that the provider honours. If a Service uses a field that is missing
+	// here, the controller records a Warning event. LB-34 says what the provider answers then.
 	Features []ServiceFeature `protobuf:"varint,8,rep,packed,name=features,proto3,enum=cloudprovider.v1alpha1.ServiceFeature" json:"features,omitempty"`
 	// How many calls of this service may run at once (CORE-22); 8 where absent or zero.
 	MaxInFlight *uint32 `protobuf:"varint,9,opt,name=max_in_flight,json=maxInFlight,proto3,oneof" json:"max_in_flight,omitempty"`
 	// The further fields of a target that matter to this cloud. When one changes, the controller
 	// calls UpdateLoadBalancer for every load balancer that has the target. Name, UID, provider ID
 	// and addresses always matter. The controller sends targets with these fields and with those of
-	// `node_projection`. It sends a field that only `node_projection` names as it is at the time of a
-	// call, and its change causes no call. The list is absent or empty by default; best leave it so.
-	// With `NODE_FIELD_GROUP_TAINTS` here a cordon updates every load balancer of the cluster; with
-	// `NODE_FIELD_GROUP_READINESS` each Node that is not ready for a moment does.
+	// `node_projection`. If only `node_projection` names a field, the controller sends its value at
+	// the time of a call, and a change of it causes no call. The list is absent or empty by default,
+	// and should stay so. With `NODE_FIELD_GROUP_TAINTS` here a cordon updates every load balancer of
+	// the cluster. With `NODE_FIELD_GROUP_READINESS` each Node that is not ready for a moment does so
+	// too.
 	TargetProjection *NodeProjection `protobuf:"bytes,10,opt,name=target_projection,json=targetProjection,proto3" json:"target_projection,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -756,7 +757,7 @@ func (x *LoadBalancerCapability) GetTargetProjection() *NodeProjection {
 	return nil
 }
 
-// What RouteService can do.
+// The capabilities of RouteService.
 type RouteCapability struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The most routes that one CreateRoutes or DeleteRoutes takes; 100 where absent or zero.
@@ -857,12 +858,13 @@ func (*ClusterCapability) Descriptor() ([]byte, []int) {
 	return file_cloudprovider_v1alpha1_provider_proto_rawDescGZIP(), []int{7}
 }
 
-// What VolumeService can do.
+// The capabilities of VolumeService.
 type VolumeCapability struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The sources that are this cloud's (VOL-2): a field of `spec` such as `awsElasticBlockStore`, or
-	// `csi/DRIVER` for the volumes of one CSI driver, for example `csi/ebs.csi.aws.com`. The
-	// controller never asks about volumes of other sources. If the list is empty, it asks about all.
+	// The sources that are this cloud's (VOL-2). Each is a field of `spec` such as
+	// `awsElasticBlockStore`, or `csi/DRIVER` for the volumes of one CSI driver, for example
+	// `csi/ebs.csi.aws.com`. The controller never asks about volumes of other sources. If the list is
+	// empty, it asks about all.
 	SourceTypes []string `protobuf:"bytes,1,rep,name=source_types,json=sourceTypes,proto3" json:"source_types,omitempty"`
 	// How many calls of this service may run at once (CORE-22); 8 where absent or zero.
 	MaxInFlight   *uint32 `protobuf:"varint,2,opt,name=max_in_flight,json=maxInFlight,proto3,oneof" json:"max_in_flight,omitempty"`
@@ -956,18 +958,18 @@ type InitializeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The cluster that the provider works for.
 	Cluster *ClusterRef `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	// Owner IDs that this cluster had before. What is marked with one of them is OURS. The provider
-	// marks it with the present one when it next writes it.
+	// Owner IDs that this cluster had before. An object that is marked with one of them is OURS. The
+	// provider marks the object with the present owner ID when it next writes it.
 	PreviousOwnerIds []string `protobuf:"bytes,2,rep,name=previous_owner_ids,json=previousOwnerIds,proto3" json:"previous_owner_ids,omitempty"`
 	// The cluster's Pod CIDRs (`--cluster-cidr`), IPv4 and IPv6; empty if not configured. For clouds
 	// that need to know which addresses are Pods': firewall rules, the network that routes lead into.
-	// The provider makes nothing because of it.
+	// The provider makes no cloud object because of this field.
 	ClusterCidrs []string `protobuf:"bytes,3,rep,name=cluster_cidrs,json=clusterCidrs,proto3" json:"cluster_cidrs,omitempty"`
 	// The version of the API server, for example `v1.36.3`; empty if not known. For logs and for the
 	// User-Agent at the cloud. No answer depends on it.
 	KubernetesVersion string `protobuf:"bytes,4,opt,name=kubernetes_version,json=kubernetesVersion,proto3" json:"kubernetes_version,omitempty"`
-	// The provider writes nothing to the cloud from here on (PROV-20): the controller only wants to
-	// see what it would do.
+	// The provider writes nothing to the cloud from now on (PROV-20). It is for a dry run: `in_sync`
+	// shows what Ensure would do.
 	ReadOnly      bool `protobuf:"varint,5,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1041,7 +1043,7 @@ func (x *InitializeRequest) GetReadOnly() bool {
 // Response of Initialize.
 type InitializeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What came of it. Unset is a fault.
+	// The outcome. Unset is a fault.
 	//
 	// Types that are valid to be assigned to Outcome:
 	//
@@ -1133,16 +1135,17 @@ type Initialized struct {
 	// until the operator accepts it.
 	//
 	// PROV-9: The `cloud_scope` MUST be the same for the same account, project and region, whatever
-	// process, version or replica answers. It MUST have 1 to 253 characters, each of them an ASCII
-	// letter, a digit, a space or one of `. _ : / , @ = + -`: an operator pastes it into a command.
+	// process, version or replica answers. It MUST have 1 to 253 characters, because an operator
+	// pastes it into a command. Each MUST be an ASCII letter, a digit, a space or one of `. _ : / , @
+	// = + -`.
 	CloudScope string `protobuf:"bytes,1,opt,name=cloud_scope,json=cloudScope,proto3" json:"cloud_scope,omitempty"`
 	// The cloud's own ID of this cluster, where it has one.
 	ClusterId *string `protobuf:"bytes,2,opt,name=cluster_id,json=clusterId,proto3,oneof" json:"cluster_id,omitempty"`
 	// Wishes for longer deadlines.
 	DeadlineHints *DeadlineHints `protobuf:"bytes,3,opt,name=deadline_hints,json=deadlineHints,proto3" json:"deadline_hints,omitempty"`
 	// The provider understood `InitializeRequest.read_only` and keeps it (PROV-20). If a controller
-	// asked for it and does not find it here, the provider does not know the field, and the
-	// controller makes no further call.
+	// asked for `read_only` and does not find it here, the provider does not know the field. The
+	// controller then makes no further call.
 	ReadOnly      bool `protobuf:"varint,4,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1451,7 +1454,7 @@ type WatchChangesResponse struct {
 	// The point to go on from after a reconnect. At most 1,024 bytes. The controller does not read it
 	// beside `failed`.
 	ResumeToken string `protobuf:"bytes,1,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
-	// What may have changed. Unset in a bookmark.
+	// The objects that may have changed. Unset in a bookmark.
 	//
 	// Types that are valid to be assigned to Change:
 	//

@@ -29,22 +29,22 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// What the provider is, what it can do, and its state. Every provider offers this service.
+// The identity, the capabilities and the state of the provider. Every provider offers this service.
 type ProviderServiceClient interface {
-	// What are you, and what can you do? This is the first call on every connection.
+	// Reads the provider's identity and capabilities. This is the first call on every connection.
 	//
 	// PROV-1: GetProviderInfo MUST make no call to the cloud and MUST answer before `Initialize`.
 	//
-	// PROV-10: The answer to GetProviderInfo MUST keep the limits that its fields state, and MUST be
-	// the same for every caller and every process of one version and configuration, except for the
-	// `boot_id`.
+	// PROV-10: The answer to GetProviderInfo MUST keep the limits that its fields state. Except for
+	// the `boot_id`, it MUST be the same for every caller and every process of one version and
+	// configuration.
 	//
 	// Deadline 10 s. It has no failures.
 	//
 	// Rules: CORE-4, CORE-5, CORE-6, CORE-11, CORE-12, CORE-13, CORE-19, PROV-1, PROV-7, PROV-8,
 	// PROV-10.
 	GetProviderInfo(ctx context.Context, in *GetProviderInfoRequest, opts ...grpc.CallOption) (*GetProviderInfoResponse, error)
-	// Names the cluster that the provider works for from here on. The elected leader calls it after
+	// Names the cluster that the provider works for from now on. The elected leader calls it after
 	// every connect and reconnect, before any other call but GetProviderInfo and Probe.
 	//
 	// PROV-2: Initialize MUST be idempotent; a repeated call with other values replaces the earlier
@@ -54,21 +54,21 @@ type ProviderServiceClient interface {
 	// the cloud refuses them. One call that reads is enough. A provider that does not verify them
 	// answers CREDENTIALS at the first call that needs them.
 	//
-	// PROV-11: What is marked with one of `previous_owner_ids` MUST be OURS, for as long as the last
-	// Initialize that succeeded named that ID.
+	// PROV-11: An object that is marked with one of `previous_owner_ids` MUST be OURS, for as long as
+	// the last Initialize that succeeded named that ID.
 	//
 	// PROV-14: The answer to Initialize MUST keep the limits that its fields state; a deadline hint
 	// is a positive time.
 	//
-	// PROV-17: An Initialize that fails MUST change nothing. If the provider worked for a cluster
-	// before, it goes on with the earlier values; if it worked for none, it still does not. So an
-	// operator's mistake in a second controller does not stop the first one.
+	// PROV-17: An Initialize that fails MUST change nothing. A provider that worked for a cluster
+	// before goes on with the earlier values. A provider that worked for no cluster still works for
+	// none. So an operator's mistake in a second controller does not stop the first one.
 	//
-	// PROV-18: Calls that are in flight when another Initialize succeeds MUST go on with the values
-	// with which they were admitted (owner, previous owners, read-only or not), or end: with `failed`
-	// NOT_INITIALIZED if the owner changed. They MUST NOT go on with the new values. Initialize does
-	// not wait for them. A controller's Lease and CORE-8 protect the cloud from a controller that no
-	// longer leads, not this rule.
+	// PROV-18: Calls may be in flight when another Initialize succeeds. They MUST go on with the
+	// values (owner, previous owners, read-only or not) with which the provider admitted them, or
+	// end. If the owner changed, they end with `failed` NOT_INITIALIZED. They MUST NOT go on with the
+	// new values. Initialize does not wait for them. This rule does not protect the cloud from a
+	// controller that no longer leads: the controller's Lease and CORE-8 do.
 	//
 	// PROV-19: Initialize MUST NOT fail because `previous_owner_ids`, `cluster_cidrs` or
 	// `kubernetes_version` are empty.
@@ -76,7 +76,7 @@ type ProviderServiceClient interface {
 	// PROV-20: After an Initialize with `read_only`, and within it, the provider MUST write nothing
 	// to the cloud until an Initialize without it succeeds. EnsureLoadBalancer, UpdateLoadBalancer,
 	// DeleteLoadBalancer, CreateRoutes and DeleteRoutes are `failed` with PRECONDITION as a whole,
-	// reason `ReadOnly`. All other RPCs answer as usual. The provider confirms it with
+	// reason `ReadOnly`. All other RPCs answer as usual. The provider confirms `read_only` with
 	// `Initialized.read_only`.
 	//
 	// Deadline 60 s. Failures: INVALID, PRECONDITION, THROTTLED, CREDENTIALS, UNAVAILABLE, INTERNAL.
@@ -84,7 +84,7 @@ type ProviderServiceClient interface {
 	// Rules: CORE-4, CORE-6, CORE-11, CORE-12, CORE-13, CORE-15, CORE-19, CORE-20, CORE-21, PROV-2,
 	// PROV-3, PROV-9, PROV-11, PROV-14, PROV-17, PROV-18, PROV-19, PROV-20.
 	Initialize(ctx context.Context, in *InitializeRequest, opts ...grpc.CallOption) (*InitializeResponse, error)
-	// How are you? The controller calls it every 10 s, also on standbys.
+	// Reads the provider's state. The controller calls it every 10 s, also on standbys.
 	//
 	// PROV-4: Probe MUST answer before `Initialize`, MUST answer from memory (without waiting for a
 	// call to the cloud), and MUST NOT be slowed by other calls.
@@ -92,14 +92,14 @@ type ProviderServiceClient interface {
 	// PROV-12: The answer to Probe MUST keep the limits that its fields state. After an Initialize
 	// that succeeded, and while the cloud works, the state SHOULD be READY.
 	//
-	// PROV-15: A missing `Initialize` MUST NOT be a reason for another state than READY. Nobody
-	// initialises a standby's provider, and it has to count as ready to take over. STARTING is for
-	// work that the provider itself has to do first, such as reading its configuration; it may end
-	// without any call.
+	// PROV-15: A missing `Initialize` MUST NOT be a reason for another state than READY. A standby
+	// does not initialise its provider, and that provider has to count as ready to take over.
+	// STARTING is for work that the provider itself has to do first, such as reading its
+	// configuration. The work needs no call, so the state may change without one.
 	//
-	// PROV-16: The state SHOULD be DEGRADED when the last five calls to the cloud, or more, failed,
-	// or got no answer in the provider's own time; it MAY be from the first one on. It MUST be READY
-	// again with the first call to the cloud that succeeds. A statement of the cloud about one object
+	// PROV-16: The state SHOULD be DEGRADED when at least the last five calls to the cloud failed, or
+	// got no answer in the provider's own time. It MAY be DEGRADED from the first such call on. It
+	// MUST be READY again with the first call to the cloud that succeeds. An error about one object
 	// (it does not exist, is in use, is not valid) counts as a success here: the cloud works. A call
 	// that ended because its caller cancelled it, hung up, or let its deadline pass MUST count as
 	// neither.
@@ -111,8 +111,8 @@ type ProviderServiceClient interface {
 	Probe(ctx context.Context, in *ProbeRequest, opts ...grpc.CallOption) (*ProbeResponse, error)
 	// Hints that something changed in the cloud. Offered with `Capabilities.changes`.
 	//
-	// PROV-5: A hint is only a hint: a lost one costs latency, never correctness. The provider MUST
-	// answer `resync` to a resume token that it does not know.
+	// PROV-5: The controller does not rely on hints: a lost hint costs latency, never correctness.
+	// The provider MUST answer `resync` to a resume token that it does not know.
 	//
 	// PROV-6: The provider MUST end the stream of WatchChanges, with status OK, when it shuts down.
 	// If it cannot serve (NOT_INITIALIZED, for example), it sends `failed`, and then ends the stream.
@@ -193,22 +193,22 @@ type ProviderService_WatchChangesClient = grpc.ServerStreamingClient[WatchChange
 // All implementations must embed UnimplementedProviderServiceServer
 // for forward compatibility.
 //
-// What the provider is, what it can do, and its state. Every provider offers this service.
+// The identity, the capabilities and the state of the provider. Every provider offers this service.
 type ProviderServiceServer interface {
-	// What are you, and what can you do? This is the first call on every connection.
+	// Reads the provider's identity and capabilities. This is the first call on every connection.
 	//
 	// PROV-1: GetProviderInfo MUST make no call to the cloud and MUST answer before `Initialize`.
 	//
-	// PROV-10: The answer to GetProviderInfo MUST keep the limits that its fields state, and MUST be
-	// the same for every caller and every process of one version and configuration, except for the
-	// `boot_id`.
+	// PROV-10: The answer to GetProviderInfo MUST keep the limits that its fields state. Except for
+	// the `boot_id`, it MUST be the same for every caller and every process of one version and
+	// configuration.
 	//
 	// Deadline 10 s. It has no failures.
 	//
 	// Rules: CORE-4, CORE-5, CORE-6, CORE-11, CORE-12, CORE-13, CORE-19, PROV-1, PROV-7, PROV-8,
 	// PROV-10.
 	GetProviderInfo(context.Context, *GetProviderInfoRequest) (*GetProviderInfoResponse, error)
-	// Names the cluster that the provider works for from here on. The elected leader calls it after
+	// Names the cluster that the provider works for from now on. The elected leader calls it after
 	// every connect and reconnect, before any other call but GetProviderInfo and Probe.
 	//
 	// PROV-2: Initialize MUST be idempotent; a repeated call with other values replaces the earlier
@@ -218,21 +218,21 @@ type ProviderServiceServer interface {
 	// the cloud refuses them. One call that reads is enough. A provider that does not verify them
 	// answers CREDENTIALS at the first call that needs them.
 	//
-	// PROV-11: What is marked with one of `previous_owner_ids` MUST be OURS, for as long as the last
-	// Initialize that succeeded named that ID.
+	// PROV-11: An object that is marked with one of `previous_owner_ids` MUST be OURS, for as long as
+	// the last Initialize that succeeded named that ID.
 	//
 	// PROV-14: The answer to Initialize MUST keep the limits that its fields state; a deadline hint
 	// is a positive time.
 	//
-	// PROV-17: An Initialize that fails MUST change nothing. If the provider worked for a cluster
-	// before, it goes on with the earlier values; if it worked for none, it still does not. So an
-	// operator's mistake in a second controller does not stop the first one.
+	// PROV-17: An Initialize that fails MUST change nothing. A provider that worked for a cluster
+	// before goes on with the earlier values. A provider that worked for no cluster still works for
+	// none. So an operator's mistake in a second controller does not stop the first one.
 	//
-	// PROV-18: Calls that are in flight when another Initialize succeeds MUST go on with the values
-	// with which they were admitted (owner, previous owners, read-only or not), or end: with `failed`
-	// NOT_INITIALIZED if the owner changed. They MUST NOT go on with the new values. Initialize does
-	// not wait for them. A controller's Lease and CORE-8 protect the cloud from a controller that no
-	// longer leads, not this rule.
+	// PROV-18: Calls may be in flight when another Initialize succeeds. They MUST go on with the
+	// values (owner, previous owners, read-only or not) with which the provider admitted them, or
+	// end. If the owner changed, they end with `failed` NOT_INITIALIZED. They MUST NOT go on with the
+	// new values. Initialize does not wait for them. This rule does not protect the cloud from a
+	// controller that no longer leads: the controller's Lease and CORE-8 do.
 	//
 	// PROV-19: Initialize MUST NOT fail because `previous_owner_ids`, `cluster_cidrs` or
 	// `kubernetes_version` are empty.
@@ -240,7 +240,7 @@ type ProviderServiceServer interface {
 	// PROV-20: After an Initialize with `read_only`, and within it, the provider MUST write nothing
 	// to the cloud until an Initialize without it succeeds. EnsureLoadBalancer, UpdateLoadBalancer,
 	// DeleteLoadBalancer, CreateRoutes and DeleteRoutes are `failed` with PRECONDITION as a whole,
-	// reason `ReadOnly`. All other RPCs answer as usual. The provider confirms it with
+	// reason `ReadOnly`. All other RPCs answer as usual. The provider confirms `read_only` with
 	// `Initialized.read_only`.
 	//
 	// Deadline 60 s. Failures: INVALID, PRECONDITION, THROTTLED, CREDENTIALS, UNAVAILABLE, INTERNAL.
@@ -248,7 +248,7 @@ type ProviderServiceServer interface {
 	// Rules: CORE-4, CORE-6, CORE-11, CORE-12, CORE-13, CORE-15, CORE-19, CORE-20, CORE-21, PROV-2,
 	// PROV-3, PROV-9, PROV-11, PROV-14, PROV-17, PROV-18, PROV-19, PROV-20.
 	Initialize(context.Context, *InitializeRequest) (*InitializeResponse, error)
-	// How are you? The controller calls it every 10 s, also on standbys.
+	// Reads the provider's state. The controller calls it every 10 s, also on standbys.
 	//
 	// PROV-4: Probe MUST answer before `Initialize`, MUST answer from memory (without waiting for a
 	// call to the cloud), and MUST NOT be slowed by other calls.
@@ -256,14 +256,14 @@ type ProviderServiceServer interface {
 	// PROV-12: The answer to Probe MUST keep the limits that its fields state. After an Initialize
 	// that succeeded, and while the cloud works, the state SHOULD be READY.
 	//
-	// PROV-15: A missing `Initialize` MUST NOT be a reason for another state than READY. Nobody
-	// initialises a standby's provider, and it has to count as ready to take over. STARTING is for
-	// work that the provider itself has to do first, such as reading its configuration; it may end
-	// without any call.
+	// PROV-15: A missing `Initialize` MUST NOT be a reason for another state than READY. A standby
+	// does not initialise its provider, and that provider has to count as ready to take over.
+	// STARTING is for work that the provider itself has to do first, such as reading its
+	// configuration. The work needs no call, so the state may change without one.
 	//
-	// PROV-16: The state SHOULD be DEGRADED when the last five calls to the cloud, or more, failed,
-	// or got no answer in the provider's own time; it MAY be from the first one on. It MUST be READY
-	// again with the first call to the cloud that succeeds. A statement of the cloud about one object
+	// PROV-16: The state SHOULD be DEGRADED when at least the last five calls to the cloud failed, or
+	// got no answer in the provider's own time. It MAY be DEGRADED from the first such call on. It
+	// MUST be READY again with the first call to the cloud that succeeds. An error about one object
 	// (it does not exist, is in use, is not valid) counts as a success here: the cloud works. A call
 	// that ended because its caller cancelled it, hung up, or let its deadline pass MUST count as
 	// neither.
@@ -275,8 +275,8 @@ type ProviderServiceServer interface {
 	Probe(context.Context, *ProbeRequest) (*ProbeResponse, error)
 	// Hints that something changed in the cloud. Offered with `Capabilities.changes`.
 	//
-	// PROV-5: A hint is only a hint: a lost one costs latency, never correctness. The provider MUST
-	// answer `resync` to a resume token that it does not know.
+	// PROV-5: The controller does not rely on hints: a lost hint costs latency, never correctness.
+	// The provider MUST answer `resync` to a resume token that it does not know.
 	//
 	// PROV-6: The provider MUST end the stream of WatchChanges, with status OK, when it shuts down.
 	// If it cannot serve (NOT_INITIALIZED, for example), it sends `failed`, and then ends the stream.

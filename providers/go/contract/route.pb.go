@@ -23,18 +23,19 @@ const (
 
 // A route: packets to the destination go to the Node.
 //
-// ROUTE-5: In a listing every route MUST have a name, its destination and its ownership, and a
-// route that is OURS a target unless it is a blackhole.
+// ROUTE-5: In a listing every route MUST have a name, its destination and its ownership. A route
+// that is OURS MUST have a target unless it is a blackhole.
 //
 // ROUTE-7: A route that is marked with one of the previous owner IDs of the last `Initialize` MUST
-// be OURS: listed so, left as it is if it is as asked, and removed when a request asks for that.
+// be OURS. ListRoutes lists it so. CreateRoutes changes nothing on it if it is as asked, and
+// DeleteRoutes removes it.
 //
-// The controller does not ask again for a route that exists, so such a route keeps its earlier
-// mark. Configure the previous owner ID for as long as routes carry it.
+// The controller does not create a route that exists, so such a route keeps its earlier mark.
+// Configure the previous owner ID for as long as routes carry it.
 //
-// ROUTE-11: A route whose target is neither a Node, nor an instance, nor an address (a gateway, a
-// peering, a tunnel) MUST be listed, without node_name, provider_id and next_hop, and not as a
-// blackhole.
+// ROUTE-11: The target of a route may be neither a Node, nor an instance, nor an address, but a
+// gateway, a peering or a tunnel. Such a route MUST be listed, without node_name, provider_id and
+// next_hop, and not as a blackhole.
 type Route struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In requests: names this route among those of the request. Not stored. Empty in listings.
@@ -45,13 +46,13 @@ type Route struct {
 	// In CreateRoutes: something unique to the Node (its UID), from which the provider may make the
 	// cloud's name.
 	NameHint string `protobuf:"bytes,3,opt,name=name_hint,json=nameHint,proto3" json:"name_hint,omitempty"`
-	// Where packets go to: a CIDR, for example `10.0.1.0/24`.
+	// The destination of the packets: a CIDR, for example `10.0.1.0/24`.
 	DestinationCidr string `protobuf:"bytes,4,opt,name=destination_cidr,json=destinationCidr,proto3" json:"destination_cidr,omitempty"`
 	// The target by the Node's name. CreateRoutes sets at least one of node_name, provider_id and
 	// next_hop; if it sets more, all name the same Node. A provider uses the first of provider_id,
 	// node_name and next_hop that is set, and need not compare them. Listings set one, unless the
-	// route is a `blackhole` or one of ROUTE-11. A target that the controller cannot resolve is not
-	// for that reason a blackhole.
+	// route is a `blackhole` or one of ROUTE-11. A target that the controller cannot resolve is not a
+	// blackhole for that reason alone.
 	NodeName *string `protobuf:"bytes,5,opt,name=node_name,json=nodeName,proto3,oneof" json:"node_name,omitempty"`
 	// The target by provider ID.
 	ProviderId *string `protobuf:"bytes,6,opt,name=provider_id,json=providerId,proto3,oneof" json:"provider_id,omitempty"`
@@ -218,7 +219,7 @@ func (x *ListRoutesRequest) GetCluster() *ClusterRef {
 // A part of a listing.
 type ListRoutesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What this part is. Unset is a fault.
+	// The content of this message. Unset is a fault.
 	//
 	// Types that are valid to be assigned to Part:
 	//
@@ -590,7 +591,7 @@ type RouteResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// `Route.route_key` of the request.
 	RouteKey string `protobuf:"bytes,1,opt,name=route_key,json=routeKey,proto3" json:"route_key,omitempty"`
-	// What came of it. Unset is a fault.
+	// The outcome. Unset is a fault.
 	//
 	// Types that are valid to be assigned to Outcome:
 	//

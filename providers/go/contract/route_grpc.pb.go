@@ -53,7 +53,7 @@ const (
 //	7 FOREIGN                        | FOREIGN          | CONFLICT, or made(d)| CONFLICT
 //	8 nothing                        | -                | made                | done
 //
-//	OURS: marked with the present owner ID or a previous one; both are the same here (ROUTE-7).
+//	OURS: marked with the present owner ID or a previous one; both count alike (ROUTE-7).
 //	as asked: the same destination and target, and with `RouteCapability.tracks_node_addresses` the
 //	same node_addresses. An UNMARKED route with which no addresses were recorded is compared without
 //	them.
@@ -65,23 +65,23 @@ const (
 //	(d) Beside it, where the cloud's network takes several routes to one destination.
 //
 // CreateRoutes never makes a second route of ours to one destination, and never turns a working one
-// to another Node. The controller first removes what is in the way.
+// to another Node. The controller first removes a route that is in the way.
 //
-// The controller reads a listing so. Within `--cluster-cidr` it takes an UNMARKED route for one of
-// ours if the route names a Node or an instance, leads to the address of a Node, or is a blackhole.
-// Such a route serves its Node if it leads there. The controller removes it if it leads elsewhere,
-// or if no Node wants it. The controller leaves an UNMARKED route alone if its address is no
-// Node's, or if it has no target (ROUTE-11), and makes nothing beside it. It never removes what
-// lies outside `--cluster-cidr`, or what is FOREIGN.
+// The controller reads a listing by these rules, within `--cluster-cidr`. An UNMARKED route counts
+// as one of ours if it names a Node or an instance, leads to the address of a Node, or is a
+// blackhole. Such a route serves its Node if it leads there. The controller removes it if it leads
+// elsewhere, or if no Node needs it. The controller leaves an UNMARKED route alone if its address
+// is no Node's, or if it has no target (ROUTE-11). It makes no route beside that one. It never
+// removes a route outside `--cluster-cidr`, or a FOREIGN one.
 //
-// ROUTE-12: A provider whose cloud cannot mark routes MUST list every route as UNMARKED, also those
-// that it made. Only a mark makes a route OURS or FOREIGN.
+// ROUTE-12: If the cloud cannot mark routes, the provider MUST list every route as UNMARKED, also
+// those that it made. Only a mark makes a route OURS or FOREIGN.
 //
-// A mark is something that the cloud keeps with the route and that holds the owner ID: a tag, a
-// label, a description or a name made of it. If the owner ID does not fit, the mark holds the
-// digits of LB-30. There is one exception: an adapter of code that decides by itself which routes
-// are the cluster's and shows no marks, such as Go's cloud interface. It lists as OURS what that
-// code lists.
+// A mark is data that the cloud keeps with the route. It holds the owner ID: a tag, a label, a
+// description or a name made of it. If the owner ID does not fit, the mark holds the digits of
+// LB-30. There is one exception: an adapter of code, such as Go's cloud interface, that decides by
+// itself which routes are the cluster's and shows no marks. The adapter lists as OURS each route
+// that the code lists.
 type RouteServiceClient interface {
 	// All routes of the network that this cluster uses, also those of others.
 	//
@@ -108,10 +108,10 @@ type RouteServiceClient interface {
 	// cloud can mark routes.
 	//
 	// ROUTE-13: A request with more routes than `RouteCapability.max_batch`, or with a `route_key`
-	// twice, MUST be `failed` with INVALID as a whole, with nothing done; in DeleteRoutes too
-	// (CORE-20).
+	// twice, MUST be `failed` with INVALID as a whole. The provider changes nothing for it. The same
+	// holds for DeleteRoutes (CORE-20).
 	//
-	// One destination under two keys does not break the contract: the provider makes one route, and
+	// One destination under two keys does not break the contract. The provider makes one route, and
 	// if the targets differ, one of the two is CONFLICT. A request without routes has no results.
 	//
 	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-14,
@@ -125,8 +125,8 @@ type RouteServiceClient interface {
 	// ROUTE-4: A route that does not exist is `done`. DeleteRoutes MUST NOT remove a FOREIGN route:
 	// CONFLICT.
 	//
-	// ROUTE-10: A route without a name in DeleteRoutes MUST be `failed` with INVALID, it alone: its
-	// destination does not say which one is meant.
+	// ROUTE-10: A route without a name in DeleteRoutes MUST be `failed` with INVALID, because several
+	// routes may have its destination. The other routes of the request do not fail for it.
 	//
 	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15,
 	// CORE-19, CORE-20, CORE-21, CORE-22, ROUTE-2, ROUTE-4, ROUTE-7, ROUTE-8, ROUTE-9, ROUTE-10,
@@ -212,7 +212,7 @@ func (c *routeServiceClient) DeleteRoutes(ctx context.Context, in *DeleteRoutesR
 //	7 FOREIGN                        | FOREIGN          | CONFLICT, or made(d)| CONFLICT
 //	8 nothing                        | -                | made                | done
 //
-//	OURS: marked with the present owner ID or a previous one; both are the same here (ROUTE-7).
+//	OURS: marked with the present owner ID or a previous one; both count alike (ROUTE-7).
 //	as asked: the same destination and target, and with `RouteCapability.tracks_node_addresses` the
 //	same node_addresses. An UNMARKED route with which no addresses were recorded is compared without
 //	them.
@@ -224,23 +224,23 @@ func (c *routeServiceClient) DeleteRoutes(ctx context.Context, in *DeleteRoutesR
 //	(d) Beside it, where the cloud's network takes several routes to one destination.
 //
 // CreateRoutes never makes a second route of ours to one destination, and never turns a working one
-// to another Node. The controller first removes what is in the way.
+// to another Node. The controller first removes a route that is in the way.
 //
-// The controller reads a listing so. Within `--cluster-cidr` it takes an UNMARKED route for one of
-// ours if the route names a Node or an instance, leads to the address of a Node, or is a blackhole.
-// Such a route serves its Node if it leads there. The controller removes it if it leads elsewhere,
-// or if no Node wants it. The controller leaves an UNMARKED route alone if its address is no
-// Node's, or if it has no target (ROUTE-11), and makes nothing beside it. It never removes what
-// lies outside `--cluster-cidr`, or what is FOREIGN.
+// The controller reads a listing by these rules, within `--cluster-cidr`. An UNMARKED route counts
+// as one of ours if it names a Node or an instance, leads to the address of a Node, or is a
+// blackhole. Such a route serves its Node if it leads there. The controller removes it if it leads
+// elsewhere, or if no Node needs it. The controller leaves an UNMARKED route alone if its address
+// is no Node's, or if it has no target (ROUTE-11). It makes no route beside that one. It never
+// removes a route outside `--cluster-cidr`, or a FOREIGN one.
 //
-// ROUTE-12: A provider whose cloud cannot mark routes MUST list every route as UNMARKED, also those
-// that it made. Only a mark makes a route OURS or FOREIGN.
+// ROUTE-12: If the cloud cannot mark routes, the provider MUST list every route as UNMARKED, also
+// those that it made. Only a mark makes a route OURS or FOREIGN.
 //
-// A mark is something that the cloud keeps with the route and that holds the owner ID: a tag, a
-// label, a description or a name made of it. If the owner ID does not fit, the mark holds the
-// digits of LB-30. There is one exception: an adapter of code that decides by itself which routes
-// are the cluster's and shows no marks, such as Go's cloud interface. It lists as OURS what that
-// code lists.
+// A mark is data that the cloud keeps with the route. It holds the owner ID: a tag, a label, a
+// description or a name made of it. If the owner ID does not fit, the mark holds the digits of
+// LB-30. There is one exception: an adapter of code, such as Go's cloud interface, that decides by
+// itself which routes are the cluster's and shows no marks. The adapter lists as OURS each route
+// that the code lists.
 type RouteServiceServer interface {
 	// All routes of the network that this cluster uses, also those of others.
 	//
@@ -267,10 +267,10 @@ type RouteServiceServer interface {
 	// cloud can mark routes.
 	//
 	// ROUTE-13: A request with more routes than `RouteCapability.max_batch`, or with a `route_key`
-	// twice, MUST be `failed` with INVALID as a whole, with nothing done; in DeleteRoutes too
-	// (CORE-20).
+	// twice, MUST be `failed` with INVALID as a whole. The provider changes nothing for it. The same
+	// holds for DeleteRoutes (CORE-20).
 	//
-	// One destination under two keys does not break the contract: the provider makes one route, and
+	// One destination under two keys does not break the contract. The provider makes one route, and
 	// if the targets differ, one of the two is CONFLICT. A request without routes has no results.
 	//
 	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-14,
@@ -284,8 +284,8 @@ type RouteServiceServer interface {
 	// ROUTE-4: A route that does not exist is `done`. DeleteRoutes MUST NOT remove a FOREIGN route:
 	// CONFLICT.
 	//
-	// ROUTE-10: A route without a name in DeleteRoutes MUST be `failed` with INVALID, it alone: its
-	// destination does not say which one is meant.
+	// ROUTE-10: A route without a name in DeleteRoutes MUST be `failed` with INVALID, because several
+	// routes may have its destination. The other routes of the request do not fail for it.
 	//
 	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15,
 	// CORE-19, CORE-20, CORE-21, CORE-22, ROUTE-2, ROUTE-4, ROUTE-7, ROUTE-8, ROUTE-9, ROUTE-10,

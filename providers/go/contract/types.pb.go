@@ -42,22 +42,23 @@
 //
 // CORE-2: The socket's directory MUST have mode 0750 and the socket mode 0660; the two processes
 // share a primary group. Abstract sockets and symlinks (anywhere in the path) MUST NOT be used. A
-// socket's path has at most 107 bytes. The provider removes a stale socket file only when nobody
-// answers on it. The directory holds only the socket. If it does not exist, the provider makes it
-// with this mode. If it exists, the provider leaves it as it is, whoever owns it, because the
-// deployment has made it (a volume that two containers mount). The directories above it belong to
-// the deployment too, and a provider need not make them. "Anywhere" is every part of the configured
-// path, from `/` on. `/var/run` is a symlink on most machines, so the path begins with `/run`. A
-// provider that finds a symlink, a file that is not a socket, or a socket on which somebody answers
-// MUST NOT serve; it exits and names the part of the path that is wrong.
+// socket's path has at most 107 bytes. The provider removes a stale socket file only when no
+// process answers on it. The directory holds only the socket. If it does not exist, the provider
+// makes it with this mode. If it exists, the provider leaves it unchanged, whatever its owner,
+// because the deployment has made it (a volume that two containers mount). The directories above it
+// belong to the deployment too, and a provider need not make them. "Anywhere" means every part of
+// the configured path, from `/` on. `/var/run` is a symlink on most machines, so the path begins
+// with `/run`. A provider MUST NOT serve if it finds a symlink, a file that is not a socket, or a
+// socket on which another process answers. It exits and names the part of the path that is wrong.
 //
 // CORE-3: A provider SHOULD check the peer's uid (SO_PEERCRED) if one is configured.
 //
 // Failures and statuses
 //
-// CORE-4: What the provider means MUST stand in the body: every answer, and every item of a batch,
-// is a oneof with `failed` beside its outcomes. A gRPC status other than OK always means "unknown":
-// the controller repeats the call with backoff and concludes nothing from it.
+// CORE-4: The provider MUST state its outcome in the body of the answer. Every answer, and every
+// item of a batch, is a oneof with `failed` beside the other outcomes. A gRPC status other than OK
+// always means "unknown": the controller repeats the call with backoff and concludes nothing from
+// it.
 //
 // CORE-5: A provider MUST leave out of `Capabilities` the block, or the field, of each service and
 // RPC that it does not implement. It MUST NOT advertise an RPC there and answer it with gRPC status
@@ -79,24 +80,24 @@
 // controller that lost its Lease leaves nothing running behind.
 //
 // CORE-9: The controller sets a deadline on every call. A provider SHOULD answer `pending` (if the
-// RPC has it) before 80 % of the time is over that `grpc-timeout` stated when the request arrived.
-// At the deadline the controller ends the call itself, by cancelling it. The `grpc-timeout` that it
-// sends may be longer (the ccm's: by a second), so that a provider's own timer fires only when
-// nobody cancels. A call without `grpc-timeout` has no deadline. The defaults in the RPCs' comments
-// are the controller's; the provider does not add them. A provider MAY end a call without a
-// deadline after 5 min or more, so that the call does not keep its place for ever.
+// RPC has it) before 80 % of the `grpc-timeout` has passed since the request arrived. At the
+// deadline the controller ends the call itself, by cancelling it. The `grpc-timeout` that it sends
+// may be longer (the ccm's: by a second), so that a provider's own timer fires only when the
+// controller does not cancel. A call without `grpc-timeout` has no deadline. The defaults in the
+// RPCs' comments are the controller's; the provider does not add them. A provider MAY end a call
+// without a deadline after 5 min or more, so that the call does not keep its place for ever.
 //
 // CORE-10: Every request except GetProviderInfo and Probe carries `cluster`. A provider MUST answer
-// NOT_INITIALIZED to a request that arrives before `Initialize` succeeded in this process, or that
-// carries another owner ID than the initialised one.
+// NOT_INITIALIZED to a request that arrives before `Initialize` succeeded in this process. It MUST
+// answer the same to a request with another owner ID than the initialised one.
 //
 // Connections
 //
 // The controller connects to the socket and calls GetProviderInfo and, once it leads, Initialize.
 // After a lost connection it dials again with delays from 0.1 s to 5 s, for ever. A new `boot_id`
-// tells it that another process answers. It calls Probe every 10 s, and gives the connection up
-// after two Probes without an answer. Meanwhile its controllers pause, and conclude nothing from
-// the silence.
+// shows that another process answers. The controller calls Probe every 10 s, and gives the
+// connection up after two Probes without an answer. Meanwhile its control loops pause, and conclude
+// nothing from the silence.
 //
 // Limits
 //
@@ -105,11 +106,12 @@
 // accept requests up to the `max_request_bytes` that it states (4 MiB unless stated). The
 // controller reads no answer beyond the limits below; such an answer is a fault. The provider MUST
 // cut texts for people (`message`, `reason`) itself, at the end and between two characters; the
-// controller also cuts longer ones. An identifier (a name, a provider ID, a handle, a resume token,
-// a cloud scope) MUST NOT be cut, by either side: a shortened one names something else. An item
-// with an identifier beyond its limit is `failed` with INTERNAL. A listing has no place for that,
-// so the listing fails. The controller does not send a request with an identifier beyond its limit,
-// and a provider need not check for one. Bytes are those of UTF-8.
+// controller also cuts longer ones. Neither side cuts an identifier (a name, a provider ID, a
+// handle, a resume token, a cloud scope), which MUST stay whole: a shortened one names something
+// else. An item with an identifier beyond its limit is `failed` with INTERNAL. A listing has no
+// place for `failed` in an item, so the whole listing fails. The controller does not send a request
+// with an identifier beyond its limit, and a provider need not check for one. Bytes are those of
+// UTF-8.
 //
 //   What the provider answers, at most                                   | bytes
 //   ---------------------------------------------------------------------+--------
@@ -122,9 +124,9 @@
 //
 // The bytes are those of the encoded messages. Before it decodes an answer, the controller also
 // counts the memory that the answer would take: many empty items are few bytes and much memory. It
-// reads no answer that would take more than 96 MiB.
-// All answers that it reads at one time take at most 128 MiB together, beside 128 KiB for each. It
-// does not read an answer that finds no room, and repeats the call.
+// reads no answer that would take more than 96 MiB. All answers that it reads at one time take at
+// most 128 MiB together, beside 128 KiB for each. If that limit leaves no room for an answer, the
+// controller does not read it, and repeats the call.
 //
 // An `Instance`, a `LoadBalancerStatus` and `VolumeLabels` become a part of an object of
 // Kubernetes: each has at most 64 KiB. The controller reads the first 32 `events` of an answer.
@@ -138,71 +140,71 @@
 // ignore unknown fields. An unknown enum value in an outcome is a fault. Zero is always
 // UNSPECIFIED, and a fault where a value is required. Removed numbers and names are reserved.
 //
-// In a request, the provider ignores an unknown value or zero in a list of wishes (`facets`), as it
-// ignores an unknown field. It ignores a `NodeAddress` of an unknown type too. If one value says
-// what to make (a port's protocol, an IP family), the provider cannot make what it does not know:
-// INVALID (CORE-20).
+// In a request, the provider ignores an unknown value or zero in `facets`, as it ignores an unknown
+// field. It ignores a `NodeAddress` of an unknown type too. An unknown value that describes what
+// the provider has to make (a port's protocol, an IP family) is INVALID (CORE-20).
 //
-// CORE-14: A provider MUST mark in the cloud what it makes for a cluster with
-// `ClusterRef.owner_id`, as the rules of load balancers and routes say.
+// CORE-14: A provider MUST mark each cloud object that it makes for a cluster with
+// `ClusterRef.owner_id`. The rules of load balancers and routes say how.
 //
 // CORE-15: A provider MUST choose the failure code by the meanings that `FailureCode` states; in
 // doubt INTERNAL.
 //
-// CORE-16: The stream of a listing MUST end with `ListEnd`; without it, or with a total that
-// differs from the number of items sent, it is no listing. The total counts items (instances, load
-// balancers, routes, names), not messages. A message may carry any number of items, or none. Which
-// items share a message means nothing. After `failed` or `end` nothing follows, and the stream ends
-// with status OK.
+// CORE-16: The stream of a listing MUST end with `ListEnd`. The controller discards a listing
+// without it, or with a total that differs from the number of items sent. The total counts items
+// (instances, load balancers, routes, names), not messages. A message may carry any number of
+// items, or none. How the provider groups items into messages has no meaning. After `failed` or
+// `end` nothing follows, and the stream ends with status OK.
 //
 // The end of a process and of a call
 //
-// CORE-17: On SIGTERM a provider MUST accept no further connection, let the calls in flight end for
-// up to 20 s (streams of hints end at once, PROV-6), and exit. A connection without a call, or a
-// call whose request never ends, MUST NOT keep it longer. The order is: the socket file goes (so
-// that the next process can bind it); GOAWAY goes out on every connection; streams of hints end;
-// calls in flight end; the process exits. The process exits as soon as no call is in flight. At the
-// latest, 20 s after the signal, it cuts the calls that still run, with gRPC status UNAVAILABLE or
-// with their connection, which takes 2 s at most. Meanwhile a new call may arrive on an existing
-// connection, because its caller has not seen GOAWAY yet. The provider MUST either answer it as any
-// other, within the rest of the 20 s, or refuse it before anything was done. It refuses with
-// REFUSED_STREAM, or with gRPC status UNAVAILABLE (CANCELLED if the stack refuses so, as gRPC's C
-// core does). The caller repeats the call with the next process. A second SIGTERM changes nothing.
+// CORE-17: On SIGTERM a provider MUST accept no further connection. It MUST let the calls in flight
+// end for up to 20 s (streams of hints end at once, PROV-6), and exit. A connection without a call,
+// or a call whose request never ends, MUST NOT delay the exit. The order is: the socket file goes
+// (so that the next process can bind it); GOAWAY goes out on every connection; streams of hints
+// end; calls in flight end; the process exits. The process exits as soon as no call is in flight.
+// 20 s after the signal it cuts the calls that still run: it ends them with gRPC status
+// UNAVAILABLE, or closes their connection. That takes 2 s at most. Meanwhile a new call may arrive
+// on an existing connection, because its caller has not seen GOAWAY yet. The provider MUST either
+// answer it as any other, within the rest of the 20 s, or refuse it before anything was done. It
+// refuses with REFUSED_STREAM, or with gRPC status UNAVAILABLE (CANCELLED if the stack refuses so,
+// as gRPC's C core does). The caller repeats the call with the next process. A second SIGTERM
+// changes nothing.
 //
-// CORE-18: What a provider holds (memory, descriptors, files) SHOULD NOT grow with the number of
-// calls and connections that it has served.
+// CORE-18: The resources that a provider holds (memory, descriptors, files) SHOULD NOT grow with
+// the number of calls and connections that it has served.
 //
 // CORE-19: When the deadline of a call has passed (`grpc-timeout`), the provider MUST end the call
-// itself, within two seconds, and MUST start no further write to the cloud for it. This holds also
-// if the caller does not cancel, because a frozen controller cancels nothing. The call ends with
-// gRPC status DEADLINE_EXCEEDED (CANCELLED if the stack ends it so), or with an answer that was
-// ready by then. The caller reads every status alike, as "unknown". A stack that ends such a call
-// by itself may also reset the stream (RST_STREAM), beside trailers or instead of them.
+// itself within two seconds. It MUST start no further write to the cloud for that call. This holds
+// also if the caller does not cancel, because a frozen controller cancels nothing. The call ends
+// with gRPC status DEADLINE_EXCEEDED (CANCELLED if the stack ends it so), or with an answer that
+// was ready by then. The caller reads every status alike, as "unknown". A stack that ends such a
+// call by itself may also reset the stream (RST_STREAM), beside trailers or instead of them.
 //
 // Requests and failures
 //
-// CORE-20: A provider MUST answer a request that breaks the contract `failed` with INVALID as a
-// whole, without doing anything or asking the cloud. Such a request has more items than the
-// capability's `max_batch`. Or it names one item twice: two Nodes of one name, whatever their UIDs;
-// two routes of one key. Or it lacks a required field: `cluster` or its `owner_id`; a Node's name;
-// a Service's name or UID; `service`; `volume`. Or it has a oneof that is unset. The `route_key`
-// identifies a route, and an empty key is a key like any other. An error in one route is that
-// route's failure (ROUTE-10). An empty batch does not break the contract: the answer has no
+// CORE-20: If a request breaks the contract, a provider MUST answer `failed` with INVALID for the
+// whole request. It changes nothing and does not ask the cloud. Such a request has more items than
+// the capability's `max_batch`. Or it names one item twice: two Nodes of one name, whatever their
+// UIDs; two routes of one key. Or it lacks a required field: `cluster` or its `owner_id`; a Node's
+// name; a Service's name or UID; `service`; `volume`. Or it has a oneof that is unset. The
+// `route_key` identifies a route, and an empty key is a key like any other. An error in one route
+// is that route's failure (ROUTE-10). An empty batch does not break the contract: the answer has no
 // results. Neither does an empty list of facets (INST-10), nor anything that CORE-13 tells the
 // provider to ignore. If CORE-10 is broken too, either code is right.
 //
-// CORE-21: The list "Failures:" of an RPC binds: a provider MUST NOT answer another code there, but
+// CORE-21: An RPC's list "Failures:" binds: a provider MUST NOT answer a code outside of it, except
 // for INVALID (CORE-20), PRECONDITION, BUSY (CORE-22), THROTTLED, NOT_INITIALIZED (CORE-10) and
-// INTERNAL, which every RPC with `cluster` may answer. So NOT_FOUND and CONFLICT mean something
+// INTERNAL. Every RPC with `cluster` may answer those. So NOT_FOUND and CONFLICT have a meaning
 // only where they are listed. The controller reads a code that is not listed as INTERNAL. The list
 // holds for the whole call and for each item.
 //
-// CORE-22: The controller keeps `max_in_flight` as a hard limit: it has at most so many calls of
-// that service in flight, listings included. It may have fewer (the ccm: 32 at most). More calls
-// can still arrive, from tools, or while a new controller takes over and calls of the former one
-// still run. A provider MUST answer calls beyond the limit like any other, let them wait within
-// their deadline, or answer BUSY. It MUST NOT refuse them with a gRPC status, and MUST NOT drop a
-// call that it has begun. GetProviderInfo, Initialize, Probe and WatchChanges never count.
+// CORE-22: The controller never has more than `max_in_flight` calls of that service in flight,
+// listings included. It may have fewer (the ccm: 32 at most). More calls can still arrive, from
+// tools, or while a new controller takes over and calls of the former one still run. A provider
+// MUST answer calls beyond the limit like any other, let them wait within their deadline, or answer
+// BUSY. It MUST NOT refuse them with a gRPC status, and MUST NOT drop a call that it has begun.
+// GetProviderInfo, Initialize, Probe and WatchChanges do not count towards the limit.
 //
 // Coming from Go's cloudprovider.Interface
 //
@@ -469,8 +471,8 @@ func (NodeFieldGroup) EnumDescriptor() ([]byte, []int) {
 	return file_cloudprovider_v1alpha1_types_proto_rawDescGZIP(), []int{2}
 }
 
-// The owner of a cloud object, by the mark that the object carries (LB-27, ROUTE-12 say what counts
-// as a mark). The tables of LB-24 (load balancers) and ROUTE-9 (routes) say what follows from it.
+// The owner of a cloud object, by the mark that the object carries (LB-27 and ROUTE-12 define
+// marks). The tables of LB-24 (load balancers) and ROUTE-9 (routes) say what follows from it.
 type Ownership int32
 
 const (
@@ -481,7 +483,7 @@ const (
 	Ownership_OWNERSHIP_OURS Ownership = 1
 	// Marked for another owner.
 	Ownership_OWNERSHIP_FOREIGN Ownership = 2
-	// Carries no mark: made by hand or by another program, or on a cloud that can keep none.
+	// Carries no mark: a person or another program made it, or the cloud cannot keep a mark.
 	Ownership_OWNERSHIP_UNMARKED Ownership = 3
 )
 
@@ -668,7 +670,7 @@ type Pending struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// When to ask again. Clamped to 1 s..10 min; 5 s where absent.
 	RetryAfter *durationpb.Duration `protobuf:"bytes,1,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
-	// What the provider waits for, for people. At most 1,024 bytes.
+	// The reason for the wait, for people. At most 1,024 bytes.
 	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -980,7 +982,7 @@ func (x *NodeView) GetCreationTime() *timestamppb.Timestamp {
 // One address of a Node or an instance (`NodeAddress` of Kubernetes).
 type NodeAddress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What kind of address it is.
+	// The kind of address.
 	Type NodeAddressType `protobuf:"varint,1,opt,name=type,proto3,enum=cloudprovider.v1alpha1.NodeAddressType" json:"type,omitempty"`
 	// An IPv4 or IPv6 address without a prefix length, or a DNS name (RFC 1123), as the type asks;
 	// anything else is a fault of the item.
@@ -1097,7 +1099,7 @@ func (x *Taint) GetEffect() string {
 	return ""
 }
 
-// What the kubelet says of its machine (`status.nodeInfo`).
+// The facts that the kubelet reports about its machine (`status.nodeInfo`).
 type NodeInfo struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// `machineID`.

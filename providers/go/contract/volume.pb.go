@@ -171,7 +171,7 @@ func (x *GetVolumeLabelsRequest) GetVolume() *VolumeView {
 // Response of GetVolumeLabels.
 type GetVolumeLabelsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What came of it. Unset is a fault.
+	// The outcome. Unset is a fault.
 	//
 	// Types that are valid to be assigned to Outcome:
 	//

@@ -28,10 +28,10 @@ const (
 //
 // Labels for persistent volumes (Go's PVLabeler). Offered with `Capabilities.volumes`.
 type VolumeServiceClient interface {
-	// Which labels should this volume have?
+	// Reads the labels that this volume should have.
 	//
 	// VOL-1: A disk that does not exist MUST be NOT_FOUND; the controller then leaves the volume
-	// alone. The answer to a source that is not this cloud's is `labels` without entries.
+	// alone. For a source that is not this cloud's the answer is `labels` without entries.
 	//
 	// VOL-2: A provider SHOULD name the sources that are its cloud's in
 	// `VolumeCapability.source_types`. Otherwise every restart of the controller asks about every
@@ -39,7 +39,7 @@ type VolumeServiceClient interface {
 	//
 	// VOL-3: Labels are facts of the disk, not of the moment: the controller does not ask again about
 	// a volume that has them. Zone and region MUST be right or absent: they become required node
-	// affinity, which nobody can change any more.
+	// affinity, which is immutable.
 	//
 	// VOL-4: Keys and values of a volume's labels MUST be valid in Kubernetes.
 	//
@@ -77,10 +77,10 @@ func (c *volumeServiceClient) GetVolumeLabels(ctx context.Context, in *GetVolume
 //
 // Labels for persistent volumes (Go's PVLabeler). Offered with `Capabilities.volumes`.
 type VolumeServiceServer interface {
-	// Which labels should this volume have?
+	// Reads the labels that this volume should have.
 	//
 	// VOL-1: A disk that does not exist MUST be NOT_FOUND; the controller then leaves the volume
-	// alone. The answer to a source that is not this cloud's is `labels` without entries.
+	// alone. For a source that is not this cloud's the answer is `labels` without entries.
 	//
 	// VOL-2: A provider SHOULD name the sources that are its cloud's in
 	// `VolumeCapability.source_types`. Otherwise every restart of the controller asks about every
@@ -88,7 +88,7 @@ type VolumeServiceServer interface {
 	//
 	// VOL-3: Labels are facts of the disk, not of the moment: the controller does not ask again about
 	// a volume that has them. Zone and region MUST be right or absent: they become required node
-	// affinity, which nobody can change any more.
+	// affinity, which is immutable.
 	//
 	// VOL-4: Keys and values of a volume's labels MUST be valid in Kubernetes.
 	//

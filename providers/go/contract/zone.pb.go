@@ -131,14 +131,14 @@ func (x *LookupZonesResponse) GetResults() []*LookupZoneResult {
 	return nil
 }
 
-// Where one Node is.
+// The zone and region of one Node.
 type LookupZoneResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// `NodeView.name` of the request.
 	NodeName string `protobuf:"bytes,1,opt,name=node_name,json=nodeName,proto3" json:"node_name,omitempty"`
 	// `NodeView.uid` of the request.
 	NodeUid string `protobuf:"bytes,2,opt,name=node_uid,json=nodeUid,proto3" json:"node_uid,omitempty"`
-	// What was found. Unset is a fault.
+	// The outcome for this Node. Unset is a fault.
 	//
 	// Types that are valid to be assigned to Outcome:
 	//

@@ -26,18 +26,18 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Where Nodes are (Go's Zones), for clouds whose instances do not say. Offered with
+// The zones and regions of Nodes (Go's Zones), for clouds whose instances lack them. Offered with
 // `Capabilities.zones`. The controller asks only if LookupInstances left zone or region out.
 type ZoneServiceClient interface {
-	// In which zones and regions are these Nodes?
+	// Reads the zones and regions of these Nodes.
 	//
 	// ZONE-1: Results of LookupZones MUST name their Nodes as in INST-2, and one Node's error MUST
 	// NOT fail the other Nodes.
 	//
 	// ZONE-3: LookupZones MUST write nothing to the cloud.
 	//
-	// ZONE-4: A Node that the cloud does not know is a `zone` without fields, or `failed`; it says
-	// nothing about the existence of the instance.
+	// ZONE-4: For a Node that the cloud does not know, the answer is a `zone` without fields, or
+	// `failed`. It says nothing about the existence of the instance.
 	//
 	// At most `InstanceCapability.max_batch` Nodes (100 without that capability), and
 	// `InstanceCapability.max_in_flight` calls at once (8), counted apart from those of
@@ -71,18 +71,18 @@ func (c *zoneServiceClient) LookupZones(ctx context.Context, in *LookupZonesRequ
 // All implementations must embed UnimplementedZoneServiceServer
 // for forward compatibility.
 //
-// Where Nodes are (Go's Zones), for clouds whose instances do not say. Offered with
+// The zones and regions of Nodes (Go's Zones), for clouds whose instances lack them. Offered with
 // `Capabilities.zones`. The controller asks only if LookupInstances left zone or region out.
 type ZoneServiceServer interface {
-	// In which zones and regions are these Nodes?
+	// Reads the zones and regions of these Nodes.
 	//
 	// ZONE-1: Results of LookupZones MUST name their Nodes as in INST-2, and one Node's error MUST
 	// NOT fail the other Nodes.
 	//
 	// ZONE-3: LookupZones MUST write nothing to the cloud.
 	//
-	// ZONE-4: A Node that the cloud does not know is a `zone` without fields, or `failed`; it says
-	// nothing about the existence of the instance.
+	// ZONE-4: For a Node that the cloud does not know, the answer is a `zone` without fields, or
+	// `failed`. It says nothing about the existence of the instance.
 	//
 	// At most `InstanceCapability.max_batch` Nodes (100 without that capability), and
 	// `InstanceCapability.max_in_flight` calls at once (8), counted apart from those of
