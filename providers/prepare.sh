@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes a provider ready to run (python, go, typescript, java, digitalocean or hetzner; python-first, rust-first and go-first are those of the guide) and prints the command that serves it; `--state FILE --endpoint unix:///…` go behind it, and behind a first one `FILE unix:///…`.
+# Makes a provider ready to run (python, go, typescript, java, digitalocean or hetzner; python-first, rust-first and go-first are those of the guide) and prints the command that serves it. Append `--state FILE --endpoint unix:///…` to it, or `FILE unix:///…` for a first provider.
 # It installs or builds the dependencies under target/, in pinned versions; the second time that takes a moment.
 set -euo pipefail
 cd "$(dirname "$0")"
