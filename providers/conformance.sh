@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs provider-conformance, all of it, against the providers of this folder: `providers/conformance.sh [python|python-first|rust-first|go|go-first|typescript|java|digitalocean|hetzner …]`, all of them unless named. What follows `--` goes
-# to provider-conformance: `providers/conformance.sh python -- --only 'instances/*'`. Several run side by side, JOBS of them (3), each in a cloud of its own; of these only what did not pass is printed.
-# SIGINT and SIGTERM end it when each suite has removed what it made; a second one leaves that.
+# Runs all of provider-conformance against the providers of this folder: `providers/conformance.sh [python|python-first|rust-first|go|go-first|typescript|java|digitalocean|hetzner …]`, all of them unless named. Arguments after `--` go
+# to provider-conformance: `providers/conformance.sh python -- --only 'instances/*'`. JOBS of them (3) run in parallel, each with a separate cloud; then the script prints only checks that did not pass.
+# After SIGINT or SIGTERM it ends when each suite has removed its objects; a second signal skips that.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 names=()
@@ -13,7 +13,7 @@ done
 [ ${#names[@]} -gt 0 ] || names=(digitalocean hetzner java typescript python go python-first rust-first go-first)
 
 target=${CARGO_TARGET_DIR:-$PWD/target}
-# The binaries may be there already: a test has built them.
+# The binaries may exist already, because a test has built them.
 if [ -z "${CONFORMANCE_BIN:-}" ]; then
   cargo build --locked --quiet -p provider-mock -p grpc-ccm-provider-conformance --bins
   CONFORMANCE_BIN=$(cd "$target/debug" && pwd)
@@ -24,7 +24,7 @@ directory=$(mktemp -d)
 trap 'rm -rf "$directory"' EXIT
 declare -A running=()
 interrupted=0
-# Only this shell hears the terminal (set -m): each suite is told once, and cleans up.
+# Only this shell gets the terminal's signals (set -m): it signals each suite once, and the suite cleans up.
 interrupt() {
   interrupted=1
   local pid # It runs within `next`, which has one of its own.
@@ -49,7 +49,7 @@ cloud() {
 END
 }
 
-# Starts the test API of a cloud with what the cloud's suite.yaml names, and tells its URL in $API. A terminal's Ctrl-C is not for it: the suite cleans up first.
+# Starts the test API of a cloud with the objects of the cloud's suite.yaml, and puts its URL into $API. It gets no Ctrl-C of a terminal, because the suite cleans up first.
 cloud_api() {
   export TESTAPI=$1-testapi
   (
@@ -69,7 +69,7 @@ cloud_api() {
 suite() {
   local name=$1 command=$2 worst=0
   shift 2
-  # The suite in the foreground hears the signal too, and ends when it has cleaned up.
+  # The suite in the foreground gets the signal too, and ends when it has cleaned up.
   trap 'worst=130' INT
   export STATE=$directory/$name.state
   run() {
@@ -98,7 +98,7 @@ suite() {
       hetzner)
         export HCLOUD_TOKEN=hcloud-test-token
         serve="--endpoint {endpoint} --api-url '$API/v1' --network cluster" slow='{"action_ms": 9500, "delete_actions": true}'
-        # Routes of Hetzner lead to addresses alone.
+        # Hetzner's routes have only addresses as targets.
         skip=(--skip routes/gateway-is-listed)
         ;;
     esac
@@ -133,7 +133,7 @@ ended() {
     cat "$directory/$name.log" >>"$KEEP_LOG" || true
   fi
 }
-# Waits for the end of one that runs; a signal only interrupts the waiting.
+# Waits for the end of a running one; a signal only interrupts the wait.
 next() {
   local pid='' code=0
   wait -n -p pid "${!running[@]}" || code=$?

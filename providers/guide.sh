@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs the commands of docs/provider-guide.md (its indented blocks; what is fenced is held to files by provider-sdk/tests/readme.rs), each as printed and in their order, in one shell, in a copy of
-# the tracked files. Three things are other than for a reader: /tmp is a directory of our own, cargo works in this checkout, whose target directory it reuses, and installs for debugging.
-# With CONFORMANCE_BIN cargo is not called: what it would build is there. `providers/guide.sh list` prints the commands.
+# Runs the commands of docs/provider-guide.md (its indented blocks; provider-sdk/tests/readme.rs compares the fenced ones with files), each as printed and in their order, in one shell, in a copy of
+# the tracked files. Three things differ from a reader's shell: /tmp is a private directory, cargo works in this checkout and reuses its target directory, and it installs debug builds.
+# With CONFORMANCE_BIN the script does not call cargo, because the binaries exist. `providers/guide.sh list` prints the commands.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD guide=docs/provider-guide.md
@@ -30,7 +30,7 @@ cargo() {
   [ "$verb" != install ] || set -- --debug --root "$directory" "$@"
   (cd "$root" && CARGO_TARGET_DIR=$target command cargo "$verb" --quiet "$@")
 }
-# The suite ends with this code, and with a line that begins so.
+# Expects this exit code of the suite, and a line that begins with this text.
 verdict() {
   local code=0
   eval "$3" >"$directory/said" 2>&1 || code=$?
@@ -52,7 +52,7 @@ cd "$directory/checkout"
 ran=0
 while IFS=$'\t' read -r line command <&3; do
   echo "$guide:$line: $command"
-  # Not in a subshell: a reader's `cd` and `export` hold for what follows. Behind `||` no `set -e` works: each line is one command, and its code counts.
+  # Not in a subshell: a reader's `cd` and `export` hold for later commands. After `||` `set -e` has no effect: each line is one command, and its code counts.
   run "${command//\/tmp\//$directory/tmp/}" || { echo "$guide:$line failed: $command" >&2; exit 1; }
   ran=$((ran + 1))
 done 3< <(commands)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Shows that a providers/conformance.sh which is interrupted ends when the suite has removed what it made, and no earlier: SIGTERM as soon as there is a load balancer.
+# Shows that an interrupted providers/conformance.sh ends when the suite has removed its objects, and not earlier: SIGTERM as soon as a load balancer exists.
 set -euo pipefail
 cd "$(dirname "$0")"
 ./prepare.sh go >/dev/null

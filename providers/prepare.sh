@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes a provider ready to run (python, go, typescript, java, digitalocean or hetzner; python-first, rust-first and go-first are those of the guide) and prints the command that serves it; `--state FILE --endpoint unix:///…` go behind it, and behind a first one `FILE unix:///…`.
-# What it needs is installed or built under target/, in the versions that are pinned; a second time that takes a moment.
+# Makes a provider ready to run (python, go, typescript, java, digitalocean or hetzner; python-first, rust-first and go-first are those of the guide) and prints the command that serves it. Append `--state FILE --endpoint unix:///…` to it, or `FILE unix:///…` for a first provider.
+# It installs or builds the dependencies under target/, in pinned versions; the second time that takes a moment.
 set -euo pipefail
 cd "$(dirname "$0")"
 work=${CARGO_TARGET_DIR:-$PWD/../target}
@@ -10,7 +10,7 @@ fail() {
   echo "$1" >&2
   exit 1
 }
-# One at a time: tests run side by side. What children print goes to stderr: only the command is printed.
+# One at a time, because tests run in parallel. The output of children goes to stderr, so that stdout has only the command.
 exec 8>"$work/lock" 9>&1 1>&2
 flock 8
 case ${1:-} in
@@ -41,7 +41,7 @@ case ${1:-} in
     echo "$venv/bin/python $PWD/python/$file" >&9
     ;;
   rust-first)
-    # What `cargo test` of the workspace built: another selection of crates would build their dependencies again.
+    # Use the build of the workspace's `cargo test`: another selection of crates would build their dependencies again.
     if [ -x "${CONFORMANCE_BIN:-}/examples/minimal" ]; then
       echo "$CONFORMANCE_BIN/examples/minimal" >&9
       exit
@@ -97,7 +97,7 @@ case ${1:-} in
     if [ ! -e java/target/provider.jar ] || [ "$(cat "$work/java.built" 2>/dev/null)" != "$wanted" ]; then
       echo "building the provider in Java ..."
       (cd java && mvn --batch-mode --quiet -DskipTests package) || fail "the provider in Java could not be built: is Maven Central reachable?"
-      # A process that finds its classes in an archive serves in a third of the time, and the suite starts some forty. Without one it serves all the same.
+      # With its classes in an archive a process starts in a third of the time, and the suite starts some forty. It also works without one.
       rm -f "$work/java.jsa"
       once=$(mktemp -d)
       $java -Xlog:disable -XX:ArchiveClassesAtExit="$work/java.jsa" -jar java/target/provider.jar --state "$once/cloud.json" --endpoint "unix://$once/socket/p.sock" 2>/dev/null 8>&- 9>&- &

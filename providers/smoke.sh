@@ -12,7 +12,7 @@ work=$(realpath -m "${CARGO_TARGET_DIR:-../target}")/providers
   echo "smoke could not be built: is the Go module proxy reachable?" >&2
   exit 1
 }
-# What is missing is said before the provider is built.
+# Report missing settings before the build of the provider.
 "$work/smoke" --config "$CLOUD/smoke.json"
 command=$(./prepare.sh "$CLOUD")
 # shellcheck disable=SC2086 # The command may have arguments.

@@ -104,7 +104,7 @@ impl Provider for MyCloud {
     }
 }
 
-/// What the load balancer should listen on, as your cloud says it.
+/// The ports on which the load balancer listens, in your cloud's form.
 fn ports(service: &Service) -> Vec<String> {
     let port =
         |port: &ServicePort| format!("{}/{} -> {:?}", port.port, port.protocol, port.node_port);
@@ -116,7 +116,7 @@ fn names(targets: &[Node]) -> Vec<String> {
 }
 
 impl MyCloud {
-    /// By the handle, else by the mark. A user can edit the handle: whose it is stands at the load balancer itself (LB-4).
+    /// Searches by the handle, else by the mark. A user can edit the handle, so the mark decides who owns it (LB-4).
     async fn find(
         &self,
         call: &Call,
@@ -136,7 +136,7 @@ impl MyCloud {
         self.api.by_tags(&owners, &service.uid).await
     }
 
-    /// Only what differs is written: nothing, where it is as asked (LB-8).
+    /// Writes only the differences, and nothing if the load balancer is as asked (LB-8).
     async fn bring_about(
         &self,
         call: &Call,
@@ -144,9 +144,9 @@ impl MyCloud {
         ports: &[String],
         targets: Option<&[Node]>,
     ) -> Result<(), Failure> {
-        // What carries a former owner ID of this cluster is marked with the present one.
+        // Replace the mark of a former owner ID of this cluster.
         if made.owner != call.cluster().owner_id {
-            call.before_write().await?; // nobody waits any more? then nothing is written (CORE-8)
+            call.before_write().await?; // an error if the caller has gone (CORE-8)
             self.api
                 .set_owner(&made.id, &call.cluster().owner_id)
                 .await?;
@@ -155,7 +155,7 @@ impl MyCloud {
             call.before_write().await?;
             self.api.set_ports(&made.id, ports).await?;
         }
-        // No targets stated leaves them alone; an empty list means none (LB-10).
+        // Absent targets stay; an empty list means none (LB-10).
         if let Some(targets) = targets.map(names)
             && made.targets != targets
         {
@@ -202,7 +202,7 @@ impl LoadBalancers for MyCloud {
             let owner = &call.cluster().owner_id;
             self.api.create(owner, &service.uid).await?
         };
-        // From here on the cloud's ID is known: it goes along also with a failure (LB-3).
+        // The cloud's ID is known now: the answer has it, also in a failure (LB-3).
         self.bring_about(call, &made, &ports(service), request.targets.as_deref())
             .await
             .map_err(|failure| Answer::from(failure).with_handle(&made.id))?;
@@ -241,7 +241,7 @@ impl LoadBalancers for MyCloud {
             call.before_write().await?;
             self.api.delete(&made.id).await?;
         }
-        Ok(Deleted::Done.into()) // it was looked for, and is not there (LB-12)
+        Ok(Deleted::Done.into()) // the search found nothing (LB-12)
     }
 }
 

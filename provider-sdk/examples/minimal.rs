@@ -1,4 +1,4 @@
-//! Machines that no cloud manages: a file says their names, addresses, types and zones, and their Nodes in Kubernetes get them.
+//! Machines without a cloud: a file lists their names, addresses, types and zones, and their Nodes in Kubernetes get these.
 //!
 //!     echo 'node-1,10.0.0.5,8-cores,rack-a' > machines.csv
 //!     cargo run --example minimal -- machines.csv unix:///tmp/machines/provider.sock
@@ -29,7 +29,7 @@ impl Instances for Machines {
     async fn lookup(&self, _: &Call, node: &Node, _: &InstanceQuery) -> Result<Instance, Failure> {
         let read = tokio::fs::read_to_string(&self.file).await;
         let lines = read.map_err(|e| Failure::unavailable(format!("{}: {e}", self.file)))?;
-        // The provider ID says who it is, where the Node has one.
+        // The provider ID identifies the machine if the Node has one.
         let by_name = format!("machines://{}", node.name);
         let known = node.provider_id.as_ref().unwrap_or(&by_name);
         for line in lines.lines() {
@@ -42,7 +42,7 @@ impl Instances for Machines {
                 return Ok(found.zone(zone).address(address));
             }
         }
-        // No line does not prove a machine gone: its Node is left alone, never deleted.
+        // A missing line does not prove that a machine is gone: the controller leaves this Node alone.
         Ok(Instance::unmanaged())
     }
 }

@@ -15,11 +15,11 @@ import (
 var (
 	apiError    = regexp.MustCompile(`\bapi error ([\w.]+):`)
 	serverError = regexp.MustCompile(`\bStatusCode: 5\d\d\b`)
-	// What the cloud's own code says of a Service that it does not serve, before it asks AWS.
+	// The texts of the cloud's own code for a Service that it does not serve, before it calls AWS.
 	refused = regexp.MustCompile(`(?i)^(unsupported|invalid) (load balancer affinity|backend protocol|health check|ClusterServiceLoadBalancerHealthProbeMode)|cannot be specified for AWS ELB|the only value supported|error parsing service annotation|failed to parse annotation|failed parsing health check annotation|health check parameters are invalid|not supported (for|by) LoadBalancer`)
 )
 
-// classify reads AWS's codes of errors, and what the SDK says where no answer came.
+// classify reads AWS's error codes, and the SDK's errors if no answer came.
 func classify(err error) contract.FailureCode {
 	var said smithy.APIError
 	var code string
@@ -49,7 +49,7 @@ func classify(err error) contract.FailureCode {
 	// Quotas: TooManyLoadBalancers, RulesPerSecurityGroupLimitExceeded.
 	case strings.HasPrefix(code, "TooMany"), strings.HasSuffix(code, "LimitExceeded"):
 		return contract.FailureCode_FAILURE_CODE_PRECONDITION
-	// What is named and not there: InvalidInstanceID.NotFound.
+	// A named object does not exist: InvalidInstanceID.NotFound.
 	case strings.HasSuffix(code, ".NotFound"):
 		return contract.FailureCode_FAILURE_CODE_PRECONDITION
 	case strings.HasPrefix(code, "InvalidParameter"), code == "" && refused.MatchString(text):

@@ -19,8 +19,8 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
-// What DigitalOcean's own controller reads of its environment and this provider has no part of. It is refused where it is set: a firewall that nobody looks after any more would be found
-// out too late.
+// Variables of DigitalOcean's own controller that this provider does not support. It refuses to start if one is set: otherwise an operator would
+// notice too late that no program maintains the firewall.
 var vendorOnly = map[string]string{
 	"PUBLIC_ACCESS_FIREWALL_NAME": "this provider manages no firewall; keep the rules of that one by hand or with Terraform, and remove the variable",
 	"PUBLIC_ACCESS_FIREWALL_TAGS": "this provider manages no firewall; keep the rules of that one by hand or with Terraform, and remove the variable",

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Shows that modules outside of this checkout build on the SDK, and on the bridge, without `replace`, as after a release: the contract, the SDK and the bridge are served from a module
-# proxy that is a folder, what they need from the ordinary one. Whoever takes the SDK inherits no module of Kubernetes or of a cloud; whoever takes the bridge none of a cloud.
+# Shows that modules outside of this checkout build on the SDK, and on the bridge, without `replace`, as after a release. The contract, the SDK and the bridge come from a folder as module
+# proxy, their dependencies from the ordinary one. A module on the SDK inherits no module of Kubernetes or of a cloud; one on the bridge inherits none of a cloud.
 set -euo pipefail
 cd "$(dirname "$0")"
 here=$PWD
@@ -19,17 +19,17 @@ import os, sys, zipfile
 folder, prefix, name = sys.argv[1:]
 with zipfile.ZipFile(name, "w") as archive:
     for at, folders, files in os.walk(folder):
-        # A folder with a go.mod of its own is another module.
+        # A folder with its own go.mod is another module.
         folders[:] = [one for one in folders if not os.path.exists(os.path.join(at, one, "go.mod"))]
         for file in files:
             whole = os.path.join(at, file)
             archive.write(whole, prefix + "/" + os.path.relpath(whole, folder))
 ZIP
 done
-# A cache of its own, as what is served here is no release; what the ordinary cache has is taken from there.
+# A separate cache, because these modules are no release; it uses the contents of the ordinary cache.
 GOPROXY="file://$work/proxy,file://$(go env GOMODCACHE)/cache/download,$(go env GOPROXY)"
 export GOPROXY GOMODCACHE=$work/cache GONOSUMDB="$path/*" GOWORK=off GOFLAGS="-modcacherw -trimpath"
-# fresh MODULE MAIN FORBIDDEN: a module of its own with this main, on that module of ours, without those modules.
+# fresh MODULE MAIN FORBIDDEN: a new module with this main, on that module of ours, without the forbidden modules.
 fresh() {
   mkdir "$work/$1" && cd "$work/$1"
   cp "$here/$2" main.go

@@ -1,4 +1,4 @@
-"""The hints of WatchChanges: what others changed in the cloud, numbered, the last ones kept for a controller that comes back."""
+"""The hints of WatchChanges: numbered changes by others in the cloud. The last ones are kept for a controller that comes back."""
 
 import asyncio
 from collections import deque
@@ -37,10 +37,10 @@ class Changes:
         self._hints.append((self._number, hint))
 
     async def after(self, token: str) -> AsyncIterator[pb.WatchChangesResponse]:
-        """All hints after this token, until the provider shuts down. Hints that are no longer known are a `resync` (PROV-5)."""
+        """All hints after this token, until the provider shuts down. For a token that is no longer known it sends a `resync` (PROV-5)."""
         last: int | None = self._number if not token else self._number_of(token)
         if last is not None:
-            # From where on changes are told, before there is one (PROV-21).
+            # The point from which the stream reports changes, before the first one (PROV-21).
             yield pb.WatchChangesResponse(resume_token=f"{self.boot_id}/{last}")
         while not self.closing.is_set():
             oldest = self._hints[0][0] if self._hints else self._number + 1
@@ -57,7 +57,7 @@ class Changes:
                 try:
                     self.cloud.look()
                 except CloudError:
-                    pass  # Nothing is known of changes; whoever calls learns of the trouble.
+                    pass  # Changes are unknown; the callers of other RPCs get the error.
 
     def _number_of(self, token: str) -> int | None:
         boot_id, _, number = token.partition("/")

@@ -1,7 +1,7 @@
-"""The cloud: a state file that several providers, in whatever language, can use in turn (../README.md describes it).
+"""The cloud: a state file that providers in any language can use in turn (../README.md describes it).
 
-In a provider of your own this module is the client of your cloud's API. It knows nothing of gRPC or of the contract: it offers
-operations that can be slow and can fail, and a copy of what it learned last.
+In your own provider this module is the client of your cloud's API. It knows neither gRPC nor the contract: it offers
+operations that can be slow and can fail, and a copy of the last state.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class CloudError(Exception):
-    """The cloud, not the request, is the trouble. `code` is a code of the contract."""
+    """An error of the cloud, not of the request. `code` is a code of the contract."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -77,7 +77,7 @@ class Cloud:
         self._turn = asyncio.Lock()
 
     def create_if_missing(self) -> None:
-        """A new cloud, with nothing in it. Only at the start: a file that is missing later says nothing about what exists (INST-1)."""
+        """A new, empty cloud. Only at the start: a file that is missing later says nothing about the existing instances (INST-1)."""
         if not self.path.exists():
             self._save(State(), Write(""))
 
@@ -85,14 +85,14 @@ class Cloud:
         return self.path.with_name(self.path.name + suffix)
 
     async def read(self, max_age: float = 0.0) -> State:
-        """One operation that asks the cloud, unless it was asked no longer than `max_age` seconds ago."""
+        """One operation that reads the cloud, unless it was read at most `max_age` seconds ago."""
         if time.monotonic() - self._learned_at <= max_age and max_age > 0:
             return self._state
         async with self._operation():
             return self.look()
 
     async def write(self, decide: Callable[[State], tuple[T, Write | None]]) -> T:
-        """One operation that may write: `decide` gets the cloud as it is and gives back its answer and what is to be written, if anything."""
+        """One operation that may write: `decide` gets the current cloud and returns its answer and the write, if any."""
         async with self._operation(), self._locked():
             state = self.look()
             answer, write = decide(state)
@@ -107,7 +107,7 @@ class Cloud:
 
     @asynccontextmanager
     async def _operation(self) -> AsyncIterator[None]:
-        """What every operation meets: the weather. It is slow outside of all locks: nobody else waits."""
+        """The weather of every operation. It waits outside of all locks, so no other operation waits."""
         try:
             weather = self._json(".weather.json")
             if slow_ms := weather.get("slow_ms"):
@@ -116,12 +116,12 @@ class Cloud:
                 raise CloudError(code, f"the cloud answers {code} to every operation until its weather changes")
             yield
         except CloudError as error:
-            if error.code == "PRECONDITION":  # It refuses what is asked: that is an answer (PROV-16).
+            if error.code == "PRECONDITION":  # The cloud refuses the request: that is an answer (PROV-16).
                 self.last_success, self.trouble = time.time(), None
             else:
                 self.trouble = str(error)
             raise
-        except Exception:  # It answered, whatever came of the request.
+        except Exception:  # The cloud answered, also if it refused the request.
             self.last_success, self.trouble = time.time(), None
             raise
         self.last_success, self.trouble = time.time(), None
@@ -159,7 +159,7 @@ class Cloud:
             os.close(lock)
 
     def look(self) -> State:
-        """The file as it is now; read anew only when it was replaced. What others changed since is told to `on_foreign_change`."""
+        """The current file; read again only if another process replaced it. `on_foreign_change` gets the changes of others."""
         try:
             stat = os.stat(self.path)
             file = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
@@ -187,7 +187,7 @@ class Cloud:
             self.on_foreign_change(before, self._state)
 
     def _save(self, state: State, write: Write) -> None:
-        """Puts a new file in the place of the old one: whoever kills us leaves one of the two, whole."""
+        """Replaces the file: after a kill at any time one of the two files exists, whole."""
         after = replace(
             state,
             load_balancers=_changed(state.living(), write.load_balancers),
@@ -209,7 +209,7 @@ class Cloud:
                 with open(self._beside(".writes"), "a", encoding="utf-8") as file:
                     file.write(f"{write.line}\n")
         except OSError as error:
-            self._file = None  # Whatever is there now is read anew.
+            self._file = None  # The next operation reads the file again.
             raise CloudError("UNAVAILABLE", f"{self.path}: the state file cannot be written: {error}") from error
         self._state, self._file = after, (stat.st_ino, stat.st_mtime_ns, stat.st_size)
 

@@ -8,7 +8,7 @@ from cloudprovider.v1alpha1 import instance_pb2 as pb
 from cloudprovider.v1alpha1 import instance_pb2_grpc, types_pb2, zone_pb2, zone_pb2_grpc
 from service import ID_BYTES, Fail, Owner, Provider, failure_of, listing, log, unary, within_batch
 
-#: What the value of a label looks like, where it says something.
+#: The form of a label's value that is not empty.
 LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 
 ADDRESS_TYPES = {
@@ -34,14 +34,14 @@ class Instances(instance_pb2_grpc.InstanceServiceServicer, zone_pb2_grpc.ZoneSer
     @unary(lambda failure: pb.LookupInstancesResponse(failed=failure))
     async def LookupInstances(self, request: pb.LookupInstancesRequest, owner: Owner, context: Any) -> pb.LookupInstancesResponse:
         within_batch("nodes", (node.name for node in request.nodes))
-        # One operation of the cloud for all of them, and the state is complete: what is not in it does not exist (INST-1).
+        # One operation of the cloud for all of them. The state is complete: an instance that is not in it does not exist (INST-1).
         state = await self.provider.cloud.read(request.max_age.ToTimedelta().total_seconds())
         response = pb.LookupInstancesResponse()
         for node in request.nodes:
             result = response.results.add(node_name=node.name, node_uid=node.uid)
             try:
                 result.found.CopyFrom(self._found(state, node, pb.INSTANCE_FACET_METADATA in request.facets))
-            except Exception as error:  # One Node's trouble is not the others' (INST-4).
+            except Exception as error:  # One Node's error does not fail the others (INST-4).
                 result.failed.CopyFrom(failure_of("LookupInstances", error))
         return response
 
@@ -61,7 +61,7 @@ class Instances(instance_pb2_grpc.InstanceServiceServicer, zone_pb2_grpc.ZoneSer
             result = response.results.add(node_name=node.name, node_uid=node.uid)
             try:
                 found = self._found(state, node, metadata=True)
-                result.zone.SetInParent()  # Known, even where it has no zone.
+                result.zone.SetInParent()  # Known, even without a zone.
                 for name in ("zone", "region"):
                     if found.HasField(name):
                         setattr(result.zone, name, getattr(found, name))
@@ -70,7 +70,7 @@ class Instances(instance_pb2_grpc.InstanceServiceServicer, zone_pb2_grpc.ZoneSer
         return response
 
     def _found(self, state: State, node: types_pb2.NodeView, metadata: bool) -> pb.Instance:
-        """What the cloud says of a Node: by its provider ID where it has one, else by its name (INST-3)."""
+        """The cloud's answer about a Node: by its provider ID if it has one, else by its name (INST-3)."""
         prefix = self.provider.settings.prefix
         if not node.HasField("provider_id"):
             instance = state.by_name.get(node.name)
@@ -99,7 +99,7 @@ def to_proto(instance: dict[str, Any], metadata: bool) -> pb.Instance:
                 continue
             if LABEL_VALUE.fullmatch(value):
                 setattr(shown, field, value)
-            else:  # INST-15: what has no form in the contract is left out.
+            else:  # INST-15: leave out values that the contract cannot express.
                 log.warning("instance %s: its %s %r is no label value and is left out", shown.provider_id, name, value)
         shown.addresses.extend(addresses_to(instance.get("addresses", [])))
         shown.labels.update(instance.get("labels", {}))

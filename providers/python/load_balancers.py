@@ -1,4 +1,4 @@
-"""LoadBalancerService. Decisions are plain functions of the cloud's state, the Service and who asks; the servicer carries them out."""
+"""LoadBalancerService. Decisions are plain functions of the cloud's state, the Service and the caller; the servicer carries them out."""
 
 import asyncio
 import functools
@@ -23,7 +23,7 @@ LoadBalancer = dict[str, Any]
 
 @dataclass(frozen=True)
 class Asker:
-    """Who asks, and for which Service."""
+    """The caller, and its Service."""
 
     owner: Owner
     service: pb.ServiceView
@@ -46,7 +46,7 @@ def native_name(uid: str) -> str:
 
 
 def config_of(service: pb.ServiceView) -> dict[str, Any]:
-    """What the Service asks of its load balancer; a field that was cleared is not there any more (LB-7)."""
+    """The load balancer that the Service asks for, without fields that the user cleared (LB-7)."""
     affinity, policy = service.session_affinity, service.external_traffic_policy
     if affinity == "ClientIP" and service.HasField("session_affinity_timeout"):
         affinity += f":{service.session_affinity_timeout.seconds}"
@@ -64,7 +64,7 @@ def config_of(service: pb.ServiceView) -> dict[str, Any]:
 
 
 def check(service: pb.ServiceView, settings: Settings) -> None:
-    """INVALID where a field has a value that no load balancer can be given: the field, its value and what would be right."""
+    """INVALID if a field has a value that no load balancer can have: the text has the field, its value and a right one."""
 
     def one_of(field: str, value: str, known: tuple[str, ...]) -> None:
         if value not in known:
@@ -92,7 +92,7 @@ def check(service: pb.ServiceView, settings: Settings) -> None:
 
 
 def find_own(state: State, asker: Asker) -> LoadBalancer | None:
-    """The Service's own: by the handle, which a user can edit (LB-4), else by the mark (LB-5)."""
+    """The Service's own load balancer: by the handle, which a user can edit (LB-4), else by the mark (LB-5)."""
     living = state.living()
     if named := living.get(asker.handle):
         if asker.ownership(named) != types_pb2.OWNERSHIP_OURS:
@@ -102,7 +102,7 @@ def find_own(state: State, asker: Asker) -> LoadBalancer | None:
 
 
 def find_to_delete(state: State, asker: Asker, adopt: bool) -> LoadBalancer | None:
-    """The Service's own, else what is unmarked and has its native name: CONFLICT without the grant, and never `done` (LB-26)."""
+    """The Service's own load balancer, else an unmarked one with its native name: CONFLICT without the grant, and never `done` (LB-26)."""
     living = state.living()
     unmarked = [lb for lb in living.values() if lb.get("owner") is None and lb["name"] == native_name(asker.service.uid)]
     if adopt and (named := living.get(asker.handle)) in unmarked:
@@ -115,7 +115,7 @@ def find_to_delete(state: State, asker: Asker, adopt: bool) -> LoadBalancer | No
 
 
 def find(state: State, asker: Asker) -> LoadBalancer | None:
-    """The Service's own, or the one that is in its way or may be taken over: by handle, mark, native name, or an address of its status (LB-9)."""
+    """The Service's own load balancer, or the one that is in its way or that it may take over: by handle, mark, native name, or an address of its status (LB-9)."""
     living = state.living()
     if named := living.get(asker.handle):
         return named
@@ -139,7 +139,7 @@ def not_ours(lb: LoadBalancer, asker: Asker) -> Fail:
 
 
 def wanted(state: State, asker: Asker, targets: list[str] | None, adopt: bool, settings: Settings) -> tuple[LoadBalancer | None, LoadBalancer]:
-    """What there is, and what there should be; equal where nothing is to be written (LB-8)."""
+    """The existing load balancer, and the desired one; both are equal if no write is needed (LB-8)."""
     check(asker.service, settings)
     found = find(state, asker)
     if found is not None and asker.ownership(found) != types_pb2.OWNERSHIP_OURS:
@@ -156,7 +156,7 @@ def wanted(state: State, asker: Asker, targets: list[str] | None, adopt: bool, s
 
 
 def addresses_for(state: State, service: pb.ServiceView, lb: LoadBalancer, settings: Settings) -> list[str]:
-    """One address of each family that the Service has: those that it has may stay."""
+    """One address of each family of the Service; existing ones may stay."""
     pools = [ipaddress.ip_network(pool) for pool in settings.pools]
     families = [6 if family == "IPv6" else 4 for family in service.ip_families] or [4]
     if service.ip_family_policy == "PreferDualStack" and len(families) > 1:
@@ -207,7 +207,7 @@ def says(service: pb.ServiceView, annotation: str) -> bool:
 
 
 def mutating(response: type) -> Callable:
-    """For a method (asker, request) -> response: one at a time for each Service, and `pending` in good time."""
+    """For a method (asker, request) -> response: one at a time for each Service, and `pending` before the deadline."""
 
     def decorate(method: Callable) -> Callable:
         @unary(lambda failure: response(failed=failure))
@@ -219,7 +219,7 @@ def mutating(response: type) -> Callable:
             left = context.time_remaining()
             with self.provider.hold(owner, f"the load balancer of Service {asker.service.uid}"):
                 try:
-                    # Where time runs out nothing is written any more: the next call goes on from what is there.
+                    # If the time runs out, it writes no more: the next call goes on from the current state.
                     async with asyncio.timeout(None if left is None else left * SHARE):
                         return await method(self, asker, request)
                 except TimeoutError:

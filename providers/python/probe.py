@@ -1,4 +1,4 @@
-"""`provider.py probe`: whether the provider on a socket answers. For the kubelet's exec probes, since its gRPC probe takes no Unix socket."""
+"""`provider.py probe`: whether the provider on a socket answers. For the kubelet's exec probes, because its gRPC probe does not support Unix sockets."""
 
 import argparse
 import os
@@ -24,11 +24,11 @@ def duration(text: str) -> float:
 
 
 def ask(endpoint: str, timeout: float, ready: bool) -> tuple[bool, str]:
-    """Whether the probe passes, and why. A provider lives while it answers Probe, whatever it answers: one whose cloud is down must not be killed for it."""
+    """Whether the probe passes, and why. A provider is live while it answers Probe, with any state: the kubelet must not kill it because its cloud is down."""
     wanted = "ready" if ready else "live"
     path = endpoint.removeprefix("unix://")
     try:
-        # Says more than gRPC does.
+        # This text says more than gRPC's.
         with socket.socket(socket.AF_UNIX) as first:
             first.settimeout(timeout)
             first.connect(path)

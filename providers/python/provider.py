@@ -62,7 +62,7 @@ class ProviderService(provider_pb2_grpc.ProviderServiceServicer):
             boot_id=self.provider.boot_id,
             provider_id_prefixes=[settings.prefix],
             max_request_bytes=MAX_MESSAGE_BYTES,
-            # A block that is missing here means that the service behind it is not served (CORE-5): leave out what your cloud has not.
+            # A missing block means that the provider does not serve that service (CORE-5): leave out the services that your cloud lacks.
             capabilities=pb.Capabilities(
                 instances=pb.InstanceCapability(max_batch=MAX_BATCH, listing=True, power_state=True, max_in_flight=8),
                 zones=pb.ZoneCapability(),
@@ -80,7 +80,7 @@ class ProviderService(provider_pb2_grpc.ProviderServiceServicer):
                 volumes=pb.VolumeCapability(source_types=settings.source_types, max_in_flight=8),
                 changes=pb.ChangeCapability(),
             ),
-            # Empty: of each Node we want to see nothing beyond its name, UID, provider ID and addresses.
+            # Empty: the provider needs only name, UID, provider ID and addresses of each Node.
             node_projection={},
         )
 
@@ -89,7 +89,7 @@ class ProviderService(provider_pb2_grpc.ProviderServiceServicer):
             cluster = request.cluster
             if not 0 < len(cluster.owner_id.encode()) <= NAME_BYTES:
                 raise Fail("INVALID", f"cluster.owner_id has {len(cluster.owner_id.encode())} bytes; right would be 1 to {NAME_BYTES}")
-            await self.provider.cloud.read()  # Finds out whether the credentials are good (PROV-3).
+            await self.provider.cloud.read()  # Verifies the credentials (PROV-3).
             self.provider.owner = Owner(cluster.name, cluster.owner_id, frozenset(request.previous_owner_ids), request.read_only)
             log.info("initialised for cluster %s, owner %s", cluster.name, cluster.owner_id)
             scope = self.provider.settings.cloud_scope
@@ -98,7 +98,7 @@ class ProviderService(provider_pb2_grpc.ProviderServiceServicer):
             return pb.InitializeResponse(failed=failure_of("Initialize", error))
 
     async def Probe(self, request: pb.ProbeRequest, context: Any) -> pb.ProbeResponse:
-        """From memory (PROV-4): how the last operation of the cloud went."""
+        """From memory (PROV-4): the result of the last operation of the cloud."""
         cloud = self.provider.cloud
         response = pb.ProbeResponse(state=pb.PROBE_STATE_READY, boot_id=self.provider.boot_id)
         if cloud.trouble is not None:
@@ -121,7 +121,7 @@ class ProviderService(provider_pb2_grpc.ProviderServiceServicer):
 
 
 async def serve(provider: Provider, endpoint: str, stop: asyncio.Event) -> None:
-    """Serves until `stop`, then drains: hints end, calls in flight may finish, whatever then still runs is cancelled."""
+    """Serves until `stop`, then drains: hints end, calls in flight may finish, and calls that still run then are cancelled."""
     socket = SocketFile(endpoint)
     await socket.claim()
     server = grpc.aio.server(options=OPTIONS)

@@ -56,7 +56,7 @@ def plan_create(state: State, route: pb.Route, owner: Owner) -> Write | None:
         return Write(f"put route {new['name']} to {new['destination_cidr']}", routes={new["name"]: new})
     same_destination = there["destination_cidr"] == new["destination_cidr"]
     if same_destination and same_target(there, new) and ownership(there, owner) != types_pb2.OWNERSHIP_FOREIGN:
-        return None  # It leads where it should; an unmarked one is not adopted (ROUTE-9).
+        return None  # It has the right target; an unmarked route is not adopted (ROUTE-9).
     if ownership(there, owner) != types_pb2.OWNERSHIP_OURS:
         raise Fail("CONFLICT", f"the route {there['name']!r} to {there['destination_cidr']} was not made for this cluster; remove it or choose another CIDR")
     if same_destination and not is_blackhole(there, state):
@@ -103,7 +103,7 @@ class Routes(route_pb2_grpc.RouteServiceServicer):
         return pb.DeleteRoutesResponse(results=await self._each(request.routes, owner, plan_delete))
 
     async def _each(self, routes: Any, owner: Owner, plan: Any) -> list[pb.RouteResult]:
-        """Each route on its own, a few at once; cancelling the call cancels them all, each before its next write."""
+        """Each route separately, a few at once; a cancelled call cancels them all, each before its next write."""
         within_batch("route keys", (route.route_key for route in routes))
         turns = asyncio.Semaphore(AT_ONCE)
 
@@ -113,10 +113,10 @@ class Routes(route_pb2_grpc.RouteServiceServicer):
                     with self.provider.hold(owner, f"the route to {route.destination_cidr}"):
                         await self.provider.cloud.write(lambda state: (None, plan(state, route, owner)))
                 return pb.RouteResult(route_key=route.route_key, done=types_pb2.Done())
-            except Exception as error:  # One route's trouble is not the others' (ROUTE-2).
+            except Exception as error:  # One route's error does not fail the others (ROUTE-2).
                 return pb.RouteResult(route_key=route.route_key, failed=failure_of("Routes", error))
 
-        # Those to one destination one after the other: the second is judged by what the first made (ROUTE-13).
+        # Routes to one destination run one after the other: the second sees the result of the first (ROUTE-13).
         async def several(routes: list[pb.Route]) -> list[pb.RouteResult]:
             return [await one(route) for route in routes]
 

@@ -1,4 +1,4 @@
-"""What all services share: for whom the provider works, how a failure is said, who works on what."""
+"""The common part of all services: the cluster of the provider, failures in answers, and locks on objects."""
 
 import asyncio
 import functools
@@ -21,12 +21,12 @@ NAME_BYTES = 253
 ID_BYTES = 1024
 TEXT_BYTES = 1024
 MAX_BATCH = 500
-#: How many items stand in one message of a listing.
+#: The most items in one message of a listing.
 CHUNK = 500
 
 
 class Fail(Exception):
-    """What the provider means by a failure (CORE-4): it stands in the body, never in the gRPC status. `code` is a name of FailureCode without its prefix."""
+    """A failure in the body of an answer, never in the gRPC status (CORE-4). `code` is a name of FailureCode without its prefix."""
 
     def __init__(self, code: str, message: str, reason: str = "", retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -62,7 +62,7 @@ class Owner:
 
 @dataclass
 class Settings:
-    """Who the provider is. All providers of one cloud must agree on these."""
+    """The identity of the provider. All providers of one cloud must have the same values."""
 
     name: str = "mock"
     prefix: str = "mock://"
@@ -90,7 +90,7 @@ class Provider:
     _held: set[tuple[str, str]] = field(default_factory=set)
 
     def admit(self, cluster: types.ClusterRef) -> Owner:
-        """Who asks, if they may (CORE-10)."""
+        """The caller, if its cluster is the initialised one (CORE-10)."""
         if not cluster.owner_id or len(cluster.owner_id.encode()) > NAME_BYTES:
             raise Fail("INVALID", f"cluster.owner_id has {len(cluster.owner_id.encode())} bytes; right would be 1 to {NAME_BYTES}")
         if self.owner is None:
@@ -122,7 +122,7 @@ def may_write(rpc: str, owner: Owner) -> None:
 
 
 def failure_of(rpc: str, error: Exception) -> types.Failure:
-    """Every exception as the contract says it; a bug of ours is INTERNAL, and its details go to the log only (CORE-12)."""
+    """Turns every exception into a failure of the contract. Our own bugs are INTERNAL, and their details go only to the log (CORE-12)."""
     match error:
         case Fail():
             return error.to_proto()
@@ -134,7 +134,7 @@ def failure_of(rpc: str, error: Exception) -> types.Failure:
 
 
 def unary(answer: Callable[[types.Failure], Any]) -> Callable:
-    """For a method that gets (request, owner, context): admits the call, and says failures by `answer`."""
+    """For a method that gets (request, owner, context): admits the call, and puts failures into `answer`."""
 
     def decorate(method: Callable) -> Callable:
         @functools.wraps(method)
@@ -158,7 +158,7 @@ def listing(response: type, part: Callable[[list], Any] | None) -> Callable:
         @functools.wraps(method)
         async def call(self: Any, request: Any, context: grpc.aio.ServicerContext) -> Any:
             try:
-                # All of it first: a failure in the middle is then never a listing that looks complete.
+                # All items first, so a failure in the middle never looks like a complete listing.
                 items = list(await method(self, request, self.provider.admit(request.cluster)))
             except Exception as error:
                 yield response(failed=failure_of(method.__name__, error))

@@ -1,4 +1,4 @@
-"""The Unix socket: where it may lie, and how it gets its name (CORE-2)."""
+"""The Unix socket: the rules for its place and its name (CORE-2)."""
 
 import asyncio
 import os
@@ -12,11 +12,11 @@ MAX_PATH_BYTES = 107
 
 
 class SocketError(Exception):
-    """Why the provider does not serve."""
+    """The reason why the provider does not serve."""
 
 
 class SocketFile:
-    """The socket is bound under a private name, set right, and renamed: nobody ever reaches it with another mode, and a stale one is replaced in one step."""
+    """The provider binds the socket under a private name, sets its mode, and renames it. So it never has another mode under its own name, and replaces a stale one in one step."""
 
     def __init__(self, endpoint: str) -> None:
         path = endpoint.removeprefix("unix://")
@@ -31,14 +31,14 @@ class SocketFile:
         self._ours: tuple[int, int] | None = None
 
     async def claim(self) -> None:
-        """Makes the directory, 0750, and refuses what must not be replaced."""
+        """Makes the directory, 0750, and refuses to replace another kind of file."""
         for part in [*reversed(self.path.parents), self.path]:
             if part.is_symlink():
                 raise SocketError(f"{part} is a symbolic link; give the endpoint by a path without one, such as {part.resolve()}")
         missing = [level for level in [self.directory, *self.directory.parents] if not level.exists()]
         for level in reversed(missing):
             level.mkdir(0o750)
-            level.chmod(0o750)  # Whatever the umask.
+            level.chmod(0o750)  # For every umask.
         if not self.path.exists():
             return
         if not stat.S_ISSOCK(self.path.lstat().st_mode):
@@ -47,7 +47,7 @@ class SocketFile:
             _, writer = await asyncio.wait_for(asyncio.open_unix_connection(str(self.path)), 5)
             writer.close()
         except ConnectionRefusedError:
-            return  # Stale: nobody answers on it.
+            return  # Stale: no process answers on it.
         except TimeoutError:
             pass
         raise SocketError(f"another provider answers on {self.path}; stop it, or choose another endpoint")

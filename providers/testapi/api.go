@@ -1,5 +1,5 @@
-// Package testapi is what the test APIs of the clouds share: tokens, rate limits, latency, planned failures and a journal of all calls. It knows no cloud: a cloud's test API gives
-// its own handler, and says in [Options] how that cloud names rights, counts calls and writes errors.
+// Package testapi is the common part of the clouds' test APIs: tokens, rate limits, latency, planned failures and a journal of all calls. It knows no
+// cloud. A cloud's test API adds its own handler, and states in [Options] how that cloud names rights, counts calls and writes errors.
 package testapi
 
 import (
@@ -26,16 +26,16 @@ type Options struct {
 	Error func(w http.ResponseWriter, status int, why string)
 	// RateHeaders writes the headers that say how many calls are left; nil: none.
 	RateHeaders func(header http.Header, left Rate)
-	// Right names the right that a call needs, such as "droplet:read"; nil or "" where it needs none.
+	// Right names the right that a call needs, such as "droplet:read"; nil or "" if it needs none.
 	Right func(r *http.Request) string
 	// Route names what a call is counted as, such as "GET /v2/droplets/{id}"; nil: method and path.
 	Route func(r *http.Request) string
 	// Tokens are those that are known at the beginning.
 	Tokens map[string]Token
-	// Limit is how many calls a token may make in Window; no limit where zero. Calls become free again one by one.
+	// Limit is the most calls that a token may make in Window; no limit if zero. Calls become free again one by one.
 	Limit  int
 	Window time.Duration
-	// Burst is how many of them it may make in BurstWindow; no such limit where zero.
+	// Burst is the most of them that it may make in BurstWindow; no such limit if zero.
 	Burst       int
 	BurstWindow time.Duration
 	// Record gets each call as a line of JSON; nil: nothing does.
@@ -64,9 +64,9 @@ type Rate struct {
 
 // Plan is what shall happen to calls that match, in place of what the cloud would do.
 type Plan struct {
-	// Match is a regular expression for "METHOD /path?query"; all calls where empty.
+	// Match is a regular expression for "METHOD /path?query"; all calls if empty.
 	Match string `json:"match,omitempty"`
-	// Skip calls that match pass first. Then Times calls are planned: one where zero, all where negative.
+	// Skip calls that match pass first. Then Times calls are planned: one if zero, all if negative.
 	Skip  int `json:"skip,omitempty"`
 	Times int `json:"times,omitempty"`
 	// Status is answered, with Header and Body; without a Body it is the cloud's error body.
@@ -86,7 +86,7 @@ type Plan struct {
 type Call struct {
 	Time   time.Time `json:"time"`
 	Method string    `json:"method"`
-	// URL is the path and the query; Route is what it is counted as.
+	// URL is the path and the query; Route is its name in the counts.
 	URL    string `json:"url"`
 	Route  string `json:"route"`
 	Status int    `json:"status"`
@@ -257,7 +257,7 @@ func (a *API) planned(r *http.Request) (*Plan, time.Duration) {
 	return nil, a.latency
 }
 
-// The journal forgets the oldest half of so many calls.
+// The length at which the journal drops its oldest half.
 const mostCalls = 40_000
 
 func (a *API) record(call Call) {

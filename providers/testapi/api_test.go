@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A cloud that counts what it was asked to make.
+// A cloud that counts its create calls.
 func serve(t *testing.T, options Options) (*API, string, *int) {
 	t.Helper()
 	made := 0

@@ -129,7 +129,7 @@ func serveAt[C Cloud](arguments []string, hint string, make func(record io.Write
 			return err
 		}
 	}
-	// Whoever started it and asks for that may be killed, and must not leave it behind.
+	// A caller that asks for it may be killed, and this process must then end too.
 	if os.Getenv("TESTENV_DIE_WITH_STDIN") == "1" {
 		go func() {
 			io.Copy(io.Discard, os.Stdin)

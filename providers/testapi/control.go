@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Control adds a path of the cloud's own to the control endpoint: "POST /_test/droplets/{name}". A handler that returns an error answers 400 with its text; another
-// one answers what it returns, as JSON.
+// Control adds a path of the cloud to the control endpoint: "POST /_test/droplets/{name}". An error of the handler becomes 400 with its text; any
+// other result is the answer, as JSON.
 func (a *API) Control(pattern string, handle func(r *http.Request) (any, error)) {
 	a.control.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		answer, err := handle(r)
@@ -114,7 +114,7 @@ func (a *API) Latency(latency time.Duration) {
 	a.latency = latency
 }
 
-// Limit is how many calls a token may make in a window from now on; none where zero. What was spent is forgotten.
+// Limit is the most calls that a token may make in a window from now on; none if zero. Earlier calls no longer count.
 func (a *API) Limit(calls int, window time.Duration) {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()

@@ -28,12 +28,12 @@ type World[M, S any] struct {
 	AddBalancer    func(name string, labels map[string]string) (string, error)
 	RemoveBalancer func(id string)
 	Set            func(S)
-	// Quota is the answer where a limit of the account is reached; Reset the header that says until when calls are refused.
+	// Quota is the answer if a limit of the account is reached. Reset is the header with the time until which calls are refused.
 	Quota Plan
 	Reset string
 }
 
-// Fail lets all calls fail from now on in the way of one of the contract's codes: THROTTLED, CREDENTIALS, UNAVAILABLE, PRECONDITION; NONE ends it.
+// Fail makes all calls fail from now on with one of the contract's codes: THROTTLED, CREDENTIALS, UNAVAILABLE, PRECONDITION; NONE ends it.
 func (a *API) Fail(code string, quota Plan, reset string) error {
 	a.NoPlans()
 	plan := Plan{}

@@ -15,7 +15,7 @@ import (
 // cloudName is the --cloud-provider of the bench cloud.
 const cloudName = "bench"
 
-// benchCloud is a cloud in memory in which every node has a machine of the same name, which runs unless the file of machines says otherwise.
+// benchCloud is a cloud in memory in which every node has a machine of the same name. A machine runs unless the file of machines has another state.
 type benchCloud struct {
 	calls    *callCounter
 	machines machinesFile

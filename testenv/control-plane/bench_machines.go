@@ -9,16 +9,16 @@ import (
 	"slices"
 )
 
-// What the cloud says of a machine that does not run.
+// The state of a machine that does not run.
 const (
 	machineGone    = "gone"
 	machineStopped = "stopped"
 )
 
-// machinesFile names a file that says how the machines of the bench cloud are; without a name, or where there is no such file, all of them run.
+// machinesFile names a file with the states of the bench cloud's machines. Without a name or a file all of them run.
 type machinesFile string
 
-// machines is what stands in the file.
+// machines is the content of the file.
 type machines struct {
 	// All is what is said of every machine: gone, stopped, or nothing.
 	All string `json:"all"`
@@ -26,7 +26,7 @@ type machines struct {
 	Gone []string `json:"gone"`
 }
 
-// state reads the file anew: whoever runs the benchmark replaces it while the controller runs.
+// state reads the file each time: the benchmark replaces it while the controller runs.
 func (f machinesFile) state(name string) (string, error) {
 	if f == "" {
 		return "", nil

@@ -60,7 +60,7 @@ func serveEtcd(dir string, clientPort, peerPort int) error {
 	for {
 		select {
 		case <-ready:
-			// Read by whoever started us: that a port answers would not tell that it is ours.
+			// The starting process reads this: an answer on a port does not show that the port is ours.
 			fmt.Println(readyLine)
 			ready = nil
 		case <-stop:

@@ -4,7 +4,7 @@
 {{- $flags := list }}
 {{- $flags = append $flags (printf "--controllers=%s" (join "," $v.controllers)) }}
 {{- $flags = append $flags (printf "--provider=%s=unix:///run/cloud-provider/socket/provider.sock" $v.provider.name) }}
-{{- if eq (int64 $v.provider.runAsUser) (int64 $v.ccm.runAsUser) }}{{ fail "provider.runAsUser: the ccm runs as this user too (ccm.runAsUser): by its user it knows the provider, so it must be another one" }}{{ end }}
+{{- if eq (int64 $v.provider.runAsUser) (int64 $v.ccm.runAsUser) }}{{ fail "provider.runAsUser: the ccm runs as this user too (ccm.runAsUser). The ccm identifies the provider by its user, so set another one" }}{{ end }}
 {{- $flags = append $flags (printf "--provider-peer-uid=%d" (int $v.provider.runAsUser)) }}
 {{- $flags = append $flags (printf "--cluster-name=%s" $v.cluster.name) }}
 {{- with $v.cluster.ownerID }}{{ $flags = append $flags (printf "--cluster-owner-id=%s" .) }}{{ end }}
@@ -48,7 +48,7 @@
 {{- range $flags }}{{ $_ := set $made (first (splitList "=" (trimPrefix "--" .))) true }}{{ end }}
 {{- $reserved := list "allocate-node-cidrs" "cluster-cidr" "service-cluster-ip-range" "cluster-owner-id" "previous-owner-ids" "enable-leader-migration" "leader-migration-config" "use-service-account-credentials" "webhooks" "webhook-secure-port" "webhook-tls-cert-file" "webhook-tls-private-key-file" "node-deletion-brake" "adopt-unmarked-load-balancers" }}
 {{- range $name, $value := $v.ccm.extraArgs }}
-{{- if or (hasKey $made $name) (has $name $reserved) }}{{ fail (printf "ccm.extraArgs.%s: another value makes this flag: see values.yaml" $name) }}{{ end }}
+{{- if or (hasKey $made $name) (has $name $reserved) }}{{ fail (printf "ccm.extraArgs.%s: another value sets this flag: see values.yaml" $name) }}{{ end }}
 {{- if eq $name "leader-elect" }}{{ fail "ccm.extraArgs.leader-elect: leader election is always on: updates run two Pods at once" }}{{ end }}
 {{- if kindIs "slice" $value }}{{ $flags = append $flags (printf "--%s=%s" $name (join "," $value)) }}
 {{- else if and (kindIs "float64" $value) (eq (floor $value) $value) }}{{ $flags = append $flags (printf "--%s=%d" $name (int64 $value)) }}

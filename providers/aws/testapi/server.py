@@ -58,7 +58,7 @@ names = {}
 by_address = Instance.private_dns_name.fget
 Instance.private_dns_name = property(lambda self: names.get(self.id) or by_address(self))
 
-# What AWS answers: the status, and the code of the error as EC2 and as ELB name it.
+# AWS's answer: the status, and the error code of EC2 and of ELB.
 FAILURES = {
     "THROTTLED": ("503 Service Unavailable", "RequestLimitExceeded", "Throttling"),
     "CREDENTIALS": ("401 Unauthorized", "AuthFailure", "InvalidClientTokenId"),
@@ -68,14 +68,14 @@ FAILURES = {
 EC2 = "<Response><Errors><Error><Code>{code}</Code><Message>{text}</Message></Error></Errors><RequestID>r</RequestID></Response>"
 ELB = "<ErrorResponse><Error><Type>Sender</Type><Code>{code}</Code><Message>{text}</Message></Error><RequestId>r</RequestId></ErrorResponse>"
 NO_TOPOLOGY = ("400 Bad Request", "UnsupportedOperation", "")
-# What AWS answers to who lacks a right, as EC2 and as ELB name it.
+# AWS's answer to a caller without the right, as EC2 and as ELB name it.
 REFUSED = ("403 Forbidden", "UnauthorizedOperation", "AccessDenied")
 POLICY = json.loads((pathlib.Path(__file__).parent.parent / "policy.json").read_text())
 READS = ("Describe", "Get", "List")
-# Whose call it is, and for which service: of a request's Authorization.
+# The caller and the service of a request, from its Authorization header.
 SCOPE = re.compile(r"Credential=([^/]+)/[^/]+/[^/]+/([^/]+)/")
-# cloud-provider-aws 1.36 sends it in each Ensure: it compares what it wants with AWS's answer, which has attributes that it never states.
-# Were it counted, no other write of an Ensure that should write nothing would be seen.
+# cloud-provider-aws 1.36 sends it in each Ensure: it compares its own attributes with AWS's answer, which has more of them. If it were counted, it
+# would hide other writes of an Ensure that should write nothing.
 NOT_COUNTED = "ModifyLoadBalancerAttributes"
 
 

@@ -27,7 +27,7 @@ type call struct {
 	Request, Answer json.RawMessage
 }
 
-// What differs from the description on purpose, and why.
+// The intended differences from the description, with their reasons.
 var known = map[string]string{
 	"request: /health_check/proxy_protocol: the description has no such field": "DigitalOcean's SDK and its own controller send it: kube-proxy's health check takes no PROXY protocol",
 	"request: /subnet_uuid: the description has no such field":                 "the annotation `subnet-uuid`, a preview of DigitalOcean's",

@@ -71,7 +71,8 @@ func publicAddresses(node *sdk.Node) (v4, v6 bool) {
 	return v4, v6
 }
 
-// NoTarget says why a droplet (nil where there is none) can be no target of a load balancer in this region and network; nil where it can. An empty network is one that is not known.
+// NoTarget returns the reason why a droplet (nil if it does not exist) can be no target of a load balancer in this region and network, or nil. An
+// empty network is unknown.
 func NoTarget(id int, droplet *godo.Droplet, region, vpc string) error {
 	switch {
 	case droplet == nil:
@@ -134,7 +135,7 @@ func normal(lb *godo.LoadBalancerRequest) godo.LoadBalancerRequest {
 	n.Firewall = &godo.LBFirewall{Allow: slices.Sorted(slices.Values(n.Firewall.Allow)), Deny: slices.Sorted(slices.Values(n.Firewall.Deny))}
 	if n.HealthCheck != nil {
 		check := *n.HealthCheck
-		// The API's description has no such field: one that is not told counts as what is asked for.
+		// The API's description has no such field: a missing one counts as the requested value.
 		check.ProxyProtocol = nil
 		if check.Protocol == "tcp" {
 			check.Path = ""

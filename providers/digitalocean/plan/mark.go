@@ -1,4 +1,4 @@
-// Package plan decides what a load balancer of DigitalOcean should be, and to which Service one belongs. It makes no call and reads no clock.
+// Package plan decides the desired state of a load balancer of DigitalOcean, and its owner. It makes no call and reads no clock.
 package plan
 
 import (
@@ -11,15 +11,16 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
-// A load balancer of DigitalOcean has one place that a mark fits into and that its API documents: its name, which is unique in an account. A marked name is
+// A load balancer of DigitalOcean has one documented place for a mark: its name, which is unique in an account. A marked name is
 //
 //	[CUSTOM.]NAMESPACE.NAME.UID.OWNER.ccm
 //
-// where CUSTOM is what the annotation asks for. As the name is unique, a create that is repeated after its answer was lost is refused, and makes no second load balancer.
+// where CUSTOM is the value of the annotation. Because the name is unique, the API refuses a create that is repeated after its answer was lost, and
+// makes no second load balancer.
 
 const (
 	nameEnd = ".ccm"
-	// The longest UID and owner ID that stand in a name as they are; others become as many digits of their SHA-256 (LB-30).
+	// The longest UID and owner ID that a name contains unchanged; others become this many digits of their SHA-256 (LB-30).
 	idBytes = 40
 	// The longest name: the contract's limit, which is below DigitalOcean's 255.
 	nameBytes = 253
@@ -44,7 +45,7 @@ func (m Mark) String() string {
 	return strings.Join([]string{m.Namespace, m.Name, m.UID, m.Owner}, ".") + nameEnd
 }
 
-// ReadMark reads the mark of a load balancer's name; false where it carries none.
+// ReadMark reads the mark of a load balancer's name; false if it carries none.
 func ReadMark(name string) (Mark, bool) {
 	rest, marked := strings.CutSuffix(name, nameEnd)
 	parts := strings.Split(rest, ".")
@@ -73,7 +74,7 @@ func VendorName(uid string) string {
 	return name[:min(len(name), 32)]
 }
 
-// Found is a load balancer, and what it is to a Service.
+// Found is a load balancer, and its relation to a Service.
 type Found struct {
 	LB *godo.LoadBalancer
 	// Ownership is by the mark alone (LB-27). ByName says that the name is the one that DigitalOcean's controller makes of this Service's UID.
@@ -115,7 +116,7 @@ func Own(all []godo.LoadBalancer, call *sdk.Call, service *sdk.Service) (own []*
 	return own
 }
 
-// Unmarked is the unmarked load balancer that has the name which is derived from the Service's UID; nil where there is none.
+// Unmarked is the unmarked load balancer with the name that derives from the Service's UID, or nil.
 func Unmarked(all []godo.LoadBalancer, call *sdk.Call, service *sdk.Service) *Found {
 	for i := range all {
 		if found := Judge(&all[i], call, service); found.Ownership == sdk.Unmarked && found.ByName {
@@ -125,8 +126,8 @@ func Unmarked(all []godo.LoadBalancer, call *sdk.Call, service *sdk.Service) *Fo
 	return nil
 }
 
-// ByAddress is the unmarked load balancer that has an address of the Service's status; nil where there is none. A name that the Service asks for is no reason to look at one: any user
-// may write it.
+// ByAddress is the unmarked load balancer with an address of the Service's status, or nil. A name in the Service's annotation is no evidence, because
+// any user may write it.
 func ByAddress(all []godo.LoadBalancer, call *sdk.Call, service *sdk.Service) *Found {
 	for i := range all {
 		found := Judge(&all[i], call, service)
@@ -139,8 +140,7 @@ func ByAddress(all []godo.LoadBalancer, call *sdk.Call, service *sdk.Service) *F
 	return nil
 }
 
-// InTheWay is the unmarked load balancer that has the very name that the Service asks for by its annotation, and nothing else that would say that it is this Service's; nil where there
-// is none.
+// InTheWay is the unmarked load balancer with exactly the name in the Service's annotation, without other evidence that it is this Service's, or nil.
 func InTheWay(all []godo.LoadBalancer, service *sdk.Service) *godo.LoadBalancer {
 	custom := service.Annotations[annotationName]
 	for i := range all {

@@ -79,7 +79,7 @@ func byPort(one, other godo.ForwardingRule) int {
 	return 1
 }
 
-// Which protocol each port of the Service has, UDP apart.
+// The protocol of each port of the Service, without UDP.
 func portProtocols(v *values, service *sdk.Service, certificate string) map[int]string {
 	unless := v.word("protocol", "tcp", "tcp", "http", "https", "http2")
 	if v.text("protocol") == "http3" { // DigitalOcean's controller takes the word, and DigitalOcean's API then refuses the rule, whose target cannot be HTTP/3.

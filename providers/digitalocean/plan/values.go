@@ -26,7 +26,7 @@ const (
 	annotationName = annotationBase + "name"
 )
 
-// What is read of an annotation; all others that begin with annotationBase are refused.
+// The known annotations; the provider refuses all others that begin with annotationBase.
 var known = []string{
 	"name", "type", "network", "network-stack", "protocol", "http-ports", "tls-ports", "http2-ports", "http3-port", "tls-passthrough", "certificate-id", "certificate-name",
 	"hostname", "algorithm", "size-slug", "size-unit", "sticky-sessions-type", "sticky-sessions-cookie-name", "sticky-sessions-cookie-ttl", "redirect-http-to-https",
@@ -35,17 +35,17 @@ var known = []string{
 	"healthcheck-unhealthy-threshold", "healthcheck-healthy-threshold",
 }
 
-// What only a load balancer of the type REGIONAL has.
+// The annotations that only the type REGIONAL supports.
 var regionalOnly = []string{
 	"protocol", "http-ports", "tls-ports", "http2-ports", "http3-port", "tls-passthrough", "certificate-id", "certificate-name", "sticky-sessions-type", "redirect-http-to-https",
 	"disable-lets-encrypt-dns-records", "enable-proxy-protocol", "enable-backend-keepalive", "http-idle-timeout-seconds",
 }
 
-// values reads annotations. The first that cannot be read is err; what is read after it counts for nothing.
+// values reads annotations. The first invalid one sets err; later results have no meaning.
 type values struct {
 	annotations map[string]string
 	err         error
-	// What the user should know and that is no failure.
+	// Warnings for the user that are no failures.
 	warnings []string
 }
 

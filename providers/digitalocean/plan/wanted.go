@@ -26,7 +26,7 @@ type Wanted struct {
 	// Request is the load balancer, whole; Address is the one that it shall be made with, if any.
 	Request godo.LoadBalancerRequest
 	Address string
-	// Hostname stands in the status in place of addresses.
+	// Hostname replaces the addresses in the status.
 	Hostname string
 	// Proxies says that what arrives at the Nodes is not what was sent to the load balancer.
 	Proxies bool
@@ -38,8 +38,8 @@ const kubeProxyHealthPort = 10256
 
 var customName = regexp.MustCompile(`^[a-zA-Z0-9]([-.a-zA-Z0-9]*[a-zA-Z0-9])?$`)
 
-// Want says what the load balancer of this Service should be. there is the one that it has, or nil: what cannot be changed any more and is not asked for stays as it is. The certificate is
-// the ID that the annotations come to; dropletIDs are the targets, or nil to leave them alone.
+// Want returns the desired load balancer of this Service. there is the existing one, or nil: its immutable fields stay unless the Service sets them.
+// The certificate is the ID for the annotations. dropletIDs are the targets, or nil to leave them alone.
 func Want(service *sdk.Service, call *sdk.Call, settings *Settings, there *godo.LoadBalancer, certificate string, targets *Eligible) (*Wanted, error) {
 	v := &values{annotations: service.Annotations}
 	for key := range service.Annotations {
@@ -84,7 +84,7 @@ func Want(service *sdk.Service, call *sdk.Call, settings *Settings, there *godo.
 	if wanted.Hostname != "" && !isHostname(wanted.Hostname) {
 		v.refuse("hostname", "%q is no DNS name", wanted.Hostname)
 	}
-	if there != nil { // What only people set, in the control panel, and a PUT without it would reset.
+	if there != nil { // Fields that only people set, in the control panel. A PUT without them would reset them.
 		request.ProjectID, request.TLSCipherPolicy = there.ProjectID, there.TLSCipherPolicy
 		if settings.VPC == "" {
 			request.VPCUUID = there.VPCUUID

@@ -47,7 +47,7 @@ func rules(request *godo.LoadBalancerRequest) string {
 	return strings.Join(lines, ", ")
 }
 
-// What each annotation does, and that it is undone where it is taken away (LB-7).
+// The effect of each annotation, and that its removal undoes the effect (LB-7).
 func TestEachAnnotationIsHonoured(t *testing.T) {
 	plain := want(t, service(), "")
 	for _, row := range []struct {
@@ -102,7 +102,7 @@ func TestEachAnnotationIsHonoured(t *testing.T) {
 	}
 }
 
-// What cannot be honoured is refused, and the message names the annotation or the field.
+// A value that cannot be honoured is refused, and the message names the annotation or the field.
 func TestWhatCannotBeHonouredIsRefusedAloud(t *testing.T) {
 	for _, row := range [][]string{
 		{"nmae", "shop"}, {"name", "-shop"}, {"name", strings.Repeat("x", 200)}, {"type", "GLOBAL"}, {"network", "PUBLIC"}, {"network-stack", "IPV6"}, {"protocol", "gopher"}, {"protocol", "http3"},

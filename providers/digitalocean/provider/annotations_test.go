@@ -10,7 +10,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// Each of these is taken by the API as it is sent, is then in sync, and is not written a second time (LB-8, LB-14); taken away again it is undone (LB-7).
+// The API accepts each of these as it is sent. It is then in sync, and is not written a second time (LB-8, LB-14). Its removal undoes it (LB-7).
 func TestServicesOfEveryKindAreInSyncAfterEnsure(t *testing.T) {
 	h := initialized(t, func(s *Settings) { s.VPC, s.DefaultType = testapi.VPC, "REGIONAL" })
 	h.cloud.Limit(0, time.Hour)
@@ -41,7 +41,7 @@ func TestServicesOfEveryKindAreInSyncAfterEnsure(t *testing.T) {
 		fresh.ensured()
 		want := h.only()
 		want.ID, want.IP, want.IPv6, want.Created, want.Network, want.NetworkStack = plain.ID, plain.IP, plain.IPv6, plain.Created, made.Network, made.NetworkStack
-		want.SubnetUUID = plain.SubnetUUID // It is where it was made.
+		want.SubnetUUID = plain.SubnetUUID // It stays at the place where it was made.
 		if got, wanted := text(t, plain), text(t, want); got != wanted {
 			t.Errorf("%v: taken away it left %s; without it there is %s", annotations, got, wanted)
 		}

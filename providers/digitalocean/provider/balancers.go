@@ -31,13 +31,13 @@ type request struct {
 	service *sdk.Service
 	handle  string
 	notes   *sdk.Notes
-	// The list, where the call has got it.
+	// The list, if the call has read it.
 	all []godo.LoadBalancer
 }
 
 var uuid = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
 
-// get gives a load balancer by its ID, nil where there is none. A user can write the ID: what is no UUID is not put into a URL, and names nothing.
+// get returns a load balancer by its ID, or nil. A user can write the ID, so get puts only a UUID into a URL; any other text names nothing.
 func (r *request) get(ctx context.Context, id string) (*godo.LoadBalancer, error) {
 	if !uuid.MatchString(id) {
 		return nil, nil
@@ -50,7 +50,7 @@ func (r *request) get(ctx context.Context, id string) (*godo.LoadBalancer, error
 	return lb, r.p.api.done(ctx, r.call, "asking for load balancer "+id, err)
 }
 
-// byHandle gives what the handle names, nil where it names nothing.
+// byHandle returns the load balancer that the handle names, or nil.
 func (r *request) byHandle(ctx context.Context) (*plan.Found, error) {
 	if r.handle == "" {
 		return nil, nil
@@ -69,7 +69,7 @@ func (r *request) list(ctx context.Context) (err error) {
 	return err
 }
 
-// find gives what the table of LB-24 begins with, nil where there is nothing. byHandle says that the handle names it.
+// find returns the load balancer for the table of LB-24, or nil. byHandle says that the handle names it.
 func (r *request) find(ctx context.Context) (found *plan.Found, byHandle bool, err error) {
 	if found, err = r.byHandle(ctx); found != nil || err != nil {
 		return found, true, err
@@ -86,7 +86,7 @@ func (r *request) find(ctx context.Context) (found *plan.Found, byHandle bool, e
 	return found, false, nil
 }
 
-// wanted says what the load balancer should be, and which Nodes can be its targets; nil where they are left alone.
+// wanted returns the desired load balancer, and the Nodes that can be its targets; nil leaves the targets alone.
 func (r *request) wanted(ctx context.Context, there *godo.LoadBalancer, targets *sdk.Targets) (*plan.Wanted, *plan.Eligible, error) {
 	if r.service.LoadBalancerClass != nil && *r.service.LoadBalancerClass != "" {
 		return nil, nil, sdk.ErrHandledElsewhere
@@ -104,7 +104,7 @@ func (r *request) wanted(ctx context.Context, there *godo.LoadBalancer, targets 
 	return wanted, eligible, r.noneEligible(eligible)
 }
 
-// noneEligible says that there are Nodes, and that none can be a target.
+// noneEligible says that Nodes exist, but none can be a target.
 func (r *request) noneEligible(eligible *plan.Eligible) error {
 	if r.p.settings.TargetTag != "" || eligible == nil || len(eligible.IDs) > 0 || len(eligible.Without) == 0 {
 		return nil
@@ -180,7 +180,7 @@ func disowned(service *sdk.Service) (bool, error) {
 	}
 }
 
-// tell says the handle and, where the operator asks for it, the annotation that DigitalOcean's own controller would find the load balancer by.
+// tell adds the handle to the answer and, if the operator asks for it, the annotation by which DigitalOcean's own controller finds the load balancer.
 func (r *request) tell(lb *godo.LoadBalancer) {
 	r.notes.Handle(lb.ID)
 	if r.p.settings.WriteID && r.service.Annotations[plan.AnnotationID] != lb.ID {
@@ -234,7 +234,8 @@ func failureOfCloud(err error) error {
 	return err
 }
 
-// checkID refuses an annotation that names a load balancer which is not this Service's: whoever may write the Service could take any of the account with it.
+// checkID refuses an annotation that names a load balancer which is not this Service's. Otherwise every user with the right to write the Service
+// could take any load balancer of the account.
 func (r *request) checkID(ctx context.Context, found *plan.Found) error {
 	id := strings.TrimSpace(r.service.Annotations[plan.AnnotationID])
 	if id == "" || found != nil && found.LB.ID == id {
@@ -336,7 +337,7 @@ func (r *request) create(ctx context.Context, wanted *plan.Wanted, eligible *pla
 		return r.p.api.send(ctx, http.MethodPost, "v2/load_balancers", request)
 	})
 	if isNameTaken(err) {
-		// The answer to an earlier create was lost, and the list does not show yet what it made.
+		// The answer to an earlier create was lost, and the list does not show its load balancer yet.
 		return nil, sdk.Pending(againWhileBusy, "DigitalOcean has a load balancer %s, and does not list it yet", lb.Name)
 	}
 	return made, err
@@ -369,8 +370,8 @@ func (r *request) tellIfOurs(there *godo.LoadBalancer) {
 	}
 }
 
-// write sends a whole load balancer. Where DigitalOcean refuses it, and droplets are not there any more or are elsewhere, it goes without them: their Nodes are target errors and fail nothing
-// else (LB-17).
+// write sends a whole load balancer. If DigitalOcean refuses it, and droplets are gone or in another region or network, write sends it without them.
+// Their Nodes become target errors and fail nothing else (LB-17).
 func (r *request) write(ctx context.Context, what string, lb *godo.LoadBalancerRequest, eligible *plan.Eligible, send func(*godo.LoadBalancerRequest) (*godo.LoadBalancer, *godo.Response, error)) (*godo.LoadBalancer, error) {
 	if err := sdk.BeforeWrite(ctx); err != nil {
 		return nil, err
@@ -396,7 +397,7 @@ func (r *request) write(ctx context.Context, what string, lb *godo.LoadBalancerR
 	return answer, r.p.api.done(ctx, r.call, what, err)
 }
 
-// usable leaves out the droplets that do not exist, and those in another region or network than the load balancer; found says that there are some.
+// usable leaves out the droplets that do not exist, and those in another region or network than the load balancer; found says that some exist.
 func (r *request) usable(ctx context.Context, lb *godo.LoadBalancerRequest, eligible *plan.Eligible) (left []int, found bool, err error) {
 	droplets, err := r.p.droplets.List(ctx, r.call, 0)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 
 const uid = "8f7c0000-0000-4000-8000-00000000abcd"
 
-// Whatever call of the API is the last one before the process is killed: one load balancer is made, one is deleted, and that of somebody else is as it was.
+// For each call of the API as the last one before a kill: one load balancer is made, one is deleted, and another owner's is unchanged.
 func TestAKillAtAnyCallOfEnsureAndDeleteLeaksNothing(t *testing.T) { // CORE-6, CORE-14, LB-5
 	for _, late := range []int{0, 300} {
 		for _, lose := range []bool{true, false} {
@@ -84,7 +84,7 @@ func TestADeleteRightAfterACreateThatWasCutWaitsForTheList(t *testing.T) { // LB
 	}
 }
 
-// What stands on the page that cannot be read may be the Service's own.
+// A load balancer on the unreadable page may be the Service's own.
 func TestAPageOfLoadBalancersThatFailsMakesAndDeletesNothing(t *testing.T) {
 	h := initialized(t)
 	for i := range pageSize {
@@ -155,7 +155,7 @@ func TestALoadBalancerThatWasDeletedByHandIsMadeAnew(t *testing.T) {
 	if h.only().ID == former {
 		t.Error("it has the ID of the one that is gone")
 	}
-	// Between the look and the write.
+	// Between the check and the write.
 	b.service.Ports[0].Port = 8080
 	h.plan(api.Plan{Match: "PUT /v2/load_balancers", Status: 404})
 	if pending := b.ensure().GetPending(); pending == nil || !strings.Contains(pending.Message, "behind the provider's back") {
@@ -306,7 +306,7 @@ func TestADropletOfAnotherRegionOrNetworkFailsItsNodeAlone(t *testing.T) { // LB
 	}
 }
 
-// The calls of docs/digitalocean.md: twenty Nodes join, one after another, where there are twenty load balancers.
+// The calls of docs/digitalocean.md: twenty Nodes join, one after another, with twenty load balancers.
 func TestTwentyJoinsWithTwentyLoadBalancers(t *testing.T) {
 	for _, tag := range []string{"", "k8s-worker"} {
 		t.Run("tag="+tag, func(t *testing.T) {

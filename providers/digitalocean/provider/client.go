@@ -26,8 +26,8 @@ const (
 	mostAnswerBytes = 64 << 20
 )
 
-// tokens puts the token on each call. It reads the file for each, so that a token that was rotated counts at once, and asks whose account a new token is of before anything else is sent
-// with it: in another account every droplet would be gone.
+// tokens puts the token on each call. It reads the file each time, so a rotated token takes effect at once. It asks for the account of a new token
+// before it sends anything else with it: in another account every droplet would be gone.
 type tokens struct {
 	base    http.RoundTripper
 	secret  sdk.Token
@@ -38,7 +38,7 @@ type tokens struct {
 	expected, checked string
 }
 
-// expect is told the account that Initialize has found with the present token; empty before it asks.
+// expect stores the account that Initialize has found with the present token; empty before it asks.
 func (t *tokens) expect(account, token string) {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
@@ -110,7 +110,7 @@ func newClient(apiURL, tokenFile, token, version string) (*client, error) {
 	return &client{Client: api, tokens: t}, nil
 }
 
-// Whose account a token is of: the team's, which is what owns droplets, or the user's.
+// The account of a token: the team's, which owns the droplets, or the user's.
 func accountOf(ctx context.Context, t *tokens, api *godo.Client, token string) (string, error) {
 	request, err := api.NewRequest(ctx, http.MethodGet, "v2/account", nil)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
-// How long to wait where a 429 does not say it: what refills the limit of 250 calls a minute by a quarter.
+// The wait after a 429 without a time: it refills a quarter of the limit of 250 calls a minute.
 const throttledFor = 15 * time.Second
 
 // DigitalOcean's words for what its status alone does not tell.
@@ -98,7 +98,8 @@ func failureOf(what string, err error) *sdk.Failure {
 	}
 }
 
-// How long a 429 asks to wait. Retry-After is there where the limit of a minute is reached; ratelimit-reset says when a call of the hour becomes free.
+// The wait that a 429 asks for. It has Retry-After if the limit of a minute is reached. ratelimit-reset is the time at which a call of the hour
+// becomes free.
 func waitOf(header http.Header, now time.Time) time.Duration {
 	if seconds, err := strconv.Atoi(header.Get("Retry-After")); err == nil && seconds > 0 {
 		return time.Duration(seconds) * time.Second

@@ -43,7 +43,7 @@ type harness struct {
 	balancers contract.LoadBalancerServiceClient
 }
 
-// A cloud with the droplets node-0, node-1 and node-2, and a provider in front of it that nobody has initialised.
+// A cloud with the droplets node-0, node-1 and node-2, and a provider in front of it that is not initialised.
 func serve(t *testing.T, changes ...func(*Settings)) *harness {
 	t.Parallel()
 	cloud := testapi.New(journal(t))
@@ -62,7 +62,7 @@ func serve(t *testing.T, changes ...func(*Settings)) *harness {
 	return h
 }
 
-// journal is the file that openapicheck reads, where DIGITALOCEAN_JOURNAL names one.
+// journal is the file that openapicheck reads, if DIGITALOCEAN_JOURNAL names one.
 func journal(t *testing.T) io.Writer {
 	t.Helper()
 	path := os.Getenv("DIGITALOCEAN_JOURNAL")
@@ -136,7 +136,7 @@ func (h *harness) initialize(cluster *contract.ClusterRef, previous ...string) {
 	}
 }
 
-// must fails the test unless a failure has this code and reason, and its message has all of the words: it is what kubectl describe shows.
+// must fails the test unless a failure has this code and reason, and its message has all of the words, because kubectl describe shows it.
 func (h *harness) must(failure *contract.Failure, code sdk.Code, reason string, words ...string) {
 	h.Helper()
 	if failure == nil || sdk.Code(failure.Code) != code || failure.Reason != reason {
@@ -317,7 +317,7 @@ func (h *harness) until(what string, is func() (bool, any)) {
 	}
 }
 
-// only gives the one load balancer that there is.
+// only returns the one existing load balancer.
 func (h *harness) only() testapi.LoadBalancer {
 	h.Helper()
 	all := h.cloud.LoadBalancers()

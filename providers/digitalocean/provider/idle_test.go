@@ -14,7 +14,8 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
-// What the controller asks in an hour in which nothing happens: docs/configuration.md says how often (node-status-update-frequency, orphaned-load-balancer-period).
+// The controller's calls in an hour without changes: docs/configuration.md has the periods (node-status-update-frequency,
+// orphaned-load-balancer-period).
 const (
 	refreshes = 12
 	searches  = 6

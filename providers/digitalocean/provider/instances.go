@@ -37,7 +37,8 @@ func (k *knownSize) listCalls() int {
 	return max(1, (k.droplets+pageSize-1)/pageSize) + 1
 }
 
-// LookupInstances asks for few droplets one by one, and lists them for many. What a list lacks is no proof that a droplet with a known ID is gone: that is asked for by its ID (INST-1).
+// LookupInstances reads few droplets one by one, and lists them for many. A list without a droplet does not prove that it is gone, so LookupInstances
+// reads a droplet with a known ID by that ID (INST-1).
 func (p *Provider) LookupInstances(ctx context.Context, call *sdk.Call, nodes []sdk.Node, query sdk.InstanceQuery) (sdk.Answers[sdk.Instance], error) {
 	l := &lookup{p: p, call: call, maxAge: query.MaxAge, one: len(nodes) <= p.size.listCalls()}
 	answers := sdk.Answers[sdk.Instance]{}
@@ -81,7 +82,7 @@ type lookup struct {
 	lists       [][]godo.Droplet
 }
 
-// find gives the droplet, nil where there is none. known says that nil is certain.
+// find returns the droplet, or nil. known says that nil is certain.
 func (l *lookup) find(ctx context.Context, name string, id int) (droplet *godo.Droplet, known bool, err error) {
 	if id != 0 && l.one {
 		return nil, false, nil
@@ -200,7 +201,7 @@ func hasAddress(droplet *godo.Droplet, address netip.Addr) bool {
 	})
 }
 
-// What a droplet is to the controller; nil is one that does not exist.
+// The answer to the controller for a droplet; nil is one that does not exist.
 func shown(droplet *godo.Droplet) sdk.Instance {
 	if droplet == nil {
 		return sdk.Instance{State: sdk.InstanceAbsent}
@@ -226,7 +227,7 @@ func shown(droplet *godo.Droplet) sdk.Instance {
 
 var label = regexp.MustCompile(`^[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$`)
 
-// What is no label value is left out (INST-15).
+// Leave out values that are not valid in a label (INST-15).
 func labelValue(droplet *godo.Droplet, what, value string) string {
 	if label.MatchString(value) {
 		return value

@@ -116,7 +116,7 @@ func text(t *testing.T, lb testapi.LoadBalancer) string {
 	return string(told)
 }
 
-// What was made here is found by the vendor's controller, by the annotation that this provider has written.
+// The vendor's controller finds this provider's load balancer by the annotation that the provider has written.
 func TestTheVendorsControllerTakesOverWhatWasMadeHere(t *testing.T) {
 	h := initialized(t)
 	b := h.service(uid)

@@ -21,9 +21,9 @@ const maxBatch = 500
 // Settings are the operator's.
 type Settings struct {
 	plan.Settings
-	// APIURL is where DigitalOcean's API is.
+	// APIURL is the address of DigitalOcean's API.
 	APIURL string
-	// TokenFile holds the token and is read for each call; Token is it where there is no file.
+	// TokenFile holds the token, and the provider reads it for each call. Token is the token if no file is set.
 	TokenFile, Token string
 	// WriteID says that Services get the annotation that DigitalOcean's own controller finds their load balancers by.
 	WriteID bool
@@ -90,7 +90,7 @@ func (p *Provider) Initialize(ctx context.Context, call *sdk.Call, _ sdk.Initial
 	if p.settings.VPC != "" {
 		scope += ", VPC " + p.settings.VPC
 	}
-	// The checks below run with this token; that of the account it replaces is put back where they fail.
+	// The checks below run with this token. If they fail, the token of the former account is restored.
 	p.api.tokens.mutex.Lock()
 	expected, checked := p.api.tokens.expected, p.api.tokens.checked
 	p.api.tokens.mutex.Unlock()

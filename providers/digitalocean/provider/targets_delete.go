@@ -93,7 +93,7 @@ func (r *request) setDroplets(ctx context.Context, lb *godo.LoadBalancer, eligib
 func (p *Provider) DeleteLoadBalancer(ctx context.Context, call *sdk.Call, asked sdk.DeleteLoadBalancer) error {
 	r := &request{p: p, call: call, service: &asked.Service, handle: asked.Handle, notes: asked.Notes}
 	elsewhere, err := disowned(r.service)
-	if err != nil { // The Service goes, and nobody can put the annotation right any more: what cannot be read keeps the load balancer.
+	if err != nil { // The Service goes, so nobody can correct the annotation any more: an invalid value keeps the load balancer.
 		elsewhere = true
 	}
 	found, err := r.byHandle(ctx)
@@ -136,8 +136,8 @@ func (p *Provider) DeleteLoadBalancer(ctx context.Context, call *sdk.Call, asked
 	return nil
 }
 
-// leaving are the load balancers whose deletion DigitalOcean has taken. Its API shows no such state, and one that is still there would look as if it stayed. A new process does not know
-// of them, and deletes them once more.
+// leaving are the load balancers whose deletion DigitalOcean has accepted. Its API shows no such state, so one that still exists would look as if it
+// stayed. A new process does not know them, and deletes them once more.
 type leaving struct {
 	mutex sync.Mutex
 	ids   map[string]time.Time
@@ -166,7 +166,7 @@ func (l *leaving) gone(id string) {
 	delete(l.ids, id)
 }
 
-// remove deletes a load balancer and looks whether it is gone: done must mean that nothing is left (LB-12).
+// remove deletes a load balancer and checks that it is gone: done must mean that nothing is left (LB-12).
 func (r *request) remove(ctx context.Context, lb *plan.Found) error {
 	if err := sdk.BeforeWrite(ctx); err != nil {
 		return err

@@ -1,5 +1,6 @@
-// Package testapi is DigitalOcean's API as this provider uses it, in memory, for tests: droplets, load balancers, certificates, regions, networks and the account, with paging, rate
-// limits, load balancers that take their time, quotas, error bodies and lists that are late. It is written after DigitalOcean's published description.
+// Package testapi is DigitalOcean's API as this provider uses it, in memory, for tests: droplets, load balancers, certificates, regions, networks and
+// the account, with paging, rate limits, load balancers that take their time, quotas, error bodies and lists that are late. It follows DigitalOcean's
+// published description.
 package testapi
 
 import (
@@ -32,14 +33,14 @@ const (
 
 // Settings are how the cloud behaves. All times are in milliseconds.
 type Settings struct {
-	// ProvisionMS is how long a load balancer is "new", DeleteMS how long a deleted one is still there, BusyMS for how long it refuses other writes after one; a droplet is "new" for
-	// BootMS, and a list lacks a new object for ListLagMS.
+	// A load balancer is "new" for ProvisionMS, a deleted one still exists for DeleteMS, and one refuses other writes for BusyMS after a write. A
+	// droplet is "new" for BootMS, and a list lacks a new object for ListLagMS.
 	ProvisionMS int `json:"provision_ms"`
 	DeleteMS    int `json:"delete_ms"`
 	BusyMS      int `json:"busy_ms"`
 	BootMS      int `json:"boot_ms"`
 	ListLagMS   int `json:"list_lag_ms"`
-	// LoadBalancerLimit is the account's; none where zero.
+	// LoadBalancerLimit is the account's; none if zero.
 	LoadBalancerLimit int `json:"load_balancer_limit"`
 	// Errored lets load balancers that are made become "errored".
 	Errored bool `json:"errored"`
@@ -119,7 +120,7 @@ func right(r *http.Request) string {
 	return what + ":" + verb
 }
 
-// DigitalOcean tells when the oldest call becomes free, and where it is a burst that is refused also how long to wait.
+// DigitalOcean states when the oldest call becomes free, and after a burst also how long to wait.
 func rateHeaders(header http.Header, rate shared.Rate) {
 	header.Set("Ratelimit-Limit", strconv.Itoa(rate.Limit))
 	header.Set("Ratelimit-Remaining", strconv.Itoa(rate.Remaining))

@@ -107,7 +107,7 @@ func TestWhatDigitalOceanRefusesIsRefused(t *testing.T) {
 			t.Errorf("%v: %d %v", changes, status, answer)
 		}
 	}
-	// What is not in a PUT has its default again.
+	// A field that is missing in a PUT has its default again.
 	ask("PUT", path, body(map[string]any{"size_unit": 3, "http_idle_timeout_seconds": 90}))
 	_, _, answer := ask("PUT", path, body(nil))
 	if lb := answer["load_balancer"].(map[string]any); lb["size_unit"] != 1.0 || lb["http_idle_timeout_seconds"] != 60.0 {

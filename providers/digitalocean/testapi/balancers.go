@@ -94,7 +94,7 @@ func defaults() asked {
 	}}
 }
 
-// What time does to droplets and load balancers; the caller holds the mutex.
+// Applies the passage of time to droplets and load balancers; the caller holds the mutex.
 func (c *Cloud) advance() {
 	now := time.Now()
 	for _, droplet := range c.droplets {

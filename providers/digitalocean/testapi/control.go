@@ -13,7 +13,7 @@ import (
 // NewDroplet says what a droplet that is made shall be like.
 type NewDroplet struct {
 	Name string `json:"name"`
-	// Size is s-2vcpu-4gb, Region nyc1 and VPC the region's where empty.
+	// Size is s-2vcpu-4gb, Region nyc1 and VPC the region's if empty.
 	Size   string   `json:"size"`
 	Region string   `json:"region"`
 	VPC    string   `json:"vpc"`
@@ -22,7 +22,7 @@ type NewDroplet struct {
 	// IPv6 gives it a public address of that family; Private takes the public ones away.
 	IPv6    bool `json:"ipv6"`
 	Private bool `json:"private"`
-	// Address is the one in the VPC, the next free one where empty.
+	// Address is the one in the VPC, the next free one if empty.
 	Address string `json:"address"`
 }
 
@@ -114,7 +114,7 @@ func (c *Cloud) ChangeLoadBalancer(id string, change func(*LoadBalancer)) {
 	}
 }
 
-// LoadBalancers are all that there are.
+// LoadBalancers are all load balancers.
 func (c *Cloud) LoadBalancers() (all []LoadBalancer) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()

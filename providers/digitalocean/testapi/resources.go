@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Droplet is a droplet, as far as the API tells it here. The fields behind Tags are what the description asks for and nobody here reads.
+// Droplet is a droplet with the fields that the API has here. The description requires the fields after Tags, but no code here reads them.
 type Droplet struct {
 	ID       int      `json:"id"`
 	Name     string   `json:"name"`
@@ -67,7 +67,7 @@ type Certificate struct {
 	DNSNames        []string `json:"dns_names"`
 }
 
-// The network of a region that counts where none is named.
+// The network of a region that counts if none is named.
 var defaultVPC = map[string]string{"nyc1": VPC, "fra1": VPCElsewhere}
 
 var regionNames = map[string]string{"nyc1": "New York 1", "fra1": "Frankfurt 1"}

@@ -41,9 +41,9 @@ type Bridge struct {
 	options Options
 	name    string
 	bootID  string
-	// What is offered, from the first to the last.
+	// The capabilities, the same from the first call to the last.
 	offers partSet
-	// What the calls go to; none before Initialize.
+	// The parts that calls use; none before Initialize.
 	taken atomic.Pointer[parts]
 
 	contact  contact
@@ -60,13 +60,14 @@ type Bridge struct {
 	mu sync.RWMutex
 	// For whom the provider works, once Initialize has succeeded.
 	owner *Owner
-	// What would write is refused (PROV-20).
+	// Calls that would write are refused (PROV-20).
 	readOnly bool
 }
 
 var providerName = regexp.MustCompile(`^[a-z0-9-]{1,63}$`)
 
-// New makes a bridge to the cloud; nil where Options.New makes it later. It calls nothing of the cloud but what names it and, unless the options say it, what it offers.
+// New makes a bridge to the cloud; nil if Options.New makes it later. It calls only the methods that name the cloud and, unless the options list the
+// parts, those that return them.
 func New(cloud cloudprovider.Interface, options Options) (*Bridge, error) {
 	name := options.Name
 	if cloud != nil {
@@ -122,7 +123,7 @@ func (b *Bridge) Register(server grpc.ServiceRegistrar) {
 	}
 }
 
-// GetProviderInfo says who the cloud is and what it can do, from memory (PROV-1).
+// GetProviderInfo answers the cloud's name and capabilities, from memory (PROV-1).
 func (b *Bridge) GetProviderInfo(_ context.Context, request *contract.GetProviderInfoRequest) (*contract.GetProviderInfoResponse, error) {
 	klog.V(2).InfoS("A controller asks who we are", "version", request.GetControllerVersion(), "minor", request.GetContractMinor())
 	projection := &contract.NodeProjection{
@@ -285,7 +286,7 @@ func (b *Bridge) Probe(context.Context, *contract.ProbeRequest) (*contract.Probe
 	return answer, nil
 }
 
-// manyFailures in a row are trouble of the cloud rather than of one object.
+// manyFailures in a row are a failure of the cloud, not of one object.
 const manyFailures = 5
 
 // contact is how the last calls to the cloud went.
@@ -296,8 +297,8 @@ type contact struct {
 	last     string
 }
 
-// noteContact notes how a call to the cloud went. What the caller gave up says nothing about the cloud, nor does a method that came to the end of the caller's time;
-// what the cloud refused of one object is an answer.
+// noteContact records the result of a call to the cloud. A call that the caller cancelled says nothing about the cloud, nor does a method that ran
+// until the end of the caller's time. A refusal of one object counts as an answer.
 func (b *Bridge) noteContact(ctx context.Context, err error) {
 	if err == nil || errors.Is(err, cloudprovider.InstanceNotFound) || errors.Is(err, cloudprovider.DiskNotFound) || retryOf(err) != nil {
 		b.contact.note(nil)

@@ -21,7 +21,7 @@ var logger = slog.New(logr.ToSlogHandler(klog.Background()))
 // runs is bounded whatever the cloud does.
 type places struct {
 	free chan struct{}
-	// What holds a place although nobody waits for it any more.
+	// The method that still holds a place after its call has ended.
 	mu       sync.Mutex
 	overruns map[*running]struct{}
 }
@@ -50,7 +50,7 @@ func (p *places) leave(call *running) {
 	}
 }
 
-// overrun notes a call that nobody waits for any longer, unless it has just ended.
+// overrun records a method whose call has ended, unless the method has just ended too.
 func (p *places) overrun(call *running) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -59,7 +59,7 @@ func (p *places) overrun(call *running) {
 	}
 }
 
-// overrunning names the oldest call that nobody waits for any more, and how many there are.
+// overrunning returns the oldest method whose call has ended, and the number of such methods.
 func (p *places) overrunning() (method string, since time.Time, many int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -71,8 +71,8 @@ func (p *places) overrunning() (method string, since time.Time, many int) {
 	return method, since, len(p.overruns)
 }
 
-// ask runs methods of the cloud in one of the places and waits for them within the call's time, as sdk.Attempt does. ended is called once they have really ended (or were never
-// begun).
+// ask runs methods of the cloud in one of the places and waits for them within the call's time, as sdk.Attempt does. ask calls ended once they have
+// really ended (or were never begun).
 func ask[Answer any](ctx context.Context, b *Bridge, taken *places, method string, within sdk.Budget, ended func(), work func(context.Context) (Answer, error)) (Answer, error) {
 	var none Answer
 	if ended == nil {
@@ -85,7 +85,7 @@ func ask[Answer any](ctx context.Context, b *Bridge, taken *places, method strin
 	case <-stopping.Done():
 		ended()
 		if len(taken.free) < cap(taken.free) {
-			// Its time was over as soon as it came: that is nobody's place.
+			// The call's time was over at its arrival, so it takes no place.
 			return none, fmt.Errorf("%s: %w", method, stopping.Err())
 		}
 		return none, fmt.Errorf("%s: %w", method, errNoPlace)
@@ -103,7 +103,7 @@ func ask[Answer any](ctx context.Context, b *Bridge, taken *places, method strin
 	return answer, err
 }
 
-// guarded runs a short method of the cloud in place: one that names something and calls nobody.
+// guarded runs a short method of the cloud in place: one that returns a name and makes no call.
 func guarded[Answer any](method string, work func() Answer) (Answer, error) {
 	return sdk.Guarded(logger, method, func() (Answer, error) { return work(), nil })
 }

@@ -20,14 +20,14 @@ import (
 )
 
 const (
-	// The conformance suite, and what names it where it is not on PATH.
+	// The conformance suite, and the variable that names it if it is not on PATH.
 	suiteProgram  = "provider-conformance"
 	suiteVariable = "PROVIDER_CONFORMANCE"
 	// How many checks are named of one rule: the suite has named them all.
 	mostShown = 8
-	// How many lines of the provider's log are shown where it did not come so far as to be checked.
+	// The number of lines of the provider's log that are shown if the suite could not check it.
 	lastLines = 20
-	// What goes for a command line that is wrong, here and in the suite.
+	// The exit code for a wrong command line, here and in the suite.
 	wrongUsage = 2
 )
 
@@ -72,7 +72,7 @@ var beyondGo = map[string][]string{
 	},
 }
 
-// remedies are what helps where these checks fail.
+// remedies are the flags and keys that help if these checks fail.
 var remedies = map[string]string{
 	"load-balancers/update-not-found":      "--get-before-update asks for the load balancer before each UpdateLoadBalancer",
 	"load-balancers/targets-empty-is-none": "where the cloud has no load balancer without targets, write `empty_target_sets: refused` into suite.yaml",
@@ -88,7 +88,7 @@ type report struct {
 	Checks          []check  `json:"checks"`
 }
 
-// check is what came of one check.
+// check is the result of one check.
 type check struct {
 	ID      string `json:"id"`
 	Outcome string `json:"outcome"`
@@ -100,9 +100,8 @@ type check struct {
 	} `json:"failure"`
 }
 
-// runCheck lets the conformance suite start this same program, with these flags, as often as it
-// wants, and says at the end which rules were broken. It gives the suite's exit code, and 0 where
-// nothing failed but what no cloud behind Go's interface passes.
+// runCheck lets the conformance suite start this same program, with these flags, as often as it needs, and prints the broken rules at the end. It
+// returns the suite's exit code, or 0 if only checks failed that no cloud behind Go's interface passes.
 func runCheck(flags, forSuite []string, output, errorOutput io.Writer) int {
 	failed := func(text string, arguments ...any) int {
 		fmt.Fprintf(errorOutput, "check: "+text+"\n", arguments...)
@@ -180,7 +179,7 @@ func showEnd(log string, output io.Writer) {
 	fmt.Fprintf(output, "check: what the provider logged last:\n  %s\n", strings.Join(lines, "\n  "))
 }
 
-// suitesOwn says of a flag that is none of the program's where it belongs.
+// suitesOwn returns the place of a flag that the program does not have.
 func suitesOwn(flags *pflag.FlagSet, arguments []string) error {
 	for _, argument := range arguments {
 		name, long := strings.CutPrefix(argument, "--")
@@ -222,12 +221,11 @@ func reportOf(arguments []string) (path string, ok bool) {
 	return "", false
 }
 
-// runSuite runs the suite to its end, also where we are interrupted: it then removes what it made.
-// A second signal leaves that.
+// runSuite runs the suite to its end, also after a signal: the suite then removes its objects. A second signal skips that.
 func runSuite(suite string, arguments []string, output, errorOutput io.Writer) (code int, err error) {
 	child := exec.Command(suite, arguments...)
 	child.Stdout, child.Stderr = output, errorOutput
-	// In a group of its own: each signal reaches it once, from us.
+	// In a separate process group, so that each signal reaches it once, from us.
 	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
@@ -334,8 +332,7 @@ func (r *report) writeLacks(output io.Writer) {
 	}
 }
 
-// byRule writes the checks with this outcome under their rules, in the rules' order; false where
-// there are none.
+// byRule writes the checks with this outcome under their rules, in the rules' order; false if there are none.
 func byRule(output io.Writer, title string, checks []check, outcome string, more func(id string) string) bool {
 	texts, ids := map[string]string{}, map[string][]string{}
 	var rules []string

@@ -184,8 +184,7 @@ func TestMainChecksWithTheFlagsBeforeTheDashesAndTheSuitesBehind(t *testing.T) {
 	}
 }
 
-// What no Go cloud passes stands in the suite's test of the clouds too, which fails where one of
-// them passes.
+// The suite's test of the clouds also lists the checks that no Go cloud passes, and fails if one of them passes.
 func TestWhatNoGoCloudPassesIsWhatTheTestOfTheCloudsSays(t *testing.T) {
 	text, err := os.ReadFile("../../../ccm/tests/bridge/exceptions.rs")
 	if os.IsNotExist(err) {

@@ -59,7 +59,7 @@ func TestTheStatusOfAnHTTPAnswerIsFoundInTheTextOfAnError(t *testing.T) {
 	if got := ClassifyHTTPStatus(nil); got != unspecified {
 		t.Errorf("nil is %s", got)
 	}
-	// What an error says itself goes before its text.
+	// The status of an error takes precedence over its text.
 	if got := ClassifyHTTPStatus(fmt.Errorf("status code 500: %w", answeredWith(429))); got != throttled {
 		t.Errorf("an error with a status: %s", got)
 	}

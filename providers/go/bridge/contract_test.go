@@ -247,7 +247,7 @@ func TestAnObjectThatNoCallHasNamedIsNoDeletedOne(t *testing.T) {
 	}
 }
 
-// An index has those Services alone that calls have named: who looks for Services by one gets an error, and the provider says what it needs.
+// An index has only those Services that calls have named: a search for Services by one fails, and the provider says what it needs.
 func TestServicesAreNotFoundByAnIndex(t *testing.T) {
 	factory := informers.NewSharedInformerFactory(fake.NewClientset(&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}), 0)
 	inner := factory.Core().V1().Services().Informer()

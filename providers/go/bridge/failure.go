@@ -69,8 +69,8 @@ func (b *Bridge) failure(err error) *contract.Failure {
 	return failed
 }
 
-// absent tells whether an error says for certain that the instance does not exist (INST-1). Errors come wrapped, and several may be joined: where any of them is
-// something else, or somebody stopped waiting, it is in doubt.
+// absent reports whether an error says for certain that the instance does not exist (INST-1). Errors may be wrapped or joined. If one of them is
+// another error, or the end of a wait, the existence is in doubt.
 func absent(err error) bool {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return false
@@ -78,7 +78,7 @@ func absent(err error) bool {
 	return retryOf(err) == nil && only(err, cloudprovider.InstanceNotFound)
 }
 
-// only tells whether every branch of an error ends in what is looked for.
+// only reports whether every branch of an error ends in the wanted error.
 func only(err, wanted error) bool {
 	for err != nil {
 		if err == wanted {
@@ -109,7 +109,8 @@ func every(branches []error, wanted error) bool {
 	return len(branches) > 0
 }
 
-// retryOf is the retry error that an error is or wraps; nil where it is another. utilerrors.Aggregate, which errors.As does not look into, is one if all that is in it are.
+// retryOf returns the retry error that an error is or wraps, or nil. errors.As does not look into utilerrors.Aggregate, which is a retry error if all
+// its errors are.
 func retryOf(err error) *api.RetryError {
 	var retry *api.RetryError
 	if errors.As(err, &retry) {

@@ -23,7 +23,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// panicking is a cloud each method of which panics, once it has said what it has.
+// panicking is a cloud whose methods all panic after it has returned its parts.
 type panicking struct{ *scripted }
 
 func (*panicking) Clusters() (cloudprovider.Clusters, bool) { return panickingClusters{}, true }
@@ -163,7 +163,7 @@ func TestWhatTheStandInDoesNotHaveCannotBeWritten(t *testing.T) {
 	bridge := initialised(t, cloud, Options{})
 	for what, row := range writes {
 		name = what
-		// What the operator reads: the cloud's error, in the event of the Service.
+		// The operator reads the cloud's error in the event of the Service.
 		failed := bridge.ensure(patience, service("web")).GetFailed()
 		if failed.GetCode() != contract.FailureCode_FAILURE_CODE_INTERNAL || !strings.Contains(failed.GetMessage(), row.text) {
 			t.Errorf("%s: %v, not %q", what, failed, row.text)
@@ -256,7 +256,7 @@ func TestAListOfNodesInTheMiddleOfACallIsThatCallsFailureAndSeenInTheProbe(t *te
 	if probe.GetState() != contract.ProbeState_PROBE_STATE_DEGRADED || !strings.Contains(probe.GetMessage(), "--kubeconfig") {
 		t.Errorf("the probe says %v", probe)
 	}
-	// What works goes on, also for the next controller.
+	// Other parts still work, also for the next controller.
 	bridge.initialise()
 	if found := bridge.lookup(patience, node("a"))["a"].GetFound(); found == nil {
 		t.Error("the rest does not work any more")

@@ -8,8 +8,8 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// handle is what the bridge gives the controller to keep on the Service: for whom the load balancer was made. The cloud finds its load balancer without it, by the native
-// name, a tag or an annotation; so an edited handle leads the cloud nowhere, and one of another owner or Service is a conflict.
+// handle is the handle that the controller stores on the Service: the owner of the load balancer. The cloud finds its load balancer without it, by
+// the native name, a tag or an annotation. So an edited handle has no effect on the cloud, and one of another owner or Service is a conflict.
 type handle struct {
 	Owner string `json:"owner"`
 	UID   string `json:"uid"`

@@ -17,9 +17,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// The stand-in knows the Nodes and Services that calls named. One of them by its name is as good as from the API server; all of them it does not know: after a restart of the
-// provider it knows none, and a cloud that takes those for all closes its firewall, or removes routes. So whatever asks for all of them is refused and remembered, and the
-// cloud does not start without real clients.
+// The stand-in knows the Nodes and Services that calls named. It can answer for one of them by its name, but it does not know all. After a restart of
+// the provider it knows none, and a cloud that takes these for all closes its firewall, or removes routes. So the stand-in refuses and records
+// requests for all of them, and the cloud does not start without real clients.
 
 // lacks remembers the first thing that a cloud wanted of Kubernetes and a provider cannot give.
 type lacks struct {
@@ -42,14 +42,14 @@ func (l *lacks) note(what string) error {
 	return fmt.Errorf("%s", text)
 }
 
-// now is what was noted; empty for nothing.
+// now returns the recorded request; empty if there is none.
 func (l *lacks) now() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.what
 }
 
-// fedInformers are informers that the stand-in feeds: they refuse to show all there is.
+// fedInformers are informers that the stand-in feeds. They refuse to list all objects.
 type fedInformers struct {
 	informers.SharedInformerFactory
 	lacks *lacks
@@ -59,7 +59,7 @@ func (f *fedInformers) Core() core.Interface {
 	return &fedCore{f.SharedInformerFactory.Core(), f.lacks}
 }
 
-// others names an informer of something that the stand-in knows nothing of, if one was made: it would never have anything.
+// others names an informer of a kind that the stand-in does not know, if the cloud made one: it would stay empty for ever.
 func (f *fedInformers) others() (kind string, found bool) {
 	ended := make(chan struct{})
 	close(ended)
@@ -140,7 +140,7 @@ func (l *serviceNamespaceLister) List(labels.Selector) ([]*v1.Service, error) {
 	return nil, l.lacks.note(listsServices)
 }
 
-// fedInformer is an informer of Nodes or Services. What hears of each Node may be content with those that calls name; what hears of each Service wants them all.
+// fedInformer is an informer of Nodes or Services. A handler for Nodes may work with those that calls name. A handler for Services needs all of them.
 type fedInformer struct {
 	cache.SharedIndexInformer
 	kind  string
@@ -178,8 +178,8 @@ func (i *fedInformer) GetIndexer() cache.Indexer {
 	return &fedIndexer{i.SharedIndexInformer.GetIndexer(), i.kind, i.lacks}
 }
 
-// fedIndexer finds one object by its key, and Nodes by an index; it lists none, and Services by no index either: an index shows those alone that calls have named. Listing has no
-// error to give: it gives nothing, and the provider says why.
+// fedIndexer finds one object by its key, and Nodes by an index. It lists no objects, and finds no Services by an index, because an index has only
+// those that calls have named. A list cannot return an error, so it is empty, and the provider reports the reason.
 type fedIndexer struct {
 	cache.Indexer
 	kind  string

@@ -32,8 +32,8 @@ func askedOf(request *contract.LookupInstancesRequest, powerState bool) asked {
 	}
 }
 
-// LookupInstances asks the cloud about each Node: Go's interface has no batches, so the Nodes fan out into as many calls at once as there are places. Nothing is
-// cached here (INST-5); whether the cloud caches is its own affair.
+// LookupInstances asks the cloud about each Node. Go's interface has no batches, so the bridge makes a call for each Node, as many at once as there
+// are places. The bridge caches nothing (INST-5); the cloud may cache.
 func (b *Bridge) LookupInstances(ctx context.Context, request *contract.LookupInstancesRequest) (*contract.LookupInstancesResponse, error) {
 	owner, failure := b.admit(request.GetCluster())
 	if failure == nil {
@@ -132,9 +132,10 @@ func (w *wrongAnswer) Error() string { return w.text }
 
 func wrong(text string) error { return &wrongAnswer{text} }
 
-// askV2 asks as few methods as will answer what is asked. Where power is not asked InstanceMetadata also says that the instance exists: the node controller refreshes Nodes so,
-// as upstream's does. Some clouds describe an instance for a while after its end (AWS does for an hour), so that InstanceExists decides where power is asked too. A Node
-// without provider ID is known to InstanceMetadata alone, as upstream has it: many clouds' other methods go by the ID.
+// askV2 calls the fewest methods that answer the request. Without POWER, InstanceMetadata also shows that the instance exists: the node controller
+// refreshes Nodes in this way, as upstream's does. Some clouds describe an instance for a while after its end (AWS for an hour), so with POWER
+// InstanceExists decides. For a Node without a provider ID only InstanceMetadata is called, as upstream does, because many clouds' other methods need
+// the ID.
 func (b *Bridge) askV2(ctx context.Context, node *v1.Node, wanted asked) (*contract.Instance, error) {
 	instances := b.parts().instancesV2
 	found := &contract.Instance{State: contract.InstanceState_INSTANCE_STATE_PRESENT}
@@ -182,8 +183,8 @@ func (b *Bridge) askV2(ctx context.Context, node *v1.Node, wanted asked) (*contr
 	return found, nil
 }
 
-// goneOr is the answer where the cloud could not describe an instance: ABSENT only where the method says so by which upstream removes Nodes. It is not asked where the cloud
-// answers nobody just now.
+// goneOr is the answer if the cloud could not describe an instance. It is ABSENT only if the method says so by which upstream removes Nodes. goneOr
+// does not call that method while the cloud answers no calls.
 func (b *Bridge) goneOr(ctx context.Context, err error, exists func() (bool, error)) (*contract.Instance, error) {
 	doubt := "could not be asked"
 	if b.answers(ctx, err) {
@@ -267,7 +268,7 @@ func (b *Bridge) describe(found *contract.Instance, metadata *cloudprovider.Inst
 	}
 	labels := map[string]string{}
 	for key, value := range metadata.AdditionalLabels {
-		// What is no label of Kubernetes the controller drops, with an event (INST-12).
+		// The controller drops invalid labels, with an event (INST-12).
 		if err := errors.Join(fits("a label's key", key, 2*nameBytes), fits("the label "+key, value, nameBytes)); err != nil {
 			leftOut("label "+key, value, err.Error())
 			continue

@@ -146,7 +146,7 @@ func TestAnInstanceThatIsDescribedAfterItsEndIsAbsentWherePowerIsAsked(t *testin
 	}
 }
 
-// olderInstances is a cloud without InstancesV2 that tells of provider IDs whether they exist, and that nothing is shut down.
+// olderInstances is a cloud without InstancesV2 that knows which provider IDs exist, and reports no machine as shut down.
 type olderInstances struct {
 	*scripted
 	unasked
@@ -282,7 +282,7 @@ func TestTheCloudSeesTheNodeAsTheControllerShowsIt(t *testing.T) {
 	var seen *v1.Node
 	cloud := &scripted{exists: func(_ context.Context, node *v1.Node) (bool, error) {
 		seen = node.DeepCopy()
-		// A cloud that writes into what it was given does no harm.
+		// A cloud that writes to its arguments does no harm.
 		node.Labels["role"] = "changed"
 		return true, nil
 	}}

@@ -12,7 +12,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// askV1 asks the older interface: by the provider ID where the Node has one (INST-3), else by the Node's name.
+// askV1 asks the older interface: by the provider ID if the Node has one (INST-3), else by the Node's name.
 func (b *Bridge) askV1(ctx context.Context, node *v1.Node, wanted asked) (*contract.Instance, error) {
 	found := &contract.Instance{State: contract.InstanceState_INSTANCE_STATE_PRESENT}
 	given := node.Spec.ProviderID != ""
@@ -73,8 +73,8 @@ func (b *Bridge) identityV1(ctx context.Context, node *v1.Node) (string, error) 
 	return id, nil
 }
 
-// metadataV1 puts together what the older interface tells one by one. What it does not implement by provider ID is asked by name; nothing else is: another instance may
-// have this name. At a refresh the type is left out until it is due.
+// metadataV1 combines the answers of the older interface's methods. It asks by name only if a method by provider ID is not implemented, because
+// another instance may have this name. At a refresh it leaves the type out until it is due.
 func (b *Bridge) metadataV1(ctx context.Context, node *v1.Node, id string, refresh bool) (*cloudprovider.InstanceMetadata, error) {
 	instances, name := b.parts().instances, types.NodeName(node.Name)
 	if err := ctx.Err(); err != nil {
@@ -108,7 +108,7 @@ func (b *Bridge) metadataV1(ctx context.Context, node *v1.Node, id string, refre
 	return &cloudprovider.InstanceMetadata{ProviderID: id, InstanceType: kind, NodeAddresses: addresses}, nil
 }
 
-// askZone asks where a Node is, unless it shows that and it is not due: then it stays as it is.
+// askZone asks for the zone of a Node, unless the Node shows its zone and that is not due: then the zone stays.
 func (b *Bridge) askZone(ctx context.Context, node *v1.Node) (zone cloudprovider.Zone, err error) {
 	if b.placed.rests(node) {
 		return cloudprovider.Zone{}, nil

@@ -87,20 +87,20 @@ func change[Answer any](ctx context.Context, a *aboutService, method string, wor
 	return answer, a.remarks(), err
 }
 
-// open gives the Service as the cloud gets it, whose annotations it may write, there or with a client, until closed: what it wrote then waits for an answer, also where it
-// panicked or nobody waits for the call any longer.
+// open returns the Service for the cloud, which may write its annotations, in the object or with a client, until closed. Its changes then wait for an
+// answer, also if the method panicked or its call has ended.
 func (a *aboutService) open(ctx context.Context) (given *v1.Service, closed func()) {
 	given = a.service.DeepCopy()
-	// What a method wrote that nobody waited for any longer: the controller does not know it yet.
+	// The changes of a method whose call had ended: the controller does not know them yet.
 	apply(given.Annotations, a.b.standIn.takeWritten(a.service.UID))
 	taken := a.b.standIn.openFor(given)
-	// Known from here on: a deletion that ended a moment ago made the stand-in forget the Service.
+	// The stand-in knows the Service from now on: a deletion that has just ended made the stand-in forget it.
 	a.b.settle(ctx, []object{a.b.standIn.knowService(given)})
 	return given, func() {
 		written := annotationChanges(a.service.Annotations, given.Annotations)
 		maps.Copy(written, taken())
 		if a.b.options.Kubeconfig == "" {
-			// A cloud with a client of its own wrote what it wanted to stay, as in Go's CCM.
+			// A cloud with its own client has written its changes itself, as in Go's CCM.
 			a.b.standIn.keepWritten(a.service.UID, written)
 		}
 	}
@@ -138,7 +138,7 @@ func changesOf(written map[string]*string) *contract.AnnotationChanges {
 	return changes
 }
 
-// refusal is a failure that the bridge itself answers with, on the way through code that speaks of errors.
+// refusal is a failure of the bridge itself, as an error.
 type refusal struct{ failure *contract.Failure }
 
 func (r *refusal) Error() string { return r.failure.GetMessage() }
@@ -176,7 +176,7 @@ func (a *aboutService) mayTouch(ctx context.Context, method string) error {
 	}
 }
 
-// name is the cloud's name of the load balancer; empty where it fails to name it.
+// name is the cloud's name of the load balancer; empty if the cloud fails to name it.
 func (a *aboutService) name(ctx context.Context) string {
 	name, err := guarded("GetLoadBalancerName", func() string {
 		return a.b.parts().balancer.GetLoadBalancerName(ctx, a.owner.ClusterName, a.service.DeepCopy())
@@ -204,7 +204,7 @@ func (b *Bridge) outcomeOf(err error, within sdk.Budget) (pending *contract.Pend
 	var ran *sdk.OverrunError
 	// A deadline that came before ours is one of the cloud's own, such as its HTTP client's: that is a failure.
 	if errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &ran) && !time.Now().Before(within.Stop) {
-		// It minded its context and stopped in good order: the next call goes on where it was (CORE-6, CORE-9).
+		// The method obeyed its context and stopped: the next call goes on from there (CORE-6, CORE-9).
 		return &contract.Pending{Message: shorten("the cloud needs more time than one call has: " + err.Error())}, false, nil
 	}
 	return nil, false, b.failure(err)
@@ -247,7 +247,8 @@ func (b *Bridge) GetLoadBalancer(ctx context.Context, request *contract.GetLoadB
 	return answer, nil
 }
 
-// look is what the cloud finds, whose it is, and, where it can tell, whether it is in sync. What exists is PRESENT, also where no status says where.
+// look returns the load balancer that the cloud finds, its owner, and, if the cloud knows, whether it is in sync. An existing one is PRESENT, also
+// without an address in the status.
 func (a *aboutService) look(ctx context.Context, given *v1.Service, targets bool) (*contract.LoadBalancer, error) {
 	status, exists, err := a.b.parts().balancer.GetLoadBalancer(ctx, a.owner.ClusterName, given)
 	if err != nil {
@@ -259,7 +260,7 @@ func (a *aboutService) look(ctx context.Context, given *v1.Service, targets bool
 	}
 	found.Presence = contract.LoadBalancerPresence_LOAD_BALANCER_PRESENCE_PRESENT
 	found.LoadBalancerName = a.name(ctx)
-	// What the cloud finds for this Service is this Service's, unless it can tell better.
+	// A load balancer that the cloud finds for this Service belongs to it, unless the cloud has OwnerChecker.
 	found.Ownership = contract.Ownership_OWNERSHIP_OURS
 	if a.b.parts().owners != nil {
 		if found.Ownership, err = a.b.parts().owners.LoadBalancerOwnership(ctx, a.owner.ClusterName, a.service.DeepCopy()); err != nil {
@@ -316,7 +317,7 @@ func (b *Bridge) EnsureLoadBalancer(ctx context.Context, request *contract.Ensur
 	answer.Events, answer.Annotations = said.events, said.annotations
 	pending, elsewhere, failure := b.outcomeOf(err, about.within)
 	if failure == nil && !elsewhere || len(said.annotations.GetSet()) > 0 {
-		// It was made, is being made, or the cloud wrote down what it had made before it failed.
+		// The load balancer exists, is being made, or the cloud recorded it before it failed.
 		answer.Handle = about.owner.handle(about.service, about.name(ctx))
 	}
 	switch {
@@ -336,7 +337,8 @@ func (b *Bridge) EnsureLoadBalancer(ctx context.Context, request *contract.Ensur
 			// As upstream, for which it is an error.
 			return failed(fault("EnsureLoadBalancer answered neither a status nor an error for Service %s", serviceKey(about.service)))
 		case len(view.GetIngress()) == 0:
-			// Upstream would take it and never look again; the controller would refuse it as ready (LB-19). Each look is a whole Ensure, also of a cloud that never names one.
+			// Upstream would accept it and never check again. The controller would refuse it as `ready` (LB-19). Each check is a whole Ensure, also
+			// for a cloud that never states an address.
 			answer.Outcome = &contract.EnsureLoadBalancerResponse_Pending{Pending: &contract.Pending{
 				RetryAfter: durationpb.New(addressAgain), Message: "the cloud has named no address of the load balancer yet",
 			}}
@@ -350,8 +352,8 @@ func (b *Bridge) EnsureLoadBalancer(ctx context.Context, request *contract.Ensur
 // addressAgain is how long after an Ensure that named no address the next one may come.
 const addressAgain = 30 * time.Second
 
-// UpdateLoadBalancer makes the targets those that are given. Go's method has no word for that there is no load balancer, so the cloud is asked for it where the method fails;
-// before it where the method does not even fail then (LB-11).
+// UpdateLoadBalancer sets the targets. Go's method cannot say that no load balancer exists. So after a failure the bridge calls GetLoadBalancer. If
+// the method does not fail in that case, the bridge calls it before the method (LB-11).
 func (b *Bridge) UpdateLoadBalancer(ctx context.Context, request *contract.UpdateLoadBalancerRequest) (*contract.UpdateLoadBalancerResponse, error) {
 	answer := &contract.UpdateLoadBalancerResponse{}
 	failed := func(failure *contract.Failure) (*contract.UpdateLoadBalancerResponse, error) {
@@ -407,7 +409,7 @@ func (b *Bridge) UpdateLoadBalancer(ctx context.Context, request *contract.Updat
 	return answer, nil
 }
 
-// DeleteLoadBalancer removes what was made for the Service. Go's method is called in any case, as it must be: GetLoadBalancer may say that there is none while parts are left.
+// DeleteLoadBalancer removes the Service's cloud objects. It always calls Go's method, because GetLoadBalancer may find nothing while parts remain.
 func (b *Bridge) DeleteLoadBalancer(ctx context.Context, request *contract.DeleteLoadBalancerRequest) (*contract.DeleteLoadBalancerResponse, error) {
 	answer := &contract.DeleteLoadBalancerResponse{}
 	failed := func(failure *contract.Failure) (*contract.DeleteLoadBalancerResponse, error) {

@@ -155,7 +155,7 @@ func TestAnnotationsAndEventsThatTheCloudSendsToKubernetesTravelInTheAnswer(t *t
 	if answer.GetReady() == nil || changes.GetSet()["cloud/id"] != "lb-2" || changes.GetSet()["cloud/more"] != "too" || len(changes.GetRemove()) != 1 {
 		t.Fatalf("%v", answer)
 	}
-	// Go's recorder works in a goroutine of its own: the event is in this answer or in a later one.
+	// Go's recorder works in a separate goroutine: the event is in this answer or in a later one.
 	told := answer.GetEvents()
 	eventually(t, "the event is told", func() bool {
 		told = append(told, bridge.ensure(patience, service("a")).GetEvents()...)
@@ -230,7 +230,7 @@ func TestBesideAMethodThatIgnoresItsContextNothingElseChangesTheSameLoadBalancer
 		gone = remove()
 		return gone.GetDone() != nil
 	})
-	// What it wrote when nobody waited any longer is told by the next answer.
+	// The next answer has the changes that it wrote after its call had ended.
 	if gone.GetAnnotations().GetSet()["cloud/id"] != "made-late" {
 		t.Errorf("%v", gone)
 	}
@@ -342,7 +342,7 @@ func TestUpdateOfWhatIsNotThereIsNotFoundAndAbsentTargetsAreRefused(t *testing.T
 	code(t, update(targets("one", "two")).GetFailed(), contract.FailureCode_FAILURE_CODE_NOT_FOUND)
 	code(t, update(nil).GetFailed(), contract.FailureCode_FAILURE_CODE_INVALID)
 	exists = true
-	// As upstream it is asked whether there is one where the method fails, and not before each.
+	// As upstream, GetLoadBalancer is called after a failure, and not before each update.
 	gets, updates = 0, 0
 	if answer := update(targets("one", "two")); answer.GetDone() == nil || updates != 1 || gets != 0 {
 		t.Errorf("%v after %d updates and %d looks", answer, updates, gets)

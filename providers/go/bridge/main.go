@@ -19,7 +19,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
-// Serving is where and how the contract is served.
+// Serving describes the socket and the server.
 type Serving struct {
 	// Endpoint is unix:///PATH.
 	Endpoint string
@@ -36,7 +36,7 @@ func (s *Serving) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&s.Drain, "drain", s.Drain, "How long calls in flight may take after SIGTERM.")
 }
 
-// DefaultServing is the contract's endpoint; $CLOUD_PROVIDER_ENDPOINT where it is set.
+// DefaultServing is the contract's endpoint, or $CLOUD_PROVIDER_ENDPOINT if set.
 func DefaultServing() Serving {
 	serving := Serving{Endpoint: sdk.DefaultEndpoint, PeerUID: -1, Drain: sdk.DefaultDrain}
 	if endpoint := os.Getenv("CLOUD_PROVIDER_ENDPOINT"); endpoint != "" {
@@ -45,12 +45,14 @@ func DefaultServing() Serving {
 	return serving
 }
 
-// Main is a whole provider: a vendor's main calls it with the name by which its package registers the cloud, as upstream's --cloud-provider; or, with Options.New, by which
-// the cloud calls itself. It reads the flags, those that the vendor's packages have registered among them, serves until SIGTERM or SIGINT, and returns the exit code.
+// Main is a whole provider. A vendor's main calls it with the name by which its package registers the cloud, as in upstream's --cloud-provider. With
+// Options.New it is the cloud's own name. Main reads the flags, also those of the vendor's packages, serves until SIGTERM or SIGINT, and returns the
+// exit code.
 //
-// Where the first argument is `probe` it asks the provider that runs already, for exec probes of the kubelet: `probe [--endpoint unix:///PATH] [--timeout 1s] [--ready]`. Where it is
-// `check` it lets the conformance suite (provider-conformance, on PATH or named by $PROVIDER_CONFORMANCE) start this program with the flags behind it, and says which rules the cloud
-// breaks; what stands behind `--` is for the suite: `check [FLAGS] [-- --config suite.yaml --allow-skipped]`.
+// If the first argument is `probe`, Main calls Probe of the running provider, for exec probes of the kubelet: `probe [--endpoint unix:///PATH]
+// [--timeout 1s] [--ready]`. If it is `check`, Main lets the conformance suite (provider-conformance, on PATH or named by $PROVIDER_CONFORMANCE)
+// start this program with the following flags, and prints the rules that the cloud breaks. Arguments after `--` are for the suite: `check [FLAGS] [--
+// --config suite.yaml --allow-skipped]`.
 func Main(cloudName string, options Options) int {
 	arguments := os.Args[1:]
 	verb := ""
@@ -143,7 +145,8 @@ func makeCloud(name, config string) (cloudprovider.Interface, error) {
 	return cloud, err
 }
 
-// Serve serves the cloud, nil where Options.New makes it, until the context ends, then lets calls in flight finish within the drain, and ends what is left.
+// Serve serves the cloud until the context ends; the cloud is nil if Options.New makes it. Then it lets calls in flight finish within the drain, and
+// ends the others.
 func Serve(ctx context.Context, cloud cloudprovider.Interface, options Options, serving Serving) error {
 	bridge, err := New(cloud, options)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// What a vendor can add, because the contract asks for more than Go's interface gives. Each interface is looked for on the cloud itself and, where it is about load
-// balancers or instances, on what LoadBalancer() or InstancesV2() returns. None is needed.
+// Interfaces that a vendor can add, because the contract asks for more than Go's interface gives. The bridge looks for each on the cloud itself, and
+// for those about load balancers or instances also on the result of LoadBalancer() or InstancesV2(). All are optional.
 
 // ScopeTeller says which account, project and region the credentials reach (PROV-9), and so also verifies them (PROV-3): its error fails Initialize. Without it
 // the scope is what --cloud-scope says, else the provider's name, and a change of the account is not noticed.
@@ -24,8 +24,8 @@ type OwnerChecker interface {
 	LoadBalancerOwnership(ctx context.Context, clusterName string, service *v1.Service) (contract.Ownership, error)
 }
 
-// SyncChecker says whether EnsureLoadBalancer with these arguments would write nothing to the cloud and succeed (LB-14). It must look at the cloud. Without it the
-// capability in_sync is not offered.
+// SyncChecker reports whether EnsureLoadBalancer with these arguments would write nothing to the cloud and succeed (LB-14). It must ask the cloud.
+// Without it the bridge does not offer in_sync.
 type SyncChecker interface {
 	LoadBalancerInSync(ctx context.Context, clusterName string, service *v1.Service, nodes []*v1.Node) (bool, error)
 }
@@ -55,9 +55,9 @@ type Owner struct {
 	Previous []string
 	// ClusterName is what Go's methods get as clusterName.
 	ClusterName string
-	// Handle is the handle that the controller sent with a call about a load balancer; nil where it sent none.
+	// Handle is the handle that the controller sent with a call about a load balancer; nil if it sent none.
 	Handle *string
-	// AdoptUnmarked: EnsureLoadBalancer may take over a load balancer that carries nobody's mark (LB-9).
+	// AdoptUnmarked: EnsureLoadBalancer may take over a load balancer without a mark (LB-9).
 	AdoptUnmarked bool
 }
 

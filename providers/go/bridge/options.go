@@ -17,15 +17,15 @@ import (
 type Options struct {
 	// Version is the provider's own version.
 	Version string
-	// New makes the cloud, for clouds that are made by code and not by the registry: at the first Initialize, with what the controller then says of the cluster. Its error fails
-	// Initialize, and the next one tries again. With it Name and Offers must be set.
+	// New makes the cloud, for clouds that code makes and not the registry. The bridge calls it at the first Initialize, with the controller's data
+	// about the cluster. Its error fails Initialize, and the next one tries again. With it Name and Offers must be set.
 	New func(ctx context.Context, deps Deps) (cloudprovider.Interface, error)
 	// Name is what the cloud calls itself that New will make.
 	Name string
 	// CloudConfig is the path of the cloud's configuration file; empty for none.
 	CloudConfig string
-	// Offers are the parts that are offered, exactly, for a cloud that cannot tell before its Initialize: instances, load-balancers and the like, as --offer names them.
-	// Unset the cloud is asked before its Initialize.
+	// Offers are exactly the parts that the bridge offers, for a cloud that does not know them before its Initialize: instances, load-balancers and
+	// so on, as --offer names them. If unset, the bridge asks the cloud before its Initialize.
 	Offers []string
 	// ProviderIDPrefixes are what the provider IDs begin with; NAME:// unless set.
 	ProviderIDPrefixes []string
@@ -43,10 +43,10 @@ type Options struct {
 	MaxTargets uint32
 	// IgnoresNodes: the targets do not matter to this cloud.
 	IgnoresNodes bool
-	// GetBeforeUpdate: UpdateLoadBalancer says nothing where there is no load balancer, so GetLoadBalancer is asked first (LB-11). The suite's check
+	// GetBeforeUpdate: UpdateLoadBalancer does not fail without a load balancer, so the bridge calls GetLoadBalancer first (LB-11). The suite's check
 	// load-balancers/update-not-found shows whether a cloud needs it.
 	GetBeforeUpdate bool
-	// NoPowerState: running and stopped are not told apart.
+	// NoPowerState: the cloud does not distinguish running from stopped.
 	NoPowerState bool
 	// RoutesTrackAddresses: a route depends on the addresses of its Node.
 	RoutesTrackAddresses bool
@@ -67,7 +67,7 @@ type Options struct {
 	AllowUntagged bool
 	// Kubeconfig gives a cloud that insists on it a real client of the API server.
 	Kubeconfig string
-	// Classify says what an error of the cloud means; UNSPECIFIED where it does not know. INTERNAL without it.
+	// Classify returns the code for an error of the cloud, or UNSPECIFIED. Without it every error is INTERNAL.
 	Classify func(error) contract.FailureCode
 }
 

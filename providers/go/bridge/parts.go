@@ -13,8 +13,8 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// parts are the cloud's interfaces: nil is not there. Upstream's controllers ask for them once the cloud's Initialize has run, and so many clouds make them there. What is
-// offered must be known before (PROV-1), and stays (PROV-10).
+// parts are the cloud's interfaces; nil if the cloud lacks one. Upstream's controllers ask for them after the cloud's Initialize, so many clouds make
+// them there. The offered parts must be known before (PROV-1), and stay (PROV-10).
 type parts struct {
 	instancesV2 cloudprovider.InstancesV2
 	instances   cloudprovider.Instances
@@ -44,7 +44,7 @@ const (
 	partVolumes         = "volumes"
 )
 
-// whence is where in Go's interface, or in optional.go, each part comes from.
+// whence is the method in Go's interface, or in optional.go, that each part comes from.
 var whence = map[string]string{
 	partInstances:       "InstancesV2() or Instances()",
 	partInstanceListing: "InstanceLister",
@@ -95,8 +95,8 @@ func offersOf(cloud cloudprovider.Interface, said []string) partSet {
 	return offers
 }
 
-// partsOf asks the cloud what it has. told also has those of which there is only a nil pointer: before Initialize that is a promise. A part that panics and is not among the
-// offers is not there; nil offers are all.
+// partsOf asks the cloud for its parts. told also has those that are only a nil pointer: before Initialize that is a promise. A part that panics and
+// is not among the offers counts as missing; nil offers are all.
 func partsOf(cloud cloudprovider.Interface, offers partSet) (found parts, told partSet) {
 	told = partSet{}
 	ask := func(part string, work func()) {
@@ -114,7 +114,7 @@ func partsOf(cloud cloudprovider.Interface, offers partSet) (found parts, told p
 			found.instancesV2, found.lister = solid(instances), solid(lister)
 			told[partInstances], told[partInstanceListing] = true, lists
 		} else if instances, ok := cloud.Instances(); ok {
-			// As upstream: the older interfaces are asked only where there is no InstancesV2.
+			// As upstream: the older interfaces are used only without InstancesV2.
 			lister, lists := optional[InstanceLister](instances, cloud)
 			found.instances, found.lister = solid(instances), solid(lister)
 			told[partInstances], told[partInstanceListing] = true, lists
@@ -175,7 +175,7 @@ func (p *parts) has() partSet {
 	}
 }
 
-// only leaves out what is not offered, and nobody therefore expects in an answer.
+// only leaves out the parts that are not offered, because no caller expects them.
 func (p parts) only(offers partSet) *parts {
 	if !offers[partInstanceListing] {
 		p.lister = nil
@@ -189,7 +189,7 @@ func (p parts) only(offers partSet) *parts {
 	return &p
 }
 
-// broken says which of the parts that were offered are not there after the cloud's Initialize, and what to do; empty where all are.
+// broken returns the offered parts that are missing after the cloud's Initialize, and the remedy; empty if none is.
 func broken(offers, has, told partSet, said bool) string {
 	var missing []string
 	for _, name := range offers.names() {

@@ -14,7 +14,8 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// late is a cloud that makes its parts in Initialize, as cloud-provider-equinix-metal does: before it InstancesV2 is a nil pointer of a type, and there is no load balancer.
+// late is a cloud that makes its parts in Initialize, as cloud-provider-equinix-metal does. Before it InstancesV2 is a typed nil pointer, and no load
+// balancer exists.
 type late struct {
 	*scripted
 	makes     func(*late)
@@ -228,7 +229,7 @@ func TestAnOfferThatIsNoneIsRefused(t *testing.T) {
 			t.Errorf("%q: %v", offer, err)
 		}
 	}
-	// Each name that is known can be told from where it comes.
+	// Each known name has a source.
 	found, _ := partsOf(&scripted{}, nil)
 	if has := slices.Sorted(maps.Keys(found.has())); !slices.Equal(has, partNames()) {
 		t.Errorf("%v", has)

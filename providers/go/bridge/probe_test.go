@@ -7,7 +7,7 @@ import (
 
 func TestABridgedCloudIsProbedByItsOwnProgram(t *testing.T) {
 	bridge := serve(t, &scripted{}, Options{Version: "1"})
-	// Without --endpoint it is asked where it would serve.
+	// Without --endpoint it calls the provider's own default endpoint.
 	t.Setenv("CLOUD_PROVIDER_ENDPOINT", "unix://"+bridge.path)
 	arguments := os.Args
 	defer func() { os.Args = arguments }()

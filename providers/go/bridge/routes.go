@@ -102,8 +102,8 @@ func nameWithTarget(route *cloudprovider.Route) string {
 	return name
 }
 
-// listedRoute is the route that a request names as it was listed; nil where it is not there. Clouds tell the routes to one destination apart by their targets only: one that
-// is asked for decides. An answer that could mean routes of several Nodes is none.
+// listedRoute returns the listed route that a request names, or nil. Clouds distinguish routes to one destination only by their targets, so a
+// requested target decides. If several Nodes' routes fit, the result is nil.
 func listedRoute(there []*cloudprovider.Route, view *contract.Route) (*cloudprovider.Route, error) {
 	names := routeNames(there)
 	var found []int
@@ -117,7 +117,7 @@ func listedRoute(there []*cloudprovider.Route, view *contract.Route) (*cloudprov
 		case view.GetBlackhole() && !route.Blackhole:
 			// Its Node is back.
 		case view.GetName() == "" || view.GetName() == names[index] || view.GetName() == route.Name || view.GetName() == nameWithTarget(route):
-			// What is listed beside it may have changed since, and with that the name.
+			// The routes beside it may have changed since, and with them the name.
 			found = append(found, index)
 		}
 	}
@@ -141,7 +141,7 @@ func listedRoute(there []*cloudprovider.Route, view *contract.Route) (*cloudprov
 	return first, nil
 }
 
-// died says whether the route was the one that is named, when it still led to that Node: a cloud cannot say any more whose it was, or says only the address.
+// died reports whether this was the named route while it still led to that Node. The cloud cannot name the Node any more, or only its address.
 func died(route *cloudprovider.Route, view *contract.Route) bool {
 	if !route.Blackhole || route.TargetNode != "" && net.ParseIP(string(route.TargetNode)) == nil {
 		return false
@@ -189,8 +189,8 @@ func (b *Bridge) routeOf(view *contract.Route) *cloudprovider.Route {
 	return route
 }
 
-// CreateRoutes makes each route by one call. Go's method need not take a route that is there already, so the cloud's list is asked first (ROUTE-2), unless the
-// controller was given it a moment ago.
+// CreateRoutes makes each route by one call. Go's method need not accept an existing route, so the bridge reads the cloud's list first (ROUTE-2),
+// unless the controller has just received it.
 func (b *Bridge) CreateRoutes(ctx context.Context, request *contract.CreateRoutesRequest) (*contract.CreateRoutesResponse, error) {
 	if _, failure := b.admit(request.GetCluster()); failure == nil {
 		b.knowTargets(ctx, request.GetRoutes())
@@ -221,7 +221,8 @@ func (b *Bridge) routeAsked(view *contract.Route) *cloudprovider.Route {
 	return wanted
 }
 
-// knowTargets lets the cloud's informers know the Nodes of routes: a provider that has just started has heard of none, and clouds look for the Node by its name.
+// knowTargets gives the Nodes of routes to the cloud's informers: a provider that has just started knows none, and clouds look for the Node by its
+// name.
 func (b *Bridge) knowTargets(ctx context.Context, routes []*contract.Route) {
 	var brought []object
 	for _, view := range routes {
@@ -272,7 +273,7 @@ func leadsElsewhere(routes []*contract.Route, held []func(), view *contract.Rout
 // onRoute does one thing about one route, knowing those that are there.
 type onRoute func(ctx context.Context, owner *Owner, view *contract.Route, there []*cloudprovider.Route) error
 
-// settled says whether nothing is left to do about a route, where these are there.
+// settled reports whether a route needs no work if these exist.
 type settled func(view *contract.Route, there []*cloudprovider.Route) bool
 
 func (b *Bridge) eachRoute(ctx context.Context, cluster *contract.ClusterRef, routes []*contract.Route, method string, settled settled, work onRoute) ([]*contract.RouteResult, *contract.Failure) {
@@ -295,7 +296,7 @@ func (b *Bridge) eachRoute(ctx context.Context, cluster *contract.ClusterRef, ro
 	}
 	within := sdk.BudgetOf(ctx)
 	ctx = withOwner(ctx, owner)
-	// What changes a route holds it from before the list is read: nobody makes or removes it in between.
+	// A change of a route holds it from before the list is read, so no other call makes or removes it in between.
 	held := make([]func(), len(routes))
 	results := make([]*contract.RouteResult, len(routes))
 	for index, view := range routes {

@@ -12,8 +12,8 @@ import (
 // listFresh is how old a list of routes may be by which routes are made and removed. The controller asks for both right after it listed.
 const listFresh = 5 * time.Second
 
-// recentRoutes is the cloud's list of routes as the controller got it last. Upstream's controller lists once and then makes and removes routes by that list; so does the bridge,
-// but for destinations that were worked on since (ROUTE-2, ROUTE-4).
+// recentRoutes is the list of routes that the controller received last. Upstream's controller lists once and then makes and removes routes by that
+// list. The bridge does the same, except for destinations that have changed since (ROUTE-2, ROUTE-4).
 type recentRoutes struct {
 	mu      sync.Mutex
 	cluster string

@@ -14,12 +14,10 @@ import (
 // already.
 const seldomEvery = time.Hour
 
-// seldom is when a fact was last asked for that a cloud with the older interfaces tells by a call
-// of its own, and that hardly ever changes: an instance's type, or its zone. Upstream asks for them
-// once in a Node's life, and a refresh is one call. Here they are kept current (they are asked for
-// again within the hour), and a refresh is one call too: until they are due they are left out of
-// the answer, which leaves the Node's labels as they are. What a Node does not show yet is asked
-// for at once.
+// seldom has the time of the last request for a fact that needs a separate call with the older interfaces and hardly ever changes: an instance's
+// type, or its zone. Upstream asks for them once in a Node's life, and a refresh is one call. The bridge keeps them current (it asks again within the
+// hour), and a refresh is one call too. Until they are due, it leaves them out of the answer, so the Node's labels stay. It asks at once for a fact
+// that a Node does not show yet.
 type seldom struct {
 	// The labels that show it: one of them does, as all are set at once.
 	labels []string
@@ -37,7 +35,7 @@ var (
 // within the hour, a different one for each instance: a restart is no flood of calls.
 func (s *seldom) rests(node *v1.Node) bool {
 	shown := slices.ContainsFunc(s.labels, func(label string) bool { return node.Labels[label] != "" })
-	// A kubelet may have labels of its own: they are not what the cloud said.
+	// A kubelet may set such labels itself; then they are not the cloud's answer.
 	initialised := !slices.ContainsFunc(node.Spec.Taints, func(taint v1.Taint) bool { return taint.Key == cloudproviderapi.TaintExternalCloudProvider })
 	if !shown || !initialised || node.Spec.ProviderID == "" {
 		return false
@@ -53,7 +51,7 @@ func (s *seldom) rests(node *v1.Node) bool {
 	return now.Before(next)
 }
 
-// told notes that the cloud has told the fact.
+// told records that the cloud has answered the fact.
 func (s *seldom) told(node *v1.Node) {
 	if node.Spec.ProviderID == "" {
 		return
@@ -68,7 +66,7 @@ func (s *seldom) set(id string, next time.Time) {
 		s.next = map[string]time.Time{}
 	}
 	if _, known := s.next[id]; !known && len(s.next)%256 == 255 {
-		// Those of Nodes that are gone: nobody has asked since they were due.
+		// The entries of deleted Nodes: no call has asked since they were due.
 		for id, next := range s.next {
 			if time.Since(next) > seldomEvery {
 				delete(s.next, id)

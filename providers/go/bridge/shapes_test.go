@@ -33,7 +33,7 @@ type world struct {
 	*served
 	path  string
 	state *store.Store
-	// How many calls of the cloud's API were looked at.
+	// The number of calls of the cloud's API that were checked.
 	seen int
 }
 
@@ -118,11 +118,11 @@ func TestANodeWithoutAProviderIDIsAskedAboutByItsMetadataAlone(t *testing.T) {
 			t.Errorf("%v: the cloud was asked %s", facets, called)
 		}
 	}
-	// Asked for its power the cloud gets the ID that it has just told.
+	// For the power state the cloud gets the ID that it has just returned.
 	if found := w.ask(view("new", ""), existence, power).GetFound(); found.GetState() != contract.InstanceState_INSTANCE_STATE_RUNNING {
 		t.Errorf("%v", found)
 	}
-	// It says in text that there is none: nothing is certain, and the text is what the operator reads.
+	// Only its text says that there is none, so nothing is certain. The operator reads the text.
 	failed := w.ask(view("unknown", ""), existence, metadata).GetFailed()
 	code(t, failed, contract.FailureCode_FAILURE_CODE_INTERNAL)
 	if failed.GetMessage() != "getting the machine by name: instance not found" {
@@ -149,7 +149,7 @@ func TestEachSituationOfANodeCostsTheCallsOfUpstream(t *testing.T) {
 		{"429 at a refresh", func(state *store.State) { state.Fail = "throttled" }, []contract.InstanceFacet{existence, metadata}, 0, throttled, []string{get}},
 		{"401 at a refresh", func(state *store.State) { state.Fail = "credentials" }, []contract.InstanceFacet{existence, metadata}, 0, credentials, []string{get}},
 		{"503 at a refresh", func(state *store.State) { state.Fail = "unavailable" }, []contract.InstanceFacet{existence, metadata}, 0, unavailable, []string{get}},
-		// What describes an instance does not decide that it is gone: the method does by which upstream removes Nodes.
+		// The method that describes an instance does not decide that it is gone. The method by which upstream removes Nodes does.
 		{"gone at a refresh", func(state *store.State) { state.Fail = ""; delete(state.Instances, "a") }, []contract.InstanceFacet{existence, metadata}, contract.InstanceState_INSTANCE_STATE_ABSENT, 0, []string{get, get}},
 		{"gone", nil, []contract.InstanceFacet{existence, power}, contract.InstanceState_INSTANCE_STATE_ABSENT, 0, []string{get}},
 	} {
@@ -205,7 +205,7 @@ func TestEachSituationOfAServiceCostsTheCallsOfUpstream(t *testing.T) {
 	bad := ensure(a)
 	expect("422", bad.GetFailed().GetCode() == invalidCode && strings.Contains(bad.GetFailed().GetMessage(), "422"), bad, get)
 	w.edit(t, func(state *store.State) { state.Fail = ""; delete(state.LoadBalancers, id) })
-	// As upstream looks where an update fails: whether there is one at all.
+	// As upstream, after a failed update it checks whether a load balancer exists at all.
 	missing := update(a)
 	expect("removed behind the back", missing.GetFailed().GetCode() == contract.FailureCode_FAILURE_CODE_NOT_FOUND, missing, get, get)
 	delete(served.Annotations, byid.AnnotationID)
@@ -405,7 +405,7 @@ func TestACloudThatIsMadeByCodeGetsItsListerAndTheClustersFacts(t *testing.T) {
 	if called := w.called(t); called != "" {
 		t.Errorf("the cloud was asked %s before anybody initialised it", called)
 	}
-	// What it needs and does not get, and a token that is refused, fail Initialize, and the next one tries again.
+	// A missing argument or a refused token fails Initialize, and the next one tries again.
 	failed := w.startFor().GetFailed()
 	code(t, failed, contract.FailureCode_FAILURE_CODE_INTERNAL)
 	if !strings.Contains(failed.GetMessage(), "the cluster's CIDR: invalid CIDR address") {
@@ -522,7 +522,7 @@ func TestACloudThatTakesMuchForGrantedFailsWithItsOwnWords(t *testing.T) {
 		return answer
 	}
 	a := targetsOfViews(view("a", ids["a"]))
-	// It writes to what it is given, and follows pointers.
+	// It writes to its arguments, and follows pointers.
 	if made := ensure(patience, whole("web"), a); made.GetReady() == nil || made.GetAnnotations() != nil {
 		t.Errorf("%v", made)
 	}
@@ -541,7 +541,7 @@ func TestACloudThatTakesMuchForGrantedFailsWithItsOwnWords(t *testing.T) {
 	if failed.GetMessage() != "EnsureLoadBalancer answered neither a status nor an error for Service default/being-made" {
 		t.Errorf("%v", failed)
 	}
-	// It is content with an update of nothing: asked first, the cloud says that there is none.
+	// Its update succeeds without a load balancer: a GetLoadBalancer before it shows that there is none.
 	update := func(name string) *contract.UpdateLoadBalancerResponse {
 		answer, err := w.balancers.UpdateLoadBalancer(w.context(patience), &contract.UpdateLoadBalancerRequest{Cluster: cluster(), Service: whole(name), Targets: a})
 		must(t, err)
@@ -551,7 +551,7 @@ func TestACloudThatTakesMuchForGrantedFailsWithItsOwnWords(t *testing.T) {
 	if answer := update("web"); answer.GetDone() == nil {
 		t.Errorf("%v", answer)
 	}
-	// It looks at no context.
+	// It checks no context.
 	w.edit(t, func(state *store.State) { state.SlowMS = 3000 })
 	failed = ensure(time.Second, whole("web"), a).GetFailed()
 	if failed.GetReason() != "ContextIgnored" || !strings.Contains(failed.GetMessage(), "the cloud's method EnsureLoadBalancer had not returned after") || !strings.Contains(failed.GetMessage(), "calls about the same object are answered BUSY") {

@@ -16,8 +16,8 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// standIn stands in for the API server: it knows the Nodes and Services that calls named, and can be listed, read and watched by any client or informer. Nothing can be
-// written but the annotations of a Service that a call is open for, and events about Services: both travel in the answers of the contract.
+// standIn replaces the API server. It knows the Nodes and Services that calls named, and any client or informer can list, read and watch it. Clients
+// can write only the annotations of a Service with an open call, and events about Services. The answers of the contract carry both.
 type standIn struct {
 	mu       sync.Mutex
 	version  string
@@ -32,7 +32,7 @@ type standIn struct {
 	written map[types.UID]map[string]*string
 	swept   time.Time
 	closed  bool
-	// What the cloud wanted and cannot have.
+	// The cloud's requests that the stand-in cannot serve.
 	lacks *lacks
 }
 
@@ -42,7 +42,7 @@ const (
 	// A Node that no call named for so long is forgotten: the controller names each one every few minutes.
 	forgetNodes = 2 * time.Hour
 	sweepEvery  = time.Minute
-	// What a watch may lag behind before it must begin anew.
+	// The most events that a watch may lag behind before it must begin again.
 	watchBuffer = 8192
 	// Events that wait for an answer, per Service; Services that something waits for.
 	mostEvents, mostWaiting = 20, 10000
@@ -93,7 +93,7 @@ type watchEvent struct {
 
 // openService is one call that is open for a Service.
 type openService struct {
-	// What the cloud wrote by a client: nil takes an annotation away.
+	// The annotations that the cloud wrote by a client; nil removes one.
 	changes map[string]*string
 }
 
@@ -123,7 +123,7 @@ func (s *standIn) knowNodes(nodes []*v1.Node) []object {
 	return known
 }
 
-// knowNodeIfNew takes in the little that a route says of its Node, where no call has shown more of it.
+// knowNodeIfNew stores the few fields of a Node in a route, unless a call has shown more.
 func (s *standIn) knowNodeIfNew(node *v1.Node) object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,7 +160,7 @@ func (s *standIn) forgetService(service *v1.Service) {
 
 func serviceKey(service *v1.Service) string { return service.Namespace + "/" + service.Name }
 
-// put stores an object, and tells the watches where it is new or another than before.
+// put stores an object, and sends it to the watches if it is new or has changed.
 func (s *standIn) put(kind, key string, value runtime.Object) object {
 	now := time.Now()
 	meta := metaOf(value)
@@ -210,7 +210,7 @@ func (s *standIn) sweep() {
 	}
 }
 
-// tell sends a change to the watches. One that does not keep up is ended: its client lists anew.
+// tell sends a change to the watches. It ends a watch that does not keep up; its client lists again.
 func (s *standIn) tell(what string, changed *kept) {
 	for open := range s.watches {
 		if open.kind != changed.kind || !open.wanted(changed) {
@@ -274,7 +274,7 @@ func (s *standIn) matching(kind string, wanted func(*kept) bool) []*kept {
 	return found
 }
 
-// openFor lets the cloud write annotations of a Service until the returned function takes what it wrote.
+// openFor lets the cloud write annotations of a Service until the returned function collects them.
 func (s *standIn) openFor(service *v1.Service) (taken func() map[string]*string) {
 	key := serviceKey(service)
 	s.mu.Lock()
@@ -336,7 +336,7 @@ func (s *standIn) takeEvents(service types.UID) []*contract.Event {
 	return waiting
 }
 
-// keepWritten keeps annotations that the cloud wrote, for the answer of this call; for that of the next one where nobody waits for this one any more.
+// keepWritten keeps annotations that the cloud wrote for the answer of this call, or of the next one if this call has ended.
 func (s *standIn) keepWritten(service types.UID, changes map[string]*string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

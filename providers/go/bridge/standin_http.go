@@ -33,7 +33,7 @@ const noAccess = "a provider has no access to Kubernetes: this stand-in knows th
 // config is a configuration by which any client reaches the stand-in: its requests never leave the process.
 func (s *standIn) config() *rest.Config { return configOf(s) }
 
-// cloudConfig is the one for clients of the cloud: they are refused what the stand-in has a part of only.
+// cloudConfig is the one for clients of the cloud: the stand-in refuses requests to which it has only a part of the answer.
 func (s *standIn) cloudConfig() *rest.Config { return configOf(&cloudSide{s}) }
 
 func configOf(transport http.RoundTripper) *rest.Config {
@@ -88,7 +88,7 @@ func (s *standIn) RoundTrip(request *http.Request) (*http.Response, error) {
 	case kind == "events" && (request.Method == http.MethodPost || request.Method == http.MethodPut):
 		return s.answerEvent(request)
 	case kind == "events" && request.Method == http.MethodPatch, kind == eventsKind && request.Method == http.MethodPatch:
-		// A repetition of an event that was told.
+		// A repetition of a reported event.
 		return answered(http.StatusOK, &v1.Event{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Event"}})
 	case kind == eventsKind && request.Method == http.MethodPost:
 		return s.answerEvent(request)
@@ -176,7 +176,8 @@ func (s *standIn) answerList(ctx context.Context, kind, namespace string, query 
 	return answered(http.StatusOK, list)
 }
 
-// answerWatch begins with everything that there is unless the client saw the newest: the stand-in keeps no history. A client that sees an object again takes it for a change.
+// answerWatch begins with all objects unless the client saw the newest version, because the stand-in keeps no history. A client that sees an object
+// again takes it for a change.
 func (s *standIn) answerWatch(ctx context.Context, kind string, wanted func(*kept) bool, query url.Values) (*http.Response, error) {
 	now, revision, opened := s.startWatch(kind, wanted)
 	from := query.Get("resourceVersion")
@@ -222,7 +223,7 @@ func (s *standIn) answerWatch(ctx context.Context, kind string, wanted func(*kep
 	}, nil
 }
 
-// answerWrite takes a change of nothing but annotations.
+// answerWrite accepts only a change of annotations.
 func (s *standIn) answerWrite(request *http.Request, key string) (*http.Response, error) {
 	body, err := io.ReadAll(request.Body)
 	if err != nil {
@@ -247,7 +248,7 @@ func (s *standIn) answerWrite(request *http.Request, key string) (*http.Response
 	return answered(http.StatusOK, service)
 }
 
-// patchChanges are the annotations that a merge patch sets, and takes away by null. A precondition changes nothing and may stand beside them.
+// patchChanges are the annotations that a merge patch sets, or removes by null. The patch may also have a precondition, which changes nothing.
 func patchChanges(body []byte) (map[string]*string, error) {
 	var patch map[string]json.RawMessage
 	if err := json.Unmarshal(body, &patch); err != nil {

@@ -33,16 +33,16 @@ type starting struct {
 	stop chan struct{}
 	// All informers of the cloud; of the run that is under way alone.
 	informers informers.SharedInformerFactory
-	// The informers that the cloud got, where it wanted any and they are fed by the stand-in.
+	// The informers that the cloud got, if it asked for any and the stand-in feeds them.
 	nodes, services cache.SharedIndexInformer
 }
 
 type startRun struct {
-	// What the controller says of the cluster.
+	// The controller's data about the cluster.
 	cluster *contract.InitializeRequest
 	done    chan struct{}
 	err     error
-	// What it is at.
+	// The current step.
 	at string
 }
 
@@ -67,7 +67,7 @@ func (b *Bridge) start(ctx context.Context, within sdk.Budget, cluster *contract
 		select {
 		case <-run.done:
 		default:
-			// It may hang for ever where it waits for a listing.
+			// It may hang for ever if it waits for a listing.
 			return b.lacking()
 		}
 	case <-ctx.Done():
@@ -88,7 +88,7 @@ func (b *Bridge) start(ctx context.Context, within sdk.Budget, cluster *contract
 	}
 }
 
-// lacking is why a cloud is not started that wants more of Kubernetes than there is; nil where it does not.
+// lacking is the reason why a cloud does not start that needs more of Kubernetes than the stand-in has, or nil.
 func (b *Bridge) lacking() *contract.Failure {
 	what := b.standIn.lacks.now()
 	if what == "" {
@@ -167,13 +167,13 @@ func (b *Bridge) initialiseCloud(at func(what string), cluster *contract.Initial
 	}
 	at("HasClusterID")
 	if !b.cloud.HasClusterID() && !b.options.AllowUntagged {
-		// Many clouds never have one, and their own main never looks.
+		// Many clouds never have one, and their own main never checks.
 		klog.Warning("The cloud has no cluster ID (HasClusterID is false): if it tells clusters apart by one, as by a tag, give it one; if not, --allow-untagged-cloud ends this warning")
 	}
 	if !b.starting.ran {
 		at("its own Initialize")
 		b.cloud.Initialize(clients, b.starting.stop)
-		// It may have started goroutines: it runs once, also where a later step fails and is tried again.
+		// It may have started goroutines, so it runs once, also if a later step fails and is repeated.
 		b.starting.ran = true
 	}
 	user, ok := b.cloud.(cloudprovider.InformerUser)
@@ -212,7 +212,7 @@ type Deps struct {
 	Nodes listersv1.NodeLister
 	// ClusterName is what the controller calls the cluster.
 	ClusterName string
-	// ClusterCIDRs are the ranges of its Pods; none where the controller knows none.
+	// ClusterCIDRs are the ranges of its Pods; empty if the controller knows none.
 	ClusterCIDRs []string
 	// KubernetesVersion is the API server's, such as v1.36.3.
 	KubernetesVersion string

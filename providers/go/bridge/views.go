@@ -31,7 +31,7 @@ var addressTypes = map[contract.NodeAddressType]v1.NodeAddressType{
 	contract.NodeAddressType_NODE_ADDRESS_TYPE_EXTERNAL_DNS: v1.NodeExternalDNS,
 }
 
-// nodeOf is the Node as far as the controller showed it. What the projection leaves out is not there.
+// nodeOf is the Node as far as the controller showed it, without the fields outside of the projection.
 func nodeOf(view *contract.NodeView) *v1.Node {
 	node := &v1.Node{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
@@ -176,8 +176,8 @@ func statusOf(view *contract.LoadBalancerStatus) v1.LoadBalancerStatus {
 	return status
 }
 
-// statusView is what the cloud says of where a load balancer is; nil, and a point without address and host name, say nothing. What the API server would not take, or the
-// contract has no word for, is an error.
+// statusView returns the cloud's addresses of a load balancer. Nil, and an ingress without address and host name, count as no address. A value that
+// the API server would refuse, or that the contract cannot express, is an error.
 func statusView(status *v1.LoadBalancerStatus) (*contract.LoadBalancerStatus, error) {
 	view := &contract.LoadBalancerStatus{}
 	if status == nil {
@@ -185,7 +185,7 @@ func statusView(status *v1.LoadBalancerStatus) (*contract.LoadBalancerStatus, er
 	}
 	for _, point := range status.Ingress {
 		if point.IP == "" && point.Hostname == "" {
-			// Clouds fill it before they know the address; told it would be a fault (LB-19).
+			// Clouds fill it before they know the address; in an answer it would be a fault (LB-19).
 			continue
 		}
 		ingress := &contract.LoadBalancerIngress{Ip: filled(point.IP), Hostname: filled(point.Hostname)}
@@ -244,7 +244,7 @@ func addressViews(addresses []v1.NodeAddress, leftOut func(what, value string, w
 	return views
 }
 
-// targetsOf are the Nodes of a target set; set is false where it is absent (LB-10).
+// targetsOf returns the Nodes of a target set; set is false if the set is absent (LB-10).
 func targetsOf(targets *contract.TargetSet) (nodes []*v1.Node, set bool, err error) {
 	if targets == nil {
 		return nil, false, nil
@@ -265,8 +265,8 @@ func targetsOf(targets *contract.TargetSet) (nodes []*v1.Node, set bool, err err
 	return nodes, true, nil
 }
 
-// volumeOf is a PersistentVolume with the source of the view. A field that the source does not have is left out: the contract's fields come from the API server's
-// object, so that is one of a newer version than this code.
+// volumeOf returns a PersistentVolume with the source of the view. It leaves out unknown fields: the contract's fields come from the API server's
+// object, so an unknown field belongs to a newer version than this code.
 func volumeOf(view *contract.VolumeView) (*v1.PersistentVolume, error) {
 	volume := &v1.PersistentVolume{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"},
@@ -325,7 +325,7 @@ func named[Name ~string](value *string) *Name {
 	return new(Name(*value))
 }
 
-// fits tells whether the contract takes it: valid UTF-8 of so many bytes.
+// fits reports whether the contract accepts the text: valid UTF-8 of at most this length.
 func fits(what, value string, most int) error {
 	if len(value) > most {
 		return fmt.Errorf("%s has %d bytes; the contract allows %d", what, len(value), most)
@@ -336,7 +336,7 @@ func fits(what, value string, most int) error {
 	return nil
 }
 
-// readable is a text as the API server would keep it: what is no UTF-8 can stand in no answer of the contract.
+// readable returns a text as the API server would keep it: an answer of the contract cannot have invalid UTF-8.
 func readable(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
 // shorten makes a text for people fit (CORE-11).

@@ -17,7 +17,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
-// What the program answers is shown by the suite (`providers/conformance.sh go-first`).
+// The suite shows the program's answers (`providers/conformance.sh go-first`).
 
 // With FIRST set the test's program is the provider's.
 func TestMain(m *testing.M) {

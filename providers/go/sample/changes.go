@@ -10,7 +10,7 @@ import (
 
 // sdk.Changes: what others changed in the cloud.
 
-// How often the cloud is looked at while somebody watches. A cloud with a feed of events needs no such thing.
+// The period at which the cloud is read while a caller watches. A cloud with a feed of events does not need it.
 const every = 250 * time.Millisecond
 
 // WatchChanges sends hints of what others change while somebody watches.
@@ -23,7 +23,7 @@ func (p *Provider) WatchChanges(ctx context.Context, _ *sdk.Call, resumeToken st
 			case <-looking.Done():
 				return
 			case <-time.After(every):
-				// Where the cloud cannot be read nothing is known of changes; whoever calls learns of the trouble.
+				// If the cloud cannot be read, changes are unknown; the callers of other RPCs get the error.
 				_, _ = p.cloud.Look()
 			}
 		}
@@ -31,7 +31,7 @@ func (p *Provider) WatchChanges(ctx context.Context, _ *sdk.Call, resumeToken st
 	return p.feed.Watch(ctx, resumeToken, hints)
 }
 
-// note is told of what somebody else changed.
+// note receives the changes of others.
 func (p *Provider) note(before, after *State) {
 	for _, instance := range differing(byID(before), byID(after)) {
 		p.feed.Add(sdk.Change{Instance: &sdk.InstanceChange{ProviderID: instance.ProviderID, NodeName: instance.Name}})

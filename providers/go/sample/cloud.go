@@ -16,8 +16,8 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
-// The cloud: a state file that several providers, in whatever language, can use in turn (../../README.md describes it). In a provider of your own this file is the client
-// of your cloud's API. It knows nothing of gRPC: it offers operations that can be slow and can fail, and a copy of what it learned last.
+// The cloud: a state file that providers in any language can use in turn (../../README.md describes it). In your own provider this file is the client
+// of your cloud's API. It does not know gRPC: it offers operations that can be slow and can fail, and a copy of the last state.
 
 const (
 	format = 1
@@ -25,10 +25,10 @@ const (
 	patience = 5 * time.Second
 )
 
-// What the cloud, not the request, is to blame for.
+// An error of the cloud, not of the request.
 var troubles = []sdk.Code{sdk.CodeThrottled, sdk.CodeCredentials, sdk.CodeUnavailable}
 
-// What the weather can say; anything else is a fault of ours.
+// The codes of the weather; any other is our own fault.
 var failures = map[string]sdk.Code{
 	"INVALID": sdk.CodeInvalid, "PRECONDITION": sdk.CodePrecondition, "CONFLICT": sdk.CodeConflict, "BUSY": sdk.CodeBusy, "THROTTLED": sdk.CodeThrottled,
 	"CREDENTIALS": sdk.CodeCredentials, "UNAVAILABLE": sdk.CodeUnavailable, "NOT_FOUND": sdk.CodeNotFound, "INTERNAL": sdk.CodeInternal,
@@ -101,7 +101,7 @@ type State struct {
 	LastNumber    int64
 	// The cloud's time less the system's.
 	clockOffset int64
-	// The instances as they stand in the file: no provider changes them.
+	// The instances as in the file: no provider changes them.
 	instancesText json.RawMessage
 }
 
@@ -142,7 +142,7 @@ type Cloud struct {
 	trouble     string
 }
 
-// Open makes a new cloud where there is no file. Only at the start: a file that is missing later says nothing about what exists (INST-1).
+// Open makes a new cloud if no file exists. Only at the start: a file that is missing later says nothing about the existing instances (INST-1).
 func Open(path string) (*Cloud, error) {
 	c := &Cloud{path: path, turn: make(chan struct{}, 1), state: &State{instancesText: json.RawMessage("[]")}}
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
@@ -212,7 +212,7 @@ func (c *Cloud) Catalogue(ctx context.Context) (catalogue Catalogue, err error) 
 	return catalogue, c.operation(ctx, func() error { return c.json(".catalogue.json", &catalogue) })
 }
 
-// What every operation meets: the weather. It is slow outside of all locks: nobody else waits.
+// The weather of every operation. It waits outside of all locks, so no other operation waits.
 func (c *Cloud) operation(ctx context.Context, work func() error) error {
 	err := func() error {
 		var weather struct {
@@ -244,7 +244,7 @@ func (c *Cloud) operation(ctx context.Context, work func() error) error {
 	switch isFailure := errors.As(err, &failure); {
 	case isFailure && slices.Contains(troubles, failure.Code):
 		c.note(failure.Error())
-	case err == nil || isFailure: // It answered, whatever came of the request.
+	case err == nil || isFailure: // The cloud answered, also if it refused the request.
 		c.note("")
 	}
 	return err
@@ -291,7 +291,7 @@ func (c *Cloud) lock(ctx context.Context) (unlock func(), err error) {
 	return nil, err
 }
 
-// Look gives the file as it is now; it is read anew only when it was replaced. What others changed since is told to OnForeignChange.
+// Look returns the current file; it reads the file again only if another process replaced it. OnForeignChange gets the changes of others.
 func (c *Cloud) Look() (*State, error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -362,7 +362,7 @@ func (c *Cloud) parse(info os.FileInfo) error {
 	return nil
 }
 
-// Puts a new file in the place of the old one: whoever kills us leaves one of the two, whole.
+// Replaces the file: after a kill at any time one of the two files exists, whole.
 func (c *Cloud) save(before *State, write *Write) error {
 	after := *before
 	after.LoadBalancers, after.Routes = map[string]LoadBalancer{}, map[string]Route{}

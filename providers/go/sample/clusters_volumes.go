@@ -16,7 +16,7 @@ func (p *Provider) ListClusters(ctx context.Context, _ *sdk.Call) ([]string, err
 	return slices.Sorted(maps.Keys(catalogue.Clusters)), err
 }
 
-// ControlPlaneAddress says where a cluster is reached.
+// ControlPlaneAddress returns the address of a cluster's control plane.
 func (p *Provider) ControlPlaneAddress(ctx context.Context, _ *sdk.Call, name string) (string, error) {
 	catalogue, err := p.cloud.Catalogue(ctx)
 	if err != nil {

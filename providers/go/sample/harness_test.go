@@ -89,7 +89,7 @@ func serve(t *testing.T) *harness {
 	return h
 }
 
-// The harness is told of what its client sends.
+// The harness sees its client's requests.
 func (h *harness) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Context {
 	return context.WithValue(ctx, h, info.FullMethodName)
 }

@@ -48,7 +48,7 @@ func (p *Provider) ListInstances(ctx context.Context, _ *sdk.Call, query sdk.Ins
 	return list, nil
 }
 
-// LookupZones says where Nodes are; what is not known is left out.
+// LookupZones returns the zones of Nodes, without unknown values.
 func (p *Provider) LookupZones(ctx context.Context, _ *sdk.Call, nodes []sdk.Node) (sdk.Answers[sdk.Zone], error) {
 	state, err := p.cloud.Read(ctx, 0)
 	if err != nil {
@@ -62,7 +62,7 @@ func (p *Provider) LookupZones(ctx context.Context, _ *sdk.Call, nodes []sdk.Nod
 	return answers, nil
 }
 
-// What the cloud says of a Node: by its provider ID where it has one, else by its name (INST-3).
+// The cloud's answer about a Node: by its provider ID if it has one, else by its name (INST-3).
 func (p *Provider) found(state *State, node sdk.Node, metadata bool) (sdk.Instance, error) {
 	instance := state.ByName[node.Name]
 	if id := node.ProviderID; id != "" {

@@ -10,12 +10,12 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
-// What a Service asks of its load balancer, checked and as this cloud says it.
+// The load balancer that a Service asks for, checked and in this cloud's terms.
 
 // The annotations of a Service that this cloud honours begin with this.
 const annotations = "mock.grpc-ccm.io/"
 
-// What the Service asks of its load balancer; a field that was cleared is not there any more (LB-7).
+// The load balancer that the Service asks for, without fields that the user cleared (LB-7).
 func configOf(service *sdk.Service) Config {
 	config := Config{
 		SourceRanges:          service.SourceRanges,
@@ -45,7 +45,7 @@ func configOf(service *sdk.Service) Config {
 	return config
 }
 
-// INVALID where a field has a value that no load balancer can be given: the field, its value and what would be right.
+// INVALID if a field has a value that no load balancer can have: the text has the field, its value and a right one.
 func check(service *sdk.Service, settings *Settings) error {
 	if len(service.Ports) == 0 {
 		return sdk.Invalid("spec.ports is empty; a load balancer listens on at least one port")
@@ -92,7 +92,7 @@ func check(service *sdk.Service, settings *Settings) error {
 	return nil
 }
 
-// One address of each family that the Service has: those that it has may stay.
+// One address of each family of the Service; existing ones may stay.
 func addressesFor(state *State, service *sdk.Service, lb *LoadBalancer, settings *Settings) ([]string, error) {
 	pools := map[bool][]netip.Prefix{}
 	for _, text := range settings.Pools {
@@ -165,7 +165,7 @@ func firstFree(pools []netip.Prefix, taken map[string]bool) string {
 	return ""
 }
 
-// nil where the set is absent, which is not empty.
+// nil if the set is absent, which is not the empty set.
 func namesOf(targets *sdk.Targets) []string {
 	if targets == nil {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
-// Which load balancer is a Service's, and what there should be: plain functions of the cloud's state, the Service and who asks.
+// Finds a Service's load balancer and computes its desired state: plain functions of the cloud's state, the Service and the caller.
 
 // Asker says who asks, and for which Service.
 type Asker struct {
@@ -37,7 +37,7 @@ func nativeName(uid string) string {
 	return name[:min(len(name), 32)]
 }
 
-// The Service's own: by the handle, which a user can edit (LB-4), else by the mark (LB-5).
+// The Service's own load balancer: by the handle, which a user can edit (LB-4), else by the mark (LB-5).
 func findOwn(state *State, a *Asker) (*LoadBalancer, error) {
 	own, _, err := sdk.FindOwn(state.Living(), a.handle, false, func(lb *LoadBalancer) string { return lb.Handle }, a.ownership)
 	return own, err
@@ -57,7 +57,8 @@ func findToDelete(state *State, a *Asker, adopt bool) (*LoadBalancer, error) {
 	return &living[at], sdk.MayTake(sdk.Unmarked, adopt, "load balancer "+living[at].Handle)
 }
 
-// The Service's own, or the one that is in its way or may be taken over: by handle, mark, native name, or an address of its status (LB-9).
+// The Service's own load balancer, or the one that is in its way or that it may take over: by handle, mark, native name, or an address of its status
+// (LB-9).
 func find(state *State, a *Asker) *LoadBalancer {
 	living := state.Living()
 	alike := func(lb *LoadBalancer) bool {
@@ -85,7 +86,7 @@ func find(state *State, a *Asker) *LoadBalancer {
 	return nil
 }
 
-// What there is, if anything, and what there should be; equal where nothing is to be written (LB-8).
+// The existing load balancer, if any, and the desired one; both are equal if no write is needed (LB-8).
 func wanted(state *State, a *Asker, targets []string, adopt bool, settings *Settings) (found *LoadBalancer, lb LoadBalancer, err error) {
 	if err := check(a.service, settings); err != nil {
 		return nil, lb, err

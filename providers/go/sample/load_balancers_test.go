@@ -180,7 +180,7 @@ func TestACallThatIsCancelledOrOutOfTimeWritesNothing(t *testing.T) {
 	response, err := h.balancers.EnsureLoadBalancer(longer, &contract.EnsureLoadBalancerRequest{Cluster: us, Service: service("uid-2")})
 	h.check(err)
 	h.equal(response.GetPending() != nil, true)
-	// Whatever went on would come before this one, which takes as long and began later.
+	// A write that went on would come before this one, which takes equally long and began later.
 	h.ensure(&contract.EnsureLoadBalancerRequest{Cluster: us, Service: service("uid-3")})
 	h.equal(h.writes(), 1)
 }

@@ -44,7 +44,7 @@ func NewProvider(cloud *Cloud, settings Settings) *Provider {
 	return p
 }
 
-// Info says who the provider is; what it offers follows from its methods.
+// Info describes the provider; its methods decide what it offers.
 func (p *Provider) Info() sdk.Info {
 	return sdk.Info{
 		Name:               p.settings.Name,

@@ -71,7 +71,8 @@ func putRoute(route Route) *Write {
 	}
 }
 
-// What making this route takes: marked, and named after the cluster, the hint and the destination (ROUTE-3). A route that is as asked takes nothing.
+// The write that makes this route, marked, and named after the cluster, the hint and the destination (ROUTE-3). A route that is as asked needs no
+// write.
 func planCreate(state *State, asked sdk.Route, call *sdk.Call) (*Write, error) {
 	cidr := asked.DestinationCIDR
 	route := Route{
@@ -97,7 +98,7 @@ func planCreate(state *State, asked sdk.Route, call *sdk.Call) (*Write, error) {
 		return putRoute(route), nil
 	}
 	if there.DestinationCIDR == cidr && there.sameTarget(&route) && there.ownership(call) != sdk.Foreign {
-		return nil, nil // It leads where it should; an unmarked one is not adopted (ROUTE-9).
+		return nil, nil // It has the right target; an unmarked route is not adopted (ROUTE-9).
 	}
 	if there.ownership(call) != sdk.Ours {
 		return nil, sdk.Conflict("the route %q to %s was not made for this cluster; remove it or choose another CIDR", there.Name, there.DestinationCIDR)
@@ -109,7 +110,7 @@ func planCreate(state *State, asked sdk.Route, call *sdk.Call) (*Write, error) {
 	return putRoute(route), nil
 }
 
-// What removing a route that a listing gave takes.
+// The write that removes a listed route.
 func planDelete(state *State, asked sdk.Route, call *sdk.Call) (*Write, error) {
 	there, ok := state.Routes[asked.Name]
 	if !ok || there.DestinationCIDR != asked.DestinationCIDR {

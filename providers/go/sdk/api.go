@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// What providers of clouds with a web API have in common: a token in a file, lists in pages that lookups share, and how the API's last call went.
+// Common parts of providers for clouds with a web API: a token in a file, lists in pages that lookups share, and the result of the API's last call.
 
-// Token is the secret that an API is called with.
+// Token is the secret for calls of an API.
 type Token struct {
-	// File holds it, and is read for each call: a token that was rotated counts at once. Value is it where there is no file.
+	// File holds it. Read reads the file for each call, so a rotated token takes effect at once. Value is the token if no file is set.
 	File, Value string
 }
 
-// Read gives the token; a [Credentials] failure where there is none.
+// Read returns the token, or a [Credentials] failure without one.
 func (t Token) Read() (string, error) {
 	token, where := t.Value, "the environment"
 	if t.File != "" {
@@ -33,14 +33,14 @@ func (t Token) Read() (string, error) {
 	return token, nil
 }
 
-// Trouble is what was wrong with the last call of a cloud's API: Health tells it from memory (PROV-4). The zero value is ready.
+// Trouble is the error of the last call of a cloud's API. Health reports it from memory (PROV-4). The zero value is ready.
 type Trouble struct {
 	mutex sync.Mutex
 	text  string
 }
 
-// Done tells the outcome of a call of the API: to the server, which reports when the cloud last answered, and to [Trouble.Health]. It gives the failure back, as an error that is nil where
-// the failure is.
+// Done records the outcome of a call of the API for the server, which reports when the cloud last answered, and for [Trouble.Health]. It returns the
+// failure as an error, which is nil if the failure is nil.
 func (t *Trouble) Done(ctx context.Context, call *Call, failure *Failure) error {
 	if failure == nil {
 		call.CloudAnswered()
@@ -49,7 +49,7 @@ func (t *Trouble) Done(ctx context.Context, call *Call, failure *Failure) error 
 	}
 	switch failure.Code {
 	case CodeCredentials, CodeThrottled, CodeUnavailable, CodeInternal:
-		if ctx.Err() == nil { // A call that was given up says nothing of the cloud.
+		if ctx.Err() == nil { // A cancelled call says nothing about the cloud.
 			t.note(failure.Error())
 		}
 	default:
@@ -78,14 +78,14 @@ func (t *Trouble) Health() Health {
 type Page[T any] struct {
 	// Items are its objects.
 	Items []T
-	// Total is how many objects all pages have, as the API says; negative where it does not.
+	// Total is the number of objects in all pages by the API's answer; negative if it does not state one.
 	Total int
 	// Last says that no page follows.
 	Last bool
 }
 
-// Pages gets all pages of a listing; their numbers begin with 1. What changes between two pages can hide an object that is there: one that is removed moves those behind it into a page that
-// was read already. So a listing is got again where its pages differ in how many objects there are, or where they have another number of them.
+// Pages gets all pages of a listing; their numbers begin with 1. A change between two pages can hide an existing object: a removal moves the later
+// objects into a page that was read already. So Pages reads a listing again if its pages state different totals, or have another number of objects.
 func Pages[T any, K comparable](what string, key func(T) K, page func(number int) (Page[T], error)) ([]T, error) {
 	for range 3 {
 		all, seen, total, changed := []T{}, map[K]bool{}, -1, false
@@ -102,7 +102,7 @@ func Pages[T any, K comparable](what string, key func(T) K, page func(number int
 				}
 			}
 			changed = changed || number > 1 && got.Total != total
-			// A page without anything new ends it too: a server that knows no pages repeats its first for ever.
+			// A page without new objects ends the listing too, because a server without pages repeats its first page for ever.
 			if total = got.Total; got.Last || len(all) == before {
 				break
 			}
@@ -124,10 +124,10 @@ const (
 	gatherFor = 30 * time.Millisecond
 )
 
-// Shared lets lookups that wait before a list starts share it. One that comes while a list is being got waits for the next: it must not have an older answer, unless it says how old one
-// may be (INST-5).
+// Shared lets lookups that wait before a list starts share it. A lookup that comes while a list runs waits for the next list. Its answer must not be
+// older, unless it states a maximum age (INST-5).
 type Shared[T any] struct {
-	// Get gets the list. Its context is that of no single lookup; call is that of the first.
+	// Get reads the list. Its context belongs to no single lookup; call is that of the first.
 	Get func(ctx context.Context, call *Call) (T, error)
 
 	mutex   sync.Mutex
@@ -144,7 +144,7 @@ type flight[T any] struct {
 	err    error
 }
 
-// List gives the list, one that began no longer than maxAge ago where there is one.
+// List returns the list, if possible one that began no longer than maxAge ago.
 func (s *Shared[T]) List(ctx context.Context, call *Call, maxAge time.Duration) (answer T, err error) {
 	s.mutex.Lock()
 	if last := s.last; last != nil && time.Since(last.began) < maxAge {
@@ -200,10 +200,10 @@ func (s *Shared[T]) fly(flight *flight[T]) {
 	}
 }
 
-// How many Nodes are asked for at once.
+// The number of Nodes that are looked up at once.
 const askedAtOnce = 8
 
-// Each asks for each Node on its own, some at once. Where the API refuses to be asked at all the others are not asked for: they get that failure too.
+// Each looks up each Node separately, some at once. If the API refuses all calls, it does not look up the others: they get that failure too.
 func Each(nodes []Node, answers Answers[Instance], ask func(Node) (Instance, error)) {
 	var mutex sync.Mutex
 	var all sync.WaitGroup

@@ -20,8 +20,7 @@ type made struct {
 	IP             netip.Addr
 }
 
-// api stands for your cloud's client. Its errors are made by sdk.Throttled, sdk.Unavailable and so
-// on where the client knows what happened.
+// api represents your cloud's client. If the client knows the cause, it makes errors by sdk.Throttled, sdk.Unavailable and so on.
 type api interface {
 	balancers(ctx context.Context) ([]made, error)
 	create(ctx context.Context, mark sdk.Mark) (made, error)
@@ -205,8 +204,8 @@ func (m *memory) delete(_ context.Context, id string) error {
 	return nil
 }
 
-// The guide shows this provider: it makes, finds, changes and removes one, writes nothing where
-// nothing differs, and touches nothing of others.
+// The guide shows this provider: it makes, finds, changes and removes a load balancer, writes nothing without a difference, and touches no other
+// owner's.
 func TestTheLoadBalancersOfTheGuide(t *testing.T) {
 	clouds := &memory{all: map[string]made{"other": {ID: "other", Mark: sdk.Mark{Owner: "them", Service: "uid"}}}}
 	provider, call := balancers{api: clouds}, &sdk.Call{Cluster: sdk.Cluster{OwnerID: "us"}}

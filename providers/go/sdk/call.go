@@ -14,8 +14,7 @@ const (
 	// The context of the vendor's code ends when this share of a call's time is over: an answer
 	// comes before 80 % of it (CORE-9).
 	stopAfter = 0.7
-	// How much longer it is then waited for, as a share of the call's time, and never less than
-	// this: what was not given the processor yet has ignored nothing.
+	// The further wait for it, as a share of the call's time, and at least this long: a goroutine without CPU time has not ignored its context.
 	graceAfter = 0.07
 	leastGrace = 20 * time.Millisecond
 	// A call without a deadline has none, and gets none here (CORE-9): this is a time that never
@@ -29,7 +28,7 @@ const (
 type Budget struct {
 	// Stop is when the method's context ends.
 	Stop time.Time
-	// Grace is how much longer the method is then waited for.
+	// Grace is the further time that the call waits for the method.
 	Grace time.Duration
 }
 
@@ -48,7 +47,7 @@ func BudgetOf(ctx context.Context) Budget {
 type PanicError struct {
 	// Method is what panicked.
 	Method string
-	// Value is what it panicked with, or what says that runtime.Goexit ended its goroutine.
+	// Value is the value of the panic, or a text that runtime.Goexit ended its goroutine.
 	Value any
 }
 
@@ -73,14 +72,12 @@ func (o *OverrunError) Error() string {
 		o.Method, o.After.Round(time.Millisecond))
 }
 
-// Unwrap is the context's own error, so that it reads as what it is to those who look for that.
+// Unwrap returns the context's own error, so that errors.Is finds it.
 func (o *OverrunError) Unwrap() error { return context.DeadlineExceeded }
 
-// Attempt runs a vendor's method in a goroutine of its own and waits for it within the budget: a
-// panic is a [PanicError], and a method that ignores its context does not keep the call from being
-// answered, but is an [OverrunError]. ended, where it is not nil, is called when the method has
-// really ended, with the context that it had and its error, before Attempt answers: whoever hears
-// the answer finds free what the call held.
+// Attempt runs a vendor's method in a separate goroutine and waits for it within the budget. A panic is a [PanicError]. If a method ignores its
+// context, Attempt returns an [OverrunError], so the call gets an answer. If ended is not nil, Attempt calls it when the method has really ended,
+// with its context and its error, and before Attempt returns. So the object of the call is free when the caller gets the answer.
 func Attempt[T any](ctx context.Context, budget Budget, log *slog.Logger, method string, ended func(context.Context, error), work func(context.Context) (T, error)) (answer T, err error) {
 	began := time.Now()
 	inTime, stop := context.WithDeadline(ctx, budget.Stop)
@@ -123,9 +120,8 @@ func Attempt[T any](ctx context.Context, budget Budget, log *slog.Logger, method
 	}
 }
 
-// Guarded runs a vendor's method in place: a panic is logged, with its stack, and becomes a
-// [PanicError]. So does an error whose own methods panic, such as a nil pointer that was returned
-// as an error: whoever looks into the error that Guarded returns need not fear that.
+// Guarded runs a vendor's method in place: a panic is logged, with its stack, and becomes a [PanicError]. So does an error whose own methods panic,
+// such as a nil pointer as an error. So callers can safely inspect the error that Guarded returns.
 func Guarded[T any](log *slog.Logger, method string, work func() (T, error)) (answer T, err error) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -139,20 +135,19 @@ func Guarded[T any](log *slog.Logger, method string, work func() (T, error)) (an
 	return answer, err
 }
 
-// Calls what others will call of an error, and panics where that does.
+// Calls the methods of an error that other code will call, and panics if one of them does.
 func examine(err error) {
 	_ = err.Error()
 	var nobodys *examined
 	_ = errors.Is(err, nobodys) || errors.As(err, &nobodys)
 }
 
-// examined is in no error: who looks for it walks through all that an error wraps.
+// examined is in no error, so a search for it walks through all wrapped errors.
 type examined struct{}
 
 func (*examined) Error() string { return "" }
 
-// Holds are the objects that calls which change something work on: each is one call's at a time
-// (CORE-7). The zero value holds nothing.
+// Holds are the objects that mutating calls work on. Each belongs to one call at a time (CORE-7). The zero value holds none.
 type Holds struct {
 	mutex sync.Mutex
 	taken map[string]struct{}

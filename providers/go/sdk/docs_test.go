@@ -84,7 +84,7 @@ func undocumented(parsed *doc.Package) (missing []string) {
 			}
 			before := ""
 			for _, field := range fields.List {
-				// One comment may speak of fields that stand together.
+				// One comment may describe adjacent fields.
 				text := field.Doc.Text() + field.Comment.Text()
 				if text == "" && before != "" && len(field.Names) > 0 && strings.Contains(before, field.Names[0].Name) {
 					text = before

@@ -10,7 +10,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
-// A cloud of one machine. It implements Provider and Instances; that is what it offers.
+// A cloud of one machine. It implements Provider and Instances, and so offers instances.
 type cloud struct{}
 
 func (cloud) Info() sdk.Info {
@@ -33,7 +33,7 @@ func Example() {
 	}
 }
 
-// Failures are errors: they wrap, and are found where they are wrapped.
+// Failures are errors: they wrap others, and errors.As finds wrapped ones.
 func ExampleFailure() {
 	answered := errors.New("429 Too Many Requests")
 	err := fmt.Errorf("listing servers: %w", sdk.Throttled(30*time.Second, "the cloud says slow down: %w", answered))
@@ -45,7 +45,7 @@ func ExampleFailure() {
 	// true THROTTLED 30s true
 }
 
-// What a cloud's tag can hold of a mark, and whose an object is that carries it.
+// The mark in a cloud's tag, and the owner of an object with it.
 func ExampleCall_Ownership() {
 	call := &sdk.Call{Cluster: sdk.Cluster{Name: "prod", OwnerID: "8f7c"}, PreviousOwnerIDs: []string{"11aa"}}
 	mark := call.Mark("service-uid", sdk.LabelValue)
@@ -58,7 +58,7 @@ func ExampleCall_Ownership() {
 	// true true
 }
 
-// Nothing is written where what is there is what there should be.
+// The provider writes nothing if the actual state equals the wanted one.
 func ExampleSame() {
 	type balancer struct {
 		Ports []int

@@ -40,7 +40,7 @@ func (c Code) String() string {
 	return strings.TrimPrefix(contract.FailureCode(c).String(), "FAILURE_CODE_")
 }
 
-// The reasons that stand in events where the vendor gives none.
+// The reasons of events if the vendor gives none.
 var defaultReasons = map[Code]string{
 	CodeInvalid:        "Invalid",
 	CodePrecondition:   "PreconditionMissing",
@@ -56,12 +56,12 @@ var defaultReasons = map[Code]string{
 
 // Failure is an error as the controller will read it. It says nothing about the existence of anything: only [InstanceAbsent] says that an instance is gone.
 //
-// Its message is one sentence for the operator who reads an event at night: what was wrong with which value, and what would be right. No secrets (CORE-12). Where a
+// Its message is one sentence for the operator who reads an event at night: which value is wrong, and what would be right. No secrets (CORE-12). If a
 // failure is wrapped, the text of the outermost error is the message.
 type Failure struct {
 	// Code is the kind.
 	Code Code
-	// Reason is one word in CamelCase, for example SubnetMissing: the reason of an event. Each code has one of its own unless it is set.
+	// Reason is one word in CamelCase, for example SubnetMissing: the reason of an event. Each code has a default.
 	Reason string
 	// RetryAfter is how long the controller should wait before it repeats the call; it clamps to 1 s..10 min.
 	RetryAfter time.Duration
@@ -109,7 +109,7 @@ func Fail(code Code, text string, arguments ...any) *Failure {
 // Invalid says that the object itself is wrong or unsupported. The controller asks again when the object changes.
 func Invalid(text string, arguments ...any) *Failure { return Fail(CodeInvalid, text, arguments...) }
 
-// Precondition says that something around the object is missing: a subnet, a tag, a setting, quota.
+// Precondition says that something that the object needs is missing: a subnet, a tag, a setting, quota.
 func Precondition(text string, arguments ...any) *Failure {
 	return Fail(CodePrecondition, text, arguments...)
 }
@@ -123,7 +123,7 @@ func Conflict(text string, arguments ...any) *Failure { return Fail(CodeConflict
 // Busy says that another operation holds the same object.
 func Busy(text string, arguments ...any) *Failure { return Fail(CodeBusy, text, arguments...) }
 
-// Throttled says that the cloud asks to slow down, and for how long: what the cloud's own answer says, where it does.
+// Throttled says that the cloud asks to slow down, and for how long: by the cloud's own answer, if it states a time.
 func Throttled(retryAfter time.Duration, text string, arguments ...any) *Failure {
 	return Fail(CodeThrottled, text, arguments...).After(retryAfter)
 }
@@ -138,12 +138,12 @@ func Unavailable(text string, arguments ...any) *Failure {
 	return Fail(CodeUnavailable, text, arguments...)
 }
 
-// Internal says that the provider has a fault. Its text is read by operators; that of an error that is no Failure only goes to the log.
+// Internal says that the provider has a fault. Operators read its text. The text of an error that is no Failure goes only to the log.
 func Internal(text string, arguments ...any) *Failure { return Fail(CodeInternal, text, arguments...) }
 
-// PendingError says that it is not finished yet, and no failure: see [Pending].
+// PendingError says that the work is not finished yet. It is no failure: see [Pending].
 type PendingError struct {
-	// Message says what is being waited for, for people.
+	// Message names the reason for the wait, for people.
 	Message string
 	// RetryAfter is when to ask again; 5 s where zero, and the controller clamps it to 1 s..10 min.
 	RetryAfter time.Duration
@@ -175,7 +175,8 @@ func Retained(text string, arguments ...any) error {
 // ErrHandledElsewhere is what the methods of [LoadBalancers] that change something return where another component takes care of the Service. Anywhere else it is read as INTERNAL.
 var ErrHandledElsewhere = errors.New("another component takes care of this Service")
 
-// BeforeWrite stands before each write to the cloud: an error where the call has ended and nothing more may be written (CORE-8, CORE-19).
+// BeforeWrite belongs before each write to the cloud. It returns an error if the call has ended and the provider must not write any more (CORE-8,
+// CORE-19).
 func BeforeWrite(ctx context.Context) error {
 	if ctx.Err() == nil {
 		return nil
@@ -209,7 +210,7 @@ func durationTo(duration time.Duration) *durationpb.Duration {
 	return durationpb.New(duration)
 }
 
-// Every error as the contract says it, also one that panics when it is looked at.
+// Turns every error into a failure of the contract, also one whose methods panic.
 func (s *session) failed(rpc, item string, err error) *contract.Failure {
 	said, panicked := Guarded(s.log, rpc, func() (*contract.Failure, error) { return s.failureOf(rpc, item, err), nil })
 	if panicked != nil {

@@ -5,8 +5,7 @@ import (
 	"sync"
 )
 
-// conversations are the connections on which no GOAWAY has gone out yet: streams of hints end after
-// that (CORE-17), and gRPC does not tell.
+// conversations are the connections on which no GOAWAY has gone out yet. Streams of hints end after that (CORE-17), and gRPC does not report it.
 type conversations struct {
 	net.Listener
 	mutex sync.Mutex
@@ -31,7 +30,7 @@ func (c *conversations) Accept() (net.Conn, error) {
 	return connection, nil
 }
 
-// allTold is closed when each connection has been told, or is closed.
+// allTold is closed when each connection has sent its GOAWAY, or is closed.
 func (c *conversations) allTold() <-chan struct{} {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -59,7 +58,7 @@ func (c *conversations) leave(connection *conversation) {
 type conversation struct {
 	net.Conn
 	all *conversations
-	// What is known of the header that is being sent, and what is left of its frame's payload.
+	// The bytes of the current header so far, and the remaining length of its frame's payload.
 	header []byte
 	left   int
 }
@@ -69,7 +68,7 @@ const (
 	frameGoAway = 0x7
 )
 
-// Write sends, and notes a GOAWAY when it has been sent. gRPC has one writer for each connection.
+// Write sends, and records a GOAWAY after it has been sent. gRPC has one writer for each connection.
 func (c *conversation) Write(bytes []byte) (int, error) {
 	sent, err := c.Conn.Write(bytes)
 	for rest := bytes[:sent]; len(rest) > 0; {

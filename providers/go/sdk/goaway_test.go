@@ -104,7 +104,7 @@ func (sink) Write(bytes []byte) (int, error) { return len(bytes), nil }
 func (sink) Close() error                    { return nil }
 
 func TestAGoAwayIsSeenHoweverFramesAreCut(t *testing.T) {
-	// SETTINGS without a payload, DATA whose payload looks like a GOAWAY, GOAWAY.
+	// SETTINGS without a payload, DATA with a payload like a GOAWAY, GOAWAY.
 	before := []byte{0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 1, 0, 0, 0, frameGoAway, 0, 0, 0, 0, 0}
 	goAway := []byte{0, 0, 8, frameGoAway, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8}
 	for size := 1; size <= len(before)+len(goAway); size++ {

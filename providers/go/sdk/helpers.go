@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// DigestBytes is how long [Place.Tag] is where the text does not fit: what labels and tags of most clouds take.
+// DigestBytes is the length of [Place.Tag] if the text does not fit: labels and tags of most clouds have room for it.
 const DigestBytes = 63
 
-// Place is where an object of a cloud can hold a mark: a tag, a label, a part of a name (LB-30).
+// Place is the field of a cloud object that holds a mark: a tag, a label, a part of a name (LB-30).
 type Place struct {
-	// Most is how many bytes it holds. Fewer than 32 cannot hold a digest that is unique.
+	// Most is the number of bytes that it holds. Fewer than 32 cannot hold a unique digest.
 	Most int
-	// Fits is what its characters are like; nil: any.
+	// Fits matches the texts that it accepts; nil: all texts.
 	Fits *regexp.Regexp
 }
 
-// LabelValue is a place that holds what a label of Kubernetes does, as many clouds have it.
+// LabelValue is a place with the rules of a Kubernetes label value, as in many clouds.
 var LabelValue = Place{63, regexp.MustCompile(`^[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$`)}
 
-// Tag is a text as the place can hold it: the text itself where it fits by its length and its characters, else the first 63 hexadecimal digits of its SHA-256, or as many as fit. It
-// panics where the place is too small for that.
+// Tag returns a text as the place can hold it: the text itself if its length and its characters fit. Otherwise it returns the first 63 hexadecimal
+// digits of its SHA-256, or the first ones that fit. It panics if the place is too small for that.
 func (p Place) Tag(text string) string {
 	if p.Most < 32 {
 		panic("sdk.Place: one of fewer than 32 bytes cannot hold a digest that is unique")
@@ -35,7 +35,7 @@ func (p Place) Tag(text string) string {
 	return hex.EncodeToString(sum[:])[:min(p.Most, DigestBytes)]
 }
 
-// Mark is what a cloud object carries that says for whom it was made (CORE-14): each as [Place.Tag] makes it.
+// Mark names the owner of a cloud object (CORE-14). Each field is a result of [Place.Tag].
 type Mark struct {
 	// Owner is the cluster's owner ID.
 	Owner string
@@ -43,7 +43,7 @@ type Mark struct {
 	Service string
 }
 
-// Mark is what an object that is made now is to be marked with: with the present owner ID and, for a load balancer, the UID of its Service.
+// Mark returns the mark for a new object: the present owner ID and, for a load balancer, the UID of its Service.
 func (c *Call) Mark(serviceUID string, place Place) Mark {
 	return markOf(c.Cluster.OwnerID, serviceUID, place)
 }
@@ -52,8 +52,8 @@ func markOf(owner, serviceUID string, place Place) Mark {
 	return Mark{place.Tag(owner), place.Tag(serviceUID)}
 }
 
-// Ownership says whose an object is that carries this mark; serviceUID and place are as in [Call.Mark]. Our owner ID alone is no mark of a load balancer; another cluster's is, so that no
-// grant adopts what has it (LB-27).
+// Ownership returns the owner of an object with this mark; serviceUID and place are as in [Call.Mark]. Our owner ID alone is no mark of a load
+// balancer. Another cluster's is, so that no grant adopts a load balancer with it (LB-27).
 func (c *Call) Ownership(mark Mark, serviceUID string, place Place) Ownership {
 	if mark.Owner == "" {
 		return Unmarked
@@ -70,8 +70,9 @@ func (c *Call) Ownership(mark Mark, serviceUID string, place Place) Ownership {
 	return Foreign
 }
 
-// MayTake says whether an object may be written for whom asks: what is ours may, what is unmarked with the operator's grant ([EnsureLoadBalancer.AdoptUnmarked]; then it must be
-// marked, LB-9). Else it is a [Conflict] that names the object; what is, for example, "load balancer lb-1".
+// MayTake reports whether a call may write an object. It may write our objects, and unmarked ones with the operator's grant
+// ([EnsureLoadBalancer.AdoptUnmarked]; the provider must then mark them, LB-9). Otherwise the result is a [Conflict] that names the object; what is,
+// for example, "load balancer lb-1".
 func MayTake(ownership Ownership, adoptUnmarked bool, what string) error {
 	switch {
 	case ownership == Ours, ownership == Unmarked && adoptUnmarked:
@@ -83,9 +84,10 @@ func MayTake(ownership Ownership, adoptUnmarked bool, what string) error {
 	}
 }
 
-// FindOwn finds a Service's own load balancer among those of the cloud, and whose it is: by the handle, which a user can edit (LB-4), else by its mark (LB-5). nil where there is none.
-// One that only the handle names and that is unmarked is found with the grant alone (LB-24, row 4): true for Get, which answers [Unmarked], [EnsureLoadBalancer.AdoptUnmarked] for Ensure,
-// false for Update and Delete, which no grant lets touch it. Without it, and where it is marked for somebody else, it is a [Conflict].
+// FindOwn finds a Service's own load balancer among those of the cloud, and its owner. It searches by the handle, which a user can edit (LB-4), else
+// by the mark (LB-5). The result is nil if none exists. FindOwn returns an unmarked load balancer that only the handle names only with the grant
+// (LB-24, row 4). The grant is true for Get, which answers [Unmarked], [EnsureLoadBalancer.AdoptUnmarked] for Ensure, and false for Update and
+// Delete, which may never touch it. Without the grant, or if it is marked for another owner, the result is a [Conflict].
 func FindOwn[T any](objects []T, handle string, grant bool, handleOf func(*T) string, ownership func(*T) Ownership) (*T, Ownership, error) {
 	if handle != "" {
 		for i := range objects {
@@ -106,12 +108,13 @@ func FindOwn[T any](objects []T, handle string, grant bool, handleOf func(*T) st
 	return nil, 0, nil
 }
 
-// How long after a Service was deleted a list may lack its load balancer.
+// The time after the deletion of a Service in which a list may lack its load balancer.
 const listMayLack = 30 * time.Second
 
-// ListedLate is for DeleteLoadBalancer of a cloud whose lists can be late, where a list has nothing of the Service: the answer to a create may have been lost, and the list may not show yet
-// what was made. For half a minute after the Service was deleted it is [Pending], unless a handle or an address says that the create was answered; then nil. A Service that is not deleted
-// and has another type now is not waited for: nothing says since when.
+// ListedLate is for DeleteLoadBalancer of a cloud with late lists, if a list has no load balancer of the Service. The answer to a create may have
+// been lost, and the list may not show the new load balancer yet. For half a minute after the deletion of the Service the result is [Pending], unless
+// a handle or an address shows that the create was answered. After that it is nil. It does not wait for a Service that has another type now and is
+// not deleted, because the time of that change is unknown.
 func ListedLate(service *Service, handle string, now time.Time) error {
 	if handle != "" || len(service.Status.Ingress) > 0 || service.Deleted.IsZero() {
 		return nil
@@ -122,8 +125,8 @@ func ListedLate(service *Service, handle string, now time.Time) error {
 	return nil
 }
 
-// Same says whether what is there is what there should be, so that nothing is to be written (LB-8, LB-14). It compares all exported fields; slices and maps that are empty are the
-// same as those that are nil.
+// Same reports whether the actual state equals the wanted one, so that the provider need not write (LB-8, LB-14). It compares all exported fields.
+// Empty slices and maps equal nil ones.
 func Same[T any](there, wanted T) bool {
 	return same(reflect.ValueOf(&there).Elem(), reflect.ValueOf(&wanted).Elem())
 }

@@ -18,7 +18,7 @@ type careless struct{ text *string }
 
 func (c *careless) Error() string { return *c.text }
 
-// An error that panics when it is looked at again.
+// An error that panics at the second inspection.
 type sudden struct{ looked atomic.Int32 }
 
 func (s *sudden) Error() string { return "sudden" }
@@ -45,7 +45,7 @@ func hostileErrors() map[string]error {
 	}
 }
 
-// INST-4: an error that panics when it is looked at is that Node's trouble alone.
+// INST-4: an error that panics when it is inspected fails only that Node.
 func TestAnErrorThatPanicsIsOneNodesTrouble(t *testing.T) {
 	hostile := hostileErrors()
 	hostile["panics later"] = &sudden{}
@@ -86,7 +86,7 @@ func TestAnErrorThatPanicsIsAFailureOfItsCall(t *testing.T) {
 	}
 }
 
-// What looks into an error beside Attempt, such as the bridge's count of failures, may not end the process either.
+// Other code that inspects an error, such as the bridge's count of failures, must not end the process either.
 func TestAttemptAndGuardedGiveNoErrorThatPanics(t *testing.T) {
 	quiet := slog.New(slog.DiscardHandler)
 	var panicked *PanicError

@@ -17,8 +17,8 @@ import (
 // A provider must not touch a load balancer, listener, frontend or rule that it did not make for this owner (LB-2), must check the ownership of what a handle names (a user can edit
 // it; LB-4), and must work without a handle (LB-5): [FindOwn], [Call.Mark], [Call.Ownership] and [MayTake] help.
 //
-// While ensure, update or delete of a Service runs, another of them for the same Service is answered BUSY (CORE-7). What still runs at 70 % of the call's time is
-// answered pending (CORE-9): its context has ended, and the next call goes on from what is there.
+// While ensure, update or delete of a Service runs, another of them for the same Service is answered BUSY (CORE-7). If a method still runs at 70 % of
+// the call's time, the server answers pending (CORE-9). Its context has ended, and the next call goes on from there.
 type LoadBalancers interface {
 	// GetLoadBalancer: how is the load balancer of this Service? Writes nothing (LB-6). Deadline 5 min.
 	GetLoadBalancer(ctx context.Context, call *Call, request GetLoadBalancer) (LoadBalancer, error)
@@ -28,8 +28,8 @@ type LoadBalancers interface {
 	// UpdateLoadBalancer makes the targets those that are given, and nothing else (LB-16). Where the load balancer does not exist: [NotFound] (LB-11). Errors also: [Pending],
 	// [ErrHandledElsewhere]. Deadline 5 min.
 	UpdateLoadBalancer(ctx context.Context, call *Call, request UpdateLoadBalancer) error
-	// DeleteLoadBalancer removes everything that was made for this Service. nil means that nothing is left and that it was looked for; unsure is an error (LB-12). One that does not
-	// exist is nil. Errors also: [Pending], [Retained], [ErrHandledElsewhere]. Deadline 5 min.
+	// DeleteLoadBalancer removes all cloud objects of this Service. nil means that a search found nothing left; in doubt return an error (LB-12). One
+	// that does not exist is nil. Errors also: [Pending], [Retained], [ErrHandledElsewhere]. Deadline 5 min.
 	DeleteLoadBalancer(ctx context.Context, call *Call, request DeleteLoadBalancer) error
 }
 
@@ -81,8 +81,8 @@ type EnsureLoadBalancer struct {
 	Handle string
 	// Targets are those that it shall have. nil leaves the targets alone; no Nodes means none (LB-10).
 	Targets *Targets
-	// AdoptUnmarked says that the operator grants that an unmarked load balancer is taken over where the native name, a tag, the handle or a status address matches; then it must be
-	// marked (LB-9). See [MayTake].
+	// AdoptUnmarked is the operator's grant to take over an unmarked load balancer if the native name, a tag, the handle or a status address matches.
+	// The provider must then mark it (LB-9). See [MayTake].
 	AdoptUnmarked bool
 	// Notes is what else is to be said.
 	Notes *Notes
@@ -106,7 +106,8 @@ type DeleteLoadBalancer struct {
 	Service Service
 	// Handle is that of an earlier answer; empty where there is none.
 	Handle string
-	// AdoptUnmarked says that the operator grants that the unmarked load balancer with the Service's native name or tag is removed; without it that one is a CONFLICT, never done (LB-26).
+	// AdoptUnmarked is the operator's grant to remove the unmarked load balancer with the Service's native name or tag. Without it that one is a
+	// CONFLICT, never done (LB-26).
 	AdoptUnmarked bool
 	// Notes is what else is to be said.
 	Notes *Notes
@@ -164,7 +165,8 @@ func (n *Notes) SetAnnotation(key, value string) {
 // RemoveAnnotation removes an annotation from the Service.
 func (n *Notes) RemoveAnnotation(key string) { n.write(func() { n.remove = append(n.remove, key) }) }
 
-// TargetError says that a target, by its Node's name, could not be attached. It never fails the rest (LB-17); the controller repeats the call with backoff.
+// TargetError says that a target, by its Node's name, could not be attached. It never fails the other targets (LB-17). The controller repeats the
+// call with backoff.
 func (n *Notes) TargetError(node string, err error) {
 	n.write(func() {
 		if n.targetErrors == nil {
@@ -196,12 +198,12 @@ type Service struct {
 	ClusterIPs, ExternalIPs []string
 	// LoadBalancerIP is spec.loadBalancerIP, as the user wrote it.
 	LoadBalancerIP string
-	// SourceRanges are spec.loadBalancerSourceRanges, or what its annotation says: CIDRs as the user wrote them; empty is everybody.
+	// SourceRanges are spec.loadBalancerSourceRanges, or those of its annotation: CIDRs as the user wrote them. An empty list admits all clients.
 	SourceRanges []string
 	// SessionAffinity is None or ClientIP, and SessionAffinityTimeout its timeoutSeconds.
 	SessionAffinity        string
 	SessionAffinityTimeout time.Duration
-	// ExternalTrafficPolicy is Cluster or Local; HealthCheckNodePort goes with Local, and is zero where there is none.
+	// ExternalTrafficPolicy is Cluster or Local. HealthCheckNodePort belongs to Local, and is zero without it.
 	ExternalTrafficPolicy string
 	HealthCheckNodePort   int
 	// InternalTrafficPolicy is of spec.
@@ -221,21 +223,21 @@ type Service struct {
 type ServicePort struct {
 	// Name, Protocol (TCP, UDP or SCTP), and AppProtocol; empty where it has none.
 	Name, Protocol, AppProtocol string
-	// Port is what the load balancer listens on.
+	// Port is the port on which the load balancer listens.
 	Port int
 	// TargetPort is a number or a name, as text.
 	TargetPort string
-	// NodePort is where the Nodes listen; nil where none is allocated.
+	// NodePort is the port on which the Nodes listen; nil if none is allocated.
 	NodePort *int
 }
 
 // LoadBalancerStatus is status.loadBalancer of a Service.
 type LoadBalancerStatus struct {
-	// Ingress are the points where the load balancer can be reached.
+	// Ingress are the addresses of the load balancer.
 	Ingress []Ingress
 }
 
-// Ingress is one point where a load balancer can be reached: an address, a host name or both (LB-19).
+// Ingress is one point at which clients reach a load balancer: an address, a host name or both (LB-19).
 type Ingress struct {
 	// IP is the address; the zero value where it has only a host name.
 	IP netip.Addr
@@ -243,14 +245,14 @@ type Ingress struct {
 	Hostname string
 	// IPMode says how traffic to IP arrives at the Nodes (KEP-1860).
 	IPMode IPMode
-	// Ports are the ports, and what is wrong with them.
+	// Ports are the ports and their errors.
 	Ports []PortStatus
 }
 
 // IPMode says how traffic to an address of a load balancer arrives at the Nodes.
 type IPMode int32
 
-// How traffic to an address arrives at the Nodes; the zero value says nothing, which is read as VIP.
+// How traffic to an address arrives at the Nodes; the zero value counts as VIP.
 const (
 	// IPModeVIP is with the load balancer's address as its destination: Nodes may short-cut it.
 	IPModeVIP = IPMode(contract.IpMode_IP_MODE_VIP)
@@ -262,32 +264,32 @@ const (
 type PortStatus struct {
 	// Port is its number.
 	Port int
-	// Protocol is TCP, UDP or SCTP. Error is what is wrong with it, in CamelCase; empty when nothing is.
+	// Protocol is TCP, UDP or SCTP. Error is its error, in CamelCase; empty without one.
 	Protocol, Error string
 }
 
-// Presence says whether there is a load balancer.
+// Presence says whether a load balancer exists.
 type Presence int32
 
-// Whether there is a load balancer. The zero value is none of them and a fault.
+// Whether a load balancer exists. The zero value is none of these and a fault.
 const (
-	// LoadBalancerAbsent says that there is nothing.
+	// LoadBalancerAbsent says that no load balancer exists.
 	LoadBalancerAbsent = Presence(contract.LoadBalancerPresence_LOAD_BALANCER_PRESENCE_ABSENT)
-	// LoadBalancerPresent says that there is one.
+	// LoadBalancerPresent says that one exists.
 	LoadBalancerPresent = Presence(contract.LoadBalancerPresence_LOAD_BALANCER_PRESENCE_PRESENT)
-	// LoadBalancerRemnants says that parts are left that a delete would remove.
+	// LoadBalancerRemnants says that parts remain that a delete would remove.
 	LoadBalancerRemnants = Presence(contract.LoadBalancerPresence_LOAD_BALANCER_PRESENCE_REMNANTS)
 )
 
 // LoadBalancer is a load balancer as the cloud has it.
 type LoadBalancer struct {
-	// Presence says whether there is one.
+	// Presence says whether one exists.
 	Presence Presence
-	// Ownership says whose it is; zero only when absent.
+	// Ownership is its owner; zero only if absent.
 	Ownership Ownership
-	// Name is its name in the cloud, for people. What is longer than 253 bytes is cut (LB-33).
+	// Name is its name in the cloud, for people. The SDK cuts it to 253 bytes (LB-33).
 	Name string
-	// Status is where it can be reached.
+	// Status has its addresses.
 	Status LoadBalancerStatus
 	// InSync says whether ensure with the same service, targets and handle would write nothing and answer ready (LB-14). Sent with [LoadBalancerOptions.InSync] for one that is
 	// present. [Same] compares.
@@ -359,7 +361,7 @@ func serviceFrom(view *contract.ServiceView) (Service, error) {
 	}
 	for _, point := range view.GetStatus().GetIngress() {
 		read := Ingress{Hostname: point.GetHostname(), IPMode: IPMode(point.GetIpMode())}
-		// What does not parse was never an address of ours.
+		// A text that does not parse was never an address of ours.
 		read.IP, _ = netip.ParseAddr(point.GetIp())
 		for _, port := range point.Ports {
 			read.Ports = append(read.Ports, PortStatus{int(port.Port), port.Protocol, port.GetError()})

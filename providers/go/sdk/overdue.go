@@ -3,9 +3,9 @@ package sdk
 import "sync"
 
 const (
-	// How many methods of one RPC may run that nobody waits for any more.
+	// The most methods of one RPC that may run after their calls have ended.
 	mostOverdue = 256
-	// How many of these may be about one item, such as a Node: its trouble is not to be the others'.
+	// The most of these for one item, such as a Node, so that it does not block the others.
 	mostOverdueOfItem = 2
 )
 
@@ -25,7 +25,7 @@ type attempt struct {
 	ended, late bool
 }
 
-// begin refuses where too many that are alike have not returned.
+// begin refuses if too many similar methods have not returned.
 func (o *overdue) begin(rpc, item string) (*attempt, error) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
@@ -42,7 +42,7 @@ func hangs(what string, many int) error {
 	return Unavailable("%d earlier calls of %s have not returned from the provider's code, although their time is over; no other is begun before one does", many, what).Because("CallsHang")
 }
 
-// late notes that nobody waits for it any more, unless it has just ended.
+// late records that its call has ended, unless the method has just ended too.
 func (o *overdue) late(a *attempt) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
@@ -51,7 +51,7 @@ func (o *overdue) late(a *attempt) {
 	}
 }
 
-// end notes that it has returned.
+// end records that it has returned.
 func (o *overdue) end(a *attempt) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()

@@ -21,16 +21,16 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// HandleProbe belongs at the beginning of main: where the first argument is `probe` it asks the provider on a socket how it is, and ends the process. It is for the kubelet's exec probes,
-// since its gRPC probe takes no Unix socket.
+// HandleProbe belongs at the beginning of main. If the first argument is `probe`, it calls Probe of the provider on a socket, and ends the process.
+// It is for the kubelet's exec probes, because its gRPC probe does not support Unix sockets.
 func HandleProbe() {
 	if len(os.Args) > 1 && os.Args[1] == "probe" {
 		os.Exit(RunProbe(os.Args[2:], DefaultEndpoint, os.Stdout, os.Stderr))
 	}
 }
 
-// RunProbe reads the arguments behind `probe`, asks, prints one line, and returns the exit code: 0 where the provider answers, else 1; 2 where the arguments are wrong. Without
-// --endpoint it asks at defaultEndpoint, which should be where the program serves unless told.
+// RunProbe reads the arguments after `probe`, calls Probe, prints one line, and returns the exit code: 0 if the provider answers, else 1; 2 if the
+// arguments are wrong. Without --endpoint it uses defaultEndpoint, which should be the program's own default.
 func RunProbe(arguments []string, defaultEndpoint string, output, errorOutput io.Writer) int {
 	flags := flag.NewFlagSet("probe", flag.ContinueOnError)
 	flags.SetOutput(errorOutput)
@@ -59,14 +59,14 @@ func RunProbe(arguments []string, defaultEndpoint string, output, errorOutput io
 	case *ready && !works:
 		fmt.Fprintf(errorOutput, "not ready: the provider says %s\n", said)
 	default:
-		// A provider lives while it answers, whatever it answers: one whose cloud is down must not be killed for it.
+		// A provider is live while it answers, with any state: the kubelet must not kill it because its cloud is down.
 		fmt.Fprintf(output, "%s: the provider says %s\n", wanted, said)
 		return 0
 	}
 	return 1
 }
 
-// What the provider says, and whether controllers work with it then.
+// Returns the provider's state as text, and whether controllers work with it.
 func askProvider(ctx context.Context, path string) (said string, works bool, err error) {
 	var dialer net.Dialer
 	connection, err := dialer.DialContext(ctx, "unix", path)

@@ -11,24 +11,24 @@ import (
 
 // Provider is a cloud. A vendor implements it and, on the same value, those of the other interfaces that its cloud has.
 //
-// Every method may be called many times at once and must be safe to repeat (CORE-6). A panic fails that one call with INTERNAL and is logged; nothing else is harmed.
+// Every method may be called many times at once and must be safe to repeat (CORE-6). A panic fails only that call with INTERNAL, and the server logs
+// it.
 type Provider interface {
-	// Info says who the provider is. Called once, when the server is made; makes no call to the cloud (PROV-1).
+	// Info describes the provider. The server calls it once, at its start. It makes no call to the cloud (PROV-1).
 	Info() Info
-	// Initialize: the elected leader says for which cluster the provider works from here on; again after every reconnect. It should verify the credentials and
-	// fail with [Credentials] where they are refused. Calls of it never overlap. Until it has succeeded once, every other call that carries a cluster is answered
-	// NOT_INITIALIZED. Deadline 60 s.
+	// Initialize: the elected leader names the cluster that the provider works for from now on, also after every reconnect. It should verify the
+	// credentials and fail with [Credentials] if the cloud refuses them. Calls of it never overlap. Until it has succeeded once, the server answers
+	// NOT_INITIALIZED to every other call with a cluster. Deadline 60 s.
 	Initialize(ctx context.Context, call *Call, request InitializeRequest) (Initialized, error)
 }
 
-// HealthReporter is implemented by a provider that knows how it is. Without it a provider is READY.
+// HealthReporter is for a provider that knows its state. Without it a provider is READY.
 //
-// DEGRADED begins when the cloud fails or refuses calls of its own accord, some in a row (5 are
-// good): no answer in the provider's own time, UNAVAILABLE, CREDENTIALS, THROTTLED. It ends with
-// the first call that the cloud answers, and a refusal of one object (INVALID, NOT_FOUND, CONFLICT,
-// PRECONDITION) is an answer. A call that the controller cut off counts for neither (PROV-16).
+// DEGRADED begins after some failures of the cloud in a row (5 are a good number): no answer in the provider's own time, UNAVAILABLE, CREDENTIALS,
+// THROTTLED. It ends with the first call that the cloud answers. A refusal of one object (INVALID, NOT_FOUND, CONFLICT, PRECONDITION) is an answer. A
+// call that the controller cancelled counts as neither (PROV-16).
 type HealthReporter interface {
-	// Health answers from memory: asked every 10 s, must not block (PROV-4).
+	// Health answers from memory and must not block: the controller calls it every 10 s (PROV-4).
 	Health() Health
 }
 
@@ -46,92 +46,92 @@ const (
 	ServiceChanges       ServiceName = "changes"
 )
 
-// Info says who a provider is, and how it wants to be called.
+// Info describes a provider, and states how the controller should call it.
 type Info struct {
 	// Name is the cloud's short name: lower-case letters, digits and dashes, at most 63 bytes.
 	Name string
 	// Version is the provider's own.
 	Version string
-	// ProviderIDPrefixes are what its provider IDs begin with, for example aws://. At least one where instances are offered; at most 16 of at most 253 bytes. A Node whose
-	// provider ID begins with none of them is answered UNMANAGED by the server (INST-9).
+	// ProviderIDPrefixes are the prefixes of its provider IDs, for example aws://. At least one if instances are offered; at most 16 of at most 253
+	// bytes. The server answers UNMANAGED for a Node whose provider ID begins with none of them (INST-9).
 	ProviderIDPrefixes []string
-	// NodeProjection is what it wants to see of each Node.
+	// NodeProjection names the fields of each Node that it wants to see.
 	NodeProjection NodeProjection
 	// MinControllerMinor is the lowest minor of the contract that the controller must speak.
 	MinControllerMinor uint32
-	// Without names services that the value implements and that are not to be offered, such as one that the configuration switches off.
+	// Without names implemented services that the server must not offer, such as one that the configuration switches off.
 	Without []ServiceName
 
-	// Instances is what the controller is told about instances.
+	// Instances describes the instances to the controller.
 	Instances InstanceOptions
-	// LoadBalancers is what the controller is told about load balancers.
+	// LoadBalancers describes the load balancers to the controller.
 	LoadBalancers LoadBalancerOptions
-	// Routes is what the controller is told about routes.
+	// Routes describes the routes to the controller.
 	Routes RouteOptions
-	// Volumes is what the controller is told about volumes.
+	// Volumes describes the volumes to the controller.
 	Volumes VolumeOptions
 }
 
-// InstanceOptions is what the controller is told about instances and, for MaxBatch and AtOnce, zones.
+// InstanceOptions describe the instances to the controller. MaxBatch and AtOnce hold for zones too.
 type InstanceOptions struct {
-	// MaxBatch is the most Nodes that one call takes; 100 where zero. A call with more is answered INVALID.
+	// MaxBatch is the most Nodes that one call takes; 100 where zero. The answer to a call with more is INVALID.
 	MaxBatch int
-	// PowerState says that running and stopped are told apart; without it the shutdown taint is never set.
+	// PowerState states that the provider distinguishes running from stopped. Without it the controller never sets the shutdown taint.
 	PowerState bool
-	// MaxInFlight is how many calls of this service the controller may make at once; 8 where zero.
+	// MaxInFlight is the most calls of this service that the controller may make at once; 8 if zero.
 	MaxInFlight int
-	// AtOnce is how many LookupInstance of one call run at once; 16 where zero. Not sent.
+	// AtOnce is the number of LookupInstance of one call that run at once; 16 if zero. Not sent.
 	AtOnce int
 }
 
-// LoadBalancerOptions is what the controller is told about load balancers.
+// LoadBalancerOptions describe the load balancers to the controller.
 type LoadBalancerOptions struct {
-	// Classes are the values of spec.loadBalancerClass that are served. The controller sends no other
-	// Service, but for one whose class changed: to Get and Delete it is a Service like any other
-	// (LB-29). The SDK compares neither classes nor ports with what is offered.
+	// Classes are the served values of spec.loadBalancerClass. The controller sends no other Service, except one whose class changed: for Get and
+	// Delete it is a Service like any other (LB-29). The SDK compares neither classes nor ports with the offered ones.
 	Classes []string
-	// OnlyClasses says that Services without a class are not served.
+	// OnlyClasses states that the provider does not serve Services without a class.
 	OnlyClasses bool
-	// InSync says that [LoadBalancer.InSync] is answered: that is what makes a restart of the controller free.
+	// InSync states that the provider answers [LoadBalancer.InSync]. Then a restart of the controller writes nothing.
 	InSync bool
-	// IgnoresNodes says that the targets do not matter to this cloud: changes of Nodes make no call.
+	// IgnoresNodes states that the targets do not matter to this cloud: changes of Nodes cause no call.
 	IgnoresNodes bool
-	// AllTargets says that Nodes which nobody or another provider owns can be targets too: clouds that balance to plain IP addresses.
+	// AllTargets states that Nodes of no provider or of another one can be targets too. It is for clouds that balance to plain IP addresses.
 	AllTargets bool
 	// MaxTargets is the most targets that one load balancer takes; no limit where zero.
 	MaxTargets int
-	// TargetProjection is which further fields of a target matter: a change of one is a reason for an UpdateLoadBalancer of every load balancer that has the target. Name, UID,
-	// provider ID and addresses always matter. Best left empty: with [FieldTaints] a cordon updates every load balancer of the cluster, with [FieldReadiness] each Node that is not
-	// ready for a moment. What [Info.NodeProjection] alone names is as it is when a call is made, and no reason for one.
+	// TargetProjection names further fields of a target that matter. A change of one causes an UpdateLoadBalancer of every load balancer with the
+	// target. Name, UID, provider ID and addresses always matter. Leave it empty if you can: with [FieldTaints] a cordon updates every load balancer
+	// of the cluster, and with [FieldReadiness] each Node that is not ready for a moment does. Fields that only [Info.NodeProjection] names have
+	// their value at the time of a call, and cause no call.
 	TargetProjection NodeProjection
-	// Features are the fields of a Service that are honoured; a Service that uses another one gets a Warning event.
+	// Features are the fields of a Service that the provider honours. The controller records a Warning event on a Service that uses another one.
 	Features []ServiceFeature
-	// MaxInFlight is how many calls of this service the controller may make at once; 8 where zero.
+	// MaxInFlight is the most calls of this service that the controller may make at once; 8 if zero.
 	MaxInFlight int
 }
 
-// RouteOptions is what the controller is told about routes.
+// RouteOptions describe the routes to the controller.
 type RouteOptions struct {
-	// MaxBatch is the most routes that one call takes; 100 where zero. A call with more is answered INVALID.
+	// MaxBatch is the most routes that one call takes; 100 where zero. The answer to a call with more is INVALID.
 	MaxBatch int
-	// TracksNodeAddresses says that a route depends on its Node's addresses: it is made anew when they change.
+	// TracksNodeAddresses states that a route depends on its Node's addresses: the controller makes it again when they change.
 	TracksNodeAddresses bool
-	// MaxInFlight is how many calls of this service the controller may make at once; 8 where zero.
+	// MaxInFlight is the most calls of this service that the controller may make at once; 8 if zero.
 	MaxInFlight int
-	// AtOnce is how many CreateRoute or DeleteRoute of one call run at once; 8 where zero. Not sent.
+	// AtOnce is the number of CreateRoute or DeleteRoute of one call that run at once; 8 if zero. Not sent.
 	AtOnce int
 }
 
-// VolumeOptions is what the controller is told about volumes.
+// VolumeOptions describe the volumes to the controller.
 type VolumeOptions struct {
-	// SourceTypes are the sources that are this cloud's (VOL-2): a field of spec such as awsElasticBlockStore, or csi/DRIVER. About others the controller never asks. Empty: it
-	// asks about all.
+	// SourceTypes are the sources that are this cloud's (VOL-2): a field of spec such as awsElasticBlockStore, or csi/DRIVER. The controller never
+	// asks about others. Empty: it asks about all.
 	SourceTypes []string
-	// MaxInFlight is how many calls of this service the controller may make at once; 8 where zero.
+	// MaxInFlight is the most calls of this service that the controller may make at once; 8 if zero.
 	MaxInFlight int
 }
 
-// InitializeRequest is what Initialize is told beside the cluster, which stands in [Call].
+// InitializeRequest has the arguments of Initialize beside the cluster, which is in [Call].
 type InitializeRequest struct {
 	// ClusterCIDRs are the cluster's Pod CIDRs; empty where not configured.
 	ClusterCIDRs []string
@@ -143,8 +143,9 @@ type InitializeRequest struct {
 
 // Initialized says that the provider is ready for calls.
 type Initialized struct {
-	// CloudScope names the account, project and region that the credentials reach. It must be the same for the same three, whatever process answers (PROV-9): when it differs
-	// from the one last seen the controller creates and deletes nothing until an operator accepts it. 1 to 253 ASCII letters, digits, spaces and . _ : / , @ = + -.
+	// CloudScope names the account, project and region that the credentials reach. It must be the same for the same three, in every process (PROV-9).
+	// If it differs from the accepted one, the controller creates and deletes nothing until an operator accepts it. 1 to 253 ASCII letters, digits,
+	// spaces and . _ : / , @ = + -.
 	CloudScope string
 	// ClusterID is the cloud's own ID of this cluster, where it has one.
 	ClusterID string
@@ -168,7 +169,7 @@ const (
 	HealthReady HealthState = iota
 	// HealthStarting says that it is not ready yet: the controllers pause.
 	HealthStarting
-	// HealthDegraded says that it works with trouble: the controllers work and delete no Node.
+	// HealthDegraded says that it works, but calls to the cloud fail: the controllers work and delete no Node.
 	HealthDegraded
 	// HealthBroken says that it cannot work: the controllers pause.
 	HealthBroken
@@ -186,7 +187,7 @@ type Health struct {
 
 var providerName = regexp.MustCompile(`^[a-z0-9-]{1,63}$`)
 
-// What is wrong with it, if anything; the server refuses to start then.
+// Returns the error in it, if any. The server then refuses to start.
 func (i *Info) check(offersInstances bool) error {
 	if !providerName.MatchString(i.Name) {
 		return fmt.Errorf("the provider's name %q is not 1 to 63 lower-case letters, digits and dashes", i.Name)

@@ -11,7 +11,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// A cloud that answers what a test writes, and notes what it is asked.
+// A cloud that answers with a test's values, and records its calls.
 type ruledCloud struct {
 	scriptedCloud
 	mutex  sync.Mutex
@@ -185,7 +185,7 @@ func refusedRoutes(results []*contract.RouteResult, code contract.FailureCode) (
 	return keys
 }
 
-// CORE-21: NOT_FOUND and CONFLICT are said only where the contract lists them; a code that is none is INTERNAL.
+// CORE-21: NOT_FOUND and CONFLICT occur only if the contract lists them; an unknown code is INTERNAL.
 func TestACodeThatIsNotListedIsInternal(t *testing.T) {
 	rpcs := []string{"LookupInstances", "ListInstances", "GetLoadBalancer", "EnsureLoadBalancer", "UpdateLoadBalancer", "DeleteLoadBalancer", "ListLoadBalancers", "ListRoutes", "CreateRoutes",
 		"DeleteRoutes", "ListClusters", "GetControlPlaneAddress", "GetVolumeLabels"}
@@ -212,7 +212,7 @@ func TestACodeThatIsNotListedIsInternal(t *testing.T) {
 	}
 }
 
-// The failure that each RPC answers: of its item where it has items.
+// The failure of each RPC's answer: that of its item if it has items.
 func (s *served) failures() map[string]*contract.Failure {
 	s.Helper()
 	instances, balancers, routes := contract.NewInstanceServiceClient(s.connection), contract.NewLoadBalancerServiceClient(s.connection), contract.NewRouteServiceClient(s.connection)
@@ -268,7 +268,7 @@ func TestAStateOfHealthThatIsNoneIsBroken(t *testing.T) {
 	}
 }
 
-// ROUTE-13: a destination twice is made once; where the targets differ one of the two is CONFLICT.
+// ROUTE-13: a repeated destination is made once; if the targets differ, one of the two is CONFLICT.
 func TestADestinationTwiceIsMadeOnce(t *testing.T) {
 	first, second := "s://1", "s://2"
 	for name, offered := range map[string]func(*ruledCloud) Provider{

@@ -43,27 +43,23 @@ const (
 // ServeOptions say where and how [Serve] serves. The fields that [Server] has too mean the same
 // there.
 type ServeOptions struct {
-	// Endpoint is where: unix:// and an absolute path of at most 107 bytes, in a directory of its
-	// own. [DefaultEndpoint] where empty.
+	// Endpoint is the address: unix:// and an absolute path of at most 107 bytes, in a separate directory. [DefaultEndpoint] if empty.
 	Endpoint string
-	// PeerUID is the only user beside our own whose connections are accepted (CORE-3); nil:
-	// everybody whom the socket's mode lets in.
+	// PeerUID is the only user beside our own whose connections the server accepts (CORE-3); nil: all users that the socket's mode admits.
 	PeerUID *int
-	// SocketGroup is the group of the socket, and of its directory where that is made; nil: our
-	// primary group.
+	// SocketGroup is the group of the socket, and of its directory if the server makes it; nil: our primary group.
 	SocketGroup *int
 	// Drain is how long calls in flight may take after the end begins; [DefaultDrain] where zero.
 	Drain time.Duration
 	// MaxMessageBytes is the largest request that is accepted and answer that is sent;
 	// [DefaultMaxMessageBytes] where zero, at least 64 KiB.
 	MaxMessageBytes int
-	// Logger is where faults, refusals and the life of the process go; slog's default where nil.
+	// Logger gets faults, refusals and the start and end of the process; slog's default if nil.
 	Logger *slog.Logger
-	// Observe is told of every call that has ended, for metrics; it must not block. A panic of it
-	// is logged and changes no call.
+	// Observe gets every call that has ended, for metrics. It must not block. A panic of it is logged and changes no call.
 	Observe func(Observation)
-	// Closing is called when GOAWAY has gone out, before calls in flight are waited for: what would
-	// never end by itself, such as a stream of hints, ends then.
+	// Serve calls Closing after GOAWAY has gone out, before it waits for calls in flight. Calls that would never end by themselves, such as a stream
+	// of hints, must end then.
 	Closing func()
 	// Options are further options of gRPC, such as interceptors and stats handlers.
 	Options []grpc.ServerOption

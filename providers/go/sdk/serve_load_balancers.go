@@ -13,7 +13,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// outcome is what came of a call about one load balancer; the four responses have the fields of the same names.
+// outcome is the result of a call about one load balancer. The four responses have fields of the same names.
 type outcome struct {
 	handle       *string
 	events       []*contract.Event
@@ -74,7 +74,7 @@ func aboutOne[T, R any](ctx context.Context, s *session, rpc string, cluster *co
 	return answer, said, nil
 }
 
-// What stands beside the outcome. What breaks the contract is left out.
+// The fields beside the outcome, without values that break the contract.
 func (s *session) say(said *outcome, rpc, item string, notes *Notes) error {
 	notes.mutex.Lock()
 	defer notes.mutex.Unlock()
@@ -159,7 +159,7 @@ func (s *session) EnsureLoadBalancer(ctx context.Context, request *contract.Ensu
 	return response, nil
 }
 
-// UpdateLoadBalancer sets the targets and nothing else.
+// UpdateLoadBalancer sets only the targets.
 func (s *session) UpdateLoadBalancer(ctx context.Context, request *contract.UpdateLoadBalancerRequest) (*contract.UpdateLoadBalancerResponse, error) {
 	work := func(ctx context.Context, call *Call, service Service, notes *Notes) (struct{}, error) {
 		targets, err := targetsFrom(request.Targets)
@@ -191,7 +191,7 @@ func (s *session) UpdateLoadBalancer(ctx context.Context, request *contract.Upda
 
 func done(struct{}) (struct{}, error) { return struct{}{}, nil }
 
-// DeleteLoadBalancer removes everything that was made for this Service.
+// DeleteLoadBalancer removes all cloud objects of this Service.
 func (s *session) DeleteLoadBalancer(ctx context.Context, request *contract.DeleteLoadBalancerRequest) (*contract.DeleteLoadBalancerResponse, error) {
 	work := func(ctx context.Context, call *Call, service Service, notes *Notes) (struct{}, error) {
 		return struct{}{}, s.offers.loadBalancers.DeleteLoadBalancer(ctx, call, DeleteLoadBalancer{service, request.GetHandle(), request.AdoptUnmarked, notes})

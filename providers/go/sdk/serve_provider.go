@@ -91,7 +91,7 @@ func (p *NodeProjection) to() *contract.NodeProjection {
 	return projection
 }
 
-// Initialize says for whom the provider works from here on. Where it fails, what was before stays.
+// Initialize names the cluster that the provider works for from now on. If it fails, the earlier values stay.
 func (s *session) Initialize(ctx context.Context, request *contract.InitializeRequest) (*contract.InitializeResponse, error) {
 	failed := func(err error) (*contract.InitializeResponse, error) {
 		if ctx.Err() != nil {
@@ -123,7 +123,7 @@ func (s *session) Initialize(ctx context.Context, request *contract.InitializeRe
 		if err := atMost("the cluster ID", initialized.ClusterID, nameBytes); err != nil {
 			return nil, err
 		}
-		// Nobody waits for it any more: whoever asked asks again.
+		// The caller has gone, and will call again.
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
@@ -171,15 +171,15 @@ func (s *session) Probe(context.Context, *contract.ProbeRequest) (*contract.Prob
 // How many hints may wait to be read.
 const waitingHints = 128
 
-// Hints is where hints go.
+// Hints sends hints to the controller.
 type Hints struct {
 	ctx  context.Context
 	log  *slog.Logger
 	sent chan *contract.WatchChangesResponse
 }
 
-// Send sends one hint, with the token to go on from after a reconnect: at most 1,024 bytes, a longer one is left out and logged. It waits while 128 hints are unread, and fails when nobody
-// listens any more.
+// Send sends one hint, with the token to go on from after a reconnect: at most 1,024 bytes; Send logs a longer one and leaves it out. It waits while
+// 128 hints are unread, and fails when the listener has gone.
 func (h *Hints) Send(change Change, resumeToken string) error {
 	hint := &contract.WatchChangesResponse{}
 	if err := change.check(); err != nil {
@@ -210,7 +210,7 @@ func (c *Change) check() error {
 	}
 }
 
-// Bookmark says from where on changes are told, and that none has come yet: what a stream begins with (PROV-21). The rest is as for [Hints.Send].
+// Bookmark sends the point from which the stream reports changes. A stream begins with one (PROV-21). Otherwise it works as [Hints.Send].
 func (h *Hints) Bookmark(resumeToken string) error {
 	return h.say(&contract.WatchChangesResponse{}, resumeToken)
 }
@@ -267,7 +267,7 @@ func (s *session) WatchChanges(request *contract.WatchChangesRequest, stream grp
 				return err
 			}
 		case err := <-ended:
-			// What was sent before is still read.
+			// Hints that were sent before are still read.
 			for len(hints.sent) > 0 {
 				if err := stream.Send(<-hints.sent); err != nil {
 					return err
@@ -295,12 +295,12 @@ type Feed struct {
 	latest chan struct{}
 }
 
-// NewFeed is a feed that keeps so many hints; 1,024 where that is none.
+// NewFeed returns a feed that keeps the given number of hints; 1,024 if it is zero.
 func NewFeed(kept int) *Feed {
 	return &Feed{id: newID(), kept: orDefault(kept, 1024), latest: make(chan struct{})}
 }
 
-// Add notes a change; whoever watches is told.
+// Add records a change, and wakes the watchers.
 func (f *Feed) Add(change Change) {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
@@ -311,12 +311,13 @@ func (f *Feed) Add(change Change) {
 	f.latest = make(chan struct{})
 }
 
-// Watch is the whole of [Changes.WatchChanges] for a provider that calls [Feed.Add]: it sends a bookmark (PROV-21) and what came after the token, and goes on until the context ends.
+// Watch is a complete [Changes.WatchChanges] for a provider that calls [Feed.Add]. It sends a bookmark (PROV-21) and the hints after the token, and
+// goes on until the context ends.
 func (f *Feed) Watch(ctx context.Context, resumeToken string, hints *Hints) error {
 	from := f.number(resumeToken)
 	for begins, last := true, from; ; begins = false {
 		changes, token, latest := f.after(&last)
-		// Where a resync is due that comes first, and is the bookmark.
+		// If a resync is due, it comes first and serves as the bookmark.
 		if begins && (len(changes) == 0 || !changes[0].Resync) {
 			if err := hints.Bookmark(feedToken(f.id, from)); err != nil {
 				return err
@@ -365,7 +366,7 @@ func (f *Feed) number(token string) int {
 	return -2
 }
 
-// notInScope tells what PROV-9 keeps out of a scope: an operator pastes it into a command.
+// notInScope reports the characters that PROV-9 forbids in a scope, because an operator pastes it into a command.
 func notInScope(char rune) bool {
 	switch {
 	case char >= 'a' && char <= 'z', char >= 'A' && char <= 'Z', char >= '0' && char <= '9':

@@ -38,7 +38,7 @@ func routeTo(route Route) (*contract.Route, error) {
 	if route.Ownership < Ours || route.Ownership > Unmarked {
 		return nil, contractBroken("the route %q has no ownership (ROUTE-5)", route.Name)
 	}
-	// What is not ours may lead to a gateway (ROUTE-11).
+	// A route that is not ours may lead to a gateway (ROUTE-11).
 	if route.Ownership == Ours && !route.Blackhole && route.NodeName == "" && route.ProviderID == "" && !route.NextHop.IsValid() {
 		return nil, contractBroken("the route %q is no blackhole and has no target (ROUTE-5)", route.Name)
 	}
@@ -67,7 +67,7 @@ func routeFrom(route *contract.Route) Route {
 	return read
 }
 
-// What is wrong with one route is its failure alone (ROUTE-2, ROUTE-10).
+// An error in one route fails only that route (ROUTE-2, ROUTE-10).
 func checkRoute(sent *contract.Route, route *Route, creates bool) error {
 	_, err := netip.ParsePrefix(sent.DestinationCidr)
 	switch {
@@ -147,7 +147,7 @@ func (s *session) writeRoutes(ctx context.Context, rpc string, cluster *contract
 	return done.results, done.failure, err
 }
 
-// The routes of a request that are to be written, the answers for those that are not, and for each of the others the key of the one that it is twice.
+// Returns the routes of a request to write, the answers for the refused ones, and for each repeated route the key of the first.
 func readRoutes(asked []*contract.Route, creates bool) (routes []Route, answers Answers[struct{}], twins map[string]string, err error) {
 	keys := map[string]bool{}
 	answers, twins = Answers[struct{}]{}, map[string]string{}

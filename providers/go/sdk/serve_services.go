@@ -142,7 +142,7 @@ func (s *session) instanceTo(instance Instance, metadata bool) (*contract.Instan
 			return nil, contractBroken("the provider ID %q begins with none of the stated prefixes %q (PROV-8)", id, s.info.ProviderIDPrefixes)
 		}
 	}
-	// INST-15: what has no form in the contract is left out.
+	// INST-15: leave out facts that the contract cannot express.
 	formed := func(what, value string) *string {
 		if value != "" && !labelValue.MatchString(value) {
 			s.log.Warn("a fact of an instance is no label value and is left out", "instance", instance.ProviderID, "fact", what, "value", value)

@@ -15,37 +15,40 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// Server serves one provider on one Unix socket, with health (grpc.health.v1) and reflection. Its zero value with a Provider is what most need.
+// Server serves one provider on one Unix socket, with health (grpc.health.v1) and reflection. For most providers its zero value with a Provider is
+// enough.
 //
-// The socket (CORE-2): a directory that is missing is made with mode 0750; the socket has mode 0660 from the first moment; symbolic links in its path are refused; a stale socket is
-// replaced only when nobody answers on it, and anything else in its place is left alone.
+// The socket (CORE-2): the server makes a missing directory with mode 0750. The socket has mode 0660 from the first moment. The server refuses
+// symbolic links in its path. It replaces a stale socket only if no process answers on it, and leaves any other file in its place alone.
 //
-// The end (CORE-17): health says NOT_SERVING, the socket's file goes, no connection is accepted any more and those that are open get GOAWAY, streams of hints end with status OK (PROV-6),
-// and calls in flight may finish within Drain. What then still runs is cancelled. [Serve] is the same for services that are no [Provider].
+// The end (CORE-17): health reports NOT_SERVING, and the socket's file goes. The server accepts no more connections, and open ones get GOAWAY.
+// Streams of hints end with status OK (PROV-6), and calls in flight may finish within Drain. Then the server cancels those that still run. [Serve] is
+// the same for services that are no [Provider].
 type Server struct {
-	// Provider is what is served.
+	// Provider is the served provider.
 	Provider Provider
-	// Endpoint is where: unix:// and an absolute path of at most 107 bytes, in a directory of its own. [DefaultEndpoint] where empty.
+	// Endpoint is the address: unix:// and an absolute path of at most 107 bytes, in a separate directory. [DefaultEndpoint] if empty.
 	Endpoint string
-	// PeerUID is the only user beside our own whose connections are accepted (CORE-3); nil: everybody whom the socket's mode lets in.
+	// PeerUID is the only user beside our own whose connections the server accepts (CORE-3); nil: all users that the socket's mode admits.
 	PeerUID *int
-	// SocketGroup is the group of the socket, and of its directory where that is made; nil: our primary group.
+	// SocketGroup is the group of the socket, and of its directory if the server makes it; nil: our primary group.
 	SocketGroup *int
 	// Drain is how long calls in flight may take after the end begins; [DefaultDrain] where zero.
 	Drain time.Duration
-	// MaxMessageBytes is the largest request that is accepted and answer that is sent; [DefaultMaxMessageBytes] where zero, at least 64 KiB. The controller is told.
+	// MaxMessageBytes limits the requests that the server accepts and the answers that it sends; [DefaultMaxMessageBytes] if zero, at least 64 KiB.
+	// GetProviderInfo states it to the controller.
 	MaxMessageBytes int
-	// Logger is where faults, refusals and the life of the process go; slog's default where nil.
+	// Logger gets faults, refusals and the start and end of the process; slog's default if nil.
 	Logger *slog.Logger
-	// Observe is told of every call that has ended, for metrics; it must not block.
+	// Observe gets every call that has ended, for metrics. It must not block.
 	Observe func(Observation)
-	// Register serves further gRPC services on the same socket. Code in them is guarded against panics, and their streams end with the server.
+	// Register serves further gRPC services on the same socket. The server catches their panics, and their streams end with the server.
 	Register func(grpc.ServiceRegistrar)
 	// Options are further options of gRPC, such as interceptors and stats handlers.
 	Options []grpc.ServerOption
 }
 
-// Observation is what [Server.Observe] is told of a call.
+// Observation describes a call to [Server.Observe].
 type Observation struct {
 	// Method is the full name, such as /cloudprovider.v1alpha1.InstanceService/LookupInstances.
 	Method string
@@ -106,7 +109,7 @@ func (s *Server) options(session *session) ServeOptions {
 	}
 }
 
-// A service that the provider does not have is not there at all, as its missing capability says (CORE-5).
+// The server does not register a service that the provider lacks, in accordance with the capabilities (CORE-5).
 func (s *Server) register(session *session) func(grpc.ServiceRegistrar) {
 	return func(server grpc.ServiceRegistrar) {
 		contract.RegisterProviderServiceServer(server, session)

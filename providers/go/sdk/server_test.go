@@ -188,7 +188,7 @@ func TestOneNodesTroubleIsItsOwnAndForeignIDsAreNotAsked(t *testing.T) {
 	}
 }
 
-// A method that ignores its context: its call is answered pending with the handle that is known, and its Service is BUSY until it has really ended.
+// A method that ignores its context: the answer to its call is pending, with the known handle. Its Service is BUSY until it has really ended.
 func TestALateEnsureIsPendingKeepsItsHandleAndItsObject(t *testing.T) {
 	release := make(chan struct{})
 	s := serveScripted(t, scriptedCloud{ensure: func(ctx context.Context, request EnsureLoadBalancer) (LoadBalancerStatus, error) {
@@ -253,7 +253,7 @@ func TestReadyWithoutAnAddressIsAFault(t *testing.T) {
 	}
 }
 
-// At the end hints end with status OK, and so does a stream of health that its client would keep for ever; a call in flight may finish.
+// At the end streams of hints end with status OK. A stream of health, which its client would keep for ever, ends too. A call in flight may finish.
 func TestTheEndDrains(t *testing.T) {
 	began, release := make(chan struct{}), make(chan struct{})
 	s := serveScripted(t, scriptedCloud{

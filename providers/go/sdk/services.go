@@ -42,7 +42,7 @@ type InstanceQuery struct {
 // InstanceState is what the cloud says of an instance.
 type InstanceState int32
 
-// What the cloud says of an instance. The zero value is none of them and a fault.
+// The state of an instance, as the cloud reports it. The zero value is none of them and a fault.
 const (
 	// InstancePresent exists; whether it runs is not known.
 	InstancePresent = InstanceState(contract.InstanceState_INSTANCE_STATE_PRESENT)
@@ -87,9 +87,9 @@ type ZoneBatches interface {
 	LookupZones(ctx context.Context, call *Call, nodes []Node) (Answers[Zone], error)
 }
 
-// Zone is a place in a cloud. What is empty is not known or does not exist there.
+// Zone is a place in a cloud. An empty field is not known or does not exist there.
 type Zone struct {
-	// Zone is the failure domain, Region what it lies in: valid label values.
+	// Zone is the failure domain, and Region the region that contains it: valid label values.
 	Zone, Region string
 }
 
@@ -155,8 +155,8 @@ type Clusters interface {
 
 // Volumes gives labels to persistent volumes.
 type Volumes interface {
-	// VolumeLabels: which labels should this volume have? A disk that does not exist is [NotFound], a source that is not this cloud's has no labels (VOL-1). Zone and region become
-	// node affinity, which nobody can change any more (VOL-3); several zones are joined by __. Deadline 60 s.
+	// VolumeLabels: which labels should this volume have? A disk that does not exist is [NotFound], a source that is not this cloud's has no labels
+	// (VOL-1). Zone and region become node affinity, which is immutable (VOL-3); __ joins several zones. Deadline 60 s.
 	VolumeLabels(ctx context.Context, call *Call, volume Volume) (map[string]string, error)
 }
 
@@ -183,9 +183,10 @@ func (v *Volume) SourceName() string {
 // Changes gives hints that something changed in the cloud. A hint is never more than a hint: losing one costs latency, never correctness (PROV-5). [Feed] keeps hints for whom
 // has no feed with tokens from the cloud.
 type Changes interface {
-	// WatchChanges sends hints until its context ends: the controller goes away, or the server shuts down. resumeToken is the last one that the controller received, empty for its
-	// first call; one that is not known is answered by [Change.Resync]. A stream begins with [Hints.Bookmark] (PROV-21), or with that resync. It may return nil by itself: the stream ends, and the controller calls again. An error is said as
-	// failed, and the controller calls again with backoff. No deadline.
+	// WatchChanges sends hints until its context ends: the controller goes away, or the server shuts down. resumeToken is the last one that the
+	// controller received, empty for its first call; answer an unknown one with [Change.Resync]. A stream begins with [Hints.Bookmark] (PROV-21), or
+	// with that resync. It may return nil by itself: the stream ends, and the controller calls again. An error is said as failed, and the controller
+	// calls again with backoff. No deadline.
 	WatchChanges(ctx context.Context, call *Call, resumeToken string, hints *Hints) error
 }
 

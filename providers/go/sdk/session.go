@@ -14,7 +14,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// session is what all services share: for whom the provider works, and who works on what.
+// session is the common state of all services: the cluster of the provider, and the objects that calls work on.
 type session struct {
 	contract.UnimplementedProviderServiceServer
 	contract.UnimplementedInstanceServiceServer
@@ -38,9 +38,9 @@ type session struct {
 	closing chan struct{}
 
 	mutex sync.Mutex
-	// For whom it works, once Initialize has succeeded.
+	// The cluster that it works for, after Initialize has succeeded.
 	ready *Call
-	// What would write is refused (PROV-20).
+	// Calls that would write are refused (PROV-20).
 	readOnly bool
 	holds    Holds
 	overdue  overdue
@@ -63,7 +63,7 @@ type offers struct {
 	health          HealthReporter
 }
 
-// What the provider offers follows from what it implements.
+// The interfaces that the provider implements decide what it offers.
 func offersOf(provider Provider, without []ServiceName) (o offers) {
 	with := func(service ServiceName) bool { return !slices.Contains(without, service) }
 	if with(ServiceInstances) {
@@ -128,7 +128,7 @@ func checkCluster(cluster *contract.ClusterRef) error {
 // The RPCs that write to the cloud.
 var writing = []string{"EnsureLoadBalancer", "UpdateLoadBalancer", "DeleteLoadBalancer", "CreateRoutes", "DeleteRoutes"}
 
-// Who asks, if they may (CORE-10).
+// Returns the call, if its cluster is the initialised one (CORE-10).
 func (s *session) admit(rpc string, cluster *contract.ClusterRef) (*Call, error) {
 	if err := checkCluster(cluster); err != nil {
 		return nil, err
@@ -178,7 +178,7 @@ func ask[T any](ctx context.Context, s *session, rpc, item string, budget Budget
 	return answer, err
 }
 
-// Runs one call: admitted, its errors and panics said by failed. Only a call that nobody waits for any more is a gRPC status.
+// Runs one admitted call; failed turns its errors and panics into an answer. Only a call whose caller has gone ends with a gRPC status.
 func answer[T, R any](ctx context.Context, s *session, rpc, item string, cluster *contract.ClusterRef, failed func(*contract.Failure) R, work func(context.Context, *Call) (T, error), said func(T) (R, error)) (R, error) {
 	call, err := s.admit(rpc, cluster)
 	if err != nil {
@@ -200,8 +200,8 @@ func answer[T, R any](ctx context.Context, s *session, rpc, item string, cluster
 	}
 }
 
-// Asks for each item on its own, atOnce at a time, so that one item's trouble is not the others'. An item that ignores its context is a failure of that item. begin holds what an item
-// works on, where it works on something; it is free when the item has really ended.
+// Calls the method for each item separately, atOnce at a time, so that one item's error does not fail the others. An item that ignores its context is
+// a failure of that item. begin holds the object of an item, if it has one; the object is free when the item has really ended.
 func oneByOne[I, T any](ctx context.Context, s *session, call *Call, items []I, atOnce int, key func(I) string, begin func(I) (func(), error), each func(context.Context, I) (T, error)) Answers[T] {
 	var mutex sync.Mutex
 	answers := Answers[T]{}
@@ -241,7 +241,7 @@ func oneByOne[I, T any](ctx context.Context, s *session, call *Call, items []I, 
 	return answers
 }
 
-// What nobody asked for goes to the log.
+// Results that are not in the request go to the log.
 func logStrangers[T any](s *session, rpc string, answers Answers[T], asked map[string]bool) {
 	for key := range answers {
 		if !asked[key] {
@@ -256,8 +256,8 @@ const (
 	partBytes = 1024 * 1024
 )
 
-// Sends a listing in parts, then the end with the number of items (CORE-16). All items are there before the first is sent: a failure in the middle is then never a listing that looks
-// complete.
+// Sends a listing in parts, then the end with the number of items (CORE-16). The server has all items before it sends the first, so a failure in the
+// middle never looks like a complete listing.
 func listing[T, M, R any](stream grpc.ServerStreamingServer[R], s *session, rpc string, cluster *contract.ClusterRef, list func(context.Context, *Call) ([]T, error), to func(T) (M, error), size func(M) int, part func([]M) *R, end func(*contract.ListEnd) *R, failed func(*contract.Failure) *R) error {
 	var items []M
 	failure, err := answer(stream.Context(), s, rpc, "", cluster, failed, list, func(found []T) (*R, error) {

@@ -17,7 +17,7 @@ const (
 	unixScheme = "unix://"
 	// DefaultEndpoint is where a provider serves unless configured.
 	DefaultEndpoint = unixScheme + "/run/cloud-provider/socket/provider.sock"
-	// What fits into sockaddr_un on Linux, without its closing zero.
+	// The length of a path in sockaddr_un on Linux, without its closing zero.
 	maxPathBytes = 107
 	// How long another process may take to answer on the socket, or to bind it, before it counts as alive.
 	neighbour = 5 * time.Second
@@ -51,9 +51,9 @@ type listener struct {
 	log     *slog.Logger
 }
 
-// listen binds the socket as CORE-2 asks: mode 0660 before its name exists, in a directory that is made with 0750, no symbolic link in the path, a stale socket replaced
-// only when nobody answers on it. Providers that start at once take turns by a lock on the directory.
-// peerUID: whom to accept beside ourselves; nil is everybody that the file's mode lets in (CORE-3).
+// listen binds the socket as CORE-2 demands. It has mode 0660 before its name exists. A new directory has mode 0750, and the path has no symbolic
+// link. A stale socket is replaced only if no process answers on it. Providers that start at the same time take turns by a lock on the directory.
+// peerUID is the user to accept beside our own; nil accepts all that the file's mode admits (CORE-3).
 func listen(endpoint string, peerUID, group *int, log *slog.Logger) (*listener, error) {
 	path, err := socketPath(endpoint)
 	if err != nil {
@@ -78,7 +78,7 @@ func listen(endpoint string, peerUID, group *int, log *slog.Logger) (*listener, 
 	if err := refuseLiving(path, log); err != nil {
 		return nil, err
 	}
-	// The private name may be longer than the socket's own and then not fit: the directory that is held open is a shorter way to it.
+	// The private name may be longer than the socket's own and then not fit. A path through the open directory is shorter.
 	private := filepath.Join(directory, "."+rand.Text()[:8])
 	bound := private
 	if len(private) > maxPathBytes {
@@ -115,7 +115,7 @@ func listen(endpoint string, peerUID, group *int, log *slog.Logger) (*listener, 
 	return &listener{socket, path, ours, peerUID, log}, nil
 }
 
-// Accept waits for the next connection of somebody who may connect.
+// Accept waits for the next connection of a permitted user.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
 		connection, err := l.AcceptUnix()
@@ -221,7 +221,7 @@ func lock(directory string) (unlock func(), err error) {
 	}
 }
 
-// refuseLiving tells whether the name is free, or taken by a socket on which nobody answers.
+// refuseLiving checks that the name is free, or belongs to a socket on which no process answers.
 func refuseLiving(path string, log *slog.Logger) error {
 	found, err := os.Lstat(path)
 	switch {

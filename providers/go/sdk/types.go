@@ -23,7 +23,7 @@ const (
 type Cluster struct {
 	// Name is for people, and part of the names that a cloud shows. Not unique.
 	Name string
-	// OwnerID is the cluster's identity as an owner of cloud objects; what is made for it is marked with it (CORE-14).
+	// OwnerID is the cluster's identity as an owner of cloud objects. The provider marks the cluster's objects with it (CORE-14).
 	OwnerID string
 }
 
@@ -33,7 +33,7 @@ type Call struct {
 	RPC string
 	// Cluster is the cluster on whose behalf the call is made.
 	Cluster Cluster
-	// PreviousOwnerIDs are owner IDs that this cluster had before. In Initialize itself: those of the request.
+	// PreviousOwnerIDs are earlier owner IDs of this cluster. In Initialize itself: those of the request.
 	PreviousOwnerIDs []string
 
 	contact *contact
@@ -59,7 +59,7 @@ func (c *Call) CloudAnswered() {
 type Node struct {
 	// Name is metadata.name, UID is metadata.uid.
 	Name, UID string
-	// ProviderID is spec.providerID; empty while the Node has none. It identifies the instance where it is set, else the name does (INST-3).
+	// ProviderID is spec.providerID; empty while the Node has none. If set, it identifies the instance, else the name does (INST-3).
 	ProviderID string
 	// Addresses are status.addresses, in their order; those of kinds that this version does not know are left out.
 	Addresses []NodeAddress
@@ -121,7 +121,8 @@ const (
 	FieldCreationTime = NodeField(contract.NodeFieldGroup_NODE_FIELD_GROUP_CREATION_TIME)
 )
 
-// NodeProjection is what a provider wants to see of each Node, so that a request for 5,000 Nodes stays small. The zero value asks for nothing beyond what is always sent.
+// NodeProjection names the fields that a provider wants to see of each Node, so that a request for 5,000 Nodes stays small. The zero value asks for
+// no further fields.
 type NodeProjection struct {
 	// LabelKeys and AnnotationKeys are exact keys.
 	LabelKeys, AnnotationKeys []string
@@ -133,35 +134,35 @@ type NodeProjection struct {
 
 func (p *NodeProjection) texts() []string { return slices.Concat(p.LabelKeys, p.AnnotationKeys) }
 
-// Ownership says whose a cloud object is, by the mark that it carries.
+// Ownership is the owner of a cloud object, by the mark that it carries.
 type Ownership int32
 
-// Whose a cloud object is.
+// The owner of a cloud object.
 const (
 	// Ours is marked with this cluster's owner ID or a previous one ([Call.Owns]) and, for a load balancer, with this Service's UID.
 	Ours = Ownership(contract.Ownership_OWNERSHIP_OURS)
-	// Foreign is marked for somebody else.
+	// Foreign is marked for another owner.
 	Foreign = Ownership(contract.Ownership_OWNERSHIP_FOREIGN)
 	// Unmarked carries no mark: made by hand or by another program.
 	Unmarked = Ownership(contract.Ownership_OWNERSHIP_UNMARKED)
 )
 
-// Answer is what came of one item of a batch.
+// Answer is the result for one item of a batch.
 type Answer[T any] struct {
-	// Value is the answer where Err is nil.
+	// Value is the answer if Err is nil.
 	Value T
-	// Err is why there is none: one item's trouble is not the others' (INST-4, ROUTE-2).
+	// Err is the failure of this item; it does not fail the others (INST-4, ROUTE-2).
 	Err error
 }
 
-// Answers are the answers of a batch by key: the Node's name, or [Route.Key]. A key that was asked for and has no answer is a failure of that item; one that nobody asked for is
-// logged and left out.
+// Answers are the answers of a batch by key: the Node's name, or [Route.Key]. A requested key without an answer is a failure of that item. The server
+// logs a key that is not in the request, and leaves it out.
 type Answers[T any] map[string]Answer[T]
 
 // Set records the answer for a key.
 func (a Answers[T]) Set(key string, value T, err error) { a[key] = Answer[T]{value, err} }
 
-// labelValue is what the value of a label looks like, where it says something.
+// labelValue matches a label's value that is not empty.
 var labelValue = regexp.MustCompile(`^[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$`)
 
 func optional(text string) *string {
@@ -179,7 +180,7 @@ func fits(what, value string, most int) error {
 	return atMost(what, value, most)
 }
 
-// One text that is no UTF-8 would cost the whole answer: gRPC does not send it.
+// gRPC does not send invalid UTF-8, so one such text would fail the whole answer.
 func atMost(what, value string, most int) error {
 	switch {
 	case len(value) > most:

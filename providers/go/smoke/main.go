@@ -1,11 +1,11 @@
-// Command smoke tries a provider on a real account: it makes, checks and removes one load balancer and, where the cloud has them, one route, and reads machines. It says first what that
-// costs, and leaves nothing, also when it is interrupted:
+// Command smoke tries a provider on a real account: it makes, checks and removes one load balancer and, if the cloud has routes, one route, and reads
+// machines. It first states the cost. It removes all that it made, also after an interruption:
 //
 //	smoke --config ../../hetzner/smoke.json [--yes] -- COMMAND OF THE PROVIDER
 //
 // Without a command it only says what is missing in the environment, and what the trial would cost.
 //
-// It speaks the contract alone, so that a provider of any cloud can be tried by a configuration of its own.
+// It uses only the contract, so that a configuration is enough to try another cloud's provider.
 package main
 
 import (
@@ -25,13 +25,13 @@ import (
 
 // config is what is particular to a cloud.
 type config struct {
-	// Costs says what is made and what it costs.
+	// Costs states the objects and their cost.
 	Costs string `json:"costs"`
 	// Needs are variables of the environment that the provider has to have, and what each is.
 	Needs map[string]string `json:"needs"`
 	// Annotations are those of the Service.
 	Annotations map[string]string `json:"annotations"`
-	// Route is a destination that nobody uses.
+	// Route is an unused destination.
 	Route string `json:"route"`
 }
 

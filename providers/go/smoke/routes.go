@@ -9,7 +9,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// aRoute makes a route, and looks whether it is there.
+// aRoute makes a route, and checks that it exists.
 func (t *trial) aRoute(ctx context.Context, machine *contract.Instance) error {
 	t.step("make a route to %s", t.config.Route)
 	if machine == nil {
@@ -20,7 +20,7 @@ func (t *trial) aRoute(ctx context.Context, machine *contract.Instance) error {
 	if err != nil {
 		return err
 	}
-	if there != nil { // Whose it is nobody can say on a cloud that marks no routes.
+	if there != nil { // On a cloud that marks no routes the owner is unknown.
 		return fmt.Errorf("there is a route to %s already: remove it where a run of this command that was killed has left it, or give another destination in ROUTE_CIDR", t.config.Route)
 	}
 	name := "smoke"
@@ -78,7 +78,7 @@ func (t *trial) each(ctx context.Context, what string, ask func(context.Context)
 	})
 }
 
-// routeTo is the route to a destination; nil where there is none.
+// routeTo is the route to a destination, or nil.
 func (t *trial) routeTo(ctx context.Context, destination string) (*contract.Route, error) {
 	client := contract.NewRouteServiceClient(t.connection)
 	all, err := collect(ctx, func(ctx context.Context) (stream[*contract.ListRoutesResponse], error) {

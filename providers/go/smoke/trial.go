@@ -48,7 +48,7 @@ type trial struct {
 	steps      int
 
 	mutex sync.Mutex
-	// What is, or may be, in the cloud.
+	// The objects that exist, or may exist, in the cloud.
 	handle   *string
 	balancer bool
 	route    *contract.Route
@@ -65,7 +65,7 @@ func (t *trial) say(text string, arguments ...any) {
 	fmt.Fprintf(t.output, "  "+text+"\n", arguments...)
 }
 
-// play does everything, and returns at the first thing that is wrong. What it made is left to clean.
+// play runs all steps, and returns at the first error. clean removes its objects.
 func (t *trial) play(ctx context.Context, command []string) error {
 	t.step("start the provider")
 	if err := t.start(command); err != nil {
@@ -95,7 +95,7 @@ func (t *trial) play(ctx context.Context, command []string) error {
 	return t.gone(ctx)
 }
 
-// start runs the provider in a process group of its own: a terminal's Ctrl-C is for us, who need it to clean up.
+// start runs the provider in a separate process group: a terminal's Ctrl-C must reach only us, because the clean-up needs the provider.
 func (t *trial) start(command []string) (err error) {
 	if t.directory, err = os.MkdirTemp("", "smoke"); err != nil {
 		return err
@@ -153,7 +153,7 @@ func (t *trial) initialize(ctx context.Context) error {
 	return nil
 }
 
-// machines lists them, and looks one up as the controller does.
+// machines lists them, and looks up one as the controller does.
 func (t *trial) machines(ctx context.Context) (*contract.Instance, error) {
 	t.step("read machines")
 	client := contract.NewInstanceServiceClient(t.connection)
@@ -199,7 +199,7 @@ func (t *trial) machines(ctx context.Context) (*contract.Instance, error) {
 
 var facets = []contract.InstanceFacet{contract.InstanceFacet_INSTANCE_FACET_EXISTENCE, contract.InstanceFacet_INSTANCE_FACET_POWER, contract.InstanceFacet_INSTANCE_FACET_METADATA}
 
-// loadBalancer makes one, changes it, and looks whether it is as asked. No machine is put behind it.
+// loadBalancer makes one without targets, changes it, and checks that it is as asked.
 func (t *trial) loadBalancer(ctx context.Context) error {
 	nodePort := int32(30080)
 	t.service = &contract.ServiceView{
@@ -221,7 +221,7 @@ func (t *trial) loadBalancer(ctx context.Context) error {
 	return t.ensure(ctx)
 }
 
-// mayExist says that from here on there may be a load balancer, whatever the answers are.
+// mayExist records that a load balancer may exist from now on, for all answers.
 func (t *trial) mayExist() {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
@@ -303,7 +303,7 @@ func (t *trial) deleteBalancer(ctx context.Context) error {
 	return err
 }
 
-// gone looks whether really nothing is left.
+// gone checks that really nothing is left.
 func (t *trial) gone(ctx context.Context) error {
 	if t.can.LoadBalancers == nil || !t.can.LoadBalancers.Listing {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Users read the table: each annotation stands in it, and no other.
+// Users read the table: it has each annotation, and no other.
 func TestThePageHasEachAnnotation(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/hetzner.md")
 	if err != nil {

@@ -34,7 +34,7 @@ func ServerID(providerID string) (id int64, robot bool, err error) {
 
 // InstanceSettings are what the operator says of Nodes.
 type InstanceSettings struct {
-	// NetworkID is the private network of the cluster; zero where it has none.
+	// NetworkID is the private network of the cluster; zero if it has none.
 	NetworkID int64
 	// IPv4 and IPv6 say which public addresses Nodes show.
 	IPv4, IPv6 bool
@@ -76,7 +76,7 @@ func stateOf(status hcloud.ServerStatus) sdk.InstanceState {
 	}
 }
 
-// What is no label value is left out (INST-15).
+// Leave out values that are not valid in a label (INST-15).
 func fact(server *hcloud.Server, what, value string) string {
 	if sdk.LabelValue.Tag(value) == value {
 		return value
@@ -104,7 +104,7 @@ func addresses(server *hcloud.Server, settings *InstanceSettings) (all []sdk.Nod
 	return all
 }
 
-// PrivateIP is the address of a server in a network; nil where it is not in it.
+// PrivateIP is the address of a server in a network; nil if it is not in it.
 func PrivateIP(server *hcloud.Server, network int64) net.IP {
 	for _, private := range server.PrivateNet {
 		if network != 0 && private.Network != nil && private.Network.ID == network {

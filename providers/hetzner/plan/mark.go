@@ -85,7 +85,7 @@ func OwnershipOf(lb *hcloud.LoadBalancer, call *sdk.Call, service *sdk.Service) 
 	}
 }
 
-// Found is a load balancer, and what it is to a Service.
+// Found is a load balancer, and its relation to a Service.
 type Found struct {
 	LB        *hcloud.LoadBalancer
 	Ownership sdk.Ownership
@@ -122,7 +122,7 @@ func Own(all []*hcloud.LoadBalancer, call *sdk.Call, service *sdk.Service) (own 
 	return own
 }
 
-// Unmarked is the unmarked load balancer with the label or name of this Service; nil where there is none.
+// Unmarked is the unmarked load balancer with the label or name of this Service, or nil.
 func Unmarked(all []*hcloud.LoadBalancer, call *sdk.Call, service *sdk.Service) *Found {
 	for _, lb := range all {
 		if found := Judge(lb, call, service); found.Ownership == sdk.Unmarked && found.Known {
@@ -132,7 +132,7 @@ func Unmarked(all []*hcloud.LoadBalancer, call *sdk.Call, service *sdk.Service) 
 	return nil
 }
 
-// ByAddress is the unmarked load balancer that has an address of the Service's status; nil where there is none.
+// ByAddress is the unmarked load balancer with an address of the Service's status, or nil.
 func ByAddress(all []*hcloud.LoadBalancer, call *sdk.Call, service *sdk.Service) *Found {
 	for _, lb := range all {
 		found := Judge(lb, call, service)

@@ -53,7 +53,7 @@ func inSubnet(network *hcloud.Network, ip net.IP) bool {
 	return false
 }
 
-// NewRoute is what has to be added to the network for what is asked; nil where the route is there.
+// NewRoute is the route to add to the network for a request; nil if it exists already.
 func NewRoute(network *hcloud.Network, asked sdk.Route, server *hcloud.Server) (*hcloud.NetworkRoute, error) {
 	_, destination, err := net.ParseCIDR(asked.DestinationCIDR)
 	if err != nil {
@@ -81,7 +81,7 @@ func NewRoute(network *hcloud.Network, asked sdk.Route, server *hcloud.Server) (
 	return &hcloud.NetworkRoute{Destination: destination, Gateway: gateway}, nil
 }
 
-// OldRoute is the route with this name and destination; nil where there is none.
+// OldRoute is the route with this name and destination, or nil.
 func OldRoute(network *hcloud.Network, asked sdk.Route) (*hcloud.NetworkRoute, error) {
 	_, destination, err := net.ParseCIDR(asked.DestinationCIDR)
 	if err != nil {

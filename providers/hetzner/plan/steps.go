@@ -12,9 +12,9 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
-// Step is one call of the API that brings a load balancer closer to what it should be.
+// Step is one call of the API that brings a load balancer closer to its desired state.
 type Step struct {
-	// What it does, for people. Node is whose target it attaches; its trouble is that target's alone.
+	// What describes it, for people. Node is the Node whose target it attaches; its failure is only that target's.
 	What, Node string
 	// Network says that what follows has to be decided again: addresses and targets go with a network.
 	Network bool
@@ -28,7 +28,7 @@ func step(what string, do func(context.Context, *hcloud.LoadBalancerClient, *hcl
 	}}
 }
 
-// Steps are what is to be done; none where it is as it should be (LB-8).
+// Steps returns the necessary calls; none if the load balancer is as asked (LB-8).
 func Steps(there *hcloud.LoadBalancer, wanted *Wanted) (steps []Step) {
 	type (
 		client = *hcloud.LoadBalancerClient
@@ -172,7 +172,7 @@ func serviceSteps(there *hcloud.LoadBalancer, wanted *Wanted) (steps []Step) {
 	return steps
 }
 
-// Each field is said, also where it is what the API takes by itself: what a Service asked for before goes away with that.
+// The call sets each field, also to the API's default, so that earlier values of the Service go away.
 func createService(s hcloud.LoadBalancerService, change bool) hcloud.LoadBalancerCreateOptsService {
 	o := hcloud.LoadBalancerCreateOptsService{
 		Protocol: s.Protocol, ListenPort: &s.ListenPort, DestinationPort: &s.DestinationPort, Proxyprotocol: &s.Proxyprotocol,

@@ -48,8 +48,9 @@ func Selected(service *sdk.Service, targets *sdk.Targets) ([]sdk.Node, error) {
 	return selected, nil
 }
 
-// Targets are those that the Nodes come to, and for each Node that cannot be one, why (LB-17). left is how many have no room: no target errors, as these would be tried again for ever.
-// exists says whether a server is there; there is what is there, or nil.
+// Targets returns the targets for the Nodes, and the error of each Node that cannot be one (LB-17). left is the number of Nodes beyond the limit:
+// they are no target errors, because the controller would retry these for ever. exists says whether a server exists; there is the existing load
+// balancer, or nil.
 func Targets(nodes []sdk.Node, service *sdk.Service, settings *Settings, there *hcloud.LoadBalancer, most int, exists func(int64) bool) (all []Target, wrong map[string]error, left int) {
 	private := read(service).truth("use-private-ip", settings.UsePrivateIP)
 	if settings.TargetSelector != "" {

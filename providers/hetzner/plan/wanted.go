@@ -17,18 +17,19 @@ type Settings struct {
 	InstanceSettings
 	// Type, Location, NetworkZone and Algorithm are those of load balancers whose Service says none; empty ones are not set.
 	Type, Location, NetworkZone, Algorithm string
-	// The rest is what the annotations of these names say where a Service has none.
+	// The other fields are the defaults of the annotations with these names.
 	UsePrivateIP, DisablePrivateIngress, DisablePublicNetwork, DisableIPv6, ProxyProtocol bool
 	SubnetIPRange                                                                         string
 	HealthInterval, HealthTimeout                                                         time.Duration
 	HealthRetries                                                                         int
-	// TargetSelector selects the servers that all load balancers balance to by their labels in Hetzner Cloud; to the servers of the Nodes where empty.
+	// TargetSelector selects the targets of all load balancers by the servers' labels in Hetzner Cloud. If empty, the targets are the servers of the
+	// Nodes.
 	TargetSelector string
 	// Robot says that dedicated servers are targets, by their addresses.
 	Robot bool
 }
 
-// What the API takes where nothing is said.
+// The API's defaults.
 const (
 	defaultType        = "lb11"
 	defaultInterval    = 15 * time.Second
@@ -41,7 +42,7 @@ const (
 
 // Wanted is what a load balancer should be.
 type Wanted struct {
-	// Name is empty, and so is Type, where what is there stays.
+	// Name and Type are empty if the existing ones stay.
 	Name, Type            string
 	Labels                map[string]string
 	Location, NetworkZone string
@@ -67,7 +68,7 @@ func Certificates(service *sdk.Service) (names []string) {
 	return names
 }
 
-// Want says what the load balancer of a Service should be. there is what is there, or nil; certificates are the IDs of those that Certificates names.
+// Want returns the desired load balancer of a Service. there is the existing one, or nil; certificates are the IDs of those that Certificates names.
 func Want(service *sdk.Service, call *sdk.Call, settings *Settings, there *hcloud.LoadBalancer, certificates map[string]int64) (*Wanted, error) {
 	r := read(service)
 	wanted := &Wanted{

@@ -47,7 +47,8 @@ func (r *request) list(ctx context.Context) (err error) {
 	return err
 }
 
-// byHandle gives what the handle names, nil where it names nothing. While all load balancers fit on one page the list costs no more than one of them, and calls share it.
+// byHandle returns the load balancer that the handle names, or nil. While all load balancers fit on one page the list costs no more than one of them,
+// and calls share it.
 func (r *request) byHandle(ctx context.Context) (*plan.Found, error) {
 	id, ok := plan.ParseID(r.handle)
 	if !ok {
@@ -68,7 +69,7 @@ func (r *request) byHandle(ctx context.Context) (*plan.Found, error) {
 	return plan.Judge(lb, r.call, r.service), nil
 }
 
-// find gives what the table of LB-24 begins with, nil where there is nothing. byHandle says that the handle names it.
+// find returns the load balancer for the table of LB-24, or nil. byHandle says that the handle names it.
 func (r *request) find(ctx context.Context) (found *plan.Found, byHandle bool, err error) {
 	if found, err = r.byHandle(ctx); found != nil || err != nil {
 		return found, true, err
@@ -279,7 +280,7 @@ func (r *request) again(ctx context.Context, id int64) (*hcloud.LoadBalancer, er
 	return lb, err
 }
 
-// ended says the outcome of a write: pending where Hetzner still works.
+// ended returns the outcome of a write: pending while Hetzner still works.
 func (r *request) ended(ctx context.Context, what string, err error) error {
 	if errors.Is(err, errStillRunning) || isBusy(err) {
 		return sdk.Pending(againWhileBusy, "%s: Hetzner still works on it", what)
@@ -287,7 +288,8 @@ func (r *request) ended(ctx context.Context, what string, err error) error {
 	return r.p.api.done(ctx, r.call, what, err)
 }
 
-// carryOut does what is to be done, and reads the load balancer again after that: addresses come with networks, and a target that could not be attached is wrong, and tried no more.
+// carryOut makes the calls of the steps, and then reads the load balancer again: addresses come with networks, and a target that could not be
+// attached is an error, and is not tried again.
 func (r *request) carryOut(ctx context.Context, lb *hcloud.LoadBalancer, wanted *plan.Wanted, wrong map[string]error, made bool) (*hcloud.LoadBalancer, error) {
 	for range 4 {
 		steps := plan.Steps(lb, wanted)
@@ -298,7 +300,7 @@ func (r *request) carryOut(ctx context.Context, lb *hcloud.LoadBalancer, wanted 
 			return nil, err
 		}
 		wanted.Targets = slices.DeleteFunc(wanted.Targets, func(target plan.Target) bool { return wrong[target.Node] != nil })
-		// What was adopted is ours from the first step on.
+		// An adopted load balancer is ours from the first step on.
 		r.notes.Handle(plan.Handle(lb))
 		var err error
 		if lb, err = r.again(ctx, lb.ID); err != nil {
@@ -368,7 +370,7 @@ func (p *Provider) UpdateLoadBalancer(ctx context.Context, call *sdk.Call, asked
 	return nil
 }
 
-// DeleteLoadBalancer removes what was made for this Service, also a second one that was made while nobody looked (LB-12).
+// DeleteLoadBalancer removes all load balancers of this Service, also a second one from a create whose answer was lost (LB-12).
 func (p *Provider) DeleteLoadBalancer(ctx context.Context, call *sdk.Call, asked sdk.DeleteLoadBalancer) error {
 	r := &request{p: p, call: call, service: &asked.Service, handle: asked.Handle, notes: asked.Notes}
 	named, err := r.byHandle(ctx)
@@ -434,7 +436,7 @@ func (p *Provider) ListLoadBalancers(ctx context.Context, call *sdk.Call) (list 
 	return list, nil
 }
 
-// status is where a load balancer can be reached, as Hetzner's own controller says it.
+// status has the addresses of a load balancer, as in Hetzner's own controller.
 func (r *request) status(lb *hcloud.LoadBalancer) (status sdk.LoadBalancerStatus) {
 	shows := plan.Shows(r.service, r.p.planned())
 	if shows.Hostname != "" {

@@ -118,7 +118,7 @@ func TestWhatHetznersControllerMadeIsKeptAndFoundByItAgain(t *testing.T) {
 	}
 	b.ensured()
 	lb := h.only()
-	// Back: Hetzner's controller looks for its label, and keeps name and addresses.
+	// Back: Hetzner's controller searches for its label, and keeps name and addresses.
 	if lb.ID != id || lb.Name != plan.VendorName(uid) || lb.Labels[plan.LabelService] != uid || lb.Labels["team"] != "a" || len(lb.Targets) != 3 {
 		t.Errorf("%+v", lb)
 	}
@@ -195,7 +195,7 @@ func TestQuotaRefusalsAndLimitsAreSaid(t *testing.T) {
 	h.must(second.ensure().GetFailed(), sdk.CodeBusy, "Busy")
 }
 
-// What stands on the page that cannot be read may be the Service's own.
+// A load balancer on the unreadable page may be the Service's own.
 func TestAPageOfLoadBalancersThatFailsMakesAndDeletesNothing(t *testing.T) {
 	h := initialized(t)
 	for i := range pageSize {

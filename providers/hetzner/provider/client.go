@@ -28,8 +28,8 @@ const (
 	mostAnswerBytes = 64 << 20
 )
 
-// tokens puts the token on each call. It reads the file for each, so that a token that was rotated counts at once. The API does not tell whose project a token is of, so a new one is
-// tried first on what is known to be in the project: in another one every server would be gone.
+// tokens puts the token on each call. It reads the file each time, so a rotated token takes effect at once. The API does not state the project of a
+// token, so tokens first tries a new one on objects that are known to be in the project: in another one every server would be gone.
 type tokens struct {
 	base   http.RoundTripper
 	apiURL string
@@ -142,14 +142,14 @@ func (c *client) done(ctx context.Context, call *sdk.Call, what string, err erro
 }
 
 const (
-	// How long a call waits for an action before it answers pending, and how often it looks.
+	// The time that a call waits for an action before it answers pending, and the times of its checks.
 	actionPatience = 8 * time.Second
 	firstLook      = 300 * time.Millisecond
 )
 
 var errStillRunning = errors.New("the action still runs")
 
-// await waits for an action a little: errStillRunning where it has not ended.
+// await waits a little for an action; errStillRunning if it has not ended.
 func (c *client) await(ctx context.Context, action *hcloud.Action) error {
 	until := time.Now().Add(actionPatience)
 	for pause := firstLook; action != nil && action.Status == hcloud.ActionStatusRunning; pause = min(2*pause, 2*time.Second) {

@@ -12,7 +12,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
-// How long to wait where a 429 does not say it: the API gives back one call a second.
+// The wait after a 429 without a time: the API gives back one call a second.
 const throttledFor = 10 * time.Second
 
 func isCode(err error, codes ...hcloud.ErrorCode) bool { return hcloud.IsError(err, codes...) }
@@ -26,7 +26,7 @@ func isBusy(err error) bool {
 	return isCode(err, hcloud.ErrorCodeLocked, hcloud.ErrorCodeConflict)
 }
 
-// What the API says was wrong with which field.
+// The API's errors of fields.
 func details(err hcloud.Error) string {
 	text := err.Message
 	if invalid, is := err.Details.(hcloud.ErrorDetailsInvalidInput); is {

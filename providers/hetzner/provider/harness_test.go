@@ -43,7 +43,7 @@ type harness struct {
 	routes    contract.RouteServiceClient
 }
 
-// A cloud with the servers node-0, node-1 and node-2, and a provider in front of it that nobody has initialised.
+// A cloud with the servers node-0, node-1 and node-2, and a provider in front of it that is not initialised.
 func serve(t *testing.T, changes ...func(*Settings)) *harness {
 	t.Parallel()
 	cloud := testapi.New(journal(t))
@@ -133,7 +133,7 @@ func (h *harness) initialize(cluster *contract.ClusterRef) {
 	}
 }
 
-// must fails the test unless a failure has this code and reason, and its message has all of the words: it is what kubectl describe shows.
+// must fails the test unless a failure has this code and reason, and its message has all of the words, because kubectl describe shows it.
 func (h *harness) must(failure *contract.Failure, code sdk.Code, reason string, words ...string) {
 	h.Helper()
 	if failure == nil || sdk.Code(failure.Code) != code || failure.Reason != reason {
@@ -305,7 +305,7 @@ func (h *harness) until(what string, is func() (bool, any)) {
 	}
 }
 
-// only gives the one load balancer that there is.
+// only returns the one existing load balancer.
 func (h *harness) only() schema.LoadBalancer {
 	h.Helper()
 	all := h.cloud.LoadBalancers()

@@ -13,7 +13,8 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/hetzner/testapi"
 )
 
-// What the controller asks in an hour in which nothing happens: docs/configuration.md says how often (node-status-update-frequency, orphaned-load-balancer-period).
+// The controller's calls in an hour without changes: docs/configuration.md has the periods (node-status-update-frequency,
+// orphaned-load-balancer-period).
 const (
 	refreshes = 12
 	searches  = 6
@@ -99,7 +100,7 @@ func TestNodesThatALoadBalancerHasNoRoomForAreToldAndNotTriedAgain(t *testing.T)
 	}
 }
 
-// nodes are so many Nodes with servers, those that are there at the beginning among them.
+// nodes returns this number of Nodes with servers, including the initial ones.
 func (h *harness) nodes(count int) (nodes []*contract.NodeView) {
 	for i := range count {
 		name := fmt.Sprintf("node-%d", i)

@@ -16,7 +16,8 @@ import (
 // Calls that a list of all servers takes.
 func (p *Provider) listCalls() int { return max(1, (int(p.serverCount.Load())+pageSize-1)/pageSize) }
 
-// LookupInstances asks for few servers one by one, and lists them for many. What a list lacks is no proof that a server with a known ID is gone: that is asked for by its ID (INST-1).
+// LookupInstances reads few servers one by one, and lists them for many. A list without a server does not prove that it is gone, so LookupInstances
+// reads a server with a known ID by that ID (INST-1).
 func (p *Provider) LookupInstances(ctx context.Context, call *sdk.Call, nodes []sdk.Node, query sdk.InstanceQuery) (sdk.Answers[sdk.Instance], error) {
 	answers := sdk.Answers[sdk.Instance]{}
 	asked := []sdk.Node{}
@@ -74,7 +75,7 @@ func (p *Provider) oneByOne(ctx context.Context, call *sdk.Call, nodes []sdk.Nod
 	})
 }
 
-// one asks for a Node's server; nil where the API says that there is none.
+// one reads a Node's server; nil if the API says that it does not exist.
 func (p *Provider) one(ctx context.Context, call *sdk.Call, node sdk.Node) (*hcloud.Server, error) {
 	if node.ProviderID != "" {
 		id, _, err := plan.ServerID(node.ProviderID)

@@ -26,9 +26,9 @@ const (
 // Settings are the operator's.
 type Settings struct {
 	plan.Settings
-	// APIURL is where Hetzner Cloud's API is.
+	// APIURL is the address of Hetzner Cloud's API.
 	APIURL string
-	// TokenFile holds the token and is read for each call; Token is it where there is no file.
+	// TokenFile holds the token, and the provider reads it for each call. Token is the token if no file is set.
 	TokenFile, Token string
 	// Network is the name or the ID of the cluster's network; Routes says whether routes are made in it.
 	Network string
@@ -151,7 +151,8 @@ func (p *Provider) checkPlace(ctx context.Context, call *sdk.Call) error {
 	return nil
 }
 
-// checkWrites asks for what can never be made, a load balancer without a name: a token that may only read is told apart by it, and nothing is written.
+// checkWrites asks for a load balancer without a name, which the API can never make. The answer shows whether the token may write, and nothing is
+// written.
 func (p *Provider) checkWrites(ctx context.Context, call *sdk.Call) error {
 	request, err := p.api.NewRequest(ctx, http.MethodPost, "/load_balancers", nil)
 	if err != nil {

@@ -64,7 +64,7 @@ func (p *Provider) DeleteRoutes(ctx context.Context, call *sdk.Call, routes []sd
 	return p.each(ctx, call, network, routes, func(route sdk.Route) (*hcloud.NetworkRoute, error) { return plan.OldRoute(network, route) }, false), nil
 }
 
-// finder finds the targets of routes: one by one where there are few, else by a list.
+// finder finds the targets of routes: few of them one by one, many by a list.
 func (p *Provider) finder(ctx context.Context, call *sdk.Call, routes int) (func(sdk.Route) (*hcloud.Server, error), error) {
 	one := func(route sdk.Route) (*hcloud.Server, error) {
 		node := sdk.Node{Name: route.NodeName, ProviderID: route.ProviderID}
@@ -123,7 +123,7 @@ func (p *Provider) each(ctx context.Context, call *sdk.Call, network *hcloud.Net
 	return answers
 }
 
-// again decides anew where Hetzner refused a change: an earlier call that was cut off may have reached Hetzner after the network was read.
+// again decides again after Hetzner refused a change: an earlier, interrupted call may have reached Hetzner after the network was read.
 func (p *Provider) again(ctx context.Context, call *sdk.Call, network *hcloud.Network, route sdk.Route, decide func(sdk.Route) (*hcloud.NetworkRoute, error), refused error) error {
 	now, err := p.getNetwork(ctx, call)
 	if err != nil {

@@ -1,5 +1,6 @@
-// Package testapi is Hetzner Cloud's API as this provider uses it, in memory, for tests: servers, load balancers, networks, certificates, locations and actions, with paging, rate limits,
-// quotas, error bodies and lists that are late. Its bodies are the schema types of Hetzner's own SDK, and a request with a field that those have not is refused.
+// Package testapi is Hetzner Cloud's API as this provider uses it, in memory, for tests: servers, load balancers, networks, certificates, locations
+// and actions, with paging, rate limits, quotas, error bodies and lists that are late. Its bodies are the schema types of Hetzner's own SDK, and it
+// refuses a request with a field that those lack.
 package testapi
 
 import (
@@ -31,9 +32,9 @@ type Settings struct {
 	// ActionMS is how long an action runs; while it runs its object is locked. A list lacks a new load balancer for ListLagMS.
 	ActionMS  int `json:"action_ms"`
 	ListLagMS int `json:"list_lag_ms"`
-	// LoadBalancerLimit is the project's quota; none where zero.
+	// LoadBalancerLimit is the project's quota; none if zero.
 	LoadBalancerLimit int `json:"load_balancer_limit"`
-	// DeleteActions says that a load balancer's removal is answered with an action, as the SDK reads it, and not with 204, as an older description says.
+	// DeleteActions says that the answer to a load balancer's removal is an action, as the SDK reads it, and not 204, as in an older description.
 	DeleteActions bool `json:"delete_actions"`
 }
 
@@ -184,7 +185,7 @@ func write(w http.ResponseWriter, status int, body any) {
 	w.Write(text)
 }
 
-// prune takes out what the API leaves out where there is nothing; the SDK's types have it as null.
+// prune removes fields that the API leaves out if they are empty; the SDK's types have them as null.
 func prune(value any) {
 	switch value := value.(type) {
 	case map[string]any:

@@ -52,7 +52,7 @@ func (c *Cloud) ChangeLoadBalancer(id int64, change func(*schema.LoadBalancer)) 
 	}
 }
 
-// LoadBalancers are all that there are.
+// LoadBalancers are all load balancers.
 func (c *Cloud) LoadBalancers() (all []schema.LoadBalancer) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// What differs from the description on purpose, and why.
+// The intended differences from the description, with their reasons.
 var known = map[string]string{
 	"datacenter is missing":             "Hetzner takes data centres away, and its SDK reads them no more",
 	"included_traffic is not described": "the SDK's type has it",
@@ -133,7 +133,7 @@ func (d *description) resolve(schema any) (map[string]any, bool) {
 	return object, is
 }
 
-// value compares fields, required ones, null and enumerations. What is one of several schemas is left alone.
+// value compares fields, required ones, null and enumerations. It skips values with several possible schemas.
 func (d *description) value(path string, schema, value any) {
 	s, is := d.resolve(schema)
 	if !is || s["oneOf"] != nil || s["anyOf"] != nil || s["allOf"] != nil {

@@ -131,7 +131,7 @@ func (c *Cloud) networkAction(r *http.Request) (int, any, error) {
 	return http.StatusCreated, schema.NetworkActionAddRouteResponse{Action: *c.begin(r.PathValue("action"), "network", network.ID)}, nil
 }
 
-// What the description says of destinations and gateways.
+// The description's rules for destinations and gateways.
 func (c *Cloud) checkRoute(network *schema.Network, asked schema.NetworkActionAddRouteRequest, there bool) error {
 	destination, err := netip.ParsePrefix(asked.Destination)
 	gateway, wrong := netip.ParseAddr(asked.Gateway)
@@ -164,7 +164,7 @@ func (c *Cloud) checkRoute(network *schema.Network, asked schema.NetworkActionAd
 // NewServer says what a server that is made shall be like.
 type NewServer struct {
 	Name string `json:"name"`
-	// Type is cx22, Location fsn1 and Status running where empty.
+	// Type is cx22, Location fsn1 and Status running if empty.
 	Type     string            `json:"type"`
 	Location string            `json:"location"`
 	Status   string            `json:"status"`

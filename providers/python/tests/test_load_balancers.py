@@ -83,7 +83,7 @@ async def test_what_is_not_ours_is_not_touched(ours):
     request = pb.DeleteLoadBalancerRequest(cluster=THEM, service=service("uid-2"), handle=made.handle)
     assert code((await ours.load_balancers.DeleteLoadBalancer(request)).failed) == "CONFLICT"
     assert ours.writes() == 1
-    # A former owner's is ours: Ensure marks it anew, once.
+    # A former owner's is ours: Ensure marks it again, once.
     await ours.initialize(THEM, previous=[US.owner_id])
     for _ in range(2):
         assert (await ensure(ours, THEM)).HasField("ready") and ours.writes() == 2
@@ -127,7 +127,7 @@ async def test_a_call_that_is_cancelled_or_out_of_time_writes_nothing(ours):
         await call
     request = pb.EnsureLoadBalancerRequest(cluster=US, service=service("uid-2"))
     assert (await ours.load_balancers.EnsureLoadBalancer(request, timeout=3)).HasField("pending")
-    # Whatever went on would come before this one, which takes as long and began later.
+    # A write that went on would come before this one, which takes equally long and began later.
     await ensure(ours, service=service("uid-3"))
     assert ours.writes() == 1
 

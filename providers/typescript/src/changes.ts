@@ -1,4 +1,4 @@
-/** The hints of WatchChanges: what others changed in the cloud, numbered, the last ones kept for a controller that comes back. */
+/** The hints of WatchChanges: numbered changes by others in the cloud. The last ones are kept for a controller that comes back. */
 import { setTimeout as sleep } from 'node:timers/promises';
 
 import { equal, type State } from './cloud.js';
@@ -7,7 +7,7 @@ import type { WatchChangesResponse } from './contract/cloudprovider/v1alpha1/Wat
 import { failureOf, type Provider } from './service.js';
 import { Metadata, type ServerWritableStream } from '@grpc/grpc-js';
 
-/** How often the cloud is looked at while somebody watches. A cloud with a feed of events needs no such thing. */
+/** The period at which the cloud is read while a caller watches. A cloud with a feed of events does not need it. */
 const EVERY_MS = 250;
 const KEPT = 1024;
 
@@ -59,7 +59,7 @@ export class Changes {
       this.provider.admit(call.request.cluster);
       call.sendMetadata(new Metadata()); // The stream is open, even while there is nothing to say.
       let last = this.numberOf(call.request.resumeToken);
-      // From where on changes are told, before there is one (PROV-21).
+      // The point from which the stream reports changes, before the first one (PROV-21).
       if (last === this.last) call.write({ resumeToken: this.token() });
       while (!closing.aborted && !call.cancelled) {
         const hints = this.after(last);
@@ -69,7 +69,7 @@ export class Changes {
         try {
           this.provider.cloud.look();
         } catch {
-          // Nothing is known of changes; whoever calls learns of the trouble.
+          // Changes are unknown; the callers of other RPCs get the error.
         }
       }
     } catch (error) {

@@ -1,6 +1,6 @@
 /**
- * The cloud: a state file that several providers, in whatever language, can use in turn (../../README.md describes it). In a provider of your own this
- * module is the client of your cloud's API. It knows nothing of gRPC: it offers operations that can be slow and can fail, and a copy of what it learned last.
+ * The cloud: a state file that providers in any language can use in turn (../../README.md describes it). In your own provider this
+ * module is the client of your cloud's API. It does not know gRPC: it offers operations that can be slow and can fail, and a copy of the last state.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import fs from 'node:fs';
@@ -11,7 +11,7 @@ const FORMAT = 1;
 /** How long somebody else may hold the state file, in seconds. */
 const PATIENCE = 5;
 
-/** What the provider means by a failure (CORE-4): it stands in the body, never in the gRPC status. `code` is a name of FailureCode without its prefix. */
+/** A failure in the body of an answer, never in the gRPC status (CORE-4). `code` is a name of FailureCode without its prefix. */
 export class Fail extends Error {
   constructor(
     readonly code: string,
@@ -23,7 +23,7 @@ export class Fail extends Error {
   }
 }
 
-/** What the cloud, not the request, is to blame for. */
+/** An error of the cloud, not of the request. */
 const TROUBLES = ['THROTTLED', 'CREDENTIALS', 'UNAVAILABLE'];
 
 export type Addresses = Record<string, string>[];
@@ -47,7 +47,7 @@ export interface Mark {
   uid: string;
 }
 
-/** What a Service asked of its load balancer; what is empty is left out but for the two policies. */
+/** The fields that a Service asked for, without empty ones except for the two policies. */
 export interface Config {
   ports?: string[];
   source_ranges?: string[];
@@ -138,7 +138,7 @@ export class Cloud {
 
   constructor(private readonly path: string) {}
 
-  /** A new cloud, with nothing in it. Only at the start: a file that is missing later says nothing about what exists (INST-1). */
+  /** A new, empty cloud. Only at the start: a file that is missing later says nothing about the existing instances (INST-1). */
   createIfMissing(): void {
     if (!fs.existsSync(this.path)) this.save(this.state, { line: '' });
   }
@@ -149,7 +149,7 @@ export class Cloud {
     return this.operation(signal, () => this.look());
   }
 
-  /** One operation that may write: `decide` gets the cloud as it is and gives back its answer and what is to be written, if anything. */
+  /** One operation that may write: `decide` gets the current cloud and returns its answer and the write, if any. */
   async write<T>(signal: AbortSignal, decide: (state: State) => [T, Write?]): Promise<T> {
     return this.operation(signal, () => this.alone(signal, () => {
       const state = this.look();
@@ -164,7 +164,7 @@ export class Cloud {
     return this.operation(signal, () => ({ clusters: {}, volumes: {}, ...this.json('.catalogue.json') }));
   }
 
-  /** What every operation meets: the weather. It is slow outside of all locks: nobody else waits. */
+  /** The weather of every operation. It waits outside of all locks, so no other operation waits. */
   private async operation<T>(signal: AbortSignal, work: () => T | Promise<T>): Promise<T> {
     try {
       const weather = this.json('.weather.json');
@@ -184,7 +184,7 @@ export class Cloud {
     if (trouble === undefined) this.lastSuccess = new Date();
   }
 
-  /** Runs the work as the only writer, in this process and among all. Who waits is served in turn; a call that was cancelled meanwhile is not (CORE-8). */
+  /** Runs the work as the only writer, in this process and among all. Waiting calls run in turn, except for cancelled ones (CORE-8). */
   private alone<T>(signal: AbortSignal, work: () => T): Promise<T> {
     return new Promise((resolve, refuse) => {
       this.waiting.push({ signal, work: () => resolve(work()), refuse });
@@ -205,7 +205,7 @@ export class Cloud {
       } catch (error) {
         refusal = error as Error;
       }
-      // A bounded number, then others get their turn. The calls are looked at between the works: what cancels them comes in there.
+      // A bounded number, then other processes get their turn. Cancellations arrive between two calls.
       for (let n = 0; n < 64 && this.waiting.length > 0; n += 1) {
         const { signal, work, refuse } = this.waiting.shift()!;
         try {
@@ -221,7 +221,7 @@ export class Cloud {
     }
   }
 
-  /** Node has no flock of its own: the command of the same name (util-linux) holds the lock for as long as we hold its input. What we say comes back once it has it. */
+  /** Node has no flock. The command of this name (util-linux) holds the lock as long as we hold its input. It echoes our line after it has the lock. */
   private lock(): Promise<ChildProcess> {
     return new Promise((resolve, reject) => {
       const path = `${this.path}.lock`;
@@ -235,7 +235,7 @@ export class Cloud {
     });
   }
 
-  /** The file as it is now; read anew only when it was replaced. What others changed since is told to `onForeignChange`. */
+  /** The current file; read again only if another process replaced it. `onForeignChange` gets the changes of others. */
   look(): State {
     try {
       const { ino, mtimeNs, size } = fs.statSync(this.path, { bigint: true });
@@ -263,7 +263,7 @@ export class Cloud {
     if (!first) this.onForeignChange(before, this.state);
   }
 
-  /** Puts a new file in the place of the old one: whoever kills us leaves one of the two, whole. */
+  /** Replaces the file: after a kill at any time one of the two files exists, whole. */
   private save(state: State, write: Write): void {
     const loadBalancers = changed(new Map(state.living().map((lb) => [lb.handle, lb])), write.loadBalancers);
     const routes = changed(state.routes, write.routes);

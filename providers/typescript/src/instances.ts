@@ -31,7 +31,7 @@ export function instanceService(provider: Provider): InstanceServiceHandlers {
   return {
     LookupInstances: unary(provider, 'LookupInstances', async (request, { signal }) => {
       withinBatch('nodes', request.nodes.map((node) => node.name));
-      // One operation of the cloud for all of them, and the state is complete: what is not in it does not exist (INST-1).
+      // One operation of the cloud for all of them. The state is complete: an instance that is not in it does not exist (INST-1).
       const state = await provider.cloud.read(signal, milliseconds(request.maxAge));
       const metadata = request.facets.includes('INSTANCE_FACET_METADATA');
       const results = request.nodes.map((node): LookupInstanceResult => {
@@ -39,7 +39,7 @@ export function instanceService(provider: Provider): InstanceServiceHandlers {
         try {
           return { ...result, found: found(provider, state, node, metadata) };
         } catch (error) {
-          return { ...result, failed: failureOf('LookupInstances', error) }; // One Node's trouble is not the others' (INST-4).
+          return { ...result, failed: failureOf('LookupInstances', error) }; // One Node's error does not fail the others (INST-4).
         }
       });
       return { results };
@@ -72,7 +72,7 @@ export function zoneService(provider: Provider): ZoneServiceHandlers {
   };
 }
 
-/** What the cloud says of a Node: by its provider ID where it has one, else by its name (INST-3). */
+/** The cloud's answer about a Node: by its provider ID if it has one, else by its name (INST-3). */
 function found(provider: Provider, state: State, node: NodeView__Output, metadata: boolean): Instance {
   const { prefix } = provider.settings;
   const id = node.providerId;

@@ -21,7 +21,7 @@ const ANNOTATIONS = 'mock.grpc-ccm.io/';
 /** Of a call's time this much may pass before it answers `pending` (CORE-9). */
 const SHARE = 0.75;
 
-/** Who asks, and for which Service. */
+/** The caller, and its Service. */
 class Asker {
   constructor(
     readonly owner: Owner,
@@ -52,7 +52,7 @@ const nativeName = (uid: string) => `a${uid.replaceAll('-', '')}`.slice(0, 32);
 
 const says = (service: ServiceView__Output, annotation: string) => service.annotations[ANNOTATIONS + annotation] === 'true';
 
-/** What the Service asks of its load balancer; a field that was cleared is not there any more (LB-7). */
+/** The load balancer that the Service asks for, without fields that the user cleared (LB-7). */
 function configOf(service: ServiceView__Output): Config {
   let { sessionAffinity, externalTrafficPolicy } = service;
   if (sessionAffinity === 'ClientIP' && service.sessionAffinityTimeout) sessionAffinity += `:${service.sessionAffinityTimeout.seconds}`;
@@ -70,7 +70,7 @@ function configOf(service: ServiceView__Output): Config {
   };
 }
 
-/** INVALID where a field has a value that no load balancer can be given: the field, its value and what would be right. */
+/** INVALID if a field has a value that no load balancer can have: the text has the field, its value and a right one. */
 function check(service: ServiceView__Output, settings: Settings): void {
   const oneOf = (field: string, value: string, known: string[]) => {
     if (!known.includes(value)) throw new Fail('INVALID', `spec.${field} ${quoted(value)} is none of ${known.join(', ')}`);
@@ -95,7 +95,7 @@ function check(service: ServiceView__Output, settings: Settings): void {
   if (service.loadBalancerClass !== undefined) oneOf('loadBalancerClass', service.loadBalancerClass, settings.classes);
 }
 
-/** The Service's own: by the handle, which a user can edit (LB-4), else by the mark (LB-5). */
+/** The Service's own load balancer: by the handle, which a user can edit (LB-4), else by the mark (LB-5). */
 function findOwn(state: State, asker: Asker): LoadBalancer | undefined {
   const living = state.living();
   const isOurs = (lb: LoadBalancer) => asker.ownership(lb) === 'OWNERSHIP_OURS';
@@ -104,7 +104,7 @@ function findOwn(state: State, asker: Asker): LoadBalancer | undefined {
   return named ?? living.find(isOurs);
 }
 
-/** The Service's own, else what is unmarked and has its native name: CONFLICT without the grant, and never `done` (LB-26). */
+/** The Service's own load balancer, else an unmarked one with its native name: CONFLICT without the grant, and never `done` (LB-26). */
 function findToDelete(state: State, asker: Asker, adopt: boolean): LoadBalancer | undefined {
   const unmarked = state.living().filter((lb) => !lb.owner && lb.name === nativeName(asker.service.uid));
   const named = unmarked.find((lb) => lb.handle === asker.handle);
@@ -114,7 +114,7 @@ function findToDelete(state: State, asker: Asker, adopt: boolean): LoadBalancer 
   return own ?? unmarked[0];
 }
 
-/** The Service's own, or the one that is in its way or may be taken over: by handle, mark, native name, or an address of its status (LB-9). */
+/** The Service's own load balancer, or the one that is in its way or that it may take over: by handle, mark, native name, or an address of its status (LB-9). */
 function find(state: State, asker: Asker): LoadBalancer | undefined {
   const living = state.living();
   const points = asker.service.status?.ingress ?? [];
@@ -131,7 +131,7 @@ function notOurs({ handle, name, owner }: LoadBalancer, asker: Asker): Fail {
   return new Fail('CONFLICT', `load balancer ${handle} (${name}) is not that of Service ${nameOf(asker.service)}: it ${whose}`);
 }
 
-/** What there is, if anything, and what there should be; equal where nothing is to be written (LB-8). */
+/** The existing load balancer, if any, and the desired one; both are equal if no write is needed (LB-8). */
 function wanted(state: State, asker: Asker, targets: string[] | undefined, adopt: boolean, settings: Settings): { found?: LoadBalancer; lb: LoadBalancer } {
   check(asker.service, settings);
   const found = find(state, asker);
@@ -144,7 +144,7 @@ function wanted(state: State, asker: Asker, targets: string[] | undefined, adopt
   return { found, lb };
 }
 
-/** One address of each family that the Service has: those that it has may stay. */
+/** One address of each family of the Service; existing ones may stay. */
 function addressesFor(state: State, service: ServiceView__Output, lb: LoadBalancer, settings: Settings): string[] {
   const pools = settings.pools.map((pool) => ({ pool, family: isIP(pool.split('/')[0]!) }));
   let families = service.ipFamilies.map((family) => (family === 'IPv6' ? 6 : 4));
@@ -179,7 +179,7 @@ function contains(pool: string, address: string, family: number): boolean {
   return list.check(address, type);
 }
 
-/** The lowest address that is not taken, of those whose last 16 bits differ; the first of a pool is left out, and in IPv4 the last. */
+/** The lowest free address, of those whose last 16 bits differ; without the first of a pool, and in IPv4 without the last. */
 function firstFree(pool: string, taken: Set<string>): string | undefined {
   const [network = '', length] = pool.split('/');
   const hosts = 2 ** Math.min((isIP(network) === 6 ? 128 : 32) - Number(length), 16);
@@ -192,7 +192,7 @@ function firstFree(pool: string, taken: Set<string>): string | undefined {
   return undefined;
 }
 
-/** undefined where the set is absent, which is not empty. */
+/** undefined if the set is absent, which is not the empty set. */
 function targetsOf(targets: TargetSet__Output | null): string[] | undefined {
   if (!targets) return undefined;
   if (!targets.inline) throw new Fail('INVALID', 'targets are not given inline, which is all that this minor of the contract has');
@@ -206,7 +206,7 @@ function statusOf(lb: LoadBalancer): LoadBalancerStatus {
 export function loadBalancerService(provider: Provider): LoadBalancerServiceHandlers {
   const { cloud, settings } = provider;
 
-  /** A mutating RPC: one at a time for each Service, and `pending` in good time: then nothing is written any more, and the next call goes on from what is there. */
+  /** A mutating RPC: one at a time for each Service. It answers `pending` before the deadline. Then it writes no more, and the next call goes on from the current state. */
   function mutating<
     Request extends { service: ServiceView__Output | null; handle?: string },
     Response extends { failed?: Failure | null; pending?: Pending | null; handledElsewhere?: HandledElsewhere | null },
@@ -215,7 +215,7 @@ export function loadBalancerService(provider: Provider): LoadBalancerServiceHand
       const asker = askerOf(owner, request);
       if (says(asker.service, 'handled-elsewhere')) return { handledElsewhere: {} } as Response;
       const decide = decision(asker, request);
-      // Ends with the call, and before it where time runs out.
+      // Ends with the call, or before it if the time runs out.
       const inTime = new AbortController();
       signal.addEventListener('abort', () => inTime.abort());
       const late = Number.isFinite(deadline) ? setTimeout(() => inTime.abort(), (deadline - Date.now()) * SHARE) : undefined;

@@ -54,7 +54,7 @@ function providerService(provider: Provider): ProviderServiceHandlers {
         bootId,
         providerIdPrefixes: [settings.prefix],
         maxRequestBytes: MAX_MESSAGE_BYTES,
-        // A block that is missing here means that the service behind it is not served (CORE-5): leave out what your cloud has not.
+        // A missing block means that the provider does not serve that service (CORE-5): leave out the services that your cloud lacks.
         capabilities: {
           instances: { maxBatch: MAX_BATCH, listing: true, powerState: true, maxInFlight: 8 },
           zones: {},
@@ -82,7 +82,7 @@ function providerService(provider: Provider): ProviderServiceHandlers {
           volumes: { sourceTypes: settings.sourceTypes, maxInFlight: 8 },
           changes: {},
         },
-        // Empty: of each Node we want to see nothing beyond its name, UID, provider ID and addresses.
+        // Empty: the provider needs only name, UID, provider ID and addresses of each Node.
         nodeProjection: {},
       });
     },
@@ -92,19 +92,19 @@ function providerService(provider: Provider): ProviderServiceHandlers {
       call.on('cancelled', () => cancelled.abort());
       const initialize = async () => {
         const { name, ownerId } = checked(call.request.cluster);
-        await cloud.read(cancelled.signal); // Finds out whether the credentials are good (PROV-3).
+        await cloud.read(cancelled.signal); // Verifies the credentials (PROV-3).
         provider.owner = new Owner(name, ownerId, call.request.previousOwnerIds, call.request.readOnly);
         console.error(`initialised for cluster ${name}, owner ${ownerId}`);
         return { initialized: { cloudScope: settings.cloudScope, readOnly: call.request.readOnly } };
       };
       initialize().then(
         (response) => callback(null, response),
-        // Whoever hung up hears nothing, and it is no fault of ours.
+        // The caller has gone and gets no answer, and that is not our fault.
         (error) => (cancelled.signal.aborted ? callback({ code: grpc.status.CANCELLED }) : callback(null, { failed: failureOf('Initialize', error) })),
       );
     },
 
-    // From memory (PROV-4): how the last operation of the cloud went.
+    // From memory (PROV-4): the result of the last operation of the cloud.
     Probe: (_, callback) => {
       const { trouble, lastSuccess } = cloud;
       callback(null, {
@@ -119,7 +119,7 @@ function providerService(provider: Provider): ProviderServiceHandlers {
   };
 }
 
-/** Serves until `stop` aborts, then drains: hints end, calls in flight may finish, whatever then still runs is cancelled. */
+/** Serves until `stop` aborts, then drains: hints end, calls in flight may finish, and calls that still run then are cancelled. */
 export async function serve(provider: Provider, endpoint: string, stop: AbortSignal): Promise<void> {
   const socket = new SocketFile(endpoint);
   await socket.claim();

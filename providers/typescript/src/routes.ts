@@ -29,7 +29,7 @@ function put(route: Route): Write {
   return { line: `put route ${route.name} to ${route.destination_cidr}`, routes: { [route.name]: route } };
 }
 
-/** What making this route takes: marked, and named after the cluster, the hint and the destination (ROUTE-3). A route that is as asked takes nothing. */
+/** The write that makes this route, marked, and named after the cluster, the hint and the destination (ROUTE-3). A route that is as asked needs no write. */
 function planCreate(state: State, asked: Route__Output, owner: Owner): Write | undefined {
   const cidr = asked.destinationCidr;
   if (!isCidr(cidr)) throw new Fail('INVALID', `destination_cidr ${quoted(cidr)} is not a CIDR; send one such as 10.0.1.0/24`);
@@ -48,7 +48,7 @@ function planCreate(state: State, asked: Route__Output, owner: Owner): Write | u
   const there = [...state.routes.values()].find((route) => route.destination_cidr === cidr) ?? state.routes.get(wanted.name);
   if (!there) return put(wanted);
   if (there.destination_cidr === cidr && sameTarget(there, wanted) && ownership(there, owner) !== 'OWNERSHIP_FOREIGN') {
-    return undefined; // It leads where it should; an unmarked one is not adopted (ROUTE-9).
+    return undefined; // It has the right target; an unmarked route is not adopted (ROUTE-9).
   }
   if (ownership(there, owner) !== 'OWNERSHIP_OURS') {
     throw new Fail('CONFLICT', `the route ${quoted(there.name)} to ${there.destination_cidr} was not made for this cluster; remove it or choose another CIDR`);
@@ -59,7 +59,7 @@ function planCreate(state: State, asked: Route__Output, owner: Owner): Write | u
   return put({ ...wanted, name: there.name });
 }
 
-/** What removing a route that a listing gave takes. */
+/** The write that removes a listed route. */
 function planDelete(state: State, asked: Route__Output, owner: Owner): Write | undefined {
   const cidr = asked.destinationCidr;
   if (!asked.name) throw new Fail('INVALID', `the route to ${cidr} has no name; send it as ListRoutes gave it`);
@@ -84,10 +84,10 @@ export function routeService(provider: Provider): RouteServiceHandlers {
         results[at] = { routeKey: route.routeKey, done: {} };
       } catch (error) {
         signal.throwIfAborted();
-        results[at] = { routeKey: route.routeKey, failed: failureOf(rpc, error) }; // One route's trouble is not the others' (ROUTE-2).
+        results[at] = { routeKey: route.routeKey, failed: failureOf(rpc, error) }; // One route's error does not fail the others (ROUTE-2).
       }
     };
-    // Those to one destination one after the other: the second is judged by what the first made (ROUTE-13).
+    // Routes to one destination run one after the other: the second sees the result of the first (ROUTE-13).
     const byDestination = new Map<string, [number, Route__Output][]>();
     for (const [at, route] of routes.entries()) {
       const same = byDestination.get(route.destinationCidr) ?? [];

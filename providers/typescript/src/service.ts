@@ -1,4 +1,4 @@
-/** What all services share: for whom the provider works, how a failure is said, who works on what. */
+/** The common part of all services: the cluster of the provider, failures in answers, and locks on objects. */
 import { randomUUID } from 'node:crypto';
 import { isIP } from 'node:net';
 import * as grpc from '@grpc/grpc-js';
@@ -15,10 +15,10 @@ export const NAME_BYTES = 253;
 export const ID_BYTES = 1024;
 export const MAX_BATCH = 500;
 const TEXT_BYTES = 1024;
-/** How many items stand in one message of a listing. */
+/** The most items in one message of a listing. */
 const CHUNK = 500;
 
-/** Who the provider is. All providers of one cloud must agree on these. */
+/** The identity of the provider. All providers of one cloud must have the same values. */
 export interface Settings {
   name: string;
   prefix: string;
@@ -61,7 +61,7 @@ export class Provider {
     readonly settings: Settings,
   ) {}
 
-  /** Who asks, if they may (CORE-10). */
+  /** The caller, if its cluster is the initialised one (CORE-10). */
   admit(cluster: ClusterRef__Output | null | undefined): Owner {
     const { name, ownerId } = checked(cluster);
     if (!this.owner) throw new Fail('NOT_INITIALIZED', 'this provider process has not seen a successful Initialize');
@@ -124,7 +124,7 @@ export function milliseconds(duration: { seconds: number; nanos: number } | null
   return duration ? duration.seconds * 1000 + duration.nanos / 1_000_000 : 0;
 }
 
-/** What a call is given: who asks, and a signal that aborts when the controller goes away or its deadline is over. */
+/** The arguments of a call: the caller, and a signal that aborts when the controller goes away or the deadline has passed. */
 export interface Context {
   owner: Owner;
   signal: AbortSignal;
@@ -145,7 +145,7 @@ function mayWrite(rpc: string, owner: Owner): void {
   throw new Fail('PRECONDITION', `${rpc} writes to the cloud, and this provider was initialised with read_only`, 'ReadOnly');
 }
 
-/** A unary RPC: its failures are said in the body; nobody reads the answer of a call that was cancelled. */
+/** A unary RPC: its failures go into the body. A cancelled call needs no answer. */
 export function unary<Request, Response>(
   provider: Provider,
   rpc: string,
@@ -165,8 +165,8 @@ export function unary<Request, Response>(
 }
 
 /**
- * A listing: sent in parts, then the end with the number of items (CORE-16). All of them are there before the first is sent: a failure in the middle is then never a
- * listing that looks complete.
+ * A listing: sent in parts, then the end with the number of items (CORE-16). It has all of them before it sends the first, so a failure in the middle never looks
+ * like a complete listing.
  */
 export function listing<Request, Item, Response>(
   provider: Provider,

@@ -1,4 +1,4 @@
-/** The Unix socket: where it may lie, and how it gets its name (CORE-2). */
+/** The Unix socket: the rules for its place and its name (CORE-2). */
 import { randomBytes } from 'node:crypto';
 import fs from 'node:fs';
 import net from 'node:net';
@@ -8,10 +8,10 @@ export const DEFAULT_ENDPOINT = 'unix:///run/cloud-provider/socket/provider.sock
 /** The longest path that fits into `sockaddr_un` on Linux. */
 const MAX_PATH_BYTES = 107;
 
-/** Why the provider does not serve. */
+/** The reason why the provider does not serve. */
 export class SocketError extends Error {}
 
-/** The socket is bound under a private name, set right, and renamed: nobody ever reaches it with another mode, and a stale one is replaced in one step. */
+/** The provider binds the socket under a private name, sets its mode, and renames it. So it never has another mode under its own name, and replaces a stale one in one step. */
 export class SocketFile {
   readonly path: string;
   readonly private: string;
@@ -28,7 +28,7 @@ export class SocketFile {
     this.private = path.join(path.dirname(file), `.${randomBytes(2).toString('hex')}`);
   }
 
-  /** Makes the directory, 0750, and refuses what must not be replaced. */
+  /** Makes the directory, 0750, and refuses to replace another kind of file. */
   async claim(): Promise<void> {
     const levels = [this.path];
     while (levels[0] !== '/') levels.unshift(path.dirname(levels[0]!));
@@ -37,7 +37,7 @@ export class SocketFile {
       if (found?.isSymbolicLink()) throw new SocketError(`${level} is a symbolic link; give the endpoint by a path without one, such as ${fs.realpathSync(level)}`);
       if (!found && level !== this.path) {
         fs.mkdirSync(level, 0o750);
-        fs.chmodSync(level, 0o750); // Whatever the umask.
+        fs.chmodSync(level, 0o750); // For every umask.
       }
       if (found && level === this.path) {
         if (!found.isSocket()) throw new SocketError(`${level} exists and is not a socket; it was left alone: remove it, or choose another endpoint`);
@@ -60,7 +60,7 @@ export class SocketFile {
   }
 }
 
-/** Only a refused connection says that nobody does. */
+/** Only a refused connection shows that no process does. */
 function answers(file: string): Promise<boolean> {
   return new Promise((resolve) => {
     const connection = net.connect(file);

@@ -79,7 +79,7 @@ async function served(t: TestContext, initialised = true) {
     ensure: (more = {}, service: object = SERVICE, cluster = US) => call('EnsureLoadBalancer', { cluster, service, ...more }),
     get: async (more = {}, service: object = SERVICE) => (await call('GetLoadBalancer', { cluster: US, service, ...more })).found,
     remove: (more = {}, service: object = SERVICE, cluster = US) => call('DeleteLoadBalancer', { cluster, service, ...more }),
-    /** What the cloud says of Nodes, by name and provider ID. */
+    /** The cloud's answers about Nodes, by name and provider ID. */
     states: async (nodes: [string, string?][], cluster: object | null = US, more = {}): Promise<string[]> => {
       const views = nodes.map(([name, providerId]) => ({ name, uid: `uid-${name}`, ...(providerId && { providerId }) }));
       const { failed, results } = await call('LookupInstances', { cluster, nodes: views, ...more });
@@ -248,7 +248,7 @@ test('what is not ours is not touched, and a former owner’s is ours', async (t
   assert.equal(code(await h.remove({ handle }, other, THEM)), 'CONFLICT');
   assert.equal(h.writes(), 1);
   await h.initialize(THEM, ['us']);
-  // Ensure marks it anew, once.
+  // Ensure marks it again, once.
   for (let again = 0; again < 2; again++) {
     assert.ok((await h.ensure({}, SERVICE, THEM)).ready);
     assert.equal(h.writes(), 2);
@@ -295,7 +295,7 @@ test('a call that is cancelled or out of time writes nothing', async (t) => {
   call.cancel();
   const late = await h.call('EnsureLoadBalancer', { cluster: US, service: { ...SERVICE, uid: 'uid-2' } }, { deadline: Date.now() + 3_000 });
   assert.ok(late.pending, JSON.stringify(late));
-  // Whatever went on would come before this one, which takes as long and began later.
+  // A write that went on would come before this one, which takes equally long and began later.
   await h.ensure({}, { ...SERVICE, uid: 'uid-3' });
   assert.equal(h.writes(), 1);
 });

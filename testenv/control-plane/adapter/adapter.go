@@ -1,8 +1,8 @@
 // Package adapter lets an existing Go cloud-controller-manager use a provider of the gRPC contract: it is a
 // cloudprovider.Interface whose methods call the provider over its Unix socket.
 //
-// A vendor's main links it like any cloud, by Register, and starts with --cloud-provider=grpc-ccm --cloud-config=FILE (see
-// Config). What it cannot do, because Go's interface has no place for it, is said in docs/migration.md.
+// A vendor's main links it like any cloud, by Register, and starts with --cloud-provider=grpc-ccm --cloud-config=FILE (see Config). docs/migration.md
+// lists the features that Go's interface has no place for.
 package adapter
 
 import (
@@ -65,8 +65,8 @@ func Register() {
 	})
 }
 
-// Connect dials the provider and asks who it is. It waits for a provider that does not answer yet, as long as the configuration says: what the
-// provider offers must be known before the controllers are chosen.
+// Connect dials the provider and calls GetProviderInfo. It waits for a provider that does not answer yet, for the configured time: the capabilities
+// must be known before the controllers are chosen.
 func Connect(config Config) (*Cloud, error) {
 	session, err := dial(config.Endpoint)
 	if err != nil {
@@ -99,8 +99,8 @@ func inFlight(most uint32) chan struct{} {
 	return make(chan struct{}, most)
 }
 
-// Initialize tells the provider for which cluster it works. The framework calls it on the leader, before the controllers start; a leader whose provider
-// cannot be initialised must not keep the Lease, so the process ends.
+// Initialize names the provider's cluster. The framework calls it on the leader, before the controllers start. A leader whose provider cannot be
+// initialised must not keep the Lease, so the process ends.
 func (c *Cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
 	client := clients.ClientOrDie(clientName)
 	ctx, cancel := context.WithTimeout(context.Background(), c.config.ConnectTimeout.Duration)
@@ -164,25 +164,25 @@ func (c *Cloud) HasClusterID() bool { return true }
 // Instances is the older interface, which InstancesV2 replaces.
 func (c *Cloud) Instances() (cloudprovider.Instances, bool) { return nil, false }
 
-// Zones is never asked where InstancesV2 is offered: its metadata carry what LookupZones answers.
+// The framework never calls Zones beside InstancesV2, whose metadata have the answers of LookupZones.
 func (c *Cloud) Zones() (cloudprovider.Zones, bool) { return nil, false }
 
-// InstancesV2 is there where the provider offers instances.
+// InstancesV2 exists if the provider offers instances.
 func (c *Cloud) InstancesV2() (cloudprovider.InstancesV2, bool) {
 	return c, c.info.GetCapabilities().GetInstances() != nil
 }
 
-// LoadBalancer is there where the provider serves Services without a class: the framework works on no others.
+// LoadBalancer exists if the provider serves Services without a class: the framework works on no others.
 func (c *Cloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) {
 	return c, c.info.GetCapabilities().GetLoadBalancers().GetDefaultClass()
 }
 
-// Routes is there where the provider offers routes.
+// Routes exists if the provider offers routes.
 func (c *Cloud) Routes() (cloudprovider.Routes, bool) {
 	return c, c.info.GetCapabilities().GetRoutes() != nil
 }
 
-// Clusters is there where the provider offers clusters.
+// Clusters exists if the provider offers clusters.
 func (c *Cloud) Clusters() (cloudprovider.Clusters, bool) {
 	return c, c.info.GetCapabilities().GetClusters() != nil
 }

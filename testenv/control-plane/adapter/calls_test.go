@@ -131,7 +131,7 @@ func TestNobodyIsAskedBeforeThisProcessLeads(t *testing.T) {
 	isError(t, err, "does not lead yet")
 }
 
-// instances answers for each Node by its name: a state, and a zone where it has one.
+// instances answers for each Node by its name: a state, and a zone if it has one.
 func instances(states map[string]contract.InstanceState) func(*contract.LookupInstancesRequest) *contract.LookupInstancesResponse {
 	return func(request *contract.LookupInstancesRequest) *contract.LookupInstancesResponse {
 		answer := &contract.LookupInstancesResponse{}
@@ -262,7 +262,7 @@ func TestRoutesAreMadeWithTheirNodesAddressesAndRemovedAsListed(t *testing.T) {
 		if removed := p.deleted[0].GetRoutes()[0]; removed.GetName() != "r-1" || removed.GetOwnership() != contract.Ownership_OWNERSHIP_OURS {
 			t.Errorf("removed %v", removed)
 		}
-		// What was not listed is not removed, least of all another owner's.
+		// A route that was not listed is not removed, least of all another owner's.
 		err = cloud.DeleteRoute(t.Context(), "", &cloudprovider.Route{Name: "r-0", DestinationCIDR: "10.0.0.0/24"})
 		isError(t, err, "was not in the last listing")
 

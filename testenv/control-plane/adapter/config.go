@@ -15,19 +15,19 @@ import (
 
 // Config is the YAML file that --cloud-config names. An unknown key is an error.
 type Config struct {
-	// Endpoint is where the provider listens: unix:///PATH.
+	// Endpoint is the provider's address: unix:///PATH.
 	Endpoint string `json:"endpoint"`
-	// OwnerID is the cluster's identity as an owner of cloud objects; the UID of the namespace kube-system where empty.
+	// OwnerID is the cluster's identity as an owner of cloud objects; the UID of the namespace kube-system if empty.
 	OwnerID string `json:"ownerID"`
 	// PreviousOwnerIDs are those that the cluster had before.
 	PreviousOwnerIDs []string `json:"previousOwnerIDs"`
-	// ClusterName is the same as --cluster-name; kubernetes where empty.
+	// ClusterName is the same as --cluster-name; kubernetes if empty.
 	ClusterName string `json:"clusterName"`
 	// ClusterCIDRs are the same as --cluster-cidr.
 	ClusterCIDRs []string `json:"clusterCIDRs"`
-	// AdoptUnmarked lets the provider take over load balancers that carry nobody's mark: those that another Go CCM made before.
+	// AdoptUnmarked lets the provider take over load balancers without a mark, which another Go CCM made before.
 	AdoptUnmarked bool `json:"adoptUnmarkedLoadBalancers"`
-	// ConnectTimeout is how long a provider that does not answer is waited for, at the start and when leading begins; 1m where empty.
+	// ConnectTimeout limits the wait for a provider that does not answer, at the start and when leading begins; 1m if empty.
 	ConnectTimeout metav1.Duration `json:"connectTimeout"`
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// How long a delay of the provider may be, and what it is where none is stated.
+// The limits of a provider's delay, and its default.
 const (
 	shortestDelay = time.Second
 	longestDelay  = 10 * time.Minute

@@ -11,7 +11,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// What the framework makes of a failure of the provider: its text is that of an event, its delay that of the next try.
+// A failure of the provider in the framework: its text is that of an event, its delay that of the next try.
 func TestFailuresAreErrorsWithTheProvidersTextAndDelay(t *testing.T) {
 	in := func(wait time.Duration) *durationpb.Duration { return durationpb.New(wait) }
 	rows := []struct {

@@ -13,7 +13,7 @@ import (
 
 var _ cloudprovider.InstancesV2 = (*Cloud)(nil)
 
-// InstanceExists is false only where the provider says ABSENT: the framework deletes the Node on the strength of it. What cannot be told is an error.
+// InstanceExists is false only for ABSENT: the framework deletes the Node because of it. In doubt it returns an error.
 func (c *Cloud) InstanceExists(ctx context.Context, node *v1.Node) (bool, error) {
 	instance, err := c.lookup(ctx, node, contract.InstanceFacet_INSTANCE_FACET_EXISTENCE)
 	if err != nil {
@@ -22,7 +22,7 @@ func (c *Cloud) InstanceExists(ctx context.Context, node *v1.Node) (bool, error)
 	return instance.GetState() != contract.InstanceState_INSTANCE_STATE_ABSENT, nil
 }
 
-// InstanceShutdown is true where the provider says STOPPED; it is not asked where it does not tell running from stopped.
+// InstanceShutdown is true for STOPPED. It makes no call if the provider does not distinguish running from stopped.
 func (c *Cloud) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, error) {
 	if !c.info.GetCapabilities().GetInstances().GetPowerState() {
 		return false, nil
@@ -34,7 +34,7 @@ func (c *Cloud) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, erro
 	return instance.GetState() == contract.InstanceState_INSTANCE_STATE_STOPPED, nil
 }
 
-// InstanceMetadata is nil where the instance is not this cloud's: the framework then leaves the Node alone.
+// InstanceMetadata is nil if the instance is not this cloud's: the framework then leaves the Node alone.
 func (c *Cloud) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
 	instance, err := c.lookup(ctx, node, contract.InstanceFacet_INSTANCE_FACET_METADATA)
 	if err != nil {
@@ -114,7 +114,7 @@ type named interface {
 	GetNodeUid() string
 }
 
-// onlyResult is the one result for the Node; the zero value, which has no outcome, where there is none or more than one.
+// onlyResult is the one result for the Node. For none, or more than one, it is the zero value, which has no outcome.
 func onlyResult[Result named](results []Result, node *v1.Node) Result {
 	var found, none Result
 	for _, result := range results {
@@ -128,7 +128,7 @@ func onlyResult[Result named](results []Result, node *v1.Node) Result {
 	return found
 }
 
-// addZone asks where the Node is and fills in what the metadata leave out.
+// addZone looks up the Node's zone and region, and fills in those that the metadata lack.
 func (c *Cloud) addZone(ctx context.Context, node *v1.Node, metadata *cloudprovider.InstanceMetadata) error {
 	client := contract.NewZoneServiceClient(c.session.connection)
 	answer, err := call(ctx, c.session, c.lookups(),

@@ -23,7 +23,8 @@ func (c *Cloud) GetLoadBalancerName(_ context.Context, _ string, service *v1.Ser
 	return cloudprovider.DefaultLoadBalancerName(service)
 }
 
-// GetLoadBalancer says that there is one unless the provider says ABSENT: the framework takes the finalizer off without a delete where there is none.
+// GetLoadBalancer reports an existing load balancer unless the provider answers ABSENT: without one the framework removes the finalizer without a
+// delete.
 func (c *Cloud) GetLoadBalancer(ctx context.Context, _ string, service *v1.Service) (*v1.LoadBalancerStatus, bool, error) {
 	client := contract.NewLoadBalancerServiceClient(c.session.connection)
 	answer, err := call(ctx, c.session, c.balancerCalls(),
@@ -111,7 +112,8 @@ func (c *Cloud) UpdateLoadBalancer(ctx context.Context, _ string, service *v1.Se
 	}
 }
 
-// EnsureLoadBalancerDeleted removes what was made for the Service. What the provider keeps on purpose is told in an event, and the Service may go.
+// EnsureLoadBalancerDeleted removes the Service's cloud objects. An event reports a load balancer that the provider keeps on purpose, and the Service
+// may go.
 func (c *Cloud) EnsureLoadBalancerDeleted(ctx context.Context, _ string, service *v1.Service) error {
 	done, err := c.turns.wait(ctx, service.UID)
 	if err != nil {
@@ -151,7 +153,8 @@ type remarks interface {
 	GetTargetErrors() []*contract.TargetError
 }
 
-// told gives the failure of an answer, once its remarks are recorded on the Service. Its handle and annotations are not stored: see docs/migration.md.
+// told returns the failure of an answer, after it has recorded the answer's events on the Service. Its handle and annotations are not stored: see
+// docs/migration.md.
 func told[Answer remarks](c *Cloud, service *v1.Service, failed func(Answer) *contract.Failure) func(Answer) *contract.Failure {
 	return func(answer Answer) *contract.Failure {
 		for _, event := range answer.GetEvents() {

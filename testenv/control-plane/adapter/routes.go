@@ -17,7 +17,8 @@ import (
 
 var _ cloudprovider.Routes = (*Cloud)(nil)
 
-// ListRoutes lists the routes that this cluster may change: those that are marked for somebody else are not shown to the framework, which would delete them.
+// ListRoutes lists the routes that this cluster may change. It hides routes that are marked for another owner, because the framework would delete
+// them.
 func (c *Cloud) ListRoutes(ctx context.Context, _ string) ([]*cloudprovider.Route, error) {
 	client := contract.NewRouteServiceClient(c.session.connection)
 	found, err := listed(ctx, c.session, kind{c.routes, listDeadline, (*contract.DeadlineHints).GetList},
@@ -168,8 +169,8 @@ func namesOf(nodes []*v1.Node) names {
 	return found
 }
 
-// of is the Node by provider ID, name or address, in this order; a name whose Node has another provider ID by now is that of a former Node. The framework
-// keeps no route whose Node it does not know: one that cannot be resolved is shown with what is known of its target, never with nothing.
+// of is the Node by provider ID, name or address, in this order. A name whose Node has another provider ID now is that of a former Node. The
+// framework deletes a route whose Node it does not know, so an unresolved route keeps the known part of its target.
 func (n names) of(route *contract.Route) types.NodeName {
 	if name, ok := n.byProviderID[route.GetProviderId()]; ok {
 		return name

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// What the contract lets an answer have.
+	// The contract's limit of an answer.
 	largestAnswer = 16 << 20
 	// The largest request unless the provider says more.
 	largestRequest = 4 << 20
@@ -31,7 +31,7 @@ const (
 	initializeAgain = time.Second
 )
 
-// session is the connection to the provider: gRPC dials again by itself, and whoever calls after that first says again for whom the provider works.
+// session is the connection to the provider. gRPC dials again by itself, and the next call is preceded by another Initialize.
 type session struct {
 	connection *grpc.ClientConn
 	// Counts the connections that were made.
@@ -39,13 +39,13 @@ type session struct {
 	// The largest request, in bytes.
 	requestLimit int
 
-	// Held by who looks at or changes what follows.
+	// Protects the following fields.
 	lock chan struct{}
-	// What Initialize says; nil until this process leads.
+	// The request of Initialize; nil until this process leads.
 	request *contract.InitializeRequest
 	// The number of the connection on which Initialize succeeded; 0 for none.
 	initialized uint64
-	// Who answered first, and which cloud it reaches.
+	// The first provider that answered, and its cloud scope.
 	bootID, scope string
 	hints         *contract.DeadlineHints
 }

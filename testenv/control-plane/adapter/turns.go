@@ -7,13 +7,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// turns lets one call at a time be made for each Service: the framework updates targets beside an Ensure of the same Service, which the contract forbids.
+// turns allows one call at a time for each Service: the framework updates targets beside an Ensure of the same Service, which the contract forbids.
 type turns struct {
 	mu   sync.Mutex
 	held map[types.UID]*turn
 }
 
-// turn is one Service's; it goes when nobody waits for it any more.
+// turn belongs to one Service, and is removed when no call waits for it.
 type turn struct {
 	place   chan struct{}
 	waiting int

@@ -19,7 +19,7 @@ import (
 const (
 	// lastApplied is kubectl's copy of the object: never sent.
 	lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
-	// handleAnnotation is where the Rust ccm keeps the provider's handle.
+	// handleAnnotation is the annotation with the provider's handle from the Rust ccm.
 	handleAnnotation = "grpc-ccm.io/load-balancer"
 )
 
@@ -196,7 +196,7 @@ func serviceView(service *v1.Service) *contract.ServiceView {
 	return view
 }
 
-// targetPort is empty where there is none, which Kubernetes writes as 0.
+// targetPort is empty if there is none, which Kubernetes writes as 0.
 func targetPort(port intstr.IntOrString) string {
 	if port == intstr.FromInt32(0) {
 		return ""
@@ -224,7 +224,7 @@ func statusView(status v1.LoadBalancerStatus) *contract.LoadBalancerStatus {
 	return view
 }
 
-// loadBalancerStatus is where the load balancer can be reached. An absent ip_mode becomes VIP, as the API server would make it.
+// loadBalancerStatus has the addresses of the load balancer. An absent ip_mode becomes VIP, as in the API server.
 func loadBalancerStatus(view *contract.LoadBalancerStatus) (*v1.LoadBalancerStatus, error) {
 	status := &v1.LoadBalancerStatus{}
 	for _, point := range view.GetIngress() {
@@ -248,7 +248,8 @@ func loadBalancerStatus(view *contract.LoadBalancerStatus) (*v1.LoadBalancerStat
 	return status, nil
 }
 
-// handle is what the Rust ccm stored on this Service for this provider, where it led before; else the provider finds its own by mark, name and UID.
+// handle is the one that the Rust ccm stored on this Service for this provider, if it led before. Otherwise the provider finds its load balancer by
+// mark, name and UID.
 func (c *Cloud) handle(service *v1.Service) *string {
 	var record struct {
 		Provider string  `json:"provider"`

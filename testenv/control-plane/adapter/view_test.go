@@ -164,7 +164,7 @@ func TestAddressesOfUnknownTypesAreErrorsAndNotLost(t *testing.T) {
 	}
 }
 
-// The Rust ccm stores the handle: it is sent where it is of this provider and of this Service.
+// The Rust ccm stores the handle. The adapter sends it if it belongs to this provider and this Service.
 func TestAStoredHandleIsUsedOnlyWhereItIsOurs(t *testing.T) {
 	rows := map[string]string{
 		`{"provider": "test", "uid": "u", "handle": "lb-1"}`:  "lb-1",

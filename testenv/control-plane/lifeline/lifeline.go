@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// Variable is set to 1 by whoever holds the other end of our standard input for as long as it lives.
+// Variable is 1 if the starting process holds the other end of our standard input as long as it lives.
 const Variable = "TESTENV_DIE_WITH_STDIN"
 
 // Cut returns a channel that is closed when standard input ends, if Variable is 1; else one that never is.
@@ -29,7 +29,7 @@ func DieWithStdin() {
 	cut := Cut()
 	go func() {
 		<-cut
-		// Not a graceful end: nobody is left to wait for it, and kube-apiserver's would hang without etcd.
+		// Not a graceful end: no process waits for it, and kube-apiserver's would hang without etcd.
 		os.Exit(1)
 	}()
 }

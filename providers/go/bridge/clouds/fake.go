@@ -15,11 +15,11 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/store"
 )
 
-// What the fake's one volume is in.
+// The zone of the fake's one volume.
 const fakeDriver = "disk.fake.example"
 
-// Upstream's fake has one answer for all instances to whether they exist, and no way to fail one call and not the next: for that it is asked through a file, where one is
-// configured. Everything else is the fake, which is a spy and no cloud: it has one load balancer, which always is there, and its routes do not outlive the process.
+// Upstream's fake has one answer for the existence of all instances, and cannot fail a single call. So its answers come from a file, if one is
+// configured. All else is the fake, which only records calls: its one load balancer always exists, and its routes do not outlive the process.
 func init() {
 	cloudprovider.RegisterCloudProvider("fake", func(config io.Reader) (cloudprovider.Interface, error) {
 		cloud := &fakeCloud{Cloud: &fake.Cloud{
@@ -50,7 +50,7 @@ func init() {
 
 type fakeCloud struct {
 	*fake.Cloud
-	// nil where none is configured.
+	// nil if none is configured.
 	file *store.Store
 	mu   sync.Mutex
 }

@@ -25,7 +25,8 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/version"
 )
 
-// goCCM runs upstream's cloud-controller-manager with the same clouds, as their vendors build it: what a cloud sees of it is what the bridge is held to.
+// goCCM runs upstream's cloud-controller-manager with the same clouds, as their vendors build it. Tests compare the calls that a cloud gets from it
+// with those from the bridge.
 func goCCM() int {
 	made, err := options.NewCloudControllerManagerOptions()
 	if err != nil {
@@ -37,7 +38,8 @@ func goCCM() int {
 	))
 }
 
-// registered is the cloud that --cloud-provider and --cloud-config name. One that has no cluster ID is run all the same where the operator allows it, as upstream's own example of a main does.
+// registered is the cloud that --cloud-provider and --cloud-config name. It runs without a cluster ID if the operator allows that, as in upstream's
+// own example of a main.
 func registered(completed *config.CompletedConfig) cloudprovider.Interface {
 	shared := completed.ComponentConfig.KubeCloudShared
 	wanted := shared.CloudProvider

@@ -41,7 +41,7 @@ func main() {
 	os.Exit(bridge.Main(cloud(), optionsOf(cloud())))
 }
 
-// cloud is the one that --cloud-provider=NAME asks for: what it offers must be known before the flags are read.
+// cloud is the one that --cloud-provider=NAME names: its parts must be known before the flags are read.
 func cloud() string {
 	for _, argument := range os.Args[1:] {
 		if name, ok := strings.CutPrefix(argument, "--cloud-provider="); ok {
@@ -91,7 +91,7 @@ func newLister(_ context.Context, deps bridge.Deps) (cloudprovider.Interface, er
 	return lister.NewCloud(state, strings.Join(deps.ClusterCIDRs, ","), deps.Nodes)
 }
 
-// classifyLister reads the code in words that stands at the end of the API's texts.
+// classifyLister reads the code, a word at the end of the API's texts.
 func classifyLister(err error) contract.FailureCode {
 	for words, code := range map[string]contract.FailureCode{
 		"(too_many_requests)":    contract.FailureCode_FAILURE_CODE_THROTTLED,

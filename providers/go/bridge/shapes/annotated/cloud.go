@@ -1,5 +1,6 @@
-// Package annotated is a cloud of the newer shape, as DigitalOcean's CCM has it: InstancesV2, and load balancers whose ID stands in an annotation of the Service, written
-// with the client of Initialize, also where the call fails: a load balancer that is not ready yet is an error. It is code as a vendor has it: nothing in it knows of the bridge.
+// Package annotated is a cloud of the newer shape, as DigitalOcean's CCM has it: InstancesV2, and load balancers whose ID is an annotation of the
+// Service. It writes the annotation with the client of Initialize, also if the call fails: a load balancer that is not ready yet is an error. The
+// code is as a vendor's and does not know the bridge.
 package annotated
 
 import (
@@ -24,7 +25,7 @@ import (
 const (
 	// Name is what --cloud-provider takes.
 	Name = "annotated"
-	// Annotation is where the ID of the load balancer stands.
+	// Annotation is the key of the load balancer's ID.
 	Annotation = "annotated.example/load-balancer-id"
 
 	scheme = Name + "://"
@@ -49,7 +50,7 @@ func (c *Cloud) Initialize(clients cloudprovider.ControllerClientBuilder, _ <-ch
 	c.client = clients.ClientOrDie(Name)
 }
 
-// SetInformers takes the Services, as a cloud does that looks for others which share a load balancer.
+// SetInformers takes the Services, as in a cloud that searches for others which share a load balancer.
 func (c *Cloud) SetInformers(factory informers.SharedInformerFactory) {
 	c.services = factory.Core().V1().Services().Lister()
 }

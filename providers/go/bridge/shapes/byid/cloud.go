@@ -1,6 +1,7 @@
-// Package byid is a cloud as DigitalOcean's CCM shows one: everything but InstanceMetadata goes by the provider ID alone, errors of its API are wrapped as text, the ID of a
-// load balancer is written onto the Service wherever it is found, GetLoadBalancer included, targets are the Nodes that are Ready, and a load balancer that is being made is
-// a retry error inside of an aggregate. With a firewall it watches all Services by itself. It is code as a vendor has it: nothing in it knows of the bridge.
+// Package byid is a cloud as DigitalOcean's CCM shows one: all methods except InstanceMetadata use the provider ID alone. It wraps errors of its API
+// as text. It writes the ID of a load balancer onto the Service whenever it finds one, also in GetLoadBalancer. Targets are the Ready Nodes. A load
+// balancer that is being made is a retry error inside of an aggregate. With a firewall it watches all Services by itself. The code is as a vendor's
+// and does not know the bridge.
 package byid
 
 import (
@@ -31,7 +32,7 @@ import (
 const (
 	// Name is what --cloud-provider takes.
 	Name = "byid"
-	// AnnotationID is where the ID of the load balancer stands.
+	// AnnotationID is the key of the load balancer's ID.
 	AnnotationID = "byid.example/load-balancer-id"
 	// AnnotationType is a second annotation that it writes, under another prefix.
 	AnnotationType = "service.byid.example/type"
@@ -47,7 +48,7 @@ type Settings struct {
 	State string `json:"state"`
 	// Firewall lets it manage a firewall with the ports of all Services.
 	Firewall bool `json:"firewall"`
-	// Listen is where it serves its own debug page, if anywhere.
+	// Listen is the address of its own debug page, if it serves one.
 	Listen string `json:"listen"`
 }
 
@@ -86,7 +87,7 @@ func (c *Cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <
 	go c.manageFirewall(services, stop)
 }
 
-// serve serves a debug page; where it cannot it says so in the log, and goes on.
+// serve serves a debug page; if it cannot, it logs that and goes on.
 func (c *Cloud) serve(stop <-chan struct{}) {
 	server := &http.Server{Addr: c.settings.Listen, ReadHeaderTimeout: time.Second}
 	go func() {
@@ -133,7 +134,7 @@ func (c *Cloud) openPorts(services listersv1.ServiceLister) error {
 	})
 }
 
-// LoadBalancer and the others say what it has.
+// LoadBalancer and the others return its parts.
 func (c *Cloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return c, true }
 
 // InstancesV2 goes by the ID.
@@ -148,7 +149,7 @@ func (c *Cloud) ProviderName() string { return Name }
 // HasClusterID is never true: its own main does not look.
 func (c *Cloud) HasClusterID() bool { return false }
 
-// apiError is an answer of the API, in the way of its SDK.
+// apiError is an answer of the API, as its SDK returns it.
 type apiError struct {
 	method, path string
 	refusal      *store.Refusal
@@ -226,7 +227,7 @@ func (c *Cloud) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, erro
 	return found.Stopped, nil
 }
 
-// InstanceMetadata asks by ID where there is one, else by name.
+// InstanceMetadata asks by ID if the Node has one, else by name.
 func (c *Cloud) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
 	name := node.Name
 	var found *store.Instance
@@ -259,7 +260,7 @@ func (c *Cloud) GetLoadBalancerName(_ context.Context, _ string, service *v1.Ser
 
 var errNone = errors.New("load balancer not found")
 
-// retrieve finds the load balancer by the ID on the Service, else by its name, and writes down what it found.
+// retrieve finds the load balancer by the ID on the Service, else by its name, and records its ID.
 func (c *Cloud) retrieve(ctx context.Context, service *v1.Service) (*store.LoadBalancer, error) {
 	var found *store.LoadBalancer
 	if id := service.Annotations[AnnotationID]; id != "" {
@@ -298,7 +299,7 @@ func annotate(service *v1.Service, balancer *store.LoadBalancer) {
 	service.Annotations[AnnotationType] = "regional"
 }
 
-// patch writes the annotations by which the Service differs from what it was, and puts its own error beside the one that there is.
+// patch writes the changed annotations of the Service, and joins its own error with the existing one.
 func (c *Cloud) patch(ctx context.Context, before, after *v1.Service, err error) error {
 	changed := map[string]string{}
 	for key, value := range after.Annotations {
@@ -404,7 +405,7 @@ func (c *Cloud) EnsureLoadBalancer(ctx context.Context, _ string, service *v1.Se
 	return balancer.Status(), nil
 }
 
-// UpdateLoadBalancer looks for the load balancer and puts it whole.
+// UpdateLoadBalancer finds the load balancer and writes all of it.
 func (c *Cloud) UpdateLoadBalancer(ctx context.Context, _ string, service *v1.Service, nodes []*v1.Node) (err error) {
 	before := service.DeepCopy()
 	defer func() { err = c.patch(ctx, before, service, err) }()
@@ -420,7 +421,7 @@ func (c *Cloud) UpdateLoadBalancer(ctx context.Context, _ string, service *v1.Se
 	return err
 }
 
-// EnsureLoadBalancerDeleted looks for the load balancer and removes it.
+// EnsureLoadBalancerDeleted finds the load balancer and removes it.
 func (c *Cloud) EnsureLoadBalancerDeleted(ctx context.Context, _ string, service *v1.Service) error {
 	balancer, err := c.retrieve(ctx, service.DeepCopy())
 	switch {

@@ -1,6 +1,7 @@
-// Package careless is a cloud that takes for granted what upstream's objects have: a goroutine of its Initialize fills the cache from which instances are answered, no method
-// looks at its context, pointers of a Service are followed unseen, its own argument is written to, a load balancer that is being made is nil without an error, and
-// UpdateLoadBalancer is content where there is none. It is code as a vendor has it: nothing in it knows of the bridge.
+// Package careless is a cloud that relies on the properties of upstream's objects. A goroutine of its Initialize fills the cache for answers about
+// instances. No method checks its context. It follows pointers of a Service without a check, and writes to its argument. A load balancer that is
+// being made is nil without an error, and UpdateLoadBalancer succeeds without a load balancer. The code is as a vendor's and does not know the
+// bridge.
 package careless
 
 import (
@@ -185,7 +186,7 @@ func targets(nodes []*v1.Node) []string {
 	return ids
 }
 
-// UpdateLoadBalancer sets the targets; where there is no load balancer it is content.
+// UpdateLoadBalancer sets the targets; without a load balancer it succeeds too.
 func (c *Cloud) UpdateLoadBalancer(_ context.Context, _ string, service *v1.Service, nodes []*v1.Node) error {
 	name := cloudprovider.DefaultLoadBalancerName(service)
 	return c.store.Write(context.Background(), "PATCH /load_balancers/"+name, func(state *store.State) (bool, error) {

@@ -1,6 +1,6 @@
-// Package lister is a cloud as Hetzner's CCM shows one: its own main makes it, with the cluster's CIDR and a lister of Nodes; it asks its API for the location before it
-// exists, keeps servers in a cache of its own, makes routes only to an address that the route names, and records events about Nodes. It is code as a vendor has it: nothing
-// in it knows of the bridge.
+// Package lister is a cloud as Hetzner's CCM shows one: its own main makes it, with the cluster's CIDR and a lister of Nodes. It asks its API for the
+// location in its constructor, keeps servers in its own cache, makes routes only to an address that the route names, and records events about Nodes.
+// The code is as a vendor's and does not know the bridge.
 package lister
 
 import (
@@ -27,13 +27,13 @@ import (
 )
 
 const (
-	// Name is what it calls itself.
+	// Name is its own name.
 	Name = "lister"
 
 	prefix = Name + "://"
 	// cacheVariable is the variable of its environment that says how old a server in the cache may be.
 	cacheVariable = "LISTER_CACHE"
-	// defaultMaxAge is how old it may be where nobody says so.
+	// defaultMaxAge is the default of its maximum age.
 	defaultMaxAge = 2 * time.Second
 )
 
@@ -139,7 +139,7 @@ func (c *Cloud) all(ctx context.Context) (map[string]store.Instance, error) {
 	return servers, nil
 }
 
-// server is the server of a Node; nil where there is none.
+// server is the server of a Node, or nil.
 func (c *Cloud) server(ctx context.Context, node *v1.Node) (*store.Instance, error) {
 	servers, err := c.all(ctx)
 	if err != nil {
@@ -259,7 +259,7 @@ func (c *Cloud) GetLoadBalancerName(_ context.Context, _ string, service *v1.Ser
 	return cloudprovider.DefaultLoadBalancerName(service)
 }
 
-// balancer finds the load balancer by the label with the Service's UID; nil where there is none.
+// balancer finds the load balancer by the label with the Service's UID, or returns nil.
 func (c *Cloud) balancer(ctx context.Context, service *v1.Service) (found *store.LoadBalancer, err error) {
 	err = c.read(ctx, "/load_balancers?label_selector=service-uid="+string(service.UID), func(state *store.State) error {
 		found = state.LoadBalancers[string(service.UID)]

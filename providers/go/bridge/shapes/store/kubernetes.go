@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// What the clouds of the shapes have in common on their side of Go's interface.
+// The common code of the shapes' clouds on their side of Go's interface.
 
 // Register registers a cloud under its name; its configuration file is read into the settings that
 // its constructor takes.
@@ -32,7 +32,7 @@ func Register[Settings any](name string, cloud func(Settings) cloudprovider.Inte
 	})
 }
 
-// File is the configuration of a cloud that has nothing but its state.
+// File is the configuration of a cloud with only a state.
 type File struct {
 	State string `json:"state"`
 }
@@ -49,7 +49,7 @@ func (Newer) Zones() (cloudprovider.Zones, bool) { return nil, false }
 // Clusters it has none.
 func (Newer) Clusters() (cloudprovider.Clusters, bool) { return nil, false }
 
-// Addresses are those of its Node; without a host name where that is empty.
+// Addresses are those of its Node; without a host name if that is empty.
 func (i *Instance) Addresses(hostName string) []v1.NodeAddress {
 	internal := v1.NodeAddress{Type: v1.NodeInternalIP, Address: i.Address}
 	if hostName == "" {
@@ -58,7 +58,7 @@ func (i *Instance) Addresses(hostName string) []v1.NodeAddress {
 	return []v1.NodeAddress{{Type: v1.NodeHostName, Address: hostName}, internal}
 }
 
-// Metadata is what InstanceMetadata tells of it; its provider ID begins with the scheme.
+// Metadata is its result of InstanceMetadata; its provider ID begins with the scheme.
 func (i *Instance) Metadata(scheme, hostName string) *cloudprovider.InstanceMetadata {
 	return &cloudprovider.InstanceMetadata{ProviderID: scheme + i.ID, InstanceType: i.Type, Zone: i.Zone, Region: i.Region, NodeAddresses: i.Addresses(hostName)}
 }

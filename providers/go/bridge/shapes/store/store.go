@@ -51,7 +51,7 @@ type LoadBalancer struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
 	IP   string `json:"ip"`
-	// Rules are what it does, as text.
+	// Rules are its rules, as text.
 	Rules   []string `json:"rules"`
 	Targets []string `json:"targets"`
 	// Owner and Service are the marks of a cloud that has them.
@@ -71,7 +71,7 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("%d %s", r.Status, r.Message)
 }
 
-// What an operation fails with.
+// The error of an operation.
 var (
 	ErrThrottled   = &Refusal{http.StatusTooManyRequests, "too many requests"}
 	ErrCredentials = &Refusal{http.StatusUnauthorized, "the token is not valid"}
@@ -85,7 +85,7 @@ var failures = map[string]error{
 	"throttled": ErrThrottled, "credentials": ErrCredentials, "unavailable": ErrUnavailable, "precondition": ErrQuota, "invalid": ErrInvalid,
 }
 
-// Store is a state in a file. Beside it, in FILE.calls, stands a line for each call of the cloud's API.
+// Store is a state in a file. FILE.calls beside it has a line for each call of the cloud's API.
 type Store struct{ path string }
 
 // At is the store in this file, which is made at the first write.
@@ -94,7 +94,7 @@ func At(path string) *Store { return &Store{path} }
 // Call is one call of the cloud's API.
 type Call struct {
 	At time.Time `json:"at"`
-	// What is method and resource, such as `GET /load_balancers/lb-1`.
+	// What has method and resource, such as `GET /load_balancers/lb-1`.
 	What string `json:"what"`
 	// Status is what the API answered.
 	Status int `json:"status"`
@@ -120,7 +120,7 @@ func (s *Store) Calls() ([]Call, error) {
 	return calls, nil
 }
 
-// Read looks at the cloud as one call of its API does.
+// Read reads the cloud, as one call of its API.
 func (s *Store) Read(ctx context.Context, what string, look func(*State) error) error {
 	return s.operate(ctx, what, func(state *State) (bool, error) { return false, look(state) })
 }

@@ -13,9 +13,9 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * Leaves the end of a call at its deadline to the caller, who hangs up then; grpc-java's own timer rings later, for callers that do not. Where both end a call in the same moment Netty
- * writes what is left of an answer behind grpc-java's reset, and the caller's stack gives up the connection for it. A tracer is the only one who sees the headers before grpc-java reads
- * the deadline from them. The work of a call ends at the deadline that the caller told all the same: behind it nothing is written to the cloud (CORE-19), and nothing is said.
+ * Lets the caller end a call at its deadline. grpc-java's own timer fires later, for callers that do not. If both end a call at the same time, Netty writes the rest of an answer after
+ * grpc-java's reset, and the caller's stack closes the connection because of it. Only a tracer sees the headers before grpc-java reads the deadline from them. The work of a call still
+ * ends at the caller's deadline: after it the call writes nothing to the cloud (CORE-19), and sends no answer.
  */
 final class CallerEndsFirst extends ServerStreamTracer.Factory implements ServerInterceptor {
   static final long GRACE_MS = 1_000;

@@ -7,7 +7,7 @@ import java.net.UnknownHostException;
 /** A CIDR, and addresses as text: nothing here asks DNS. */
 record Cidr(byte[] network, int length) {
 
-  /** The address's bytes, or null where the text is no IP address. */
+  /** The address's bytes, or null if the text is no IP address. */
   static byte[] address(String text) {
     boolean looksLikeOne = text.contains(":") ? text.matches("[0-9a-fA-F:.]+") : text.matches("(\\d{1,3}\\.){3}\\d{1,3}");
     try {
@@ -17,7 +17,7 @@ record Cidr(byte[] network, int length) {
     }
   }
 
-  /** The CIDR, or null where the text is none. */
+  /** The CIDR, or null if the text is none. */
   static Cidr parse(String text) {
     String[] parts = text.split("/", -1);
     byte[] network = parts.length == 2 ? address(parts[0]) : null;
@@ -34,7 +34,7 @@ record Cidr(byte[] network, int length) {
     return address.length == network.length && new BigInteger(1, address).shiftRight(hostBits).equals(new BigInteger(1, network).shiftRight(hostBits));
   }
 
-  /** The n-th address as text, or null where there is none; the first is left out, and in IPv4 the last. */
+  /** The n-th address as text, or null; the first is left out, and in IPv4 the last. */
   String nth(long n) {
     int hostBits = network.length * 8 - length;
     BigInteger first = new BigInteger(1, network).shiftRight(hostBits).shiftLeft(hostBits);

@@ -23,15 +23,15 @@ import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.BiConsumer;
 
 /**
- * The cloud: a state file that several providers, in whatever language, can use in turn (../README.md describes it). In a provider of your own this class is the client of
- * your cloud's API. It knows nothing of gRPC: it offers operations that can be slow and can fail, and a copy of what it learned last. Operations block; who is interrupted
- * while one waits gets InterruptedException before anything is written.
+ * The cloud: a state file that providers in any language can use in turn (../README.md describes it). In your own provider this class is the client of your cloud's API. It does not
+ * know gRPC: it offers operations that can be slow and can fail, and a copy of the last state. Operations block. If a thread is interrupted while one waits, the operation throws
+ * InterruptedException before any write.
  */
 final class Cloud {
   private static final int FORMAT = 1;
-  /** How long somebody else may hold the state file, in seconds. */
+  /** The time that another process may hold the state file, in seconds. */
   private static final int PATIENCE = 5;
-  /** What the cloud, not the request, is to blame for. */
+  /** An error of the cloud, not of the request. */
   private static final Set<String> TROUBLES = Set.of("THROTTLED", "CREDENTIALS", "UNAVAILABLE");
 
   static final ObjectMapper JSON = new ObjectMapper();
@@ -74,7 +74,7 @@ final class Cloud {
     }
   }
 
-  /** What a decision comes to: an answer, and a write where one is needed. */
+  /** The result of a decision: an answer, and a write if one is needed. */
   record Decision<T>(T answer, Write write) {}
 
   private interface Work<T> {
@@ -101,7 +101,7 @@ final class Cloud {
     this.path = path;
   }
 
-  /** A new cloud, with nothing in it. Only at the start: a file that is missing later says nothing about what exists (INST-1). */
+  /** A new, empty cloud. Only at the start: a file that is missing later says nothing about the existing instances (INST-1). */
   void createIfMissing() throws Fail {
     if (!Files.exists(path)) {
       save(state, new Write("", Map.of(), Map.of(), 0));
@@ -136,7 +136,7 @@ final class Cloud {
     return operation(() -> json(".catalogue.json"));
   }
 
-  /** What every operation meets: the weather. It is slow outside of all locks: nobody else waits. */
+  /** The weather of every operation. It waits outside of all locks, so no other operation waits. */
   private <T> T operation(Work<T> work) throws Fail, InterruptedException {
     try {
       JsonNode weather = json(".weather.json");
@@ -162,8 +162,8 @@ final class Cloud {
   }
 
   /**
-   * Runs the work as the only writer, in this process and among all. Java's file locks are not those of flock(2): the command of that name (util-linux) holds the lock for as
-   * long as we hold its input. What we say comes back once it has it.
+   * Runs the work as the only writer, in this process and among all. Java's file locks are not those of flock(2). The command of that name (util-linux) holds the lock as long as
+   * we hold its input. It echoes our line after it has the lock.
    */
   private <T> T alone(Work<T> work) throws Fail, InterruptedException {
     if (!turn.tryLock(PATIENCE, TimeUnit.SECONDS)) throw new Fail("UNAVAILABLE", "the state file is busy for longer than " + PATIENCE + " s");
@@ -183,7 +183,7 @@ final class Cloud {
     }
   }
 
-  /** The file as it is now; read anew only when it was replaced. What others changed since is told to onForeignChange. */
+  /** The current file; read again only if another process replaced it. onForeignChange gets the changes of others. */
   synchronized State look() throws Fail {
     try {
       String found = identity(path);
@@ -223,7 +223,7 @@ final class Cloud {
     if (!first) onForeignChange.accept(before, state);
   }
 
-  /** Puts a new file in the place of the old one: whoever kills us leaves one of the two, whole. */
+  /** Replaces the file: after a kill at any time one of the two files exists, whole. */
   private synchronized void save(State before, Write write) throws Fail {
     Map<String, ObjectNode> loadBalancers = new TreeMap<>();
     for (ObjectNode lb : before.living()) loadBalancers.put(lb.get("handle").asText(), lb);

@@ -1,6 +1,6 @@
 package provider;
 
-/** What the provider means by a failure (CORE-4): it stands in the body, never in the gRPC status. The code is a name of FailureCode without its prefix. */
+/** A failure in the body of an answer, never in the gRPC status (CORE-4). The code is a name of FailureCode without its prefix. */
 final class Fail extends Exception {
   private static final long serialVersionUID = 1;
   final String code;
@@ -16,7 +16,7 @@ final class Fail extends Exception {
     this.reason = reason;
   }
 
-  /** How long to wait, in milliseconds; 0 where the controller may choose. */
+  /** The time to wait, in milliseconds; 0 if the controller may choose. */
   long retryAfterMs() {
     return code.equals("THROTTLED") || code.equals("BUSY") ? 1_000 : 0;
   }

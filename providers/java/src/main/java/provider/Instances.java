@@ -45,7 +45,7 @@ final class Instances extends InstanceServiceImplBase {
       "pending", InstanceState.INSTANCE_STATE_PENDING,
       "unmanaged", InstanceState.INSTANCE_STATE_UNMANAGED);
 
-  /** What the value of a label looks like, where it says something. */
+  /** The form of a label's value that is not empty. */
   private static final Pattern LABEL_VALUE = Pattern.compile("[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?");
 
   private final Provider provider;
@@ -58,7 +58,7 @@ final class Instances extends InstanceServiceImplBase {
   public void lookupInstances(LookupInstancesRequest request, StreamObserver<LookupInstancesResponse> out) {
     provider.answer("LookupInstances", request.getCluster(), out, failure -> LookupInstancesResponse.newBuilder().setFailed(failure).build(), owner -> {
       Provider.withinBatch("nodes", request.getNodesList().stream().map(NodeView::getName).toList());
-      // One operation of the cloud for all of them, and the state is complete: what is not in it does not exist (INST-1).
+      // One operation of the cloud for all of them. The state is complete: an instance that is not in it does not exist (INST-1).
       State state = provider.cloud.read(request.hasMaxAge() ? Math.max(0, request.getMaxAge().getSeconds()) * 1000 + request.getMaxAge().getNanos() / 1_000_000 : 0);
       boolean metadata = request.getFacetsList().contains(InstanceFacet.INSTANCE_FACET_METADATA);
       LookupInstancesResponse.Builder response = LookupInstancesResponse.newBuilder();
@@ -67,7 +67,7 @@ final class Instances extends InstanceServiceImplBase {
         try {
           result.setFound(found(provider, state, node, metadata));
         } catch (Fail | RuntimeException error) {
-          result.setFailed(failureOf("LookupInstances", error)); // One Node's trouble is not the others' (INST-4).
+          result.setFailed(failureOf("LookupInstances", error)); // One Node's error does not fail the others (INST-4).
         }
       }
       return response.build();
@@ -117,7 +117,7 @@ final class Instances extends InstanceServiceImplBase {
     }
   }
 
-  /** What the cloud says of a Node: by its provider ID where it has one, else by its name (INST-3). */
+  /** The cloud's answer about a Node: by its provider ID if it has one, else by its name (INST-3). */
   private static Instance found(Provider provider, State state, NodeView node, boolean metadata) throws Fail {
     String prefix = provider.settings.prefix();
     JsonNode instance = state.byName().get(node.getName());

@@ -62,7 +62,7 @@ final class LoadBalancers extends LoadBalancerServiceImplBase {
     this.provider = provider;
   }
 
-  /** Who asks, and for which Service. */
+  /** The caller, and its Service. */
   private record Asker(Owner owner, ServiceView service, String handle) {
     static Asker of(Owner owner, ServiceView service, String handle) throws Fail {
       if (service.getName().isEmpty()) throw new Fail("INVALID", "the service with the uid \"" + service.getUid() + "\" has no name");
@@ -111,7 +111,7 @@ final class LoadBalancers extends LoadBalancerServiceImplBase {
     return "true".equals(service.getAnnotationsMap().get(ANNOTATIONS + annotation));
   }
 
-  /** What the Service asks of its load balancer; a field that was cleared is not there any more (LB-7). */
+  /** The load balancer that the Service asks for, without fields that the user cleared (LB-7). */
   private static ObjectNode configOf(ServiceView service) {
     String affinity = service.getSessionAffinity();
     if (affinity.equals("ClientIP") && service.hasSessionAffinityTimeout()) affinity += ":" + service.getSessionAffinityTimeout().getSeconds();
@@ -134,7 +134,7 @@ final class LoadBalancers extends LoadBalancerServiceImplBase {
     if (!known.contains(value)) throw new Fail("INVALID", "spec." + field + " \"" + value + "\" is none of " + String.join(", ", known));
   }
 
-  /** INVALID where a field has a value that no load balancer can be given: the field, its value and what would be right. */
+  /** INVALID if a field has a value that no load balancer can have: the text has the field, its value and a right one. */
   private static void check(ServiceView service, Settings settings) throws Fail {
     if (service.getPortsCount() == 0) throw new Fail("INVALID", "spec.ports is empty; a load balancer listens on at least one port");
     Set<String> listeners = new HashSet<>();
@@ -156,7 +156,7 @@ final class LoadBalancers extends LoadBalancerServiceImplBase {
     if (service.hasLoadBalancerClass()) oneOf("loadBalancerClass", service.getLoadBalancerClass(), settings.classes());
   }
 
-  /** The Service's own: by the handle, which a user can edit (LB-4), else by the mark (LB-5); null where there is none. */
+  /** The Service's own load balancer: by the handle, which a user can edit (LB-4), else by the mark (LB-5); or null. */
   private static ObjectNode findOwn(State state, Asker asker) throws Fail {
     List<ObjectNode> living = state.living();
     ObjectNode named = first(living, lb -> handleOf(lb).equals(asker.handle));
@@ -175,7 +175,7 @@ final class LoadBalancers extends LoadBalancerServiceImplBase {
     return own != null ? own : first(unmarked, lb -> true);
   }
 
-  /** The Service's own, or the one that is in its way or may be taken over: by handle, mark, native name, or an address of its status (LB-9). */
+  /** The Service's own load balancer, or the one that is in its way or that it may take over: by handle, mark, native name, or an address of its status (LB-9). */
   private static ObjectNode find(State state, Asker asker) {
     List<ObjectNode> living = state.living();
     Set<String> reachedAt = new HashSet<>();
@@ -209,7 +209,7 @@ final class LoadBalancers extends LoadBalancerServiceImplBase {
     return array;
   }
 
-  /** What there is, null where there is nothing, and what there should be; equal where nothing is to be written (LB-8). */
+  /** The existing load balancer, or null, and the desired one; both are equal if no write is needed (LB-8). */
   private record Wanted(ObjectNode found, ObjectNode lb) {
     boolean isThere() {
       return Cloud.equal(found, lb);
@@ -230,7 +230,7 @@ final class LoadBalancers extends LoadBalancerServiceImplBase {
     return new Wanted(found, lb);
   }
 
-  /** One address of each family that the Service has: those that it has may stay. */
+  /** One address of each family of the Service; existing ones may stay. */
   private static List<String> addressesFor(State state, ServiceView service, JsonNode lb, Settings settings) throws Fail {
     List<Cidr> pools = settings.pools().stream().map(Cidr::parse).filter(Objects::nonNull).toList();
     List<Boolean> families = service.getIpFamiliesCount() == 0 ? List.of(false) : service.getIpFamiliesList().stream().map("IPv6"::equals).toList();
@@ -275,7 +275,7 @@ final class LoadBalancers extends LoadBalancerServiceImplBase {
     throw new Fail("PRECONDITION", "no " + (ipv6 ? "IPv6" : "IPv4") + " address is left for load balancers; delete one or add a pool", "AddressPoolExhausted");
   }
 
-  /** Null where the set is absent, which is not empty. Each name once, in their order. */
+  /** Null if the set is absent, which is not the empty set. Each name once, in their order. */
   private static List<String> targetsOf(boolean present, TargetSet targets) throws Fail {
     if (!present) return null;
     if (!targets.hasInline()) throw new Fail("INVALID", "targets are not given inline, which is all that this minor of the contract has");
@@ -326,7 +326,7 @@ final class LoadBalancers extends LoadBalancerServiceImplBase {
     Cloud.Decide<T> of(Asker asker) throws Fail;
   }
 
-  /** Runs a mutating call: one at a time for each Service, and late, with its pending, in good time: then nothing is written any more, and the next call goes on from what is there. */
+  /** Runs a mutating call: one at a time for each Service. It answers pending before the deadline. Then it writes no more, and the next call goes on from the current state. */
   private <T> T mutate(Owner owner, ServiceView service, String handle, T handledElsewhere, Function<Pending, T> late, Decide<T> decide) throws Fail, InterruptedException {
     Asker asker = Asker.of(owner, service, handle);
     if (says(service, "handled-elsewhere")) return handledElsewhere;

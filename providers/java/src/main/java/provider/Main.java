@@ -25,12 +25,12 @@ final class Main {
 
   private Main() {}
 
-  /** Serves until stop is down to zero, then drains: hints end, calls in flight may finish, whatever then still runs is cancelled. */
+  /** Serves until stop is down to zero, then drains: hints end, calls in flight may finish, and calls that still run then are cancelled. */
   static void serve(Provider provider, String endpoint, CountDownLatch stop) throws IOException, InterruptedException {
     SocketFile socket = new SocketFile(endpoint);
     socket.claim();
     EventLoopGroup loop = new EpollEventLoopGroup(1);
-    // Each call has its thread, for as long as it takes: a slow cloud keeps nobody else waiting.
+    // Each call has its own thread, so a slow cloud delays no other call.
     ExecutorService calls = Executors.newCachedThreadPool();
     CallerEndsFirst callerEndsFirst = new CallerEndsFirst(provider.clock);
     try {
@@ -44,7 +44,7 @@ final class Main {
           .keepAliveTime(Long.MAX_VALUE, TimeUnit.NANOSECONDS)
           .flowControlWindow(4 * 1024 * 1024)
           .addStreamTracerFactory(callerEndsFirst)
-          // The last one is asked first: what it ends the next one does not answer.
+          // gRPC calls the last interceptor first. If it ends a call, the next one does not see it.
           .intercept(new NothingBehindTheEnd())
           .intercept(callerEndsFirst)
           .addService(new ProviderRpcs(provider))

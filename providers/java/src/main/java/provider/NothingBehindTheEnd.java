@@ -9,9 +9,9 @@ import io.grpc.ServerInterceptor;
 import io.grpc.Status;
 
 /**
- * Says nothing on a call that is over. When the deadline passes grpc-java resets the stream itself; what a handler that notices says in that moment, Netty writes behind the
- * reset, for the stream counts as closed only once the reset has left. HTTP/2 allows no frame there: the controller's stack takes it for a broken connection, and gives up all
- * other calls on it.
+ * Sends nothing on a call that is over. When the deadline passes, grpc-java resets the stream itself. If a handler notices that and answers at that moment, Netty writes the answer
+ * after the reset, because the stream counts as closed only after the reset has left. HTTP/2 allows no frame there: the controller's stack treats it as a connection error, and all
+ * other calls on the connection fail.
  */
 final class NothingBehindTheEnd implements ServerInterceptor {
   @Override

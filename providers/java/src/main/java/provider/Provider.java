@@ -29,12 +29,12 @@ final class Provider {
   static final int ID_BYTES = 1024;
   static final int MAX_BATCH = 500;
   private static final int TEXT_BYTES = 1024;
-  /** How many items stand in one message of a listing. */
+  /** The most items in one message of a listing. */
   private static final int CHUNK = 500;
 
   static final Logger LOG = Logger.getLogger("provider");
 
-  /** Who the provider is. All providers of one cloud must agree on these. */
+  /** The identity of the provider. All providers of one cloud must have the same values. */
   record Settings(String name, String prefix, String cloudScope, List<String> pools, List<String> classes, List<String> sourceTypes, long provisioningMs) {}
 
   /** The cluster that a call is for. */
@@ -81,7 +81,7 @@ final class Provider {
     if (bytes == 0 || bytes > NAME_BYTES) throw new Fail("INVALID", "cluster.owner_id has " + bytes + " bytes; right would be 1 to " + NAME_BYTES);
   }
 
-  /** Who asks, if they may (CORE-10). */
+  /** The caller, if its cluster is the initialised one (CORE-10). */
   Owner admit(ClusterRef cluster) throws Fail {
     checkOwnerId(cluster);
     Owner now = owner;
@@ -110,7 +110,7 @@ final class Provider {
     if (owner.readOnly && WRITES.contains(rpc)) throw new Fail("PRECONDITION", rpc + " writes to the cloud, and this provider was initialised with read_only", "ReadOnly");
   }
 
-  /** Runs one call: its failures are said in the body, by failed; nobody reads the answer of a call that was cancelled. */
+  /** Runs one call: failed puts its failures into the body. A cancelled call needs no answer. */
   <T> void answer(String rpc, ClusterRef cluster, StreamObserver<T> out, Function<Failure, T> failed, Call<T> work) {
     T response;
     try {
@@ -130,8 +130,8 @@ final class Provider {
   }
 
   /**
-   * Sends a listing in parts, then the end with the number of items (CORE-16). All of them are there before the first is sent: a failure in the middle is then never a listing that
-   * looks complete.
+   * Sends a listing in parts, then the end with the number of items (CORE-16). It has all of them before it sends the first, so a failure in the middle never looks like a
+   * complete listing.
    */
   <I, T> void listing(String rpc, ClusterRef cluster, StreamObserver<T> out, Function<Failure, T> failed, Function<ListEnd, T> end, Function<List<I>, List<T>> parts, Call<List<I>> list) {
     List<I> items;
@@ -178,7 +178,7 @@ final class Provider {
     }
   }
 
-  /** Every exception as the contract says it; a bug of ours is INTERNAL, and its details go to the log only (CORE-12). */
+  /** Turns every exception into a failure of the contract. Our own bugs are INTERNAL, and their details go only to the log (CORE-12). */
   static Failure failureOf(String rpc, Exception error) {
     Fail fail = error instanceof Fail of ? of : new Fail("INTERNAL", "a fault of the provider in " + rpc + "; its log says more");
     if (fail != error) LOG.log(Level.SEVERE, rpc + " failed", error);

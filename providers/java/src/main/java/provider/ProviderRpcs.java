@@ -49,7 +49,7 @@ import provider.Provider.Settings;
 /** ProviderService. */
 final class ProviderRpcs extends ProviderServiceImplBase {
   private static final String VERSION = "1.0.0";
-  /** How often the cloud is looked at while somebody watches. A cloud with a feed of events needs no such thing. */
+  /** The period at which the cloud is read while a caller watches. A cloud with a feed of events does not need it. */
   private static final long EVERY_MS = 250;
   private static final int KEPT_HINTS = 1024;
 
@@ -76,7 +76,7 @@ final class ProviderRpcs extends ProviderServiceImplBase {
         .setBootId(provider.bootId)
         .addProviderIdPrefixes(settings.prefix())
         .setMaxRequestBytes(Main.MAX_MESSAGE_BYTES)
-        // A block that is missing here means that the service behind it is not served (CORE-5): leave out what your cloud has not.
+        // A missing block means that the provider does not serve that service (CORE-5): leave out the services that your cloud lacks.
         .setCapabilities(Capabilities.newBuilder()
             .setInstances(InstanceCapability.newBuilder().setMaxBatch(Provider.MAX_BATCH).setListing(true).setPowerState(true).setMaxInFlight(8))
             .setZones(ZoneCapability.getDefaultInstance())
@@ -92,7 +92,7 @@ final class ProviderRpcs extends ProviderServiceImplBase {
             .setClusters(ClusterCapability.getDefaultInstance())
             .setVolumes(VolumeCapability.newBuilder().addAllSourceTypes(settings.sourceTypes()).setMaxInFlight(8))
             .setChanges(ChangeCapability.getDefaultInstance()))
-        // Empty: of each Node we want to see nothing beyond its name, UID, provider ID and addresses.
+        // Empty: the provider needs only name, UID, provider ID and addresses of each Node.
         .setNodeProjection(NodeProjection.getDefaultInstance())
         .build());
     out.onCompleted();
@@ -103,7 +103,7 @@ final class ProviderRpcs extends ProviderServiceImplBase {
     InitializeResponse.Builder response = InitializeResponse.newBuilder();
     try {
       Provider.checkOwnerId(request.getCluster());
-      Provider.interruptible(() -> provider.cloud.read(0)); // Finds out whether the credentials are good (PROV-3).
+      Provider.interruptible(() -> provider.cloud.read(0)); // Verifies the credentials (PROV-3).
       provider.owner = new Owner(request.getCluster().getName(), request.getCluster().getOwnerId(), List.copyOf(request.getPreviousOwnerIdsList()), request.getReadOnly());
       Provider.LOG.info("initialised for cluster " + request.getCluster().getName() + ", owner " + request.getCluster().getOwnerId());
       response.setInitialized(Initialized.newBuilder().setCloudScope(provider.settings.cloudScope()).setReadOnly(request.getReadOnly()));
@@ -117,7 +117,7 @@ final class ProviderRpcs extends ProviderServiceImplBase {
     out.onCompleted();
   }
 
-  /** From memory (PROV-4): how the last operation of the cloud went. */
+  /** From memory (PROV-4): the result of the last operation of the cloud. */
   @Override
   public void probe(ProbeRequest request, StreamObserver<ProbeResponse> out) {
     String trouble = provider.cloud.trouble;
@@ -135,7 +135,7 @@ final class ProviderRpcs extends ProviderServiceImplBase {
     try {
       provider.admit(request.getCluster());
       long seen = numberOf(request.getResumeToken());
-      // From where on changes are told, before there is one (PROV-21).
+      // The point from which the stream reports changes, before the first one (PROV-21).
       bookmark(seen).ifPresent(out::onNext);
       do {
         List<WatchChangesResponse> news = new ArrayList<>();
@@ -144,7 +144,7 @@ final class ProviderRpcs extends ProviderServiceImplBase {
         try {
           provider.cloud.look();
         } catch (Fail fail) {
-          // Nothing is known of changes; whoever calls learns of the trouble.
+          // Changes are unknown; the callers of other RPCs get the error.
         }
       } while (!provider.closing.await(EVERY_MS, TimeUnit.MILLISECONDS) && !Context.current().isCancelled());
     } catch (Exception error) {
@@ -202,7 +202,7 @@ final class ProviderRpcs extends ProviderServiceImplBase {
     return last;
   }
 
-  /** The number that a token names: the last one where it is empty, one that is none where it is not known. */
+  /** The number that a token names: the last one if it is empty, an invalid one if it is unknown. */
   private synchronized long numberOf(String token) {
     if (token.isEmpty()) return last;
     boolean known = token.startsWith(provider.bootId + "/") && token.substring(provider.bootId.length() + 1).matches("\\d{1,15}");

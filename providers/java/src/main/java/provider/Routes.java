@@ -58,7 +58,7 @@ final class Routes extends RouteServiceImplBase {
     Write of(State state, Route route, Owner owner) throws Fail;
   }
 
-  /** What making this route takes: marked, and named after the cluster, the hint and the destination (ROUTE-3). A route that is as asked takes nothing. */
+  /** The write that makes this route, marked, and named after the cluster, the hint and the destination (ROUTE-3). A route that is as asked needs no write. */
   private static Write create(State state, Route asked, Owner owner) throws Fail {
     String cidr = asked.getDestinationCidr();
     if (Cidr.parse(cidr) == null) throw new Fail("INVALID", "destination_cidr \"" + cidr + "\" is not a CIDR; send one such as 10.0.1.0/24");
@@ -78,7 +78,7 @@ final class Routes extends RouteServiceImplBase {
       String its = text(there, "name");
       boolean sameDestination = cidr.equals(text(there, "destination_cidr"));
       if (sameDestination && sameTarget(there, wanted) && ownership(there, owner) != Ownership.OWNERSHIP_FOREIGN) {
-        return null; // It leads where it should; an unmarked one is not adopted (ROUTE-9).
+        return null; // It has the right target; an unmarked route is not adopted (ROUTE-9).
       }
       if (ownership(there, owner) != Ownership.OWNERSHIP_OURS) {
         throw new Fail("CONFLICT", "the route \"" + its + "\" to " + text(there, "destination_cidr") + " was not made for this cluster; remove it or choose another CIDR");
@@ -91,7 +91,7 @@ final class Routes extends RouteServiceImplBase {
     return Write.route("put route " + text(wanted, "name") + " to " + cidr, text(wanted, "name"), wanted);
   }
 
-  /** What removing a route that a listing gave takes. */
+  /** The write that removes a listed route. */
   private static Write delete(State state, Route asked, Owner owner) throws Fail {
     String cidr = asked.getDestinationCidr();
     if (asked.getName().isEmpty()) throw new Fail("INVALID", "the route to " + cidr + " has no name; send it as ListRoutes gave it");
@@ -134,7 +134,7 @@ final class Routes extends RouteServiceImplBase {
 
   private List<RouteResult> each(String rpc, List<Route> routes, Owner owner, Plan plan) throws Fail, InterruptedException {
     Provider.withinBatch("route keys", routes.stream().map(Route::getRouteKey).toList());
-    // The result of each stands where its route stood.
+    // Each result has the place of its route.
     RouteResult[] results = new RouteResult[routes.size()];
     for (int at = 0; at < results.length; at++) {
       Route route = routes.get(at);
@@ -143,7 +143,7 @@ final class Routes extends RouteServiceImplBase {
         provider.holding(owner, "the route to " + route.getDestinationCidr(), same -> provider.cloud.write(state -> new Decision<>(null, plan.of(state, route, owner))));
         result.setDone(Done.getDefaultInstance());
       } catch (Fail | RuntimeException error) {
-        result.setFailed(Provider.failureOf(rpc, error)); // One route's trouble is not the others' (ROUTE-2).
+        result.setFailed(Provider.failureOf(rpc, error)); // One route's error does not fail the others (ROUTE-2).
       }
       results[at] = result.build();
     }

@@ -13,8 +13,8 @@ import java.nio.file.attribute.PosixFilePermissions;
 import java.util.UUID;
 
 /**
- * The Unix socket's file: where it may lie, and how it gets its name (CORE-2). It is bound under a private name, set right, and renamed: nobody ever reaches it with another
- * mode, and a stale one is replaced in one step.
+ * The Unix socket's file: the rules for its place and its name (CORE-2). The provider binds it under a private name, sets its mode, and renames it. So it never has another mode
+ * under its own name, and replaces a stale one in one step.
  */
 final class SocketFile {
   static final String DEFAULT_ENDPOINT = "unix:///run/cloud-provider/socket/provider.sock";
@@ -36,7 +36,7 @@ final class SocketFile {
     bound = path.resolveSibling("." + UUID.randomUUID().toString().substring(0, 4));
   }
 
-  /** Makes the directory, 0750, and refuses what must not be replaced. */
+  /** Makes the directory, 0750, and refuses to replace another kind of file. */
   void claim() throws IOException {
     for (int count = 1; count <= path.getNameCount(); count++) {
       Path level = path.getRoot().resolve(path.subpath(0, count));
@@ -44,21 +44,21 @@ final class SocketFile {
       boolean there = Files.exists(level, LinkOption.NOFOLLOW_LINKS);
       if (!there && !level.equals(path)) {
         Files.createDirectory(level);
-        Files.setPosixFilePermissions(level, PosixFilePermissions.fromString("rwxr-x---")); // Whatever the umask.
+        Files.setPosixFilePermissions(level, PosixFilePermissions.fromString("rwxr-x---")); // For every umask.
       }
       if (there && level.equals(path)) refuseLiving();
     }
   }
 
   private void refuseLiving() throws IOException {
-    // Of what is neither file, directory nor link there are sockets, pipes and devices: on these last nobody can connect.
+    // Other kinds than file, directory and link are sockets, pipes and devices. Nothing can connect to pipes and devices.
     if (Files.isRegularFile(path) || Files.isDirectory(path)) throw new IOException(path + " exists and is not a socket; it was left alone: remove it, or choose another endpoint");
     try (SocketChannel channel = SocketChannel.open(StandardProtocolFamily.UNIX)) {
       channel.connect(UnixDomainSocketAddress.of(path));
     } catch (ConnectException refused) {
-      if (String.valueOf(refused.getMessage()).contains("refused")) return; // Stale: nobody answers on it.
+      if (String.valueOf(refused.getMessage()).contains("refused")) return; // Stale: no process answers on it.
     } catch (IOException other) {
-      // Whatever it is, it is not shown that nobody answers.
+      // Any other error does not show that no process answers.
     }
     throw new IOException("another provider answers on " + path + "; stop it, or choose another endpoint");
   }

@@ -27,7 +27,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
-/** What stands on the wire when a deadline passes: frame by frame, for grpc-java's own client forgives what others do not. */
+/** The frames on the wire when a deadline passes. grpc-java's own client tolerates frames that others do not. */
 @Timeout(60)
 final class DeadlineTest {
   private static final int DATA = 0;

@@ -226,7 +226,7 @@ final class ProviderTest {
       weather(fail, 0);
       assertEquals(List.of(fail), states(request));
     }
-    // What was learned a moment ago may still be told to whom that is enough.
+    // A recent answer may be repeated to a caller with a maximum age.
     assertEquals(List.of("RUNNING", "ABSENT"), states(request.toBuilder().setMaxAge(Duration.newBuilder().setSeconds(600)).build()));
     weather(null, 0);
     Files.writeString(state, "{");
@@ -314,7 +314,7 @@ final class ProviderTest {
     initialize(THEM, "us");
     for (int again = 0; again < 2; again++) {
       assertTrue(made(ensure(SERVICE).setCluster(THEM)).hasReady());
-      assertEquals(2, writes()); // Marked anew, once.
+      assertEquals(2, writes()); // Marked again, once.
     }
     assertEquals("them", content().get("load_balancers").get(0).get("owner").get("owner_id").asText());
     List<ListLoadBalancersResponse> parts = new ArrayList<>();
@@ -360,7 +360,7 @@ final class ProviderTest {
     info.probe(ProbeRequest.getDefaultInstance()); // Sent after it on the same connection: it has arrived.
     call.cancel(true);
     assertTrue(balancers.withDeadlineAfter(3, TimeUnit.SECONDS).ensureLoadBalancer(ensure(service("uid-2").build()).build()).hasPending());
-    // Whatever went on would come before this one, which takes as long and began later.
+    // A write that went on would come before this one, which takes equally long and began later.
     assertTrue(made(ensure(service("uid-3").build())).hasReady());
     assertEquals(1, writes());
   }
