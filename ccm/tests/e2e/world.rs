@@ -20,13 +20,13 @@ use crate::report::Report;
 
 /// For whatever takes seconds on an idle machine.
 pub const PATIENCE: Duration = Duration::from_mins(3);
-/// What the manifests are named, and where.
+/// The names and the namespace of the manifests.
 pub const NAME: &str = "cloud-controller-manager";
 pub const NAMESPACE: &str = "kube-system";
 
 pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-/// One cluster at a time: each looks whether it leaves anything on the machine.
+/// One cluster at a time: each checks whether it leaves anything on the machine.
 pub async fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::const_new(());
     ONE.lock().await
@@ -45,7 +45,8 @@ pub struct World {
 }
 
 impl World {
-    /// A cluster without Nodes, whose machines will have these names, and a cloud that knows the machines. The images are built.
+    /// A cluster without Nodes, whose machines will have these names, and a cloud with these
+    /// machines. The images are built.
     pub async fn new(title: &'static str, machines: &[&str]) -> Self {
         let alone = alone().await;
         let archives = images::build().await;
@@ -73,7 +74,8 @@ impl World {
         }
     }
 
-    /// Switches a machine on; its kubelet registers a Node, which waits for a cloud-controller-manager.
+    /// Switches a machine on; its kubelet registers a Node, which waits for a
+    /// cloud-controller-manager.
     pub async fn boot(&mut self, name: &str) {
         self.cluster.boot(name, &self.archives).await.unwrap();
         // As another release of the same would be called.
@@ -120,7 +122,8 @@ impl World {
         pods.list(&labelled).await.unwrap().items
     }
 
-    /// Waits until exactly so many Pods are there, all of them ready, with these images, and returns them.
+    /// Waits until exactly so many Pods are there, all of them ready, with these images, and
+    /// returns them.
     pub async fn ready(&self, count: usize, ccm: &str, provider: &str) -> Vec<Pod> {
         let what = format!("{count} Pods are ready with {ccm} and {provider}");
         eventually(&what, PATIENCE, async || {
@@ -166,7 +169,7 @@ impl World {
         nodes.get_opt(name).await.unwrap().is_some()
     }
 
-    /// Waits until a Node is as a look at it wants.
+    /// Waits until the condition holds for a Node.
     pub async fn node_is(&self, name: &str, what: &str, look: impl Fn(&Node) -> bool) -> Node {
         eventually(&format!("{name}: {what}"), PATIENCE, async || {
             let node = self.node(name).await;
@@ -209,12 +212,14 @@ impl World {
         .await
     }
 
-    /// What the ccm's account changed so far, but for its Lease, events and reviews: from the API server's audit log.
+    /// The changes of the ccm's account so far, except for its Lease, events and reviews, from the
+    /// API server's audit log.
     pub fn changes(&self) -> Vec<String> {
         audit::changes(&self.audit_log())
     }
 
-    /// How many events the ccm's account wrote whose names begin so: with the name of what they are about.
+    /// How many events with this prefix of their names the ccm's account wrote. A name begins with
+    /// the object's name.
     pub fn event_writes(&self, begin: &str) -> usize {
         audit::event_writes(&self.audit_log(), begin)
     }
@@ -234,8 +239,8 @@ impl World {
         .await;
     }
 
-    /// The end of a test, also of one that failed: what happened is told before the cluster is gone. The last look is at what the ccm asked the API server for,
-    /// and at what is left on the machine.
+    /// The end of a test, also of a failed one: reports before the cluster is gone. Last it checks
+    /// the ccm's requests to the API server, and what is left on the machine.
     pub fn finish(mut self, outcome: Outcome) {
         if outcome.is_err() {
             self.tell();
@@ -264,7 +269,7 @@ impl World {
         report.print();
     }
 
-    /// What an operator would look at.
+    /// Prints what an operator would check.
     fn tell(&self) {
         let looks: [&[&str]; 3] = [
             &[
@@ -294,7 +299,7 @@ impl World {
         }
     }
 
-    /// Says where the cluster is, and leaves it running until somebody ends us.
+    /// Prints where the cluster is, and leaves it running until the process is ended.
     fn keep(&self) {
         let kubeconfig = self.cluster.kubeconfig(testenv::User::Admin);
         eprintln!(
@@ -316,7 +321,7 @@ pub async fn outcome(body: impl Future<Output = ()>) -> Outcome {
     AssertUnwindSafe(body).catch_unwind().await
 }
 
-/// What a command prints.
+/// The output of a command.
 pub fn output(mut command: Command) -> Result<String, String> {
     let output = command.output().map_err(|error| error.to_string())?;
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -34,7 +34,7 @@ pub const SCOPE: &str = "grpc-ccm.io/cloud-scope-mock";
 
 static PLANES: Pool = Pool::new(grant);
 
-/// What `deploy/kustomize/base/rbac.yaml` grants.
+/// Applies `deploy/kustomize/base/rbac.yaml`.
 fn grant(plane: &ControlPlane) {
     apply(plane, deployed("kustomize/base/rbac.yaml").as_ref());
 }
@@ -51,7 +51,8 @@ fn apply(plane: &ControlPlane, path: &Path) {
     assert!(applied.status.success(), "{errors}");
 }
 
-/// A control plane for itself (Nodes are cluster-wide), a mock provider in this process, and the ccms that a test starts.
+/// A control plane for itself (Nodes are cluster-wide), a mock provider in this process, and the
+/// ccms that a test starts.
 ///
 /// The control plane was perhaps another test's before, and holds nothing of it: see [`Pool`].
 pub struct World {
@@ -82,7 +83,8 @@ impl World {
         Self::with_options(fixture, options).await
     }
 
-    /// On a control plane of its own, where the ccm may do what these objects (YAML) say, and nothing else. It has an audit log.
+    /// On a control plane of its own, where the ccm may do what these objects (YAML) say, and
+    /// nothing else. It has an audit log.
     pub async fn with_rights(fixture: Fixture, rights: &str) -> Self {
         static BARE: Pool = Pool::new(|_| ());
         let options = Options {
@@ -130,13 +132,14 @@ impl World {
         self.mock.cloud()
     }
 
-    /// Starts a ccm as its own service account, with no more than `deploy/kustomize/base/rbac.yaml` grants. Its HTTPS port is off unless `flags` say otherwise.
+    /// Starts a ccm as its own service account, with no more than `deploy/kustomize/base/rbac.yaml`
+    /// grants. Its HTTPS port is off unless `flags` say otherwise.
     pub fn ccm(&mut self, flags: &[&str]) -> Process {
         let command = self.command(flags);
         self.start(command)
     }
 
-    /// What [`ccm`](Self::ccm) starts.
+    /// The command of [`ccm`](Self::ccm).
     pub fn command(&self, flags: &[&str]) -> Command {
         let mut command = Command::new(CCM);
         command
@@ -156,7 +159,7 @@ impl World {
         Process::start(command, self.file(&format!("ccm-{}.log", self.started))).unwrap()
     }
 
-    /// What was asked of the API server of a world that has an audit log.
+    /// The audit log of the API server of a world that has one.
     pub fn audit_log(&self) -> String {
         std::fs::read_to_string(self.plane.audit_log().unwrap()).unwrap()
     }
@@ -174,7 +177,7 @@ impl World {
         Api::namespaced(self.client.clone(), "default")
     }
 
-    /// Who leads; waits until somebody does.
+    /// Waits for a leader. Returns its identity.
     pub async fn leader(&self) -> String {
         eventually("somebody leads", SOON, async || {
             let holder = self.holder().await?;
@@ -187,7 +190,7 @@ impl World {
         .await
     }
 
-    /// Who stands in the Lease now; empty for nobody.
+    /// The current holder of the Lease; empty if there is none.
     pub async fn holder(&self) -> Result<String, String> {
         let spec = self.lease().await?.spec;
         Ok(spec
@@ -219,7 +222,8 @@ impl World {
         .await
     }
 
-    /// Kills a ccm (SIGKILL) and, as an operator in a hurry may, takes its name off the Lease: the next one need not wait 15 s for it to expire.
+    /// Kills a ccm (SIGKILL) and, as an operator in a hurry may, takes its name off the Lease: the
+    /// next one need not wait 15 s for it to expire.
     pub async fn crash(&self, ccm: &mut Process) {
         ccm.kill();
         let nobody = serde_json::json!({"spec": {"holderIdentity": ""}});
@@ -240,7 +244,8 @@ impl World {
             .unwrap();
     }
 
-    /// Waits until the leader has renewed its Lease so many times: it lives, and about two seconds passed for each.
+    /// Waits until the leader has renewed its Lease so many times: it lives, and about two seconds
+    /// passed for each.
     pub async fn renewals(&self, times: usize) {
         let mut seen = None;
         for _ in 0..=times {
@@ -400,7 +405,8 @@ pub async fn said_one_of(process: &Process, texts: &[&str]) -> String {
     .await
 }
 
-/// A port of the loopback that nothing listens on, below those that systems give to outgoing connections.
+/// A port of the loopback that nothing listens on, below those that systems give to outgoing
+/// connections.
 pub fn free_port() -> u16 {
     use std::sync::atomic::{AtomicU16, Ordering};
     static NEXT: AtomicU16 = AtomicU16::new(0);

@@ -1,4 +1,4 @@
-//! A process that stands for election: this ccm, or upstream's.
+//! A process that competes for the Lease: this ccm, or upstream's.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -36,7 +36,7 @@ pub struct Contender {
     asks: JoinHandle<()>,
 }
 
-/// What it answered when it was asked whether it leads.
+/// Its answers to whether it leads.
 #[derive(Clone, Copy, Debug)]
 pub struct View {
     pub asked: Instant,
@@ -44,7 +44,7 @@ pub struct View {
     pub leads: bool,
 }
 
-/// What a contender is started with.
+/// The inputs of a contender.
 pub struct Start<'a> {
     pub plane: &'a ControlPlane,
     pub mock: &'a Mock,
@@ -170,7 +170,8 @@ async fn says(client: &Client) -> Option<bool> {
     Some(line.is_some_and(|line| line.ends_with(" 1")))
 }
 
-/// A port of the loopback that nothing listens on, below those that systems give to outgoing connections.
+/// A port of the loopback that nothing listens on, below those that systems give to outgoing
+/// connections.
 fn free_port() -> u16 {
     use std::sync::atomic::{AtomicU16, Ordering};
     static NEXT: AtomicU16 = AtomicU16::new(0);

@@ -17,14 +17,14 @@ use testenv::{ControlPlane, Process, User, eventually};
 
 /// Long enough for a hundred Nodes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_mins(2);
-/// Who holds it leads.
+/// The holder of this Lease leads.
 pub const LEASE: &str = "cloud-controller-manager";
-/// What the credentials of the other cloud's provider reach.
+/// The cloud scope of the other cloud's provider.
 pub const OTHER_SCOPE: &str = "another account, another region";
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-/// What a provider is written in.
+/// The language of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Language {
     Python,
@@ -201,7 +201,7 @@ impl World {
         services
     }
 
-    /// The cloud's load balancers, as they stand in its file.
+    /// The cloud's load balancers in its file.
     pub fn load_balancers(&self) -> Vec<Value> {
         let state = std::fs::read_to_string(self.state()).unwrap();
         let state: Value = serde_json::from_str(&state).unwrap();
@@ -275,7 +275,7 @@ impl World {
         }
     }
 
-    /// As the log of the ccm tells the operator.
+    /// As the ccm's log tells the operator.
     pub async fn accept_scope(&self, scope: &str) {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-system");
         let accept = json!({"metadata": {"annotations": {"grpc-ccm.io/cloud-scope-mock": scope}}});
@@ -303,7 +303,8 @@ impl World {
         .await
     }
 
-    /// Changes that go on until they are stopped: Nodes join, Services get other ports, further ones come and go.
+    /// Changes that go on until they are stopped: Nodes join, Services get other ports, further
+    /// ones come and go.
     pub fn load(&self, from: usize, joining: usize, services: usize) -> Load {
         let (changes, ending) = (
             Arc::new(AtomicUsize::new(0)),
@@ -349,7 +350,7 @@ impl World {
     }
 }
 
-/// What [`World::load`] began.
+/// The work of [`World::load`].
 pub struct Load {
     changes: Arc<AtomicUsize>,
     ending: Arc<AtomicBool>,
@@ -363,7 +364,8 @@ impl Load {
         self.changes.load(Ordering::Relaxed)
     }
 
-    /// Ends it; how many Nodes joined, and how many Services were made beyond the first ones.
+    /// Ends it. Returns how many Nodes joined, and how many Services were created beyond the first
+    /// ones.
     pub async fn stop(self) -> (usize, usize) {
         self.ending.store(true, Ordering::Relaxed);
         self.task.await.unwrap();

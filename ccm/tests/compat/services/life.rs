@@ -1,4 +1,4 @@
-//! How load balancers come and go, and what can go wrong on the way.
+//! The creation and deletion of load balancers, with failures.
 
 use std::time::Duration;
 
