@@ -270,7 +270,7 @@ impl World {
         }
     }
 
-    /// The UID and version of each Node, which show whether somebody wrote to it.
+    /// The name and resourceVersion of each Node, which show whether somebody wrote to it.
     pub async fn versions(&self) -> Vec<(Option<String>, Option<String>)> {
         let all = self.nodes().list(&ListParams::default()).await.unwrap();
         let of = |node: Node| (node.metadata.name, node.metadata.resource_version);
