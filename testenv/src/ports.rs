@@ -12,11 +12,11 @@ use std::{
 const FIRST: u32 = 20_000;
 const COUNT: u32 = 12_000;
 
-/// A port that is free at this moment; another process may take it the next, so callers are ready
-/// to retry.
+/// A port that is free at this moment. Another process may take it at any time, so callers must be
+/// ready to retry.
 ///
-/// Each call looks further on, and each process begins elsewhere: so two rarely look at the same
-/// port.
+/// Each call continues behind the last port, and each process starts at a different one. So two
+/// processes rarely try the same port.
 pub(crate) fn free() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let start = process::id().wrapping_mul(97);
