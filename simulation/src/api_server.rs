@@ -148,7 +148,7 @@ impl ApiServer {
                 if request.method() == Method::GET {
                     return server.serve(&identity, request).await;
                 }
-                // The request arrives, whatever becomes of its sender.
+                // The request arrives even if its sender ends.
                 let arrives = async move { server.serve(&identity, request).await };
                 tokio::spawn(arrives).await.unwrap_or(Err(Broken))
             }

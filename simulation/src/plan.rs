@@ -54,11 +54,11 @@ impl Class {
 pub enum ByHand {
     /// Another cluster's.
     Foreign,
-    /// Nobody's, for something else.
+    /// An unmarked object for another purpose.
     Unmarked,
-    /// Nobody's: a route to a Node's Pods, by way of an address that no Node has.
+    /// Unmarked: a route to a Node's Pods over an address that no Node has.
     Stray,
-    /// Nobody's: a route to a Node's Pods that leads to another Node.
+    /// Unmarked: a route to a Node's Pods that leads to another Node.
     WrongNode,
 }
 

@@ -13,7 +13,7 @@ use crate::run::judge;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Regression {
-    /// What the plan shows, and the finding's name if it has one.
+    /// The violation, and the finding's name if it has one.
     pub shows: String,
     /// The planted bug with which the plan fails again.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! Whose each field of an object is: what a ccm's write may change, and what it must leave alone.
+//! The owners of an object's fields: which fields a ccm's write may change, and which it must not.
 
 use serde_json::Value;
 

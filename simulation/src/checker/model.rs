@@ -322,7 +322,7 @@ fn routes(world: &World<'_>, cloud: &Cloud) -> Vec<String> {
         };
         wanted.insert(cidr);
         if !is_known(node) || instance(cloud, node).is_none() {
-            // Nobody can make a route to it.
+            // No route to it is possible.
             continue;
         }
         let to: Vec<&Route> = all
