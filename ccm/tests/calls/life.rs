@@ -38,8 +38,8 @@ const IDLE_PACE: u32 = 50;
 const IDLE: Duration = seconds(3600 / IDLE_PACE as u64);
 
 impl Pair {
-    /// Does this on both sides, counts until so much time has passed since it began, or longer
-    /// where it takes longer.
+    /// Does this on both sides, and counts for this time since its beginning, or longer if it takes
+    /// longer.
     async fn count(
         &mut self,
         situation: &'static str,

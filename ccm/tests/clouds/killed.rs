@@ -54,8 +54,7 @@ async fn killed_at_each_call(vendor: Vendor) {
 }
 
 impl World {
-    /// The call about load balancers that comes after so many others hangs until its caller is
-    /// gone.
+    /// After `skip` calls about load balancers, the next one hangs until its caller has gone.
     fn hang(&self, skip: usize, carried: bool) {
         self.cloud.ask("DELETE", "plans", &Value::Null).unwrap();
         self.plan(&json!({

@@ -253,7 +253,7 @@ impl World {
         journal.as_array().unwrap().iter().filter(made).count()
     }
 
-    /// Waits until the Lease was renewed so many times: some two seconds for each.
+    /// Waits for this many renewals of the Lease: some two seconds for each.
     pub async fn renewals(&self, times: usize) {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-system");
         let mut seen = None;

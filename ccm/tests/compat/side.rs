@@ -488,7 +488,7 @@ impl Side {
         calls.iter().filter(|call| about(&call.names)).count()
     }
 
-    /// Waits until so many have.
+    /// Waits until at least this many calls have ended.
     pub async fn asked_times(&self, rpc: &str, subject: &str, times: usize) {
         let what = format!("{times} {rpc} for {subject}");
         self.cloud_is(&what, |_| self.asked(rpc, subject) >= times)

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-/// Whom the manifests run providers as.
+/// The user ID of providers in the manifests.
 const PROVIDER: u32 = 65533;
 const GROUP: u32 = 65532;
 

@@ -91,7 +91,7 @@ impl Inside {
         std::fs::read_to_string(format!("/proc/{}/root{path}", self.0.pid())).ok()
     }
 
-    /// Whom it has connected to by TCP: not those that connected to its own port.
+    /// The peers that it has connected to by TCP, without those that connected to its own port.
     pub fn connected_to(&self, own_port: u16) -> BTreeSet<SocketAddr> {
         let sockets: HashSet<u64> = self
             .0

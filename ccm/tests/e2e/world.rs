@@ -145,7 +145,7 @@ impl World {
         self.said_times(pod, container, text, 1).await;
     }
 
-    /// Waits until a container of a Pod has said this so many times.
+    /// Waits until the log of a Pod's container has this text this many times.
     pub async fn said_times(&self, pod: &str, container: &str, text: &str, times: usize) {
         let what = format!("{container} of {pod} says {text:?}");
         eventually(&what, PATIENCE, async || {
@@ -228,7 +228,7 @@ impl World {
         self.cluster.audit_log().expect("it was asked for")
     }
 
-    /// The renewals of the Lease, so many more: time in which the controllers worked.
+    /// Waits for this many more renewals of the Lease: time in which the controllers worked.
     pub async fn renewals(&self, more: usize) {
         let count = || audit::renewals(&self.audit_log());
         let until = count() + more;

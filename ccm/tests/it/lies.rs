@@ -304,7 +304,7 @@ fn own(cloud: &Cloud, service: &str) -> LoadBalancer {
     found.unwrap()
 }
 
-/// Whom Service `web` lets in is another set now.
+/// Changes the source ranges of Service `web`.
 async fn change(world: &World) {
     let ranges = json!({"spec": {"loadBalancerSourceRanges": ["198.51.100.0/24"]}});
     let (services, patch) = (world.services(), PatchParams::default());

@@ -84,7 +84,7 @@ impl World {
         self.asked(rpc, name).len()
     }
 
-    /// Waits until so many calls about this Service have ended, and no fewer.
+    /// Waits until at least this many calls about this Service have ended.
     async fn asked_times(&self, rpc: &str, name: &str, times: usize) {
         eventually(&format!("{times} {rpc} for {name}"), SOON, async || {
             let calls = self.asked(rpc, name);

@@ -244,8 +244,8 @@ impl World {
             .unwrap();
     }
 
-    /// Waits until the leader has renewed its Lease so many times: it lives, and about two seconds
-    /// passed for each.
+    /// Waits for this many renewals of the leader's Lease: it lives, and about two seconds passed
+    /// for each.
     pub async fn renewals(&self, times: usize) {
         let mut seen = None;
         for _ in 0..=times {

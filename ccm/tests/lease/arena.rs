@@ -150,7 +150,7 @@ impl Arena {
         took
     }
 
-    /// Waits for so many renewals of this leader.
+    /// Waits for this many renewals of this leader.
     pub async fn renewals(&self, index: usize, times: usize) {
         let renewals = || self.contenders[index].link.claims().len();
         let enough = renewals() + times;

@@ -18,7 +18,7 @@ use crate::link::Link;
 /// How often a contender is asked whether it leads.
 const PERIOD: Duration = Duration::from_millis(200);
 
-/// Whose process it is.
+/// The implementation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Ours,

@@ -12,8 +12,8 @@ use tokio::time::Instant;
 
 use crate::contender::{Contender, Kind, View};
 
-/// The renew deadline of all contenders: so long after its last good renewal began a leader writes
-/// nothing more.
+/// The renew deadline of all contenders: a leader writes nothing more when this time has passed
+/// since its last successful renewal began.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// How long a resumed process may take to check the clock: one of ours; and upstream's, which
 /// continues for its whole renew deadline, even if it has seen another leader.

@@ -248,8 +248,8 @@ impl Shared {
         Response::from_parts(head, Body::from_stream(data))
     }
 
-    /// Whom a Lease that is written names, and the Lease as the contender's clock would have
-    /// written it.
+    /// The holder in a Lease that is being written, and the Lease as the contender's clock would
+    /// have written it.
     fn lease(&self, body: &Bytes) -> (Bytes, Option<String>) {
         let Ok(mut lease) = serde_json::from_slice::<Value>(body) else {
             panic!("a Lease that is no JSON: {body:?}");
@@ -268,7 +268,7 @@ impl Shared {
     }
 }
 
-/// Whom a Lease names.
+/// The holder in a Lease.
 fn holder(lease: &Bytes) -> String {
     let lease: Value = serde_json::from_slice(lease).unwrap_or_default();
     let holder = lease["spec"]["holderIdentity"].as_str();

@@ -46,7 +46,7 @@ pub struct World {
 }
 
 impl World {
-    /// A cloud with so many machines, `node-0` and on, and a cluster without Nodes.
+    /// A cloud with this many machines, from `node-0` on, and a cluster without Nodes.
     pub async fn new(machines: usize) -> Self {
         let plane = ControlPlane::start().await.unwrap();
         let rbac = format!("{ROOT}/deploy/kustomize/base/rbac.yaml");
@@ -258,7 +258,7 @@ impl World {
         Ok(())
     }
 
-    /// Waits until the Lease was renewed so many times.
+    /// Waits for this many renewals of the Lease.
     pub async fn renewals(&self, times: usize) {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-system");
         let mut seen = None;
@@ -275,7 +275,7 @@ impl World {
         }
     }
 
-    /// As the ccm's log tells the operator.
+    /// Accepts the scope, as the ccm's log describes it for the operator.
     pub async fn accept_scope(&self, scope: &str) {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-system");
         let accept = json!({"metadata": {"annotations": {"grpc-ccm.io/cloud-scope-mock": scope}}});

@@ -67,7 +67,7 @@ pub fn tracked() -> Vec<Scenario> {
                 let other = format!("{name}--other");
                 joins(&side, instance(&other), &[v4(42)]).await;
                 routed(&side, &other).await;
-                // Nobody removes it before its destination is the Node's.
+                // It is not removed before its destination is the Node's.
                 let held = side.fault(
                     Fault::failure("DeleteRoutes", FailureCode::Unavailable).subject(v4(43)),
                 );

@@ -37,7 +37,7 @@ async fn label(side: &Side, node: &str, value: Value) {
         .await;
 }
 
-/// What is done to the Nodes once there is a load balancer.
+/// The action on the Nodes after the load balancer exists.
 fn step<Play, Done>(
     name: &'static str,
     what: &'static str,

@@ -23,7 +23,7 @@ pub const PAUSE: Duration = Duration::from_secs(2);
 pub const HALF_HELLO: &[u8] = &[0x16, 0x03, 0x01, 0x02, 0x00, 0x01];
 const PROBES: usize = 100;
 const SCRAPE_AFTER: usize = 20;
-/// Other tests may run on the same machine: the measurement is repeated so often until it is good.
+/// The most repetitions of the measurement: other tests on the same machine may disturb it.
 const ROUNDS: usize = 8;
 /// The port's promise for 99 of 100 probes.
 pub const IN_TIME: Duration = Duration::from_secs(1);

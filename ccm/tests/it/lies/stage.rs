@@ -101,7 +101,7 @@ impl Stage {
             Self::Zones => capabilities.instances.without_zones = true,
             Self::NoInSync => capabilities.load_balancers.in_sync = false,
             Self::IgnoresNodes => capabilities.load_balancers.ignores_nodes = true,
-            // Nobody hints at what was removed.
+            // No hint reports the removal.
             Self::RemovedBehind => capabilities.changes.offered = false,
             Self::Volumes => {
                 let bare = ("d-bare".to_owned(), BTreeMap::default());

@@ -11,7 +11,7 @@ use crate::world::{World, ingress};
 
 /// How a Service is retried after failed calls.
 enum Again {
-    /// After so many milliseconds, and it succeeds.
+    /// After a time between these two, in milliseconds, and it succeeds.
     Between(u64, u64),
     /// Not in the time of this test, unless it changes.
     WhenChanged,
