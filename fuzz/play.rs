@@ -1,4 +1,5 @@
-//! Plays the target that `FUZZ_TARGET` names. With `FUZZ_SEEDS=FOLDER` it first writes the target's seeds there.
+//! Plays the target that `FUZZ_TARGET` names. With `FUZZ_SEEDS=FOLDER` it first writes the target's
+//! seeds there.
 #![no_main]
 
 use std::sync::LazyLock;

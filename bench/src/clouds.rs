@@ -1,4 +1,5 @@
-//! What the vendors' clouds cost in calls of their APIs: the `ccm`, the vendor's provider, and its test API, where each call takes 100 ms and the vendor's published limits of calls hold.
+//! The number of API calls for the vendors' clouds: the `ccm`, the vendor's provider, and its test
+//! API. Each call takes 100 ms, and the vendor's published rate limits apply.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -21,7 +22,7 @@ use crate::scenarios::{has_address, is_uninitialised};
 pub(crate) const NAME: &str = "clouds";
 
 const NODES: usize = 1_000;
-/// Hetzner's limit of load balancers, unless somebody asks for more. DigitalOcean tells no figure; it was 10.
+/// Hetzner's default limit of load balancers. DigitalOcean publishes none; it was 10.
 const BALANCERS: usize = 20;
 const JOINS: usize = 20;
 /// An hour takes a minute: what the ccm does now and then it does sixty times as often.
@@ -38,7 +39,8 @@ struct Figure {
     most: Option<f64>,
 }
 
-/// Measures each cloud, and prints a table for each. With `UPDATE_DOCS=1` it is written into the cloud's page.
+/// Measures each cloud, and prints a table for each. With `UPDATE_DOCS=1` it is written into the
+/// cloud's page.
 pub(crate) async fn run() -> Result<()> {
     for vendor in Vendor::ALL {
         eprintln!("{NAME}: {} ...", vendor.name());
@@ -83,7 +85,7 @@ async fn measure(vendor: Vendor) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// What makes load balancers balance to machines that are found by the cloud itself.
+/// The provider's flag for load balancers with a label as their targets.
 fn target_flag(vendor: Vendor) -> &'static str {
     match vendor {
         Vendor::DigitalOcean => "--target-tag=k8s",
@@ -113,7 +115,7 @@ async fn large(vendor: Vendor) -> Result<Vec<Figure>> {
 
     world.kill();
     world.start(&flags, &SIXTY_TIMES)?;
-    // What the restart costs is over, and the rounds have begun.
+    // The calls of the restart are over, and the regular rounds have begun.
     sleep(HOUR / 4).await;
     world.forget()?;
     sleep(HOUR).await;
@@ -272,7 +274,7 @@ impl World {
         Ok(self.cloud.calls()?.values().sum::<u64>() as f64)
     }
 
-    /// Waits until each load balancer has so many targets, however often calls are refused until then.
+    /// Waits until each load balancer has this many targets, even if calls are refused until then.
     async fn all_are_targets(&self, machines: usize) -> Result<()> {
         let end = Instant::now() + Duration::from_mins(15);
         loop {

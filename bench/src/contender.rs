@@ -1,4 +1,4 @@
-//! What is measured: an upstream Go CCM, or ours.
+//! The measured programs: an upstream Go CCM, or ours.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -31,10 +31,10 @@ impl Kind {
     }
 }
 
-/// Each call of Go's cloud takes so long, and each RPC of our provider.
+/// The duration of each call of Go's cloud, and of each RPC of our provider.
 const LATENCY: &str = "50ms";
 
-/// What the cloud says.
+/// The answers of the cloud.
 pub(crate) enum Instances<'a> {
     /// All are there and run.
     Run,
@@ -46,7 +46,8 @@ pub(crate) enum Instances<'a> {
     OneGone(&'a str),
 }
 
-/// The provider has to ask its cloud for each Node: as many lookups at once as the tuned Go CCM has workers.
+/// The provider has to ask its cloud for each Node: as many lookups at once as the tuned Go CCM has
+/// workers.
 const CALL_PER_NODE: &str =
     "capabilities:\n  instances:\n    max_batch: 1\n    max_in_flight: 64\n";
 
@@ -60,7 +61,8 @@ pub(crate) struct Contender {
 }
 
 impl Contender {
-    /// The cloud is there, no controller runs. Both clouds know every Node name that a scenario makes.
+    /// The cloud is there, no controller runs. Both clouds know every Node name that a scenario
+    /// makes.
     pub(crate) async fn new(kind: Kind, plane: &ControlPlane, number: usize) -> Result<Self> {
         Self::with_cloud(kind, plane, number, include_str!("cloud.yaml")).await
     }
@@ -234,7 +236,8 @@ impl Contender {
         }
     }
 
-    /// Resident memory in MB, of the controller and of the provider: not a number where there is none, as the Go CCM's cloud is in its own process.
+    /// Resident memory in MB of the controller and of the provider. NaN if there is no provider:
+    /// the Go CCM's cloud is in its own process.
     pub(crate) fn megabytes(&self) -> [f64; 2] {
         [&self.ccm, &self.provider].map(|process| {
             let process = process.as_ref();
@@ -254,7 +257,7 @@ impl Contender {
         serde_json::from_value(value["counts"].clone()).context("counts of calls")
     }
 
-    /// Sum of the calls whose name begins with one of these.
+    /// The sum of the calls whose name has one of these prefixes.
     pub(crate) fn count(&self, plane: &ControlPlane, names: &[&str]) -> Result<u64> {
         Ok(self
             .calls(plane)?
@@ -264,7 +267,7 @@ impl Contender {
             .sum())
     }
 
-    /// Waits until no call was made for so long.
+    /// Waits until no call was made for this time.
     pub(crate) async fn quiet(
         &self,
         plane: &ControlPlane,

@@ -1,9 +1,12 @@
-//! Side by side with an upstream Go CCM: the same API server, machine and cloud latency, in one run. `make bench`.
+//! Side by side with an upstream Go CCM: the same API server, machine and cloud latency, in one
+//! run. `make bench`.
 //!
-//! Every scenario gets a fresh control plane for each contender and each run. The Go CCM is upstream's `app` package, unchanged, with a cloud in
-//! memory; ours is `ccm` with `provider-mock`. Each call of Go's cloud takes 50 ms, and each RPC of our provider, however many Nodes it is about: so the provider is one whose
-//! cloud answers for many at once. `nodes-1000-each` is what a provider costs that has to ask its cloud for each Node.
-//! The scenario `clouds` has no Go CCM: it counts the calls that the vendors' APIs see.
+//! Every scenario gets a fresh control plane for each contender and each run. The Go CCM is
+//! upstream's `app` package, unchanged, with a cloud in memory; ours is `ccm` with `provider-mock`.
+//! Each call of Go's cloud takes 50 ms, and each RPC of our provider, however many Nodes it is
+//! about: so the provider is one whose cloud answers for many at once. `nodes-1000-each` is what a
+//! provider costs that has to ask its cloud for each Node. The scenario `clouds` has no Go CCM: it
+//! counts the calls that the vendors' APIs see.
 
 mod clouds;
 mod contender;
@@ -15,12 +18,13 @@ use comfy_table::{Table, presets::ASCII_MARKDOWN};
 
 use contender::Kind;
 
-/// Each scenario is run so often: what is shown is the figure in the middle, with the least and the most.
+/// How often each scenario is run. The output has the median, the minimum and the maximum.
 const RUNS: usize = 3;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    // Names of scenarios to run, all without any; `ours` leaves the Go CCM out, `once` runs each one time and not three.
+    // Names of scenarios to run, all without any; `ours` leaves the Go CCM out, `once` runs each
+    // one time and not three.
     let mut chosen: Vec<String> = std::env::args().skip(1).collect();
     let mut option = |name: &str| {
         let given = chosen.iter().any(|word| word == name);
@@ -103,7 +107,7 @@ async fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What one figure was in all runs.
+/// The values of one figure in all runs.
 #[derive(Debug, PartialEq)]
 struct Spread {
     least: f64,

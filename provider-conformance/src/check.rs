@@ -17,7 +17,7 @@ pub struct Check {
     pub id: &'static str,
     /// The rules that it tests, by the IDs in the comments of the contract's `.proto` files.
     pub rules: &'static [&'static str],
-    /// What it tests, in one sentence.
+    /// Its subject, in one sentence.
     pub title: &'static str,
     /// The check is skipped if one of these is missing.
     pub needs: &'static [Need],
@@ -49,7 +49,7 @@ macro_rules! check {
 }
 pub(super) use check;
 
-/// What a check needs besides a provider that answers.
+/// The needs of a check besides a provider that answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
     /// `Capabilities.instances`.
@@ -102,7 +102,7 @@ pub struct Failed {
     pub rule: String,
     /// The request or the action.
     pub sent: String,
-    /// What the rule requires.
+    /// The requirement of the rule.
     pub expected: String,
     /// The answer or the observation.
     pub came: String,
@@ -118,11 +118,11 @@ pub struct Failed {
 pub struct Skipped {
     /// The reason, for people.
     pub reason: String,
-    /// What is missing.
+    /// The missing part.
     pub lack: Lack,
 }
 
-/// What a skipped check was missing.
+/// The missing part of a skipped check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lack {
     /// The provider does not offer it. This counts like passed.

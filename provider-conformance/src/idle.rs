@@ -17,7 +17,7 @@ const FOR_EVER: Duration = Duration::from_hours(24 * 365);
 /// Enough to show the behaviour of a provider that sends more.
 const NOTED: usize = 16;
 
-/// What an idle connection must not receive.
+/// A frame or event that an idle connection must not receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Told {
     /// A PING that requests an answer.
@@ -28,7 +28,7 @@ pub(crate) enum Told {
     Closed,
 }
 
-/// What was received, and how long after the connection's start.
+/// A received event, and how long after the connection's start.
 pub(crate) type Heard = (Told, Duration);
 
 /// One connection, until it is dropped.
@@ -127,7 +127,7 @@ impl Idle {
         self.line.as_ref().map(|line| line.began)
     }
 
-    /// What was received until now, and the longest time of a connection.
+    /// The received events so far, and the longest time of a connection.
     pub(crate) fn heard(&self) -> (Vec<Heard>, Duration) {
         let mut heard = self.heard.clone();
         let mut longest = self.longest;

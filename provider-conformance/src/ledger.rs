@@ -145,7 +145,7 @@ impl fmt::Display for Thing {
     }
 }
 
-/// What a mutating request creates or removes.
+/// The objects that a mutating request creates or removes.
 #[derive(Debug)]
 pub(crate) enum Made {
     Ensure(pb::EnsureLoadBalancerRequest),

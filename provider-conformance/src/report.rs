@@ -30,7 +30,7 @@ pub struct Report {
     pub entries: Vec<Entry>,
     /// Whether it was interrupted.
     pub interrupted: bool,
-    /// What the suite created and could not remove.
+    /// The objects that the suite created and could not remove.
     pub left: Vec<String>,
     /// How long it took.
     pub took: Duration,
@@ -43,9 +43,9 @@ pub struct Entry {
     pub id: &'static str,
     /// The rules that it tests.
     pub rules: &'static [&'static str],
-    /// What it tests.
+    /// Its subject.
     pub title: &'static str,
-    /// What came of it.
+    /// Its outcome.
     pub outcome: Outcome,
     /// How long it took.
     pub took: Duration,

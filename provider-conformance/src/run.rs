@@ -39,7 +39,7 @@ pub(crate) struct Shared {
 pub(crate) struct Run {
     pub(crate) shared: Arc<Shared>,
     pub(crate) number: u64,
-    /// What the check could not observe.
+    /// The parts that the check could not observe.
     unseen: Mutex<Vec<Skipped>>,
 }
 

@@ -174,7 +174,7 @@ impl Target {
         Ok(())
     }
 
-    /// What idle connections received since the run began, and the longest time of one. Waits until
+    /// The events on idle connections since the run began, and the longest time of one. Waits until
     /// one is at least this old.
     pub(crate) async fn idle(&self, at_least: Duration) -> (Vec<Heard>, Duration) {
         let since = self.idle.lock().await.since();

@@ -20,7 +20,7 @@ pub struct Fault {
     /// The affected RPC; `*` (the default) for all RPCs of its kind.
     #[serde(default = "all_rpcs")]
     pub rpc: String,
-    /// What it does.
+    /// Its kind.
     pub kind: FaultKind,
     /// Only if the call is about this: a Node's name, a Service as `namespace/name`, a route's key
     /// or destination.

@@ -108,7 +108,7 @@ impl Default for ProviderSettings {
 pub struct Addressing {
     /// The pools, IPv4 and IPv6.
     pub pools: Vec<Pool>,
-    /// What the Service's status contains.
+    /// The content of the Service's status.
     pub mode: AddressMode,
     /// The domain of the host names.
     pub hostname_domain: String,
@@ -128,7 +128,7 @@ impl Default for Addressing {
     }
 }
 
-/// What the status of a Service contains.
+/// The content of a Service's status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AddressMode {

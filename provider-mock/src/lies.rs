@@ -21,7 +21,7 @@ pub(crate) use table::Twist;
 pub struct Lie {
     /// Its name for `serve --fault`.
     pub name: &'static str,
-    /// What the provider does.
+    /// The provider's behaviour.
     pub what: &'static str,
     /// The violated rules, by their IDs in the contract's `.proto` files. Empty if the contract
     /// allows it; then it does no harm.

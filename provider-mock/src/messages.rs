@@ -1,5 +1,5 @@
-//! What the layer reads from requests and answers: the subjects of a call, its outcome, and single
-//! items of a batch.
+//! Reads requests and answers for the layer: the subjects of a call, its outcome, and single items
+//! of a batch.
 
 use std::time::Duration;
 

@@ -133,7 +133,7 @@ impl ApiServer {
         self.store().list(kind, "")
     }
 
-    /// Holds back all requests of this process for so long.
+    /// Delays all requests of this process by this time.
     pub fn cut_off(&self, identity: &str, wait: Duration) {
         lock(&self.inner.cut_off).insert(identity.to_owned(), Instant::now() + wait);
     }
@@ -148,7 +148,7 @@ impl ApiServer {
                 if request.method() == Method::GET {
                     return server.serve(&identity, request).await;
                 }
-                // What was sent arrives, whatever becomes of who sent it.
+                // The request arrives even if its sender ends.
                 let arrives = async move { server.serve(&identity, request).await };
                 tokio::spawn(arrives).await.unwrap_or(Err(Broken))
             }
@@ -156,7 +156,8 @@ impl ApiServer {
         kube::Client::new(service, "default")
     }
 
-    /// A number that follows from the seed and from what it is for, and not from the order of what happens at one instant.
+    /// A number that follows from the seed and from what it is for, and not from the order of what
+    /// happens at one instant.
     fn draw(&self, what: impl std::hash::Hash) -> u64 {
         let mut hasher = DefaultHasher::new();
         (self.inner.seed, what).hash(&mut hasher);
@@ -291,7 +292,7 @@ impl ApiServer {
         let version = asked.number("resourceVersion")?;
         let exact = asked.parameter("resourceVersionMatch") == "Exact";
         let limit = asked.number("limit")?.filter(|limit| *limit > 0);
-        // What may be as old as it likes comes from a cache, which has no pages.
+        // A read that may be arbitrarily old comes from a cache, which has no pages.
         let limit = limit.filter(|_| version != Some(0));
         let limit = limit.map_or(usize::MAX, |limit| {
             usize::try_from(limit).unwrap_or(usize::MAX)

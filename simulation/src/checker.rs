@@ -1,4 +1,5 @@
-//! Invariants. They know the protocols (the Lease, the contract, Kubernetes' objects) and nothing of the implementation.
+//! Invariants. They know the protocols (the Lease, the contract, Kubernetes' objects) and nothing
+//! of the implementation.
 
 mod calls;
 pub mod fields;
@@ -19,9 +20,9 @@ pub use calls::Call;
 use calls::Calls;
 pub use fields::{RECORD, has_finalizer, is_known, is_recorded};
 
-/// What keeps a Service until its load balancer is gone.
+/// The finalizer that keeps a Service until its load balancer is gone.
 pub const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
-/// What a Node registers with.
+/// The taint that a Node registers with.
 pub const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 /// The Lease of the ccm.
 pub const LEASE: &str = "cloud-controller-manager";
@@ -29,17 +30,17 @@ pub const LEASE: &str = "cloud-controller-manager";
 pub const MIGRATION_LEASE: &str = "cloud-provider-extraction-migration";
 /// The Lease of the second ccm.
 pub const SECOND_LEASE: &str = "second-ccm";
-/// What the identities of the second ccm begin with.
+/// The prefix of the second ccm's identities.
 pub const SECOND: &str = "second";
 
-/// What the invariants depend on.
+/// The inputs of the invariants.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
     /// The lease duration.
     pub lease: Duration,
     /// Services, routes and the lifecycle of Nodes run under the Lease of the leader migration.
     pub migration: bool,
-    /// What was cancelled goes on for so long in the cloud.
+    /// How long a cancelled operation goes on in the cloud.
     pub goes_on: Option<Duration>,
     /// How many calls of one service a provider takes at once.
     pub max_in_flight: usize,
@@ -52,7 +53,7 @@ impl Rules {
         Duration::from_secs(self.lease.as_secs() * 2 / 3)
     }
 
-    /// The Leases under one of which this request is sent.
+    /// The Leases of which one permits this request.
     fn leases(&self, identity: &str, site: &str) -> &'static [&'static str] {
         let rpc = MUTATING_RPCS.contains(&site);
         if identity.starts_with(SECOND) {
@@ -83,9 +84,9 @@ struct Inner {
     rules: Rules,
     /// When each process sent its last renewal of each Lease that succeeded.
     renewed: BTreeMap<(String, String), Instant>,
-    /// Who acquired each Lease last.
+    /// The last process to acquire each Lease.
     leader: BTreeMap<String, String>,
-    /// Processes that were told to end, or killed.
+    /// Processes that are being ended or killed.
     ending: BTreeSet<String>,
     changes: u64,
     /// How many of them were calls of the provider.
@@ -95,10 +96,10 @@ struct Inner {
     calls: Calls,
     connections: u64,
     refused: routes::Refused,
-    /// What people made in the cloud: nobody touches it.
+    /// Objects that people created in the cloud. No ccm may touch them.
     by_hand: Vec<LoadBalancer>,
     routes_by_hand: Vec<Route>,
-    /// How much was written to the clouds when they were last looked at.
+    /// How many writes the clouds had at the last check.
     writes: u64,
     /// More instances were gone at once than a brake lets go.
     braked: bool,
@@ -150,13 +151,13 @@ impl Checker {
         self.inner().calls.is_changing()
     }
 
-    /// Who leads.
+    /// The leaders.
     #[must_use]
     pub fn leader(&self) -> Option<String> {
         self.inner().leader.get(LEASE).cloned()
     }
 
-    /// This process was told to end, or is killed: what it had in flight may break off.
+    /// This process is being ended or killed, so its requests in flight may break off.
     pub fn ends(&self, identity: &str) {
         self.inner().ending.insert(identity.to_owned());
     }
@@ -279,7 +280,8 @@ impl Checker {
         self.inner().calls.answered(number, throttled);
     }
 
-    /// The call broke off before its answer; `drained`: the provider was finishing what it had in flight.
+    /// The call broke off before its answer; `drained`: the provider was finishing what it had in
+    /// flight.
     fn broke_off(&self, number: u64, drained: bool) {
         let mut inner = self.inner();
         let Some(call) = inner.calls.end(number) else {
@@ -303,7 +305,8 @@ impl Checker {
         }
     }
 
-    /// After each step: what must hold at any time. `hindered`: until when requests to the API server went wrong, as far as it is known.
+    /// After each step: what must hold at any time. `hindered`: until when requests to the API
+    /// server went wrong, as far as it is known.
     pub fn always(
         &self,
         nodes: &[Arc<Object>],
@@ -326,13 +329,15 @@ impl Checker {
         }
     }
 
-    /// Whether a deletion brake may hold Nodes for a while: at some time more instances were gone than may go at once.
+    /// Whether a deletion brake may hold Nodes for a while: at some time more instances were gone
+    /// than may go at once.
     #[must_use]
     pub fn may_brake(&self) -> bool {
         self.inner().braked
     }
 
-    /// Whether the deletion brake may hold Nodes for longer than a run: so many instances went that half of the Nodes or more would have to follow.
+    /// Whether the deletion brake may hold Nodes for longer than a run: so many instances are gone
+    /// that half of the Nodes or more would be deleted.
     #[must_use]
     pub fn is_braked(&self, nodes: &[Arc<Object>]) -> bool {
         let inner = self.inner();
@@ -364,7 +369,7 @@ impl Inner {
         if before.map(String::as_str) == Some(identity) {
             return;
         }
-        // Who lets the Lease expire does all that can be done.
+        // A process that lets the Lease expire has done all it can.
         let given_back = before.filter(|before| {
             let key = (lease.to_owned(), (*before).clone());
             let renewed = self.renewed.get(&key);
@@ -387,7 +392,8 @@ impl Inner {
         model::instance(self.clouds.first()?, node)
     }
 
-    /// How many Nodes that are not Ready have no instance or were deleted lately, how many Nodes there are, and how many may go at once.
+    /// How many Nodes that are not Ready have no instance or were recently deleted, how many Nodes
+    /// exist, and how many may be deleted at once.
     fn absences(&self, nodes: &[Arc<Object>]) -> (usize, usize, usize) {
         const WINDOW: Duration = Duration::from_mins(12);
         let lately = |at: &&Instant| at.elapsed() < WINDOW;
@@ -465,7 +471,7 @@ impl Inner {
 }
 
 impl Checker {
-    /// What of all that was made by hand is not there any more, or is otherwise than it was made.
+    /// Manually created objects that are missing or changed.
     #[must_use]
     pub fn touched(&self) -> Vec<String> {
         let inner = self.inner();

@@ -7,7 +7,7 @@ use crate::parallel::each;
 use crate::plan::{Life, Plan, Strike, counts_in_pairs};
 use crate::run::judge;
 
-/// What came of it.
+/// The result of the run.
 #[derive(Debug, Default)]
 pub struct Played {
     /// How many runs with one strike, and with two.

@@ -1,4 +1,5 @@
-//! What goes wrong, by call site, time and number: the second `PATCH services/status` after 40 s loses its answer.
+//! Faults by call site, time and number: for example, the second `PATCH services/status` after 40 s
+//! loses its answer.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +12,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::plan::{Step, Strike, Wrong};
 
-/// What goes wrong with one request.
+/// The fault of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ApiFault {
     /// Nothing is done, and this status is answered.
@@ -20,12 +21,12 @@ pub enum ApiFault {
     Lost,
     /// The connection breaks before anything is done.
     Broken,
-    /// It takes so long.
+    /// The request is delayed by this time.
     Late(Duration),
 }
 
 impl ApiFault {
-    /// What coverage calls it.
+    /// Its name in the coverage.
     #[must_use]
     pub fn kind(self) -> String {
         match self {
@@ -39,7 +40,8 @@ impl ApiFault {
 
 /// A process that dies after its request had its effect does so within this.
 const DIES_WITHIN: Duration = Duration::from_millis(16);
-/// A request during which something happens takes so much longer, a call ten times that: watches tell of it meanwhile.
+/// The delay of a request during which a step happens; ten times this for a call. Watches deliver
+/// the step meanwhile.
 const MEANWHILE: Duration = Duration::from_millis(200);
 /// A leader copes with requests for its Lease that take no longer than this.
 pub const SLOW_AT_MOST: Duration = Duration::from_millis(1_200);
@@ -59,15 +61,15 @@ struct Inner {
 
 #[derive(Default)]
 struct State {
-    /// What was not hit yet, with what is left to count.
+    /// The planned faults that have not occurred, with their remaining numbers.
     planned: Vec<(Strike, u32)>,
     counts: BTreeMap<String, u64>,
     hit: BTreeMap<(String, String), u64>,
-    /// Until when each request takes so much longer.
+    /// The delay of each request to the API server, and when it ends.
     slow: Option<(Instant, Duration)>,
     /// When a leader is to die.
     deaths: VecDeque<Instant>,
-    /// What happens now.
+    /// The steps that happen now.
     happening: VecDeque<Step>,
     /// When the Lease was last out of a leader's reach.
     lease_trouble: Option<Instant>,
@@ -77,7 +79,7 @@ struct State {
 }
 
 impl Faults {
-    /// What shall go wrong; times count from now on.
+    /// The planned faults. Their times begin now.
     #[must_use]
     pub fn new(strikes: &[Strike]) -> Self {
         let planned = strikes
@@ -107,7 +109,7 @@ impl Faults {
         state.deaths.clear();
     }
 
-    /// Each request to the API server takes so much longer, until then.
+    /// Delays each request to the API server until this time.
     pub fn slow(&self, until: Instant, by: Duration) {
         self.state().slow = Some((until, by));
     }
@@ -232,7 +234,7 @@ impl Faults {
         }
     }
 
-    /// What goes wrong with this call of the provider.
+    /// The fault of this call of the provider.
     pub(crate) fn rpc(&self, rpc: &str) -> Option<Fault> {
         match self.strike(rpc)? {
             Wrong::Rpc(fault) => Some(*fault),

@@ -1,5 +1,6 @@
-//! The whole ccm in one process, in virtual time: an API server and a provider in memory, a script of what people and machines do, and faults in sequence. One seed
-//! decides everything. A checker that knows invariants alone watches each run.
+//! The whole ccm in one process, in virtual time: an API server and a provider in memory, a script
+//! of what people and machines do, and faults in sequence. One seed decides everything. A checker
+//! that knows invariants alone watches each run.
 
 pub mod api_server;
 pub mod checker;

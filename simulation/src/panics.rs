@@ -1,4 +1,5 @@
-//! Panics of any task of a run: the ccm catches those of its jobs and goes on, so that nobody else would see them.
+//! Panics of any task of a run: the ccm catches those of its jobs and goes on, so that nobody else
+//! would see them.
 
 use std::cell::RefCell;
 use std::sync::Once;
@@ -21,7 +22,7 @@ pub(crate) fn forget() {
     SEEN.take();
 }
 
-/// What panicked on this thread since then.
+/// The panics on this thread since then.
 pub(crate) fn seen() -> Vec<String> {
     SEEN.take()
 }

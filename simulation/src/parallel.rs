@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Does this for each number, in their order, on all cores; after one for which it answers false none is begun.
+/// Does this for each number, in their order, on all cores; after one for which it answers false
+/// none is begun.
 pub fn each(
     numbers: std::ops::Range<u64>,
     work: impl Fn(u64) -> anyhow::Result<bool> + Sync,

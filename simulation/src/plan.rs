@@ -1,4 +1,5 @@
-//! A run before it runs: the world, a script of what users, kubelets, the console and operators do, and what goes wrong. All of it follows from a seed.
+//! A run before it runs: the world, a script of what users, kubelets, the console and operators do,
+//! and what goes wrong. All of it follows from a seed.
 
 mod generate;
 mod single;
@@ -17,7 +18,7 @@ pub use wrong::everything;
 
 /// A class that the mock serves.
 pub const CLASS: &str = "mock.grpc-ccm.io/lb";
-/// A class that the second ccm serves, where there is one.
+/// The class that the second ccm serves, if it runs.
 pub const SECOND_CLASS: &str = "mock.grpc-ccm.io/second";
 /// A class that nobody serves here.
 pub const FOREIGN_CLASS: &str = "example.com/other";
@@ -48,23 +49,24 @@ impl Class {
     }
 }
 
-/// What somebody makes by hand in the cloud.
+/// An object that a person creates in the cloud.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ByHand {
     /// Another cluster's.
     Foreign,
-    /// Nobody's, for something else.
+    /// An unmarked object for another purpose.
     Unmarked,
-    /// Nobody's: a route to a Node's Pods, by way of an address that no Node has.
+    /// Unmarked: a route to a Node's Pods over an address that no Node has.
     Stray,
-    /// Nobody's: a route to a Node's Pods that leads to another Node.
+    /// Unmarked: a route to a Node's Pods that leads to another Node.
     WrongNode,
 }
 
 /// Something that happens at a time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Step {
-    /// A machine is made, and its kubelet registers. Where the instance is there, the kubelet alone.
+    /// A machine is created, and its kubelet registers. If the instance exists, only the kubelet
+    /// registers.
     Join(u8),
     /// `kubectl delete node`.
     DeleteNode(u8),
@@ -76,7 +78,8 @@ pub enum Step {
     Start(u8),
     /// The instance is deleted; its Node is not ready 40 s later.
     Terminate(u8),
-    /// The instance is deleted, and another one boots under its name after so many seconds; its kubelet registers as soon as the old Node is gone.
+    /// The instance is deleted, and another one boots under its name after this many seconds. Its
+    /// kubelet registers when the old Node is gone.
     Replace(u8, u64),
     /// The instance gets another address.
     Readdress(u8),
@@ -92,7 +95,7 @@ pub enum Step {
     TargetTrouble(u8, bool),
     /// The provider says once that this Node's instance does not exist.
     AbsentOnce(u8),
-    /// For so many seconds the provider says that no instance exists.
+    /// For this many seconds the provider says that no instance exists.
     AllAbsent(u64),
     /// A user makes a Service of type LoadBalancer.
     Create(u8, Class),
@@ -110,11 +113,11 @@ pub enum Step {
     StripRecord(u8),
     /// The load balancer is deleted in the console.
     RemoveBalancer(u8),
-    /// A load balancer is made in the console.
+    /// Somebody creates a load balancer in the console.
     PlantBalancer(ByHand),
     /// A Node's route is deleted in the console.
     RemoveRoute(u8),
-    /// A route is made in the console; one that leads astray takes the place of the Node's own.
+    /// Somebody creates a route in the console. If it leads astray, it replaces the Node's own.
     PlantRoute(u8, ByHand),
     /// `kill -9` of a ccm; another takes its place after 5 s.
     KillCcm(u8),
@@ -122,17 +125,18 @@ pub enum Step {
     RollCcm(u8),
     /// SIGTERM to all ccms at once.
     RollAll,
-    /// A ccm reaches no API server for so many seconds.
+    /// A ccm reaches no API server for this many seconds.
     CutOff(u8, u64),
-    /// All processes stand still for so many seconds, as where their machine is suspended. What waits for a time then comes at once.
+    /// All processes are suspended for this many seconds, as on a suspended machine. Timers that
+    /// end meanwhile fire at once afterwards.
     Suspend(u64),
-    /// Each request to the API server takes so many milliseconds longer, for so many seconds.
+    /// Each request to the API server takes this many milliseconds longer, for this many seconds.
     SlowApi(u64, u64),
     /// The API server forgets its history.
     Compact,
     /// Somebody edits the Lease.
     EditLease,
-    /// `kill -9` of the provider, which is started again after so many seconds.
+    /// `kill -9` of the provider, which is started again after this many seconds.
     KillProvider(u64),
     /// The provider is replaced by another one gracefully.
     RollProvider,
@@ -142,9 +146,9 @@ pub enum Step {
     Disconnect,
     /// The provider forgets that it was initialised.
     Forget,
-    /// The cloud answers all with this failure, for so many seconds.
+    /// The cloud answers everything with this failure, for this many seconds.
     Outage(#[serde(with = "code")] FailureCode, u64),
-    /// The cloud makes no routes, for so many seconds.
+    /// The cloud creates no routes, for this many seconds.
     NoRoutes(u64),
 }
 
@@ -169,7 +173,7 @@ mod code {
     }
 }
 
-/// What goes wrong with one request.
+/// The fault of a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Wrong {
     /// With a request to the API server.
@@ -197,7 +201,7 @@ impl Wrong {
         Self::Rpc(Box::new(fault.times(1)))
     }
 
-    /// What coverage calls it.
+    /// Its name in the coverage.
     #[must_use]
     pub fn kind(&self) -> String {
         match self {
@@ -213,7 +217,8 @@ impl Wrong {
     }
 }
 
-/// A request that goes wrong: the `number`th (from 1) at this site that is sent at `from_ms` or later.
+/// A request that goes wrong: the `number`th (from 1) at this site that is sent at `from_ms` or
+/// later.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Strike {
     /// An RPC, or verb and kind of a request to the API server.
@@ -222,11 +227,11 @@ pub struct Strike {
     pub from_ms: u64,
     /// From 1.
     pub number: u32,
-    /// What goes wrong.
+    /// The fault.
     pub wrong: Wrong,
 }
 
-/// What a run begins with. A plan in a file may leave out what came later.
+/// The initial setup of a run. A plan in a file may omit fields that were added later.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Setup {
@@ -234,13 +239,14 @@ pub struct Setup {
     pub ccms: u8,
     /// How many seconds each ccm's wall clock is ahead.
     pub clocks: Vec<i64>,
-    /// The lease duration in seconds. The renew deadline is two thirds of it, the retry period a sixth: renewals are most of what happens in an hour.
+    /// The lease duration in seconds. The renew deadline is two thirds of it, the retry period a
+    /// sixth: renewals are most of what happens in an hour.
     pub lease_seconds: u64,
     /// Some controllers run under the Lease of the leader migration.
     pub migration: bool,
     /// Another ccm, with a provider of the same name, serves [`SECOND_CLASS`].
     pub second: bool,
-    /// Routes are made.
+    /// Whether the route controller runs.
     pub routes: bool,
     /// Routes follow the addresses of their Nodes.
     pub tracks_addresses: bool,
@@ -248,11 +254,11 @@ pub struct Setup {
     pub lists_instances: bool,
     /// It lists its load balancers.
     pub lists_balancers: bool,
-    /// It tells running from stopped.
+    /// Whether it distinguishes running from stopped.
     pub power_state: bool,
     /// Its Get says `in_sync`.
     pub in_sync: bool,
-    /// Its Get tells no address.
+    /// Whether its Get omits addresses.
     pub silent_get: bool,
     /// It hints at changes.
     pub hints: bool,
@@ -262,11 +268,11 @@ pub struct Setup {
     pub class: bool,
     /// How many calls it takes at once.
     pub max_in_flight: u32,
-    /// Each operation of the cloud takes so long.
+    /// How long each operation of the cloud takes, in milliseconds.
     pub slow_ms: u64,
-    /// What was cancelled goes on in the cloud.
+    /// Whether cancelled operations go on in the cloud.
     pub goes_on: bool,
-    /// Load balancers take so long to be made.
+    /// How long the creation of load balancers takes, in seconds.
     pub made_in_s: u64,
     /// And to go.
     pub gone_in_s: u64,
@@ -302,17 +308,17 @@ impl Default for Setup {
 /// A run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// What decides all that the plan leaves open.
+    /// The seed for everything that the plan leaves open.
     pub seed: u64,
     /// The world.
     pub setup: Setup,
-    /// What happens, by milliseconds.
+    /// The steps, by milliseconds.
     pub steps: Vec<(u64, Step)>,
-    /// What goes wrong.
+    /// The faults.
     pub strikes: Vec<Strike>,
 }
 
-/// The call sites of the API server whose requests can go wrong.
+/// The call sites of the API server whose requests can have faults.
 pub const SITES: [&str; 15] = [
     "PATCH services",
     "PATCH services/status",
@@ -331,7 +337,7 @@ pub const SITES: [&str; 15] = [
     "GET leases",
 ];
 
-/// The RPCs whose calls can go wrong.
+/// The RPCs whose calls can have faults.
 pub const RPCS: [&str; 13] = [
     "LookupInstances",
     "ListInstances",

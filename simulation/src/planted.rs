@@ -10,7 +10,7 @@ use crate::parallel::each;
 use crate::plan::Plan;
 use crate::run::judge;
 
-/// A bug that was looked for.
+/// The result of the search for a bug.
 #[derive(Debug)]
 pub struct Looked {
     /// Which.
@@ -19,7 +19,8 @@ pub struct Looked {
     pub found: Option<(u64, String)>,
 }
 
-/// Looks for these bugs with these seeds. `found` is told of each seed that shows one sooner than those before.
+/// Searches for these bugs with these seeds. `found` is called for each seed that shows one sooner
+/// than the seeds before.
 pub fn look(
     bugs: &[Bug],
     seeds: Range<u64>,
@@ -40,7 +41,7 @@ pub fn look(
         if !judge(&plan)?.violations.is_empty() {
             return Ok(true);
         }
-        // What does not reach the place of a bug shows nothing of it.
+        // A run that does not reach the place of a bug proves nothing about it.
         let reached: Vec<usize> = (0..bugs.len())
             .filter(|place| is_reached(bugs[*place]))
             .collect();
@@ -69,7 +70,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A row of the table. What it begins with names the bug.
+/// A row of the table. It begins with the bug's name.
 fn row(Looked { bug, found }: &Looked, seeds: &Range<u64>) -> String {
     let (seed, seen) = match found {
         Some((seed, seen)) => (seed.to_string(), seen.replace('|', "\\|")),

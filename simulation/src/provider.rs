@@ -45,7 +45,7 @@ struct Process {
     drains: Arc<AtomicBool>,
 }
 
-/// What runs for one process; it ends with this.
+/// The tasks of one process, which end with it.
 #[derive(Clone, Default)]
 struct Tasks(Arc<Mutex<JoinSet<()>>>);
 
@@ -230,7 +230,7 @@ impl Provider {
 }
 
 impl Inner {
-    /// What is to go wrong with this call does.
+    /// Applies the planned fault of this call.
     fn strike(&self, rpc: &str) {
         let Some(fault) = self.faults.rpc(rpc) else {
             return;

@@ -13,7 +13,7 @@ use crate::run::judge;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Regression {
-    /// What went wrong, and the finding where it has a name.
+    /// The violation, and the finding's name if it has one.
     pub shows: String,
     /// The planted bug with which the plan fails again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -59,7 +59,8 @@ impl Regression {
         self.bug.as_deref().map(named).transpose()
     }
 
-    /// What is wrong: the plan fails without a planted bug, or holds with the one that should make it fail.
+    /// The errors: the plan fails without a planted bug, or succeeds with the one that should make
+    /// it fail.
     pub fn check(&self) -> anyhow::Result<Vec<String>> {
         let mut wrong = judge(&self.plan)?.violations;
         if let Some(bug) = self.bug()? {

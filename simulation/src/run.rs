@@ -27,18 +27,18 @@ use crate::trace::Trace;
 
 pub use setup::FOREIGN_OWNER;
 
-/// How often it is looked for what lasts too long.
+/// How often the run checks for conditions that last too long.
 const LOOK: Duration = Duration::from_secs(5);
 /// When virtual time begins, as wall clocks show it.
 const EPOCH: i64 = 1_800_000_000;
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Report {
-    /// What did not hold; empty where all did.
+    /// The violated invariants; empty if all held.
     pub violations: Vec<String>,
-    /// A digest of the trace, where that was kept.
+    /// A digest of the trace, if it was kept.
     pub digest: u64,
-    /// The trace, where that was kept.
+    /// The trace, if it was kept.
     pub lines: Vec<String>,
     /// How often each kind of fault was hit at each site.
     pub hit: BTreeMap<(String, String), u64>,
@@ -56,7 +56,7 @@ pub fn judge(plan: &Plan) -> anyhow::Result<Report> {
     play(plan, Trace::of_violations)
 }
 
-/// Runs a plan with a trace that is made when virtual time begins.
+/// Runs a plan. `trace` is called when virtual time begins.
 pub fn play(plan: &Plan, trace: impl FnOnce() -> Trace) -> anyhow::Result<Report> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_time().start_paused(true);
@@ -110,7 +110,7 @@ struct Run {
     routes: bool,
     /// Nothing goes wrong any more.
     calm: bool,
-    /// Nodes of which was said that they are gone.
+    /// Nodes that the provider wrongly reported as gone.
     lied: BTreeSet<u8>,
     processes: Vec<Process>,
     /// Told when one of them has ended.
@@ -118,14 +118,14 @@ struct Run {
     started: u32,
     machines: u8,
     ports: u16,
-    /// For how long all processes are to stand still.
+    /// How long all processes will be suspended.
     suspended: Option<Duration>,
-    /// What follows from earlier steps, by time.
+    /// The consequences of earlier steps, by time.
     later: BTreeMap<(Instant, u64), After>,
     number: u64,
 }
 
-/// What follows from a step.
+/// A consequence of a step.
 enum After {
     NotReady(u8),
     IsReady(u8),
@@ -240,7 +240,7 @@ impl Run {
         }
     }
 
-    /// The last place is the second ccm's, where there is one.
+    /// The last place is the second ccm's, if it runs.
     fn start_ccm(&mut self, place: usize) -> anyhow::Result<Process> {
         self.started += 1;
         let second = place >= usize::from(self.setup.ccms);

@@ -1,4 +1,4 @@
-//! What happened, one line per event, and a digest of it.
+//! The trace: one line for each event, and a digest.
 
 use std::fmt::Display;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -68,7 +68,7 @@ impl Trace {
         inner.lines.push(line);
     }
 
-    /// Notes lines that somebody logged. They do not count for the digest.
+    /// Adds log lines. They are not part of the digest.
     pub fn log(&self, lines: &str) {
         self.inner().lines.extend(lines.lines().map(str::to_owned));
     }

@@ -93,7 +93,7 @@ impl Components {
         self.options.audit.then(|| self.path("audit.log"))
     }
 
-    /// What a client of `user` is made from.
+    /// The client configuration of `user`.
     pub(crate) async fn config(&self, user: User) -> Result<Config, Error> {
         let kubeconfig = Kubeconfig::read_from(self.credentials.kubeconfig(user))?;
         Ok(Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?)

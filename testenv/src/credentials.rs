@@ -114,9 +114,10 @@ pub(crate) struct Credentials {
 }
 
 impl Credentials {
-    /// Makes a CA, a serving certificate for the loopback, the Service `kubernetes` and the address
-    /// that a cluster's nodes reach the API server at, a client's certificate that kubelets accept,
-    /// a key for service account tokens, and the token file, with `more` accounts than the users.
+    /// Writes a CA and its certificates, a key for service account tokens, and the token file. The
+    /// serving certificate is for the loopback, the Service `kubernetes` and the API server's
+    /// address in a cluster's network. Kubelets accept the client certificate. `more` are accounts
+    /// besides the users.
     pub(crate) fn write(directory: &Path, more: &[Account]) -> Result<Self, Error> {
         let mut ca = CertificateParams::new([])?;
         ca.distinguished_name.push(DnType::CommonName, "testenv CA");

@@ -10,7 +10,7 @@ pub enum Error {
     Go {
         /// The version that go.mod asks for.
         wanted: String,
-        /// What was found instead.
+        /// The version that was found.
         found: String,
     },
     /// There is no such minor of Kubernetes here.
@@ -19,9 +19,9 @@ pub enum Error {
         known.join(", ")
     )]
     Kubernetes {
-        /// What `TESTENV_KUBERNETES` says.
+        /// The value of `TESTENV_KUBERNETES`.
         found: String,
-        /// What it may say.
+        /// The possible values.
         known: Vec<String>,
     },
     /// `go build` failed.
@@ -29,13 +29,13 @@ pub enum Error {
     Build {
         /// Where the Go module lies.
         directory: PathBuf,
-        /// What `go build` said.
+        /// The output of `go build`.
         output: String,
     },
     /// An error with a file, directory or process.
     #[error("{what}: {source}")]
     Io {
-        /// What was tried.
+        /// The attempted action.
         what: String,
         /// Why it failed.
         source: io::Error,
@@ -60,7 +60,7 @@ pub enum Error {
         what: String,
         /// How it ended.
         status: std::process::ExitStatus,
-        /// What it said.
+        /// Its output.
         output: String,
     },
     /// A process did not end in time.

@@ -8,7 +8,7 @@ const INTERVAL: Duration = Duration::from_millis(25);
 
 /// The result of checking a condition: the value, or the reason why there is none yet.
 pub trait Outcome {
-    /// What is waited for.
+    /// The value to wait for.
     type Value;
 
     /// The value, or the reason in words.

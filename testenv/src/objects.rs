@@ -22,7 +22,7 @@ use serde_json::json;
 /// The taint of a node that no cloud-controller-manager has seen yet.
 pub const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
-/// Makes a [`Node`]: Ready, and nothing else, unless told.
+/// Builds a [`Node`]: Ready, and nothing else by default.
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct NodeBuilder(Node);
@@ -124,7 +124,7 @@ impl NodeBuilder {
     }
 }
 
-/// Makes a [`Service`] of type LoadBalancer: TCP port 80 unless told.
+/// Builds a [`Service`] of type LoadBalancer, with TCP port 80 by default.
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct LoadBalancerBuilder(Service);

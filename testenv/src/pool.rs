@@ -90,7 +90,7 @@ impl Pool {
         Pooled::new(plane, None)
     }
 
-    /// What it holds when it is new; `None` if it does not settle.
+    /// The contents of a new one. `None`: they do not become stable.
     async fn prepared(&self, plane: &ControlPlane) -> Option<Contents> {
         (self.prepare)(plane);
         let end = Instant::now() + SETTLE;

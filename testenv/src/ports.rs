@@ -12,8 +12,8 @@ use std::{
 const FIRST: u32 = 20_000;
 const COUNT: u32 = 12_000;
 
-/// A port that is free at this moment; another process may take it the next, so callers are ready
-/// to retry.
+/// A port that is free at this moment. Another process may take it at any time, so callers must be
+/// ready to retry.
 ///
 /// Each call looks further on, and each process begins elsewhere: so two rarely look at the same port.
 pub fn free_port() -> u16 {

@@ -80,7 +80,7 @@ impl Process {
         &self.log
     }
 
-    /// What it wrote so far, also in earlier runs with the same log file.
+    /// Its output so far, including earlier runs with the same log file.
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
     }
@@ -139,7 +139,7 @@ impl Process {
         }
     }
 
-    /// Asks it to end (SIGTERM); [`wait`](Self::wait) tells when it did.
+    /// Asks it to end (SIGTERM). [`wait`](Self::wait) waits for the end.
     pub fn terminate(&self) {
         self.signal(Signal::TERM);
     }

@@ -109,7 +109,7 @@ pub struct Balancer {
 /// A vendor's cloud. It ends when this is dropped.
 #[derive(Debug)]
 pub struct TestCloud {
-    /// Whose cloud it is.
+    /// The vendor.
     pub vendor: Vendor,
     directory: PathBuf,
     command: PathBuf,
@@ -242,12 +242,12 @@ impl TestCloud {
         self.provider = None;
     }
 
-    /// What the provider wrote.
+    /// The log of the provider.
     pub fn provider_log(&self) -> String {
         std::fs::read_to_string(self.directory.join("provider.log")).unwrap_or_default()
     }
 
-    /// What the test API wrote.
+    /// The log of the test API.
     pub fn api_log(&self) -> String {
         self.api.log()
     }

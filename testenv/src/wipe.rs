@@ -55,7 +55,7 @@ const ADDRESSES: &str = "ipaddresses/";
 /// An object that was left behind.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Left {
-    /// What all of its kind and namespace have in common in etcd.
+    /// The common prefix in etcd of all objects of its kind and namespace.
     prefix: String,
     /// The path of all of these in the API.
     collection: String,

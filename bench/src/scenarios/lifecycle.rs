@@ -1,4 +1,5 @@
-//! Nodes that are not Ready: how fast what the cloud says of them is known, and what comes of a cloud that lies.
+//! Nodes that are not Ready: how fast what the cloud says of them is known, and what comes of a
+//! cloud that lies.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use crate::contender::{Contender, Instances, Kind};
 
 /// So many are not Ready.
 const DOWN: usize = 500;
-/// And so many beside them are.
+/// The number of further Nodes, which stay up.
 const UP: usize = 20;
 const LOOKUPS: &[&str] = &["Instance", "LookupInstances", "ListInstances"];
 const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
@@ -59,7 +60,7 @@ async fn stopped(kind: Kind) -> Result<Vec<f64>> {
     })
     .await?;
     let seconds = began.elapsed().as_secs_f64();
-    // Its counts stand in a file, once a second.
+    // It writes its counts to a file once a second.
     sleep(Duration::from_millis(1100)).await;
     let calls = contender.count(&plane, LOOKUPS)? - before;
     Ok(vec![rounded(seconds), calls as f64])
@@ -74,7 +75,7 @@ async fn liar(kind: Kind) -> Result<Vec<f64>> {
     contender.cloud_says(&plane, &Instances::Gone)?;
     sleep(Duration::from_secs(25)).await;
     contender.cloud_says(&plane, &Instances::Run)?;
-    // What was decided while it lied is done now.
+    // Decisions from the time of the wrong answers have been carried out.
     sleep(Duration::from_secs(10)).await;
     let left = every(&nodes).await?;
     let deleted = DOWN + UP - left.len();

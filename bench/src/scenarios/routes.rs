@@ -1,4 +1,4 @@
-//! Routes: the first look at a whole cluster, and what nothing to do costs.
+//! Routes: the first pass over a whole cluster, and the cost of passes without changes.
 
 use std::time::Duration;
 

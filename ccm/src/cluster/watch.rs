@@ -34,7 +34,7 @@ const TROUBLE_LASTS: Duration = Duration::from_mins(1);
 pub(crate) struct WatchHealth {
     /// When the last event arrived. An old time alone proves nothing: a quiet cluster sends none.
     pub(crate) last_event: Option<Instant>,
-    /// What is wrong with the watch now.
+    /// The current failure of the watch.
     pub(crate) trouble: Option<String>,
 }
 

@@ -53,7 +53,7 @@ pub(crate) struct Spec {
     pub(crate) queue: &'static str,
     /// The delays of a key that fails repeatedly.
     pub(crate) backoff: Backoff,
-    /// What the provider must offer.
+    /// The capability that the provider must offer.
     pub(crate) needs: Capability,
 }
 

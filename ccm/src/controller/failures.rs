@@ -1,4 +1,4 @@
-//! What a failed call means for its key and for all keys. Pure.
+//! The effect of a failed call on its key and on all keys. Pure.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};

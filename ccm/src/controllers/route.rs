@@ -192,7 +192,7 @@ pub(crate) enum Found {
         wrong: usize,
         /// Routes that should be removed, but must not be now.
         held: usize,
-        /// What is wrong with a route in the list.
+        /// The contract violation of a route in the list.
         complaint: Option<String>,
     },
     /// The list failed, and why.

@@ -48,7 +48,7 @@ struct Worker {
     /// Its keys are the names of PersistentVolumes.
     driver: Driver<String>,
     volumes: Store<PersistentVolume>,
-    /// What the last session said about volumes.
+    /// The last session's facts about volumes.
     knows: Mutex<Option<Knows>>,
 }
 

@@ -64,7 +64,8 @@ impl<K: Clone + Ord> State<K> {
         }
     }
 
-    /// Returns whether this made the key wait (or wait for a second turn) that did not before.
+    /// Returns whether the key begins to wait: it had no entry, or it is in work and had no second
+    /// turn yet.
     pub(super) fn add_at(&mut self, key: K, at: Instant) -> bool {
         let Some(entry) = self.entries.get_mut(&key) else {
             self.due.insert((at, key.clone()));
@@ -94,7 +95,7 @@ impl<K: Clone + Ord> State<K> {
         }
     }
 
-    /// Returns whether this made the key wait that did not before.
+    /// Returns whether the key begins to wait.
     pub(super) fn hasten(&mut self, key: K, at: Instant) -> bool {
         if let Some(entry) = self.entries.get_mut(&key)
             && let Place::Works { hastened, .. } = &mut entry.place

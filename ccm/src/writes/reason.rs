@@ -9,7 +9,7 @@ pub(crate) struct Row {
     pub(crate) kind: &'static str,
     /// The kind of object.
     pub(crate) on: &'static str,
-    /// What it means, and how to react.
+    /// Its meaning, and how to react.
     pub(crate) meaning: &'static str,
 }
 

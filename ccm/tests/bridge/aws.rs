@@ -1,4 +1,5 @@
-//! AWS's API, played by moto: a Python package, pinned, installed into cargo's target directory. And what talks to it: our provider, and the vendor's own controller.
+//! AWS's API, played by moto: a Python package, pinned, installed into cargo's target directory.
+//! And what talks to it: our provider, and the vendor's own controller.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,7 +18,8 @@ const VENDORS: &str = "k8s.io/cloud-provider-aws/cmd/aws-cloud-controller-manage
 /// How long moto may take to start: it imports much.
 const START: Duration = Duration::from_mins(2);
 
-/// The provider of `providers/aws`, and the vendor's controller of the same version. Go itself knows what has changed: the first time it takes minutes.
+/// The provider of `providers/aws`, and the vendor's controller of the same version. Go itself
+/// knows what has changed: the first time it takes minutes.
 pub fn binary(package: &'static str) -> &'static Path {
     static BINARIES: [OnceLock<PathBuf>; 2] = [OnceLock::new(), OnceLock::new()];
     let (slot, name) = if package == "." {
@@ -102,7 +104,8 @@ impl Aws {
         text.replace("$TESTAPI", &format!("exec {:?}", self.script(&[])))
     }
 
-    /// The calls that the API had of who has the provider's access key: `ec2:DescribeInstances` and the like.
+    /// The calls that the API had of who has the provider's access key: `ec2:DescribeInstances` and
+    /// the like.
     pub fn calls(&self) -> Vec<String> {
         serde_json::from_str(&self.run(&["console", "calls"])).unwrap()
     }
@@ -116,7 +119,7 @@ impl Aws {
         command
     }
 
-    /// How AWS's SDK finds the stand-in.
+    /// The environment with which AWS's SDK finds the stand-in.
     pub fn environment(&self) -> [(&'static str, String); 5] {
         [
             ("AWS_ACCESS_KEY_ID", "AKIATESTPROVIDER".to_owned()),

@@ -1,4 +1,5 @@
-//! The Go binary with all clouds: it serves each over the bridge, and runs upstream's Go CCM with each. Test binaries take it in by its path.
+//! The Go binary with all clouds: it serves each over the bridge, and runs upstream's Go CCM with
+//! each. Test binaries take it in by its path.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -7,14 +8,15 @@ use std::sync::OnceLock;
 /// The bridge's folder.
 pub const BRIDGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../providers/go/bridge");
 
-/// What a command that must succeed printed.
+/// The output of a command that must succeed.
 pub fn text(output: Output) -> String {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The Go binary. Go itself knows what has changed: the first time it takes minutes (AWS's SDK is large), then a moment.
+/// The Go binary. Go itself knows what has changed: the first time it takes minutes (AWS's SDK is
+/// large), then a moment.
 pub fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {

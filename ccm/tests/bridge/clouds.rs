@@ -1,4 +1,5 @@
-//! The clouds: one Go binary that serves all of them but AWS, built once, and what a test changes in them from outside.
+//! The clouds: one Go binary that serves all of them but AWS, built once, and what a test changes
+//! in them from outside.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +11,7 @@ pub use crate::binary::{binary, go, text};
 
 /// A cloud behind the bridge.
 pub enum Cloud {
-    /// One whose state is a file that `clouds file` changes.
+    /// A cloud whose state is a file that `clouds file` changes.
     File { name: &'static str, state: PathBuf },
     /// `k8s.io/cloud-provider-aws` and its stand-in.
     Aws(Aws),
@@ -41,7 +42,7 @@ impl Cloud {
         }
     }
 
-    /// What its provider IDs begin with.
+    /// The prefix of its provider IDs.
     pub fn scheme(&self) -> String {
         format!("{}://", self.name())
     }
@@ -49,7 +50,7 @@ impl Cloud {
     /// The command line of the provider, all but the endpoint. It is for `sh`.
     pub fn provider(&self, directory: &Path) -> String {
         let (environment, binary, named) = match self {
-            // What the suite does behind the provider's back must be seen at once (INST-5).
+            // The provider must see the suite's direct changes at once (INST-5).
             Self::File { name, .. } => {
                 let environment = match *name {
                     "lister" => "env LISTER_CACHE=1ms ",
@@ -114,7 +115,7 @@ impl Cloud {
         text(command.output().unwrap())
     }
 
-    /// The load balancers that stand in the cloud, a line each; `None` for upstream's fake, which forgets none.
+    /// The load balancers in the cloud, one a line. `None` for upstream's fake, which forgets none.
     pub fn load_balancers(&self) -> Option<Vec<String>> {
         match self {
             Self::File { name: "fake", .. } => None,
@@ -149,7 +150,8 @@ impl Cloud {
         command
     }
 
-    /// How many calls the cloud's API had, and those that changed something after the first `skipped`.
+    /// How many calls the cloud's API had, and those that changed something after the first
+    /// `skipped`.
     pub fn calls(&self, skipped: usize) -> (usize, Vec<String>) {
         let state = match self {
             Self::File { state, .. } => state,

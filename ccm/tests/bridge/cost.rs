@@ -1,4 +1,5 @@
-//! What AWS's API sees of its own controller and of ours: the table of docs/aws.md. And which rights that takes.
+//! The calls to AWS's API from its own controller and from ours, for the table of docs/aws.md, and
+//! the rights that they need.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -37,7 +38,7 @@ struct Counted {
 }
 
 impl Counted {
-    /// What came since the last time, once nothing has come for five seconds.
+    /// The calls since the last row, once there was none for five seconds.
     async fn row(&mut self, world: &World, situation: &'static str) {
         self.settle(world, Duration::from_secs(5)).await;
         self.take(world, situation);
@@ -72,7 +73,8 @@ fn calls(world: &World) -> Vec<String> {
     world.aws().calls()
 }
 
-/// Three Nodes join, a Service comes and goes; then a Service is there, and nothing happens for an hour.
+/// Three Nodes join, a Service comes and goes; then a Service is there, and nothing happens for an
+/// hour.
 async fn story(ours: bool) -> Vec<(&'static str, Calls)> {
     let plane = PLANES.take().await.unwrap();
     let (aws, machines) = Aws::start(plane.directory(), &["a", "b", "c"]).await;
@@ -188,7 +190,8 @@ async fn whole_cost_of_aws_is_what_its_page_says_and_no_more_than_its_own_contro
     }
 }
 
-/// Rights that moto does not see used here: AWS asks for the first two where something is made with tags, the others are for annotations that change later.
+/// Rights that moto does not see in use here. AWS requires the first two for creating tagged
+/// objects. The others are for annotations that change later.
 const UNSEEN: [&str; 8] = [
     "ec2:CreateTags",
     "elasticloadbalancing:AddTags",
@@ -238,7 +241,8 @@ impl World {
     }
 }
 
-/// The test API refuses what the policy does not allow, so all that is played here needs no more; and what is not called is not granted.
+/// The test API refuses what the policy does not allow, so all that is played here needs no more;
+/// and what is not called is not granted.
 #[tokio::test(flavor = "multi_thread")]
 async fn whole_the_policy_of_aws_allows_what_is_needed_and_nothing_else() {
     const PREFIX: &str = "service.beta.kubernetes.io/aws-load-balancer-";
@@ -285,7 +289,7 @@ async fn whole_the_policy_of_aws_allows_what_is_needed_and_nothing_else() {
     })
     .await;
 
-    // A right that is missing is named to whoever asks about the Service.
+    // The event on the Service names a missing right.
     let right = "action=elasticloadbalancing:CreateLoadBalancer";
     world.aws().run(&["console", "deny", right]);
     let refused = LoadBalancerBuilder::new("default", "refused").build();

@@ -1,4 +1,5 @@
-//! What bridged clouds cannot pass, or what cannot be shown of them, and why. The suite fails where one of these passes.
+//! Checks that bridged clouds cannot pass, or that cannot run on them, and why. The suite fails if
+//! one of them passes.
 
 use provider_conformance::Hook;
 
@@ -54,7 +55,7 @@ pub const NOT_IN_GO: &[Exception] = &[
     },
 ];
 
-/// The same without the first two: of a cloud whose vendor has added `OwnerChecker`.
+/// The same without the first two: for a cloud whose vendor has added `OwnerChecker`.
 pub const NOT_IN_GO_WITH_OWNERS: &[Exception] = NOT_IN_GO.split_at(2).1;
 
 /// Of the cloud with marks.
@@ -195,7 +196,8 @@ pub const ROUTES_OF_NOBODY: &[Exception] = &[
     },
 ];
 
-/// Of upstream's fake. The other clouds have load balancers; routes of another cloud than this are AWS's.
+/// Of upstream's fake. The other clouds have load balancers; routes of another cloud than this are
+/// AWS's.
 pub const FAKE: &[Exception] = &[
     Exception {
         why: "the fake's load balancers are a spy: Get always finds one, of whatever Service, and without the ports that Ensure answered; nothing is ever removed, and each call writes",
@@ -321,7 +323,7 @@ pub const AWS: &[Exception] = &[
     },
 ];
 
-/// What needs a hook is shown of the clouds whose state is a file.
+/// Checks with a hook run on the clouds whose state is a file.
 pub const AWS_NO_HOOK: (&str, &[Hook]) = (
     "what has a name that derives from the Service's UID is that Service's at AWS, and each route of the table that leads to an instance is the cluster's: nothing is unmarked. Others it does not list; and moto has no blackholes",
     &[

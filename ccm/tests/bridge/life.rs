@@ -1,4 +1,5 @@
-//! The `ccm` in front of each cloud: Nodes are initialised, a Service is served, a Node whose instance is gone is removed.
+//! The `ccm` with each cloud: it initialises Nodes, serves a Service, and removes a Node whose
+//! instance is gone.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -18,7 +19,7 @@ use crate::clouds::{Cloud, Instance};
 pub const SOON: Duration = Duration::from_secs(90);
 const CLUSTER: &str = "--cluster-name=bridge";
 const ZONE: &str = "topology.kubernetes.io/zone";
-/// Where the cloud `annotated` notes what it made.
+/// The annotation in which the cloud `annotated` stores the ID of its load balancer.
 const NOTED: &str = "annotated.example/load-balancer-id";
 
 pub static PLANES: Pool = Pool::new(ControlPlane::grant);
@@ -181,7 +182,7 @@ pub fn instances(cloud: &Cloud) -> Vec<Instance> {
     (0..4).map(|n| cloud.add(&format!("node-{n}"))).collect()
 }
 
-/// What every cloud must show.
+/// The behaviour of every cloud.
 async fn whole_life(world: &World, instances: &[Instance]) {
     world.join(instances).await;
     let web = world.serve("web").await;
@@ -227,7 +228,8 @@ async fn a_cloud_that_notes_its_load_balancer_on_the_service_runs_behind_the_ccm
     let world = World::start(plane, cloud, &[]);
     whole_life(&world, &instances).await;
 
-    // What it made is noted on the Service although the call failed: it is not ready for many calls to come.
+    // The Service has the load balancer's ID although the call failed: it is pending for many
+    // calls.
     world.cloud.edit(&["pending-for", "1000"]);
     let slow = LoadBalancerBuilder::new("default", "slow");
     world.create_service(slow).await;

@@ -1,4 +1,4 @@
-//! What AWS refuses, as operators see it.
+//! Refusals by AWS, as operators see them.
 
 use kube::api::PostParams;
 use testenv::eventually;
@@ -8,7 +8,7 @@ use crate::aws::Aws;
 use crate::clouds::Cloud;
 use crate::life::{PLANES, SOON, World};
 
-/// What the console of the test API is told, and the word of AWS for it: of EC2, which knows instances, or of ELB.
+/// The command to the test API's console, and AWS's error: EC2's for instances, or ELB's.
 const REFUSALS: [(&str, [&str; 2]); 4] = [
     ("CREDENTIALS", ["AuthFailure", "InvalidClientTokenId"]),
     ("THROTTLED", ["RequestLimitExceeded", "Throttling"]),
@@ -45,7 +45,7 @@ async fn whole_what_aws_refuses_is_told_on_the_object_and_done_when_that_is_over
             })
             .await;
         }
-        // Nobody was deleted meanwhile, and nothing was made twice.
+        // Meanwhile no Node was deleted, and nothing was created twice.
         world.aws().run(&["console", "fail", "code=NONE"]);
         world.joined(machine).await;
         let served = |service: &_| ingress(service).is_some();

@@ -1,4 +1,5 @@
-//! The bridge's own tests, and the conformance suite against each cloud: all of it that the cloud offers, but for what `exceptions` gives a reason for.
+//! The bridge's own tests, and the conformance suite against each cloud: all of it that the cloud
+//! offers, but for what `exceptions` gives a reason for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -27,17 +28,18 @@ fn the_tests_of_the_bridge_pass() {
     }
 }
 
-/// What a cloud is held to.
+/// The expectations for a cloud.
 struct Expected<'a> {
     /// The capabilities that it does not offer: what is about another one must not be skipped.
     not_offered: &'a [&'static str],
-    /// What it cannot pass, or what cannot be shown of it.
+    /// Checks that it cannot pass or run.
     exceptions: &'a [&'static [Exception]],
     /// Hooks that it cannot have, and why: what needs one of them is not shown.
     no_hook: Option<(&'static str, &'static [Hook])>,
 }
 
-/// Runs the suite: what was not passed is about what the cloud does not offer, or an exception that is true, and nothing is left in the cloud.
+/// Runs the suite: what was not passed is about what the cloud does not offer, or an exception that
+/// is true, and nothing is left in the cloud.
 async fn conforms(cloud: &Cloud, directory: &Path, config: &str, expected: &Expected<'_>) {
     // For trying a part: `CONFORMANCE_ONLY='routes/*'`.
     let only: Vec<String> = std::env::var("CONFORMANCE_ONLY").into_iter().collect();
@@ -58,7 +60,7 @@ async fn conforms(cloud: &Cloud, directory: &Path, config: &str, expected: &Expe
     assert_eq!(report.left, Vec::<String>::new());
 }
 
-/// What a run came to, in words.
+/// The result of a run, in words.
 struct Judged {
     summary: String,
     wrong: String,
@@ -256,7 +258,8 @@ clusters:
     conforms(&cloud, directory.path(), &config, &expected).await;
 }
 
-/// What no cloud offers behind Go's interface without a method of the bridge's `optional.go`.
+/// Capabilities that no cloud offers behind Go's interface without a method of the bridge's
+/// `optional.go`.
 const NOT_OFFERED: [&str; 6] = [
     "changes",
     "clusters",
@@ -266,7 +269,8 @@ const NOT_OFFERED: [&str; 6] = [
     "volumes",
 ];
 
-/// A shape of a cloud passes all of the suite but these exceptions. Besides [`NOT_OFFERED`] it does not offer `lacks`.
+/// A shape of a cloud passes all of the suite but these exceptions. Besides [`NOT_OFFERED`] it does
+/// not offer `lacks`.
 async fn shape_conforms(
     name: &'static str,
     lacks: &[&'static str],
@@ -305,7 +309,8 @@ async fn a_cloud_that_wants_a_lister_of_nodes_conforms() {
     shape_conforms("lister", &lacks, &exceptions).await;
 }
 
-/// With `OwnerChecker` the rules about owners and marks hold, which Go's interface has no place for.
+/// With `OwnerChecker` the rules about owners and marks hold, which Go's interface has no place
+/// for.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cloud_whose_vendor_checks_owners_conforms() {
     let lacks = ["routes", "zones"];
@@ -317,8 +322,8 @@ async fn a_cloud_that_takes_much_for_granted_conforms() {
     shape_conforms("careless", &["routes", "zones"], &[NOT_IN_GO, CARELESS]).await;
 }
 
-/// A quarter of an hour: moto takes its time, and AWS's cloud waits for it. The command that CI runs on every
-/// change leaves this test out by its name, and `make conformance` runs it.
+/// A quarter of an hour: moto takes its time, and AWS's cloud waits for it. The command that CI
+/// runs on every change leaves this test out by its name, and `make conformance` runs it.
 #[tokio::test(flavor = "multi_thread")]
 async fn whole_cloud_provider_aws_conforms_as_far_as_it_can() {
     let directory = tempfile::tempdir().unwrap();

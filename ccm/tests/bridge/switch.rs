@@ -1,4 +1,5 @@
-//! A vendor's Go CCM hands its cluster to the ccm with the bridge and takes it back, as "Switch, and back" of docs/provider-guide.md describes it. The cloud's code is the same on both sides.
+//! A vendor's Go CCM hands its cluster to the ccm with the bridge and takes it back, as "Switch,
+//! and back" of docs/provider-guide.md describes it. The cloud's code is the same on both sides.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +41,8 @@ impl World {
         .await
     }
 
-    /// What no hand-over may change: the very Nodes, without taints, and the Service's address.
+    /// State that no hand-over may change: the same Nodes, without taints, and the Service's
+    /// address.
     async fn state(&self) -> (BTreeMap<String, (String, String)>, Option<String>) {
         let nodes = self.nodes().list(&ListParams::default()).await.unwrap();
         let nodes = nodes.items.iter().map(|node| {
@@ -69,7 +71,7 @@ impl World {
         .await;
     }
 
-    /// Waits until the leader has looked at the Service, which a hand-over causes once.
+    /// Waits until the leader has checked the Service, which a hand-over causes once.
     async fn looked(&self, calls: usize) {
         eventually("the new leader asks the cloud", SOON, async || {
             let (all, _) = self.cloud.calls(0);
@@ -79,7 +81,7 @@ impl World {
     }
 }
 
-/// What a cloud may write again that stands there already, as at each restart of its Go CCM.
+/// Repeated writes of a cloud that change nothing, as at each restart of its Go CCM.
 type WritesAnew = fn(&String) -> bool;
 
 async fn switch_and_back(
@@ -97,7 +99,7 @@ async fn switch_and_back(
     let before = world.state().await;
     let balancers = world.cloud.load_balancers();
 
-    // Ours stands by, then takes over.
+    // Ours is a standby, then takes over.
     world.start_ours(&FLAGS);
     let (calls, _) = world.cloud.calls(0);
     world.end("upstream").await;

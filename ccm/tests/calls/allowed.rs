@@ -2,7 +2,8 @@
 
 use crate::life::Row;
 
-/// A situation in which a safety rule may cost twice as many calls as upstream needs, or two where it needs none.
+/// A situation in which a safety rule may cost twice as many calls as upstream needs, or two where
+/// it needs none.
 #[derive(Debug)]
 pub struct Allowed {
     pub situation: &'static str,
@@ -37,14 +38,14 @@ pub const ALLOWED: &[Allowed] = &[
     },
 ];
 
-/// What is allowed to this cloud in this situation.
+/// The additional calls that this cloud is allowed in this situation.
 pub fn of(cloud: &str, situation: &str) -> Option<&'static Allowed> {
     ALLOWED.iter().find(|it| {
         it.situation == situation && (it.clouds.is_empty() || it.clouds.contains(&cloud))
     })
 }
 
-/// What is wrong with a row: more calls than upstream's, and not allowed.
+/// The error in a row: more calls than upstream's, without permission.
 pub fn wrong(cloud: &str, row: &Row) -> Option<String> {
     let (upstream, ours) = row.totals();
     let allowed = of(cloud, row.situation);

@@ -1,4 +1,5 @@
-//! One of the two: an API server, a cloud in a file, and what runs between them. Everything that a situation does to it.
+//! One of the two: an API server, a cloud in a file, and what runs between them. Everything that a
+//! situation does to it.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -17,7 +18,8 @@ use tokio::time::sleep;
 
 use crate::binary::{binary, text};
 
-/// Long enough for anything that should happen soon, on a slow machine, also where a backoff has to pass.
+/// Long enough for anything that should happen soon, on a slow machine, also where a backoff has to
+/// pass.
 pub const SOON: Duration = Duration::from_secs(90);
 
 const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
@@ -31,7 +33,7 @@ pub enum Who {
     Ours,
 }
 
-/// What is restarted. Upstream is one process.
+/// The processes to restart. Upstream has only one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restart {
     Both,
@@ -42,7 +44,7 @@ pub enum Restart {
 /// Calls by their method.
 pub type Calls = BTreeMap<String, usize>;
 
-/// What flags say of how often something is done.
+/// The periods in the flags.
 #[derive(Clone, Copy, Debug)]
 pub struct Periods {
     /// The Nodes' addresses are asked for.
@@ -61,7 +63,8 @@ impl Periods {
         routes: Duration::from_secs(10),
     };
 
-    /// The defaults without the refresh, which would fall into some situations by chance: the idle hour counts it.
+    /// The defaults without the refresh, which would fall into some situations by chance: the idle
+    /// hour counts it.
     pub const OF_EVENTS: Self = Self {
         refresh: Duration::from_hours(2),
         ..Self::DEFAULT
@@ -226,7 +229,7 @@ impl Half {
         text(command.output().unwrap())
     }
 
-    /// The calls of the cloud's API from this one on, by method; how many there are in all.
+    /// The calls of the cloud's API from this one on, by method, and the total number of calls.
     pub fn calls_from(&self, first: usize) -> (Calls, usize) {
         let mut path = self.state.clone().into_os_string();
         path.push(".calls");

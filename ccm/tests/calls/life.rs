@@ -38,7 +38,8 @@ const IDLE_PACE: u32 = 50;
 const IDLE: Duration = seconds(3600 / IDLE_PACE as u64);
 
 impl Pair {
-    /// Does this on both sides, counts until so much time has passed since it began, or longer where it takes longer.
+    /// Does this on both sides, and counts for this time since its beginning, or longer if it takes
+    /// longer.
     async fn count(
         &mut self,
         situation: &'static str,
@@ -65,7 +66,8 @@ impl Pair {
         });
     }
 
-    /// The same on our side alone, beside what upstream did in another situation: there it is one process.
+    /// The same on our side alone, beside what upstream did in another situation: there it is one
+    /// process.
     async fn count_ours(
         &mut self,
         situation: &'static str,
@@ -221,7 +223,7 @@ async fn failures(pair: &mut Pair) {
             sleep(OUTAGE).await;
             half.edit(&["cloud-fail", ""]);
             if fail == "invalid" {
-                // What is refused as invalid waits until somebody mends it.
+                // An INVALID Service waits until somebody corrects it.
                 half.listen("one", port + 1).await;
             }
             half.written_since(first).await;
@@ -233,7 +235,7 @@ async fn failures(pair: &mut Pair) {
 async fn ends(pair: &mut Pair) {
     pair.count("kill -9 during a create", seconds(20), async |half| {
         let (_, first) = half.calls_from(0);
-        // The cloud has made it, and nobody has heard that.
+        // The cloud has created it, but the caller has no answer.
         half.edit(&["cloud-late", "30000"]);
         half.serve("three").await;
         half.written_since(first).await;
@@ -274,7 +276,7 @@ async fn idle(pair: &mut Pair) {
         pair.upstream.restart(Restart::Both),
         pair.ours.restart(Restart::Both)
     );
-    // What a start costs is counted above.
+    // The calls of a start are counted above.
     sleep(seconds(20)).await;
     pair.count("an idle hour", IDLE, async |_| ()).await;
 }

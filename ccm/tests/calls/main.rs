@@ -1,7 +1,10 @@
-//! `make calls`: what a Go cloud sees of upstream's Go CCM, and what it sees of this controller where the same cloud stands behind the bridge. Both go through the same
-//! life of Nodes and Services, each on an API server of its own; the calls of the cloud's API are counted for each situation. Where ours makes more, `allowed` says so.
+//! `make calls`: what a Go cloud sees of upstream's Go CCM, and what it sees of this controller
+//! where the same cloud stands behind the bridge. Both go through the same life of Nodes and
+//! Services, each on an API server of its own; the calls of the cloud's API are counted for each
+//! situation. Where ours makes more, `allowed` says so.
 //!
-//! A situation is counted for so many seconds, on both sides at once: what is counted is what happens in that time, so here tests do wait for time to pass.
+//! A situation is counted for so many seconds, on both sides at once: what is counted is what
+//! happens in that time, so here tests do wait for time to pass.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -30,7 +33,7 @@ const CLOUDS: [&str; 6] = [
     "lister",
 ];
 
-/// Only these clouds, by commas; the page is then neither written nor looked at.
+/// Only these clouds, separated by commas. The page is then neither written nor compared.
 const ONLY: &str = "CALLS_CLOUDS";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -58,7 +61,7 @@ async fn no_cloud_sees_more_calls_than_from_upstream_but_for_safety() {
         .iter()
         .flat_map(|(cloud, rows)| rows.iter().filter_map(|row| allowed::wrong(cloud, row)))
         .collect();
-    // What was counted is written also where it is wrong: then the page shows it.
+    // Wrong counts are written too, so that the page shows them.
     let written = only.is_none() && table::write(&counted);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     if only.is_none() && !written {

@@ -9,7 +9,7 @@ use crate::allowed;
 use crate::half::Calls;
 use crate::life::Row;
 
-/// Set to 1, the page is written; else it must stand there already, with counts near to these.
+/// If it is 1, the page is written. Otherwise the page must have similar counts.
 
 const BEGIN: &str = "<!-- calls:begin -->";
 const END: &str = "<!-- calls:end -->";
@@ -110,7 +110,7 @@ fn page() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/go-clouds.md")
 }
 
-/// All that stands between the marks.
+/// The text between the marks.
 fn wanted(counted: &[(&str, Vec<Row>)]) -> String {
     let tables = counted.iter().map(|(cloud, rows)| of_cloud(cloud, rows));
     let tables: String = tables.collect();

@@ -1,4 +1,5 @@
-//! A token of another account, in which nothing of this cluster is there: nothing is concluded from what it shows, and nothing is made with it.
+//! A token of another account, which has nothing of this cluster. The ccm concludes nothing from
+//! its objects, and creates nothing with it.
 
 use serde_json::json;
 use testenv::objects::set_ready;
@@ -30,7 +31,8 @@ async fn rotated_to_another_account(vendor: Vendor) {
     let token = json!({"elsewhere": true});
     world.cloud.ask("PUT", "tokens/other", &token).unwrap();
 
-    // Rotated while the provider runs: the Service says it, and the Node's machine is asked for with it.
+    // Rotated while the provider runs: the Service says it, and the Node's machine is asked for
+    // with it.
     world.cloud.put_token("other").unwrap();
     world.expose("late", &[]).await;
     let words = ["ProviderCredentialsRefused", reason];
@@ -47,7 +49,7 @@ async fn rotated_to_another_account(vendor: Vendor) {
     })
     .await;
 
-    // The provider comes anew with it and is content: now the ccm is what holds back, and the Lease says so.
+    // The provider starts with it and accepts it. Now the ccm holds back, and the Lease says so.
     world.cloud.kill_provider();
     world.cloud.start_provider(&[]).unwrap();
     let words = ["CloudScopeChanged", scope];

@@ -1,4 +1,5 @@
-//! What `kubectl describe` says where the cloud refuses, that it goes on by itself when the cloud does, and that nothing of others is touched.
+//! Refusals by the cloud: `kubectl describe` explains them, the work continues when the cloud does,
+//! and nothing of others is touched.
 
 use kube::api::PostParams;
 use serde_json::{Value, json};
@@ -7,7 +8,7 @@ use testenv::{Vendor, eventually};
 
 use crate::world::{SOON, World};
 
-/// A fault that somebody meets who makes a Service.
+/// A fault that affects the creation of a Service.
 struct Fault {
     name: &'static str,
     play: fn(&World),
@@ -17,7 +18,7 @@ struct Fault {
     mend: Mend,
 }
 
-/// What is done about it.
+/// How the fault is fixed.
 enum Mend {
     /// It goes away by itself.
     Itself,
@@ -139,7 +140,7 @@ const FAULTS: &[Fault] = &[
             Vendor::Hetzner => &[("load-balancer.hetzner.cloud/name", "taken")],
         },
         says: |_| &["SyncLoadBalancerFailed", "CONFLICT", "taken"],
-        // The one that is in the way belongs to others, and stays.
+        // The object in the way belongs to others, and stays.
         mend: Mend::User(|vendor| match vendor {
             Vendor::DigitalOcean => ("service.beta.kubernetes.io/do-loadbalancer-name", "free"),
             Vendor::Hetzner => ("load-balancer.hetzner.cloud/name", "free"),
@@ -168,7 +169,7 @@ const FAULTS: &[Fault] = &[
             world.cloud.put_token("fresh").unwrap();
         }),
     },
-    // What stands on the page that cannot be read may be the Service's own: nothing is made.
+    // The unreadable page may contain the Service's own load balancer, so none is created.
     Fault {
         name: "page-in-the-middle",
         play: |world| {
@@ -192,7 +193,7 @@ const FAULTS: &[Fault] = &[
     },
 ];
 
-/// A page of load balancers, one of somebody else's, which another one follows.
+/// A page with a load balancer of another owner, followed by another page.
 fn first_of_two_pages(vendor: Vendor) -> Value {
     match vendor {
         Vendor::DigitalOcean => json!({
@@ -272,7 +273,8 @@ async fn told_and_mended(vendor: Vendor) {
     }
 }
 
-/// The cloud never ends its work: it is told as pending, nothing is made twice, and it goes on where that ends.
+/// The cloud's operation never ends. The event says pending, nothing is created twice, and the work
+/// continues when it ends.
 #[tokio::test]
 async fn a_load_balancer_whose_action_never_ends_is_pending_and_made_once() {
     const DAY_MS: u64 = 86_400_000;
@@ -300,7 +302,7 @@ async fn a_load_balancer_whose_action_never_ends_is_pending_and_made_once() {
     }
 }
 
-/// What a list lacks because its second page failed is no machine that is gone.
+/// A machine that is missing because the list's second page failed is not gone.
 #[tokio::test]
 async fn a_page_that_fails_in_the_middle_is_told_and_no_node_is_lost() {
     const NODES: usize = 12;
@@ -326,7 +328,8 @@ async fn a_page_that_fails_in_the_middle_is_told_and_no_node_is_lost() {
     }
 }
 
-/// The provider starts with what is wrong; nothing of the cluster is touched, and the Node says why.
+/// The provider starts with what is wrong; nothing of the cluster is touched, and the Node says
+/// why.
 #[tokio::test]
 async fn wrong_settings_and_a_wrong_token_at_the_start_are_told_where_operators_look() {
     for vendor in Vendor::ALL {
@@ -355,7 +358,7 @@ async fn wrong_settings_and_a_wrong_token_at_the_start_are_told_where_operators_
         world.start_ccm(&[]);
         let refused = ["NodeNotInitialized", "refuses the token"];
         world.tells("node", "node-0", &refused).await;
-        // The right token: what is wrong next is told, without a restart.
+        // With the right token, the next fault is reported without a restart.
         world.cloud.put_token(vendor.token()).unwrap();
         let words = [&["NodeNotInitialized"], wrong[0].1].concat();
         world.tells("node", "node-0", &words).await;
@@ -379,7 +382,7 @@ async fn a_load_balancer_that_was_deleted_by_hand_is_made_anew() {
         let first = world.served("web").await;
         let path = format!("balancers/{}", first.id);
         world.cloud.ask("DELETE", &path, &Value::Null).unwrap();
-        // What touches it next finds out.
+        // The next call for it detects that.
         world.join(1).await;
         let second = eventually("there is another one", SOON, async || {
             let all = world.cloud.balancers().unwrap();

@@ -1,4 +1,5 @@
-//! kill -9 of the provider at each call of the API that Ensure and Delete make: nothing leaks, and nothing of others is touched.
+//! kill -9 of the provider at each call of the API that Ensure and Delete make: nothing leaks, and
+//! nothing of others is touched.
 
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
@@ -54,7 +55,7 @@ async fn killed_at_each_call(vendor: Vendor) {
 }
 
 impl World {
-    /// The call about load balancers that comes after so many others hangs until its caller is gone.
+    /// After `skip` calls about load balancers, the next one hangs until its caller has gone.
     fn hang(&self, skip: usize, carried: bool) {
         self.cloud.ask("DELETE", "plans", &Value::Null).unwrap();
         self.plan(&json!({
@@ -62,7 +63,8 @@ impl World {
         }));
     }
 
-    /// Kills the provider at the call that hangs and starts another one, until the Service is served, or gone. Whether that call came, and what serves the Service.
+    /// Kills the provider at the call that hangs and starts another one, until the Service is
+    /// served, or gone. Whether that call came, and what serves the Service.
     async fn killed_until(
         &mut self,
         name: &str,

@@ -1,4 +1,4 @@
-//! What every cloud must show.
+//! The behaviour of every cloud.
 
 use k8s_openapi::api::core::v1::Node;
 use testenv::objects::set_ready;

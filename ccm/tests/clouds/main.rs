@@ -1,4 +1,5 @@
-//! Part of `make conformance`: the `ccm` on a real API server, a vendor's provider behind it, and that vendor's test API behind the provider.
+//! Part of `make conformance`: the `ccm` on a real API server, a vendor's provider behind it, and
+//! that vendor's test API behind the provider.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,5 @@
-//! From the vendor's controller and back: the load balancer stays, none is made, and no Node is touched.
+//! A migration from the vendor's controller and back: the load balancer stays, none is created, and
+//! no Node is touched.
 
 use k8s_openapi::api::core::v1::Service;
 use kube::api::PostParams;
@@ -8,7 +9,7 @@ use testenv::{Balancer, Vendor, eventually};
 
 use crate::world::{SOON, World};
 
-/// What upstream's service controller puts on a Service.
+/// The finalizer of upstream's service controller.
 const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 const DO_ID: &str = "kubernetes.digitalocean.com/load-balancer-id";
 const HETZNER_ID: &str = "load-balancer.hetzner.cloud/id";
@@ -54,12 +55,13 @@ async fn there_and_back(vendor: Vendor) {
     world
         .tells("service", "web", &["EnsuredLoadBalancer"])
         .await;
-    // What is made under the ccm alone.
+    // A Service that is created under the ccm alone.
     world.expose("new", &[]).await;
     let new = world.served("new").await;
     world.stop().await;
 
-    // The grant is taken away again, and DigitalOcean's controller is to find what was made here by its annotation.
+    // The permission is removed again, and DigitalOcean's controller finds our load balancer by its
+    // annotation.
     let looks = world.looks();
     let mut back: Vec<&str> = Vec::new();
     if vendor == Vendor::DigitalOcean {
@@ -112,7 +114,8 @@ fn same(made: &Balancer, adopted: &Balancer) {
     assert_eq!(made.addresses, adopted.addresses);
 }
 
-/// Whether the vendor's controller finds the Service's load balancer: DigitalOcean's by the ID in its annotation, Hetzner's by its label.
+/// Whether the vendor's controller finds the Service's load balancer: DigitalOcean's by the ID in
+/// its annotation, Hetzner's by its label.
 async fn found_by_the_vendor(world: &World, name: &str, balancer: &Balancer) {
     eventually(&format!("{name} is found"), SOON, async || {
         let service = world.services().get(name).await.unwrap();
@@ -166,7 +169,7 @@ async fn initialised_node(world: &World) {
     world.nodes().create(&how, &node.build()).await.unwrap();
 }
 
-/// A Service with a load balancer as the vendor's controller makes, names and marks it.
+/// A Service with a load balancer as the vendor's controller creates, names and marks it.
 async fn vendor_serves(world: &World) -> (Service, Balancer) {
     let users: &[(&str, &str)] = match world.cloud.vendor {
         Vendor::DigitalOcean => &[(

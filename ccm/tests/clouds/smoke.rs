@@ -1,4 +1,4 @@
-//! `make smoke`: whoever tries a provider on a real account gets nothing that is left in it.
+//! `make smoke`: a trial of a provider on a real account leaves nothing in it.
 
 use std::process::{Command, Stdio};
 
@@ -99,7 +99,7 @@ async fn interrupted_at_each_step(vendor: Vendor, steps: usize) {
         smoke.nothing_is_left(&log);
     }
 
-    // kill -9 leaves what was made; the next run finds it by its mark, and removes it first.
+    // kill -9 leaves its objects. The next run finds them by their mark, and removes them first.
     let mut process = smoke.start();
     Smoke::says(&process, "listens on port 80\n").await;
     process.kill();

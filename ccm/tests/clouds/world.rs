@@ -106,7 +106,8 @@ impl World {
         self.create_service(service).await
     }
 
-    /// Waits until the Service shows an address that the cloud's load balancer has; that load balancer.
+    /// Waits until the Service shows an address that the cloud's load balancer has; that load
+    /// balancer.
     pub async fn served(&self, name: &str) -> Balancer {
         eventually(&format!("{name} is served"), SOON, async || {
             let service = self.services().get(name).await;
@@ -143,7 +144,7 @@ impl World {
         .await;
     }
 
-    /// What `kubectl describe` says of the object's events.
+    /// The object's events in `kubectl describe`.
     pub fn describe(&self, kind: &str, name: &str) -> String {
         let mut kubectl = self.plane.kubectl();
         if kind == "lease" {
@@ -171,7 +172,7 @@ impl World {
         .await
     }
 
-    /// Waits until the ccm has looked at load balancers again, and some more.
+    /// Waits until the ccm has read load balancers again, and some more times.
     pub async fn looked(&self, before: u64) {
         eventually("load balancers were looked at", SOON, async || {
             let now = self.looks();
@@ -189,7 +190,7 @@ impl World {
         looked.map(|(_, count)| count).sum()
     }
 
-    /// How many load balancers were ever made through the API.
+    /// How many load balancers were ever created through the API.
     pub fn made(&self) -> usize {
         let journal = self.cloud.ask("GET", "journal", &Value::Null).unwrap();
         let made = |call: &&Value| {

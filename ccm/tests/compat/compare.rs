@@ -1,4 +1,5 @@
-//! Plays a group of scenarios on both sides and holds what they leave behind against what is expected.
+//! Plays a group of scenarios on both sides and holds what they leave behind against what is
+//! expected.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -17,7 +18,7 @@ use crate::ways::Exception;
 /// How long the two may take to become as expected once everything was done: events come late.
 const SETTLE: Duration = Duration::from_secs(40);
 
-/// Only scenarios whose names contain this; the table is then neither written nor looked at.
+/// Only scenarios whose names contain this. The table is then neither written nor compared.
 const ONLY: &str = "COMPAT_ONLY";
 
 /// A row of the table.
@@ -28,12 +29,13 @@ pub struct Row {
     pub cited: Vec<(&'static str, &'static str)>,
 }
 
-/// What came of it.
+/// The result of a comparison.
 pub struct Report {
     only: Option<String>,
     pub rows: Vec<Row>,
     pub failures: Vec<String>,
-    /// Where our controller is on both sides: what the way through Go changes. Else each scenario says itself what differs.
+    /// If our controller is on both sides: the differences due to the path through Go. Otherwise
+    /// each scenario has its differences.
     ways: Option<&'static [Exception]>,
     /// The numbers of those that were met.
     met: BTreeSet<usize>,
@@ -131,7 +133,7 @@ impl Report {
         }));
     }
 
-    /// What is not as expected, a text for each scenario, and the exceptions that were met.
+    /// The unexpected differences, a text for each scenario, and the exceptions that occurred.
     async fn wrong(
         &self,
         sides: &[Side; 2],
@@ -164,13 +166,13 @@ impl Report {
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn message(why: &Box<dyn std::any::Any + Send>) -> String {
     let text = why.downcast_ref::<String>();
     text.cloned().unwrap_or_else(|| "it panicked".to_owned())
 }
 
-/// The differences that nobody asked for, and those that were asked for and are not there.
+/// The unexpected differences, and the expected ones that are missing.
 fn unexpected(scenario: &Scenario, go: &Lines, ours: &Lines) -> String {
     let mut text = String::new();
     let mut met = vec![false; scenario.differences.len()];
@@ -203,7 +205,8 @@ fn unexpected(scenario: &Scenario, go: &Lines, ours: &Lines) -> String {
     text
 }
 
-/// The differences that no exception gives a reason for, and the exceptions that should have been met here and were not.
+/// The differences that no exception gives a reason for, and the exceptions that should have been
+/// met here and were not.
 fn unexcused(
     scenario: &str,
     exceptions: &[Exception],
@@ -243,8 +246,8 @@ fn unexcused(
     text
 }
 
-/// Whether a line counts retries: each failed attempt is a Warning, and how many attempts were
-/// made when the comparison was taken depends on the time.
+/// Whether a line counts retries. Each failed attempt is a Warning, and their number at the
+/// comparison depends on the time.
 fn is_of_retries(line: &str) -> bool {
     line.starts_with("event on ") && line.contains(": Warning ")
 }

@@ -1,4 +1,5 @@
-//! The Lease goes from one to the other, in both directions: on each side the other controller takes over, and then the first one again.
+//! The Lease goes from one to the other, in both directions: on each side the other controller
+//! takes over, and then the first one again.
 
 use serde_json::json;
 use testenv::objects::{LoadBalancerBuilder, NodeBuilder};
@@ -16,7 +17,7 @@ async fn joins(side: &Side, name: &str) {
     side.initialised(name).await;
 }
 
-/// What was made under one leader is as it was under the next, and what is new is seen to.
+/// Objects of one leader stay the same under the next, which also handles new ones.
 fn hand_over(name: &'static str, what: &'static str, to: fn(&Side) -> Who) -> Scenario {
     Scenario::new(
         name,

@@ -9,7 +9,7 @@ use kube::{Client, Config};
 use crate::scenario::{Facts, Scenario};
 use crate::side::Side;
 
-/// What the families begin with that are compared; our own begin otherwise.
+/// The prefixes of the compared families. Our own families have others.
 const COMPARED: [&str; 6] = [
     "node_controller_",
     "route_controller_",
@@ -81,7 +81,8 @@ async fn scrape(port: u16) -> String {
     String::from_utf8(body.to_vec()).unwrap()
 }
 
-/// A line for each family: its type and labels; and one for each queue and controller that is named.
+/// A line for each family: its type and labels; and one for each queue and controller that is
+/// named.
 fn families(text: &str) -> Facts {
     let mut types = BTreeMap::new();
     let mut labels: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();

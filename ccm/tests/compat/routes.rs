@@ -32,7 +32,8 @@ async fn joins(side: &Side, instance: Instance, cidrs: &[String]) {
     registers(side, &name, cidrs).await;
 }
 
-/// A Node registers and is initialised, and only then gets its Pod CIDRs: else upstream makes its route before, by its name alone (▲R8).
+/// A Node registers and is initialised, and gets its Pod CIDRs only then. Otherwise upstream would
+/// create its route earlier, with only its name (▲R8).
 async fn registers(side: &Side, name: &str, cidrs: &[String]) {
     side.register(NodeBuilder::new(name).uninitialized()).await;
     side.initialised(name).await;
@@ -63,7 +64,8 @@ async fn condition(side: &Side, name: &str, status: &str) {
     .await;
 }
 
-/// Another Node joins later and gets its routes: by then everything that was there before was looked at. A second look follows.
+/// Another Node joins later and gets its routes. By then a pass has handled everything before it. A
+/// second pass follows.
 async fn looks(side: &Side, name: &str, number: u8) {
     let later = format!("{name}--later");
     joins(side, instance(&later), &[v4(number)]).await;
@@ -81,7 +83,7 @@ async fn cloud_has(side: &Side, destination: &str, wanted: bool) {
     .await;
 }
 
-/// A route that stands in the cloud, to this instance. The first word of its name is that of the scenario.
+/// A route in the cloud to this instance. Its name begins with the scenario's name.
 fn planted(scenario: &str, destination: &str, target: &str, owner: Option<String>) -> Route {
     Route {
         node_name: Some(target.to_owned()),
@@ -91,7 +93,7 @@ fn planted(scenario: &str, destination: &str, target: &str, owner: Option<String
     }
 }
 
-/// A route that is there when somebody looks, to an instance that is no Node's.
+/// An existing route to an instance that is no Node's.
 fn stands(
     name: &'static str,
     what: &'static str,
@@ -332,7 +334,7 @@ pub fn idle() -> Vec<Scenario> {
             async |side: Side, name| {
                 joins(&side, instance(name), &[v4(30)]).await;
                 routed(&side, name).await;
-                // What the last changes led to is over.
+                // The work that follows from the last changes is done.
                 side.renewals(4).await;
                 let before = side.cloud().call_count(LIST);
                 side.renewals(8).await;

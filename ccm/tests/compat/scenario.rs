@@ -1,53 +1,55 @@
-//! What a scenario is: what is done on each side, and how the two may differ afterwards.
+//! Scenarios: the actions on each side, and the differences that are allowed afterwards.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
 
 use crate::side::{Side, Who};
 
-/// What a scenario saw beside the objects, such as how often something was asked.
+/// Observations of a scenario besides the objects, such as numbers of calls.
 pub type Facts = BTreeMap<String, String>;
 
 type Played = Pin<Box<dyn Future<Output = Facts>>>;
 
-/// Something that happens to both clusters. Its name is the namespace of its Services and what its Nodes' names begin with.
+/// Something that happens to both clusters. Its name is the namespace of its Services and what its
+/// Nodes' names begin with.
 pub struct Scenario {
     /// A DNS label.
     pub name: &'static str,
-    /// What happens, for the table.
+    /// The title in the table.
     pub what: &'static str,
     /// The lines of the behaviour that it is about.
     pub ids: &'static [&'static str],
-    /// The differences that there must be, and no other.
+    /// The required differences. No others are allowed.
     pub differences: Vec<Difference>,
-    /// What is done on a side.
+    /// The actions on a side.
     pub play: Box<dyn Fn(Side) -> Played>,
 }
 
-/// What differs in the snapshots, because a line of the behaviour says so.
+/// A difference in the snapshots that a line of the behaviour requires.
 #[derive(Clone, Debug)]
 pub struct Difference {
     /// The `▲` line.
     pub id: &'static str,
-    /// What it is, for the table.
+    /// The description in the table.
     pub why: &'static str,
     pub what: What,
 }
 
-/// What differs.
+/// The difference.
 #[derive(Clone, Debug)]
 pub enum What {
     /// One line.
     Line {
         path: String,
-        /// What stands there after the Go CCM; nothing where absent.
+        /// The line after the Go CCM; absent: no such line.
         go: Option<String>,
-        /// What stands there after ours.
+        /// The line after ours.
         ours: Option<String>,
     },
     /// A whole object, named by what its lines begin with: only this side has it.
     OnlyThere(String, Who),
-    /// One event: this side tells it at least so often, the other one at most so often and not more often.
+    /// One event: this side records it at least this often, and the other at most this often and
+    /// not more often.
     Again {
         path: String,
         who: Who,
@@ -64,7 +66,7 @@ impl What {
         }
     }
 
-    /// Whether what stands in such a line is as it should be.
+    /// Whether the lines are as required.
     pub fn holds(&self, found_go: Option<&String>, found_ours: Option<&String>) -> bool {
         match self {
             Self::Line { go, ours, .. } => (go.as_ref(), ours.as_ref()) == (found_go, found_ours),
@@ -145,7 +147,7 @@ impl Scenario {
         }
     }
 
-    /// Except that this side tells this event at least so often, and the other one once.
+    /// Allows this side to record this event at least this often, and the other once.
     pub fn again(
         mut self,
         id: &'static str,
@@ -164,7 +166,7 @@ impl Scenario {
         self
     }
 
-    /// Except that this side tells this event at least so often, and the other one as often or less.
+    /// Allows this side to record this event at least this often, and the other as often or less.
     pub fn not_less(
         mut self,
         id: &'static str,
@@ -205,7 +207,7 @@ impl Scenario {
     }
 }
 
-/// How often an event was told. From five on it is a matter of time.
+/// How often an event was recorded. From five on, the number depends on time.
 pub fn said(times: u64) -> String {
     match times {
         1 => "seen".to_owned(),
@@ -216,7 +218,7 @@ pub fn said(times: u64) -> String {
 
 const AGAIN_AND_AGAIN: &str = "seen again and again";
 
-/// Five stands for all that are more.
+/// Five stands for all larger numbers.
 fn times_of(said: &str) -> Option<u64> {
     match said {
         "seen" => Some(1),

@@ -26,7 +26,8 @@ const DELETE: &str = "DeleteLoadBalancer";
 const TARGETS: [&str; 3] = ["target-1", "target-2", "target-3"];
 
 impl Scenario {
-    /// No load balancer was made, and ours remembers whom it asked, as long as its finalizer stands.
+    /// No load balancer was created, and ours remembers the provider as long as it has its
+    /// finalizer.
     fn claimed(self) -> Self {
         let claim = format!(
             r#"{{"provider":"mock","uid":"<uid of {}>","class":""}}"#,
@@ -57,7 +58,7 @@ impl Scenario {
     }
 }
 
-/// Before there is any Node.
+/// Before the first Node.
 pub fn before_nodes() -> Vec<Scenario> {
     vec![
         Scenario::new(

@@ -1,4 +1,5 @@
-//! One of the two: a control plane, a cloud, and the controller between them. Everything that a scenario does to it.
+//! One of the two: a control plane, a cloud, and the controller between them. Everything that a
+//! scenario does to it.
 
 use std::fmt::Write as _;
 use std::ops::Deref;
@@ -17,11 +18,14 @@ use testenv::{ControlPlane, Options, Process, User, View, eventually, free_port}
 
 use crate::binary::binary;
 
-/// Long enough for anything that should happen soon, on a slow machine, also where the Go CCM's backoff has to pass.
+/// Long enough for anything that should happen soon, on a slow machine, also where the Go CCM's
+/// backoff has to pass.
 pub const SOON: Duration = Duration::from_secs(60);
 
-/// What both are started with: periods as short as scenarios need, metrics for everybody. The Lease is renewed often, for `Side::renewals`, and lost only by a leader
-/// that had no answer for 10 s: on a machine that is very busy 3 s have been too few. Upstream releases nothing, so a hand-over from it lasts the whole duration.
+/// The flags of both: short periods for the scenarios, and metrics for everybody. The Lease is
+/// renewed often, for `Side::renewals`. A leader loses it only after 10 s without an answer,
+/// because 3 s were too few on a busy machine. Upstream does not release it, so a hand-over from
+/// upstream takes the whole duration.
 pub const COMMON: [&str; 16] = [
     "--leader-elect=true",
     "--leader-elect-lease-duration=12s",
@@ -42,10 +46,10 @@ pub const COMMON: [&str; 16] = [
     "--controllers=*",
 ];
 
-/// What ours has besides: a Node may be deleted as soon as it is a second old, and many at once.
+/// Further flags of ours: a Node may be deleted when it is a second old, and many at once.
 pub const OURS: [&str; 1] = ["--node-deletion-brake=min-age=1s,floor=20"];
 
-/// What upstream's has besides: its own limit of requests would be what is measured.
+/// Further flags of upstream's: its own request limit would dominate the measurement.
 pub const GO: [&str; 3] = ["--kube-api-qps=1000", "--kube-api-burst=1000", "-v=2"];
 
 /// The same as the flag has.
@@ -75,7 +79,8 @@ impl Who {
 pub enum Way {
     /// The cloud is its provider.
     Direct,
-    /// Through Go: the bridge is its provider, whose cloud is the adapter, whose provider is the cloud.
+    /// Through Go: the ccm's provider is the bridge, whose cloud is the adapter, whose provider is
+    /// the cloud.
     Bridge,
 }
 
@@ -136,7 +141,8 @@ impl Side {
         }))
     }
 
-    /// Starts the bridge where our controller reaches the cloud through it, again where it runs: the adapter asks the cloud what it offers when it starts.
+    /// Starts the bridge where our controller reaches the cloud through it, again where it runs:
+    /// the adapter asks the cloud what it offers when it starts.
     pub async fn bridge(&self) {
         if self.0.way == Way::Direct {
             return;
@@ -165,7 +171,8 @@ impl Side {
             .arg(config)
             .arg(format!("--endpoint={}", self.bridge_endpoint()))
             .arg(format!("--service-feature={}", features.join(",")))
-            // It resolves the targets of routes among all Nodes, which the bridge's stand-in for the API server does not show.
+            // It resolves the targets of routes among all Nodes, which the bridge's stand-in for
+            // the API server does not have.
             .arg("--kubeconfig")
             .arg(self.0.plane.kubeconfig(User::Admin))
             .arg("--concurrent-services=8")
@@ -184,7 +191,7 @@ impl Side {
         format!("unix://{}", socket.display())
     }
 
-    /// What stands in reports.
+    /// The name in reports.
     pub fn label(&self) -> &'static str {
         match (self.0.who, self.0.way) {
             (Who::Go, _) => "go",
@@ -193,7 +200,8 @@ impl Side {
         }
     }
 
-    /// Whether our controller works here without Go between: then it hears of changes in the cloud, and is told what is in sync.
+    /// Whether our controller works here without Go in between. Then it gets hints about changes in
+    /// the cloud, and `in_sync`.
     pub fn is_ours_directly(&self) -> bool {
         self.0.who == Who::Ours && self.0.way == Way::Direct
     }
@@ -337,8 +345,10 @@ impl Side {
 
     /// A merge patch of a Service, as a user does it.
     ///
-    /// It says what it was made of. The API server tries a patch first on the Service that its cache has, and takes the node ports asked for before it writes; where the cache is
-    /// behind, it tries again, and finds them taken: by itself (`registry.Store.Update` of Kubernetes 1.36). With a version it notices before it takes any.
+    /// It says what it was made of. The API server tries a patch first on the Service that its
+    /// cache has, and takes the node ports asked for before it writes; where the cache is behind,
+    /// it tries again, and finds them taken: by itself (`registry.Store.Update` of Kubernetes
+    /// 1.36). With a version it notices before it takes any.
     pub async fn edit_service(&self, namespace: &str, patch: Value) {
         let services = self.services(namespace);
         eventually("the Service is edited", SOON, async || {
@@ -436,7 +446,7 @@ impl Side {
         calls.iter().filter(|call| about(&call.names)).count()
     }
 
-    /// Waits until so many have.
+    /// Waits until at least this many calls have ended.
     pub async fn asked_times(&self, rpc: &str, subject: &str, times: usize) {
         let what = format!("{times} {rpc} for {subject}");
         self.cloud_is(&what, |_| self.asked(rpc, subject) >= times)

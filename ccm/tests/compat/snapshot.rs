@@ -1,4 +1,5 @@
-//! What a side looks like, as lines that can be compared: everything of every object except what no two clusters share.
+//! The state of a side as lines for comparison: everything of every object, except what differs
+//! between all clusters.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +22,7 @@ pub struct Snapshot {
     events: Vec<Event>,
     cloud: Vec<(String, Value)>,
     routes: Vec<Route>,
-    /// What is written instead of UIDs, addresses and handles.
+    /// The replacements for UIDs, addresses and handles.
     words: Words,
 }
 
@@ -61,7 +62,7 @@ impl Snapshot {
         }
         let mut things = Vec::new();
         let mut balancers = cloud.load_balancers();
-        // As they were made.
+        // In the order of their creation.
         balancers.sort_by_key(|balancer| (balancer.handle.len(), balancer.handle.clone()));
         for balancer in balancers {
             let owner = balancer.owner.clone().unwrap_or_default();
@@ -147,7 +148,8 @@ impl Snapshot {
             .collect()
     }
 
-    /// The routes of one scenario: those of one CIDR are numbered, in the order of what can be compared of them.
+    /// The routes of one scenario: those of one CIDR are numbered, in the order of what can be
+    /// compared of them.
     fn routes_of(&self, mine: &impl Fn(&str) -> bool) -> Vec<(String, Value)> {
         let mut by_path: BTreeMap<String, Vec<(String, Value)>> = BTreeMap::new();
         for route in &self.routes {
@@ -178,15 +180,15 @@ fn numbered(path: &str, number: usize) -> String {
     }
 }
 
-/// How often an event was told.
+/// How often an event was recorded.
 fn times(event: &Event) -> u64 {
     let series = event.series.as_ref().and_then(|series| series.count);
     let count = event.count.max(series).unwrap_or(1);
     u64::try_from(count).unwrap_or(1).max(1)
 }
 
-/// An event's text without which call of the provider it is about, the attempt and the next try, which ours add in the end (▲N13); the ITs that
-/// `kubectl describe` what is stuck look at those.
+/// An event's text without the RPC, the attempt and the next try, which ours appends (▲N13). The
+/// ITs with `kubectl describe` check those.
 fn without_attempt(text: &str) -> &str {
     let of_a_call = |rest: &str| rest.contains(" of provider ") && rest.contains(", attempt ");
     match text.rfind(" (") {
@@ -195,7 +197,7 @@ fn without_attempt(text: &str) -> &str {
     }
 }
 
-/// The event of a route that could not be made: without how long that took.
+/// The event of a route that could not be created, without the duration.
 fn without_times(text: &str) -> String {
     // An event series of client-go carries the text of its latest.
     let latest = text.trim_start_matches("(combined from similar events): ");
@@ -245,7 +247,7 @@ fn scrub(value: &mut Value) {
                 map.remove(key);
             }
             for key in ["nodePort", "healthCheckNodePort"] {
-                // What a scenario chose itself is below 30086.
+                // Ports below 30086 were chosen by the scenario.
                 if map
                     .get(key)
                     .and_then(Value::as_u64)

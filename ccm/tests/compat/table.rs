@@ -6,7 +6,7 @@ use crate::compare::Row;
 use crate::side::{COMMON, GO, OURS};
 use crate::ways::Exception;
 
-/// The page in which a table stands, and the name of the marks around it: that of the target of the Makefile.
+/// The page of a table, and the name in its marks: that of the Makefile's target.
 pub const CONTROLLERS: (&str, &str) = ("parity.md", "compat");
 pub const WAYS: (&str, &str) = ("go-clouds.md", "compat-bridge");
 

@@ -1,16 +1,18 @@
-//! What differs where our controller reaches the cloud through Go: the bridge, and the adapter of the contract as its cloud. Whatever else differs is an error, and so is an
-//! exception that is no longer needed.
+//! The differences if our controller reaches the cloud through Go: the bridge, and the adapter of
+//! the contract as its cloud. Any other difference is an error, and so is an exception that is no
+//! longer needed.
 
 /// Lines that may differ, for one reason. `*` in a pattern is any text.
 #[derive(Debug)]
 pub struct Exception {
     pub why: &'static str,
-    /// In each of these scenarios it must be met; where none is named it may be anywhere, and must be somewhere.
+    /// In each of these scenarios it must be met; where none is named it may be anywhere, and must
+    /// be somewhere.
     pub scenarios: &'static [&'static str],
     pub line: &'static str,
-    /// What stands there without Go between; `None` where there is no such line.
+    /// The line without Go in between. `None`: there is no such line.
     pub direct: Option<&'static str>,
-    /// What stands there with it.
+    /// The line with Go in between.
     pub bridged: Option<&'static str>,
     /// A matter of time: it need not be met.
     pub may_be: bool,
@@ -63,7 +65,7 @@ const NO_SYNC: &str = "Go's interface does not tell what is in sync: a controlle
 const TARGETS: &str = "no difference: whether a Node that joins at a hand-over is one Update more is a matter of time";
 const GONE: &str = "no difference: the name of the route has the UID of a Node that is gone, which no two clusters share";
 
-/// The scenarios in which a failure is told with its reason.
+/// The scenarios in which a failure is reported with its reason.
 const WITH_REASON: &[&str] = &[
     "delete-fails-once",
     "ensure-fails-once",

@@ -1,4 +1,4 @@
-//! What is written instead of that which no two clusters share.
+//! Replacements for values that differ between all clusters.
 
 /// Texts, and what is written instead of each.
 #[derive(Default)]
@@ -11,7 +11,8 @@ impl Words {
         }
     }
 
-    /// A load balancer's address is whichever was free. Those of a namespace are told apart by the order in which they appear.
+    /// A load balancer's address is any free one. The addresses of a namespace are numbered in the
+    /// order of their appearance.
     pub fn put_address(&mut self, namespace: &str, address: String) {
         let family = if address.contains(':') {
             "IPv6"
@@ -40,7 +41,7 @@ impl Words {
     }
 }
 
-/// Without the numbers of the mock's handles, `lb-14`: they follow the order in which load balancers were made.
+/// Removes the numbers of the mock's handles, `lb-14`, which follow the order of creation.
 fn handles(text: &str) -> String {
     let mut shown = String::new();
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! What the API server's audit log says of the ccm's account.
+//! The requests of the ccm's account in the API server's audit log.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,9 +7,9 @@ use serde_json::Value;
 
 const ACCOUNT: &str = "system:serviceaccount:kube-system:cloud-controller-manager";
 
-/// What the manifests' bindings begin with.
+/// The prefix of the manifests' bindings.
 const OWN: &str = "\"system:cloud-controller-manager";
-/// What every authenticated account may: who it is, and what there is.
+/// The requests that every authenticated account may make: its own identity and discovery.
 const EVERYBODY: [&str; 3] = [
     "\"system:basic-user\"",
     "\"system:discovery\"",
@@ -75,7 +75,7 @@ pub fn renewals(log: &Path) -> usize {
     .count()
 }
 
-/// How many events were written whose names begin so.
+/// How many events with this prefix of their names were written.
 pub fn event_writes(log: &Path, begin: &str) -> usize {
     let all = requests(log).into_iter();
     all.filter(|request| {
@@ -85,7 +85,8 @@ pub fn event_writes(log: &Path, begin: &str) -> usize {
     .count()
 }
 
-/// Every request was allowed, and by a binding of the manifests (or one that everybody has): returns a table of them.
+/// Every request was allowed, and by a binding of the manifests (or one that everybody has):
+/// returns a table of them.
 pub fn check(log: &Path) -> String {
     let mut table: BTreeMap<String, usize> = BTreeMap::new();
     let requests = requests(log);

@@ -1,10 +1,10 @@
-//! How things stood before something happened that may touch nothing.
+//! A snapshot before an action that must not change anything.
 
 use kube::ResourceExt as _;
 
 use crate::world::World;
 
-/// What nobody may touch while containers come and go.
+/// State that must not change while containers start and stop.
 pub struct Before {
     node: Option<String>,
     changes: Vec<String>,
@@ -38,7 +38,7 @@ impl Before {
         self.assert_same_node(world).await;
     }
 
-    /// It was not deleted and made anew.
+    /// Checks that it was not deleted and created again.
     pub async fn assert_same_node(&self, world: &World) {
         assert_eq!(world.node("node-a").await.uid(), self.node);
     }

@@ -1,4 +1,5 @@
-//! The cloud that providers in all languages serve: a file, as `providers/README.md` describes it, in a directory that all machines share.
+//! The cloud that providers in all languages serve: a file, as `providers/README.md` describes it,
+//! in a directory that all machines share.
 
 use std::fs::{self, File};
 use std::net::Ipv4Addr;
@@ -8,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-/// Whom the manifests run providers as.
+/// The user ID of providers in the manifests.
 const PROVIDER: u32 = 65533;
 const GROUP: u32 = 65532;
 
@@ -53,7 +54,7 @@ impl Cloud {
         serde_json::from_str(&text).unwrap()
     }
 
-    /// Changes it behind the providers' back; waits for whoever writes it.
+    /// Changes it without a provider, and waits for a concurrent writer.
     fn edit(&self, change: impl FnOnce(&mut Value)) {
         let path = self.file(".lock");
         let lock = File::options()
@@ -100,13 +101,13 @@ impl Cloud {
         });
     }
 
-    /// The Services that have one, in the order in which the load balancers were made.
+    /// The Services with a load balancer, in the order of the load balancers' creation.
     pub fn served(&self) -> Vec<String> {
         let balancers = self.load_balancers().into_iter();
         balancers.map(|(_, service)| service).collect()
     }
 
-    /// Those that are there: handle, and whose it is.
+    /// The handles of the load balancers and their owners.
     pub fn load_balancers(&self) -> Vec<(String, String)> {
         let state = self.read();
         let balancers = state["load_balancers"].as_array().unwrap();
@@ -154,7 +155,7 @@ impl Cloud {
     }
 }
 
-/// What an instance's provider ID is.
+/// An instance's provider ID.
 pub fn provider_id(name: &str) -> String {
     format!("mock://zone-a/i-{name}")
 }

@@ -1,4 +1,5 @@
-//! A cluster's first Node, of its control plane: a DaemonSet whose provider is a native sidecar that the kubelet probes; and the Deployment that takes its place.
+//! A cluster's first Node, of its control plane. First it has a DaemonSet with the provider as a
+//! native sidecar that the kubelet probes, then a Deployment.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -28,7 +29,7 @@ pub async fn installed(world: &mut World) {
     world
         .report
         .lap("machine switched on, images imported, Node registered");
-    // As kubeadm makes control planes.
+    // As kubeadm sets up control planes.
     world.kubectl(&["label", "node", "node-a", &format!("{LABEL}=")]);
     world.kubectl(&["taint", "node", "node-a", &format!("{LABEL}=:NoSchedule")]);
     release::create_secret(world);
@@ -93,7 +94,7 @@ async fn the_pod(world: &World) -> Pod {
     world.ready(1, &ccm, &provider).await.remove(0)
 }
 
-/// The provider answers nobody any more: its probe says so, and it alone is started again.
+/// The provider stops answering. Its probe fails, and only its container is restarted.
 async fn hung(world: &mut World) {
     let before = the_pod(world).await;
     let untouched = Before::of(world).await;
@@ -122,7 +123,8 @@ async fn hung(world: &mut World) {
     untouched.assert_untouched(world).await;
 }
 
-/// The Deployment of two ordinary containers takes the DaemonSet's place: who led ends before its provider does, and nothing is touched.
+/// The Deployment of two ordinary containers takes the DaemonSet's place: who led ends before its
+/// provider does, and nothing is touched.
 pub async fn succeeded(world: &mut World) {
     let old = the_pod(world).await;
     let untouched = Before::of(world).await;

@@ -1,4 +1,5 @@
-//! A real cloud's provider as the Pod's second container: DigitalOcean's, in front of the test API of its cloud, installed by the values of `deploy/examples`.
+//! A real cloud's provider as the Pod's second container: DigitalOcean's, in front of the test API
+//! of its cloud, installed by the values of `deploy/examples`.
 
 use serde_json::json;
 use testenv::{TestCloud, Vendor, eventually};

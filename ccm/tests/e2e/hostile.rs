@@ -1,4 +1,5 @@
-//! A hostile provider in the Pod: it answers too much, floods with events, and says that it is another cloud's.
+//! A hostile provider in the Pod: it answers too much, floods with events, and says that it is
+//! another cloud's.
 
 use k8s_openapi::api::core::v1::{Node, Service};
 use kube::api::{Api, PostParams};
@@ -28,14 +29,15 @@ const MIB: u64 = 1 << 20;
 const MOST_ADDED: u64 = 128 * MIB;
 const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 
-/// What the provider says to everybody: the mock's control command in its container.
+/// Runs the mock's control command in its container.
 fn ctl(world: &World, pod: &str, arguments: &[&str]) {
     let exec = ["exec", pod, "--container", "provider", "--"];
     let mock = ["/provider-mock", "ctl"];
     world.kubectl(&[&exec[..], &mock, arguments].concat());
 }
 
-/// Whatever it says, the ccm goes on within its memory, few events are written, and Kubernetes loses nothing.
+/// A hostile provider: the ccm keeps its memory limit, writes few events, and Kubernetes loses
+/// nothing.
 pub async fn provider(world: &mut World) {
     let before = one_pod(world, Image::Mock).await;
     let pod = before.name_any();
@@ -75,7 +77,7 @@ pub async fn provider(world: &mut World) {
     assert_eq!(world.gets_address("web").await, address);
 }
 
-/// Each answer about one Service carries events whose reasons nobody used before.
+/// Each answer about one Service has events with new reasons.
 async fn floods(world: &World, pod: &str) {
     for flood in 0..FLOODS {
         let mut arguments = vec!["service".to_owned(), "default/web".to_owned()];
@@ -91,7 +93,8 @@ async fn floods(world: &World, pod: &str) {
     ctl(world, pod, &["service", "default/web"]);
 }
 
-/// More bytes than an RPC may answer, or gigabytes when they are decoded: the ccm says so, and does without.
+/// More bytes than an RPC may answer, or gigabytes when they are decoded: the ccm says so, and does
+/// without.
 async fn answers_too_much(world: &World, pod: &str) {
     let answers = [
         (
@@ -126,7 +129,8 @@ async fn answers_too_much(world: &World, pod: &str) {
     changed(world, number).await;
 }
 
-/// A class that it did not claim before is not its own: a Service of that class stays without a load balancer.
+/// A class that it did not claim before is not its own: a Service of that class stays without a
+/// load balancer.
 async fn claims_a_class(world: &World, pod: &str) {
     let claim = ["--value", OTHERS_CLASS];
     let fault = ["fault", "set", "GetProviderInfo", "load-balancer-class"];
@@ -161,7 +165,7 @@ async fn claims_another_account(world: &World, pod: &str) {
     world.kubectl(&["delete", "service", "waits", "--namespace=default"]);
 }
 
-/// The provider says that it was started again: the ccm asks it anew what it is, and says this.
+/// The provider claims a restart: the ccm asks for its identity again, and gets this.
 async fn connects_again(world: &World, pod: &str, said: &str) {
     let told = world.logs(pod, "ccm").matches(said).count();
     let fault = ["fault", "set", "Probe", "boot-id", "--value", "another"];

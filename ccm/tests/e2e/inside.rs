@@ -1,4 +1,5 @@
-//! What a container's process is and sees, looked at from outside: the images have no shell, and what is not there no command in them could show.
+//! A container's process and its view, inspected from outside: the images have no shell, so no
+//! command in them could show what is missing.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::SocketAddr;
@@ -20,7 +21,7 @@ const GROUP: u32 = 65532;
 const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const SOCKET: &str = "/run/cloud-provider";
 pub const SECRET: &str = "/etc/cloud-provider/secret";
-/// What kubelet and the runtime mount into every container.
+/// Mounts of kubelet and the runtime in every container.
 const EVERYWHERE: [&str; 5] = ["/proc", "/sys", "/dev", "/etc/hosts", "/etc/hostname"];
 const RESOLVER: &str = "/etc/resolv.conf";
 
@@ -40,7 +41,7 @@ impl Inside {
         self.0.stat().unwrap().starttime
     }
 
-    /// Its resident memory. What it had before does not count as its most any more.
+    /// Its resident memory. Resets its peak, so that earlier memory does not count.
     pub fn resident_bytes_from_here(&self) -> u64 {
         self.0.clear_refs(ClearRefs::PeakRSS).unwrap();
         self.most_resident_bytes()
@@ -57,7 +58,7 @@ impl Inside {
         format!("/proc/{}/ns/net", self.0.pid()).into()
     }
 
-    /// What is mounted where, besides what is everywhere: `rw` or `ro`.
+    /// Its mounts besides the common ones: `rw` or `ro`.
     fn mounts(&self) -> BTreeMap<String, &'static str> {
         let all = self.0.mountinfo().unwrap().into_iter();
         let mounts = all.map(|mount| {
@@ -85,12 +86,12 @@ impl Inside {
         all.map(|(name, value)| (text(name), text(value))).collect()
     }
 
-    /// A file as it sees it; `None` where there is none.
+    /// A file in its view. `None`: it does not exist.
     fn read(&self, path: &str) -> Option<String> {
         std::fs::read_to_string(format!("/proc/{}/root{path}", self.0.pid())).ok()
     }
 
-    /// Whom it has connected to by TCP: not those that connected to its own port.
+    /// The peers that it has connected to by TCP, without those that connected to its own port.
     pub fn connected_to(&self, own_port: u16) -> BTreeSet<SocketAddr> {
         let sockets: HashSet<u64> = self
             .0
@@ -123,7 +124,8 @@ impl Inside {
     }
 }
 
-/// A Pod whose provider has a Secret, and the directory of a cloud at `/cloud`: each container sees what is its own, and nothing of the other's. `variable` is of the Secret.
+/// A Pod whose provider has a Secret, and the directory of a cloud at `/cloud`. Each container sees
+/// only its own mounts. `variable` is of the Secret.
 pub fn assert_each_sees_its_own(pod: &Pod, variable: (&str, &str)) {
     let (ccm, provider) = (Inside::of(pod, "ccm"), Inside::of(pod, "provider"));
     ccm.assert_confined(CCM);
@@ -133,7 +135,7 @@ pub fn assert_each_sees_its_own(pod: &Pod, variable: (&str, &str)) {
         let all = all.iter().map(|(point, how)| ((*point).to_owned(), *how));
         all.collect()
     };
-    // All there is: whatever else were mounted would be seen here.
+    // The complete list: any other mount would be in it.
     let expected = mounts(&[("/", "ro"), (SOCKET, "ro"), (TOKEN, "ro")]);
     assert_eq!(ccm.mounts(), expected);
     let expected = [

@@ -1,4 +1,4 @@
-//! Who led, and when: what the Lease said, and what each process said of itself.
+//! The leaders over time, from the Lease and from each process's log.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,7 +22,8 @@ type Renewals = Arc<Mutex<Vec<(Instant, String)>>>;
 /// Looks until it is dropped.
 pub struct Leaders {
     renewals: Renewals,
-    /// Logs of all ccm containers that there ever were; open, so that they can be read when the Pod is gone.
+    /// The logs of all ccm containers so far. They are open files, so they can be read after the
+    /// Pod is gone.
     logs: Arc<Mutex<BTreeMap<PathBuf, File>>>,
     watch: JoinHandle<()>,
     finder: JoinHandle<()>,
@@ -56,7 +57,7 @@ impl Leaders {
         }
     }
 
-    /// What the Lease was seen to say from then on is forgotten before.
+    /// Forgets the observations of the Lease so far.
     pub fn forget(&self) {
         let mut renewals = self.renewals.lock().unwrap();
         let last = renewals.pop();
@@ -64,7 +65,8 @@ impl Leaders {
         renewals.extend(last);
     }
 
-    /// The longest time in which nobody renewed or took the Lease, and how many processes had it.
+    /// The longest time in which nobody renewed or acquired the Lease, and how many processes held
+    /// it.
     pub fn longest_gap(&self) -> (Duration, usize) {
         let renewals = self.renewals.lock().unwrap();
         let held: Vec<&(Instant, String)> = renewals
@@ -153,7 +155,8 @@ fn logs_of(pods: &Path) -> Vec<PathBuf> {
     pods.flat_map(|pod| within(&pod.join("ccm"))).collect()
 }
 
-/// In a container's log: `TIME STREAM TAG OWN-TIME TEXT` a line. The process's own time counts, and all machines have one clock; the first is when containerd got the line.
+/// In a container's log: `TIME STREAM TAG OWN-TIME TEXT` a line. The process's own time counts, and
+/// all machines have one clock; the first is when containerd got the line.
 fn terms_in(log: &str) -> Vec<Term> {
     let mut terms: Vec<Term> = Vec::new();
     for line in log.lines() {

@@ -1,4 +1,5 @@
-//! `make e2e`: the images and manifests of this repository on real kubelets, as an operator would use them.
+//! `make e2e`: the images and manifests of this repository on real kubelets, as an operator would
+//! use them.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,6 @@
-//! A cluster of one Node, with kubectl: from nothing to a Service, whatever dies in the Pod, attacks on it, the provider as a native sidecar and as an ordinary container, providers that take each other's place, and one that does not work.
+//! A cluster of one Node, with kubectl: from nothing to a Service, crashes in the Pod, attacks on
+//! it, the provider as a native sidecar and as an ordinary container, changes of the provider, and
+//! one that does not work.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -18,7 +20,7 @@ use crate::world::{
     NAME, PATIENCE, ROOT, World, condition, copy, id, is_initialised, outcome, restarts, sidecars,
 };
 
-/// A tag that nobody has.
+/// A tag that does not exist.
 const NOWHERE: &str = "nowhere";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -41,8 +43,9 @@ async fn story(world: &mut World) {
     rebooted(world).await;
 }
 
-/// What an operator makes of a copy of `deploy/kustomize`: the overlay `mock` with the machine of his Node, and upon it one of his own, with a directory of the Node for
-/// a cloud that several providers know; and the same with the provider as a native sidecar.
+/// An operator's copy of `deploy/kustomize`: the overlay `mock` for the machine of the Node, and
+/// another overlay with a directory of the Node for a cloud that several providers share. There is
+/// also one with the provider as a native sidecar.
 fn kustomizations(directory: &Path, address: &str) -> [String; 3] {
     copy(
         &Path::new(ROOT).join("deploy/kustomize"),
@@ -56,7 +59,8 @@ fn kustomizations(directory: &Path, address: &str) -> [String; 3] {
         }],
     });
     std::fs::write(mock.join("cloud.yaml"), machine.to_string()).unwrap();
-    // All providers of this repository take it; and no other flag, so that the image alone changes. The command of a probe is each image's own: there is none.
+    // All providers of this repository accept this flag and no other, so only the image changes.
+    // Each image has its own probe command, so none is set.
     let provider = json!({
         "name": "provider",
         "args": [format!("--state={STATE}")],
@@ -170,7 +174,7 @@ async fn from_nothing(world: &mut World) -> String {
     own
 }
 
-/// Applies a folder, after which there is another Pod, whose provider is a native sidecar or is not.
+/// Applies a folder. Afterwards there is another Pod, with or without a native sidecar.
 async fn replaced(world: &World, folder: &str, before: &Pod, sidecar: bool) -> Pod {
     world.kubectl(&["apply", "--kustomize", folder]);
     testenv::eventually("the Pod before is gone", PATIENCE, async || {
@@ -202,14 +206,15 @@ async fn ordinary(world: &mut World, folder: &str) {
     untouched.assert_untouched(world).await;
 }
 
-/// The one Pod there is, ready, with this provider.
+/// The only Pod, ready, with this provider.
 pub async fn one_pod(world: &World, provider: Image) -> Pod {
     let (ccm, provider) = (Image::Ccm.reference(), provider.reference());
     let mut pods = world.ready(1, &ccm, &provider).await;
     pods.remove(0)
 }
 
-/// One container of the Pod is killed: it alone is started again, and nothing that it had done is done again.
+/// One container of the Pod is killed: it alone is started again, and nothing that it had done is
+/// done again.
 async fn killed(world: &mut World, victim: &str) {
     let other = if victim == "ccm" { "provider" } else { "ccm" };
     let before = one_pod(world, Image::Mock).await;
@@ -249,13 +254,13 @@ async fn killed(world: &mut World, victim: &str) {
     assert_eq!(after.uid(), before.uid());
     assert_eq!(restarts(&after, victim), restarts(&before, victim) + 1);
     assert_eq!(id(&after, other), id(&before, other), "{other} goes on");
-    // Whatever the controllers find at their start they have looked at by then.
+    // By then the controllers have handled everything that they found at their start.
     world.renewals(3).await;
     untouched.assert_untouched(world).await;
     world.report.start();
 }
 
-/// The provider's image is another one, of another language: the cloud is the same, and so is all that was made in it.
+/// The provider's image changes to another language. The cloud and its objects stay the same.
 async fn swapped(world: &mut World) {
     let address = world.gets_address("web").await;
     let before = Before::of(world).await;
@@ -286,7 +291,8 @@ async fn swapped(world: &mut World) {
     before.assert_same_node(world).await;
 }
 
-/// The provider's image is one that serves nothing, then one that cannot be had: the ccm says what is wrong and deletes nothing, and goes on when it is mended.
+/// The provider's image is one that serves nothing, then one that cannot be had: the ccm says what
+/// is wrong and deletes nothing, and goes on when it is mended.
 async fn broken(world: &mut World) {
     let before = Before::of(world).await;
     for image in [
@@ -316,7 +322,8 @@ async fn broken(world: &mut World) {
             "who waits for the roll-out is told that it does not work"
         );
         if image.ends_with(NOWHERE) {
-            // One Service is asked for, another one is taken back: both wait. The ccm says why again after 10 s.
+            // One Service is asked for, another one is taken back: both wait. The ccm says why
+            // again after 10 s.
             world.expose("third").await;
             world.kubectl(&[
                 "delete",
@@ -350,7 +357,7 @@ async fn broken(world: &mut World) {
     before.assert_same_node(world).await;
 }
 
-/// Kubelet stands still, then the machine has no power: its Node is what the cloud says of it.
+/// Kubelet stops, then the machine is switched off: the cloud decides about its Node.
 async fn rebooted(world: &mut World) {
     let before = Before::of(world).await;
     world.cluster.machine("node-a").stop_kubelet();

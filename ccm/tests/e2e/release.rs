@@ -13,7 +13,7 @@ const BRAKE: &str = "hold=10s,min-age=1s";
 /// The Secret of the provider, and a key of it.
 const CREDENTIALS: &str = "cloud-credentials";
 pub const CREDENTIAL: (&str, &str) = ("CLOUD_TOKEN", "e2e-only-the-provider-knows-it");
-/// Another key: the mock serves only if it can read it, and tells the version that stands there.
+/// Another key. The mock serves only if it can read it, and reports the version in it.
 const SETTINGS: &str = "settings.yaml";
 pub const VERSION: &str = "0.1.0-of-the-secret";
 
@@ -31,12 +31,13 @@ pub fn create_secret(world: &World) {
     ]);
 }
 
-/// One on each control plane Node, behind its provider, which the kubelet probes; without the Service `kubernetes`.
+/// One on each control plane Node, behind its provider, which the kubelet probes; without the
+/// Service `kubernetes`.
 pub fn daemon_set(api_server: &str, port: u16) -> Value {
     json!({
         "kind": "DaemonSet",
         "apiServer": { "host": api_server, "port": port },
-        // Who hangs is killed after that.
+        // A process that hangs is killed after this time.
         "terminationGracePeriodSeconds": 5,
         "provider": {
             "image": { "repository": "provider-mock" },
@@ -75,7 +76,7 @@ fn mounts() -> Value {
     json!([{ "name": "cloud", "mountPath": "/cloud" }])
 }
 
-/// What is looked for must not wait for the defaults.
+/// The test must not wait for the default periods.
 fn ccm() -> Value {
     json!({ "extraArgs": { "node-monitor-period": "1s" }, "nodeDeletionBrake": BRAKE })
 }

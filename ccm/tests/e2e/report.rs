@@ -1,4 +1,4 @@
-//! What was measured, for people: printed at the end.
+//! Measurements for people, printed at the end.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ impl Report {
         self.since = Instant::now();
     }
 
-    /// What took so long since the last start or lap.
+    /// Records the time since the last start or lap.
     pub fn lap(&mut self, what: &str) {
         if !what.is_empty() {
             eprintln!("{:6.1} s  {what}", self.began.elapsed().as_secs_f64());
@@ -35,12 +35,12 @@ impl Report {
         self.start();
     }
 
-    /// What was measured elsewhere.
+    /// Records a measurement from elsewhere.
     pub fn row(&mut self, what: &str, took: Duration) {
         self.rows.push((what.to_owned(), took));
     }
 
-    /// What the ccm asked the API server for.
+    /// Records the ccm's requests to the API server.
     pub fn rights(&mut self, text: String) {
         self.rights = text;
     }

@@ -1,4 +1,5 @@
-//! Strangers on the Node: processes beside the Pod in its network, which keep the HTTPS port's connections open.
+//! Strangers on the Node: processes beside the Pod in its network, which keep the HTTPS port's
+//! connections open.
 
 use std::path::Path;
 use std::process::Command;
@@ -23,7 +24,7 @@ const STRANGERS: &str = "strangers";
 const MEASURES: &str = "measures";
 /// So many of each kind: silent from the beginning, in the middle of the handshake, and after it.
 const OF_EACH: u8 = 200;
-/// Strangers end by themselves if nobody ends them.
+/// Strangers end by themselves after this time.
 const LIFE: Duration = Duration::from_mins(5);
 const MIB: u64 = 1 << 20;
 

@@ -1,4 +1,5 @@
-//! Two Nodes, with helm: from a DaemonSet on the control plane to two replicas, rolling updates of either image, a Node that is drained, without power, and gone.
+//! Two Nodes, with helm: from a DaemonSet on the control plane to two replicas, rolling updates of
+//! either image, a Node that is drained, without power, and gone.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -44,7 +45,7 @@ async fn story(world: &mut World) {
     gone(world).await;
 }
 
-/// Each image is updated while Services come; there is always one who leads, and never two.
+/// Each image is updated while Services are created. There is always a leader, and never two.
 async fn updated(world: &mut World, leaders: &Leaders) {
     let ccm = Image::Ccm.reference();
     let next = [Image::Ccm.tagged("next"), Image::Python.tagged("next")];
@@ -88,7 +89,8 @@ async fn updated(world: &mut World, leaders: &Leaders) {
     assert!(!holder.is_empty());
 }
 
-/// A Node is drained for maintenance and has no power: the cloud says that it is stopped, and it stays what it is.
+/// A Node is drained for maintenance and has no power: the cloud says that it is stopped, and it
+/// stays what it is.
 async fn drained(world: &mut World, leaders: &Leaders) {
     // The leader's: it hands over.
     let lease = format!("lease/{NAME}");
@@ -157,7 +159,7 @@ async fn gone(world: &mut World) {
     world
         .report
         .lap("machine removed from the cloud to its Node gone");
-    // Whoever led there is missed after the Lease's time.
+    // The leader on that machine is replaced after the Lease's duration.
     eventually("a replica works on", PATIENCE, async || {
         let pods = world.pods().await;
         let ready = pods

@@ -21,13 +21,13 @@ use crate::report::Report;
 
 /// For whatever takes seconds on an idle machine.
 pub const PATIENCE: Duration = Duration::from_mins(3);
-/// What the manifests are named, and where.
+/// The names and the namespace of the manifests.
 pub const NAME: &str = "cloud-controller-manager";
 pub const NAMESPACE: &str = "kube-system";
 
 pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-/// One cluster at a time: each looks whether it leaves anything on the machine.
+/// One cluster at a time: each checks whether it leaves anything on the machine.
 pub async fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::const_new(());
     ONE.lock().await
@@ -54,7 +54,8 @@ impl Deref for World {
 }
 
 impl World {
-    /// A cluster without Nodes, whose machines will have these names, and a cloud that knows the machines. The images are built.
+    /// A cluster without Nodes, whose machines will have these names, and a cloud with these
+    /// machines. The images are built.
     pub async fn new(title: &'static str, machines: &[&str]) -> Self {
         let alone = alone().await;
         let archives = images::build().await;
@@ -85,7 +86,8 @@ impl World {
         }
     }
 
-    /// Switches a machine on; its kubelet registers a Node, which waits for a cloud-controller-manager.
+    /// Switches a machine on; its kubelet registers a Node, which waits for a
+    /// cloud-controller-manager.
     pub async fn boot(&mut self, name: &str) {
         self.cluster.boot(name, &self.archives).await.unwrap();
         // As another release of the same would be called.
@@ -129,7 +131,8 @@ impl World {
         pods.list(&labelled).await.unwrap().items
     }
 
-    /// Waits until exactly so many Pods are there, all of them ready, with these images, and returns them.
+    /// Waits until exactly so many Pods are there, all of them ready, with these images, and
+    /// returns them.
     pub async fn ready(&self, count: usize, ccm: &str, provider: &str) -> Vec<Pod> {
         let what = format!("{count} Pods are ready with {ccm} and {provider}");
         eventually(&what, PATIENCE, async || {
@@ -151,7 +154,7 @@ impl World {
         self.said_times(pod, container, text, 1).await;
     }
 
-    /// Waits until a container of a Pod has said this so many times.
+    /// Waits until the log of a Pod's container has this text this many times.
     pub async fn said_times(&self, pod: &str, container: &str, text: &str, times: usize) {
         let what = format!("{container} of {pod} says {text:?}");
         eventually(&what, PATIENCE, async || {
@@ -190,12 +193,14 @@ impl World {
         ingress(&service).unwrap()
     }
 
-    /// What the ccm's account changed so far, but for its Lease, events and reviews: from the API server's audit log.
+    /// The changes of the ccm's account so far, except for its Lease, events and reviews, from the
+    /// API server's audit log.
     pub fn changes(&self) -> Vec<String> {
         audit::changes(&self.audit_log())
     }
 
-    /// How many events the ccm's account wrote whose names begin so: with the name of what they are about.
+    /// How many events with this prefix of their names the ccm's account wrote. A name begins with
+    /// the object's name.
     pub fn event_writes(&self, begin: &str) -> usize {
         audit::event_writes(&self.audit_log(), begin)
     }
@@ -204,7 +209,7 @@ impl World {
         self.cluster.audit_log().expect("it was asked for")
     }
 
-    /// The renewals of the Lease, so many more: time in which the controllers worked.
+    /// Waits for this many more renewals of the Lease: time in which the controllers worked.
     pub async fn renewals(&self, more: usize) {
         let count = || audit::renewals(&self.audit_log());
         let until = count() + more;
@@ -215,8 +220,8 @@ impl World {
         .await;
     }
 
-    /// The end of a test, also of one that failed: what happened is told before the cluster is gone. The last look is at what the ccm asked the API server for,
-    /// and at what is left on the machine.
+    /// The end of a test, also of a failed one: reports before the cluster is gone. Last it checks
+    /// the ccm's requests to the API server, and what is left on the machine.
     pub fn finish(mut self, outcome: Outcome) {
         if outcome.is_err() {
             self.tell();
@@ -245,7 +250,7 @@ impl World {
         report.print();
     }
 
-    /// What an operator would look at.
+    /// Prints what an operator would check.
     fn tell(&self) {
         let looks: [&[&str]; 3] = [
             &[
@@ -275,7 +280,7 @@ impl World {
         }
     }
 
-    /// Says where the cluster is, and leaves it running until somebody ends us.
+    /// Prints where the cluster is, and leaves it running until the process is ended.
     fn keep(&self) {
         let kubeconfig = self.cluster.kubeconfig(testenv::User::Admin);
         eprintln!(
@@ -297,7 +302,7 @@ pub async fn outcome(body: impl Future<Output = ()>) -> Outcome {
     AssertUnwindSafe(body).catch_unwind().await
 }
 
-/// What a command prints.
+/// The output of a command.
 pub fn output(mut command: Command) -> Result<String, String> {
     let output = command.output().map_err(|error| error.to_string())?;
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();

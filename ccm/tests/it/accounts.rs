@@ -12,7 +12,7 @@ use crate::world::{SOON, World};
 const ACCOUNT: &str = "system:serviceaccount:kube-system:";
 const RIGHTS: &str = "kustomize/components/service-account-credentials/rbac.yaml";
 
-/// Who wrote to which resource, as the API server saw it; refused requests too.
+/// The writers of each resource, from the API server's view, including refused requests.
 pub fn writers(world: &World) -> BTreeMap<String, BTreeSet<String>> {
     let log = world.audit_log();
     let mut writers: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -35,7 +35,7 @@ pub fn writers(world: &World) -> BTreeMap<String, BTreeSet<String>> {
     writers
 }
 
-/// With the rights that the chart makes for this flag and no others.
+/// With only the rights that the chart grants for this flag.
 #[tokio::test]
 async fn b_m5_each_controller_writes_as_its_own_service_account_and_only_as_that() {
     let rights = of_chart(&json!({"serviceAccountCredentials": {"enabled": true}}));
@@ -58,7 +58,7 @@ async fn b_m5_each_controller_writes_as_its_own_service_account_and_only_as_that
     for (resource, account) in [
         ("nodes", "node-controller"),
         ("services", "service-controller"),
-        // What is the process's, and not a controller's.
+        // Resources of the process, not of a controller.
         ("leases", own),
         ("serviceaccounts", own),
     ] {
@@ -73,7 +73,7 @@ async fn b_m5_each_controller_writes_as_its_own_service_account_and_only_as_that
     for account in ["node-controller", "service-controller"] {
         assert!(events.contains(account), "{account}: {writers:?}");
     }
-    // A standby watches the Lease, and the process has no event to tell twice.
+    // A standby watches the Lease, and the process has no event to repeat.
     let others = ["coordination.k8s.io/leases watch", "/events patch"];
     let used = |what: &str| !others.contains(&what);
     all_hold(&world, &rights, "what the chart grants", used);

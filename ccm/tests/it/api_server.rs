@@ -38,7 +38,8 @@ fn mutating(cloud: &Cloud) -> Vec<String> {
 #[tokio::test]
 async fn b_m3_a_short_outage_costs_no_lead_and_no_call() {
     let mut world = World::new(Fixture::default()).await;
-    // An API server starts in 3 s, and on a machine with much else to do in 20 s: that is a short outage then.
+    // An API server starts in 3 s, and on a machine with much else to do in 20 s: that is a short
+    // outage then.
     let mut ccm = world.ccm(&[
         "--leader-elect-lease-duration=90s",
         "--leader-elect-renew-deadline=60s",
@@ -114,7 +115,7 @@ async fn b_m3_a_long_outage_ends_the_leader_and_the_next_one_changes_nothing() {
     let since = Instant::now();
     world.plane.kill_api_server();
     gives_up(&mut ccm, since).await;
-    // One that starts while there is no API server waits for it, as a container that is restarted does.
+    // One that starts without an API server waits for it, as a restarted container does.
     let mut next = world.ccm(&FAST_LEASE);
     let line = said(&next, "waiting for the API server").await;
     assert!(
@@ -161,7 +162,8 @@ async fn proxied(fixture: Fixture) -> (World, Proxy, Process) {
 #[tokio::test]
 async fn m11_writes_wait_as_long_as_the_server_says_and_conflicts_are_read_again() {
     let (world, proxy, mut ccm) = proxied(Fixture::default()).await;
-    // 429 with Retry-After: the same write again, after that time and not before (a Node's own backoff begins with 1 s).
+    // 429 with Retry-After: the same write again, after that time and not before (a Node's own
+    // backoff begins with 1 s).
     proxy.answer(Rule {
         retry_after: Some(3),
         ..Rule::new("PATCH", "/nodes/busy", 2, 429)
@@ -198,7 +200,7 @@ async fn m11_writes_wait_as_long_as_the_server_says_and_conflicts_are_read_again
     let line = said(&ccm, "node=\"error\"").await;
     assert!(line.contains("the API server failed"), "{line}");
 
-    // 422: said where an operator looks, and nobody else waits for it.
+    // 422: an event and the log report it, and no other object waits.
     proxy.answer(Rule::new("PATCH", "/nodes/refused", 2, 422));
     world.join("refused").await;
     world.join("after").await;
@@ -206,7 +208,8 @@ async fn m11_writes_wait_as_long_as_the_server_says_and_conflicts_are_read_again
     world.event("refused", "Warning NodeWriteRefused").await;
     world.initialised("refused").await;
 
-    // Services: what is in the way of the handle, the finalizer and the status is in the way for that time only, and makes nothing twice.
+    // Services: a failure of writing the handle, the finalizer or the status only delays it, and
+    // nothing is created twice.
     for status in [409, 429, 500] {
         let rule = Rule {
             retry_after: (status == 429).then_some(1),
@@ -264,7 +267,8 @@ async fn b_m8_a_watch_that_is_cut_or_expired_misses_nothing() {
     world.initialised("node-2").await;
     assert_eq!((lists("nodes"), lists("services")), (1, 1));
 
-    // Expired, told in the stream: a new list. What was deleted meanwhile, finalizer and all, shows there, and its load balancer goes.
+    // The watch expired: a new list. It shows objects that were deleted meanwhile, even without
+    // their finalizer, and their load balancers are deleted.
     let gone = r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","message":"too old resource version","reason":"Expired","code":410}}"#;
     proxy.answer(Rule {
         body: format!("{gone}\n"),

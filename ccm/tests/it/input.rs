@@ -180,7 +180,7 @@ fn b_m5_flags_that_are_wrong_end_it_with_2_and_say_what_would_be_right() {
             &["--logging-format=xml"],
             &["--logging-format", "xml", "text", "json"],
         ),
-        // All that is wrong is told at once.
+        // All errors are reported at once.
         (
             &[
                 "--leader-elect-retry-period=1ms",

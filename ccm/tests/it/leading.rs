@@ -1,4 +1,4 @@
-//! Who leads, and how leading ends.
+//! Leadership and its end.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::world::{FAST_LEASE, SOON, World, balancer, said, taints};
 
 const HANDLE: &str = "grpc-ccm.io/load-balancer";
 
-/// Writes down who stands in the Lease, one after the other.
+/// Records the holders of the Lease, one after the other.
 struct Holders {
     seen: Arc<Mutex<Vec<String>>>,
     task: JoinHandle<()>,
@@ -58,7 +58,7 @@ impl Drop for Holders {
     }
 }
 
-/// Waits until a load balancer is being made.
+/// Waits until an EnsureLoadBalancer is in progress.
 async fn ensures(world: &World) {
     let ensures = world
         .cloud()
@@ -66,10 +66,11 @@ async fn ensures(world: &World) {
     assert!(ensures.await);
 }
 
-/// Waits until the one who held the Lease holds it no more; by then no load balancer is being made.
+/// Waits until the holder of the Lease has lost it. By then no EnsureLoadBalancer is in progress.
 async fn given_away_after_the_call(world: &World, identity: &str) {
     eventually("the Lease is given away", SOON, async || {
-        // Looked at in this order: what was in flight after the Lease was still held was in flight while it was.
+        // Looked at in this order: what was in flight after the Lease was still held was in flight
+        // while it was.
         let in_flight = world.cloud().in_flight("EnsureLoadBalancer");
         if world.holder().await? == identity {
             return Err("it is held".to_owned());
@@ -121,7 +122,8 @@ async fn b_m3_m3_released_on_sigterm_taken_over_after_kill_and_after_suspension(
     assert!(took > Duration::from_secs(3), "{took:?}");
     assert!(took < Duration::from_secs(8), "{took:?}");
 
-    // SIGSTOP with a lookup in flight: the other one does the work; woken up, the old leader writes nothing, and ends.
+    // SIGSTOP with a lookup in flight: the other one does the work; woken up, the old leader writes
+    // nothing, and ends.
     let mut fourth = world.ccm(&FAST_LEASE);
     said(&fourth, "another process leads").await;
     world.join("node-0").await;
@@ -148,7 +150,7 @@ async fn b_m3_m3_released_on_sigterm_taken_over_after_kill_and_after_suspension(
     let after = proxy.writes();
     assert_eq!(after.len(), writes, "{:?}", &after[writes..]);
 
-    // One after the other, and nobody came back.
+    // One after the other, and none came back.
     let expected = [
         first_identity,
         second_identity,
@@ -186,7 +188,7 @@ async fn m3_the_lease_is_not_released_before_a_call_that_changes_the_cloud_has_e
         ("ok", true),
         "{calls:?}"
     );
-    // What the call brought was stored before: the next leader knows what was made.
+    // The call's result was stored before, so the next leader knows it.
     let web = world.services().get("web").await.unwrap();
     assert!(ingress(&web).is_some(), "{:?}", web.status);
     assert!(
@@ -198,7 +200,7 @@ async fn m3_the_lease_is_not_released_before_a_call_that_changes_the_cloud_has_e
     assert_eq!(first.wait(SOON).await.unwrap().code(), Some(0));
     world.led_by(&second).await;
 
-    // ▲S13: whoever leads next asks, and changes nothing.
+    // ▲S13: the next leader asks, and changes nothing.
     let gets = world
         .cloud()
         .wait_until(SOON, |cloud| cloud.call_count("GetLoadBalancer") >= 1);

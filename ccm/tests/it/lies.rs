@@ -1,5 +1,6 @@
-//! The ccm in front of each provider that breaks the contract in one of the named ways (`provider-mock faults`): no Node that lives is deleted, nothing of another owner is
-//! touched, the process lives, and an event or a metric tells what the contract calls a fault.
+//! The ccm with each provider that violates the contract in one of the named ways
+//! (`provider-mock faults`): no live Node is deleted, nothing of another owner is touched, the
+//! process lives, and an event or a metric reports what the contract calls a fault.
 
 mod document;
 mod stage;
@@ -20,12 +21,13 @@ use self::stage::Stage;
 use crate::input::get;
 use crate::world::{FAST_LEASE, World, instance};
 
-/// What is left of a Node that is gone since long.
+/// A route of a Node that was deleted long ago.
 const LEFT_ROUTE: &str = "left";
 /// Longer than any row needs on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Passes of all controllers follow each other quickly, and a Node may be deleted as soon as it is a second old.
+/// Passes of all controllers follow each other quickly, and a Node may be deleted as soon as it is
+/// a second old.
 const FLAGS: [&str; 9] = [
     "--bind-address=127.0.0.1",
     "--node-monitor-period=1s",
@@ -38,7 +40,7 @@ const FLAGS: [&str; 9] = [
     "--orphaned-load-balancer-period=1s",
 ];
 
-/// What is to be seen before a lie is judged.
+/// A condition that must hold before a lie is judged.
 #[derive(Clone, Copy, Debug)]
 enum Work {
     /// So many calls of this RPC have begun.
@@ -49,28 +51,30 @@ enum Work {
     RestartedAfter(&'static str, u64, &'static str),
     /// The same, and from halfway on the cloud throttles.
     Throttled(&'static str, u64),
-    /// The same, and then the provider is replaced by another process, which is called so often too.
+    /// The same, and then the provider is replaced by another process, which is called so often
+    /// too.
     ThrottledRestarted(&'static str, u64),
-    /// Three Services were served honestly. Then the provider lies, and another ccm comes: one Service is deleted meanwhile, one changed, one left as it was.
+    /// Three Services were served honestly. Then the provider lies, and another ccm comes: one
+    /// Service is deleted meanwhile, one changed, one left as it was.
     Served(&'static str, u64),
 }
 
-/// By what it is known that the lie was told, and to the ccm.
+/// The evidence that the ccm received the lie.
 #[derive(Clone, Copy, Debug)]
 enum Met {
     /// Answers were changed on their way, or did not come.
     Lied,
     /// The provider wrote this to the cloud.
     Wrote(&'static str),
-    /// This RPC about this object (any, where it is empty) had an outcome that begins so.
+    /// This RPC about this object (any object if empty) had an outcome with this prefix.
     Answered(&'static str, &'static str, &'static str),
-    /// What is told comes of the lie alone.
+    /// Only the lie leads to this report.
     ByWhatIsTold,
     /// The ccm gives no occasion: until the end no answer was changed.
     Never,
 }
 
-/// What the ccm says of it.
+/// The ccm's report about it.
 #[derive(Clone, Copy, Debug)]
 enum Tells {
     /// Events, as `kind/name Warning reason message`, or lines of `/metrics` hold all of this.
@@ -115,9 +119,9 @@ struct Scene {
     ccm: Process,
     /// Nodes that must live.
     alive: Vec<Node>,
-    /// Handles of load balancers that must stand.
+    /// Handles of load balancers that must be kept.
     kept: Vec<String>,
-    /// What another cluster has.
+    /// The objects of another cluster.
     load_balancer: LoadBalancer,
     route: Route,
 }
@@ -146,7 +150,7 @@ async fn scene(row: &Row, lie: Option<&str>) -> Scene {
         cloud.tell(lie).unwrap();
     }
     cloud.reset_calls();
-    // What begins with a connection begins with the lie.
+    // A lie about a connection begins with a new connection.
     world.mock.restart().await.unwrap();
     let ccm = ccm(&mut world, port, row.stage.flags());
     Scene {
@@ -160,7 +164,8 @@ async fn scene(row: &Row, lie: Option<&str>) -> Scene {
     }
 }
 
-/// Without the lie the words of its row are not told, however long one waits (here for a dozen passes); what is told alike is told.
+/// Without the lie, the words of its row are never reported (here within a dozen passes). Reports
+/// that do not depend on it are made.
 async fn is_told_of_the_honest(row: &Row) {
     let (words, wanted) = match row.tells {
         Tells::Told(words) => (words, false),
@@ -173,9 +178,9 @@ async fn is_told_of_the_honest(row: &Row) {
     stage
         .play(world, &mut scene.ccm, port, &mut scene.kept)
         .await;
-    // Some of it is work that only a lie makes.
+    // Some of the work ends only with a lie.
     let _ = tokio::time::timeout(Duration::from_secs(30), work(world, row.work)).await;
-    // All of them together are what is told of a lie.
+    // Together they are the report of a lie.
     let told = |evidence: &str| words.iter().all(|words| evidence.contains(words));
     if wanted {
         eventually(
@@ -192,7 +197,7 @@ async fn is_told_of_the_honest(row: &Row) {
     let cloud = world.cloud().clone();
     let passes = |cloud: &Cloud| cloud.call_count("ListLoadBalancers");
     let enough = passes(&cloud) + 12;
-    // Where nothing is listed any more it is over sooner than it looks.
+    // Without anything to list, it ends earlier than usual.
     let _ = cloud
         .wait_until(Duration::from_secs(30), |cloud| passes(cloud) >= enough)
         .await;
@@ -276,7 +281,8 @@ fn ccm(world: &mut World, port: u16, more: &[&str]) -> Process {
     world.ccm(&flags)
 }
 
-/// All Services have their load balancers from another ccm, which is gone; one is to go, one to change. The handles of the others.
+/// All Services have their load balancers from another ccm, which is gone; one is to go, one to
+/// change. The handles of the others.
 async fn served_before(world: &mut World) -> Vec<String> {
     let mut first = ccm(world, free_port(), &[]);
     for name in SERVICES {
@@ -298,7 +304,7 @@ fn own(cloud: &Cloud, service: &str) -> LoadBalancer {
     found.unwrap()
 }
 
-/// Whom Service `web` lets in is another set now.
+/// Changes the source ranges of Service `web`.
 async fn change(world: &World) {
     let ranges = json!({"spec": {"loadBalancerSourceRanges": ["198.51.100.0/24"]}});
     let (services, patch) = (world.services(), PatchParams::default());
@@ -354,7 +360,7 @@ fn load_balancer_of_another(name: &str, service: &str, uid: &str, address: u8) -
     }
 }
 
-/// What another cluster has in the same cloud.
+/// The objects of another cluster in the same cloud.
 fn of_another(cloud: &Cloud) -> (LoadBalancer, Route) {
     let planted = load_balancer_of_another("of-another", "web", "another-uid", 200);
     let handle = cloud.plant_load_balancer(planted).unwrap();
@@ -369,7 +375,7 @@ fn of_another(cloud: &Cloud) -> (LoadBalancer, Route) {
         ..Route::new("of-another", "10.244.99.0/24")
     };
     cloud.plant_route(route.clone()).unwrap();
-    // And what is left of a Node of ours: nobody else's, and to nowhere.
+    // And a route of our former Node: no other owner's, and without a target.
     let left = Route {
         provider_id: Some("mock://zone-1/left".into()),
         ..Route::new(LEFT_ROUTE, "10.244.98.0/24")
@@ -378,7 +384,8 @@ fn of_another(cloud: &Cloud) -> (LoadBalancer, Route) {
     (load_balancer.unwrap(), route)
 }
 
-/// Nodes that are known since long, three Ready, one not, one whose instance is gone; and one that just joined. All but that whose instance is gone.
+/// Known Nodes, three Ready, one not, one whose instance is gone; and a new one. Returns all but
+/// the one whose instance is gone.
 async fn nodes(world: &World) -> Vec<Node> {
     let mut nodes = Vec::new();
     for (number, name) in ["ready-0", "ready-1", "ready-2", "ill", "gone", "fresh"]

@@ -1,4 +1,5 @@
-//! Nodes whose instance is gone or shut down. "Deleted only when all of this holds" is in the contract; each line of it is shown here.
+//! Nodes whose instance is gone or stopped. The contract has "Deleted only when all of this holds";
+//! each line of that is shown here.
 
 mod brake;
 mod guards;
@@ -33,8 +34,9 @@ async fn crowd(world: &World, count: usize) {
     }
 }
 
-/// Waits until so many passes that begin after this moment are over, with all that they led to: there is a Node that is never Ready. A Node about which
-/// nothing changes is asked about less often, so each pass is hinted at; and where it says ABSENT a pass asks twice.
+/// Waits until this many passes that begin after this moment have ended, with their effects. A Node
+/// that is never Ready keeps them going. A Node without changes is asked about less often, so each
+/// pass gets a hint. If an answer is ABSENT, a pass asks twice.
 async fn passes(world: &World, count: u64) {
     let cloud = world.cloud();
     // One may be under way; and the end of the last one shows when the next one asks.

@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 
 use crate::world::{World, addresses, instance, label, taints};
 
-/// What the kubelet's `--node-ip` was.
+/// The annotation with the kubelet's `--node-ip`.
 const PROVIDED: &str = "alpha.kubernetes.io/provided-node-ip";
 
 /// A Node as a kubelet registers it.
@@ -37,7 +37,7 @@ fn with_addresses(name: &str, addresses: &[Address]) -> Instance {
     instance
 }
 
-/// Labels of a Node, written by somebody who is not the ccm; `None` removes one.
+/// Writes labels of a Node as another writer than the ccm. `None` removes one.
 async fn write_labels(world: &World, node: &str, labels: &[(&str, Option<&str>)]) {
     let labels: BTreeMap<_, _> = labels.iter().copied().collect();
     let patch = serde_json::json!({ "metadata": { "labels": labels } });
@@ -125,7 +125,7 @@ async fn b_n2_b_n7_n7_n14_what_a_node_is_given() {
     host_names(&world).await;
     ids(&world).await;
 
-    // ▲N7: nobody ever saw a Node that could be scheduled to and had no address.
+    // ▲N7: no observer ever saw a schedulable Node without an address.
     world.register(NodeBuilder::new("the-end")).await;
     let versions = versions.await.unwrap();
     let name = |node: &Node| node.metadata.name.clone().unwrap();
@@ -298,7 +298,8 @@ async fn host_names(world: &World) {
     }
 }
 
-/// B-N2: an ID that the Node has stays, and finds the instance whatever its name is. A machine that is shut down exists.
+/// B-N2: an ID that the Node has stays, and finds the instance whatever its name is. A machine that
+/// is shut down exists.
 async fn ids(world: &World) {
     let mut renamed = instance("in-the-cloud").power(Power::Stopped);
     renamed.provider_id = String::from("mock://by-hand");
@@ -331,7 +332,7 @@ async fn n11_one_node_that_breaks_every_call_starves_nobody() {
         world.initialised(name).await;
     }
     world.is_uninitialised("poison").await;
-    // The call was halved at once: nobody waited for a retry.
+    // The call was halved at once, without waiting for a retry.
     let calls = world.cloud().calls(Some("LookupInstances"));
     let counts: Vec<usize> = calls.iter().map(|call| call.count).collect();
     assert!(

@@ -1,4 +1,5 @@
-//! A provider that is a process of its own: for what only a process can do, such as to die by SIGKILL in the middle of a call.
+//! A provider that is a process of its own: for what only a process can do, such as to die by
+//! SIGKILL in the middle of a call.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -44,7 +45,7 @@ impl Provider {
         format!("own=unix://{}", socket(directory).display())
     }
 
-    /// What `provider-mock ctl` does.
+    /// The same as `provider-mock ctl`.
     pub async fn ctl(&self, command: provider_mock::Command) -> Value {
         self.try_ctl(&command).await.unwrap()
     }
@@ -64,7 +65,8 @@ fn socket(directory: &Path) -> PathBuf {
     directory.join("own/provider.sock")
 }
 
-/// What runs in that process: this test binary again, with nothing but this. As a test among the others it has nothing to do.
+/// What runs in that process: this test binary again, with nothing but this. As a test among the
+/// others it has nothing to do.
 #[test]
 fn provider_process() {
     let (Some(socket), Some(state)) = (env::var_os(SOCKET), env::var_os(STATE)) else {

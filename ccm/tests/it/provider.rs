@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::world::{SOON, World, balancer, instance, said};
 
-/// The numbers under which calls of an RPC stand in the mock's log.
+/// The numbers of an RPC's calls in the mock's log.
 fn numbers(world: &World, rpc: &str) -> Vec<u64> {
     let calls = world.cloud().calls(Some(rpc));
     calls.iter().map(|call| call.number).collect()
@@ -33,7 +33,7 @@ async fn calls(world: &World, rpc: &str, more_than: u64) {
     );
 }
 
-/// So many further calls, so that the loop has certainly looked again.
+/// Waits for further calls, so that the loop has certainly run again.
 async fn more_calls(world: &World, rpc: &str, more: u64) {
     let before = world.cloud().call_count(rpc);
     calls(world, rpc, before + more - 1).await;
@@ -72,7 +72,7 @@ async fn m9_a_provider_that_was_down_is_initialised_first_and_its_waiting_nodes_
     );
     assert!(took < Duration::from_secs(2), "{took:?}");
     assert_eq!(world.leader().await, holder);
-    // Whatever else was called, nothing came before Initialize.
+    // No other call came before Initialize.
     let initialize = numbers(&world, "Initialize");
     assert_eq!(initialize.len(), 1);
     let early: Vec<_> = world.cloud().calls(None);
@@ -176,7 +176,8 @@ async fn m9_another_boot_id_and_not_initialized_are_answered_by_initialize() {
     )
     .await;
 
-    // Another process answers on the same connection (a proxy between): it is asked who it is, and initialised.
+    // Another process answers on the same connection (a proxy between): it is asked who it is, and
+    // initialised.
     let other = Fault::new("Probe", FaultKind::BootId)
         .value("another")
         .times(1);
@@ -256,7 +257,7 @@ async fn s21_a_class_and_a_prefix_that_are_new_wait_until_the_command_of_the_log
     world.cloud().reset_calls();
     world.mock.restart().await.unwrap();
     let line = said(&ccm, "the ccm does not serve it until you accept it").await;
-    // What was served before is: a Node, and a Service without a class.
+    // The same objects are served as before: a Node, and a Service without a class.
     world.join("node-2").await;
     world.initialised("node-2").await;
     world.balanced("other").await;

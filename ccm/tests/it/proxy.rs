@@ -1,4 +1,5 @@
-//! Between a ccm and the API server: sees every request, answers some in the server's place, and cuts watches.
+//! Between a ccm and the API server: sees every request, answers some in the server's place, and
+//! cuts watches.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -31,7 +32,7 @@ struct Shared {
     /// Without an identity of its own: for requests that bring one.
     anonymous: Client,
     state: Mutex<Inner>,
-    /// A ccm stands at the write where it is to be killed.
+    /// A ccm waits at the write where it has to be killed.
     trapped: Notify,
 }
 
@@ -53,7 +54,7 @@ struct Trap {
     forwarded: bool,
 }
 
-/// What is answered in the server's place.
+/// An answer in the server's place.
 pub struct Rule {
     /// The request's method.
     pub method: &'static str,
@@ -80,7 +81,7 @@ pub struct Seen {
 }
 
 impl Rule {
-    /// This answer to the next so many requests.
+    /// Gives this answer to the next `times` requests.
     pub fn new(method: &'static str, path: &'static str, times: usize, status: u16) -> Self {
         Self {
             method,
@@ -145,7 +146,8 @@ impl Proxy {
         self.shared.state().rules.push(rule);
     }
 
-    /// Stops at the write of this number (1 is the first) with this in its path: right before it is forwarded, or when the API server has done it. It is never answered.
+    /// Stops at the write of this number (1 is the first) with this in its path: right before it is
+    /// forwarded, or when the API server has done it. It is never answered.
     pub fn trap(&self, path: &str, number: usize, forwarded: bool) {
         let trap = Trap {
             path: path.to_owned(),
@@ -155,13 +157,14 @@ impl Proxy {
         self.shared.state().trap = Some(trap);
     }
 
-    /// Returns when a ccm stands in the trap, which is the moment to kill it, or when this ends without that; whether one stands there. The trap is gone then.
+    /// Returns when a ccm waits in the trap, which is the moment to kill it, or when `what` ends
+    /// without that. Returns whether one waits. The trap is gone then.
     pub async fn trapped_during<T>(&self, what: impl Future<Output = T>) -> bool {
         let trapped = tokio::select! {
             _ = what => false,
             () = self.shared.trapped.notified() => true,
         };
-        // What is forwarded may end it before the trap is told of.
+        // The forwarded request may end it before the trap is signalled.
         trapped
             || self.shared.state().trap.take().is_none() && {
                 self.shared.trapped.notified().await;
@@ -174,7 +177,7 @@ impl Proxy {
         std::mem::take(&mut self.shared.state().streams).cancel();
     }
 
-    /// Requests so far, with this method (any where it is empty) and this in their path.
+    /// Requests so far with this method (any if empty) and this text in their path.
     pub fn seen(&self, method: &str, path: &str) -> Vec<Seen> {
         let state = self.shared.state();
         let fits =

@@ -9,7 +9,7 @@ use testenv::{Process, eventually};
 
 use crate::world::{SOON, World, instance};
 
-/// What makes the route controller run; looks may follow each other quickly.
+/// Enables the route controller, with short pauses between passes.
 pub const FLAGS: [&str; 3] = [
     "--allocate-node-cidrs",
     "--cluster-cidr=10.244.0.0/16,fd00:244::/48",
@@ -55,7 +55,7 @@ pub async fn condition(world: &World, name: &str, wanted: [&str; 3]) -> Node {
 
 /// The condition of a Node that has its routes.
 pub const CREATED: [&str; 3] = ["False", "RouteCreated", "RouteController created a route"];
-/// The condition of one whose routes could not be made.
+/// The condition of a Node whose routes could not be created.
 pub const FAILED: [&str; 3] = [
     "True",
     "NoRouteCreated",

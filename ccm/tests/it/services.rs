@@ -62,7 +62,7 @@ impl World {
         self.made(name).map(|lb| lb.targets).unwrap_or_default()
     }
 
-    /// Waits until there is a load balancer and it has these targets.
+    /// Waits until the load balancer exists and has these targets.
     async fn targeted(&self, name: &str, nodes: &[&str]) {
         eventually(&format!("{name} balances to {nodes:?}"), SOON, async || {
             let targets = self.made(name).map(|lb| lb.targets);
@@ -84,7 +84,7 @@ impl World {
         self.asked(rpc, name).len()
     }
 
-    /// Waits until so many calls about this Service have ended, and no fewer.
+    /// Waits until at least this many calls about this Service have ended.
     async fn asked_times(&self, rpc: &str, name: &str, times: usize) {
         eventually(&format!("{times} {rpc} for {name}"), SOON, async || {
             let calls = self.asked(rpc, name);
@@ -107,7 +107,8 @@ impl World {
         self.cloud().set_fault(fault).unwrap();
     }
 
-    /// Shows that all that the ccm saw before has been acted upon: a Service that is made now has got its load balancer.
+    /// Shows that the ccm has handled everything before: a Service that is created now has its load
+    /// balancer.
     async fn later_one_is_served(&self, name: &str) {
         self.balanced(name).await;
     }

@@ -107,7 +107,7 @@ impl World {
         .await
     }
 
-    /// What is not in `rbac.yaml`.
+    /// Rights that are not in `rbac.yaml`.
     fn grant_volumes(&self) {
         self.apply("kustomize/components/volumes/rbac.yaml");
     }

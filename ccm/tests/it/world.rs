@@ -32,7 +32,8 @@ pub const SCOPE: &str = "grpc-ccm.io/cloud-scope-mock";
 
 static PLANES: Pool = Pool::new(ControlPlane::grant);
 
-/// A control plane for itself (Nodes are cluster-wide), a mock provider in this process, and the ccms that a test starts.
+/// A control plane for itself (Nodes are cluster-wide), a mock provider in this process, and the
+/// ccms that a test starts.
 ///
 /// The control plane was perhaps another test's before, and holds nothing of it: see [`Pool`].
 pub struct World {
@@ -63,7 +64,8 @@ impl World {
         Self::with_options(fixture, options).await
     }
 
-    /// On a control plane of its own, where the ccm may do what these objects (YAML) say, and nothing else. It has an audit log.
+    /// On a control plane of its own, where the ccm may do what these objects (YAML) say, and
+    /// nothing else. It has an audit log.
     pub async fn with_rights(fixture: Fixture, rights: &str) -> Self {
         static BARE: Pool = Pool::new(|_| ());
         let options = Options {
@@ -113,13 +115,14 @@ impl World {
         self.mock.cloud()
     }
 
-    /// Starts a ccm as its own service account, with no more than `deploy/kustomize/base/rbac.yaml` grants. Its HTTPS port is off unless `flags` say otherwise.
+    /// Starts a ccm as its own service account, with no more than `deploy/kustomize/base/rbac.yaml`
+    /// grants. Its HTTPS port is off unless `flags` say otherwise.
     pub fn ccm(&mut self, flags: &[&str]) -> Process {
         let command = self.command(flags);
         self.start(command)
     }
 
-    /// What [`ccm`](Self::ccm) starts.
+    /// The command of [`ccm`](Self::ccm).
     pub fn command(&self, flags: &[&str]) -> Command {
         let mut command = self.plane.ccm(CCM, "mock", &self.mock.endpoint());
         if !flags.iter().any(|flag| flag.starts_with("--secure-port")) {
@@ -135,7 +138,7 @@ impl World {
         Process::start(command, self.file(&format!("ccm-{}.log", self.started))).unwrap()
     }
 
-    /// What was asked of the API server of a world that has an audit log.
+    /// The audit log of the API server of a world that has one.
     pub fn audit_log(&self) -> String {
         std::fs::read_to_string(self.plane.audit_log().unwrap()).unwrap()
     }
@@ -171,7 +174,8 @@ impl World {
         .await
     }
 
-    /// Kills a ccm (SIGKILL) and, as an operator in a hurry may, takes its name off the Lease: the next one need not wait 15 s for it to expire.
+    /// Kills a ccm (SIGKILL) and, as an operator in a hurry may, takes its name off the Lease: the
+    /// next one need not wait 15 s for it to expire.
     pub async fn crash(&self, ccm: &mut Process) {
         ccm.kill();
         let nobody = serde_json::json!({"spec": {"holderIdentity": ""}});

@@ -25,13 +25,14 @@ pub const SOON: Duration = Duration::from_mins(1);
 
 const LEASE: &str = "cloud-controller-manager";
 
-/// How often it is looked whether a leader has done its work, and some is made.
+/// How often the test checks whether a leader has done its work, and creates more.
 const BEAT: Duration = Duration::from_millis(300);
 
 /// A Go process costs a second of CPU time to start: not all of them at once.
 static STARTING: Semaphore = Semaphore::const_new(2);
 
-/// A namespace with its Lease and the processes that stand for it. Others may be on the same API server.
+/// A namespace with its Lease and the processes that compete for it. Others may use the same API
+/// server.
 pub struct Arena {
     name: String,
     client: Client,
@@ -40,7 +41,7 @@ pub struct Arena {
     pub history: History,
     pub contenders: Vec<Contender>,
     beats: JoinHandle<()>,
-    /// What was measured, for `docs/leader-election.md`.
+    /// The measurements for `docs/leader-election.md`.
     report: String,
 }
 
@@ -77,12 +78,12 @@ impl Arena {
         }
     }
 
-    /// Starts a contender; its index. It stands for election when this returns.
+    /// Starts a contender. Returns its index. It competes for the Lease when this returns.
     pub async fn start(&mut self, plane: &ControlPlane, kind: Kind) -> usize {
         self.start_at(plane, kind, None).await
     }
 
-    /// One whose wall clock is wrong.
+    /// A contender with a wrong wall clock.
     pub async fn start_at(
         &mut self,
         plane: &ControlPlane,
@@ -148,7 +149,7 @@ impl Arena {
         took
     }
 
-    /// Waits for so many renewals of this leader.
+    /// Waits for this many renewals of this leader.
     pub async fn renewals(&self, index: usize, times: usize) {
         let renewals = || self.contenders[index].link.claims().len();
         let enough = renewals() + times;
@@ -173,7 +174,7 @@ impl Arena {
             .unwrap();
     }
 
-    /// What the Lease says that is no name.
+    /// The fields of the Lease besides the holder's name.
     pub async fn lease(&self) -> Lease {
         let leases = Api::<Lease>::namespaced(self.client.clone(), &self.name);
         leases.get(LEASE).await.unwrap()
@@ -237,7 +238,8 @@ impl Drop for Arena {
 
 static APPLYING: Mutex<()> = Mutex::new(());
 
-/// What `deploy/kustomize/base/rbac.yaml` grants, with the Lease in this namespace (`--leader-elect-resource-namespace`).
+/// Applies `deploy/kustomize/base/rbac.yaml`, with the Lease in this namespace
+/// (`--leader-elect-resource-namespace`).
 fn grant(plane: &ControlPlane, namespace: &str, directory: &std::path::Path) {
     let rbac = include_str!("../../../deploy/kustomize/base/rbac.yaml");
     let place = |document: &str| {
@@ -258,7 +260,7 @@ fn grant(plane: &ControlPlane, namespace: &str, directory: &std::path::Path) {
     plane.apply(&file);
 }
 
-/// Registers the Node anew, again and again: whoever leads initialises it.
+/// Registers the Node again and again. The leader initialises it.
 async fn beat(nodes: Api<Node>, node: Node) {
     let name = node.metadata.name.clone().unwrap_or_default();
     loop {

@@ -1,5 +1,5 @@
-//! A wall clock that is wrong, for one process: a library that is loaded before libc. The monotonic clock stays as it is, as it does where
-//! somebody sets the time.
+//! A wrong wall clock for one process: a library that is loaded before libc. The monotonic clock is
+//! unchanged, as after setting the time.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! A process that stands for election: this ccm, or upstream's.
+//! A process that competes for the Lease: this ccm, or upstream's.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,7 @@ use crate::link::Link;
 /// How often a contender is asked whether it leads.
 const PERIOD: Duration = Duration::from_millis(200);
 
-/// Whose process it is.
+/// The implementation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Ours,
@@ -35,7 +35,7 @@ pub struct Contender {
     asks: JoinHandle<()>,
 }
 
-/// What it answered when it was asked whether it leads.
+/// Its answers to whether it leads.
 #[derive(Clone, Copy, Debug)]
 pub struct View {
     pub asked: Instant,
@@ -43,7 +43,7 @@ pub struct View {
     pub leads: bool,
 }
 
-/// What a contender is started with.
+/// The inputs of a contender.
 pub struct Start<'a> {
     pub plane: &'a ControlPlane,
     pub mock: &'a Mock,

@@ -1,4 +1,4 @@
-//! What the Lease said, one after the other, and whether what the contenders did and thought fits to it.
+//! The states of the Lease over time, and whether the contenders' actions and views match them.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,18 +12,20 @@ use tokio::time::Instant;
 
 use crate::contender::{Contender, Kind, View};
 
-/// The renew deadline of all contenders: so long after its last good renewal began a leader writes nothing more.
+/// The renew deadline of all contenders: a leader writes nothing more when this time has passed
+/// since its last successful renewal began.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
-/// So long a suspended process is given to look at the clock when it goes on: one of ours; and upstream's, which goes on for its whole renew
-/// deadline, also where it has seen that another one leads.
+/// How long a resumed process may take to check the clock: one of ours; and upstream's, which
+/// continues for its whole renew deadline, even if it has seen another leader.
 const LOOKS: Duration = Duration::from_secs(1);
 const LOOKS_UPSTREAM: Duration = Duration::from_secs(13);
 
 /// From a contender to our own clock, on a busy machine.
 const ON_THE_WAY: Duration = Duration::from_millis(250);
 
-/// What ours still sends after somebody deleted its Lease and another made it was in flight until its own look at the Lease was answered. It looks as soon as
-/// its watch tells of the deletion, and gives that look so long.
+/// If somebody deletes our Lease and another process creates it, our requests count as in flight
+/// until our own read of the Lease is answered. The read begins with the watch event of the
+/// deletion, and has this limit.
 const LOOK: Duration = Duration::from_millis(3_333);
 
 /// Writes down the holders.
@@ -36,7 +38,7 @@ pub struct History {
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub at: Instant,
-    /// Empty after a release; `None` where there is no Lease.
+    /// Empty after a release. `None`: there is no Lease.
     pub holder: Option<String>,
 }
 
@@ -86,7 +88,8 @@ impl Drop for History {
 pub fn wrong(history: &[Seen], contenders: &[Contender]) -> Vec<String> {
     let mut wrong = Vec::new();
     for contender in contenders {
-        // A process of upstream that was suspended writes on: it has no fence. That is measured, and not ours to mend.
+        // A process of upstream that was suspended writes on: it has no fence. That is measured,
+        // and not ours to mend.
         let excused = |at: Instant| {
             contender.kind == Kind::Go
                 && contender
@@ -121,7 +124,7 @@ fn wrong_writes(history: &[Seen], contender: &Contender) -> Vec<(Instant, String
             .iter()
             .rfind(|claim| claim.holder == identity && claim.answered <= write.sent);
         let before = history.iter().rfind(|seen| seen.at <= write.sent);
-        // A Lease that somebody deleted is still that of the last holder.
+        // After a deletion, the last holder still counts.
         let held = history
             .iter()
             .rfind(|seen| seen.at <= write.sent && seen.holder.is_some());
@@ -150,7 +153,8 @@ fn wrong_writes(history: &[Seen], contender: &Contender) -> Vec<(Instant, String
     wrong
 }
 
-/// Whether somebody deleted the Lease while this one held it, another made it, and this one had not read that yet when it sent something.
+/// Whether somebody deleted the Lease while this process held it, and another created it, and this
+/// process had not read that when it sent a request.
 fn in_flight(history: &[Seen], contender: &Contender, identity: &str, sent: Instant) -> bool {
     let is = |seen: &Seen| seen.holder.as_deref() == Some(identity);
     let Some(last) = history.iter().rposition(is) else {

@@ -1,4 +1,5 @@
-//! The way of one contender to the API server. It writes down what the contender sends, and can be slow, cut, or lie about the time.
+//! The way of one contender to the API server. It writes down what the contender sends, and can be
+//! slow, cut, or lie about the time.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -35,7 +36,7 @@ struct Shared {
     sent: Mutex<Sent>,
 }
 
-/// How the way is.
+/// The state of the link.
 #[derive(Clone, Copy, Debug, Default)]
 struct Condition {
     /// Nothing passes; what was sent arrives when it is mended.
@@ -110,7 +111,7 @@ impl Link {
         self.shared.condition.send_modify(|now| now.cut = true);
     }
 
-    /// What was held up goes on, also what nobody waits for any more.
+    /// Delayed requests continue, even if nobody waits for their answers.
     pub fn mend(&self) {
         self.shared.condition.send_modify(|now| now.cut = false);
     }
@@ -119,7 +120,7 @@ impl Link {
         self.shared.condition.send_modify(|now| now.delay = delay);
     }
 
-    /// Shifts the times in the Leases that pass: those of a process whose clock is wrong by so much.
+    /// Shifts the times in the Leases that pass, for a process whose clock is wrong by this much.
     pub fn clock_ahead(&self, ahead: SignedDuration) {
         self.shared.condition.send_modify(|now| now.ahead = ahead);
     }
@@ -128,12 +129,12 @@ impl Link {
         self.shared.sent().writes.clone()
     }
 
-    /// What the user has no right to.
+    /// The requests that the user had no right to.
     pub fn forbidden(&self) -> Vec<String> {
         self.shared.sent().forbidden.clone()
     }
 
-    /// What it read in the Lease.
+    /// Its reads of the Lease.
     pub fn told(&self) -> Vec<Told> {
         self.shared.sent().told.clone()
     }
@@ -168,7 +169,7 @@ async fn carry(State(shared): State<Arc<Shared>>, request: Request) -> Response 
     let Ok(body) = body.collect().await else {
         return StatusCode::BAD_REQUEST.into_response();
     };
-    // On a task of its own: what was sent arrives, whoever still waits for the answer.
+    // In its own task: the request arrives even if nobody waits for the answer.
     let (answer, answered) = oneshot::channel();
     tokio::spawn(async move {
         let _ = answer.send(shared.forward(head, body.to_bytes()).await);
@@ -247,7 +248,8 @@ impl Shared {
         Response::from_parts(head, Body::from_stream(data))
     }
 
-    /// Whom a Lease that is written names, and the Lease as the contender's clock would have written it.
+    /// The holder in a Lease that is being written, and the Lease as the contender's clock would
+    /// have written it.
     fn lease(&self, body: &Bytes) -> (Bytes, Option<String>) {
         let Ok(mut lease) = serde_json::from_slice::<Value>(body) else {
             panic!("a Lease that is no JSON: {body:?}");
@@ -266,7 +268,7 @@ impl Shared {
     }
 }
 
-/// Whom a Lease names.
+/// The holder in a Lease.
 fn holder(lease: &Bytes) -> String {
     let lease: Value = serde_json::from_slice(lease).unwrap_or_default();
     let holder = lease["spec"]["holderIdentity"].as_str();

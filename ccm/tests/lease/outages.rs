@@ -1,4 +1,4 @@
-//! The API server stands still: an API server of its own for each of these, with both directions on it.
+//! The API server is suspended. Each test has its own, with both directions on it.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ async fn stopped_for(seconds: u64) {
         let name = format!("stopped-{seconds}-{name}");
         arenas.push((Arena::new(&plane, &name).await, kinds));
     }
-    // Not before both are made: that blocks this thread, and with it the links.
+    // After both are created: this blocks the thread, and with it the links.
     for (arena, kinds) in &mut arenas {
         for kind in *kinds {
             arena.start(&plane, kind).await;
@@ -44,8 +44,8 @@ async fn stopped_for(seconds: u64) {
     }
 }
 
-/// Whether the leader outlived it. Ours counts from its last good renewal, so 12 s are too long; upstream from the first renewal that
-/// failed, so 12 s may just do.
+/// Whether the leader outlived it. Ours counts from its last good renewal, so 12 s are too long;
+/// upstream from the first renewal that failed, so 12 s may just do.
 async fn goes_on(arena: &mut Arena, leader: Kind, seconds: u64) -> bool {
     let renewed = arena.contenders[0].link.claims().len();
     let goes_on = eventually("the leader renews or has ended", SOON, async || {

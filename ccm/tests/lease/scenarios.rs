@@ -11,19 +11,21 @@ use crate::clock;
 use crate::contender::Kind::{self, Go, Ours};
 use crate::history::last_wrong_write;
 
-/// After a leader that said nothing: the duration of 15 s counts from when its last renewal was seen, which was up to two seconds before
-/// (that makes the first bound), and client-go looks every 2 to 4.4 s (that makes the second, with room for a busy machine).
+/// After a leader that stopped without a release. The duration of 15 s begins at its last observed
+/// renewal, up to two seconds before (the lower bound). client-go checks every 2 to 4.4 s (the
+/// upper bound, with a margin for a busy machine).
 const EXPIRED: std::ops::Range<Duration> = Duration::from_millis(12_500)..Duration::from_secs(26);
 
-/// The same where each way takes half a second: the request that finds the Lease expired and the one that takes it last a second longer each, and so does the look
-/// before, which may just have missed it; then client-go counts its 2 to 4.4 s from its *answer*.
+/// The same with half a second in each direction. The request that finds the Lease expired and the
+/// one that acquires it take a second longer each. So does the check before, which may have just
+/// missed it. client-go counts its 2 to 4.4 s from its *answer*.
 const EXPIRED_SLOWLY: std::ops::Range<Duration> =
     Duration::from_millis(12_500)..Duration::from_secs(32);
 
 /// client-go's retry period with all of its jitter, and room for a busy machine.
 const GO_RETRY: Duration = Duration::from_millis(5_500);
 
-/// The first leads and renews, the second stands by.
+/// The first leads and renews, and the second is a standby.
 async fn pair(name: &str, kinds: [Kind; 2]) -> Arena {
     let plane = ControlPlane::shared().await;
     let mut arena = Arena::new(plane, name).await;
@@ -173,7 +175,8 @@ async fn b_m3_over_a_slow_link_go_leads_on_and_is_followed_by_ours() {
     slow("slow-go", [Go, Ours]).await;
 }
 
-/// A leader whose clock is wrong leads on for longer than the Lease lasts, and is followed neither sooner nor later than any other.
+/// A leader with a wrong clock leads for longer than the Lease's duration. It is followed neither
+/// sooner nor later than any other.
 async fn wrong_clock(name: &str, kinds: [Kind; 2], seconds: i64) {
     let plane = ControlPlane::shared().await;
     let mut arena = Arena::new(plane, name).await;
@@ -182,7 +185,8 @@ async fn wrong_clock(name: &str, kinds: [Kind; 2], seconds: i64) {
             let clock = clock::ahead_by(seconds, plane.directory(), name);
             arena.start_at(plane, Ours, Some(clock)).await;
         }
-        // A Go program asks the kernel, whatever is loaded: so its Lease is written as its clock would have it.
+        // A Go program asks the kernel, whatever is loaded: so its Lease is written as its clock
+        // would have it.
         Go => {
             arena.start(plane, Go).await;
             let ahead = SignedDuration::from_secs(seconds);
@@ -246,8 +250,8 @@ async fn deleted(name: &str, kinds: [Kind; 2]) {
         }
         arena.renewals(0, 2).await;
     }
-    // client-go takes a Lease that is not there, whoever had it: where it looks in the moment between the deletion and the leader's answer to it,
-    // it leads, and the other one ends. What may not be is that both go on.
+    // client-go acquires a missing Lease, whoever had it. If it checks between the deletion and the
+    // leader's reaction, it leads, and the other ends. Both must not continue.
     if arena.history.holders().len() > 1 {
         assert_eq!(kinds[1], Go, "ours took a Lease that was held");
         assert_eq!(arena.ends(0).await.1, Some(1));
@@ -312,7 +316,8 @@ async fn m3_ten_hand_overs_in_a_row_among_ours_take_less_than_a_second_each() {
         "from SIGTERM to the next leader, the longest of ten",
         all[9],
     );
-    // On a machine that starts thirty other processes at the same time one or the other may take longer.
+    // On a machine that starts thirty other processes at the same time one or the other may take
+    // longer.
     assert!(all[7] < Duration::from_secs(1), "{all:?}");
     arena.verdict(&(0..=10).collect::<Vec<_>>());
 }

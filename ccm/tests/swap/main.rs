@@ -1,5 +1,7 @@
-//! Part of `make conformance`: a provider gives way to one in another language, on the same socket and the same cloud, while Nodes and Services come, change and go. Nothing may be lost,
-//! made twice or deleted. Then one of another cloud takes the socket, and touches nothing.
+//! A part of `make conformance`. A provider is replaced by one in another language, on the same
+//! socket and the same cloud, while Nodes and Services are created, changed and deleted. Nothing
+//! may be lost, created twice or deleted. Then a provider of another cloud takes the socket, and
+//! touches nothing.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -24,11 +26,13 @@ const NODES: usize = 100;
 /// Nodes that join while providers change.
 const JOINING: usize = 30;
 const SERVICES: usize = 20;
-/// Changes that must have been made between two swaps.
+/// The least number of changes between two swaps.
 const CHANGES: usize = 25;
 
-/// How soon calls resume is printed, for this machine has other work too. That it is within a second of the socket's return is shown without a clock by
-/// `m9_where_nobody_listens_it_is_dialled_again_within_a_second` and, from the socket to a session, by `m9_a_socket_that_appears_is_found_within_a_second`.
+/// The time until calls resume is only printed, because this machine has other work too. Two tests
+/// without a clock show that it is within a second of the socket's return:
+/// `m9_where_nobody_listens_it_is_dialled_again_within_a_second` and, from the socket to a session,
+/// `m9_a_socket_that_appears_is_found_within_a_second`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn m9_a_provider_in_another_language_takes_over_under_load_and_nothing_is_lost_made_twice_or_deleted()
  {
@@ -96,7 +100,7 @@ async fn m9_a_provider_in_another_language_takes_over_under_load_and_nothing_is_
     assert_eq!(owners, uids);
     let addresses: BTreeSet<String> = services.iter().filter_map(ingress).collect();
     assert_eq!(addresses.len(), services.len());
-    // Handles count up: a load balancer that was made twice would have taken one too many.
+    // Handles are numbered: a load balancer that was created twice would have used one more.
     let (given, asked) = (world.handles_given(), SERVICES + exposed);
     assert!(
         given <= asked,
@@ -122,7 +126,8 @@ async fn m9_a_provider_of_another_cloud_on_the_same_socket_touches_nothing_and_i
     let before = identities(&world.all_nodes().await);
     let cloud = world.load_balancers();
 
-    // Another cloud with no such machines, which says "absent" of whatever it is asked; and a Node that is not Ready, as if its machine were gone.
+    // Another cloud with no such machines, which says "absent" of whatever it is asked; and a Node
+    // that is not Ready, as if its machine were gone.
     world.end(provider).await;
     let _other = world.provider_of_another_cloud().await;
     testenv::objects::set_ready(&world.client, "node-0", "Unknown")
@@ -134,7 +139,7 @@ async fn m9_a_provider_of_another_cloud_on_the_same_socket_touches_nothing_and_i
         .await;
     let told = world.event(LEASE, "CloudScopeChanged").await;
     assert!(told.contains(&format!("{OTHER_SCOPE:?}")), "{told}");
-    // Who describes the Lease reads whose Nodes they are, and that nobody sees to them.
+    // `kubectl describe` of the Lease shows the owner of the Nodes, and that nobody handles them.
     let told = world.event(LEASE, "NodesOfAnotherCloud").await;
     for part in [
         "not one Node is of the cloud of provider mock (other), whose provider IDs begin with [\"other://\"]",
@@ -144,7 +149,7 @@ async fn m9_a_provider_of_another_cloud_on_the_same_socket_touches_nothing_and_i
         assert!(told.contains(part), "{told}");
     }
     let untouched = async |world: &World| {
-        // Passes of the lifecycle controller, and looks of the others.
+        // Passes of the lifecycle controller, and checks of the others.
         world.renewals(4).await;
         let nodes = world.all_nodes().await;
         assert_eq!(identities(&nodes), before);
@@ -157,7 +162,8 @@ async fn m9_a_provider_of_another_cloud_on_the_same_socket_touches_nothing_and_i
     };
     untouched(&world).await;
 
-    // Also where an operator accepts the new scope: these Nodes carry the first cloud's provider IDs, and the Service its provider's handle.
+    // Also where an operator accepts the new scope: these Nodes carry the first cloud's provider
+    // IDs, and the Service its provider's handle.
     world.accept_scope(OTHER_SCOPE).await;
     world.said(&ccm, "accepted the cloud scope").await;
     untouched(&world).await;

@@ -22,7 +22,7 @@ pub const OTHER_SCOPE: &str = "another account, another region";
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-/// What a provider is written in.
+/// The language of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Language {
     Python,
@@ -52,7 +52,7 @@ impl Deref for World {
 }
 
 impl World {
-    /// A cloud with so many machines, `node-0` and on, and a cluster without Nodes.
+    /// A cloud with this many machines, from `node-0` on, and a cluster without Nodes.
     pub async fn new(machines: usize) -> Self {
         let plane = ControlPlane::start().await.unwrap();
         plane.grant();
@@ -199,7 +199,7 @@ impl World {
         services
     }
 
-    /// The cloud's load balancers, as they stand in its file.
+    /// The cloud's load balancers in its file.
     pub fn load_balancers(&self) -> Vec<Value> {
         let state = std::fs::read_to_string(self.state()).unwrap();
         let state: Value = serde_json::from_str(&state).unwrap();
@@ -262,7 +262,8 @@ impl World {
         self.edit_lease(accept).await;
     }
 
-    /// Changes that go on until they are stopped: Nodes join, Services get other ports, further ones come and go.
+    /// Changes that go on until they are stopped: Nodes join, Services get other ports, further
+    /// ones come and go.
     pub fn load(&self, from: usize, joining: usize, services: usize) -> Load {
         let (changes, ending) = (
             Arc::new(AtomicUsize::new(0)),
@@ -308,7 +309,7 @@ impl World {
     }
 }
 
-/// What [`World::load`] began.
+/// The work of [`World::load`].
 pub struct Load {
     changes: Arc<AtomicUsize>,
     ending: Arc<AtomicBool>,
@@ -322,7 +323,8 @@ impl Load {
         self.changes.load(Ordering::Relaxed)
     }
 
-    /// Ends it; how many Nodes joined, and how many Services were made beyond the first ones.
+    /// Ends it. Returns how many Nodes joined, and how many Services were created beyond the first
+    /// ones.
     pub async fn stop(self) -> (usize, usize) {
         self.ending.store(true, Ordering::Relaxed);
         self.task.await.unwrap();

@@ -97,7 +97,7 @@ async fn accepted(run: &Run, bytes: usize) -> Verdict {
     let session = run.connect().await?;
     let asked = session.call(of_size(&session, bytes)).await;
     asked.answer()?;
-    // The provider may react to so many previous owner IDs as it likes.
+    // The provider's reaction to so many previous owner IDs does not matter.
     run.session().await.map(|_| ())
 }
 

@@ -153,7 +153,7 @@ pub(super) fn checks() -> Vec<Check> {
 async fn ready(run: &Run) -> Verdict {
     let stage = Stage::new(run).await?;
     let mut balancer = stage.balancer("ready");
-    // Every answer's status is checked. Here it only counts that there is one.
+    // Every answer's status is checked. Here it only matters that it exists.
     balancer.ensured(Some(stage.targets())).await?;
     balancer.present(Some(stage.targets())).await?;
     stage.listed_times(&balancer, 1, "LB-13").await?;

@@ -13,7 +13,7 @@ use super::refusal::Refusal;
 use super::request;
 use super::store::{Object, Page};
 
-/// What the API server answers.
+/// An answer of the API server.
 pub(super) type Answer = Response<UnsyncBoxBody<Bytes, Broken>>;
 
 /// A connection that breaks.

@@ -1,4 +1,4 @@
-//! What the API server adds to objects and takes from them.
+//! The fields that the API server adds and removes.
 
 use serde_json::{Value, json};
 
@@ -166,7 +166,7 @@ fn service(object: &mut Value) {
     default(&mut object["status"], "loadBalancer", json!({}));
 }
 
-/// What the API server decides when an object is made.
+/// The fields that the API server sets on a new object.
 pub(super) fn created(kind: &Kind, object: &mut Value, now: &str) {
     match kind.plural {
         "services" => object["status"] = json!({"loadBalancer": {}}),
@@ -188,7 +188,7 @@ pub(super) fn created(kind: &Kind, object: &mut Value, now: &str) {
     }
 }
 
-/// What the API server keeps of the old object.
+/// The fields that the API server keeps from the old object.
 pub(super) fn updated(kind: &Kind, status: bool, old: &Value, new: &mut Value, now: &str) {
     match (kind.status, status) {
         (true, true) => new["spec"] = old["spec"].clone(),

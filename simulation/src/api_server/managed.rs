@@ -1,10 +1,11 @@
-//! Managed fields: which manager set which field last. By them the ccm knows whose a label is.
+//! Managed fields: which manager last set which field. With them the ccm knows the writer of a
+//! label.
 
 use serde_json::{Map, Value, json};
 
 use super::kind::Kind;
 
-/// What the API server says of an object itself: nobody owns it.
+/// Fields that the API server sets itself and that have no owner.
 const UNOWNED: [&str; 10] = [
     "name",
     "namespace",
@@ -20,10 +21,11 @@ const UNOWNED: [&str; 10] = [
 
 static NOTHING: Value = Value::Null;
 
-/// Steps as managed fields name them: `f:` a field, `k:` an item by its keys, `v:` an item by its value.
+/// Steps as managed fields name them: `f:` a field, `k:` an item by its keys, `v:` an item by its
+/// value.
 type Path = Vec<String>;
 
-/// What a write did.
+/// The effect of a write.
 #[derive(Default)]
 struct Changes {
     /// New, or with another value.
@@ -42,7 +44,8 @@ pub(super) fn note(
 ) -> bool {
     let before = old.and_then(|old| old["metadata"]["managedFields"].as_array());
     if let (Some(_), None) = (old, before) {
-        // Of an object that nobody owned anything of when it was made, the API server never notes it.
+        // Of an object that nobody owned anything of when it was made, the API server never notes
+        // it.
         if let Some(metadata) = new["metadata"].as_object_mut() {
             metadata.remove("managedFields");
         }
@@ -156,7 +159,7 @@ fn fields<'a>(old: &'a Value, new: &'a Value) -> impl Iterator<Item = &'a str> {
 /// Where in an object.
 struct At<'a> {
     kind: &'a str,
-    /// The names of the fields on the way; `*` is an item.
+    /// The names of the fields on the path; `*` is an item.
     names: Vec<&'a str>,
     path: Path,
 }
@@ -285,7 +288,7 @@ fn compare_items<'a>(
             path.push(step_of_all.clone());
             path
         };
-        // Items that the key does not tell apart are owned as one.
+        // Items with the same key are owned together.
         match (before.as_slice(), after.as_slice()) {
             ([] | [_], [] | [_]) => {
                 let sides = (before.first().copied(), after.first().copied());

@@ -46,7 +46,8 @@ impl Patch {
     }
 }
 
-/// What the items of a list are told apart by; `None`: the list is replaced. `Some("")`: by themselves.
+/// The merge key of a list. `None`: the list is replaced. `Some("")`: the items themselves are the
+/// keys.
 fn key_of(field: &str) -> Option<&'static str> {
     match field {
         "conditions" | "addresses" => Some("type"),
@@ -92,7 +93,8 @@ fn strategic(value: &mut Value, patch: &Map<String, Value>) -> Result<(), Refusa
     Ok(())
 }
 
-/// Items of the patch come before those that it does not name, but for these that stood before them.
+/// Items of the patch come before those that it does not name, except for those that preceded them
+/// in the old list.
 fn merged(old: &[Value], new: &[Value], key: &str) -> Result<Vec<Value>, Refusal> {
     let same = |one: &Value, other: &Value| {
         if key.is_empty() {

@@ -1,4 +1,4 @@
-//! What the API server refuses, as a Status.
+//! Refusals of the API server, as a Status.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ pub struct Refusal {
     pub reason: &'static str,
     /// For people. These are our own words, and not those of a real one.
     pub message: String,
-    /// What it is about; null where it is about no object.
+    /// The object of the refusal, or null.
     pub details: Value,
 }
 

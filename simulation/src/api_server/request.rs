@@ -1,4 +1,4 @@
-//! What a request asks for.
+//! Parsed requests.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ const PARAMETERS: [&str; 10] = [
     "watch",
 ];
 
-/// What a request asks for.
+/// A parsed request.
 pub(super) struct Asked {
     pub(super) verb: &'static str,
     pub(super) kind: &'static Kind,
@@ -106,7 +106,7 @@ impl Asked {
         matches!(self.parameter(name), "true" | "1")
     }
 
-    /// `None` where it is not given.
+    /// `None`: the parameter is absent.
     pub(super) fn number(&self, name: &str) -> Result<Option<u64>, Refusal> {
         match self.parameter(name) {
             "" => Ok(None),

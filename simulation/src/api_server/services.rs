@@ -1,4 +1,5 @@
-//! Addresses and ports of Services: what the API server chooses, keeps, and takes back when a Service's type changes.
+//! Addresses and ports of Services: what the API server chooses, keeps, and takes back when a
+//! Service's type changes.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +36,7 @@ pub(super) fn node_ports(service: &Value) -> BTreeSet<u64> {
         .collect()
 }
 
-/// What was chosen before stays, also where the new object does not say it.
+/// Keeps assigned values that the new object omits.
 pub(super) fn keep(old: &Value, new: &mut Value) {
     if has_address(old) && has_address(new) {
         for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
@@ -68,7 +69,8 @@ pub(super) fn keep(old: &Value, new: &mut Value) {
     }
 }
 
-/// Fields go that a Service of the new type does not have, where the user did not change them at once.
+/// Fields go that a Service of the new type does not have, where the user did not change them at
+/// once.
 pub(super) fn drop_of_other_types(old: &Value, new: &mut Value) {
     if has_node_ports(old) && !has_node_ports(new) && node_ports(old).is_superset(&node_ports(new))
     {
@@ -96,7 +98,8 @@ pub(super) fn drop_of_other_types(old: &Value, new: &mut Value) {
     new["status"]["loadBalancer"] = json!({});
 }
 
-/// Chooses what is left to choose. `taken` are the node ports of other Services. `Err`: this port of it is one of these.
+/// Chooses what is left to choose. `taken` are the node ports of other Services. `Err`: this port
+/// of it is one of these.
 pub(super) fn choose(
     service: &mut Value,
     mut taken: BTreeSet<u64>,

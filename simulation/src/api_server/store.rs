@@ -38,7 +38,8 @@ impl Id {
     }
 }
 
-/// An object as it was at one version, without `apiVersion` and `kind`. Readers share it, and its text too.
+/// An object as it was at one version, without `apiVersion` and `kind`. Readers share it, and its
+/// text too.
 #[derive(Debug)]
 pub struct Object {
     value: Value,
@@ -85,7 +86,7 @@ pub struct Change {
     before: Option<Arc<Object>>,
 }
 
-/// What a write did.
+/// The effect of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// The object was made.
@@ -101,7 +102,7 @@ pub enum Effect {
 pub struct Done {
     /// The object as it is answered.
     pub object: Arc<Object>,
-    /// What became of it.
+    /// Its effect.
     pub effect: Effect,
 }
 
@@ -114,13 +115,13 @@ pub(super) struct Page {
     pub(super) rest: Option<(Id, usize)>,
 }
 
-/// What the API server holds.
+/// The contents of the API server.
 #[derive(Default)]
 pub struct Store {
     version: u64,
     /// The newest version of each kind.
     newest: [u64; KINDS.len()],
-    /// What was chosen so far: UIDs, names, addresses.
+    /// A counter for UIDs, names and addresses.
     chosen: u64,
     objects: BTreeMap<Id, Arc<Object>>,
     history: VecDeque<Change>,
@@ -147,7 +148,8 @@ impl Store {
         self.oldest
     }
 
-    /// Watches and pages that begin before this are too old. Watches that are open still get what they have not read.
+    /// Watches and pages that begin before this are too old. Watches that are open still get what
+    /// they have not read.
     pub fn compact(&mut self) {
         self.oldest = self.version;
     }
@@ -186,7 +188,8 @@ impl Store {
             .collect()
     }
 
-    /// A page of a list as it was at `version` (now where it is 0), from `begin` on, of the objects that `shown` picks.
+    /// A page of a list as of `version` (0: now), from `begin` on, of the objects that match
+    /// `shown`.
     pub(super) fn page(
         &self,
         kind: &'static str,

@@ -1,4 +1,4 @@
-//! What the API server refuses of content: fields and reasons are those of a real one, in its order and as often as it says them.
+//! Validation of content. Fields and reasons are a real API server's, in the same order and number.
 
 mod service;
 
@@ -91,7 +91,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// What is refused of a new object.
+/// The errors in a new object.
 pub(super) fn created(kind: &Kind, object: &Value) -> Causes {
     let mut causes = Causes::default();
     let metadata = &object["metadata"];
@@ -132,10 +132,10 @@ pub(super) fn created(kind: &Kind, object: &Value) -> Causes {
     causes
 }
 
-/// What is refused of a changed object.
+/// The errors in a changed object.
 pub(super) fn updated(kind: &Kind, status: bool, old: &Value, new: &Value) -> Causes {
     let mut causes = Causes::default();
-    // What all kinds have in common comes first.
+    // The checks that all kinds share come first.
     common(&mut causes, &new["metadata"]);
     metadata_changed(&mut causes, old, new);
     if kind.plural == "events" {
@@ -291,7 +291,7 @@ fn node_updated(causes: &mut Causes, old: &Value, new: &Value) {
     taints(causes, new);
 }
 
-/// What a volume may be made of, among others.
+/// Some of the fields with a volume's source.
 fn is_source(field: &str) -> bool {
     ![
         "accessModes",

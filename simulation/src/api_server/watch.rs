@@ -21,16 +21,16 @@ use super::request::Asked;
 use super::store::{Object, Store};
 use crate::faults::ApiFault;
 
-/// How often a watch tells how far it is.
+/// The interval of bookmarks.
 const BOOKMARK: Duration = Duration::from_mins(1);
 
 pub(super) struct Watcher {
     pub(super) server: ApiServer,
     pub(super) identity: Arc<str>,
     pub(super) asked: Asked,
-    /// Everything up to this version was told.
+    /// Everything up to this version was sent.
     version: u64,
-    /// What is told first: the objects that there are, or that the version is too old.
+    /// The first messages: the existing objects, or an error that the version is too old.
     first: VecDeque<String>,
     ends: bool,
     until: Instant,
@@ -76,7 +76,7 @@ impl Watcher {
         })
     }
 
-    /// The objects that there are, and where it was asked for a bookmark behind them.
+    /// The existing objects and, if requested, a bookmark after them.
     fn initial(store: &Store, asked: &Asked) -> VecDeque<String> {
         let kind = asked.kind;
         let shown = |id: &_| asked.shows(id);
@@ -101,7 +101,8 @@ impl Watcher {
         Response::new(UnsyncBoxBody::new(StreamBody::new(lines)))
     }
 
-    /// The next change that is asked for, when, and its version; `None`: there is none yet.
+    /// The next change that matches the request, with its time and version. `None`: there is none
+    /// yet.
     fn look(&mut self) -> Option<(Instant, u64, &'static str, Arc<Object>)> {
         let store = self.server.store();
         let mut since = store.since(self.version);

@@ -1,4 +1,5 @@
-//! The calls that a provider was sent, and what the contract says of them: `max_in_flight`, `retry_after`, and what a provider that shuts down may finish.
+//! The calls that a provider was sent, and what the contract says of them: `max_in_flight`,
+//! `retry_after`, and what a provider that shuts down may finish.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ impl Call {
         }
     }
 
-    /// It belongs to a process of which this says whether it finishes what it has in flight.
+    /// The process of the call. The value says whether it finishes its calls in flight.
     #[must_use]
     pub fn of(mut self, drained: Arc<AtomicBool>) -> Self {
         self.drained = Some(drained);
@@ -78,11 +79,11 @@ pub(super) struct Calls {
     in_flight: BTreeMap<u64, Known>,
     /// Since when and until when a service is not to be called, by connection.
     throttled: BTreeMap<(u64, &'static str), (Instant, Instant)>,
-    /// What goes on although it was cancelled: whose, and until when.
+    /// Operations that go on after their cancellation: the owner, and the end.
     going: Vec<(String, String, Instant)>,
 }
 
-/// What was sent in the same moment was on its way.
+/// A call that was sent within this time of another was already on its way.
 const MOMENT: Duration = Duration::from_millis(5);
 
 impl Calls {
@@ -153,7 +154,8 @@ impl Calls {
         going.or_else(in_flight)
     }
 
-    /// Connections on which more calls of a service have been in flight for a moment than the provider takes.
+    /// Connections on which more calls of a service have been in flight for a moment than the
+    /// provider takes.
     pub(super) fn crowded(&self, limit: usize) -> Vec<(String, &'static str, usize)> {
         let mut counts: BTreeMap<(u64, &'static str), (usize, &str)> = BTreeMap::new();
         for call in self.in_flight.values() {
@@ -172,7 +174,7 @@ impl Calls {
     }
 }
 
-/// The service of the contract that an RPC belongs to, where it counts for `max_in_flight`.
+/// The service of an RPC whose calls count for `max_in_flight`.
 fn service(rpc: &str) -> Option<&'static str> {
     match rpc {
         "LookupInstances" | "ListInstances" => Some("InstanceService"),

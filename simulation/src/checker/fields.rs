@@ -1,14 +1,14 @@
-//! Whose each field of an object is: what a ccm's write may change, and what it must leave alone.
+//! The owners of an object's fields: which fields a ccm's write may change, and which it must not.
 
 use serde_json::Value;
 
 use super::{FINALIZER, UNINITIALIZED};
 
-/// The taint of a Node whose machine is shut down.
+/// The taint of a Node whose machine is stopped.
 pub const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 /// The condition of a Node without a route.
 pub const NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
-/// The annotation that says whose a Service's load balancer is.
+/// The annotation with the owner of a Service's load balancer.
 pub const RECORD: &str = "grpc-ccm.io/load-balancer";
 const OURS: &str = "grpc-ccm.io/";
 const LABELS: [&str; 6] = [
@@ -20,7 +20,7 @@ const LABELS: [&str; 6] = [
     "failure-domain.beta.kubernetes.io/region",
 ];
 
-/// What is wrong with this change of an object by a ccm.
+/// The errors in a change of an object by a ccm.
 pub(super) fn wrong(site: &str, before: &Value, now: &Value) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut must_stay = |what: &str, before: &Value, now: &Value| {
@@ -142,7 +142,8 @@ pub fn has_finalizer(service: &Value) -> bool {
     all.is_some_and(|all| all.iter().any(|one| one == FINALIZER))
 }
 
-/// Whether the Service is a load balancer of the class that was written down when its load balancer was asked for.
+/// Whether the Service is a load balancer of the class that was written down when its load balancer
+/// was asked for.
 #[must_use]
 pub fn is_recorded(service: &Value) -> bool {
     let record = service["metadata"]["annotations"][RECORD].as_str();

@@ -1,4 +1,5 @@
-//! What must hold when nothing went wrong for long, computed from what users, kubelets and the console did last. It knows no controller.
+//! The state that must hold after a long time without faults, computed from the last actions of
+//! users, kubelets and the console. It knows no controller.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use crate::plan::{SECOND_CLASS, Setup};
 
 /// The value of a label that a user wrote over the ccm's.
 pub const USER_TYPE: &str = "user-type";
-/// What Pods get addresses from.
+/// The prefix of the Pods' addresses.
 pub const CLUSTER_CIDR: &str = "10.244.";
 
 const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
@@ -26,9 +27,9 @@ pub struct World<'a> {
     pub services: &'a [Arc<Object>],
     /// The cloud, and that of the second ccm.
     pub clouds: &'a [Cloud],
-    /// What the run began with.
+    /// The initial setup of the run.
     pub setup: &'a Setup,
-    /// The deletion brake may still hold Nodes whose instances are gone.
+    /// Whether the deletion brake may still hold Nodes without instances.
     pub braked: bool,
 }
 
@@ -52,7 +53,7 @@ pub(super) fn balancers_of(cloud: &Cloud, uid: &str) -> usize {
         .count()
 }
 
-/// What does not follow from what happened.
+/// The differences from the expected state.
 #[must_use]
 pub fn wrong(world: &World<'_>) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -178,7 +179,7 @@ fn targets(nodes: &[Arc<Object>]) -> Vec<String> {
     names
 }
 
-/// The cloud whose ccm serves this Service now.
+/// The cloud whose ccm now serves this Service.
 fn served_by<'a>(world: &World<'a>, service: &Value) -> Option<&'a Cloud> {
     if service["spec"]["type"] != "LoadBalancer" {
         return None;
@@ -225,7 +226,7 @@ fn service_is(world: &World<'_>, service: &Value, targets: &[String]) -> Vec<Str
                 "the Service {name} is none of ours, and has our finalizer"
             ));
         }
-        // The status of one with another class is whoever's serves that.
+        // The component for another class owns the status.
         if !shown.is_empty() && service["spec"]["type"] != "LoadBalancer" {
             wrong.push(format!(
                 "the Service {name} is none of ours, and shows {shown:?}"
@@ -321,7 +322,7 @@ fn routes(world: &World<'_>, cloud: &Cloud) -> Vec<String> {
         };
         wanted.insert(cidr);
         if !is_known(node) || instance(cloud, node).is_none() {
-            // Nobody can make a route to it.
+            // No route to it is possible.
             continue;
         }
         let to: Vec<&Route> = all

@@ -1,4 +1,4 @@
-//! A Node whose route the cloud refuses says so: no Pod is to be scheduled onto it.
+//! The condition of a Node whose route the cloud refuses: no Pod may be scheduled onto it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,8 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    /// Takes in what the cloud answered lately, for the present leader; answers the Nodes that hide for too long that they have no route.
+    /// Takes in what the cloud answered lately, for the present leader; answers the Nodes that hide
+    /// for too long that they have no route.
     pub(super) fn hidden(
         &mut self,
         cloud: &Cloud,

@@ -1,4 +1,5 @@
-//! From a seed to a plan. Things happen to one object in a row, and what goes wrong goes wrong near them. It knows the kinds of things that happen, and no bug.
+//! From a seed to a plan. Things happen to one object in a row, and what goes wrong goes wrong near
+//! them. It knows the kinds of things that happen, and no bug.
 
 mod coincidence;
 
@@ -57,7 +58,7 @@ const PROCESS_SITES: [&str; 5] = [
     "WatchChanges",
 ];
 
-/// What things happen to, in a row.
+/// The objects of steps in a row.
 #[derive(Clone, Copy)]
 enum About {
     Node(u8),
@@ -187,7 +188,7 @@ impl Generator {
         ])
     }
 
-    /// Machines join, and Services are made.
+    /// Machines join, and Services are created.
     fn begin(&mut self) {
         for node in 0..self.nodes {
             let at = self.random.random_range(0..60_000);
@@ -302,7 +303,7 @@ impl Generator {
     fn of_route(&mut self, i: u8) -> Vec<Step> {
         match self.random.random_range(0..6) {
             0 | 1 => vec![Step::NoRoutes(90), Step::Join(self.nodes + 1)],
-            // Without hints nobody looks at routes for an hour.
+            // Without hints, the route controller lists routes only once an hour.
             _ if !self.setup.hints => vec![Step::NoRoutes(60), Step::Readdress(i)],
             2 => vec![Step::RemoveRoute(i)],
             3 => vec![Step::PlantRoute(i, ByHand::Stray)],
@@ -316,7 +317,7 @@ impl Generator {
 
     fn of_service(&mut self, i: u8) -> Vec<Step> {
         let (class, other) = (self.class(), self.class());
-        // What nobody tells of is found by lists alone.
+        // Without hints, only lists find it.
         let shown = self.setup.hints || self.setup.lists_balancers;
         match self.random.random_range(0..18) {
             0 | 1 => vec![Step::EditPort(i)],

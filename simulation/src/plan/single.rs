@@ -1,4 +1,5 @@
-//! The life of one Service and of one Node, in a small and quick world: for what can go wrong once or twice in it, each at each place.
+//! The life of one Service and of one Node, in a small and quick world: for what can go wrong once
+//! or twice in it, each at each place.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use super::{Class, Plan, Setup, Step, Strike, Wrong};
 /// Whose life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
-    /// It is made, edited and deleted.
+    /// It is created, edited and deleted.
     Service,
     /// It joins, stops, starts and is gone.
     Node,
@@ -48,7 +49,8 @@ impl Life {
         }
     }
 
-    /// Everything that can go wrong once, at each request of this life. `counts`: how many requests there are at each site.
+    /// Everything that can go wrong once, at each request of this life. `counts`: how many requests
+    /// there are at each site.
     #[must_use]
     pub fn singles(self, counts: &BTreeMap<String, u64>) -> Vec<Strike> {
         let mut all = Vec::new();
@@ -80,7 +82,7 @@ const BEGINS: u64 = 30_000;
 /// Of a site that is called again and again, the first requests.
 const MOST: u64 = 4;
 
-/// Whether this one is worth a pair: of the ways in which a request is refused one stands for all.
+/// Whether this one is worth a pair: one kind of refusal stands for all.
 #[must_use]
 pub fn counts_in_pairs(strike: &Strike) -> bool {
     use crate::faults::ApiFault;

@@ -1,4 +1,4 @@
-//! What can go wrong, and where.
+//! The possible faults and their places.
 
 use std::time::Duration;
 
@@ -32,14 +32,14 @@ pub(super) const RPC_KINDS: [FaultKind; 8] = [
     FaultKind::Delay,
 ];
 
-/// What requests to the API server are refused with.
+/// The statuses of refused requests to the API server.
 pub(super) const STATUSES: [u16; 6] = [409, 422, 429, 500, 503, 410];
 
-/// The fault of this kind at this RPC, where it can strike it and makes a difference.
+/// The fault of this kind for this RPC, if it applies and makes a difference.
 pub(super) fn could_hit(rpc: &str, kind: FaultKind, code: FailureCode) -> Option<Fault> {
     let row = kind.row();
     let fails = matches!(kind, FaultKind::Failure | FaultKind::FailureAfter);
-    // What reads has no effect before its answer.
+    // A read has no effect before its answer.
     let after = matches!(
         kind,
         FaultKind::FailureAfter
@@ -48,7 +48,7 @@ pub(super) fn could_hit(rpc: &str, kind: FaultKind, code: FailureCode) -> Option
             | FaultKind::DisconnectAfter
     );
     let effect = MUTATING_RPCS.contains(&rpc) || rpc == "Initialize";
-    // Nobody is told NOT_INITIALIZED by what is asked before Initialize, or is it.
+    // Initialize, and the RPCs before it, never answer NOT_INITIALIZED.
     let said = code != FailureCode::NotInitialized || !matches!(rpc, "Initialize");
     if !row.rpcs.contains(&rpc) || after && !effect || fails && !said {
         return None;

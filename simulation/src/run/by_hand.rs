@@ -1,4 +1,4 @@
-//! What people make in the cloud by hand.
+//! Objects that people create in the cloud.
 
 use std::net::{IpAddr, Ipv4Addr};
 

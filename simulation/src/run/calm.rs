@@ -9,22 +9,24 @@ use crate::checker::fields::is_ready;
 use crate::checker::is_known;
 use crate::checker::model::{self, World};
 
-/// After so long without faults the Nodes go that no brake holds.
+/// After this time without faults, the Nodes are deleted that no brake holds.
 const SOON: Duration = Duration::from_mins(8);
-/// When nothing has gone wrong for so long, everything must be right.
+/// After this time without faults, the whole state must be right.
 const CALM: Duration = Duration::from_mins(25);
-/// A brake that holds lets Nodes go after a quarter of an hour, and then one or two of them in ten minutes: they may take so long.
+/// An active brake releases Nodes after a quarter of an hour, then one or two in ten minutes. They
+/// may take this long.
 const BRAKED: Duration = Duration::from_mins(75);
-/// And then for so long nothing may change.
+/// After that, nothing may change for this time.
 const STILL: Duration = Duration::from_mins(5);
-/// A run ends sooner when everything is right and nothing has changed for so long: a timer that still runs would have to undo what is right.
-/// One seed in [`PATIENT`] waits all the same, and shows that none does.
+/// A run ends sooner if the state is right and nothing has changed for this time: a pending timer
+/// would have to undo a right state. One seed in [`PATIENT`] waits all the same, and shows that
+/// none does.
 const SETTLED: Duration = Duration::from_secs(100);
 /// How often it is asked whether everything is right.
 const LOOK: Duration = Duration::from_secs(20);
 /// See [`SETTLED`].
 const PATIENT: u64 = 8;
-/// One seed in so many is stirred in the end.
+/// One seed in this many is stirred at the end.
 const STIRRED: u64 = 3;
 
 impl Run {
@@ -69,7 +71,8 @@ impl Run {
         Ok(())
     }
 
-    /// Lets time pass until everything is right and nothing changes any more. `false` where that is not so then, or was not asked for.
+    /// Lets time pass until the state is right and stable. `false`: it is not by then, or that was
+    /// not required.
     async fn settles(&mut self, until: Instant, patient: bool) -> anyhow::Result<bool> {
         let mut last = (self.checker.changes(), Instant::now());
         while !patient && Instant::now() < until {
@@ -111,7 +114,7 @@ impl Run {
         self.faults.count("GET nodes") + self.faults.count("GET services")
     }
 
-    /// What is not right yet.
+    /// The differences that remain.
     fn wrong(&self) -> Vec<String> {
         let (nodes, services) = (self.api.list("nodes"), self.api.list("services"));
         let mut wrong = model::wrong(&World {
@@ -145,7 +148,8 @@ impl Run {
         }
     }
 
-    /// What is no reason to change anything: Nodes that are not Ready for a moment, a label, other processes.
+    /// Events that must change nothing: Nodes that are not Ready for a moment, a label, new
+    /// processes.
     async fn stir(&mut self) -> anyhow::Result<()> {
         let before = self.checker.mutating_calls();
         self.trace.note("* Nodes are not Ready for a moment");

@@ -67,7 +67,7 @@ pub(super) fn clouds(setup: &Setup) -> anyhow::Result<Vec<Cloud>> {
     Ok(clouds)
 }
 
-/// What is no fault, but how the provider is.
+/// Properties of the provider that are no faults.
 pub(super) fn ways(setup: &Setup, cloud: &Cloud) -> anyhow::Result<()> {
     if setup.silent_get {
         cloud.set_fault(Fault::new("GetLoadBalancer", FaultKind::IngressAddress))?;
@@ -85,7 +85,7 @@ pub(super) fn config(setup: &Setup, second: bool) -> anyhow::Result<Config> {
         format!("--leader-elect-lease-duration={lease}s"),
         format!("--leader-elect-renew-deadline={}s", lease * 2 / 3),
         format!("--leader-elect-retry-period={}s", lease / 6),
-        // What is looked for now and then comes round within a run.
+        // A short period, so that the search runs within a run.
         "--orphaned-load-balancer-period=2m".to_owned(),
         "--node-status-update-frequency=2m".to_owned(),
     ];

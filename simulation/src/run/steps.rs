@@ -1,4 +1,4 @@
-//! What users, kubelets, the console and operators do.
+//! The actions of users, kubelets, the console and operators.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -92,7 +92,8 @@ impl Run {
         }
     }
 
-    /// Whether nothing on a Service says whose its load balancer is: who changes its type or class now would leave that to nobody.
+    /// Whether the Service has no record of its load balancer's owner. Changing its type or class
+    /// now would orphan the load balancer.
     fn is_stripped(&self, id: &Id) -> bool {
         self.api.get(id).is_some_and(|now| {
             let record = &now["metadata"]["annotations"][RECORD];
@@ -101,7 +102,7 @@ impl Run {
     }
 
     fn user(&self, id: &Id, patch: &Value) {
-        // What is gone cannot be edited.
+        // A deleted object cannot be edited.
         let _ = self
             .api
             .act(|store| store.patch(id, Patch::Merge, false, patch, "kubectl"));
@@ -114,7 +115,7 @@ impl Run {
         });
     }
 
-    /// A fault that lasts so long.
+    /// Sets a fault for this many seconds.
     fn lasting(&mut self, fault: Fault, seconds: u64) {
         let site = fault.rpc.clone();
         self.faults.played(&site, &fault.kind.to_string());
@@ -252,7 +253,8 @@ impl Run {
                     .act(|store| store.delete(&service(*i), &Value::Null));
             }
             Step::StripRecord(i) => {
-                // Of a Service with another class than then, nothing else says that its load balancer is still here.
+                // Of a Service with another class than then, nothing else says that its load
+                // balancer is still here.
                 let patch = json!({"metadata": {"annotations": {RECORD: null}}});
                 let now = self.api.get(&service(*i));
                 if now.is_some_and(|now| is_recorded(&now)) {
@@ -279,7 +281,7 @@ impl Run {
         }
     }
 
-    /// What is done to processes and connections.
+    /// Steps for processes and connections.
     fn operate(&mut self, step: &Step) {
         match step {
             Step::KillCcm(place) => self.kill(usize::from(*place)),
@@ -363,7 +365,7 @@ impl Run {
         }
     }
 
-    /// A machine, whose kubelet has not registered yet.
+    /// A machine whose kubelet has not registered yet.
     fn machine(&mut self, i: u8) {
         self.machines += 1;
         let mut instance = Instance::new(node(i));

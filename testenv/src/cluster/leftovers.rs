@@ -1,4 +1,4 @@
-//! What a cluster must not leave on the machine that it runs on.
+//! The traces of a cluster that must not stay on the machine that it runs on.
 
 use std::{
     collections::BTreeSet,
@@ -19,7 +19,7 @@ const DIRECTORIES: [&str; 9] = [
     "/var/log/pods",
 ];
 
-/// What kubelet sets for the whole machine.
+/// The kernel settings that kubelet changes for the whole machine.
 const TUNABLES: [&str; 6] = [
     "kernel/keys/root_maxbytes",
     "kernel/keys/root_maxkeys",
@@ -63,7 +63,7 @@ impl Leftovers {
         Self(found)
     }
 
-    /// What is new since `before`, and what is missing.
+    /// The new and the missing entries since `before`.
     pub fn since(&self, before: &Self) -> Vec<String> {
         let added = self.0.difference(&before.0);
         let gone = before.0.difference(&self.0);

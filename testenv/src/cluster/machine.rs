@@ -61,7 +61,7 @@ impl Drop for Power {
 }
 
 impl Machine {
-    /// A machine that is switched off; `number` tells it from others of its cluster.
+    /// A machine that is switched off. `number` is unique in its cluster.
     pub(crate) fn build(
         program: &Path,
         name: &str,

@@ -1,4 +1,4 @@
-//! What routes depend on: the Nodes, and the provider's list. Pure.
+//! The inputs of routes: the Nodes, and the provider's list. Pure.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -33,7 +33,7 @@ enum Touched {
     Ended(Instant),
 }
 
-/// What the key of a destination waits for in the queue.
+/// The reason why the key of a destination waits in the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Waits {
     /// Nothing: it is due, or not in the queue.
@@ -72,7 +72,7 @@ struct Entry {
 /// A route that may not lead to its Node: its destination, name and next hop, and the Node's UID.
 pub(super) type Doubt = (IpNet, String, String, String);
 
-/// What a list proves about a destination.
+/// The evidence of a list about a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Says {
     /// The list shows the current routes.
@@ -466,7 +466,7 @@ impl Ledger {
     }
 }
 
-/// What a list shows about a route that a Node wants.
+/// The state of a wanted route in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
     /// It exists.

@@ -1,4 +1,4 @@
-//! What an answer of the provider means, and the writes and events that follow. Pure.
+//! The meaning of a provider's answer, and the writes and events that follow. Pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -151,8 +151,8 @@ pub(super) fn service_inputs(service: &Service) -> Fingerprint {
     };
     let mut digest = Digest::new();
     if serde_json::to_writer(&mut digest, &inputs).is_err() {
-        // Text and numbers always serialise; were it ever otherwise, what was written so far still
-        // tells most changes.
+        // Serialising text and numbers does not fail. If it did, the part written so far would
+        // still show most changes.
         digest.part(b"cut");
     }
     digest.finish()

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use crate::controller::Failed;
 use crate::provider::CallError;
 
-/// What follows from a failure, without the driver's memory of failures.
+/// The reaction to a failure, without the driver's memory of failures.
 pub(super) fn reaction(trouble: &CallError) -> Failed {
     let reaction = trouble.reaction(0);
     Failed {

@@ -23,7 +23,7 @@ use crate::provider::Session;
 use crate::queue::Outcome;
 use crate::writes::Writes;
 
-/// The most load balancers to name in the log at once.
+/// The most objects of one list to name in the log and in events.
 const TOLD_AT: usize = 10;
 
 /// The results of the provider's lists so far.

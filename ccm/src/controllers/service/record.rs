@@ -1,4 +1,4 @@
-//! What this process knows of a Service: its load balancer and its progress. Pure.
+//! This process's knowledge of a Service: its load balancer and its progress. Pure.
 //!
 //! A record is lost with the process, and the provider's answers rebuild it. [`super::settle`] has
 //! the table of its changes.
@@ -15,8 +15,8 @@ use super::plan::{asks, class, has_finalizer, uid};
 /// The load balancer that may exist for a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Cloud {
-    /// This process created and found none. An earlier one may have created one: only the Service
-    /// itself tells.
+    /// This process neither created nor found one. An earlier process may have created one, which
+    /// only the Service itself can show.
     Unknown,
     /// A load balancer may exist. Another provider that now serves the same socket does not know
     /// it.

@@ -75,12 +75,12 @@ pub(super) struct Call<'a> {
     pub(super) adopt_unmarked: bool,
 }
 
-/// What follows from an answer.
+/// The consequences of an answer.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Effects {
     /// When the Service is reconciled again. `None`: at once.
     pub(super) requeue: Option<Outcome>,
-    /// Whether the cloud accepted the provider's credentials. `None`: the answer does not tell.
+    /// Whether the cloud accepted the provider's credentials. `None`: the answer does not show it.
     pub(super) accepted: Option<bool>,
     /// The cloud refuses the credentials, and this Service gets the event for all.
     pub(super) refused: bool,

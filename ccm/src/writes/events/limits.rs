@@ -27,7 +27,7 @@ struct Rate {
     pause: Duration,
 }
 
-/// What was spent of a rate.
+/// The spent part of a rate.
 #[derive(Clone, Copy)]
 struct Spent {
     /// When the whole burst is available again.

@@ -1,4 +1,4 @@
-//! What becomes of Nodes that are initialised.
+//! Initialised Nodes.
 
 use provider_mock::{Address, Instance};
 use serde_json::json;
@@ -15,7 +15,7 @@ fn initialised(
     change: fn(NodeBuilder) -> NodeBuilder,
 ) -> Scenario {
     Scenario::new(name, what, &["B-N10"], move |side: Side, name| async move {
-        // An instance of which the cloud tells nothing: what becomes of the labels is the controller's doing alone.
+        // An instance without metadata: only the controller determines the labels.
         side.cloud().add_instance(Instance::new(name)).unwrap();
         let node = NodeBuilder::new(name).provider_id(format!("mock://{name}"));
         side.register(change(node)).await;

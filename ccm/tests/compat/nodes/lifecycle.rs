@@ -1,4 +1,4 @@
-//! Nodes whose instance stops or goes.
+//! Nodes whose instance is stopped or deleted.
 
 use provider_mock::{Fault, FaultKind};
 use provider_sdk::FailureCode;
@@ -16,7 +16,8 @@ async fn not_ready(side: &Side, name: &str) {
     side.register(known(name).ready("False")).await;
 }
 
-/// Some passes over the Nodes that are not Ready: there is one each second, and the Lease is renewed twice a second.
+/// Some passes over the Nodes that are not Ready: one runs each second, and the Lease is renewed
+/// twice a second.
 async fn passes(side: &Side) {
     side.renewals(8).await;
 }

@@ -1,4 +1,4 @@
-//! Instances of which the cloud tells in another call where they are.
+//! Instances whose zones the cloud reports in another call.
 
 use provider_mock::fixture::Place;
 use provider_mock::{Fault, Instance};

@@ -1,4 +1,4 @@
-//! Routes that cannot be made, at first or at all.
+//! Routes that cannot be created, at first or ever.
 
 use provider_mock::Fault;
 use provider_sdk::FailureCode;
@@ -11,7 +11,7 @@ use crate::side::{Side, Who};
 const CREATE: &str = "CreateRoutes";
 const LESS: &str = "what cannot be made is tried, and told, less and less often";
 
-/// The event of a route that cannot be made.
+/// The event of a route that cannot be created.
 fn not_made(node: &str, cidr: &str, why: &str) -> String {
     format!(
         "event on {node}: Warning FailedToCreateRoute: Could not create route <uid of {node}> {cidr} for node {node} after <time>: {why} [route_controller]"
@@ -83,7 +83,7 @@ pub fn failing() -> Vec<Scenario> {
         ),
         Scenario::new(
             "route-cloud-down",
-            // Ours tells of it when half a minute has passed: that is waited for when both are compared.
+            // Ours reports it after half a minute. The comparison waits for that.
             "the cloud's API is down, and stays so",
             &["B-R4", "B-R5"],
             async |side: Side, name| {

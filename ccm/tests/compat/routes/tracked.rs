@@ -1,11 +1,11 @@
-//! With a cloud whose routes depend on their Nodes' addresses.
+//! A cloud whose routes depend on their Nodes' addresses.
 
 use provider_mock::{Address, Fault};
 use provider_sdk::FailureCode;
 
 use super::{Route, Scenario, Side, cloud_has, instance, joins, nothing, planted, routed, v4};
 
-/// From now on the cloud says so, to a controller that is started anew.
+/// The capability, for a controller that starts after this.
 pub async fn track(side: &Side) {
     let changed = side.cloud().change_settings(|settings| {
         settings.capabilities.routes.tracks_node_addresses = true;
@@ -18,7 +18,7 @@ pub async fn track(side: &Side) {
     side.led(&before).await;
 }
 
-/// The addresses with which the route of a Node stands in the cloud.
+/// Waits until the route of a Node has these addresses in the cloud.
 async fn has_addresses(side: &Side, destination: &str, wanted: &[Address]) {
     let what = format!("the route to {destination} has the addresses {wanted:?}");
     side.cloud_is(&what, |cloud| {
@@ -67,7 +67,7 @@ pub fn tracked() -> Vec<Scenario> {
                 let other = format!("{name}--other");
                 joins(&side, instance(&other), &[v4(42)]).await;
                 routed(&side, &other).await;
-                // Nobody removes it before its destination is the Node's.
+                // It is not removed before its destination is the Node's.
                 let held = side.fault(
                     Fault::failure("DeleteRoutes", FailureCode::Unavailable).subject(v4(43)),
                 );

@@ -1,4 +1,4 @@
-//! How load balancers come and go, and what can go wrong on the way.
+//! The creation and deletion of load balancers, with failures.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const DELETING: &str = "event on the service: Normal DeletingLoadBalancer: Delet
 const DELETED: &str =
     "event on the service: Normal DeletedLoadBalancer: Deleted load balancer [service-controller]";
 
-/// A call about this Service is answered `pending`, so many times.
+/// Answers calls about this Service with `pending`, this many times.
 fn pending(rpc: &str, namespace: &str, times: u32) -> Fault {
     let fault = Fault::new(rpc, FaultKind::Pending);
     Fault {

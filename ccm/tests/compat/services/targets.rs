@@ -1,4 +1,5 @@
-//! The set of Nodes that load balancers balance to changes. These come one after the other: each changes all load balancers.
+//! The set of Nodes that load balancers balance to changes. These come one after the other: each
+//! changes all load balancers.
 
 use provider_mock::Fault;
 use provider_mock::fixture::FailureSpec;
@@ -35,7 +36,7 @@ async fn label(side: &Side, node: &str, value: Value) {
         .await;
 }
 
-/// What is done to the Nodes once there is a load balancer.
+/// The action on the Nodes after the load balancer exists.
 fn step<Play, Done>(
     name: &'static str,
     what: &'static str,
@@ -70,7 +71,8 @@ pub fn steps() -> Vec<Scenario> {
                 nothing()
             },
         )
-        // A Node joins in several writes: whether Go's controller looks between them is a matter of time.
+        // A Node joins in several writes: whether Go's controller looks between them is a matter of
+        // time.
         .not_less(
             "▲S12",
             "ours coalesces what changes of Nodes",
@@ -173,7 +175,9 @@ pub fn steps() -> Vec<Scenario> {
                 let balancer = side.cloud().load_balancer(name, "web").unwrap();
                 side.cloud().remove_load_balancer(&balancer.handle).unwrap();
                 if side.is_ours_directly() {
-                    // A hint of the cloud tells ours. Made before the Node goes, else it has the new targets already and there is no Update.
+                    // A hint of the cloud informs ours. It comes before the Node's deletion:
+                    // otherwise the load balancer already has the new targets, and there is no
+                    // Update.
                     side.asked_times(ENSURE, &subject(name), 2).await;
                 }
                 side.delete_node("target-5").await;

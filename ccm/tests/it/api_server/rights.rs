@@ -1,4 +1,4 @@
-//! What the ccm asks of the API server is what `deploy/kustomize/base/rbac.yaml` grants: no less, and no more.
+//! The ccm's requests to the API server match `deploy/kustomize/base/rbac.yaml` exactly.
 
 mod alone;
 mod missing;
@@ -68,7 +68,8 @@ fn granted_to(text: &str) -> BTreeMap<String, BTreeSet<String>> {
     granted
 }
 
-/// What the chart grants with these values (YAML): to the ccm, and to the accounts of its controllers.
+/// The rights that the chart grants with these values (YAML), to the ccm and to its controllers'
+/// accounts.
 pub fn of_chart(values: &Value) -> String {
     let mut values = values.clone();
     values["provider"]["image"]["repository"] = "provider-mock".into();
@@ -128,7 +129,7 @@ fn nothing_refused(asked: &Asked) {
     assert!(refused.is_empty(), "{refused:?}");
 }
 
-/// What was asked is in `granted`, but for what everybody may.
+/// Checks that all requests are in `granted`, except for those that everybody may make.
 fn no_more_asked(asked: &Asked, granted: &BTreeSet<String>, everybody: &[&str], whose: &str) {
     let more: Vec<_> = asked
         .keys()
@@ -137,7 +138,7 @@ fn no_more_asked(asked: &Asked, granted: &BTreeSet<String>, everybody: &[&str], 
     assert!(more.is_empty(), "asked and not in {whose}: {more:?}");
 }
 
-/// What is granted was made use of.
+/// Checks that all granted rights were used.
 fn all_used(granted: &BTreeSet<String>, asked: &Asked, whose: &str) {
     let unused: Vec<_> = granted
         .iter()
@@ -146,8 +147,8 @@ fn all_used(granted: &BTreeSet<String>, asked: &Asked, whose: &str) {
     assert!(unused.is_empty(), "in {whose} and not used: {unused:?}");
 }
 
-/// Nothing was refused to the ccm and the service accounts of its controllers, and of what this file of `deploy/` grants besides `rbac.yaml` each of them made
-/// use of all that is its own and `of` this kind.
+/// Checks that nothing was refused to the ccm and its controllers' service accounts. Each of them
+/// used all rights of this kind that this file of `deploy/` grants to it besides `rbac.yaml`.
 pub fn hold(world: &World, name: &str, of: impl Fn(&str) -> bool) {
     all_hold(world, &file(name), &format!("deploy/{name}"), of);
 }
@@ -207,7 +208,7 @@ async fn b_m5_everything_that_the_ccm_asks_is_granted_and_everything_that_is_gra
         .await;
     // One that is gone.
     world.instance_and_node_go("node-1").await;
-    // A Service: made, with a conflict in the way; changed; deleted.
+    // A Service: created, with a conflict; changed; deleted.
     proxy.answer(Rule::new("PATCH", "/services/web", 1, 409));
     let services = world.services();
     world.balanced("web").await;
@@ -227,12 +228,12 @@ async fn b_m5_everything_that_the_ccm_asks_is_granted_and_everything_that_is_gra
         .await
         .0;
     assert_eq!(status, 200);
-    // The first one is in system:masters, about whom nobody is asked.
+    // The first one is in system:masters, for whom no review is made.
     let status = crate::input::get(port, "/metrics", Some("testenv-nobody"))
         .await
         .0;
     assert_eq!(status, 403);
-    // An event that is told a second time is a patch of the first.
+    // A repeated event is a patch of the first.
     for round in ["one", "two"] {
         let fault =
             provider_mock::Fault::failure("EnsureLoadBalancer", provider_sdk::FailureCode::Invalid);

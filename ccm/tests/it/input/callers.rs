@@ -1,4 +1,5 @@
-//! Callers of an HTTPS port: strangers who keep connections open, and who measures meanwhile whether others are answered. The end-to-end tests have this file too.
+//! Callers of an HTTPS port: strangers who keep connections open, and who measures meanwhile
+//! whether others are answered. The end-to-end tests have this file too.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,9 +23,9 @@ pub const PAUSE: Duration = Duration::from_secs(2);
 pub const HALF_HELLO: &[u8] = &[0x16, 0x03, 0x01, 0x02, 0x00, 0x01];
 const PROBES: usize = 100;
 const SCRAPE_AFTER: usize = 20;
-/// Other tests may run on the same machine: the measurement is repeated so often until it is good.
+/// The most repetitions of the measurement: other tests on the same machine may disturb it.
 const ROUNDS: usize = 8;
-/// What the port promises, for 99 of 100 probes.
+/// The port's promise for 99 of 100 probes.
 pub const IN_TIME: Duration = Duration::from_secs(1);
 const SOON: Duration = Duration::from_secs(20);
 
@@ -96,7 +97,7 @@ async fn connect(from: [u8; 4], port: u16) -> std::io::Result<TcpStream> {
         .await
 }
 
-/// A connection whose handshake is done.
+/// A connection after its handshake.
 pub async fn shaken(
     from: [u8; 4],
     port: u16,
@@ -106,7 +107,7 @@ pub async fn shaken(
     tls.connect(name, connect(from, port).await?).await
 }
 
-/// What a stranger sends before it falls silent.
+/// The bytes that a stranger sends before it falls silent.
 pub enum Sends {
     Bytes(&'static [u8]),
     Handshake(TlsConnector),
@@ -136,7 +137,7 @@ async fn held(from: [u8; 4], port: u16, sends: &Sends) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A client that trusts whoever serves this port, and repeats nothing.
+/// A client that trusts any server of this port, and does not retry.
 pub fn client(port: u16) -> Client {
     let mut config = Config::new(format!("https://127.0.0.1:{port}").parse().unwrap());
     config.accept_invalid_certs = true;
@@ -144,7 +145,7 @@ pub fn client(port: u16) -> Client {
     Client::try_from(config).unwrap()
 }
 
-/// Status and text of a path; 0 if nobody answers.
+/// Status and text of a path; 0 without an answer.
 pub async fn ask(client: &Client, path: &str, token: Option<&str>) -> (u16, String) {
     let mut request = http::Request::get(path);
     if let Some(token) = token {
@@ -160,8 +161,9 @@ pub async fn ask(client: &Client, path: &str, token: Option<&str>) -> (u16, Stri
     }
 }
 
-/// The time within which 99 of 100 probes are answered, each on a connection of its own as the kubelet's. A scraper with a token, which keeps its connection as
-/// Prometheus does, must be answered meanwhile.
+/// The time within which 99 of 100 probes are answered, each on a connection of its own as the
+/// kubelet's. A scraper with a token, which keeps its connection as Prometheus does, must be
+/// answered meanwhile.
 pub async fn time_of_99_in_100_probes(port: u16, token: &str) -> Duration {
     let scraper = client(port);
     let mut late = Duration::MAX;

@@ -1,4 +1,4 @@
-//! What `kubectl describe` tells a user whose Node or Service is stuck, within a minute (▲N13, ▲S18).
+//! `kubectl describe` explains a waiting Node or Service within a minute (▲N13, ▲S18).
 
 use std::time::Duration;
 
@@ -27,7 +27,8 @@ fn describe(world: &World, kind: &str, name: &str) -> Result<String, String> {
     Ok(events.to_owned())
 }
 
-/// Waits until one line of the description's events has all these words; no longer than a minute after `began`.
+/// Waits until one line of the description's events has all these words; no longer than a minute
+/// after `began`.
 async fn tells(world: &World, began: Instant, kind: &str, name: &str, words: &[&str]) {
     let left = MINUTE.saturating_sub(began.elapsed());
     eventually(
@@ -220,7 +221,8 @@ async fn n13_kubectl_describe_tells_that_the_provider_is_away() {
         ];
         tells(&world, began, kind, "late", &words).await;
     }
-    // The log is for machines here: an object a line, and what an operator asks about in fields of their own.
+    // The log is for machines here: an object a line, and what an operator asks about in fields of
+    // their own.
     let log = ccm.log();
     let lines: Vec<serde_json::Value> = log
         .lines()

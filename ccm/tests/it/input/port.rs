@@ -14,7 +14,7 @@ use crate::world::{SOON, World, said};
 
 const ADMIN: Option<&str> = Some("testenv-admin");
 
-/// Status and text of a path of the HTTPS port; 0 where nobody answers.
+/// Status and text of a path of the HTTPS port; 0 without an answer.
 pub async fn get(port: u16, path: &str, token: Option<&str>) -> (u16, String) {
     ask(&client(port), path, token).await
 }
@@ -137,7 +137,7 @@ async fn b_m4_health_tells_what_is_missing_and_the_rest_is_for_whom_the_api_serv
         );
     }
 
-    // Without the API server nobody is let in; what is open to all needs none.
+    // Without the API server nobody is admitted. Open paths need none.
     world.plane.kill_api_server();
     assert_eq!(get(port, "/metrics", Some("never-seen")).await.0, 500);
     assert_eq!(get(port, "/livez", None).await.0, 200);
@@ -227,7 +227,7 @@ async fn b_m4_client_certificates_and_front_proxies_of_the_api_server_count() {
         std::fs::write(&path, authority.0.pem()).unwrap();
         format!("--{flag}={}", path.display())
     };
-    // What the API server publishes in kube-system/extension-apiserver-authentication.
+    // The content of kube-system/extension-apiserver-authentication.
     let options = Options {
         api_server_flags: vec![
             file("client-ca-file", "users.crt", &users),

@@ -1,4 +1,4 @@
-//! What an operator reads.
+//! The log that an operator reads.
 
 use provider_mock::{Fault, Fixture};
 use provider_sdk::FailureCode;
@@ -21,7 +21,7 @@ async fn in_a_converged_cluster_nothing_is_logged_and_nothing_is_written() {
         world.join(name).await;
         world.initialised(name).await;
     }
-    // One that is not Ready, and whose machine runs: asked about in every pass.
+    // A Node that is not Ready and whose machine runs: every pass asks about it.
     set_ready(&world.client, "down", "False").await.unwrap();
     world.balanced("web").await;
     world.event("web", "Normal EnsuredLoadBalancer").await;

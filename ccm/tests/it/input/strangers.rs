@@ -1,4 +1,5 @@
-//! Strangers at the HTTPS port of the running ccm: what they hold open or show costs neither probes nor scrapes nor the Lease.
+//! Strangers at the HTTPS port of the running ccm: what they hold open or show costs neither probes
+//! nor scrapes nor the Lease.
 
 use std::time::Duration;
 
@@ -23,11 +24,12 @@ use crate::world::{World, said};
 
 /// Of each kind: a third of them never end their handshake, and the others are silent after it.
 const IDLE: u8 = 200;
-/// Callers that make requests, each with the longest chain that the port looks at.
+/// Callers with requests, each with the longest chain that the port verifies.
 const CHAINS: u8 = 40;
 const MIB: u64 = 1 << 20;
 
-/// A client certificate, and intermediates that all have the name of the authority that is trusted: each may stand before each other one.
+/// A client certificate, and intermediates that all have the trusted authority's name, so each may
+/// precede any other.
 fn chain(name: &str, intermediates: usize) -> Chain {
     let authority = || {
         let mut params = CertificateParams::new([]).unwrap();
@@ -76,7 +78,8 @@ async fn asks(from: [u8; 4], port: u16, tls: TlsConnector) {
     }
 }
 
-/// Findings B1 and B2: the attack from other addresses of the loopback range, as a neighbour or the provider, which shares the network namespace, can play it.
+/// Findings B1 and B2: the attack from other addresses of the loopback range, as a neighbour or the
+/// provider, which shares the network namespace, can play it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b_m4_strangers_at_the_port_cost_neither_probes_nor_scrapes_nor_the_lease() {
     let claims_the_name = chain("users", 0);

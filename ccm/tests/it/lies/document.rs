@@ -1,4 +1,4 @@
-//! `docs/lies.md`: made from the rows.
+//! `docs/lies.md`, generated from the rows.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -20,7 +20,7 @@ The suite checks that.
 |---|---|---|---|
 ";
 
-/// Run it with UPDATE_DOCS=1 to write the document anew.
+/// Run it with UPDATE_DOCS=1 to rewrite the document.
 pub fn is(rows: &[(&str, Tells)]) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/lies.md");
     testenv::document::holds(&path, None, &render(rows), "make docs");

@@ -1,4 +1,4 @@
-//! What else must be there, or happen, so that a lie is told at all.
+//! Objects and actions that a lie needs to be visible.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,11 +30,13 @@ pub(super) enum Stage {
     Plain,
     /// All Services have their load balancers, with the Nodes that stay.
     AllServed,
-    /// A Node whose machine is shut down.
+    /// A Node with a stopped machine.
     Stopped,
-    /// A new Node on a machine that the provider does not manage, and one that has another provider's ID.
+    /// A new Node on a machine that the provider does not manage, and one that has another
+    /// provider's ID.
     Unmanaged,
-    /// A Node without a machine that says that it is Ready: last in the order of the routes, so that its failure comes under the key of the first.
+    /// A Node without a machine that says that it is Ready: last in the order of the routes, so
+    /// that its failure comes under the key of the first.
     Unroutable,
     /// A machine that is gone after the first answer about it.
     Leaves,
@@ -52,7 +54,7 @@ pub(super) enum Stage {
     SlowLater,
     /// The provider has forgotten where the ccm was in its hints.
     TokenLost,
-    /// The ccm is killed while a load balancer is being made; another one follows.
+    /// The ccm is killed during an EnsureLoadBalancer; another one follows.
     Cancelled,
     /// Somebody took the handle off a Service.
     HandleLost,
@@ -66,7 +68,7 @@ pub(super) enum Stage {
     EditedHandle,
     /// A load balancer does what its Service does not ask for any more.
     Cleared,
-    /// A provider whose Get does not say whether all is in sync.
+    /// A provider whose Get does not answer `in_sync`.
     NoInSync,
     /// No Node may be a target any more.
     NoTargets,
@@ -82,13 +84,13 @@ pub(super) enum Stage {
     SharedGoes,
     /// The same, and one wants the port of another.
     SharedCollides,
-    /// The same, and there is one more target.
+    /// The same with one more target.
     SharedGrows,
     /// A route goes while it is being removed.
     RouteGoes,
     /// A list of routes that shows none.
     ListLags,
-    /// Volumes: one whose disk does not exist, one whose disk has no labels.
+    /// Volumes: one with a missing disk, and one whose disk has no labels.
     Volumes,
 }
 
@@ -99,7 +101,7 @@ impl Stage {
             Self::Zones => capabilities.instances.without_zones = true,
             Self::NoInSync => capabilities.load_balancers.in_sync = false,
             Self::IgnoresNodes => capabilities.load_balancers.ignores_nodes = true,
-            // Nobody hints at what was removed.
+            // No hint reports the removal.
             Self::RemovedBehind => capabilities.changes.offered = false,
             Self::Volumes => {
                 let bare = ("d-bare".to_owned(), BTreeMap::default());
@@ -258,7 +260,7 @@ impl Stage {
         }
     }
 
-    /// From when the ccm has begun. `kept`: the handles of load balancers that must stand at the end.
+    /// After the ccm has started. `kept`: the handles of load balancers that must exist at the end.
     pub(super) async fn play(
         self,
         world: &mut World,
@@ -344,7 +346,7 @@ impl Stage {
             }
             Self::RemovedBehind => {
                 asked(&cloud, "GetLoadBalancer", "default/kept").await;
-                // Else an Ensure that is on its way makes it anew.
+                // Otherwise an Ensure in flight would create it again.
                 served(&cloud, &["kept"]).await;
                 let lb = own(&cloud, "kept");
                 kept.retain(|handle| *handle != lb.handle);
@@ -403,7 +405,8 @@ async fn annotate(world: &World, value: Value) {
     services.patch("web", &params, &patch).await.unwrap();
 }
 
-/// Waits until the load balancers of these Services have the Nodes that stay as their targets, and nothing is being done about any.
+/// Waits until the load balancers of these Services have the Nodes that stay as their targets, and
+/// nothing is being done about any.
 async fn served(cloud: &Cloud, services: &[&str]) {
     let stay = ["fresh", "ill", "ready-0", "ready-1", "ready-2"];
     let served = cloud.wait_until(PATIENCE, |cloud| {

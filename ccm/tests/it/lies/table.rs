@@ -10,7 +10,8 @@ use super::Work::{Calls, Restarted, RestartedAfter, Served, Throttled, Throttled
 use super::stage::Stage::*;
 use super::{Row, document, is_told_of_the_honest, stands};
 
-/// The control of a row; where an honest provider may be told of, or nobody, there is none.
+/// The control of a row. If a report may be made about an honest provider, or about none, there is
+/// no control.
 macro_rules! control {
     (Either $test:ident $row:expr) => {};
     (Untold $test:ident $row:expr) => {};
@@ -31,7 +32,8 @@ macro_rules! lies {
             stands(&row).await;
         })*
 
-        /// The control: what is told of a lie must not be told where nobody lies, and what is told alike must be.
+        /// The control: reports about a lie must not be made about an honest provider, and reports
+        /// that do not depend on it must be.
         mod honest {
             use super::*;
             $(control! { $tells $test Row { lie: $lie, work: $work, stage: $stage, met: $met, tells: $tells($($words)*) } })*

@@ -30,12 +30,13 @@ async fn l6_mass_absence_deletes_nothing_and_the_brake_lets_few_go_after_its_hol
     let _ccm = world.ccm(&[ONLY_LIFECYCLE, EVERY_SECOND, hold]);
     passes(&world, 1).await;
 
-    // Everything is gone, says the provider, also what is Ready: it looks into the wrong account.
+    // The provider says that everything is gone, even Ready Nodes: it uses the wrong account.
     let all = cloud.set_fault(state("ABSENT", None)).unwrap();
     passes(&world, 4).await;
     assert_eq!(names(&world).await.len(), 20);
     cloud.clear_fault(all);
-    // It knows some of the Ready Nodes and calls others gone; what it says of a single one that is not Ready counts for nothing.
+    // It recognises some of the Ready Nodes and says that others are gone. So its answer about a
+    // Node that is not Ready does not count.
     for number in (0..14).step_by(2) {
         let lie = state("ABSENT", Some(&format!("ready-{number:02}")));
         cloud.set_fault(lie).unwrap();

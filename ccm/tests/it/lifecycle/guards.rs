@@ -62,7 +62,8 @@ async fn gone(world: &World) {
     }
 }
 
-/// B-L4: failures and every kind of half answer about a Node that is not Ready; ▲L6: the provider's own list has it.
+/// B-L4: failures and every kind of half answer about a Node that is not Ready; ▲L6: the provider's
+/// own list has it.
 async fn doubtful(world: &World) -> Vec<&'static str> {
     let cloud = world.cloud();
     let on = |kind, name| Fault::new("LookupInstances", kind).subject(name);
@@ -160,7 +161,7 @@ async fn now_and_then(world: &World) {
     world.node_goes("flapping").await;
 }
 
-/// B-L2: a delete that is refused is told, and tried again.
+/// B-L2: a refused delete is reported and retried.
 async fn delete_refused(world: &World) {
     let role = "system:cloud-controller-manager:controllers";
     let verbs =
@@ -189,7 +190,7 @@ async fn l6_the_node_is_looked_at_again_just_before() {
     crowd(&world, 10).await;
     settle(&world, "limping", "False").await;
     let cloud = world.cloud().clone();
-    // Between the decision and the delete there is time: the list that may veto is slow.
+    // There is time between the decision and the delete: the list that can prevent it is slow.
     let slow = Fault::delay("ListInstances", Duration::from_secs(4));
     let slow = cloud.set_fault(slow).unwrap();
     for name in ["better", "anew"] {
@@ -223,7 +224,8 @@ async fn l6_the_node_is_looked_at_again_just_before() {
         assert_eq!(world.events(name).await, [""; 0], "{name}");
     }
 
-    // Two answers about the new one do delete it, once the Ready Node has an instance again: it would make every pass void.
+    // Two answers about the new one do delete it, once the Ready Node has an instance again: it
+    // would make every pass void.
     cloud.add_instance(instance("better")).unwrap();
     cloud.clear_fault(slow);
     world.node_goes("anew").await;

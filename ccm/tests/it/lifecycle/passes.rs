@@ -22,7 +22,8 @@ async fn b_l1_b_l3_only_nodes_that_are_not_ready_are_asked_about_and_the_stopped
     crowd(&world, 2).await;
     let cloud = world.cloud();
 
-    // B-L1: passes over Ready Nodes take the taint off and ask nothing, whatever the cloud would say.
+    // B-L1: passes over Ready Nodes take the taint off and ask nothing, whatever the cloud would
+    // say.
     world.register(known("gone-and-ready")).await;
     for round in 0..2 {
         let node = known(&format!("up-{round}")).taint(SHUTDOWN, "", "NoSchedule");
@@ -86,7 +87,7 @@ async fn l7_a_hint_makes_a_pass_at_once() {
         "--node-deletion-brake=min-age=1s",
     ]);
     let cloud = world.cloud();
-    // The first pass, and the one that the beginning of the hints makes.
+    // The first pass, and the one after the hints begin.
     let watched = cloud
         .wait_until(SOON, |cloud| {
             cloud.in_flight("WatchChanges") == 1 && asked(cloud) >= 1

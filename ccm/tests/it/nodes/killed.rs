@@ -5,7 +5,9 @@ use provider_mock::Fixture;
 use crate::proxy::Proxy;
 use crate::world::{FAST_LEASE, World, addresses, label, taints};
 
-/// Fault: the ccm process is killed (SIGKILL) right before or right after each write of a Node's initialisation reaches a real API server: addresses, then provider ID, labels and taint | the next process goes on where it ended; the taint never goes before the addresses are there
+/// Fault: the ccm process is killed (SIGKILL) right before or right after each write of a Node's
+/// initialisation reaches a real API server: addresses, then provider ID, labels and taint | the
+/// next process goes on where it ended; the taint never goes before the addresses are there
 #[tokio::test]
 async fn fault_node_killed_between_writes_of_its_initialisation() {
     let mut world = World::new(Fixture::default()).await;
@@ -55,6 +57,6 @@ async fn fault_node_killed_between_writes_of_its_initialisation() {
         }
     }
     assert_eq!(world.cloud().mutating_calls(), 0);
-    // The event that only a living ccm could tell is told of one that nobody killed.
+    // The ccm reports the event for a Node during whose initialisation it was not killed.
     world.event("n3-1", "Normal Synced").await;
 }

@@ -48,7 +48,8 @@ async fn b_n3_n11_three_hundred_nodes_cost_few_calls() {
         count(&world, "LookupInstances"),
         count(&world, "LookupZones"),
     );
-    // A batch that is not full waits for 100 ms: how many there are depends on how long the machine takes to register the Nodes.
+    // A partial batch waits for 100 ms, so the number of batches depends on how fast the machine
+    // registers the Nodes.
     let batches = 5 + began.elapsed().as_millis() as u64 / 100;
     let most = batches.min(NODES as u64 / 5);
     assert!(instances <= most, "{instances} in the time of {batches}");

@@ -50,7 +50,7 @@ async fn n12_labels_that_are_ours_follow_the_cloud(world: &World) {
     cloud.add_instance(labelled).unwrap();
     world.register(fresh("typed")).await;
     world.initialised("typed").await;
-    // From now on these are somebody's.
+    // From now on these have another writer.
     write_labels(world, "typed", &[("theirs", Some("user"))]).await;
     let zone = [(ZONE, Some("user")), (BETA_ZONE, Some("user"))];
     write_labels(world, "typed", &zone).await;
@@ -87,7 +87,8 @@ async fn n12_labels_that_are_ours_follow_the_cloud(world: &World) {
 }
 
 async fn b_n10_beta_labels_win(world: &World) {
-    // Initialised by somebody else, long ago, with nothing but beta labels; one has none, and the cloud knows nothing of both.
+    // Initialised by another controller long ago, with only beta labels, or with none. The cloud
+    // does not know them.
     for (name, labels, expected) in [
         (
             "beta-only",
@@ -161,7 +162,7 @@ async fn b_n11_addresses_follow_the_cloud(world: &World) {
         })
         .await;
 
-    // What says nothing changes nothing: no address, a failure, a machine that is gone.
+    // An answer without information changes nothing: no address, a failure, a machine that is gone.
     let nothing = Fault::new("LookupInstances", FaultKind::InstanceAddress).subject("moving");
     let absent = Fault::new("LookupInstances", FaultKind::InstanceState)
         .subject("moving")

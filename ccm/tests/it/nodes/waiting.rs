@@ -33,7 +33,8 @@ async fn b_n1_b_n2_b_n5_b_n8_b_n9_n13_who_stays_uninitialised_and_what_is_said()
     let began = Instant::now();
     let cloud = world.cloud();
 
-    // ▲N13, seen at the end: one that the cloud never has, one whose lookup fails in a way that passes by itself.
+    // ▲N13, checked at the end: one that the cloud never has, and one whose lookup fails
+    // temporarily.
     world.register(fresh("never")).await;
     let down = failure(FailureCode::Unavailable, "down", "the cloud is on fire");
     cloud.set_fault(down).unwrap();
@@ -60,7 +61,7 @@ async fn b_n1_b_n2_b_n5_b_n8_b_n9_n13_who_stays_uninitialised_and_what_is_said()
         assert!(said.contains(why), "{said}");
         world.is_uninitialised(node).await;
     }
-    // By now each had a chance to be asked about again, and to be told of.
+    // By now each could have been asked about again and reported.
     for (node, before) in left_alone {
         let now = world.node(node).await.unwrap();
         assert_eq!(version(&now), before, "{node} was written to");
@@ -76,7 +77,8 @@ async fn b_n1_b_n2_b_n5_b_n8_b_n9_n13_who_stays_uninitialised_and_what_is_said()
     assert!(oldest.is_some_and(|age| age >= 25.0), "{oldest:?}");
 }
 
-/// B-N1, B-N4 of the lifecycle, B-N9: Nodes that are not asked about or not this cloud's, as they were at their beginning.
+/// B-N1, B-N4 of the lifecycle, B-N9: Nodes that are not asked about or not this cloud's, as they
+/// were at their beginning.
 async fn left_alone(world: &World) -> Vec<(&'static str, String)> {
     world
         .cloud()
@@ -98,7 +100,7 @@ async fn left_alone(world: &World) -> Vec<(&'static str, String)> {
     ] {
         nodes.push((name, version(&world.register(node).await)));
     }
-    // Those that came later were looked at: so were these.
+    // Later Nodes were handled, so these were too.
     world.join("later").await;
     world.initialised("later").await;
     for never in ["foreign", "labelled", "untainted"] {
@@ -190,7 +192,7 @@ async fn wrong_node_ip(world: &World) {
     world.initialised("wrong-ip").await;
 }
 
-/// ▲N13: what does not pass by itself is told at once, in the provider's own words.
+/// ▲N13: a permanent failure is reported at once, in the provider's own words.
 async fn lasting_failure(world: &World) {
     let cloud = world.cloud();
     let quota = failure(

@@ -70,7 +70,7 @@ async fn only_absent_means_gone_whatever_stands_in_the_answer_for_a_node() {
     for (name, fault) in wrong.clone() {
         world.cloud().set_fault(fault.subject(name)).unwrap();
     }
-    // Their machines are gone for good, as is that of one about which the provider tells the truth.
+    // Their machines are gone for good, as is that of a Node with a correct answer.
     for name in names.iter().chain(&["well-1"]) {
         world.cloud().remove_instance(name).unwrap();
         set_ready(&world.client, name, "False").await.unwrap();
@@ -92,7 +92,7 @@ async fn only_absent_means_gone_whatever_stands_in_the_answer_for_a_node() {
         );
         world.is_uninitialised(&format!("new-{name}")).await;
     }
-    // The reason is where an operator looks: on the Node, by the provider's name, and in the log.
+    // The reason is visible to an operator: on the Node, with the provider's name, and in the log.
     let log = ccm.log();
     for (name, _) in &wrong {
         assert!(
@@ -156,7 +156,7 @@ async fn an_answer_that_is_none_or_too_large_deletes_nothing_and_kills_nobody() 
         assert_eq!(ccm.exit_status(), None, "{kind}: {}", ccm.log());
         world.initialised(&new).await;
     }
-    // One session served all of it: no answer, however wrong, is a reason to begin anew.
+    // One session served all of it: no wrong answer is a reason for a new one.
     assert_eq!(world.cloud().call_count("Initialize"), 1);
 }
 

@@ -1,4 +1,4 @@
-//! A provider whose process is killed in the middle of a call.
+//! A provider whose process is killed during a call.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ async fn a_provider_killed_in_a_call_is_asked_again_and_nothing_is_made_twice_or
         })
         .await;
 
-    // While it looks up a Node.
+    // During a lookup of a Node.
     slow(&provider, "LookupInstances").await;
     world
         .register(NodeBuilder::new("node-1").uninitialized())
@@ -52,7 +52,7 @@ async fn a_provider_killed_in_a_call_is_asked_again_and_nothing_is_made_twice_or
     provider = Provider::start(&directory).await;
     world.initialised("node-1").await;
 
-    // While it makes a load balancer.
+    // During the creation of a load balancer.
     slow(&provider, "EnsureLoadBalancer").await;
     world.create_service(balancer("web")).await;
     in_flight(&provider, "EnsureLoadBalancer").await;
@@ -61,7 +61,7 @@ async fn a_provider_killed_in_a_call_is_asked_again_and_nothing_is_made_twice_or
     world.shows_address("web").await;
     assert_eq!(load_balancers(&provider).await.len(), 1);
 
-    // After it made one, before it said so: by a crash of its own.
+    // After a creation, before its answer: by a crash of its own.
     let crash = Fault::new("EnsureLoadBalancer", FaultKind::CrashAfter).times(1);
     provider.ctl(Command::FaultSet { fault: crash }).await;
     world.create_service(balancer("shop")).await;
@@ -71,7 +71,7 @@ async fn a_provider_killed_in_a_call_is_asked_again_and_nothing_is_made_twice_or
     world.shows_address("shop").await;
     assert_eq!(load_balancers(&provider).await.len(), 2);
 
-    // While it deletes one: the finalizer waits for a `done` that somebody gave.
+    // During a deletion: the finalizer waits for a `done`.
     slow(&provider, "DeleteLoadBalancer").await;
     world.delete_service("web").await;
     in_flight(&provider, "DeleteLoadBalancer").await;

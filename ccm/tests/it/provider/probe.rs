@@ -1,4 +1,5 @@
-//! `ccm probe`, as the kubelet runs it: one line that says why, 0 or 1, and never longer than it may take.
+//! `ccm probe`, as the kubelet runs it: one line that says why, 0 or 1, and never longer than it
+//! may take.
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -73,7 +74,8 @@ async fn a_provider_lives_whatever_it_says_and_is_ready_where_controllers_work()
         assert_eq!(code, 0, "{line}");
         assert!(line.contains("DEGRADED"), "{line}");
     }
-    // It asks nothing but Probe, so that a provider's log is not full of it, and needs no Initialize.
+    // It asks nothing but Probe, so that a provider's log is not full of it, and needs no
+    // Initialize.
     let asked: Vec<_> = mock.cloud().call_counts().into_keys().collect();
     assert_eq!(asked, ["Probe"]);
 }
@@ -115,7 +117,7 @@ async fn a_process_that_hangs_fails_the_probe_in_time_and_passes_it_when_it_goes
     assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
     provider.process().resume();
     assert_eq!(probe(&socket, &["--timeout=30s"]).await.0, 0);
-    // Its file stays where it is killed.
+    // A kill leaves its file.
     provider.process().kill();
     let (code, line) = probe(&socket, &["--ready"]).await;
     assert_eq!(code, 1);
@@ -172,7 +174,8 @@ async fn who_may_not_connect_is_told_how_he_could_needs_root() {
     assert_eq!(mode & 0o777, 0o660);
     let program = directory.path().join("ccm");
     std::fs::copy(CCM, &program).unwrap();
-    // As another user: refused. As another user in the socket's group, as the two containers of a pod are: admitted.
+    // As another user: refused. As another user in the socket's group, as the two containers of a
+    // pod are: admitted.
     for (gid, expected) in [(NOBODY, 1), (0, 0)] {
         let mut command = command(&program, &socket, &["--timeout=30s"]);
         command.uid(NOBODY).gid(gid).current_dir("/");

@@ -136,7 +136,8 @@ async fn b_r1_b_m2_routes_run_only_where_the_flags_and_the_provider_say_so() {
     condition(&world, "node-1", CREATED).await;
 }
 
-/// Fault: the provider process hangs in CreateRoutes and the ccm is killed meanwhile | the next leader makes what is missing, once
+/// Fault: the provider process hangs in CreateRoutes and the ccm is killed meanwhile | the next
+/// leader makes what is missing, once
 #[tokio::test]
 async fn fault_route_the_real_ccm_is_killed_in_the_middle_of_a_call() {
     let mut world = World::new(Fixture::default()).await;

@@ -1,4 +1,4 @@
-//! What a provider may answer besides "done": elsewhere, retained, pending, events, annotations.
+//! Answers of a provider besides "done": elsewhere, retained, pending, events, annotations.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ async fn b_s8_s8_handled_elsewhere_and_retained() {
     world.shows_address("kept").await;
     world.shows_address("handed-over").await;
 
-    // Whoever does it writes the status; a change of Nodes is his.
+    // The other component writes the status and handles changes of Nodes.
     let theirs = json!({"status": {"loadBalancer": {"ingress": [{"ip": "203.0.113.9"}]}}});
     world
         .services()
@@ -66,7 +66,8 @@ async fn b_s8_s8_handled_elsewhere_and_retained() {
     world.service_goes("elsewhere").await;
     assert_eq!(world.times(DELETE, "elsewhere"), 1);
 
-    // Made here before, then said to be somebody else's: it would leak, so it stays and says so.
+    // Created here before, then reported as another component's: it would leak, so it stays and is
+    // reported.
     world.annotate("handed-over", ELSEWHERE, "true").await;
     world.asked_times(ENSURE, "handed-over", 2).await;
     world.delete_service("handed-over").await;
@@ -257,7 +258,7 @@ async fn s15_events_and_annotations_of_the_provider() {
         .register(NodeBuilder::new("a").provider_id("mock://zone-1/a"))
         .await;
 
-    // What went missing behind everybody's back is made anew as soon as the provider hints at it.
+    // A deleted load balancer is created again as soon as the provider sends a hint.
     let gone = world.made("later").unwrap().handle;
     world.cloud().remove_load_balancer(&gone).unwrap();
     world
@@ -273,7 +274,7 @@ async fn s15_events_and_annotations_of_the_provider() {
         "{events:?}"
     );
 
-    // A field that is used later is told later, all that are used by name.
+    // A field that is used later is reported later, and all used fields are named.
     world
         .edit("later", json!({"spec": {"sessionAffinity": "ClientIP", "loadBalancerSourceRanges": ["10.0.0.0/8"], "externalTrafficPolicy": "Local"}}))
         .await;

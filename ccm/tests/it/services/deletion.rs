@@ -1,4 +1,4 @@
-//! How a load balancer goes when that takes long, fails, or nobody was there.
+//! Deletions that take long, fail, or happen while no ccm runs.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ async fn s18_b_s5_delete_until_it_is_done() {
             .subject(subject("unclear"))
             .times(1),
     );
-    // Whatever Get says, Delete has the word.
+    // Delete decides, whatever Get answers.
     world.fault(
         Fault::new("GetLoadBalancer", FaultKind::Presence)
             .value("ABSENT")
@@ -105,7 +105,7 @@ async fn s9_without_the_finalizer_nothing_is_left_behind() {
     world.later_one_is_served("later").await;
     assert_eq!(world.times(ENSURE, "web"), 1);
 
-    // Gone while the first Ensure still runs: what that makes is deleted all the same.
+    // Deleted while the first Ensure runs: its load balancer is deleted all the same.
     world.fault(
         Fault::delay(ENSURE, Duration::from_millis(700))
             .subject(subject("hasty"))
@@ -184,7 +184,8 @@ async fn b_s5_s16_what_happened_while_nobody_looked() {
             serde_json::json!({"spec": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}}),
         )
         .await;
-    // Of this one's load balancer only the cloud still knows; its successor must not be confused by it.
+    // Of this one's load balancer only the cloud still knows; its successor must not be confused by
+    // it.
     let lost = world.made("replaced").unwrap().handle;
     world.delete_service("replaced").await;
     world.force_finalizers_off("replaced").await;

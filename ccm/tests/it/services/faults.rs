@@ -11,9 +11,9 @@ use testenv::objects::ingress;
 use super::{DELETE, ENSURE, GET, balancer, stored_handle, subject};
 use crate::world::World;
 
-/// How a Service whose first calls fail is asked for again.
+/// How a Service is retried after failed calls.
 enum Again {
-    /// After so many milliseconds, and it succeeds.
+    /// After a time between these two, in milliseconds, and it succeeds.
     Between(u64, u64),
     /// Not in the time of this test, unless it changes.
     WhenChanged,
@@ -28,7 +28,7 @@ const BACKOFF: Again = Between(3_700, 6_500);
 #[tokio::test]
 async fn every_failure_code_on_ensure_is_told_and_retried_as_the_contract_says() {
     let (world, _ccm) = World::with_ccm(Fixture::default()).await;
-    // Name, the code, how often, whether an event tells it, when it is tried again.
+    // Name, code, number of failures, whether an event reports it, and the next try.
     let rows = [
         ("invalid", Code::Invalid, 1, true, WhenChanged),
         ("precondition", Code::Precondition, 1, true, BACKOFF),
@@ -53,7 +53,7 @@ async fn every_failure_code_on_ensure_is_told_and_retried_as_the_contract_says()
                 .times(*times),
         );
     }
-    // What no provider should answer is a fault, and told.
+    // An answer that no provider should give is a fault, and is reported.
     let broken = [
         ("garbage", FaultKind::Garbage),
         ("oversized", FaultKind::Oversized),
@@ -100,7 +100,7 @@ async fn every_failure_code_on_ensure_is_told_and_retried_as_the_contract_says()
             .subject(subject("long-handle"))
             .times(1),
     );
-    // And what says nothing at all: the first time it is not even told.
+    // And an empty answer: the first one is not even reported.
     let silent = [
         (
             "status",
@@ -119,7 +119,7 @@ async fn every_failure_code_on_ensure_is_told_and_retried_as_the_contract_says()
             .subject(subject("its-own-delay"))
             .times(1),
     );
-    // A failure does not unmake what was made: the handle is stored.
+    // A failure does not undo the creation: the handle is stored.
     world.fault(
         Fault::new(ENSURE, FaultKind::FailureAfter)
             .subject(subject("half-made"))
@@ -142,7 +142,7 @@ async fn every_failure_code_on_ensure_is_told_and_retried_as_the_contract_says()
         .await;
     assert_eq!(ingress(&half_made), None);
     assert_eq!(world.times(ENSURE, "half-made"), 1);
-    // One object's trouble is nobody else's.
+    // A failure of one object does not affect others.
     world.later_one_is_served("later").await;
 
     for (name, code, times, told, again) in &rows {

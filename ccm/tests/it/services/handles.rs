@@ -1,4 +1,4 @@
-//! The handle of a load balancer: when it is kept, what an edited one does, and taking over what a Go CCM made.
+//! The handle of a load balancer: storage, edits, and adoption from a Go CCM.
 
 use provider_mock::{Fault, FaultKind, Fixture, LoadBalancer, native_name};
 use serde_json::json;
@@ -81,7 +81,7 @@ async fn s19_an_edited_handle_harms_nobody() {
     assert!(has_finalizer(&world.service("thief").await));
     assert_eq!(world.made("victim"), Some(victim));
     assert_eq!(world.made("thief").map(|lb| lb.handle), Some(own.handle));
-    // Copied along with a manifest, it is nobody's.
+    // A handle in a copied manifest does not count.
     let text = annotation(&world.service("victim").await, HANDLE)
         .unwrap()
         .to_owned();
@@ -105,7 +105,7 @@ async fn s19_an_edited_handle_harms_nobody() {
     world.service_goes("thief").await;
     assert!(world.made("thief").is_none());
 
-    // What cannot be read is told, and mended by the provider's answer.
+    // An unreadable annotation is reported, and corrected with the provider's answer.
     for (name, text) in [("garbled", "lb-1"), ("emptied", "")] {
         let before = world.made(name).unwrap().handle;
         world.annotate(name, HANDLE, text).await;
@@ -121,7 +121,7 @@ async fn s19_an_edited_handle_harms_nobody() {
             .await;
     }
 
-    // Another provider's: nothing is made or deleted behind anybody's back.
+    // Another provider's: nothing is created or deleted without the user.
     let calls = world.times(ENSURE, "another");
     world
         .annotate("another", HANDLE, &record("aws", "arn:1"))
@@ -137,7 +137,8 @@ async fn s19_an_edited_handle_harms_nobody() {
 #[tokio::test]
 async fn s19_unmarked_load_balancers_are_adopted_only_where_that_is_granted() {
     let mut world = World::new(Fixture::default()).await;
-    // As a Go CCM leaves them: finalizer and status on the Service, no annotation, no mark in the cloud.
+    // As a Go CCM leaves them: finalizer and status on the Service, no annotation, no mark in the
+    // cloud.
     let mut planted = Vec::new();
     for (name, by_name) in [("by-name", true), ("by-address", false)] {
         let service = world.create_service(balancer(name)).await;
@@ -211,7 +212,8 @@ async fn s19_unmarked_load_balancers_are_adopted_only_where_that_is_granted() {
     }
     assert_eq!(world.cloud().load_balancers().len(), 2);
 
-    // Finding B5: a user names another's load balancer by the annotation. The Service gets its own, and that one stays as it is.
+    // Finding B5: a user names another's load balancer by the annotation. The Service gets its own,
+    // and that one stays as it is.
     let others = LoadBalancer {
         name: "others".into(),
         addresses: vec!["192.0.2.202".parse().unwrap()],

@@ -10,7 +10,7 @@ use super::{balancer, has_finalizer, stored_handle};
 use crate::proxy::Proxy;
 use crate::world::{FAST_LEASE, SOON, World};
 
-/// A Service from its beginning to its end, which goes on where it is when the ccm is another.
+/// A Service from its creation to its deletion. Another ccm continues where the last one stopped.
 struct Life {
     name: String,
     /// Its type is changed before it is deleted.
@@ -103,7 +103,8 @@ async fn killed_at_each_write(world: &mut World, proxy: &Proxy, ccm: &mut Proces
                     "none is left in the cloud: {name}"
                 );
                 if !killed {
-                    // Finalizer, handle, status, end of the finalizer; the status of what is no load balancer any more the API server itself clears.
+                    // Finalizer, handle, status, end of the finalizer; the status of what is no
+                    // load balancer any more the API server itself clears.
                     assert_eq!(number - 1, 4, "each write has its turn");
                     break;
                 }
@@ -113,7 +114,10 @@ async fn killed_at_each_write(world: &mut World, proxy: &Proxy, ccm: &mut Proces
     }
 }
 
-/// Fault: the ccm process is killed (SIGKILL) right before or right after each write of a Service's life reaches a real API server: finalizer, handle, status, and the end of the finalizer when it is deleted or changes its type | one load balancer is ever made; none is left in the cloud; each write has its turn
+/// Fault: the ccm process is killed (SIGKILL) right before or right after each write of a Service's
+/// life reaches a real API server: finalizer, handle, status, and the end of the finalizer when it
+/// is deleted or changes its type | one load balancer is ever made; none is left in the cloud; each
+/// write has its turn
 #[tokio::test]
 async fn fault_service_ccm_process_killed_between_writes() {
     let mut world = World::new(Fixture::default()).await;

@@ -41,7 +41,7 @@ async fn b_s1_b_s2_b_s3_b_s5_a_load_balancer_from_first_to_last() {
         world.event("web", event).await;
     }
     assert_eq!(world.times(ENSURE, "web"), 1);
-    // What is new to the cluster is nowhere to be looked for.
+    // A new Service is not searched for.
     assert_eq!(world.times(GET, "web"), 0);
 
     world.delete_service("web").await;
@@ -55,7 +55,7 @@ async fn b_s1_b_s2_b_s3_b_s5_a_load_balancer_from_first_to_last() {
         .await;
     assert_eq!(world.times(DELETE, "web"), 1);
 
-    // Another type is nobody's business.
+    // Services of other types are left alone.
     let mut other = balancer("other").build();
     other.spec.as_mut().unwrap().type_ = Some("ClusterIP".into());
     world
@@ -139,7 +139,7 @@ async fn b_s4_only_a_change_that_concerns_the_provider_calls_it() {
         })
         .await;
 
-    // What was asked for and is no longer goes.
+    // Settings that are no longer requested are removed.
     world
         .edit("web", json!({"spec": {"loadBalancerSourceRanges": null}}))
         .await;
@@ -196,7 +196,7 @@ async fn b_s5_the_type_changes_away_and_back() {
     );
     assert_ne!(stored_handle(&again), stored_handle(&before));
 
-    // Back while the deletion is still under way: the old one goes, then a new one is made.
+    // Wanted again during the deletion: the old one is deleted, then a new one is created.
     world
         .cloud()
         .set_provisioning(Duration::ZERO, Duration::from_secs(2))

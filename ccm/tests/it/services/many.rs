@@ -16,7 +16,7 @@ fn names() -> Vec<String> {
 }
 
 impl World {
-    /// Waits until all have an address and so many targets.
+    /// Waits until all have an address and this many targets.
     async fn all_balance_to(&self, nodes: usize) {
         for name in names() {
             self.shows_address(&name).await;

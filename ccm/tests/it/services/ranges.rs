@@ -20,7 +20,7 @@ fn giving_out(pool: &str) -> Fixture {
 }
 
 impl World {
-    /// The Service is told that its address is in this range, and shows none.
+    /// An event says that the Service's address is in this range, and the status has none.
     async fn refused_for(&self, name: &str, range: &str) {
         self.create_service(balancer(name)).await;
         let why = format!(

@@ -46,7 +46,7 @@ async fn b_s1_s1_classes_host_names_and_ip_modes() {
         .create_service(balancer("fast").class("mock.example/fast"))
         .await;
     world.create_service(balancer("none")).await;
-    // Never made, yet begun.
+    // Never created, but begun.
     world.fault(Fault::failure(ENSURE, FailureCode::Conflict).subject(subject("begun")));
     world
         .create_service(balancer("begun").class("mock.example/fast"))
@@ -68,7 +68,8 @@ async fn b_s1_s1_classes_host_names_and_ip_modes() {
     world.service_goes("unknown").await;
     assert_eq!(world.cloud().call_count("DeleteLoadBalancer"), 0);
 
-    // The class goes with the type; whose load balancer it was is known all the same, also after a restart.
+    // The class vanishes with the type. The owner of the load balancer is still known, even after a
+    // restart.
     world.crash(&mut ccm).await;
     let retyped = world
         .edit("fast", json!({"spec": {"type": "ClusterIP"}}))
@@ -98,7 +99,8 @@ async fn b_s1_s1_classes_host_names_and_ip_modes() {
         .await;
     assert!(world.made("fast").is_none());
 
-    // Without the default class, a Service without a class is nobody's; one with a class is served on.
+    // Without the default class, a Service without a class has no owner. One with a class is still
+    // served.
     world.create_service(balancer("classless")).await;
     world
         .create_service(balancer("slow").class("mock.example/slow"))

@@ -47,7 +47,8 @@ async fn b_s6_b_s7_s7_s14_who_is_a_target() {
     world.balanced("second").await;
     world.targeted("second", &["a", "b"]).await;
 
-    // Not ready is a target all the same; another cloud's Node is none, nor is one that nobody knows.
+    // A Node that is not ready is a target. A Node of another cloud is not, nor is one without an
+    // owner.
     world
         .register(NodeBuilder::new("foreign").provider_id("other://x/foreign"))
         .await;
@@ -288,7 +289,7 @@ async fn s14_b_s10_s10_updates_in_trouble() {
     );
     world.old_node("b").await;
     world.old_node("c").await;
-    // One bad target fails nobody else, and is tried again.
+    // One invalid target fails no other, and is retried.
     world.targeted("web", &["a", "c"]).await;
     world
         .event("web", "Warning UpdateLoadBalancerFailed Error updating load balancer with new hosts [b]: scripted by the mock")
@@ -296,7 +297,7 @@ async fn s14_b_s10_s10_updates_in_trouble() {
     world.asked_times(UPDATE, "web", 3).await;
     world.cloud().set_target_error("b", None).unwrap();
     world.targeted("web", &["a", "b", "c"]).await;
-    // Gone is made anew, and no failure.
+    // A missing load balancer is created again, without a failure.
     world.targeted("gone", &["a", "b", "c"]).await;
     assert!(world.times(ENSURE, "gone") >= 1);
     assert_eq!(world.asked(UPDATE, "gone")[0].outcome, "failed:NOT_FOUND");

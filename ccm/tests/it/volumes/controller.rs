@@ -43,7 +43,8 @@ async fn b_m4_b_v1_a_leader_that_labels_volumes_is_ready_when_it_has_seen_them()
     readyz(200, "[+]persistentvolumes ok").await;
 }
 
-/// The rights of the component `volumes` are asked for by the controller alone, all of them, and no other.
+/// The rights of the component `volumes` are asked for by the controller alone, all of them, and no
+/// other.
 #[tokio::test]
 async fn b_v1_volumes_are_labelled_by_a_controller_that_is_off_unless_it_is_named() {
     let mut world = World::audited(disks()).await;
@@ -66,7 +67,7 @@ async fn b_v1_volumes_are_labelled_by_a_controller_that_is_off_unless_it_is_name
     };
     assert_eq!(volumes(&world), BTreeSet::new());
 
-    // On: also what was there before. A conflict makes it look again.
+    // With the controller on, existing volumes count too. A conflict makes it read again.
     world.grant_volumes();
     let proxy = Proxy::start(&world.plane).await;
     proxy.answer(Rule::new("PATCH", "/persistentvolumes/early", 1, 409));
@@ -76,7 +77,7 @@ async fn b_v1_volumes_are_labelled_by_a_controller_that_is_off_unless_it_is_name
     let both = "topology.kubernetes.io/region=r,topology.kubernetes.io/zone=a|b";
     assert_eq!(terms(&early), [both]);
 
-    // What was created with node affinity keeps it: the real API server allows no other.
+    // A volume that was created with node affinity keeps it: the real API server allows no other.
     world
         .create_volume(&volume("fixed", "d-2", &["disk"]))
         .await;
@@ -97,7 +98,8 @@ async fn b_v1_volumes_are_labelled_by_a_controller_that_is_off_unless_it_is_name
     assert_eq!(volumes(&world), granted(text));
 }
 
-/// With the rights that the chart makes for it and no others: also to read again what somebody wrote in between.
+/// With only the rights that the chart grants for it. They include reading a volume again after a
+/// conflict.
 #[tokio::test]
 async fn b_m5_b_v1_volumes_and_routes_are_written_by_accounts_of_their_own() {
     let controllers = [
@@ -125,7 +127,8 @@ async fn b_m5_b_v1_volumes_and_routes_are_written_by_accounts_of_their_own() {
     crate::routes::join(&world, "node-1", &["10.244.1.0/24"]).await;
     crate::routes::condition(&world, "node-1", crate::routes::FAILED).await;
     world.initialised("node-1").await;
-    // The node controller is done with this Node's status: the next who writes it is the route controller.
+    // The node controller is done with this Node's status: the next who writes it is the route
+    // controller.
     proxy.answer(Rule::new("PATCH", "/nodes/node-1/status", 1, 409));
     world.cloud().clear_faults();
     crate::routes::condition(&world, "node-1", crate::routes::CREATED).await;
@@ -135,7 +138,7 @@ async fn b_m5_b_v1_volumes_and_routes_are_written_by_accounts_of_their_own() {
         .create_volume(&volume("fixed", "d-2", &["disk"]))
         .await;
     world.event("fixed", "Warning VolumeAffinityNotSet").await;
-    // An event that is told a second time is a patch of the first, at the latest when the ccm ends.
+    // A repeated event is a patch of the first, at the latest when the ccm ends.
     let invalid = provider_mock::Fault::failure(GET, FailureCode::Invalid);
     world.cloud().set_fault(invalid).unwrap();
     world.create_volume(&volume("wrong", "d-3", &[])).await;

@@ -1,4 +1,5 @@
-//! The webhook, called by a real API server as `deploy/kustomize/components/volume-webhook/webhook.yaml` has it.
+//! The webhook, called by a real API server as
+//! `deploy/kustomize/components/volume-webhook/webhook.yaml` has it.
 
 use std::time::Instant;
 use testenv::free_port;
@@ -58,7 +59,8 @@ async fn b_v1_the_webhook_labels_a_volume_before_it_is_stored_and_never_stands_i
         .create(&PostParams::default(), &configuration)
         .await
         .unwrap();
-    // The API server sees the configuration a moment after it is stored. Each try is a volume of its own.
+    // The API server sees the configuration a moment after it is stored. Each try is a volume of
+    // its own.
     let mut tries = 0;
     eventually("the API server asks the webhook", SOON, async || {
         tries += 1;
@@ -69,7 +71,8 @@ async fn b_v1_the_webhook_labels_a_volume_before_it_is_stored_and_never_stands_i
     })
     .await;
 
-    // Labelled in the answer to the creation, and each term of the affinity has the zone: a controller would come too late for that.
+    // Labelled in the answer to the creation, and each term of the affinity has the zone: a
+    // controller would come too late for that.
     let created = world
         .create_volume(&volume("both", "d-2", &["x", "y"]))
         .await;
@@ -80,7 +83,8 @@ async fn b_v1_the_webhook_labels_a_volume_before_it_is_stored_and_never_stands_i
         [format!("x,{place}"), format!("y,{place}")]
     );
 
-    // The provider hangs: the volume is there in time, its creator is warned, and the controller heals it.
+    // The provider hangs: the volume is there in time, its creator is warned, and the controller
+    // heals it.
     let hang = Fault::new(GET, FaultKind::Hang).times(1);
     world.cloud().set_fault(hang).unwrap();
     let manifest = world.file("volume.json");

@@ -1,4 +1,4 @@
-//! What users and the cloud's operator do to Nodes and Services, and what is awaited of them.
+//! Actions of users and the cloud's operator on Nodes and Services, and their expected results.
 
 use k8s_openapi::api::core::v1::{Node, Service};
 use testenv::objects::{LoadBalancerBuilder, UNINITIALIZED, set_ready};

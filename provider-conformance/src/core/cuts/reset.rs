@@ -27,7 +27,7 @@ pub(super) fn checks() -> Vec<Check> {
     )]
 }
 
-/// What must not come while the provider ends calls.
+/// Forbidden events while the provider ends calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wrong {
     /// A frame after the end of its stream.

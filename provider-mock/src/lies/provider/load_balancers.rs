@@ -71,7 +71,7 @@ impl Twisted {
         }
         if let Some(mut theirs) = self.found(asker) {
             theirs.targets.clear();
-            // The caller is not the owner, so it is not told whether this was saved.
+            // The caller is not the owner, so its answer does not depend on whether this was saved.
             let _ = self.put(theirs, "take the targets from");
         }
     }

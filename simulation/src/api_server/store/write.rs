@@ -10,7 +10,7 @@ use crate::api_server::refusal::Refusal;
 use crate::api_server::validate::Causes;
 use crate::api_server::{defaults, managed, services, validate};
 
-/// What names that are completed end with.
+/// The characters of generated name suffixes.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 impl Store {
@@ -292,7 +292,7 @@ fn known(plural: &str) -> Result<&'static Kind, Refusal> {
         .ok_or_else(|| Refusal::new(404, "NotFound", format!("{plural} are not served")))
 }
 
-/// Takes off what says of which kind an object is; it has to be this one.
+/// Removes the object's kind and version, which must be those of `kind`.
 fn typed(kind: &Kind, object: &mut Value) -> Result<(), Refusal> {
     let Some(fields) = object.as_object_mut() else {
         return Err(Refusal::bad_request("the body is no object"));

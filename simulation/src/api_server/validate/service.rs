@@ -1,4 +1,4 @@
-//! What the API server refuses of Services.
+//! Validation of Services.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

@@ -6,13 +6,14 @@ use super::{Generator, Step, Strike, Wrong};
 use crate::faults::ApiFault;
 
 impl Generator {
-    /// What seldom comes together by chance.
+    /// Steps that rarely coincide by chance.
     pub(super) fn coincidence(&mut self, at: u64) {
         let node = self.random.random_range(0..self.nodes);
         let service = self.random.random_range(0..self.services);
         let ccm = self.random.random_range(0..self.setup.ccms);
         let (steps, site, after, wrong) = match self.random.random_range(0..4) {
-            // A process is cut off when its watch breaks, and the API server forgets what it missed.
+            // A process is cut off when its watch breaks, and the API server forgets what it
+            // missed.
             0 => {
                 let label = (node + 1) % self.nodes;
                 let steps = vec![

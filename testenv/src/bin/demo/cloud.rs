@@ -69,7 +69,7 @@ impl Cloud {
         }
     }
 
-    /// What [`calls`](Self::calls) counts.
+    /// The unit of [`calls`](Self::calls).
     pub(crate) fn counted(&self) -> &'static str {
         match self {
             Self::Mock { .. } => "RPCs",

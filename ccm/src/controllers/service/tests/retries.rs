@@ -1,4 +1,4 @@
-//! What waits, what does not, and how often the provider is called meanwhile.
+//! Which Services wait, and how often the provider is called meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Each controller alone, with the rights that the chart makes for it alone: they suffice, and each is made use of.
+//! Each controller alone, with the rights that the chart grants for it alone: they suffice, and
+//! each is used.
 
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::api::Api;
@@ -9,7 +10,7 @@ use testenv::objects::NodeBuilder;
 use super::*;
 use crate::world::balancer;
 
-/// What the chart grants where these controllers are on.
+/// The rights that the chart grants for these controllers.
 fn rights(controllers: &[&str]) -> String {
     let mut values = json!({
         "controllers": controllers,
@@ -25,7 +26,8 @@ fn rights(controllers: &[&str]) -> String {
     render(&values, &templates).unwrap()
 }
 
-/// What any ccm is granted: the Lease, events, its own identity. That it is made use of the test of all controllers shows.
+/// The rights of any ccm: the Lease, events, its own identity. The test of all controllers shows
+/// that they are used.
 fn everybodys() -> BTreeSet<String> {
     let of = |controller| granted(&rights(&[controller]));
     let volumes = of("persistent-volume-label-controller");
@@ -35,7 +37,7 @@ fn everybodys() -> BTreeSet<String> {
         .collect()
 }
 
-/// A world where a ccm with this controller alone leads, and the way between it and the API server.
+/// A world in which a ccm with only this controller leads, and the proxy before the API server.
 async fn alone(controller: &str, fixture: Fixture, more: &[&str]) -> (World, Proxy, Process) {
     let mut world = World::with_rights(fixture, &rights(&[controller])).await;
     let proxy = Proxy::start(&world.plane).await;
@@ -51,7 +53,8 @@ async fn alone(controller: &str, fixture: Fixture, more: &[&str]) -> (World, Pro
     (world, proxy, ccm)
 }
 
-/// Nothing was refused, nothing was asked that is not granted, and what is granted for this controller alone was asked.
+/// Nothing was refused, nothing was asked that is not granted, and what is granted for this
+/// controller alone was asked.
 fn suffice_and_are_needed(world: &World, controller: &str) {
     let log = world.audit_log();
     let asked = asked(&log);

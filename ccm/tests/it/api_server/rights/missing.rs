@@ -81,7 +81,7 @@ async fn b_m5_a_right_that_is_missing_at_the_start_is_named_and_the_ccm_goes_on_
         "yes",
         "{command}: {asked:?}"
     );
-    // It was said once, not at each look.
+    // It was logged once, not at each attempt.
     let times = ccm.log().matches(&lacks(lease)).count();
     assert_eq!(times, 1, "{}", ccm.log());
 }

@@ -1,4 +1,5 @@
-//! What an older version stored on Services, and what it reads from this version: ccm/tests/stored.
+//! Annotations that an older version stored on Services, and how it reads this version's:
+//! ccm/tests/stored.
 
 use super::*;
 use crate::writes::ServicePatch;

@@ -1,4 +1,4 @@
-//! What a provider sees of its targets, and which changes lead to calls.
+//! The fields of targets that a provider sees, and which changes lead to calls.
 
 use k8s_openapi::api::core::v1::{Node, NodeAddress, NodeCondition, NodeSystemInfo, Taint};
 
