@@ -85,6 +85,8 @@ struct Inner {
     renewed: BTreeMap<(String, String), Instant>,
     /// Who acquired each Lease last.
     leader: BTreeMap<String, String>,
+    /// How often that changed.
+    terms: u64,
     /// Processes that were told to end, or killed.
     ending: BTreeSet<String>,
     changes: u64,
@@ -114,6 +116,7 @@ impl Checker {
             rules,
             renewed: BTreeMap::new(),
             leader: BTreeMap::new(),
+            terms: 0,
             ending: BTreeSet::new(),
             changes: 0,
             mutating: 0,
@@ -154,6 +157,22 @@ impl Checker {
     #[must_use]
     pub fn leader(&self) -> Option<String> {
         self.inner().leader.get(LEASE).cloned()
+    }
+
+    /// How often a process began to lead.
+    #[must_use]
+    pub fn terms(&self) -> u64 {
+        self.inner().terms
+    }
+
+    /// Whether a process that runs holds this Lease.
+    #[must_use]
+    pub fn is_led(&self, lease: &str) -> bool {
+        let inner = self.inner();
+        inner
+            .leader
+            .get(lease)
+            .is_some_and(|leader| inner.holds(lease, leader) && !inner.ending.contains(leader))
     }
 
     /// This process was told to end, or is killed: what it had in flight may break off.
@@ -379,6 +398,7 @@ impl Inner {
             ));
         }
         self.trace.note(format!("{identity} leads by {lease}"));
+        self.terms += 1;
         self.leader.insert(lease.to_owned(), identity.to_owned());
     }
 
@@ -416,8 +436,8 @@ impl Inner {
             LEASE
         };
         let leader = self.leader.get(lease);
-        let leader = leader
-            .filter(|leader| self.holds(lease, leader) && !self.ending.contains(leader.as_str()));
+        let leader =
+            leader.filter(|leader| self.holds(lease, leader) && !self.ending.contains(*leader));
         let Some(cloud) = self.clouds.first() else {
             return;
         };
