@@ -21,7 +21,7 @@ const OF_ITSELF: [&str; 2] = ["failed:INTERNAL", "failed:PRECONDITION"];
 #[derive(Default)]
 pub(super) struct Refused {
     seen: u64,
-    since: BTreeMap<String, (Instant, Option<String>)>,
+    since: BTreeMap<String, (Instant, String)>,
 }
 
 impl Refused {
@@ -48,8 +48,9 @@ impl Refused {
             };
             for node in nodes.iter().filter(named) {
                 let uid = uid(node).to_owned();
-                if refused {
-                    let first = (Instant::now(), leader.cloned());
+                // Where the process ended meanwhile, nobody is left to say so.
+                if let Some(leader) = leader.filter(|_| refused) {
+                    let first = (Instant::now(), leader.clone());
                     self.since.entry(uid).or_insert(first);
                 } else {
                     self.since.remove(&uid);
@@ -59,7 +60,7 @@ impl Refused {
         let mut hidden = Vec::new();
         self.since.retain(|uid, (since, by)| {
             let there = nodes.iter().find(|node| self::uid(node) == uid);
-            let Some(node) = there.filter(|_| by.as_ref() == leader) else {
+            let Some(node) = there.filter(|_| leader == Some(by)) else {
                 return false;
             };
             if hindered.is_some_and(|at| at >= *since) {
