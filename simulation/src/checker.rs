@@ -86,7 +86,9 @@ struct Inner {
     renewed: BTreeMap<(String, String), Instant>,
     /// The last process to acquire each Lease.
     leader: BTreeMap<String, String>,
-    /// Processes that are being ended or killed.
+    /// How often that changed.
+    terms: u64,
+    /// Processes that were told to end, or killed.
     ending: BTreeSet<String>,
     changes: u64,
     /// How many of them were calls of the provider.
@@ -115,6 +117,7 @@ impl Checker {
             rules,
             renewed: BTreeMap::new(),
             leader: BTreeMap::new(),
+            terms: 0,
             ending: BTreeSet::new(),
             changes: 0,
             mutating: 0,
@@ -157,7 +160,23 @@ impl Checker {
         self.inner().leader.get(LEASE).cloned()
     }
 
-    /// This process is being ended or killed, so its requests in flight may break off.
+    /// How often a process began to lead.
+    #[must_use]
+    pub fn terms(&self) -> u64 {
+        self.inner().terms
+    }
+
+    /// Whether a process that runs holds this Lease.
+    #[must_use]
+    pub fn is_led(&self, lease: &str) -> bool {
+        let inner = self.inner();
+        inner
+            .leader
+            .get(lease)
+            .is_some_and(|leader| inner.holds(lease, leader) && !inner.ending.contains(leader))
+    }
+
+    /// This process was told to end, or is killed: what it had in flight may break off.
     pub fn ends(&self, identity: &str) {
         self.inner().ending.insert(identity.to_owned());
     }
@@ -384,6 +403,7 @@ impl Inner {
             ));
         }
         self.trace.note(format!("{identity} leads by {lease}"));
+        self.terms += 1;
         self.leader.insert(lease.to_owned(), identity.to_owned());
     }
 
@@ -422,8 +442,8 @@ impl Inner {
             LEASE
         };
         let leader = self.leader.get(lease);
-        let leader = leader
-            .filter(|leader| self.holds(lease, leader) && !self.ending.contains(leader.as_str()));
+        let leader =
+            leader.filter(|leader| self.holds(lease, leader) && !self.ending.contains(*leader));
         let Some(cloud) = self.clouds.first() else {
             return;
         };

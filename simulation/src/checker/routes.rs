@@ -21,7 +21,7 @@ const OF_ITSELF: [&str; 2] = ["failed:INTERNAL", "failed:PRECONDITION"];
 #[derive(Default)]
 pub(super) struct Refused {
     seen: u64,
-    since: BTreeMap<String, (Instant, Option<String>)>,
+    since: BTreeMap<String, (Instant, String)>,
 }
 
 impl Refused {
@@ -40,13 +40,18 @@ impl Refused {
             }
             self.seen = call.number;
             let refused = OF_ITSELF.contains(&call.outcome.as_str());
+            // One of several routes may have been the reason: the ccm sends each alone, when it is its turn.
+            if refused && call.names.len() > 1 {
+                continue;
+            }
             let named = |node: &&Arc<Object>| {
                 pod_cidr(node).is_some_and(|cidr| call.names.iter().any(|name| name == cidr))
             };
             for node in nodes.iter().filter(named) {
                 let uid = uid(node).to_owned();
-                if refused {
-                    let first = (Instant::now(), leader.cloned());
+                // Where the process ended meanwhile, nobody is left to say so.
+                if let Some(leader) = leader.filter(|_| refused) {
+                    let first = (Instant::now(), leader.clone());
                     self.since.entry(uid).or_insert(first);
                 } else {
                     self.since.remove(&uid);
@@ -56,7 +61,7 @@ impl Refused {
         let mut hidden = Vec::new();
         self.since.retain(|uid, (since, by)| {
             let there = nodes.iter().find(|node| self::uid(node) == uid);
-            let Some(node) = there.filter(|_| by.as_ref() == leader) else {
+            let Some(node) = there.filter(|_| leader == Some(by)) else {
                 return false;
             };
             if hindered.is_some_and(|at| at >= *since) {

@@ -6,8 +6,8 @@ use tokio::time::Instant;
 
 use super::{Run, setup};
 use crate::checker::fields::is_ready;
-use crate::checker::is_known;
 use crate::checker::model::{self, World};
+use crate::checker::{LEASE, MIGRATION_LEASE, SECOND_LEASE, is_known};
 
 /// After this time without faults, the Nodes are deleted that no brake holds.
 const SOON: Duration = Duration::from_mins(8);
@@ -25,21 +25,16 @@ const SETTLED: Duration = Duration::from_secs(100);
 /// How often it is asked whether everything is right.
 const LOOK: Duration = Duration::from_secs(20);
 /// See [`SETTLED`].
-const PATIENT: u64 = 8;
-/// One seed in this many is stirred at the end.
+const PATIENT: u64 = 32;
+/// One seed in so many is stirred in the end.
 const STIRRED: u64 = 3;
 
 impl Run {
     /// Faults end, and what the model says must come to be.
     pub(super) async fn calm(&mut self) -> anyhow::Result<()> {
         self.faults.end();
-        self.slow_ms = self.slow_ms.min(8_000);
         for cloud in &self.clouds {
             cloud.be_honest();
-            cloud.set_weather(provider_mock::Weather {
-                fail: None,
-                slow_ms: self.slow_ms,
-            });
             setup::ways(&self.setup, cloud)?;
             // A Node that cannot be attached can from now on.
             cloud.change_settings(|settings| settings.target_errors.clear())?;
@@ -50,6 +45,7 @@ impl Run {
         }
         self.trace.note("* from now on nothing goes wrong");
         self.calm = true;
+        self.hurry().await?;
         let calm = Instant::now();
         let patient = self.seed.is_multiple_of(PATIENT);
         let mut settled = self.settles(calm + SOON, patient).await?;
@@ -71,20 +67,66 @@ impl Run {
         Ok(())
     }
 
-    /// Lets time pass until the state is right and stable. `false`: it is not by then, or that was
-    /// not required.
+    /// The cloud refuses nothing any more, and is quick: else a run would take hours.
+    async fn hurry(&mut self) -> anyhow::Result<()> {
+        let quick = self.slow_ms.min(8_000);
+        if self.setup.goes_on {
+            // A cancelled call goes on as slowly as it began. No later call is to overtake it in the cloud.
+            let slow = Duration::from_millis(self.slow_ms);
+            self.fair();
+            self.until(Instant::now() + slow).await?;
+        }
+        self.slow_ms = quick;
+        self.fair();
+        Ok(())
+    }
+
+    /// The clouds refuse nothing.
+    fn fair(&self) {
+        for cloud in &self.clouds {
+            cloud.set_weather(provider_mock::Weather {
+                fail: None,
+                slow_ms: self.slow_ms,
+            });
+        }
+    }
+
+    /// Lets time pass until everything is right and nothing changes any more. `false` where that is not so then, or was not asked for.
     async fn settles(&mut self, until: Instant, patient: bool) -> anyhow::Result<bool> {
-        let mut last = (self.checker.changes(), Instant::now());
+        let mut last = (self.events(), Instant::now());
         while !patient && Instant::now() < until {
             self.until(Instant::now() + LOOK).await?;
-            if self.checker.changes() != last.0 || self.checker.is_changing() {
-                last = (self.checker.changes(), Instant::now());
+            if self.events() != last.0 || self.is_under_way() {
+                last = (self.events(), Instant::now());
             } else if last.1.elapsed() >= SETTLED && self.wrong().is_empty() {
                 return Ok(true);
             }
         }
         self.until(until).await?;
         Ok(false)
+    }
+
+    /// Counts changes, and processes that began to lead: a new leader begins with a look at everything.
+    fn events(&self) -> u64 {
+        self.checker.changes() + self.checker.terms()
+    }
+
+    /// Something is to come: a call ends, a machine boots, a process takes over the Lease.
+    fn is_under_way(&self) -> bool {
+        self.checker.is_changing() || !self.later.is_empty() || !self.is_led()
+    }
+
+    /// Whether a process that runs holds each Lease.
+    fn is_led(&self) -> bool {
+        let leases = [
+            Some(LEASE),
+            self.setup.migration.then_some(MIGRATION_LEASE),
+            self.setup.second.then_some(SECOND_LEASE),
+        ];
+        leases
+            .into_iter()
+            .flatten()
+            .all(|lease| self.checker.is_led(lease))
     }
 
     /// Nothing changes any more, and everything is right.
@@ -103,6 +145,9 @@ impl Run {
             self.trace.violation(format_args!(
                 "{read} objects were read in the last {minutes} min, though nothing happened"
             ));
+        }
+        if !self.is_led() {
+            self.trace.violation("nobody leads");
         }
         for wrong in self.wrong() {
             self.trace.violation(wrong);

@@ -11,9 +11,13 @@ impl Generator {
         let node = self.random.random_range(0..self.nodes);
         let service = self.random.random_range(0..self.services);
         let ccm = self.random.random_range(0..self.setup.ccms);
-        let (steps, site, after, wrong) = match self.random.random_range(0..4) {
-            // A process is cut off when its watch breaks, and the API server forgets what it
-            // missed.
+        // What goes on after it was cancelled matters when processes end.
+        let kind = match self.random.random_range(0..5) {
+            0..=2 if self.setup.goes_on => 4,
+            kind => kind,
+        };
+        let (steps, site, after, wrong) = match kind {
+            // A process is cut off when its watch breaks, and the API server forgets what it missed.
             0 => {
                 let label = (node + 1) % self.nodes;
                 let steps = vec![
@@ -27,14 +31,16 @@ impl Generator {
             }
             // The machine is suspended while a request waits to be sent again.
             1 => {
-                let (new, class) = (self.services + 1, self.class());
+                let class = self.class();
+                let (site, step) = if self.chance(1, 2) {
+                    ("PATCH services", Step::Create(self.services + 1, class))
+                } else {
+                    ("PATCH nodes", Step::Join(self.nodes + 2))
+                };
                 let when = self.random.random_range(100..700);
                 let seconds = self.pick(&[20, 45, 90]);
-                let steps = vec![
-                    (0, Step::Create(new, class)),
-                    (when, Step::Suspend(seconds)),
-                ];
-                (steps, "PATCH services", 0, Wrong::Api(ApiFault::Code(429)))
+                let steps = vec![(0, step), (when, Step::Suspend(seconds))];
+                (steps, site, 0, Wrong::Api(ApiFault::Code(429)))
             }
             // Another machine takes the place of one that is gone while the ccm asks about that.
             2 => {
@@ -43,7 +49,13 @@ impl Generator {
                 let again = vec![Step::DeleteNode(node), Step::Join(node)];
                 (steps, site, 41_000, Wrong::Meanwhile(again))
             }
-            // Processes end while a call is in flight.
+            // Nobody hears whether a Node was deleted.
+            3 => {
+                let fault = self.pick(&[ApiFault::Broken, ApiFault::Lost, ApiFault::Code(503)]);
+                let steps = vec![(0, Step::Terminate(node))];
+                (steps, "DELETE nodes", 0, Wrong::Api(fault))
+            }
+            // Processes end while a call is in flight, and its connection may break too.
             _ => {
                 let (site, step) = if self.chance(2, 3) {
                     ("EnsureLoadBalancer", Step::EditPort(service))
@@ -55,7 +67,12 @@ impl Generator {
                 } else {
                     Step::RollCcm(ccm)
                 };
-                (vec![(0, step)], site, 0, Wrong::Meanwhile(vec![ends]))
+                let mut steps = vec![(0, step)];
+                if self.chance(1, 2) {
+                    let breaks = self.random.random_range(1_000..15_000);
+                    steps.push((breaks, Step::Disconnect));
+                }
+                (steps, site, 0, Wrong::Meanwhile(vec![ends]))
             }
         };
         let steps = steps.into_iter();
