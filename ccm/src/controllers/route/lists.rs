@@ -43,6 +43,7 @@ impl Reconciler for Lists {
             Hint::Routes | Hint::Resync => vec![()],
             Hint::Instance { .. } | Hint::LoadBalancer { .. } => Vec::new(),
         });
+        sources.other(routes.follow_readiness());
     }
 
     /// At once where there is a Node to route, else with the first such Node, or after one period.
