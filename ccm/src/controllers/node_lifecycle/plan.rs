@@ -175,6 +175,16 @@ impl Ledger {
         }
     }
 
+    /// One of these questions for all: about the Node that waits for longest. So they take turns.
+    pub(super) fn one_for_all(&self, questions: &Questions) -> Questions {
+        let due = |node: &&Arc<Node>| self.known.get(uid(node)).map(|known| known.due);
+        let all = questions.suspects.iter().chain(&questions.absent);
+        Questions {
+            suspects: all.min_by_key(due).cloned().into_iter().collect(),
+            ..Questions::default()
+        }
+    }
+
     fn is_due(&self, node: &Node, now: Instant) -> bool {
         self.known
             .get(uid(node))

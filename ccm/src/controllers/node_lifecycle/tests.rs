@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{Hinted, Memory, Metrics, run};
+use super::{Memory, Metrics, run};
 use crate::controller::LoopContext;
 use crate::controllers::node::testing::{Cloud, FakeApi};
 use crate::provider::Hint;
@@ -283,18 +283,4 @@ async fn b_l3_a_node_that_is_ready_again_loses_the_taint_while_the_provider_is_a
     });
     let took = looping.until("untainted", |this| !tainted(this)).await;
     assert!(took <= PERIOD + SOON, "{took:?}");
-}
-
-/// A provider that is not READY may send hints all the same.
-#[test]
-fn l7_hints_that_no_pass_takes_are_kept_up_to_a_bound() {
-    let mut hinted = Hinted::default();
-    for number in 0..=Hinted::MOST {
-        hinted.add(Hint::Instance {
-            provider_id: format!("mock://{number}"),
-            node_name: String::new(),
-        });
-        assert!(hinted.some.len() <= Hinted::MOST);
-    }
-    assert!(hinted.all, "any of them may be meant");
 }
