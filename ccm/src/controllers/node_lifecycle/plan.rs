@@ -24,7 +24,7 @@ use k8s_openapi::api::core::v1::Node;
 use tokio::time::Instant;
 
 use super::ask::Answer;
-use super::brake::{Brake, Due};
+use super::brake::{Brake, Due, Verdict};
 use crate::planted::planted;
 use nodes::{
     condition, has_shutdown_taint, ids_of_several, is_going, is_older, is_suspect, is_witness,
@@ -291,6 +291,7 @@ impl Ledger {
         known.is_some_and(|known| known.condition != condition(node))
     }
 
+    /// Which of the Nodes that are due go now.
     fn judge(
         &mut self,
         brake: &mut Brake,
@@ -299,54 +300,12 @@ impl Ledger {
         found: &Findings<'_>,
         pass: &mut Pass,
     ) {
-        let mut due: Vec<&Arc<Node>> = suspects
-            .iter()
-            .filter(|node| is_older(node, self.min_age, found.wall))
-            .filter(|node| {
-                let absence = self.absences.get(uid(node));
-                absence.is_some_and(|absence| absence.is_due() && !absence.sent)
-            })
-            .copied()
-            .collect();
-        if !due.is_empty() {
-            let shared = ids_of_several(found.nodes);
-            due.retain(|node| {
-                let alone = !shared.contains(provider_id(node));
-                if !alone {
-                    pass.shared.push(Arc::clone(node));
-                }
-                alone
-            });
-        }
+        let due = self.due(suspects, found, pass);
         // Only what this pass was told makes a Node go; the others count for the brake.
         let (due, waiting): (Vec<_>, Vec<_>) =
             due.into_iter().partition(|node| told.contains(uid(node)));
         pass.waiting = !waiting.is_empty();
-        let absence = |node: &Node| self.absences.get(uid(node));
-        let held: Vec<Duration> = due
-            .iter()
-            .filter_map(|node| Some(absence(node)?.held))
-            .collect();
-        let witnessed = due
-            .iter()
-            .all(|node| absence(node).is_some_and(|absence| absence.witnessed));
-        let sent = self
-            .absences
-            .values()
-            .filter(|absence| absence.sent)
-            .count();
-        let there = found.nodes.iter().filter(|node| !is_going(node)).count();
-        let uids: Vec<&str> = due.iter().chain(&waiting).map(|node| uid(node)).collect();
-        let verdict = brake.judge(
-            &Due {
-                held: &held,
-                waiting: waiting.len(),
-                uids: &uids,
-                witnessed,
-                nodes: there.saturating_sub(sent),
-            },
-            found.now,
-        );
+        let verdict = self.brake(brake, &due, &waiting, found);
         pass.engaged = verdict.engaged;
         pass.one_of_two = verdict.one_of_two;
         let allowed: BTreeSet<usize> = verdict.allowed.into_iter().collect();
@@ -373,6 +332,53 @@ impl Ledger {
         if brake.holds() {
             pass.held.extend(waiting.into_iter().cloned());
         }
+    }
+
+    /// The Nodes that enough answers call gone; those that share their provider ID are kept.
+    fn due<'a>(
+        &self,
+        suspects: &[&'a Arc<Node>],
+        found: &Findings<'_>,
+        pass: &mut Pass,
+    ) -> Vec<&'a Arc<Node>> {
+        let is_due = |node: &Node| {
+            let absence = self.absences.get(uid(node));
+            absence.is_some_and(|absence| absence.is_due() && !absence.sent)
+        };
+        let due = suspects.iter().copied();
+        let mut due: Vec<&Arc<Node>> = due
+            .filter(|node| is_older(node, self.min_age, found.wall) && is_due(node))
+            .collect();
+        if !due.is_empty() {
+            let ids = ids_of_several(found.nodes);
+            let shares = |node: &&Arc<Node>| ids.contains(provider_id(node));
+            pass.shared = due.iter().copied().filter(shares).cloned().collect();
+            due.retain(|node| !shares(node));
+        }
+        due
+    }
+
+    /// What the brake says of those that are due, and of those that wait for another answer.
+    fn brake(
+        &self,
+        brake: &mut Brake,
+        due: &[&Arc<Node>],
+        waiting: &[&Arc<Node>],
+        found: &Findings<'_>,
+    ) -> Verdict {
+        let absences = || due.iter().filter_map(|node| self.absences.get(uid(node)));
+        let held: Vec<Duration> = absences().map(|absence| absence.held).collect();
+        let uids: Vec<&str> = due.iter().chain(waiting).map(|node| uid(node)).collect();
+        let sent = self.absences.values().filter(|absence| absence.sent);
+        let there = found.nodes.iter().filter(|node| !is_going(node));
+        let due = Due {
+            held: &held,
+            waiting: waiting.len(),
+            uids: &uids,
+            witnessed: absences().all(|absence| absence.witnessed),
+            nodes: there.count().saturating_sub(sent.count()),
+        };
+        brake.judge(&due, found.now)
     }
 
     /// A Node of `Pass::delete` was not deleted, or nobody knows: it needs two new answers. `certain`: that nothing was deleted.

@@ -6,6 +6,7 @@ mod guards;
 mod slow;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
@@ -159,6 +160,58 @@ async fn b_l2_a_node_whose_instance_is_gone_goes_after_two_passes() {
     assert_eq!(lookups[2].len(), 2, "{lookups:?}");
     assert_ne!(lookups[1][0], lookups[2][0], "{lookups:?}");
     assert_eq!(looping.api.writes(), ["DELETE n0003"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn m9_what_a_provider_was_asked_before_it_was_away_counts_for_nothing() {
+    let looping = Looping::start(20).await;
+    let slow = ("n0003".to_owned(), Duration::from_secs(30));
+    looping.cloud.state().slow.insert(slow.0, slow.1);
+    looping.down([3], api::InstanceState::Absent);
+    looping.until("asked", |this| this.lookups() == 1).await;
+    for (state, is_there) in [
+        (api::ProbeState::Broken, false),
+        (api::ProbeState::Ready, true),
+    ] {
+        looping.cloud.state().probe = state;
+        let seen = looping
+            .provider
+            .until("it is seen", |it| it.working().is_some() == is_there);
+        seen.await;
+    }
+    let took = looping.until("again", |this| this.lookups() == 2).await;
+    assert!(
+        took <= PERIOD,
+        "the first answer is not waited for: {took:?}"
+    );
+    looping.until("deleted", |this| this.left() == 19).await;
+    let lookups = looping.cloud.state().lookups.clone();
+    let about = lookups.iter().flatten().filter(|name| *name == "n0003");
+    assert_eq!(about.count(), 3, "two answers since: {lookups:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn m10_a_pass_that_panics_is_followed_by_another_which_begins_anew() {
+    let mut looping = Looping::start(20).await;
+    let armed = Arc::new(AtomicBool::new(false));
+    let (wall, panics) = (Arc::clone(&looping.context.wall), Arc::clone(&armed));
+    looping.context.wall = Arc::new(move || {
+        assert!(!panics.swap(false, Ordering::Relaxed), "this pass is over");
+        wall()
+    });
+    looping.again().await;
+    looping.down([3], api::InstanceState::Absent);
+    looping.until("asked", |this| this.lookups() == 2).await;
+    armed.store(true, Ordering::Relaxed);
+    looping
+        .until("panicked", |_| !armed.load(Ordering::Relaxed))
+        .await;
+    let before = looping.lookups();
+    let took = looping.until("deleted", |this| this.left() == 19).await;
+    assert!(took <= 4 * PERIOD, "{took:?}");
+    let lookups = looping.cloud.state().lookups.split_off(before);
+    let about = lookups.iter().flatten().filter(|name| *name == "n0003");
+    assert_eq!(about.count(), 2, "two new answers: {lookups:?}");
 }
 
 #[tokio::test(start_paused = true)]
