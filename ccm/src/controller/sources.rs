@@ -66,10 +66,20 @@ impl<'a, K: Clone + Ord + Hash + Send + Sync + 'static> Sources<'a, K> {
         gap: Duration,
         about: impl Fn(&Hint) -> Vec<K> + Send + Sync + 'a,
     ) {
+        self.hints_after(Duration::ZERO, gap, about);
+    }
+
+    /// As `hints`, but a key becomes due only after `delay`, so that hints that come together make it due once.
+    pub(crate) fn hints_after(
+        &mut self,
+        delay: Duration,
+        gap: Duration,
+        about: impl Fn(&Hint) -> Vec<K> + Send + Sync + 'a,
+    ) {
         let driver = self.driver;
         let mut hints = driver.context.hints.subscribe();
         self.running.push(Box::pin(async move {
-            let mut paced = Paced::new(gap);
+            let mut paced = Paced::new(delay, gap);
             loop {
                 let hint = tokio::select! {
                     biased;
@@ -91,6 +101,14 @@ impl<'a, K: Clone + Ord + Hash + Send + Sync + 'static> Sources<'a, K> {
         }));
     }
 
+    /// Another source. It adds keys to the queue by itself, until the controller stops.
+    pub(crate) fn other(&mut self, source: impl Future<Output = ()> + Send + 'a) {
+        let stop = &self.driver.context.stop;
+        self.running.push(Box::pin(async move {
+            stop.run_until_cancelled(source).await;
+        }));
+    }
+
     /// Returns when the controller stops.
     pub(crate) async fn run(self) {
         join_all(self.running).await;
@@ -100,22 +118,24 @@ impl<'a, K: Clone + Ord + Hash + Send + Sync + 'static> Sources<'a, K> {
 /// When a hint last made a key due, or will make it due.
 #[derive(Debug)]
 struct Paced<K> {
+    delay: Duration,
     gap: Duration,
     due: BTreeMap<K, Instant>,
 }
 
 impl<K: Clone + Ord> Paced<K> {
-    fn new(gap: Duration) -> Self {
+    fn new(delay: Duration, gap: Duration) -> Self {
         let due = BTreeMap::new();
-        Self { gap, due }
+        Self { delay, gap, due }
     }
 
     /// When a hint that arrives now makes this key due.
     fn at(&mut self, key: &K, now: Instant) -> Instant {
+        let soon = now + self.delay;
         let at = match self.due.get(key) {
             Some(planned) if *planned > now => *planned,
-            Some(last) => (*last + self.gap).max(now),
-            None => now,
+            Some(last) => (*last + self.gap).max(soon),
+            None => soon,
         };
         self.due.insert(key.clone(), at);
         at
@@ -134,7 +154,7 @@ mod tests {
     fn l7_hints_make_a_key_due_once_in_the_gap() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut paced = Paced::new(Duration::from_secs(5));
+        let mut paced = Paced::new(Duration::ZERO, Duration::from_secs(5));
         assert_eq!(paced.at(&"n", at(0)), at(0));
         // Many hints make the key due once.
         for now in [0, 1, 4] {
@@ -147,5 +167,24 @@ mod tests {
         assert_eq!(paced.due.len(), 1);
         paced.forget_old(at(66));
         assert!(paced.due.is_empty());
+    }
+
+    #[test]
+    fn l7_hints_that_come_together_make_a_key_due_once_a_moment_later() {
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        let mut paced = Paced::new(Duration::from_millis(100), Duration::from_secs(1));
+        for now in [0, 50, 99] {
+            assert_eq!(paced.at(&"n", at(now)), at(100));
+        }
+        assert_eq!(paced.at(&"n", at(100)), at(1100), "it is due just now");
+        assert_eq!(paced.at(&"n", at(1099)), at(1100));
+        paced.forget_old(at(2050));
+        assert_eq!(
+            paced.at(&"n", at(2050)),
+            at(2150),
+            "the gap, then the delay"
+        );
+        assert_eq!(paced.at(&"n", at(9000)), at(9100));
     }
 }

@@ -58,7 +58,6 @@ pub(crate) async fn run(context: LoopContext, metrics: Metrics) {
         controller::run(&calls),
         routes.write_conditions(),
         routes.housekeep(),
-        routes.follow_readiness(),
     );
     page.forget(&provider);
 }
@@ -151,7 +150,7 @@ impl Routes {
 
     /// When the provider becomes READY, makes a pass due that removes the kept routes.
     async fn follow_readiness(&self) {
-        let (mut status, stop) = (self.context().status.clone(), &self.context().stop);
+        let mut status = self.context().status.clone();
         let mut ready = false;
         loop {
             let now = status.borrow_and_update().may_delete_routes();
@@ -159,9 +158,9 @@ impl Routes {
                 self.lists.queue.add(());
             }
             ready = now;
-            let Some(Ok(())) = stop.run_until_cancelled(status.changed()).await else {
+            if status.changed().await.is_err() {
                 return;
-            };
+            }
         }
     }
 }

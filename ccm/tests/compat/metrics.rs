@@ -57,6 +57,13 @@ pub fn scenarios() -> Vec<Scenario> {
                 None,
                 Some("there"),
             );
+        scenario = scenario.differs(
+            "▲L7",
+            "passes over the Nodes that are not Ready come from a queue, which hints hasten",
+            &format!("metric workqueue_{family} name=NodeLifecycle"),
+            None,
+            Some("there"),
+        );
         for name in ["RouteCalls", "RouteConditions"] {
             scenario = scenario.differs(
                 "▲R6",

@@ -12,7 +12,7 @@ use std::time::Duration;
 use cloud_provider_api::v1alpha1 as api;
 use futures::stream::StreamExt as _;
 use k8s_openapi::api::core::v1::Node;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -56,8 +56,8 @@ pub(super) struct Asker {
     places: Option<Arc<Places>>,
     sender: mpsc::Sender<Vec<Answer>>,
     answers: mpsc::Receiver<Vec<Answer>>,
-    /// Answers that came between two passes.
-    early: Vec<Answer>,
+    /// Notified of all of them.
+    arrived: Arc<Notify>,
 }
 
 /// How many calls may be under way. Held here and not in the session's limiter, where they would wait on their deadlines.
@@ -69,7 +69,7 @@ struct Places {
 }
 
 impl Asker {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(arrived: Arc<Notify>) -> Self {
         let (sender, answers) = mpsc::channel(BACKLOG);
         Self {
             loners: Arc::default(),
@@ -79,7 +79,7 @@ impl Asker {
             places: None,
             sender,
             answers,
-            early: Vec::new(),
+            arrived,
         }
     }
 
@@ -88,7 +88,7 @@ impl Asker {
         let loners = Arc::clone(&self.loners);
         *self = Self {
             loners,
-            ..Self::new()
+            ..Self::new(Arc::clone(&self.arrived))
         };
     }
 
@@ -128,6 +128,7 @@ impl Asker {
         for batch in self.loners.batches(nodes, session.max_batch()) {
             let (session, places) = (Arc::clone(session), Arc::clone(places));
             let (loners, sender) = (Arc::clone(&self.loners), self.sender.clone());
+            let arrived = Arc::clone(&self.arrived);
             self.calls.spawn(async move {
                 let sent = &Mutex::new(BTreeMap::new());
                 let mut answers = pin!(lookup::answers(vec![batch], |nodes| call(
@@ -146,53 +147,54 @@ impl Asker {
                     if sender.send(answers.collect()).await.is_err() {
                         return;
                     }
+                    arrived.notify_one();
                 }
             });
         }
     }
 
-    /// Returns when answers have come.
-    pub(super) async fn arrived(&mut self) {
-        if let Some(answers) = self.answers.recv().await {
-            self.take(answers);
-        }
+    /// Whether answers have come that [`Self::gather`] has not returned.
+    pub(super) fn has_news(&self) -> bool {
+        !self.answers.is_empty()
     }
 
     /// What has arrived when all that was asked since the last call of this is answered, and at `until` the latest.
     pub(super) async fn gather(&mut self, until: Instant) -> Vec<Answer> {
-        self.reap();
+        let mut gathered = self.reap();
         let round = self.round;
         while self.under_way.values().any(|of| *of == round)
             && let Ok(Some(answers)) = timeout_at(until, self.answers.recv()).await
         {
-            self.take(answers);
-            self.reap();
+            gathered.extend(self.take(answers));
+            gathered.extend(self.reap());
         }
         if planted!(SlowAnswersAreGivenUp) {
             self.calls.abort_all();
             self.under_way.clear();
         }
         self.round += 1;
-        std::mem::take(&mut self.early)
+        gathered
     }
 
-    fn take(&mut self, answers: Vec<Answer>) {
+    fn take(&mut self, answers: Vec<Answer>) -> Vec<Answer> {
         for answer in &answers {
             self.under_way.remove(plan::uid(&answer.node));
         }
-        self.early.extend(answers);
+        answers
     }
 
-    fn reap(&mut self) {
+    fn reap(&mut self) -> Vec<Answer> {
         while self.calls.try_join_next().is_some() {}
         let over = self.calls.is_empty();
+        let mut reaped = Vec::new();
         while let Ok(answers) = self.answers.try_recv() {
-            self.take(answers);
+            reaped.extend(self.take(answers));
         }
         if over {
             // Also that of a task that died.
             self.under_way.clear();
         }
+        reaped
     }
 }
 

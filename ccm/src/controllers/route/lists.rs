@@ -43,6 +43,7 @@ impl Reconciler for Lists {
             Hint::Routes | Hint::Resync => vec![()],
             Hint::Instance { .. } | Hint::LoadBalancer { .. } => Vec::new(),
         });
+        sources.other(routes.follow_readiness());
     }
 
     /// Due at once if there is a Node to route. Else the first such Node makes it due, or the end

@@ -32,7 +32,7 @@ fn bench() -> (FakeApi, Lifecycle, Arc<Node>) {
     let metrics = Metrics::register(&mut prometheus_client::registry::Registry::default());
     let lifecycle = Lifecycle::new(api.context(status), &Memory::default(), metrics);
     let seen = lifecycle
-        .context
+        .context()
         .cluster
         .nodes
         .get(&Key::node("n"))
@@ -41,7 +41,7 @@ fn bench() -> (FakeApi, Lifecycle, Arc<Node>) {
 }
 
 fn events(lifecycle: &Lifecycle) -> Vec<String> {
-    lifecycle.context.writes.events.recorded()
+    lifecycle.context().writes.events.recorded()
 }
 
 #[tokio::test]
@@ -117,13 +117,13 @@ async fn b_l3_the_shutdown_taint_comes_and_goes() {
         ..api::GetProviderInfoResponse::default()
     };
     let ownership = Ownership::of(&[("mock", &info)], None).unwrap();
-    ready::take_taints_off(&lifecycle.context, &ownership).await;
+    ready::take_taints_off(lifecycle.context(), &ownership).await;
     assert_eq!(
         server.node("n").unwrap().spec.unwrap().taints,
         Some(Vec::new())
     );
     // Nothing to do: nothing is written.
     let writes = server.writes().len();
-    ready::take_taints_off(&lifecycle.context, &ownership).await;
+    ready::take_taints_off(lifecycle.context(), &ownership).await;
     assert_eq!(server.writes().len(), writes);
 }

@@ -2,14 +2,18 @@ mod asking;
 mod guards;
 mod outcomes;
 
-use api::InstanceState::{Pending, Unmanaged};
-use k8s_openapi::api::core::v1::NodeCondition;
+use api::InstanceState::{Pending, Present, Running, Unmanaged};
+use k8s_openapi::api::core::v1::{NodeCondition, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proptest::prelude::*;
 
+use super::nodes::NO_SCHEDULE;
+use super::record::LONGEST_PENDING;
+use super::trust::OLDEST_ANSWER;
 use super::*;
 use crate::args::BrakeConfig;
-use crate::provider::CallError;
+use crate::core::is_ready;
+use crate::provider::{CallError, CallErrorCode};
 
 // Spelled out: users tolerate it.
 const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";

@@ -171,7 +171,7 @@ async fn fault_lifecycle_provider_answers_credentials() {
     looping.cloud.state().failures.clear();
     let took = looping.until("deleted", |this| this.left() == 19).await;
     assert!(
-        took <= Duration::from_secs(35),
+        took <= Duration::from_secs(27),
         "the others as soon as that is answered: {took:?}"
     );
 }

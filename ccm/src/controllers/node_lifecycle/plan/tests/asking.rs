@@ -281,3 +281,39 @@ fn a_pass_that_brought_failures_alone_says_so_unless_deadlines_passed() {
     };
     assert_eq!(failed(&one), None);
 }
+
+#[test]
+fn m10_where_one_node_is_asked_about_for_all_they_take_turns() {
+    let mut driver = Driver::new();
+    let nodes = cluster(0, 3);
+    driver.pass_with(&nodes, &nodes, |_| Some(Err(trouble())));
+    let mut turns = Vec::new();
+    for _ in 0..4 {
+        driver.now += Duration::from_secs(20);
+        let questions = driver
+            .ledger
+            .questions(&mut driver.brake, &nodes, |_| false, driver.now);
+        assert_eq!(questions.suspects.len(), 3);
+        let one = driver.ledger.one_for_all(&questions);
+        assert!(one.absent.is_empty() && one.suspects.len() == 1);
+        turns.push(name(&one.suspects[0]).to_owned());
+        let answers = one.suspects.into_iter().map(|node| Answer {
+            node,
+            began: driver.now,
+            at: driver.now,
+            found: Err(trouble()),
+        });
+        let answers: Vec<Answer> = answers.collect();
+        let findings = Findings {
+            answers: &answers,
+            nodes: &nodes,
+            may_delete: true,
+            power_state: false,
+            start: driver.now,
+            now: driver.now,
+            wall: wall(),
+        };
+        driver.ledger.pass(&mut driver.brake, &findings);
+    }
+    assert_eq!(turns, ["down-000", "down-001", "down-002", "down-000"]);
+}

@@ -1,0 +1,129 @@
+//! What a Node says of itself, and its shutdown taint. Pure.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Taint};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::core::{is_ready, ready_condition};
+use crate::planted::planted;
+
+/// The taint of a Node whose machine is shut down (B-L3).
+const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
+pub(super) const NO_SCHEDULE: &str = "NoSchedule";
+
+/// The status of a Node's Ready condition, and since when it is so.
+pub(super) type Condition = (String, Option<Time>);
+
+pub(super) fn is_suspect(node: &Node) -> bool {
+    !is_ready(node) && !is_going(node)
+}
+
+pub(super) fn is_witness(node: &Node) -> bool {
+    is_ready(node) && !is_going(node)
+}
+
+pub(super) fn condition(node: &Node) -> Option<Condition> {
+    let ready = ready_condition(node)?;
+    Some((ready.status.clone(), ready.last_transition_time.clone()))
+}
+
+/// The provider IDs that several Nodes have.
+pub(super) fn ids_of_several(nodes: &[Arc<Node>]) -> BTreeSet<&str> {
+    let mut once = BTreeSet::new();
+    let ids = nodes.iter().map(|node| provider_id(node));
+    ids.filter(|id| !once.insert(*id)).collect()
+}
+
+/// Whether a Node that was to be deleted may go, by what the API server says just before. `Err` says why not.
+pub(in super::super) fn last_look(
+    decided: &Node,
+    fresh: &Node,
+    min_age: Duration,
+    wall: Timestamp,
+) -> Result<(), &'static str> {
+    if planted!(NameIsTheNode) {
+        Ok(())
+    } else if uid(decided) != uid(fresh) || uid(fresh).is_empty() {
+        Err("another Node has its name now")
+    } else if is_ready(fresh) {
+        Err("it is Ready again")
+    } else if provider_id(decided) != provider_id(fresh) {
+        Err("it has another provider ID now")
+    } else if is_going(fresh) {
+        Err("it is being deleted already")
+    } else if is_older(fresh, min_age, wall) {
+        Ok(())
+    } else {
+        Err("it is too young")
+    }
+}
+
+/// The taints with the shutdown taint; `None` where it is there.
+pub(in super::super) fn with_shutdown_taint(node: &Node) -> Option<Vec<Taint>> {
+    (!has_shutdown_taint(node)).then(|| {
+        let shutdown = Taint {
+            key: SHUTDOWN.to_owned(),
+            effect: NO_SCHEDULE.to_owned(),
+            ..Taint::default()
+        };
+        taints(node).iter().cloned().chain([shutdown]).collect()
+    })
+}
+
+/// The taints without the shutdown taint, where the Node is Ready and has it (B-L3).
+pub(in super::super) fn without_shutdown_taint(node: &Node) -> Option<Vec<Taint>> {
+    (is_ready(node) && has_shutdown_taint(node)).then(|| {
+        let others = taints(node).iter().filter(|taint| !is_shutdown(taint));
+        others.cloned().collect()
+    })
+}
+
+/// `spec.providerID`; empty where there is none.
+pub(in super::super) fn provider_id(node: &Node) -> &str {
+    let spec = node.spec.as_ref();
+    spec.and_then(|spec| spec.provider_id.as_deref())
+        .unwrap_or_default()
+}
+
+/// `metadata.uid`; empty where there is none.
+pub(in super::super) fn uid(node: &Node) -> &str {
+    node.metadata.uid.as_deref().unwrap_or_default()
+}
+
+/// `metadata.name`.
+pub(in super::super) fn name(node: &Node) -> &str {
+    node.metadata.name.as_deref().unwrap_or_default()
+}
+
+pub(super) fn has_shutdown_taint(node: &Node) -> bool {
+    taints(node).iter().any(is_shutdown)
+}
+
+fn is_shutdown(taint: &Taint) -> bool {
+    taint.key == SHUTDOWN && taint.effect == NO_SCHEDULE
+}
+
+fn taints(node: &Node) -> &[Taint] {
+    let spec = node.spec.as_ref();
+    spec.and_then(|spec| spec.taints.as_deref())
+        .unwrap_or_default()
+}
+
+pub(super) fn is_going(node: &Node) -> bool {
+    node.metadata.deletion_timestamp.is_some()
+}
+
+/// Older than that; one whose age is not known is not.
+pub(super) fn is_older(node: &Node, age: Duration, wall: Timestamp) -> bool {
+    node.metadata
+        .creation_timestamp
+        .as_ref()
+        .is_some_and(|created| {
+            let lived = wall.duration_since(created.0);
+            Duration::try_from(lived).is_ok_and(|lived| lived > age)
+        })
+}

@@ -1,0 +1,170 @@
+//! What operators and users are told of passes: once, not in each of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Node;
+use tokio::time::Instant;
+
+use super::plan::{self, Pass};
+use super::{Lifecycle, lock};
+use crate::report::TOLD_AGAIN;
+use crate::writes::{EventType, node_reference, reason};
+
+/// One message names so many Nodes, and a brake that holds is told at so many of those that it holds.
+const TOLD_AT: usize = 10;
+
+/// What was reported, and when.
+#[derive(Default)]
+pub(super) struct Reported {
+    /// The last pass was void.
+    void: bool,
+    /// When the brake was last told about; `None`: it does not hold.
+    brake: Option<Instant>,
+    /// Nodes that share their provider ID.
+    shared: Told,
+    /// Nodes that the provider's own list has, or may have.
+    listed: Told,
+}
+
+/// When Nodes were last told that they are not deleted; by UID.
+#[derive(Default)]
+struct Told(BTreeMap<String, Instant>);
+
+impl Told {
+    /// Whether this Node is to be told now; it counts as told then.
+    fn is_due(&mut self, node: &Node) -> bool {
+        let told = self.0.get(plan::uid(node));
+        let due = told.is_none_or(|told| told.elapsed() >= TOLD_AGAIN);
+        if due {
+            self.0.insert(plan::uid(node).to_owned(), Instant::now());
+        }
+        due
+    }
+}
+
+impl Reported {
+    /// What a pass found.
+    pub(super) fn pass(&mut self, lifecycle: &Lifecycle, pass: &Pass) {
+        let (provider, metrics) = (&lifecycle.context().provider, &lifecycle.metrics);
+        let void = pass.void.as_ref().or(pass.failed.as_ref());
+        if let Some(reason) = void {
+            metrics.void(provider);
+            if !self.void {
+                tracing::warn!(%provider, reason, "discarding this pass: lookup results are not trustworthy");
+            }
+        } else if self.void {
+            tracing::info!(%provider, "lookup results are trustworthy again");
+        }
+        self.void = void.is_some();
+        if pass.void.is_none() {
+            metrics.held(provider, pass.held.len());
+            self.shared(lifecycle, &pass.shared);
+        }
+        if !lock(&lifecycle.brake).holds() {
+            self.brake = None;
+        }
+        let again = self.brake.is_some_and(|told| told.elapsed() >= TOLD_AGAIN);
+        if pass.engaged || again && !pass.held.is_empty() {
+            self.brake = Some(Instant::now());
+            brake(lifecycle, &pass.held);
+        }
+    }
+
+    /// Nodes that are not deleted because they share their provider ID with others: each is told of the others, again and again.
+    fn shared(&mut self, lifecycle: &Lifecycle, shared: &[Arc<Node>]) {
+        let there: BTreeSet<&str> = shared.iter().map(|node| plan::uid(node)).collect();
+        self.shared.0.retain(|uid, _| there.contains(uid.as_str()));
+        for node in shared {
+            if !self.shared.is_due(node) {
+                continue;
+            }
+            let context = lifecycle.context();
+            let (name, id) = (plan::name(node), plan::provider_id(node));
+            let holders = context.cluster.nodes.found_by(id);
+            let others: Vec<&str> = holders
+                .iter()
+                .map(|holder| plan::name(holder))
+                .filter(|other| *other != name)
+                .take(TOLD_AT)
+                .collect();
+            let (provider, others) = (&context.provider, others.join(", "));
+            tracing::warn!(node = name, %provider, provider_id = id, others, "Node not deleted: other Nodes have the same provider ID");
+            held(
+                lifecycle,
+                node,
+                format!(
+                    "provider {provider} reports that instance {id} is gone, but Node {others} has the same provider ID, so the ccm does not delete this Node; delete the Node whose machine is gone by hand"
+                ),
+            );
+        }
+    }
+
+    /// A Node that is not deleted because the provider's answers contradict each other is told so, again and again.
+    pub(super) fn listed(&mut self, lifecycle: &Lifecycle, node: &Node) {
+        if !self.listed.is_due(node) {
+            return;
+        }
+        let (name, provider) = (plan::name(node), &lifecycle.context().provider);
+        tracing::warn!(node = name, %provider, "Node not deleted: the provider's list has its instance");
+        held(
+            lifecycle,
+            node,
+            format!(
+                "provider {provider} reports that this Node's instance is gone, but its list has the instance, so the ccm does not delete the Node"
+            ),
+        );
+    }
+
+    /// One of two Nodes is not deleted because the provider's list cannot be had.
+    pub(super) fn no_list(&mut self, lifecycle: &Lifecycle, node: &Node, error: &str) {
+        if !self.listed.is_due(node) {
+            return;
+        }
+        let (name, provider) = (plan::name(node), &lifecycle.context().provider);
+        let minutes = minutes_of_the_hold(lifecycle);
+        tracing::warn!(node = name, %provider, error, "Node not deleted yet: the list of instances failed");
+        held(
+            lifecycle,
+            node,
+            format!(
+                "provider {provider} reports that this Node's instance is gone, but its list of instances, which must confirm that, failed: {error}; the Node is one of two, so the ccm deletes it only after that has held for {minutes} min"
+            ),
+        );
+    }
+
+    /// Nodes that were told of the list so long ago would be told again: they are forgotten.
+    pub(super) fn forget_old(&mut self) {
+        self.listed.0.retain(|_, told| told.elapsed() < TOLD_AGAIN);
+    }
+}
+
+/// A brake that holds says so.
+fn brake(lifecycle: &Lifecycle, nodes: &[Arc<Node>]) {
+    let (provider, count) = (&lifecycle.context().provider, nodes.len());
+    let first = || nodes.iter().take(TOLD_AT);
+    let names: Vec<&str> = first().map(|node| plan::name(node)).collect();
+    let minutes = minutes_of_the_hold(lifecycle);
+    tracing::warn!(%provider, count, nodes = ?names, "the deletion brake holds: the provider reports too many instances gone at once");
+    for node in first() {
+        held(
+            lifecycle,
+            node,
+            format!(
+                "provider {provider} reports that the instances of {count} Nodes are gone, more than the brake lets the ccm delete at once; the ccm deletes none until that has held for {minutes} min"
+            ),
+        );
+    }
+}
+
+fn minutes_of_the_hold(lifecycle: &Lifecycle) -> u64 {
+    let hold = lifecycle.context().config.node_lifecycle.brake.hold;
+    hold.as_secs().div_ceil(60)
+}
+
+/// That its deletion is held, and why.
+fn held(lifecycle: &Lifecycle, node: &Node, why: String) {
+    let (reference, reason) = (node_reference(node), reason::NODE_DELETION_HELD);
+    let events = &lifecycle.context().writes.events;
+    events.record(&reference, EventType::Warning, reason, why);
+}

@@ -1,0 +1,189 @@
+//! The deletion guards (▲L6), in the whole loop.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn l6_the_listing_vetoes_and_degraded_deletes_nothing() {
+    let looping = Looping::start(20).await;
+    looping.cloud.state().listed.push("mock://n0003".to_owned());
+    looping.down([3], api::InstanceState::Absent);
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    assert_eq!(looping.left(), 20);
+    looping.cloud.state().probe = api::ProbeState::Degraded;
+    looping
+        .provider
+        .until("degraded", |status| !status.may_delete_nodes())
+        .await;
+    looping.cloud.state().listed.clear();
+    let calls = looping.lookups();
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    assert_eq!(looping.left(), 20);
+    assert!(looping.lookups() > calls);
+    looping.cloud.state().probe = api::ProbeState::Ready;
+    looping.until("deleted", |this| this.left() == 19).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn l6_a_mass_absence_is_held_and_said() {
+    let looping = Looping::start(100).await;
+    looping.down(0..40, api::InstanceState::Absent);
+    let took = looping
+        .until("the first go", |this| this.left() < 100)
+        .await;
+    assert!(
+        took > Duration::from_mins(15) && took < Duration::from_mins(16),
+        "{took:?}"
+    );
+    let held = looping.metrics.status_lines();
+    assert!(
+        held.len() == 1 && held[0].contains("holds back"),
+        "{held:?}"
+    );
+    let events = looping.context.writes.events.recorded();
+    assert!(
+        events
+            .iter()
+            .any(|event| event.contains("NodeDeletionHeld")),
+        "{events:?}"
+    );
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    assert_eq!(looping.left(), 90);
+    // The rest turns out to be there after all.
+    looping.cloud.state().states.clear();
+    looping
+        .until("let go", |this| this.metrics.status_lines().is_empty())
+        .await;
+    tokio::time::sleep(Duration::from_mins(20)).await;
+    assert_eq!(looping.left(), 90);
+}
+
+#[tokio::test(start_paused = true)]
+async fn l6_the_brake_outlives_the_loop() {
+    let mut looping = Looping::start(100).await;
+    // The first window of a process knows the floor alone.
+    tokio::time::sleep(Duration::from_mins(11)).await;
+    looping.down(0..10, api::InstanceState::Absent);
+    looping.until("a tenth", |this| this.left() == 90).await;
+    // Each start of the loop finds another tenth.
+    for round in 1..5 {
+        looping.again().await;
+        looping.down(round * 10..round * 10 + 9, api::InstanceState::Absent);
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        assert_eq!(looping.left(), 90, "round {round}");
+    }
+    // It still holds when the window is over: for a quarter of an hour since the last start.
+    tokio::time::sleep(Duration::from_mins(13)).await;
+    looping.again().await;
+    let took = looping.until("the next", |this| this.left() < 90).await;
+    assert!(took > Duration::from_mins(15), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn l6_a_new_process_deletes_two_at_once_and_not_the_share() {
+    let looping = Looping::start(100).await;
+    looping.down(0..2, api::InstanceState::Absent);
+    let took = looping.until("two", |this| this.left() == 98).await;
+    assert!(took <= Duration::from_secs(11), "{took:?}");
+    looping.down([2], api::InstanceState::Absent);
+    tokio::time::sleep(Duration::from_mins(9)).await;
+    assert_eq!(looping.left(), 98);
+}
+
+#[tokio::test(start_paused = true)]
+async fn l6_a_provider_of_another_account_deletes_nothing() {
+    let looping = Looping::start(20).await;
+    let all = (0..20).map(|i| (format!("n{i:04}"), api::InstanceState::Absent));
+    looping.cloud.state().states = all.collect();
+    looping.down([1], api::InstanceState::Absent);
+    tokio::time::sleep(Duration::from_mins(40)).await;
+    assert_eq!(looping.left(), 20);
+}
+
+#[tokio::test(start_paused = true)]
+async fn l6_who_shares_a_provider_id_is_told_and_stays() {
+    let looping = Looping::start(20).await;
+    looping.api.edit("n0004", |node| {
+        let spec = node.spec.get_or_insert_default();
+        spec.provider_id = Some("mock://n0003".to_owned());
+    });
+    looping.down([3], api::InstanceState::Absent);
+    // Whoever runs under the name of the other one does not report either.
+    looping
+        .cloud
+        .state()
+        .states
+        .insert("n0004".to_owned(), api::InstanceState::Absent);
+    looping.api.edit("n0004", |node| {
+        node.status.get_or_insert_default().conditions = None;
+    });
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    assert_eq!(looping.left(), 20);
+    let events = looping.context.writes.events.recorded();
+    assert_eq!(events.len(), 2, "{events:?}");
+    for (event, other) in events.iter().zip(["Node n0004", "Node n0003"]) {
+        assert!(event.contains("NodeDeletionHeld"), "{event}");
+        assert!(event.contains("instance mock://n0003 is gone"), "{event}");
+        assert!(event.contains(other), "{event}");
+    }
+    // A person decides.
+    looping.api.delete("n0003");
+    looping.until("deleted", |this| this.left() == 18).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn l6_of_two_nodes_the_one_whose_machine_is_gone_goes_at_once() {
+    let looping = Looping::start(2).await;
+    looping.down([1], api::InstanceState::Absent);
+    let took = looping.until("deleted", |this| this.left() == 1).await;
+    assert!(took <= Duration::from_secs(11), "{took:?}");
+    // The other one has nobody to vouch for the provider.
+    looping.down([0], api::InstanceState::Absent);
+    tokio::time::sleep(Duration::from_mins(40)).await;
+    assert_eq!(looping.left(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn l6_of_two_nodes_the_one_goes_only_by_a_complete_list() {
+    let looping = Looping::start(2).await;
+    looping.cloud.state().listing_fails = true;
+    looping.down([1], api::InstanceState::Absent);
+    let took = looping.until("deleted", |this| this.left() == 1).await;
+    let hold = Duration::from_mins(15);
+    assert!(
+        took >= hold && took <= hold + Duration::from_mins(1),
+        "{took:?}"
+    );
+    let events = looping.context.writes.events.recorded();
+    let said = |event: &String| event.contains("NodeDeletionHeld") && event.contains("one of two");
+    assert!(events.iter().any(said), "{events:?}");
+
+    let looping = Looping::start(2).await;
+    looping.cloud.state().listed.push("mock://n0001".to_owned());
+    looping.down([1], api::InstanceState::Absent);
+    tokio::time::sleep(Duration::from_mins(30)).await;
+    assert_eq!(looping.left(), 2, "its list has it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn l6_where_a_witness_is_not_recognised_others_are_asked() {
+    let looping = Looping::start(5).await;
+    let fail = |node: &str| looping.cloud.state().poison.insert(node.to_owned());
+    fail("n0000");
+    fail("n0002");
+    looping.down([1], api::InstanceState::Absent);
+    looping.until("deleted", |this| this.left() == 4).await;
+    let first = looping.cloud.state().lookups[1].clone();
+    assert!(first == ["n0000"] || first == ["n0002"], "{first:?}");
+
+    // Three are enough to say that the provider recognises nobody.
+    for node in ["n0003", "n0004"] {
+        fail(node);
+    }
+    looping.api.put(&node(5, "True"));
+    looping.api.put(&node(6, "True"));
+    fail("n0005");
+    fail("n0006");
+    looping.down([0], api::InstanceState::Absent);
+    tokio::time::sleep(Duration::from_mins(30)).await;
+    assert_eq!(looping.left(), 6);
+}

@@ -1,0 +1,165 @@
+//! A provider that answers slowly, late or never keeps no other Node waiting (▲M10).
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn m10_a_node_whose_lookup_hangs_keeps_no_other_waiting() {
+    let looping = Looping::start(200).await;
+    looping.cloud.state().hang.insert("n0005".to_owned());
+    looping.down([5], api::InstanceState::Running);
+    looping.down([3], api::InstanceState::Absent);
+    looping.down(10..150, api::InstanceState::Running);
+    // Nobody knows yet which one it is: the others wait for two deadlines at most, and two passes.
+    let took = looping.until("deleted", |this| this.left() == 199).await;
+    assert!(took <= 2 * DEADLINE + 2 * PERIOD + SOON, "{took:?}");
+    // Now it is known.
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    for next in [4, 7] {
+        looping.down([next], api::InstanceState::Absent);
+        let left = looping.left();
+        let took = looping.until("next", |this| this.left() < left).await;
+        assert!(took <= 3 * PERIOD + SOON, "{took:?}");
+        tokio::time::sleep(Duration::from_mins(11)).await;
+    }
+    // It is asked about alone, and as seldom as it takes to wait for its deadline.
+    let lookups = looping.cloud.state().lookups.clone();
+    let last = &lookups[lookups.len() - 20..];
+    assert!(
+        last.iter()
+            .all(|names| names.len() == 1 || !names.iter().any(|name| name == "n0005")),
+        "{last:?}"
+    );
+    // It answers again, and is treated as all others.
+    looping.cloud.state().hang.clear();
+    looping.down([5], api::InstanceState::Absent);
+    looping.until("it too", |this| this.left() == 196).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn m10_many_nodes_whose_lookups_hang_keep_no_other_waiting() {
+    let looping = Looping::start(200).await;
+    // A zone whose API hangs, spread over all batches.
+    let zone = (0..100).filter(|i| i % 3 == 0);
+    let hang = zone.map(|i| format!("n{i:04}"));
+    looping.cloud.state().hang.extend(hang);
+    looping.down(0..100, api::InstanceState::Running);
+    looping.down([50], api::InstanceState::Absent);
+    let took = looping.until("deleted", |this| this.left() == 199).await;
+    assert!(took <= Duration::from_mins(7), "{took:?}");
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    looping.down([52], api::InstanceState::Absent);
+    // It was not Ready for so long that it is asked about every half minute.
+    let took = looping.until("next", |this| this.left() == 198).await;
+    assert!(took <= 8 * PERIOD, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn m10_a_slow_answer_about_one_node_counts_and_holds_nobody_up() {
+    let looping = Looping::start(20).await;
+    let slow = ("n0003".to_owned(), Duration::from_secs(30));
+    looping.cloud.state().slow.insert(slow.0, slow.1);
+    looping.down([3], api::InstanceState::Absent);
+    looping.down([5], api::InstanceState::Absent);
+    let gone = |name: &'static str| move |this: &Looping| this.api.node(name).is_none();
+    // Both are asked about in one call.
+    let took = looping.until("the other", gone("n0005")).await;
+    assert!(took <= Duration::from_mins(1) + 3 * PERIOD, "{took:?}");
+    let about: Vec<Instant> = {
+        let state = looping.cloud.state();
+        let calls = state.lookups.iter().zip(&state.times);
+        let about = calls.filter(|(names, _)| names.iter().any(|name| name == "n0005"));
+        about.map(|(_, at)| *at).collect()
+    };
+    assert!(
+        about[1] - about[0] >= Duration::from_secs(30) + PERIOD,
+        "it is asked about again a period after its answer was judged: {about:?}"
+    );
+    let took = looping.until("the slow one", gone("n0003")).await;
+    assert!(took <= Duration::from_mins(2), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn m10_a_provider_that_is_slow_is_waited_for() {
+    for seconds in [9, 12, 30, 50] {
+        let looping = Looping::start(300).await;
+        looping.cloud.state().delay = Duration::from_secs(seconds);
+        looping.down(1..280, api::InstanceState::Running);
+        looping.down([0], api::InstanceState::Absent);
+        let what = format!("deleted at {seconds} s a call");
+        let took = looping.until(&what, |this| this.left() == 299).await;
+        assert!(took <= Duration::from_mins(5), "{seconds} s: {took:?}");
+        // It is asked in full batches.
+        let lookups = looping.cloud.state().lookups.clone();
+        let before = lookups.len();
+        tokio::time::sleep(Duration::from_mins(10)).await;
+        let lookups = looping.cloud.state().lookups.split_off(before);
+        assert!(
+            lookups.iter().all(|names| names.len() > 50),
+            "{seconds} s: {:?}",
+            lookups.iter().map(Vec::len).collect::<Vec<_>>()
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn m10_one_call_at_a_time_is_enough() {
+    let (looping, cloud) = Looping::start_offering(40, |offered| {
+        offered.max_in_flight = Some(1);
+        offered.max_batch = Some(10);
+    })
+    .await;
+    cloud.state().hang.insert("n0005".to_owned());
+    looping.down(5..25, api::InstanceState::Running);
+    looping.down([3], api::InstanceState::Absent);
+    let took = looping.until("deleted", |this| this.left() == 39).await;
+    assert!(took <= Duration::from_mins(2), "{took:?}");
+    tokio::time::sleep(Duration::from_mins(11)).await;
+    looping.down([4], api::InstanceState::Absent);
+    let took = looping.until("next", |this| this.left() == 38).await;
+    assert!(took <= 6 * PERIOD, "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn l6_where_no_node_is_ready_a_slow_answer_vouches_too() {
+    let (looping, cloud) = Looping::start_offering(5, |offered| {
+        offered.max_in_flight = Some(1);
+        offered.max_batch = Some(1);
+    })
+    .await;
+    cloud.state().delay = Duration::from_secs(20);
+    looping.down(1..5, api::InstanceState::Running);
+    looping.down([0], api::InstanceState::Absent);
+    // It is asked about first, and while it is answered for no other Node was.
+    let took = looping.until("deleted", |this| this.left() == 4).await;
+    assert!(took <= Duration::from_mins(20), "{took:?}");
+    assert!(looping.api.node("n0000").is_none());
+}
+
+/// A1: so many are down, all but one of them with an instance, and a call takes so long for each Node.
+async fn goes_in_time(down: usize, per_node: Duration, batch: u32) {
+    let offer = |offered: &mut api::InstanceCapability| {
+        offered.max_batch = Some(batch);
+        offered.max_in_flight = Some(8);
+    };
+    let (looping, cloud) = Looping::start_offering(120, offer).await;
+    cloud.state().per_node = per_node;
+    looping.down(0..down, api::InstanceState::Running);
+    looping.down([7], api::InstanceState::Absent);
+    let what = format!("deleted of {down} at {per_node:?} each in batches of {batch}");
+    let took = looping.until(&what, |this| this.left() == 119).await;
+    assert!(took <= Duration::from_mins(5), "{took:?}");
+    assert!(looping.api.node("n0007").is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn m10_a_provider_whose_latency_grows_with_the_batch_is_waited_for() {
+    goes_in_time(97, Duration::from_millis(200), 100).await;
+    goes_in_time(96, Duration::from_millis(400), 100).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn m10_a_provider_without_batches_is_waited_for() {
+    goes_in_time(96, Duration::from_millis(400), 1).await;
+    goes_in_time(96, Duration::from_secs(2), 1).await;
+    goes_in_time(96, Duration::from_millis(400), 48).await;
+}
