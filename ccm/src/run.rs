@@ -160,20 +160,14 @@ pub(crate) async fn run(deps: Deps, config: Config) -> Result<(), RunError> {
     let (status_sender, status) = watch::channel(ProviderStatus::default());
     let (leading, leading_receiver) = watch::channel(None);
     let hints = broadcast::Sender::new(1024);
-    let memory = scope::Memory::new(elector.as_ref(), &config.leader_election, &provider);
+    let memory = scope::memory(elector.as_ref(), &config.leader_election, &provider);
     let maintain = provider::maintain(provider::Maintain {
         endpoint,
         connector: deps.connector,
         leading: leading_receiver,
         status: status_sender,
         hints: hints.clone(),
-        annotations: memory.annotations,
-        scope_key: memory.key,
-        record_scope: memory.record,
-        accept_command: memory.accept_command,
-        claims_key: memory.claims_key,
-        record_claims: memory.record_claims,
-        accept_claims: memory.accept_claims,
+        memory,
         probe_period: provider::PROBE_PERIOD.min(config.provider_timeout / 3),
         max_call_deadline: config.max_call_deadline,
         metrics: metrics.provider.clone(),

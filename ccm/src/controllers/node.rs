@@ -306,7 +306,7 @@ impl Reconciler for Worker {
     fn renewed(&self, session: &Arc<Session>, _: &ProviderStatus) -> Vec<String> {
         *self.said.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(Said {
             ownership: Arc::clone(&session.ownership),
-            projection: session.projection.clone(),
+            projection: session.projections.nodes.clone(),
         }));
         let mut nodes = self.driver.context.cluster.nodes.all();
         nodes.retain(|node| plan::is_uninitialized(node));

@@ -46,7 +46,7 @@ use crate::controller::{
 use crate::core::Key;
 use crate::ownership::Ownership;
 use crate::planted::planted;
-use crate::provider::{Capability, Hint, Projection, ProviderStatus, Session};
+use crate::provider::{Capability, Hint, Projections, ProviderStatus, Session};
 use crate::queue::Backoff;
 use crate::report::Waiting;
 use ledger::{Ledger, Task};
@@ -113,10 +113,7 @@ struct Offer {
     name: String,
     load_balancers: LoadBalancerCapability,
     ownership: Arc<Ownership>,
-    /// What it sees of Nodes.
-    projection: Projection,
-    target_projection: Projection,
-    target_identity: Projection,
+    projections: Projections,
 }
 
 impl Offer {
@@ -127,9 +124,7 @@ impl Offer {
             name: session.info.provider_name.clone(),
             load_balancers: load_balancers.unwrap_or_default(),
             ownership: Arc::clone(&session.ownership),
-            projection: session.projection.clone(),
-            target_projection: session.target_projection.clone(),
-            target_identity: session.target_identity.clone(),
+            projections: session.projections.clone(),
         }
     }
 }

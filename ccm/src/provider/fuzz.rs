@@ -20,11 +20,11 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::call_log::CallLog;
 use super::calls::Lanes;
 use super::connect::{Connection, Link, Tasks};
 use super::handshake::{Deadlines, check_info, check_initialized};
 use super::limits::{NAME_LIMIT, TEXT_LIMIT};
-use super::session::Parts;
 use super::weigh::{Budget, Weight};
 use super::{CallError, CallErrorCode, Metrics, Session, load_balancer_status};
 use crate::core::Fence;
@@ -185,16 +185,17 @@ pub(super) fn session(link: &Link) -> Session {
     let info = info();
     let none = api::Capabilities::default();
     let offered = info.capabilities.as_ref().unwrap_or(&none);
-    Session::new(Parts {
-        lanes: Arc::new(Lanes::of(offered)),
+    let lanes = Arc::new(Lanes::of(offered));
+    let metrics = Metrics::register(&mut prometheus_client::registry::Registry::default());
+    Session::new(
         info,
-        ownership: Arc::default(),
-        name: "mock".into(),
-        cluster: api::ClusterRef::default(),
-        link: link.clone(),
-        deadlines: Deadlines::raised(None, Duration::from_mins(15)),
-        metrics: Metrics::register(&mut prometheus_client::registry::Registry::default()),
-    })
+        Arc::default(),
+        api::ClusterRef::default(),
+        link.clone(),
+        lanes,
+        Deadlines::raised(None, Duration::from_mins(15)),
+        CallLog::new("mock".into(), metrics),
+    )
 }
 
 fn info() -> api::GetProviderInfoResponse {

@@ -2,9 +2,9 @@
 //!
 //! Everything runs inside of one future: whoever drops it ends it all.
 
+mod changes;
 mod lead;
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::pending;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,7 +25,7 @@ use super::handshake::{CONTROLLER_VERSION, check_info};
 use super::limits;
 use super::status::probe_word;
 use super::weigh::Budget;
-use super::{CallError, CallErrorCode, Hint, Metrics, ProviderStatus};
+use super::{CallError, CallErrorCode, Hint, Memory, Metrics, ProviderStatus};
 use crate::args::ProviderEndpoint;
 use crate::core::millis;
 
@@ -51,27 +51,15 @@ pub(crate) struct Maintain {
     pub(crate) endpoint: ProviderEndpoint,
     /// Dials it.
     pub(crate) connector: Arc<dyn Connector>,
-    /// While we lead: what Initialize is to be asked with. Set only after the Lease was read, so that `annotations` are its own: with
+    /// While we lead: what Initialize is to be asked with. Set only after the Lease was read, so that `memory` is its own: with
     /// an older view another scope would pass for the first.
     pub(crate) leading: watch::Receiver<Option<Arc<api::InitializeRequest>>>,
     /// Where it is published how the provider is.
     pub(crate) status: watch::Sender<ProviderStatus>,
     /// Where its hints go.
     pub(crate) hints: broadcast::Sender<Hint>,
-    /// The Lease's annotations (`Elector::annotations`); a change of `scope_key` decides anew, without a restart.
-    pub(crate) annotations: watch::Receiver<BTreeMap<String, String>>,
-    /// The annotation that remembers the cloud scope of this provider.
-    pub(crate) scope_key: String,
-    /// Makes the Lease remember a scope under `scope_key`. Must not block.
-    pub(crate) record_scope: Arc<dyn Fn(String) + Send + Sync>,
-    /// The annotation that remembers what this provider claims.
-    pub(crate) claims_key: String,
-    /// Makes the Lease remember claims under `claims_key`. Must not block.
-    pub(crate) record_claims: Arc<dyn Fn(String) + Send + Sync>,
-    /// What accepts claims when `='CLAIMS'` is put behind it; nothing does without a Lease.
-    pub(crate) accept_claims: Option<String>,
-    /// What accepts a scope when `=SCOPE` is put behind it, for the operator: `kubectl annotate lease -n NAMESPACE NAME --overwrite SCOPE_KEY`.
-    pub(crate) accept_command: String,
+    /// What is stored of it. A change of its scope decides again, without a restart.
+    pub(crate) memory: Memory,
     /// How often it is asked how it is: well within what the leader waits for an answer.
     pub(crate) probe_period: Duration,
     /// `Config::max_call_deadline`.
@@ -88,8 +76,6 @@ pub(crate) async fn maintain(with: Maintain) -> Infallible {
         name: with.endpoint.name.as_str().into(),
         random: Mutex::new(StdRng::seed_from_u64(with.seed)),
         resume_token: Mutex::new(String::new()),
-        scope: Mutex::new(None),
-        claims: Mutex::new(None),
         said: Mutex::new(None),
         budget: Budget::default(),
         with,
@@ -184,10 +170,6 @@ struct Keeper {
     random: Mutex<StdRng>,
     /// Where WatchChanges goes on; kept over reconnects.
     resume_token: Mutex<String>,
-    /// The cloud scope that the Lease was last seen to remember.
-    scope: Mutex<Option<String>>,
-    /// What the Lease was last seen to remember of its claims.
-    claims: Mutex<Option<String>>,
     /// What was logged last, and when.
     said: Mutex<Option<Said>>,
     /// What all answers may take together.
