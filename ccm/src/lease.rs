@@ -13,7 +13,7 @@ mod tests;
 mod wake;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
@@ -31,7 +31,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::LeaderElectionConfig;
-use crate::core::{Fence, WallClock, wall_time};
+use crate::core::{Fence, WallClock, lock, wall_time};
 use crate::kube_client::refusal;
 use annotations::Annotations;
 use record::{Claim, Observed};
@@ -428,8 +428,4 @@ fn params() -> PostParams {
 
 fn is(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

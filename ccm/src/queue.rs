@@ -6,11 +6,13 @@ mod metrics;
 mod refused;
 mod state;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
+
+use crate::core::lock;
 
 pub(crate) use metrics::Metrics;
 use metrics::{Load, Observed, Recorder};
@@ -65,7 +67,7 @@ pub(crate) enum Outcome {
 /// The queue. Clones share one state. A key that is added while it is worked on is due again after `done`.
 /// Never two workers on one key.
 ///
-/// Every operation costs O(log n), `next_batch` O(max · log n).
+/// An operation on a key costs O(log n), `next_batch` O(max · log n), one on all keys O(n).
 pub(crate) struct Queue<K> {
     shared: Arc<Shared<K>>,
 }
@@ -79,7 +81,7 @@ struct Shared<K> {
 impl<K: Clone + Ord> Shared<K> {
     fn lock(&self) -> MutexGuard<'_, State<K>> {
         // The state is consistent after each of its calls, whatever happened to another holder of the lock.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

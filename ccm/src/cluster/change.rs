@@ -1,12 +1,12 @@
 //! What changed between two views of an object.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
 
 use super::Store;
-use crate::core::Key;
+use crate::core::{Key, lock};
 
 /// An object as it was when the reader last looked, and as it is now. Both may be of different UIDs
 /// (deleted and made again under the same name). Never both `None`.
@@ -51,7 +51,7 @@ impl<K> Inbox<K> {
     /// Notes that the object of this key is not any more what the reader saw last, unless that is noted already.
     pub(super) fn note(&self, key: &Key, old: Option<&Arc<K>>) {
         {
-            let mut unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut unread = lock(&self.unread);
             if !unread.contains_key(key) {
                 unread.insert(key.clone(), old.cloned());
             }
@@ -61,7 +61,7 @@ impl<K> Inbox<K> {
     }
 
     fn take(&self) -> BTreeMap<Key, Option<Arc<K>>> {
-        std::mem::take(&mut *self.unread.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.unread))
     }
 }
 

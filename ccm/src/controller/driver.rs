@@ -1,7 +1,7 @@
 //! The loop of a controller: sources make keys due, and batches of them are reconciled while the provider can be used.
 
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use futures::future::pending;
 use tokio::sync::watch;
@@ -14,6 +14,7 @@ use super::failures::Failures;
 use super::gate;
 use super::load::{Load, UnderWay, Width};
 use super::sources::Sources;
+use crate::core::lock;
 use crate::provider::{Capability, ProviderStatus, Session};
 use crate::queue::{Backoff, Outcome, Queue};
 
@@ -122,7 +123,7 @@ impl<K: Clone + Ord + Hash + Send + 'static> Driver<K> {
     }
 
     pub(super) fn failures(&self) -> MutexGuard<'_, Failures<K>> {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.failures)
     }
 
     /// A task has ended; one that panicked is a bug.

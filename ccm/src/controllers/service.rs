@@ -31,7 +31,7 @@ mod tests;
 mod told;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1::LoadBalancerCapability;
@@ -43,7 +43,7 @@ use crate::cluster::Change;
 use crate::controller::{
     Batch, Driver, LoopContext, Reconciler, Sources, Spec, Wake, Width, lowered,
 };
-use crate::core::Key;
+use crate::core::{Key, lock};
 use crate::ownership::Ownership;
 use crate::planted::planted;
 use crate::provider::{Capability, Hint, Projections, ProviderStatus, Session};
@@ -175,7 +175,7 @@ impl Worker {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn wakes(&self, change: &Change<Service>) -> Option<Wake<Task>> {

@@ -13,7 +13,7 @@ mod sync;
 mod tests;
 mod webhook;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1::VolumeCapability;
@@ -21,6 +21,7 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 
 use crate::cluster::{Change, Store};
 use crate::controller::{Batch, Driver, LoopContext, Reconciler, Sources, Spec, Wake, Width};
+use crate::core::lock;
 use crate::provider::{Capability, ProviderStatus, Session};
 use crate::queue::Backoff;
 pub(crate) use webhook::Webhook;
@@ -84,7 +85,7 @@ impl Reconciler for Worker {
     /// A session that only came back knows no other disks than before: volumes that are not its, and there may be thousands of them, are not asked about again.
     fn renewed(&self, session: &Arc<Session>, status: &ProviderStatus) -> Vec<String> {
         let now = Knows::of(session, status.cloud_scope.clone());
-        let mut knows = self.knows.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut knows = lock(&self.knows);
         let before = knows.replace(now);
         if before.is_none() || before == *knows {
             return Vec::new();

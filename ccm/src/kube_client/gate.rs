@@ -1,6 +1,6 @@
 //! One request on its way: admitted, throttled, sent, sent again.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,7 +16,7 @@ use super::accounts::Account;
 use super::bucket::Bucket;
 use super::metrics::{Attempt, Metrics};
 use super::retry::{Outcome, again};
-use crate::core::Fence;
+use crate::core::{Fence, lock};
 use crate::planted::planted;
 
 /// A list may be long.
@@ -145,11 +145,7 @@ impl Gate {
             if matches!(self.role, Role::Once) {
                 return result;
             }
-            let jitter = self
-                .rng
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .random();
+            let jitter = lock(&self.rng).random();
             let Some(wait) = again(&parts.method, attempt, &outcome, jitter) else {
                 return result;
             };

@@ -1,13 +1,13 @@
 //! What is reported of a session's calls: metrics, log lines, and whether the cloud refuses the provider's credentials.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::{CallError, CallErrorCode, Metrics};
-use crate::core::millis;
+use crate::core::{lock, millis};
 
 /// A refusal that nobody met again for so long is not shown any more: what it was about may be gone.
 const REFUSED_SHOWN: Duration = Duration::from_mins(15);
@@ -51,7 +51,7 @@ impl CallLog {
 
     /// Remembers whether the cloud refuses the provider's credentials, and says so once.
     fn note_credentials(&self, rpc: &'static str, told: Option<&CallError>) {
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refused = lock(&self.refused);
         match told {
             Some(trouble) if trouble.code == CallErrorCode::Credentials => {
                 if refused
@@ -73,7 +73,7 @@ impl CallLog {
 
     /// For people: that the cloud refuses the provider's credentials, and where.
     pub(super) fn refused_credentials(&self) -> Option<String> {
-        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let refused = lock(&self.refused);
         let lately = refused
             .iter()
             .filter(|(_, (at, _))| at.elapsed() < REFUSED_SHOWN);

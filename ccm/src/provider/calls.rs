@@ -7,7 +7,7 @@ mod routes;
 mod volumes;
 
 use std::future::Future;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::connect::Link;
 use super::{CallError, CallErrorCode, Session};
-use crate::core::Fence;
+use crate::core::{Fence, lock};
 use crate::planted::planted;
 
 /// A service's calls: so many at once, and none before the time that its cloud asked to wait for.
@@ -72,10 +72,7 @@ impl Lane {
 
     /// When the service may be called again; `None`: now.
     fn closed_until(&self) -> Option<Instant> {
-        let not_before = self
-            .not_before
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let not_before = lock(&self.not_before);
         not_before.filter(|time| *time > Instant::now())
     }
 
@@ -83,10 +80,7 @@ impl Lane {
     fn slow(&self, trouble: &CallError) {
         if let Some(wait) = trouble.slows() {
             let until = Instant::now() + wait;
-            let mut not_before = self
-                .not_before
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut not_before = lock(&self.not_before);
             *not_before = Some(not_before.map_or(until, |before| before.max(until)));
         }
     }

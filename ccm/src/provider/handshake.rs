@@ -41,7 +41,7 @@ pub(super) fn check_info(info: &api::GetProviderInfoResponse) -> Result<(), Stri
             info.boot_id.len()
         ));
     }
-    check_claims(info, &name)?;
+    check_claims(info, name)?;
     if let Some(bytes) = info.max_request_bytes
         && bytes < LEAST_REQUEST_BYTES
     {

@@ -7,7 +7,7 @@ mod lead;
 
 use std::convert::Infallible;
 use std::future::pending;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api::provider_service_client::ProviderServiceClient;
@@ -27,7 +27,7 @@ use super::status::probe_word;
 use super::weigh::Budget;
 use super::{CallError, CallErrorCode, Hint, Memory, Metrics, ProviderStatus};
 use crate::args::ProviderEndpoint;
-use crate::core::millis;
+use crate::core::{lock, millis};
 
 const INFO_DEADLINE: Duration = Duration::from_secs(10);
 const PROBE_DEADLINE: Duration = Duration::from_secs(5);
@@ -269,7 +269,7 @@ impl Keeper {
             boot_id = limits::shown(&info.boot_id),
             "connected to the provider"
         );
-        if let Some(said) = &mut *self.said.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(said) = &mut *lock(&self.said) {
             // The next loss is another one.
             said.gap = SAID_AGAIN;
         }
@@ -408,7 +408,7 @@ impl Keeper {
 
     /// Logs a reason when it is new, and again now and then.
     fn say(&self, why: &str) {
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut said = lock(&self.said);
         if let Some(says) = says(said.as_ref(), why, Instant::now()) {
             *said = Some(says);
             tracing::warn!(provider = %self.name, reason = why, "provider is not available: controllers pause");
@@ -416,7 +416,7 @@ impl Keeper {
     }
 
     fn delay(&self, failures: u32) -> Duration {
-        let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut random = lock(&self.random);
         delay(failures, &mut random)
     }
 }

@@ -1,17 +1,20 @@
 //! What is stored of a provider, on the Lease or, without one, in memory: its cloud scope (▲S20) and what it claims (▲S21).
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use crate::core::lock;
 use tokio::sync::watch;
 
 type Annotations = BTreeMap<String, String>;
+/// Stores an annotation of this key and value.
+type Store = Box<dyn Fn(&str, &str) + Send + Sync>;
 
 /// Reads and stores what the next leader needs to know of a provider.
 pub(crate) struct Memory {
     /// The Lease's annotations (`Elector::annotations`).
     annotations: watch::Receiver<Annotations>,
-    store: Box<dyn Fn(&str, &str) + Send + Sync>,
+    store: Store,
     /// The command that sets an annotation when `KEY=VALUE` is put behind it; `None` without a Lease.
     annotate: Option<String>,
     scope: Note,
@@ -73,11 +76,7 @@ impl Memory {
 
     /// Stores claims. [`Self::claims`] returns them at once: until they are stored no other ones pass for the first.
     pub(super) fn store_claims(&self, claims: &str) {
-        let mut seen = self
-            .claims
-            .seen
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut seen = lock(&self.claims.seen);
         *seen = Some(claims.to_owned());
         (self.store)(&self.claims.key, claims);
     }
@@ -98,7 +97,7 @@ impl Memory {
     /// A value that was deleted (with the Lease, or the annotation alone) is stored again: an operator accepts another one only by naming it.
     fn seen(&self, note: &Note) -> Option<String> {
         let now = self.annotations.borrow().get(&note.key).cloned();
-        let mut seen = note.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = lock(&note.seen);
         match (&now, &*seen) {
             (Some(text), _) => *seen = Some(text.clone()),
             (None, Some(text)) => (self.store)(&note.key, text),

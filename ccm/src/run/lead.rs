@@ -132,7 +132,7 @@ impl Leader<'_> {
                 if !migration_is_over {
                     migration_lost.await;
                 }
-                std::future::pending().await
+                std::future::pending::<()>().await;
             };
             tokio::select! {
                 biased;

@@ -1,6 +1,6 @@
 //! Who asks (TokenReview) and may they (SubjectAccessReview): the API server says, and where it cannot be asked nobody may (B-M4).
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
@@ -16,6 +16,7 @@ use super::cache::{Cache, Digest, digest};
 use super::reviews::{NotReviewed, Reviews};
 use super::user::User;
 use crate::args::ServeConfig;
+use crate::core::lock;
 
 /// Why a request is not answered. The texts are for whoever asked: the cause of a failed review stands in the log only.
 #[derive(Debug, thiserror::Error)]
@@ -251,12 +252,12 @@ impl Inner {
 }
 
 fn recall<V: Clone>(cache: &Mutex<Cache<V>>, question: &Digest) -> Option<V> {
-    let cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
+    let cache = lock(cache);
     cache.get(question, Instant::now())
 }
 
 fn keep<V: Clone>(cache: &Mutex<Cache<V>>, question: Digest, answer: V) {
-    let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut cache = lock(cache);
     cache.put(question, answer, Instant::now());
 }
 

@@ -1,11 +1,12 @@
 //! What outlives a loop in one process: a step-down and a re-entry must not lose a load balancer that nothing else knows of (B-S9).
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use tracing::error;
 
 use super::ledger::Task;
 use super::record::Record;
+use crate::core::lock;
 
 /// So many load balancers are remembered between two loops.
 const MOST: usize = 20_000;
@@ -16,7 +17,7 @@ pub(crate) struct Memory(Mutex<Vec<(Task, Record)>>);
 
 impl Memory {
     fn balancers(&self) -> MutexGuard<'_, Vec<(Task, Record)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Keeps for the next loop what may stand in the cloud.

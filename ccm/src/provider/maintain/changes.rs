@@ -1,7 +1,5 @@
 //! While we lead: the provider's hints (WatchChanges).
 
-use std::sync::PoisonError;
-
 use cloud_provider_api::v1alpha1 as api;
 use cloud_provider_api::v1alpha1::watch_changes_response::Change;
 use tokio::time::{Instant, sleep};
@@ -12,7 +10,7 @@ use super::super::limits::{NAME_LIMIT, TEXT_LIMIT};
 use super::super::{CallError, Hint, Session};
 use super::lead::{LASTED, backoff};
 use super::{Keeper, client};
-use crate::core::millis;
+use crate::core::{lock, millis};
 
 /// So many streams of hints in a row that fail are told.
 const HINTS_MISSED: u32 = 3;
@@ -81,9 +79,7 @@ impl Keeper {
     }
 
     fn token(&self) -> std::sync::MutexGuard<'_, String> {
-        self.resume_token
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.resume_token)
     }
 }
 
