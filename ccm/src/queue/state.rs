@@ -16,7 +16,7 @@ struct Entry {
     place: Place,
     /// In a row.
     failures: u32,
-    /// The last failure was the transport's.
+    /// The last failure was the transport's: a provider that comes back ends the backoff (▲M9).
     transport: bool,
 }
 
@@ -41,8 +41,6 @@ pub(super) struct State<K> {
     entries: BTreeMap<K, Entry>,
     /// The keys that wait; by time, then by key.
     due: BTreeSet<(Instant, K)>,
-    /// The keys whose last failure was the transport's.
-    transport: BTreeSet<K>,
     /// The keys that wait for other credentials.
     refused: Refused<K>,
     paused: bool,
@@ -55,7 +53,6 @@ impl<K: Clone + Ord> State<K> {
         Self {
             entries: BTreeMap::new(),
             due: BTreeSet::new(),
-            transport: BTreeSet::new(),
             refused: Refused::default(),
             paused: false,
             backoff,
@@ -174,11 +171,6 @@ impl<K: Clone + Ord> State<K> {
             }
         };
         entry.transport = transport;
-        if transport {
-            self.transport.insert(key.clone());
-        } else {
-            self.transport.remove(key);
-        }
         match again.into_iter().chain(later).min() {
             Some(at) => {
                 entry.place = Place::Waits(at);
@@ -233,7 +225,6 @@ impl<K: Clone + Ord> State<K> {
     }
 
     pub(super) fn remove(&mut self, key: &K, now: Instant) {
-        self.transport.remove(key);
         if let Some(next) = self.refused.remove(key) {
             self.hasten(next, now + PROBE);
         }
@@ -269,20 +260,17 @@ impl<K: Clone + Ord> State<K> {
         if let Some(probe) = self.refused.probe().cloned() {
             self.hasten(probe, now);
         }
-        for key in std::mem::take(&mut self.transport) {
-            let Some(entry) = self.entries.get_mut(&key) else {
+        for (key, entry) in &mut self.entries {
+            if !std::mem::take(&mut entry.transport) {
                 continue;
-            };
+            }
             entry.failures = 0;
-            entry.transport = false;
             if let Place::Waits(at) = &mut entry.place
                 && now < *at
             {
-                let mut item = (*at, key);
-                self.due.remove(&item);
+                self.due.remove(&(*at, key.clone()));
                 *at = now;
-                item.0 = now;
-                self.due.insert(item);
+                self.due.insert((now, key.clone()));
             }
         }
     }
