@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::kind::Kind;
+use super::kind::{Kind, Trait};
 
 /// What the API server says of an object itself: nobody owns it.
 const UNOWNED: [&str; 10] = [
@@ -114,7 +114,7 @@ pub(super) fn note(
 
 fn compare_whole(kind: &Kind, status: bool, old: &Value, new: &Value, changes: &mut Changes) {
     // Each part is written by its own door.
-    let other = match (kind.status, status) {
+    let other = match (kind.has(Trait::Status), status) {
         (true, true) => "spec",
         (true, false) => "status",
         (false, _) => "",

@@ -8,6 +8,7 @@ use super::{Run, setup};
 use crate::checker::fields::is_ready;
 use crate::checker::is_known;
 use crate::checker::model::{self, World};
+use crate::plan::Trait;
 
 /// After so long without faults the Nodes go that no brake holds.
 const SOON: Duration = Duration::from_mins(8);
@@ -159,7 +160,7 @@ impl Run {
                 "{calls} calls change the cloud because Nodes were not Ready for a moment"
             ));
         }
-        if !self.setup.in_sync || self.setup.silent_get {
+        if !self.setup.has(Trait::InSync) || self.setup.has(Trait::SilentGet) {
             return Ok(());
         }
         self.trace.note("* all ccms are replaced");
