@@ -2,6 +2,7 @@
 
 mod command;
 mod config;
+mod election;
 mod file;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
@@ -11,6 +12,7 @@ mod migration;
 mod parse;
 mod probe;
 mod serve_config;
+mod service;
 mod serving;
 mod speech;
 #[cfg(test)]
@@ -215,83 +217,11 @@ pub struct Args {
     )]
     node_deletion_brake: parse::BrakeFlag,
 
-    /// Let the provider adopt load balancers without an owner mark, for a migration from a Go CCM.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean, help_heading = "Service-lb-controller flags")]
-    adopt_unmarked_load_balancers: bool,
+    #[command(flatten)]
+    service: service::ServiceArgs,
 
-    /// The ranges of the Services' cluster IPs, as the kube-apiserver has them: one, or two of
-    /// different IP families. The ccm refuses a load balancer whose address is in them. Without
-    /// this flag it reads the ServiceCIDR objects.
-    #[arg(
-        long,
-        value_name = "CIDR",
-        value_delimiter = ',',
-        value_parser = parse::expecting::<ipnet::IpNet>("a CIDR with its length, such as 10.96.0.0/12 or fd00:10::/108"),
-        help_heading = "Service-lb-controller flags"
-    )]
-    service_cluster_ip_range: Vec<ipnet::IpNet>,
-
-    /// What to do with a load balancer whose Service, of this cluster, does not exist any more:
-    /// `ignore`; `report` it by event, log and metric; or `delete` it too. The provider must offer
-    /// a list of its load balancers, and two lists in a row must agree.
-    #[arg(
-        long,
-        value_name = "WHAT",
-        default_value = "report",
-        value_enum,
-        help_heading = "Service-lb-controller flags"
-    )]
-    orphaned_load_balancers: OrphanPolicy,
-
-    /// How often the ccm lists the provider's load balancers (--orphaned-load-balancers).
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse::duration, help_heading = "Service-lb-controller flags")]
-    orphaned_load_balancer_period: Duration,
-
-    /// Elect a leader before working. It must be on with more than one replica.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "true", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean, help_heading = "Generic flags")]
-    leader_elect: bool,
-
-    /// How long other replicas wait after the last renewal before they take the Lease.
-    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = parse::duration, help_heading = "Generic flags")]
-    leader_elect_lease_duration: Duration,
-
-    /// How long the leader tries to renew the Lease before it gives up. It must be less than the
-    /// lease duration.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse::duration, help_heading = "Generic flags")]
-    leader_elect_renew_deadline: Duration,
-
-    /// How long to wait between attempts to acquire or renew the Lease.
-    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse::duration, help_heading = "Generic flags")]
-    leader_elect_retry_period: Duration,
-
-    /// The Lease's name.
-    #[arg(
-        long,
-        value_name = "NAME",
-        default_value = "cloud-controller-manager",
-        help_heading = "Generic flags"
-    )]
-    leader_elect_resource_name: String,
-
-    /// The Lease's namespace.
-    #[arg(
-        long,
-        value_name = "NAMESPACE",
-        default_value = "kube-system",
-        help_heading = "Generic flags"
-    )]
-    leader_elect_resource_namespace: String,
-
-    /// Run the controllers that migrate from another component under a second Lease, for which
-    /// both components compete. Only with --leader-elect.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean, help_heading = "Leader-migration flags")]
-    enable_leader_migration: bool,
-
-    /// A LeaderMigrationConfiguration of controllermanager.config.k8s.io: which controllers
-    /// migrate, and the name of the Lease. By default routes, Services and the Node lifecycle
-    /// migrate, under cloud-provider-extraction-migration.
-    #[arg(long, value_name = "FILE", help_heading = "Leader-migration flags")]
-    leader_migration_config: Option<PathBuf>,
+    #[command(flatten)]
+    election: election::ElectionArgs,
 
     /// Let each controller write as its own service account in kube-system (node-controller,
     /// service-controller, route-controller, pvl-controller). deploy/ has the rights for them.
@@ -414,24 +344,7 @@ impl Args {
         notices.extend(self.serving.notices());
         notices.extend(self.webhook.notices());
         notices.extend(gates::answers(&self.feature_gates, &mut Vec::new()));
-        let mut idle = |flag: &str, text: &str| {
-            notices.push(Notice {
-                flag: flag.to_owned(),
-                text: text.to_owned(),
-            });
-        };
-        if self.enable_leader_migration && !self.leader_elect {
-            idle(
-                "--enable-leader-migration",
-                "without --leader-elect there is no Lease to migrate by",
-            );
-        }
-        if self.leader_migration_config.is_some() && !self.enable_leader_migration {
-            idle(
-                "--leader-migration-config",
-                "it is read with --enable-leader-migration only",
-            );
-        }
+        notices.extend(self.election.notices());
         if self.kube_api_burst.is_some() && self.kube_api_qps.is_none() {
             notices.push(Notice {
                 flag: "--kube-api-burst".to_owned(),

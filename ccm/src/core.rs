@@ -5,6 +5,7 @@ mod condition;
 mod fence;
 mod key;
 mod labels;
+mod lock;
 mod prune;
 pub mod text;
 
@@ -13,6 +14,7 @@ pub(crate) use condition::{is_ready, ready_condition};
 pub(crate) use fence::{Fence, Fenced};
 pub(crate) use key::Key;
 pub(crate) use labels::{is_reserved_key, is_valid_key, is_valid_value};
+pub(crate) use lock::lock;
 pub(crate) use prune::{LAST_APPLIED, Prune};
 
 /// The domain of all labels and annotations that the ccm defines.

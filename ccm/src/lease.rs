@@ -5,6 +5,7 @@
 //! clock, counted from when its spec was last seen to change; our own ends at the *start* of the last good renewal plus
 //! the renew deadline, which is shorter than the duration that others wait; and the fence opens only until then.
 
+mod annotations;
 mod record;
 mod term;
 #[cfg(test)]
@@ -12,7 +13,7 @@ mod tests;
 mod wake;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
@@ -25,14 +26,15 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::LeaderElectionConfig;
-use crate::core::{Fence, WallClock, wall_time};
+use crate::core::{Fence, WallClock, lock, wall_time};
 use crate::kube_client::refusal;
-use record::{Claim, Observed, Wanted};
+use annotations::Annotations;
+use record::{Claim, Observed};
 use wake::Wake;
 
 pub(crate) use term::{Lost, Term};
@@ -97,13 +99,9 @@ struct Shared {
     wall: WallClock,
     rng: Mutex<StdRng>,
     metrics: Metrics,
-    /// The annotations of the Lease as last read or written.
-    annotations: watch::Sender<BTreeMap<String, String>>,
-    /// Its UID then: `kubectl describe` looks for events by it.
+    annotations: Annotations,
+    /// Its UID as last read or written: `kubectl describe` looks for events by it.
     uid: Mutex<Option<String>>,
-    wanted: Mutex<BTreeMap<String, Wanted>>,
-    /// Told when something is wanted: the next renewal is due now.
-    hurry: Notify,
     /// Start of the last good renewal while a term lasts.
     renewed: watch::Sender<Option<Instant>>,
     /// Who held it when it was last looked at.
@@ -143,10 +141,8 @@ impl Elector {
             wall,
             rng: Mutex::new(StdRng::seed_from_u64(seed)),
             metrics,
-            annotations: watch::Sender::default(),
+            annotations: Annotations::default(),
             uid: Mutex::default(),
-            wanted: Mutex::default(),
-            hurry: Notify::new(),
             renewed: watch::Sender::default(),
             other: Mutex::default(),
         };
@@ -180,10 +176,7 @@ impl Elector {
     /// Writes an annotation at once where the Lease is held, else with the next renewal, unless somebody changes it before: then theirs stays, and
     /// [`Self::annotations`] shows it.
     pub(crate) fn set_annotation(&self, key: &str, value: &str) {
-        let over = self.shared.annotations.borrow().get(key).cloned();
-        let value = value.to_owned();
-        lock(&self.shared.wanted).insert(key.to_owned(), Wanted { value, over });
-        self.shared.hurry.notify_one();
+        self.shared.annotations.set(key, value);
     }
 
     /// For people: who leads in this process's place, and when this one would.
@@ -360,39 +353,28 @@ impl Shared {
     async fn write(&self, mut lease: Lease) -> kube::Result<Lease> {
         let duration = self.config.lease_duration;
         record::hold(&mut lease, &self.identity, duration, (self.wall)());
-        let wanted = lock(&self.wanted).clone();
-        record::annotate(&mut lease, &wanted);
+        let added = self.annotations.add_to(&mut lease);
         let lease = if lease.metadata.resource_version.is_some() {
             let name = &self.config.resource_name;
             self.api.replace(name, &params(), &lease).await?
         } else {
             self.api.create(&params(), &lease).await?
         };
-        lock(&self.wanted).retain(|key, value| wanted.get(key) != Some(value));
+        self.annotations.written(&added);
         self.publish(&lease);
         Ok(lease)
     }
 
-    /// A Lease to be made, with the annotations of the one that is gone: what it remembered is not forgotten because somebody deleted it.
+    /// A Lease to be created, with the annotations of the one that somebody deleted.
     fn absent(&self) -> Lease {
         let mut lease = record::absent(&self.config.resource_namespace, &self.config.resource_name);
-        let annotations = self.annotations.borrow();
-        if !annotations.is_empty() {
-            lease.metadata.annotations = Some(annotations.clone());
-        }
+        lease.metadata.annotations = self.annotations.of_a_new_lease();
         lease
     }
 
     fn publish(&self, lease: &Lease) {
         lock(&self.uid).clone_from(&lease.metadata.uid);
-        let annotations = lease.metadata.annotations.as_ref();
-        self.annotations.send_if_modified(|seen| {
-            let differs = annotations.map_or(!seen.is_empty(), |now| now != seen);
-            if differs {
-                *seen = annotations.cloned().unwrap_or_default();
-            }
-            differs
-        });
+        self.annotations.observe(lease);
     }
 
     /// How long one request may take: there must be time for another before the deadline.
@@ -446,8 +428,4 @@ fn params() -> PostParams {
 
 fn is(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,6 +1,7 @@
 //! The only room that touches the socket: sessions with a provider, and what its answers mean.
 
 pub(crate) mod batch;
+mod call_log;
 mod calls;
 mod claims;
 mod connect;
@@ -14,6 +15,7 @@ mod hint;
 mod limits;
 pub(crate) mod lookup;
 mod maintain;
+mod memory;
 mod metrics;
 mod probe;
 mod session;
@@ -34,11 +36,12 @@ pub(crate) use hint::Hint;
 pub(crate) use limits::is_dns_name;
 pub(crate) use limits::{cut, pending_after};
 pub(crate) use maintain::{Maintain, PROBE_PERIOD, maintain};
+pub(crate) use memory::Memory;
 pub(crate) use metrics::Metrics;
 pub(crate) use probe::probe;
 #[cfg(test)]
 pub(crate) use session::DEFAULT_MAX_BATCH;
-pub(crate) use session::Session;
+pub(crate) use session::{Projections, Session};
 pub(crate) use status::{Capability, ProviderStatus, probe_word};
 pub(crate) use view::{
     Projection, is_asked_about, load_balancer_status, node_address, node_view, service_view,

@@ -6,11 +6,13 @@ mod metrics;
 mod refused;
 mod state;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
+
+use crate::core::lock;
 
 pub(crate) use metrics::Metrics;
 use metrics::{Load, Observed, Recorder};
@@ -70,7 +72,7 @@ pub(crate) enum Outcome {
 /// The queue. Clones share one state. A key is never handed to two workers at once: one that is
 /// added during work on it is due again after `done`.
 ///
-/// Every operation costs O(log n), and `next_batch` O(max · log n).
+/// An operation on a key costs O(log n), `next_batch` O(max · log n), one on all keys O(n).
 pub(crate) struct Queue<K> {
     shared: Arc<Shared<K>>,
 }
@@ -85,7 +87,7 @@ impl<K: Clone + Ord> Shared<K> {
     fn lock(&self) -> MutexGuard<'_, State<K>> {
         // Each of its methods leaves the state consistent, so a panic of another lock holder does
         // no harm.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -12,6 +12,7 @@ use super::run::Run;
 pub type Verdict<T = ()> = Result<T, Stop>;
 
 /// One check.
+#[derive(Clone, Copy)]
 pub struct Check {
     /// `<service>/<kebab-name>`.
     pub id: &'static str,

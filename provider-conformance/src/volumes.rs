@@ -17,114 +17,116 @@ use super::well_formed;
 const FAIL: Need = Need::Hook(Hook::CloudFail);
 
 pub(super) fn checks() -> Vec<Check> {
-    vec![
-        check!(
-            "volumes/labels",
-            ["VOL-1", "VOL-4"],
-            "a disk that the cloud has gets its labels, with valid keys and values",
-            [Need::Volumes],
-            labels
-        ),
-        check!(
-            "volumes/labels-are-facts",
-            ["VOL-3", "CORE-6"],
-            "the labels are the same each time, whatever the volume is called and has already",
-            [Need::Volumes],
-            facts
-        ),
-        check!(
-            "volumes/zone-is-right-or-absent",
-            ["VOL-3"],
-            "zone and region are those that suite.yaml says, or absent",
-            [Need::Volumes],
-            zone
-        ),
-        check!(
-            "volumes/unknown-disk",
-            ["VOL-1"],
-            "a disk that does not exist is NOT_FOUND",
-            [Need::Volumes],
-            no_such_disk
-        ),
-        check!(
-            "volumes/foreign-source",
-            ["VOL-1"],
-            "a source that is not this cloud's has no labels, and is no failure",
-            [Need::Volumes],
-            foreign
-        ),
-        check!(
-            "volumes/source-types",
-            ["VOL-2"],
-            "the sources that are this cloud's are named",
-            [Need::Volumes],
-            source_types
-        ),
-        check!(
-            "volumes/known-sources-are-named",
-            ["VOL-2"],
-            "the volumes of suite.yaml are of sources that source_types names",
-            [Need::Volumes],
-            known_sources
-        ),
-        check!(
-            "volumes/before-it-is-made",
-            ["VOL-1"],
-            "a volume that has no name and UID yet gets the same labels",
-            [Need::Volumes],
-            before_it_is_made
-        ),
-        check!(
-            "volumes/no-volume",
-            ["CORE-4", "CORE-15"],
-            "a request without a volume, or one without a source, is answered in the body",
-            [Need::Volumes],
-            no_volume
-        ),
-        check!(
-            "volumes/failing-cloud-is-not-not-found",
-            ["VOL-1", "CORE-15"],
-            "while the cloud fails labels are `failed` with what the cloud said, never NOT_FOUND nor empty",
-            [Need::Volumes, FAIL],
-            failing
-        ),
-        check!(
-            "volumes/cut-off-anywhere",
-            ["CORE-6"],
-            "calls that are cut off at any moment harm nothing",
-            [Need::Volumes],
-            cut_off
-        ),
-        check!(
-            "volumes/at-once",
-            ["CORE-6"],
-            "max_in_flight calls at once each get the labels of their own disk",
-            [Need::Volumes],
-            at_once
-        ),
-        check!(
-            "volumes/write-nothing",
-            ["VOL-5"],
-            "asking for labels writes nothing to the cloud",
-            [Need::Volumes, Need::Hook(Hook::CloudWrites)],
-            write_nothing
-        ),
-        check!(
-            "volumes/unknown-fields",
-            ["CORE-13"],
-            "fields of a minor to come are ignored",
-            [Need::Volumes],
-            unknown_fields
-        ),
-        check!(
-            "volumes/another-owner",
-            ["CORE-10"],
-            "a call for an owner that was not initialised is NOT_INITIALIZED",
-            [Need::Volumes],
-            another_owner
-        ),
-    ]
+    CHECKS.to_vec()
 }
+
+const CHECKS: &[Check] = &[
+    check!(
+        "volumes/labels",
+        ["VOL-1", "VOL-4"],
+        "a disk that the cloud has gets its labels, with valid keys and values",
+        [Need::Volumes],
+        labels
+    ),
+    check!(
+        "volumes/labels-are-facts",
+        ["VOL-3", "CORE-6"],
+        "the labels are the same each time, whatever the volume is called and has already",
+        [Need::Volumes],
+        facts
+    ),
+    check!(
+        "volumes/zone-is-right-or-absent",
+        ["VOL-3"],
+        "zone and region are those that suite.yaml says, or absent",
+        [Need::Volumes],
+        zone
+    ),
+    check!(
+        "volumes/unknown-disk",
+        ["VOL-1"],
+        "a disk that does not exist is NOT_FOUND",
+        [Need::Volumes],
+        no_such_disk
+    ),
+    check!(
+        "volumes/foreign-source",
+        ["VOL-1"],
+        "a source that is not this cloud's has no labels, and is no failure",
+        [Need::Volumes],
+        foreign
+    ),
+    check!(
+        "volumes/source-types",
+        ["VOL-2"],
+        "the sources that are this cloud's are named",
+        [Need::Volumes],
+        source_types
+    ),
+    check!(
+        "volumes/known-sources-are-named",
+        ["VOL-2"],
+        "the volumes of suite.yaml are of sources that source_types names",
+        [Need::Volumes],
+        known_sources
+    ),
+    check!(
+        "volumes/before-it-is-made",
+        ["VOL-1"],
+        "a volume that has no name and UID yet gets the same labels",
+        [Need::Volumes],
+        before_it_is_made
+    ),
+    check!(
+        "volumes/no-volume",
+        ["CORE-4", "CORE-15"],
+        "a request without a volume, or one without a source, is answered in the body",
+        [Need::Volumes],
+        no_volume
+    ),
+    check!(
+        "volumes/failing-cloud-is-not-not-found",
+        ["VOL-1", "CORE-15"],
+        "while the cloud fails labels are `failed` with what the cloud said, never NOT_FOUND nor empty",
+        [Need::Volumes, FAIL],
+        failing
+    ),
+    check!(
+        "volumes/cut-off-anywhere",
+        ["CORE-6"],
+        "calls that are cut off at any moment harm nothing",
+        [Need::Volumes],
+        cut_off
+    ),
+    check!(
+        "volumes/at-once",
+        ["CORE-6"],
+        "max_in_flight calls at once each get the labels of their own disk",
+        [Need::Volumes],
+        at_once
+    ),
+    check!(
+        "volumes/write-nothing",
+        ["VOL-5"],
+        "asking for labels writes nothing to the cloud",
+        [Need::Volumes, Need::Hook(Hook::CloudWrites)],
+        write_nothing
+    ),
+    check!(
+        "volumes/unknown-fields",
+        ["CORE-13"],
+        "fields of a minor to come are ignored",
+        [Need::Volumes],
+        unknown_fields
+    ),
+    check!(
+        "volumes/another-owner",
+        ["CORE-10"],
+        "a call for an owner that was not initialised is NOT_INITIALIZED",
+        [Need::Volumes],
+        another_owner
+    ),
+];
 
 fn request(volume: pb::VolumeView) -> pb::GetVolumeLabelsRequest {
     pb::GetVolumeLabelsRequest {

@@ -16,121 +16,123 @@ use super::well_formed;
 const FAIL: Need = Need::Hook(Hook::CloudFail);
 
 pub(super) fn checks() -> Vec<Check> {
-    vec![
-        check!(
-            "zones/each-node-once",
-            ["ZONE-1", "ZONE-2"],
-            "every Node of a batch has exactly one result, by its name and UID, with a valid zone and region",
-            [Need::Zones],
-            each_once
-        ),
-        check!(
-            "zones/agree-with-the-metadata",
-            ["ZONE-2"],
-            "zone and region are those of LookupInstances, where both say something",
-            [Need::Zones, Need::Instances],
-            agree
-        ),
-        check!(
-            "zones/by-name-and-by-id",
-            ["ZONE-1", "INST-3"],
-            "a Node's zone is the same by its name and by its provider ID",
-            [Need::Zones, Need::Instances],
-            by_name_and_id
-        ),
-        check!(
-            "zones/unknown-nodes-fail-alone",
-            ["ZONE-1"],
-            "Nodes that nobody has ever seen do not fail their neighbours",
-            [Need::Zones, Need::Instances],
-            unknown
-        ),
-        check!(
-            "zones/unknown-nodes-have-no-zone",
-            ["ZONE-4"],
-            "a Node that the cloud does not know is a zone without fields, or `failed`",
-            [Need::Zones],
-            no_zone
-        ),
-        check!(
-            "zones/uid-is-not-remembered",
-            ["ZONE-1", "INST-2"],
-            "the answer names the UID that was sent",
-            [Need::Zones, Need::Instances],
-            uid_again
-        ),
-        check!(
-            "zones/empty-batch",
-            ["ZONE-1", "CORE-4"],
-            "no Nodes get no results",
-            [Need::Zones],
-            empty
-        ),
-        check!(
-            "zones/full-batch",
-            ["ZONE-1"],
-            "max_batch Nodes are answered in one call",
-            [Need::Zones],
-            full
-        ),
-        check!(
-            "zones/beyond-max-batch",
-            ["CORE-4", "CORE-11"],
-            "more Nodes than max_batch are answered, or `failed` with INVALID: never a gRPC status",
-            [Need::Zones],
-            beyond
-        ),
-        check!(
-            "zones/asked-again",
-            ["CORE-6", "ZONE-1"],
-            "the same question gets the same answer, in any order",
-            [Need::Zones, Need::Instances],
-            again
-        ),
-        check!(
-            "zones/throttled",
-            ["ZONE-1", "CORE-15"],
-            "while the cloud throttles no zone is made up: `failed` with THROTTLED",
-            [Need::Zones, FAIL],
-            throttled
-        ),
-        check!(
-            "zones/refused-credentials",
-            ["ZONE-1", "CORE-15"],
-            "while the cloud refuses the credentials no zone is made up: `failed` with CREDENTIALS",
-            [Need::Zones, FAIL],
-            credentials
-        ),
-        check!(
-            "zones/unavailable",
-            ["ZONE-1", "CORE-15"],
-            "while the cloud is down no zone is made up: `failed` with UNAVAILABLE",
-            [Need::Zones, FAIL],
-            unavailable
-        ),
-        check!(
-            "zones/write-nothing",
-            ["ZONE-3"],
-            "lookups write nothing to the cloud",
-            [Need::Zones, Need::Hook(Hook::CloudWrites)],
-            write_nothing
-        ),
-        check!(
-            "zones/unknown-fields",
-            ["CORE-13"],
-            "fields of a minor to come are ignored",
-            [Need::Zones],
-            unknown_fields
-        ),
-        check!(
-            "zones/another-owner",
-            ["CORE-10"],
-            "a lookup for an owner that was not initialised is NOT_INITIALIZED",
-            [Need::Zones],
-            another_owner
-        ),
-    ]
+    CHECKS.to_vec()
 }
+
+const CHECKS: &[Check] = &[
+    check!(
+        "zones/each-node-once",
+        ["ZONE-1", "ZONE-2"],
+        "every Node of a batch has exactly one result, by its name and UID, with a valid zone and region",
+        [Need::Zones],
+        each_once
+    ),
+    check!(
+        "zones/agree-with-the-metadata",
+        ["ZONE-2"],
+        "zone and region are those of LookupInstances, where both say something",
+        [Need::Zones, Need::Instances],
+        agree
+    ),
+    check!(
+        "zones/by-name-and-by-id",
+        ["ZONE-1", "INST-3"],
+        "a Node's zone is the same by its name and by its provider ID",
+        [Need::Zones, Need::Instances],
+        by_name_and_id
+    ),
+    check!(
+        "zones/unknown-nodes-fail-alone",
+        ["ZONE-1"],
+        "Nodes that nobody has ever seen do not fail their neighbours",
+        [Need::Zones, Need::Instances],
+        unknown
+    ),
+    check!(
+        "zones/unknown-nodes-have-no-zone",
+        ["ZONE-4"],
+        "a Node that the cloud does not know is a zone without fields, or `failed`",
+        [Need::Zones],
+        no_zone
+    ),
+    check!(
+        "zones/uid-is-not-remembered",
+        ["ZONE-1", "INST-2"],
+        "the answer names the UID that was sent",
+        [Need::Zones, Need::Instances],
+        uid_again
+    ),
+    check!(
+        "zones/empty-batch",
+        ["ZONE-1", "CORE-4"],
+        "no Nodes get no results",
+        [Need::Zones],
+        empty
+    ),
+    check!(
+        "zones/full-batch",
+        ["ZONE-1"],
+        "max_batch Nodes are answered in one call",
+        [Need::Zones],
+        full
+    ),
+    check!(
+        "zones/beyond-max-batch",
+        ["CORE-4", "CORE-11"],
+        "more Nodes than max_batch are answered, or `failed` with INVALID: never a gRPC status",
+        [Need::Zones],
+        beyond
+    ),
+    check!(
+        "zones/asked-again",
+        ["CORE-6", "ZONE-1"],
+        "the same question gets the same answer, in any order",
+        [Need::Zones, Need::Instances],
+        again
+    ),
+    check!(
+        "zones/throttled",
+        ["ZONE-1", "CORE-15"],
+        "while the cloud throttles no zone is made up: `failed` with THROTTLED",
+        [Need::Zones, FAIL],
+        throttled
+    ),
+    check!(
+        "zones/refused-credentials",
+        ["ZONE-1", "CORE-15"],
+        "while the cloud refuses the credentials no zone is made up: `failed` with CREDENTIALS",
+        [Need::Zones, FAIL],
+        credentials
+    ),
+    check!(
+        "zones/unavailable",
+        ["ZONE-1", "CORE-15"],
+        "while the cloud is down no zone is made up: `failed` with UNAVAILABLE",
+        [Need::Zones, FAIL],
+        unavailable
+    ),
+    check!(
+        "zones/write-nothing",
+        ["ZONE-3"],
+        "lookups write nothing to the cloud",
+        [Need::Zones, Need::Hook(Hook::CloudWrites)],
+        write_nothing
+    ),
+    check!(
+        "zones/unknown-fields",
+        ["CORE-13"],
+        "fields of a minor to come are ignored",
+        [Need::Zones],
+        unknown_fields
+    ),
+    check!(
+        "zones/another-owner",
+        ["CORE-10"],
+        "a lookup for an owner that was not initialised is NOT_INITIALIZED",
+        [Need::Zones],
+        another_owner
+    ),
+];
 
 fn request(nodes: Vec<pb::NodeView>) -> pb::LookupZonesRequest {
     pb::LookupZonesRequest {

@@ -226,20 +226,7 @@ impl Cloud {
         Ok(match command {
             Command::InstanceList => to_json(&self.instances()),
             Command::InstanceAdd { instance } => to_json(&self.add_instance(instance)?),
-            Command::InstanceSet { instance } => {
-                let name = instance.name.clone();
-                to_json(&self.change_instance(&name, |present| {
-                    // The identity stays unless the command has one.
-                    let (id, provider_id) = (present.id.clone(), present.provider_id.clone());
-                    *present = instance;
-                    if present.id.is_empty() {
-                        present.id = id;
-                    }
-                    if present.provider_id.is_empty() {
-                        present.provider_id = provider_id;
-                    }
-                })?)
-            }
+            Command::InstanceSet { instance } => to_json(&self.set_instance(instance)?),
             Command::InstanceRemove { name } => to_json(&self.remove_instance(&name)?),
             Command::InstancePower { name, power } => to_json(&self.set_power(&name, power)?),
             Command::InstanceRename { name, to } => to_json(&self.rename_instance(&name, &to)?),
@@ -328,6 +315,21 @@ impl Cloud {
                 Value::Null
             }
             Command::Reset => nothing(self.reset()?),
+        })
+    }
+
+    /// Changes an instance. Its identity stays unless it is stated.
+    fn set_instance(&self, instance: Instance) -> Result<Instance, CloudError> {
+        let name = instance.name.clone();
+        self.change_instance(&name, |present| {
+            let (id, provider_id) = (present.id.clone(), present.provider_id.clone());
+            *present = instance;
+            if present.id.is_empty() {
+                present.id = id;
+            }
+            if present.provider_id.is_empty() {
+                present.provider_id = provider_id;
+            }
         })
     }
 

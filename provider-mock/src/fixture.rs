@@ -5,8 +5,8 @@ mod load;
 mod places;
 
 pub use capabilities::{
-    Capabilities, Feature, InstanceCapability, LoadBalancerCapability, Offer, RouteCapability,
-    TargetScope, VolumeCapability,
+    Capabilities, DEFAULT_CLASS, Feature, InstanceCapability, LoadBalancerCapability, Offer,
+    RouteCapability, TargetScope, Targets, VolumeCapability, Zones,
 };
 pub(crate) use load::is_rpc;
 

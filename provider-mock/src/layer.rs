@@ -202,37 +202,11 @@ impl FaultLayer {
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
-        for fault in faults
-            .iter()
-            .filter(|fault| fault.kind.row().when == When::Before)
+        if let Some(answer) = self
+            .before(rpc, &faults, &request_message, &mut record)
+            .await
         {
-            // The failure of a single item is added to the answer.
-            let of_item = fault.kind == FaultKind::Failure
-                && messages::is_batch(rpc)
-                && fault.subject.is_some();
-            if fault.kind == FaultKind::Delay || of_item {
-                continue;
-            }
-            return Ok(self.instead(rpc, fault, &mut record).await);
-        }
-        if self.streams.is_cancelled() && self.cloud.twisted(Twist::DrainFails) {
-            self.cloud.count_lie();
-            record.outcome("status:ABORTED");
-            return Ok(tonic::Status::aborted("the provider shuts down").into_http());
-        }
-        if let Err(status) = calls::before(&self.cloud, rpc).await {
-            self.cloud.count_lie();
-            record.outcome(format!("status:{}", status_name(status.code())));
-            return Ok(status.into_http());
-        }
-        if rpc == "Initialize" {
-            self.cloud.mischief().forgot_initialize = false;
-            calls::initialized(&self.cloud, &request_message);
-        } else if messages::needs_initialize(rpc) && self.cloud.mischief().forgot_initialize {
-            record.outcome("failed:NOT_INITIALIZED");
-            let failure = provider_sdk::FailureCode::NotInitialized;
-            let fault = Fault::failure(rpc, failure);
-            return Ok(respond(&rewrite::failed(rpc, rewrite::failure_of(&fault))));
+            return Ok(answer);
         }
 
         // An item with a scripted failure does not reach the cloud.
@@ -255,6 +229,20 @@ impl FaultLayer {
         if rpc == "WatchChanges" {
             return Ok(self.until_the_end(response, Some(record)));
         }
+        self.changed(rpc, &request_message, &left_out, &faults, response, record)
+            .await
+    }
+
+    /// The cloud's answer, and what the faults and lies make of it.
+    async fn changed(
+        &self,
+        rpc: &'static str,
+        request_message: &Bytes,
+        left_out: &messages::LeftOut,
+        faults: &[Fault],
+        response: Response,
+        mut record: Record,
+    ) -> Result<Response, StdError> {
         let (parts, body) = response.into_parts();
         let collected = body.collect().await?;
         let trailers = collected.trailers().cloned();
@@ -280,42 +268,24 @@ impl FaultLayer {
             } else {
                 format!("status:{}", status_name(code))
             });
-            let mut whole = http_body_util::Full::new(body).boxed_unsync();
-            if let Some(trailers) = trailers {
-                whole = whole
-                    .with_trailers(std::future::ready(Some(Ok(trailers))))
-                    .boxed_unsync();
-            }
-            return Ok(Response::from_parts(parts, Body::new(whole)));
+            return Ok(unchanged(parts, body, trailers));
         }
         let honest: Vec<Vec<u8>> = messages.into_iter().map(Vec::from).collect();
-        let mut messages = honest.clone();
-        messages = messages::with_items(rpc, messages, &left_out);
-        messages = match answers::twist(&self.cloud, rpc, &request_message, messages) {
-            Ok(messages) => messages,
+        let messages = messages::with_items(rpc, honest.clone(), left_out);
+        let messages = match answers::twist(&self.cloud, rpc, request_message, messages) {
+            Ok(messages) => scripted.fold(messages, |messages, fault| {
+                rewrite::rewrite(rpc, fault, messages)
+            }),
             Err(status) => {
                 record.outcome(format!("status:{}", status_name(status.code())));
                 self.cloud.count_lie();
                 return Ok(status.into_http());
             }
         };
-        for fault in scripted {
-            messages = rewrite::rewrite(rpc, fault, messages);
-        }
         if messages != honest {
             self.cloud.count_lie();
         }
-        let rewritten: Vec<Bytes> = messages
-            .iter()
-            .map(|message| Bytes::copy_from_slice(message))
-            .collect();
-        let heavy = |fault: &Fault| fault.kind == FaultKind::EmptyItems;
-        record.outcome(if faults.iter().any(heavy) {
-            // Decoding it would take gigabytes.
-            "empty items".into()
-        } else {
-            messages::outcome(rpc, &rewritten)
-        });
+        record.outcome(rewritten_outcome(rpc, faults, &messages));
         let response = respond(&messages);
         let drips = rpc == "Probe" && self.cloud.twisted(Twist::SlowDrip);
         Ok(if drips {
@@ -323,6 +293,49 @@ impl FaultLayer {
         } else {
             response
         })
+    }
+
+    /// The answer, where the request does not reach the cloud.
+    async fn before(
+        &self,
+        rpc: &'static str,
+        faults: &[Fault],
+        request_message: &Bytes,
+        record: &mut Record,
+    ) -> Option<Response> {
+        for fault in faults
+            .iter()
+            .filter(|fault| fault.kind.row().when == When::Before)
+        {
+            // The failure of a single item is put into the answer.
+            let of_item = fault.kind == FaultKind::Failure
+                && messages::is_batch(rpc)
+                && fault.subject.is_some();
+            if fault.kind == FaultKind::Delay || of_item {
+                continue;
+            }
+            return Some(self.instead(rpc, fault, record).await);
+        }
+        if self.streams.is_cancelled() && self.cloud.twisted(Twist::DrainFails) {
+            self.cloud.count_lie();
+            record.outcome("status:ABORTED");
+            return Some(tonic::Status::aborted("the provider shuts down").into_http());
+        }
+        if let Err(status) = calls::before(&self.cloud, rpc).await {
+            self.cloud.count_lie();
+            record.outcome(format!("status:{}", status_name(status.code())));
+            return Some(status.into_http());
+        }
+        if rpc == "Initialize" {
+            self.cloud.mischief().forgot_initialize = false;
+            calls::initialized(&self.cloud, request_message);
+        } else if messages::needs_initialize(rpc) && self.cloud.mischief().forgot_initialize {
+            record.outcome("failed:NOT_INITIALIZED");
+            let failure = provider_sdk::FailureCode::NotInitialized;
+            let fault = Fault::failure(rpc, failure);
+            return Some(respond(&rewrite::failed(rpc, rewrite::failure_of(&fault))));
+        }
+        None
     }
 
     /// The response that replaces the answer.
@@ -354,10 +367,41 @@ impl FaultLayer {
     }
 }
 
+/// What the record says of an answer that was changed.
+fn rewritten_outcome(rpc: &str, faults: &[Fault], messages: &[Vec<u8>]) -> String {
+    if faults
+        .iter()
+        .any(|fault| fault.kind == FaultKind::EmptyItems)
+    {
+        // To read what it says would take gigabytes here.
+        return "empty items".into();
+    }
+    let messages: Vec<Bytes> = messages
+        .iter()
+        .map(|message| Bytes::copy_from_slice(message))
+        .collect();
+    messages::outcome(rpc, &messages)
+}
+
 fn ok_trailers() -> http::HeaderMap {
     let mut trailers = http::HeaderMap::new();
     trailers.insert("grpc-status", http::HeaderValue::from_static("0"));
     trailers
+}
+
+/// The answer as it came.
+fn unchanged(
+    parts: http::response::Parts,
+    body: Bytes,
+    trailers: Option<http::HeaderMap>,
+) -> Response {
+    let mut whole = http_body_util::Full::new(body).boxed_unsync();
+    if let Some(trailers) = trailers {
+        whole = whole
+            .with_trailers(std::future::ready(Some(Ok(trailers))))
+            .boxed_unsync();
+    }
+    Response::from_parts(parts, Body::new(whole))
 }
 
 /// An answer of these messages with status OK.

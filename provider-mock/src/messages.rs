@@ -243,6 +243,15 @@ pub(crate) fn throttled(rpc: &str, messages: &[Bytes]) -> Option<Duration> {
     }
 }
 
+/// The word for a batch of which so many items failed.
+fn items_word(bad: usize) -> String {
+    if bad == 0 {
+        "ok".into()
+    } else {
+        format!("ok, {bad} failed")
+    }
+}
+
 fn came(rpc: &str, messages: &[Bytes]) -> Came {
     let Some(last) = messages.last() else {
         return Came::Other("ok, no answer".into());
@@ -270,11 +279,7 @@ fn came(rpc: &str, messages: &[Bytes]) -> Came {
                             .iter()
                             .filter(|result| matches!(result.outcome, Some(Of::Failed(_)) | None))
                             .count();
-                        if bad == 0 {
-                            "ok".into()
-                        } else {
-                            format!("ok, {bad} failed")
-                        }
+                        items_word(bad)
                     }
                 },
                 Err(_) => "garbage".into(),

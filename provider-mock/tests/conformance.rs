@@ -36,8 +36,7 @@ instance_templates:
 capabilities:
   load_balancers:
     classes: [mock.grpc-ccm.io/lb]
-    default_class: false
-    ignores_nodes: true
+    targets: ignored
     listing: false
     in_sync: false
     max_in_flight: 2
@@ -59,7 +58,7 @@ const TARGETED: &str = "
 instance_templates:
 - {count: 4, name: node-%d, id: i-node-%d, zones: [zone-a, zone-b]}
 capabilities:
-  load_balancers: {needs_targets: true}
+  load_balancers: {targets: needed}
 ";
 
 /// What cannot be shown of a cloud that offers everything, and is shown of the narrow one.

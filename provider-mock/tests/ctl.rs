@@ -142,6 +142,11 @@ fn a_person_changes_the_cloud_and_a_kill_forgets_nothing() {
     assert!(served.text(&["route", "list"]).contains("10.5.0.0/24"));
     assert!(served.text(&["lb", "list"]).contains("ns/web"));
 
+    faults_and_hooks(&served);
+}
+
+/// What a person, or the hooks of a conformance run, ask for besides.
+fn faults_and_hooks(served: &Served) {
     served.text(&[
         "fault",
         "set",

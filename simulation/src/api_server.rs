@@ -41,7 +41,7 @@ use crate::checker::{Checker, Sent};
 use crate::faults::{ApiFault, Faults};
 use crate::trace::Trace;
 use answer::{Answer, Broken};
-use kind::{KINDS, Kind};
+use kind::{KINDS, Kind, Trait};
 use patch::Patch;
 use refusal::Refusal;
 use request::Asked;
@@ -360,7 +360,10 @@ impl ApiServer {
             &object,
         );
         Ok(
-            if asked.verb == "DELETE" && effect == Effect::Deleted && !kind.returns_deleted {
+            if asked.verb == "DELETE"
+                && effect == Effect::Deleted
+                && !kind.has(Trait::ReturnsDeleted)
+            {
                 let status = refusal::deleted(kind, &asked.name, &object["metadata"]["uid"]);
                 answer::of_value(StatusCode::OK, &status)
             } else if effect == Effect::Created {

@@ -5,6 +5,7 @@ mod generate;
 mod single;
 mod wrong;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use provider_mock::{Fault, FaultKind};
@@ -233,7 +234,7 @@ pub struct Strike {
 
 /// The initial setup of a run. A plan in a file may omit fields that were added later.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct Setup {
     /// How many ccms there are.
     pub ccms: u8,
@@ -242,36 +243,13 @@ pub struct Setup {
     /// The lease duration in seconds. The renew deadline is two thirds of it, the retry period a
     /// sixth: renewals are most of what happens in an hour.
     pub lease_seconds: u64,
-    /// Some controllers run under the Lease of the leader migration.
-    pub migration: bool,
-    /// Another ccm, with a provider of the same name, serves [`SECOND_CLASS`].
-    pub second: bool,
-    /// Whether the route controller runs.
-    pub routes: bool,
-    /// Routes follow the addresses of their Nodes.
-    pub tracks_addresses: bool,
-    /// The provider lists its instances.
-    pub lists_instances: bool,
-    /// It lists its load balancers.
-    pub lists_balancers: bool,
-    /// Whether it distinguishes running from stopped.
-    pub power_state: bool,
-    /// Its Get says `in_sync`.
-    pub in_sync: bool,
-    /// Whether its Get omits addresses.
-    pub silent_get: bool,
-    /// It hints at changes.
-    pub hints: bool,
-    /// It serves Services without a class.
-    pub default_class: bool,
-    /// It serves [`CLASS`] from the beginning.
-    pub class: bool,
+    /// What the world has; in a file each is a field of its own.
+    #[serde(flatten)]
+    pub traits: Traits,
     /// How many calls it takes at once.
     pub max_in_flight: u32,
     /// How long each operation of the cloud takes, in milliseconds.
     pub slow_ms: u64,
-    /// Whether cancelled operations go on in the cloud.
-    pub goes_on: bool,
     /// How long the creation of load balancers takes, in seconds.
     pub made_in_s: u64,
     /// And to go.
@@ -284,24 +262,116 @@ impl Default for Setup {
             ccms: 1,
             clocks: Vec::new(),
             lease_seconds: 60,
-            migration: false,
-            second: false,
-            routes: false,
-            tracks_addresses: false,
-            lists_instances: true,
-            lists_balancers: true,
-            power_state: true,
-            in_sync: true,
-            silent_get: false,
-            hints: true,
-            default_class: true,
-            class: true,
+            traits: Traits::default(),
             max_in_flight: 8,
             slow_ms: 0,
-            goes_on: false,
             made_in_s: 0,
             gone_in_s: 0,
         }
+    }
+}
+
+impl Setup {
+    /// Whether the world has this.
+    pub fn has(&self, what: Trait) -> bool {
+        self.traits.0.contains(&what)
+    }
+}
+
+/// What a world has, or has not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Trait {
+    /// Some controllers run under the Lease of the leader migration.
+    Migration,
+    /// Another ccm, with a provider of the same name, serves [`SECOND_CLASS`].
+    Second,
+    /// Routes are made.
+    Routes,
+    /// Routes follow the addresses of their Nodes.
+    TracksAddresses,
+    /// The provider lists its instances.
+    ListsInstances,
+    /// It lists its load balancers.
+    ListsBalancers,
+    /// It tells running from stopped.
+    PowerState,
+    /// Its Get says `in_sync`.
+    InSync,
+    /// Its Get tells no address.
+    SilentGet,
+    /// It hints at changes.
+    Hints,
+    /// It serves Services without a class.
+    DefaultClass,
+    /// It serves [`CLASS`] from the beginning.
+    Class,
+    /// What was cancelled goes on in the cloud.
+    GoesOn,
+}
+
+impl Trait {
+    const ALL: [Self; 13] = [
+        Self::Migration,
+        Self::Second,
+        Self::Routes,
+        Self::TracksAddresses,
+        Self::ListsInstances,
+        Self::ListsBalancers,
+        Self::PowerState,
+        Self::InSync,
+        Self::SilentGet,
+        Self::Hints,
+        Self::DefaultClass,
+        Self::Class,
+        Self::GoesOn,
+    ];
+}
+
+/// What a world has. A file says `true` or `false` of each.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(from = "BTreeMap<Trait, bool>", into = "BTreeMap<Trait, bool>")]
+pub struct Traits(BTreeSet<Trait>);
+
+impl Default for Traits {
+    fn default() -> Self {
+        Self(BTreeSet::from([
+            Trait::ListsInstances,
+            Trait::ListsBalancers,
+            Trait::PowerState,
+            Trait::InSync,
+            Trait::Hints,
+            Trait::DefaultClass,
+            Trait::Class,
+        ]))
+    }
+}
+
+impl Traits {
+    /// These, and for all others what is usual.
+    pub fn with(changes: impl IntoIterator<Item = (Trait, bool)>) -> Self {
+        let mut traits = Self::default();
+        for (what, has) in changes {
+            if has {
+                traits.0.insert(what);
+            } else {
+                traits.0.remove(&what);
+            }
+        }
+        traits
+    }
+}
+
+impl From<BTreeMap<Trait, bool>> for Traits {
+    fn from(said: BTreeMap<Trait, bool>) -> Self {
+        Self::with(said)
+    }
+}
+
+impl From<Traits> for BTreeMap<Trait, bool> {
+    fn from(traits: Traits) -> Self {
+        let all = Trait::ALL.into_iter();
+        all.map(|what| (what, traits.0.contains(&what))).collect()
     }
 }
 

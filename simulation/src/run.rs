@@ -21,7 +21,7 @@ use crate::api_server::ApiServer;
 use crate::checker::{Checker, SECOND};
 use crate::faults::Faults;
 use crate::panics;
-use crate::plan::{Plan, Setup};
+use crate::plan::{Plan, Setup, Trait};
 use crate::provider::Provider;
 use crate::trace::Trace;
 
@@ -189,7 +189,7 @@ impl Run {
             began,
             seed: plan.seed,
             slow_ms: setup.slow_ms,
-            routes: setup.routes,
+            routes: setup.has(Trait::Routes),
             setup: setup.clone(),
             calm: false,
             lied: BTreeSet::new(),
@@ -209,7 +209,7 @@ impl Run {
         if let Some(second) = &self.second {
             second.start().await?;
         }
-        for place in 0..usize::from(plan.setup.ccms) + usize::from(plan.setup.second) {
+        for place in 0..usize::from(plan.setup.ccms) + usize::from(plan.setup.has(Trait::Second)) {
             let process = self.start_ccm(place)?;
             self.processes.push(process);
         }

@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::{
-    Args, ClusterConfig, Config, Controller, InvalidFlag, LeaderElectionConfig,
-    LeaderMigrationConfig, NodeConfig, NodeLifecycleConfig, ProviderEndpoint, RouteConfig,
-    ServiceConfig, gates, migration, parse,
+    Args, ClusterConfig, Config, Controller, InvalidFlag, NodeConfig, NodeLifecycleConfig,
+    ProviderEndpoint, RouteConfig, ServiceConfig, gates, parse,
 };
 
 impl Args {
@@ -24,12 +23,72 @@ impl Args {
 
     fn validated(self) -> Result<Config, Vec<InvalidFlag>> {
         let mut wrong = Vec::new();
-        gates::answers(&self.feature_gates, &mut wrong);
         let providers = self.providers(&mut wrong);
         let controllers = controllers(&self.controllers, &mut wrong);
-        self.check_leader_election(&mut wrong);
-        self.check_cluster(&mut wrong);
-        self.check_routes(&controllers, &mut wrong);
+        self.check(&controllers, &mut wrong);
+        let serve = self.serving.config(&mut wrong);
+        let webhooks = self.webhook.config(&mut wrong);
+        let (leader_election, leader_migration) = self.election.config(&mut wrong);
+        if !wrong.is_empty() {
+            return Err(wrong);
+        }
+        Ok(Config {
+            kubeconfig: self.kubeconfig,
+            master: self.master,
+            providers,
+            cluster: ClusterConfig {
+                name: self.cluster_name,
+                owner_id: self.cluster_owner_id,
+                previous_owner_ids: self.previous_owner_ids,
+                cidrs: self.cluster_cidr,
+            },
+            controllers,
+            leader_election,
+            leader_migration,
+            use_service_account_credentials: self.use_service_account_credentials,
+            node: NodeConfig {
+                status_update_frequency: self.node_status_update_frequency,
+                concurrent_syncs: self.concurrent_node_syncs,
+                batch_linger: Duration::from_millis(100),
+            },
+            node_lifecycle: NodeLifecycleConfig {
+                monitor_period: self.node_monitor_period,
+                brake: self.node_deletion_brake.0,
+            },
+            service: ServiceConfig {
+                concurrent_syncs: self.concurrent_service_syncs,
+                adopt_unmarked: self.service.adopt_unmarked_load_balancers,
+                orphans: self.service.orphaned_load_balancers,
+                orphan_period: self.service.orphaned_load_balancer_period,
+                annotation_prefixes: self.provider_annotation_prefixes,
+                cluster_ip_ranges: self.service.service_cluster_ip_range,
+            },
+            route: RouteConfig {
+                allocate_node_cidrs: self.allocate_node_cidrs,
+                configure_cloud_routes: self.configure_cloud_routes,
+                reconciliation_period: self.route_reconciliation_period,
+                concurrent_syncs: self.concurrent_route_syncs,
+            },
+            serve,
+            webhooks,
+            provider_timeout: self.provider_timeout,
+            max_call_deadline: self.max_provider_call_deadline,
+            kube_api_qps: self.kube_api_qps.filter(|qps| *qps > 0.0),
+            kube_api_burst: self.kube_api_burst,
+        })
+    }
+
+    fn check(&self, controllers: &BTreeSet<Controller>, wrong: &mut Vec<InvalidFlag>) {
+        gates::answers(&self.feature_gates, wrong);
+        self.election.check(wrong);
+        self.check_cluster(wrong);
+        self.check_routes(controllers, wrong);
+        self.check_durations(wrong);
+        self.check_api_server(wrong);
+        self.check_annotation_prefixes(wrong);
+    }
+
+    fn check_durations(&self, wrong: &mut Vec<InvalidFlag>) {
         for (flag, value) in [
             ("--node-monitor-period", self.node_monitor_period),
             (
@@ -42,7 +101,7 @@ impl Args {
             ),
             (
                 "--orphaned-load-balancer-period",
-                self.orphaned_load_balancer_period,
+                self.service.orphaned_load_balancer_period,
             ),
             ("--provider-timeout", self.provider_timeout),
         ] {
@@ -57,6 +116,9 @@ impl Args {
                 "at least 60s",
             ));
         }
+    }
+
+    fn check_api_server(&self, wrong: &mut Vec<InvalidFlag>) {
         if let Some(url) = &self.master
             && !url.is_empty()
             && parse::server_url(url, false).is_none()
@@ -79,6 +141,9 @@ impl Args {
         if self.kube_api_burst == Some(0) {
             wrong.push(InvalidFlag::new("--kube-api-burst", 0, "at least 1"));
         }
+    }
+
+    fn check_annotation_prefixes(&self, wrong: &mut Vec<InvalidFlag>) {
         for prefix in &self.provider_annotation_prefixes {
             if prefix.is_empty() || prefix.starts_with(crate::core::DOMAIN) {
                 wrong.push(InvalidFlag::new(
@@ -91,70 +156,6 @@ impl Args {
                 ));
             }
         }
-        let serve = self.serving.config(&mut wrong);
-        let webhooks = self.webhook.config(&mut wrong);
-        // As upstream: without election there is nothing to migrate.
-        let migrates = self.leader_elect && self.enable_leader_migration;
-        let leader_migration = migrates.then(|| match &self.leader_migration_config {
-            Some(path) if !path.as_os_str().is_empty() => {
-                migration::read(path, &self.leader_elect_resource_name, &mut wrong)
-            }
-            _ => LeaderMigrationConfig::default(),
-        });
-        if !wrong.is_empty() {
-            return Err(wrong);
-        }
-        Ok(Config {
-            kubeconfig: self.kubeconfig,
-            master: self.master,
-            providers,
-            cluster: ClusterConfig {
-                name: self.cluster_name,
-                owner_id: self.cluster_owner_id,
-                previous_owner_ids: self.previous_owner_ids,
-                cidrs: self.cluster_cidr,
-            },
-            controllers,
-            leader_election: LeaderElectionConfig {
-                enabled: self.leader_elect,
-                lease_duration: self.leader_elect_lease_duration,
-                renew_deadline: self.leader_elect_renew_deadline,
-                retry_period: self.leader_elect_retry_period,
-                resource_name: self.leader_elect_resource_name,
-                resource_namespace: self.leader_elect_resource_namespace,
-            },
-            leader_migration,
-            use_service_account_credentials: self.use_service_account_credentials,
-            node: NodeConfig {
-                status_update_frequency: self.node_status_update_frequency,
-                concurrent_syncs: self.concurrent_node_syncs,
-                batch_linger: Duration::from_millis(100),
-            },
-            node_lifecycle: NodeLifecycleConfig {
-                monitor_period: self.node_monitor_period,
-                brake: self.node_deletion_brake.0,
-            },
-            service: ServiceConfig {
-                concurrent_syncs: self.concurrent_service_syncs,
-                adopt_unmarked: self.adopt_unmarked_load_balancers,
-                orphans: self.orphaned_load_balancers,
-                orphan_period: self.orphaned_load_balancer_period,
-                annotation_prefixes: self.provider_annotation_prefixes,
-                cluster_ip_ranges: self.service_cluster_ip_range,
-            },
-            route: RouteConfig {
-                allocate_node_cidrs: self.allocate_node_cidrs,
-                configure_cloud_routes: self.configure_cloud_routes,
-                reconciliation_period: self.route_reconciliation_period,
-                concurrent_syncs: self.concurrent_route_syncs,
-            },
-            serve,
-            webhooks,
-            provider_timeout: self.provider_timeout,
-            max_call_deadline: self.max_provider_call_deadline,
-            kube_api_qps: self.kube_api_qps.filter(|qps| *qps > 0.0),
-            kube_api_burst: self.kube_api_burst,
-        })
     }
 
     fn providers(&self, wrong: &mut Vec<InvalidFlag>) -> Vec<ProviderEndpoint> {
@@ -187,43 +188,6 @@ impl Args {
             .collect()
     }
 
-    fn check_leader_election(&self, wrong: &mut Vec<InvalidFlag>) {
-        let (lease, renew, retry) = (
-            self.leader_elect_lease_duration,
-            self.leader_elect_renew_deadline,
-            self.leader_elect_retry_period,
-        );
-        if lease <= renew {
-            wrong.push(InvalidFlag::new(
-                "--leader-elect-lease-duration",
-                format!("{lease:?}"),
-                format!("longer than --leader-elect-renew-deadline ({renew:?})"),
-            ));
-        }
-        if lease.subsec_nanos() != 0 {
-            wrong.push(InvalidFlag::new(
-                "--leader-elect-lease-duration",
-                format!("{lease:?}"),
-                "whole seconds: the Lease stores no smaller unit",
-            ));
-        }
-        // client-go jitters the retry period by up to 1.2 and refuses the same.
-        if renew <= retry.mul_f64(1.2) {
-            wrong.push(InvalidFlag::new(
-                "--leader-elect-renew-deadline",
-                format!("{renew:?}"),
-                format!("longer than 1.2 times --leader-elect-retry-period ({retry:?})"),
-            ));
-        }
-        if retry < Duration::from_millis(100) {
-            wrong.push(InvalidFlag::new(
-                "--leader-elect-retry-period",
-                format!("{retry:?}"),
-                "at least 100ms",
-            ));
-        }
-    }
-
     fn check_cluster(&self, wrong: &mut Vec<InvalidFlag>) {
         if self.cluster_name.is_empty() || self.cluster_name.len() > 253 {
             wrong.push(InvalidFlag::new(
@@ -244,7 +208,10 @@ impl Args {
         }
         for (flag, cidrs) in [
             ("--cluster-cidr", &self.cluster_cidr),
-            ("--service-cluster-ip-range", &self.service_cluster_ip_range),
+            (
+                "--service-cluster-ip-range",
+                &self.service.service_cluster_ip_range,
+            ),
         ] {
             let v4 = cidrs.iter().filter(|cidr| cidr.addr().is_ipv4()).count();
             if v4 > 1 || cidrs.len() - v4 > 1 {

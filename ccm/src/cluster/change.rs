@@ -1,12 +1,12 @@
 //! The difference between two views of an object.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
 
 use super::Store;
-use crate::core::Key;
+use crate::core::{Key, lock};
 
 /// An object as the reader last saw it, and as it is now. The two may have different UIDs (deleted
 /// and created again under the same name). At least one of them is `Some`.
@@ -53,7 +53,7 @@ impl<K> Inbox<K> {
     /// nothing if a change is recorded already.
     pub(super) fn note(&self, key: &Key, old: Option<&Arc<K>>) {
         {
-            let mut unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut unread = lock(&self.unread);
             if !unread.contains_key(key) {
                 unread.insert(key.clone(), old.cloned());
             }
@@ -63,7 +63,7 @@ impl<K> Inbox<K> {
     }
 
     fn take(&self) -> BTreeMap<Key, Option<Arc<K>>> {
-        std::mem::take(&mut *self.unread.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.unread))
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::fmt::Debug;
 use std::pin::pin;
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
@@ -15,7 +14,7 @@ use tokio::time::Instant;
 
 use super::Store;
 use super::apply::First;
-use crate::core::{Prune, millis};
+use crate::core::{Prune, lock, millis};
 use crate::kube_client::refusal_of_watch;
 
 /// Objects in a page of a list. A list takes the memory of one page of whole objects, and the
@@ -74,10 +73,7 @@ impl<K> Store<K> {
     }
 
     fn progress(&self) -> std::sync::MutexGuard<'_, Progress> {
-        self.shared
-            .health
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shared.health)
     }
 }
 

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::hash::Hash;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use tokio::time::Instant;
 
 use super::driver::Driver;
 use super::failures::Failed;
 use super::load::UnderWay;
+use crate::core::lock;
 use crate::provider::CallError;
 use crate::queue::Outcome;
 
@@ -38,11 +39,7 @@ impl<'a, K: Clone + Ord + Hash + Send + 'static> Batch<'a, K> {
 
     /// The batch makes no further calls, so the next batch may begin its calls.
     pub(crate) fn called(&self) {
-        let call = self
-            .call
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let call = lock(&self.call).take();
         drop(call);
     }
 
@@ -87,7 +84,7 @@ impl<'a, K: Clone + Ord + Hash + Send + 'static> Batch<'a, K> {
     }
 
     fn left(&self) -> MutexGuard<'_, BTreeSet<K>> {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.left)
     }
 }
 

@@ -2,7 +2,7 @@
 //! provider can be used.
 
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use futures::future::pending;
 use tokio::sync::watch;
@@ -15,6 +15,7 @@ use super::failures::Failures;
 use super::gate;
 use super::load::{Load, UnderWay, Width};
 use super::sources::Sources;
+use crate::core::lock;
 use crate::provider::{Capability, ProviderStatus, Session};
 use crate::queue::{Backoff, Outcome, Queue};
 
@@ -124,7 +125,7 @@ impl<K: Clone + Ord + Hash + Send + 'static> Driver<K> {
     }
 
     pub(super) fn failures(&self) -> MutexGuard<'_, Failures<K>> {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.failures)
     }
 
     /// A task has ended. A panic is logged as an error, because it is a bug.

@@ -1,11 +1,12 @@
 //! The calls and writes in progress in a loop, and how many a provider allows at once.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
+use crate::core::lock;
 use crate::provider::Session;
 
 /// How much of a controller's work may be in progress at once.
@@ -94,7 +95,7 @@ impl Permits {
         session: &Arc<Session>,
         most: impl FnOnce() -> usize,
     ) -> (usize, Arc<Semaphore>) {
-        let mut permits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut permits = lock(&self.0);
         let current = Arc::downgrade(session);
         if !current.ptr_eq(&permits.0) {
             let most = most();

@@ -24,7 +24,7 @@ pub(crate) mod testing;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, NodeAddress};
@@ -35,7 +35,7 @@ use crate::cluster::Change;
 use crate::controller::{
     Batch, Driver, LoopContext, Permits, Reconciler, Sources, Spec, Wake, Width, lowered,
 };
-use crate::core::Key;
+use crate::core::{Key, lock};
 use crate::ownership::Ownership;
 use crate::provider::lookup::Loners;
 use crate::provider::{Capability, Projection, ProviderStatus, Session};
@@ -213,7 +213,7 @@ impl Worker {
         if let Some(obstacle) = report::Obstacle::of_provider(provider, &status) {
             return Some(obstacle);
         }
-        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let asked = lock(&self.asked);
         let since = *asked.get(name)?;
         let deadline = status.usable(Capability::Instances);
         let deadline = deadline.map(|session| session.lookup_deadline());
@@ -252,13 +252,11 @@ impl Worker {
     }
 
     fn addressed(&self) -> MutexGuard<'_, BTreeMap<String, Vec<NodeAddress>>> {
-        self.addressed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.addressed)
     }
 
     fn said(&self) -> Option<Arc<Said>> {
-        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let said = lock(&self.said);
         said.clone()
     }
 
@@ -269,7 +267,7 @@ impl Worker {
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting<String>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.waiting)
     }
 
     fn wait_for(&self, node: &Node) {
@@ -308,9 +306,9 @@ impl Reconciler for Worker {
 
     /// A new session may know Nodes that the last one did not, and own other Nodes.
     fn renewed(&self, session: &Arc<Session>, _: &ProviderStatus) -> Vec<String> {
-        *self.said.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(Said {
+        *lock(&self.said) = Some(Arc::new(Said {
             ownership: Arc::clone(&session.ownership),
-            projection: session.projection.clone(),
+            projection: session.projections.nodes.clone(),
         }));
         let mut nodes = self.driver.context.cluster.nodes.all();
         nodes.retain(|node| plan::is_uninitialized(node));
@@ -365,7 +363,7 @@ impl<'a> Asked<'a> {
     fn about(worker: &'a Worker, nodes: &[Arc<Node>]) -> Self {
         let names: Vec<String> = nodes.iter().map(|node| name(node).to_owned()).collect();
         let now = Instant::now();
-        let mut asked = worker.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut asked = lock(&worker.asked);
         asked.extend(names.iter().map(|name| (name.clone(), now)));
         drop(asked);
         Self { worker, names }
@@ -374,11 +372,7 @@ impl<'a> Asked<'a> {
 
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
-        let mut asked = self
-            .worker
-            .asked
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut asked = lock(&self.worker.asked);
         for name in &self.names {
             asked.remove(name);
         }

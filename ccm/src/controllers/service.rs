@@ -32,7 +32,7 @@ mod tests;
 mod told;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1::LoadBalancerCapability;
@@ -44,10 +44,10 @@ use crate::cluster::Change;
 use crate::controller::{
     Batch, Driver, LoopContext, Reconciler, Sources, Spec, Wake, Width, lowered,
 };
-use crate::core::Key;
+use crate::core::{Key, lock};
 use crate::ownership::Ownership;
 use crate::planted::planted;
-use crate::provider::{Capability, Hint, Projection, ProviderStatus, Session};
+use crate::provider::{Capability, Hint, Projections, ProviderStatus, Session};
 use crate::queue::Backoff;
 use crate::report::Waiting;
 use ledger::{Ledger, Task};
@@ -113,10 +113,7 @@ struct Offer {
     name: String,
     load_balancers: LoadBalancerCapability,
     ownership: Arc<Ownership>,
-    /// The fields of a Node that the provider sees.
-    projection: Projection,
-    target_projection: Projection,
-    target_identity: Projection,
+    projections: Projections,
 }
 
 impl Offer {
@@ -127,9 +124,7 @@ impl Offer {
             name: session.info.provider_name.clone(),
             load_balancers: load_balancers.unwrap_or_default(),
             ownership: Arc::clone(&session.ownership),
-            projection: session.projection.clone(),
-            target_projection: session.target_projection.clone(),
-            target_identity: session.target_identity.clone(),
+            projections: session.projections.clone(),
         }
     }
 }
@@ -180,7 +175,7 @@ impl Worker {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn wakes(&self, change: &Change<Service>) -> Option<Wake<Task>> {

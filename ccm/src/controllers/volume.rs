@@ -15,7 +15,7 @@ mod sync;
 mod tests;
 mod webhook;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1::VolumeCapability;
@@ -23,6 +23,7 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 
 use crate::cluster::{Change, Store};
 use crate::controller::{Batch, Driver, LoopContext, Reconciler, Sources, Spec, Wake, Width};
+use crate::core::lock;
 use crate::provider::{Capability, ProviderStatus, Session};
 use crate::queue::Backoff;
 pub(crate) use webhook::Webhook;
@@ -87,7 +88,7 @@ impl Reconciler for Worker {
     /// ask again about volumes that are not the provider's: there may be thousands.
     fn renewed(&self, session: &Arc<Session>, status: &ProviderStatus) -> Vec<String> {
         let now = Knows::of(session, status.cloud_scope.clone());
-        let mut knows = self.knows.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut knows = lock(&self.knows);
         let before = knows.replace(now);
         if before.is_none() || before == *knows {
             return Vec::new();

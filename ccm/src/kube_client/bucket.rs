@@ -1,11 +1,12 @@
 //! The client-side rate limit, on tokio's clock.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
 use super::Limits;
+use crate::core::lock;
 
 /// A token bucket, stored as the time at which it will be full again.
 pub(super) struct Bucket {
@@ -30,7 +31,7 @@ impl Bucket {
     pub(super) async fn take(&self) {
         let now = Instant::now();
         let turn = {
-            let mut full = self.full.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut full = lock(&self.full);
             let from = (*full).max(now);
             *full = from + self.each;
             from.checked_sub(self.ahead).unwrap_or(now)

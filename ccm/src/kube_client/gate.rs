@@ -1,6 +1,6 @@
 //! One request: admission, rate limit, sending, retries.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,7 +16,7 @@ use super::accounts::Account;
 use super::bucket::Bucket;
 use super::metrics::{Attempt, Metrics};
 use super::retry::{Outcome, again};
-use crate::core::Fence;
+use crate::core::{Fence, lock};
 use crate::planted::planted;
 
 /// A list may be large.
@@ -123,41 +123,9 @@ impl Gate {
         let mut attempt = 1;
         let mut refused_once = false;
         loop {
-            if let Some(account) = &self.account {
-                let bearer = account.bearer().await?;
-                parts.headers.insert(header::AUTHORIZATION, bearer);
-            }
-            if let Some(bucket) = &self.bucket {
-                let asked = Instant::now();
-                bucket.take().await;
-                self.metrics
-                    .throttled(&parts.method, &self.host, asked.elapsed());
-            }
-            if let (Role::Fenced(fence), true) = (&self.role, parts.method != Method::GET)
-                && !planted!(UnfencedWrites)
-            {
-                fence.check().map_err(refused)?;
-            }
-            let start = Instant::now();
-            let result = send(&self.base, parts.clone(), body.clone()).await;
-            let result = result.map_err(|error| match error {
-                kube::Error::Service(error) if !error.is::<TimedOut>() => {
-                    refused(Unreachable::new(&self.host, &*error))
-                }
-                kube::Error::HyperError(error) => refused(Unreachable::new(&self.host, &error)),
-                error => error,
-            });
+            self.admit(&mut parts).await?;
+            let result = self.attempt(&parts, &body).await;
             let status = result.as_ref().ok().map(Response::status);
-            let attempt_over = Attempt {
-                status,
-                took: start.elapsed(),
-                sent: body.len(),
-                received: result
-                    .as_ref()
-                    .ok()
-                    .and_then(|answer| http_body::Body::size_hint(answer.body()).exact()),
-            };
-            self.metrics.done(attempt_over, &parts.method, &self.host);
             let outcome = match &result {
                 Ok(response) => Outcome::Answer(response.status(), response.headers()),
                 Err(kube::Error::Service(_) | kube::Error::HyperError(_)) => Outcome::Broken,
@@ -177,11 +145,7 @@ impl Gate {
             if matches!(self.role, Role::Once) {
                 return result;
             }
-            let jitter = self
-                .rng
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .random();
+            let jitter = lock(&self.rng).random();
             let Some(wait) = again(&parts.method, attempt, &outcome, jitter) else {
                 return result;
             };
@@ -194,6 +158,48 @@ impl Gate {
             sleep(wait).await;
             attempt += 1;
         }
+    }
+
+    /// Waits until a request may be sent, and puts in whose name it is.
+    async fn admit(&self, parts: &mut request::Parts) -> kube::Result<()> {
+        if let Some(account) = &self.account {
+            let bearer = account.bearer().await?;
+            parts.headers.insert(header::AUTHORIZATION, bearer);
+        }
+        if let Some(bucket) = &self.bucket {
+            let asked = Instant::now();
+            bucket.take().await;
+            self.metrics
+                .throttled(&parts.method, &self.host, asked.elapsed());
+        }
+        if let (Role::Fenced(fence), true) = (&self.role, parts.method != Method::GET)
+            && !planted!(UnfencedWrites)
+        {
+            fence.check().map_err(refused)?;
+        }
+        Ok(())
+    }
+
+    /// Sends a request once, and counts it.
+    async fn attempt(&self, parts: &request::Parts, body: &Bytes) -> kube::Result<Response<Body>> {
+        let start = Instant::now();
+        let result = send(&self.base, parts.clone(), body.clone()).await;
+        let result = result.map_err(|error| match error {
+            kube::Error::Service(error) if !error.is::<TimedOut>() => {
+                refused(Unreachable::new(&self.host, &*error))
+            }
+            kube::Error::HyperError(error) => refused(Unreachable::new(&self.host, &error)),
+            error => error,
+        });
+        let answer = result.as_ref().ok();
+        let attempt_over = Attempt {
+            status: answer.map(Response::status),
+            took: start.elapsed(),
+            sent: body.len(),
+            received: answer.and_then(|answer| http_body::Body::size_hint(answer.body()).exact()),
+        };
+        self.metrics.done(attempt_over, &parts.method, &self.host);
+        result
     }
 }
 

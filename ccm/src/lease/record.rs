@@ -1,6 +1,5 @@
 //! What a Lease says and what we write into it, after client-go's rules. Pure.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -110,27 +109,9 @@ pub(super) fn release(lease: &mut Lease, wall: Timestamp) {
     spec.renew_time = Some(MicroTime(wall));
 }
 
-/// An annotation that is to be written with the next renewal.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Wanted {
-    /// The value to write.
-    pub(super) value: String,
-    /// What was there when it was asked for. Written only while that is still so: whoever changed it meanwhile wins.
-    pub(super) over: Option<String>,
-}
-
-/// Puts the wanted annotations into `lease`, except those that somebody changed meanwhile.
-pub(super) fn annotate(lease: &mut Lease, wanted: &BTreeMap<String, Wanted>) {
-    for (key, Wanted { value, over }) in wanted {
-        let annotations = lease.metadata.annotations.get_or_insert_default();
-        if annotations.get(key) == over.as_ref() {
-            annotations.insert(key.clone(), value.clone());
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::annotations::Annotations;
     use super::*;
 
     fn spec(holder: &str, seconds: Option<i32>, renewed: i64) -> LeaseSpec {
@@ -227,34 +208,6 @@ mod tests {
         assert_eq!(lease.spec.unwrap().lease_transitions, Some(2));
     }
 
-    #[test]
-    fn s20_an_operators_edit_wins_over_a_wanted_annotation() {
-        let wanted = |over: Option<&str>| {
-            BTreeMap::from([(
-                "k".to_owned(),
-                Wanted {
-                    value: "ours".to_owned(),
-                    over: over.map(str::to_owned),
-                },
-            )])
-        };
-        let cases = [
-            (None, None, "ours"),
-            (Some("old"), Some("old"), "ours"),
-            (Some("theirs"), Some("old"), "theirs"),
-            (Some("theirs"), None, "theirs"),
-        ];
-        for (there, over, expected) in cases {
-            let mut lease = absent("n", "l");
-            if let Some(there) = there {
-                lease.metadata.annotations =
-                    Some(BTreeMap::from([("k".to_owned(), there.to_owned())]));
-            }
-            annotate(&mut lease, &wanted(over));
-            assert_eq!(lease.metadata.annotations.unwrap()["k"], expected);
-        }
-    }
-
     /// ccm/tests/stored says where the Lease comes from.
     #[tokio::test(start_paused = true)]
     async fn b_m3_s20_the_lease_of_an_older_version_is_read_and_written_as_it_wrote_it() {
@@ -268,12 +221,12 @@ mod tests {
 
         // What the one before remembers stays, and so does what only we write.
         let mut lease = stored.clone();
-        let claims = Wanted {
-            value: "classes=default prefixes=mock:// scope=account 1, region a".to_owned(),
-            over: None,
-        };
+        let claims = "classes=default prefixes=mock:// scope=account 1, region a";
         let key = "grpc-ccm.io/claims-mock".to_owned();
-        annotate(&mut lease, &[(key.clone(), claims)].into());
+        let annotations = Annotations::default();
+        annotations.observe(&stored);
+        annotations.set(&key, claims);
+        annotations.add_to(&mut lease);
         let wall = Timestamp::from_second(2_000_000_000).unwrap();
         hold(&mut lease, "me", OWN, wall);
         let mut annotations = lease.metadata.annotations.clone().unwrap();

@@ -242,7 +242,7 @@ async fn renew(
 
 /// Something is wanted of the next renewal: it is due now, but never at once after the one before.
 async fn hurried(shared: &Shared, renewed: Instant) {
-    shared.hurry.notified().await;
+    shared.annotations.hurried().await;
     sleep_until(renewed + SOON).await;
 }
 

@@ -7,7 +7,7 @@ mod routes;
 mod volumes;
 
 use std::future::Future;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::connect::Link;
 use super::{CallError, CallErrorCode, Session};
-use crate::core::{Fence, millis};
+use crate::core::{Fence, lock};
 use crate::planted::planted;
 
 /// A service's calls: so many at once, and none before the time that its cloud asked to wait for.
@@ -28,8 +28,6 @@ pub(super) struct Lane {
 
 /// A call waits in its lane for so long at most when its cloud said slow down; else it fails at once and its key waits.
 const LONGEST_SLOWING: Duration = Duration::from_secs(30);
-/// A refusal that nobody met again for so long is not shown any more: what it was about may be gone.
-const REFUSED_SHOWN: Duration = Duration::from_mins(15);
 
 impl Lane {
     /// A lane for the `max_in_flight` of a capability: 8 where it is absent or zero, at most 32.
@@ -74,10 +72,7 @@ impl Lane {
 
     /// When the service may be called again; `None`: now.
     fn closed_until(&self) -> Option<Instant> {
-        let not_before = self
-            .not_before
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let not_before = lock(&self.not_before);
         not_before.filter(|time| *time > Instant::now())
     }
 
@@ -85,10 +80,7 @@ impl Lane {
     fn slow(&self, trouble: &CallError) {
         if let Some(wait) = trouble.slows() {
             let until = Instant::now() + wait;
-            let mut not_before = self
-                .not_before
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut not_before = lock(&self.not_before);
             *not_before = Some(not_before.map_or(until, |before| before.max(until)));
         }
     }
@@ -184,26 +176,7 @@ impl Session {
         // A provider that shuts down is waited for until this is over.
         let _in_flight = self.link.in_flight();
         let start = Instant::now();
-        let sent = tokio::time::timeout(rpc.deadline, send(self.link.clone(), rpc.deadline));
-        let result = tokio::select! {
-            // An answer that came with the end of the connection is an answer.
-            biased;
-            result = sent => result.unwrap_or_else(|_| {
-                Err(CallError::new(
-                    CallErrorCode::Deadline,
-                    format!("{} was not answered within {} s", rpc.name, rpc.deadline.as_secs()),
-                ))
-            }),
-            () = self.ended() => Err(gone()),
-        };
-        let result = result.map_err(|trouble| match trouble.code {
-            CallErrorCode::Unknown if self.is_over() => CallError {
-                code: CallErrorCode::Disconnected,
-                ..trouble
-            },
-            _ => trouble,
-        });
-
+        let result = self.answer_of(rpc, send).await;
         let told = match &result {
             Ok(answered) => answered.told.as_ref(),
             Err(trouble) => Some(trouble),
@@ -223,53 +196,38 @@ impl Session {
                 self.uninitialized.cancel();
             }
         }
-        self.note_credentials(rpc.name, told);
-        let took = start.elapsed();
-        let outcome = told.map_or("ok", |trouble| trouble.code.label());
-        self.metrics.observe(&self.name, rpc.name, outcome, took);
-        tracing::debug!(
-            provider = %self.name,
-            rpc = rpc.name,
-            took_ms = millis(took),
-            outcome,
-            error = told.map(|trouble| trouble.message.as_str()),
-            "called the provider"
-        );
+        self.log.record(rpc.name, told, start.elapsed());
         result.map(|answered| answered.answer)
     }
 
-    /// Remembers whether the cloud refuses the provider's credentials, and says so once.
-    fn note_credentials(&self, rpc: &'static str, told: Option<&CallError>) {
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        match told {
-            Some(trouble) if trouble.code == CallErrorCode::Credentials => {
-                if refused
-                    .insert(rpc, (Instant::now(), trouble.message.clone()))
-                    .is_none()
-                {
-                    tracing::warn!(provider = %self.name, rpc, error = %trouble, "the cloud refuses the provider's credentials");
-                }
-            }
-            None => {
-                if refused.remove(rpc).is_some() {
-                    tracing::info!(provider = %self.name, rpc, "the cloud accepts the provider's credentials again");
-                }
-            }
-            // Says nothing about them.
-            Some(_) => {}
-        }
-    }
-
-    /// For people: that the cloud refuses the provider's credentials, and where.
-    pub(crate) fn refused_credentials(&self) -> Option<String> {
-        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        let lately = refused
-            .iter()
-            .filter(|(_, (at, _))| at.elapsed() < REFUSED_SHOWN);
-        let (rpc, (_, message)) = lately.max_by_key(|(_, (at, _))| *at)?;
-        Some(format!(
-            "the cloud refuses its credentials ({rpc}): {message}"
-        ))
+    /// Sends one call, and waits for its answer, its deadline or the end of the session.
+    async fn answer_of<T, F>(
+        &self,
+        rpc: Rpc<'_>,
+        send: impl FnOnce(Link, Duration) -> F,
+    ) -> Result<Answered<T>, CallError>
+    where
+        F: Future<Output = Result<Answered<T>, CallError>>,
+    {
+        let sent = tokio::time::timeout(rpc.deadline, send(self.link.clone(), rpc.deadline));
+        let result = tokio::select! {
+            // An answer that came with the end of the connection is an answer.
+            biased;
+            result = sent => result.unwrap_or_else(|_| {
+                Err(CallError::new(
+                    CallErrorCode::Deadline,
+                    format!("{} was not answered within {} s", rpc.name, rpc.deadline.as_secs()),
+                ))
+            }),
+            () = self.ended() => Err(gone()),
+        };
+        result.map_err(|trouble| match trouble.code {
+            CallErrorCode::Unknown if self.is_over() => CallError {
+                code: CallErrorCode::Disconnected,
+                ..trouble
+            },
+            _ => trouble,
+        })
     }
 
     /// Fault where the provider does not offer what is asked: a mistake of ours, and no call is made.
@@ -279,7 +237,7 @@ impl Session {
         }
         Err(CallError::fault(format!(
             "not sent: provider {} does not offer {what}",
-            self.name
+            self.log.provider()
         )))
     }
 }

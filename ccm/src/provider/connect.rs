@@ -5,7 +5,7 @@ use std::future::Future;
 use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::{Context, Poll};
 
 use http::header::USER_AGENT;
@@ -20,6 +20,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use tonic::body::Body;
 
 use super::weigh::{Budget, Weight};
+use crate::core::lock;
 use watched::Watched;
 use weighed::Weighed;
 
@@ -150,7 +151,7 @@ where
         let Some(tasks) = self.0.upgrade() else {
             return;
         };
-        let mut tasks = tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tasks = lock(&tasks);
         while tasks.try_join_next().is_some() {}
         tasks.spawn(future);
     }

@@ -20,11 +20,11 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::call_log::CallLog;
 use super::calls::Lanes;
 use super::connect::{Connection, Link, Tasks};
 use super::handshake::{Deadlines, check_info, check_initialized};
 use super::limits::{NAME_LIMIT, TEXT_LIMIT};
-use super::session::Parts;
 use super::weigh::{Budget, Weight};
 use super::{CallError, CallErrorCode, Metrics, Session, load_balancer_status};
 use crate::core::Fence;
@@ -185,16 +185,17 @@ pub(super) fn session(link: &Link) -> Session {
     let info = info();
     let none = api::Capabilities::default();
     let offered = info.capabilities.as_ref().unwrap_or(&none);
-    Session::new(Parts {
-        lanes: Arc::new(Lanes::of(offered)),
+    let lanes = Arc::new(Lanes::of(offered));
+    let metrics = Metrics::register(&mut prometheus_client::registry::Registry::default());
+    Session::new(
         info,
-        ownership: Arc::default(),
-        name: "mock".into(),
-        cluster: api::ClusterRef::default(),
-        link: link.clone(),
-        deadlines: Deadlines::raised(None, Duration::from_mins(15)),
-        metrics: Metrics::register(&mut prometheus_client::registry::Registry::default()),
-    })
+        Arc::default(),
+        api::ClusterRef::default(),
+        link.clone(),
+        lanes,
+        Deadlines::raised(None, Duration::from_mins(15)),
+        CallLog::new("mock".into(), metrics),
+    )
 }
 
 fn info() -> api::GetProviderInfoResponse {
@@ -260,33 +261,8 @@ fn check_extras(handle: Option<&str>, events: &[api::Event], errors: Vec<api::Ta
 async fn ask(rpc: usize, link: &Link) {
     let session = session(link);
     let fence = Fence::open();
-    let nodes = NAMES.map(node);
-    let nodes: Vec<&Node> = nodes.iter().collect();
-    let prefix = "mock://";
     match rpc {
-        0 => {
-            let facets = [api::InstanceFacet::Metadata];
-            let found = session
-                .lookup_instances(&nodes, &facets, Duration::ZERO)
-                .await;
-            let found = well_told(found).unwrap_or_default();
-            assert!(found.is_empty() || found.len() == nodes.len());
-            for instance in found.into_iter().filter_map(well_told) {
-                assert_ne!(instance.state(), api::InstanceState::Unspecified);
-                let id = instance.provider_id.as_deref().unwrap_or(prefix);
-                assert!(id.starts_with(prefix) && id.len() <= TEXT_LIMIT);
-            }
-        }
-        1 => {
-            let found = well_told(session.lookup_zones(&nodes).await).unwrap_or_default();
-            for zone in found.into_iter().filter_map(well_told) {
-                let long = |text: Option<String>| text.is_some_and(|text| text.len() > NAME_LIMIT);
-                assert!(!long(zone.zone) && !long(zone.region));
-            }
-        }
-        2 => {
-            well_told(session.list_instances(&[]).await);
-        }
+        0..=2 => ask_instances(rpc, &session).await,
         3 => {
             let answer = session.get_load_balancer(api::GetLoadBalancerRequest::default());
             if let Some(answer) = well_told(answer.await) {
@@ -363,6 +339,37 @@ async fn ask(rpc: usize, link: &Link) {
             well_told(session.get_volume_labels(api::VolumeView::default()).await);
         }
         _ => ask_itself(rpc, link.clone()).await,
+    }
+}
+
+async fn ask_instances(rpc: usize, session: &Session) {
+    let nodes = NAMES.map(node);
+    let nodes: Vec<&Node> = nodes.iter().collect();
+    let prefix = "mock://";
+    match rpc {
+        0 => {
+            let facets = [api::InstanceFacet::Metadata];
+            let found = session
+                .lookup_instances(&nodes, &facets, Duration::ZERO)
+                .await;
+            let found = well_told(found).unwrap_or_default();
+            assert!(found.is_empty() || found.len() == nodes.len());
+            for instance in found.into_iter().filter_map(well_told) {
+                assert_ne!(instance.state(), api::InstanceState::Unspecified);
+                let id = instance.provider_id.as_deref().unwrap_or(prefix);
+                assert!(id.starts_with(prefix) && id.len() <= TEXT_LIMIT);
+            }
+        }
+        1 => {
+            let found = well_told(session.lookup_zones(&nodes).await).unwrap_or_default();
+            for zone in found.into_iter().filter_map(well_told) {
+                let long = |text: Option<String>| text.is_some_and(|text| text.len() > NAME_LIMIT);
+                assert!(!long(zone.zone) && !long(zone.region));
+            }
+        }
+        _ => {
+            well_told(session.list_instances(&[]).await);
+        }
     }
 }
 

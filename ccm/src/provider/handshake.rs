@@ -41,6 +41,19 @@ pub(super) fn check_info(info: &api::GetProviderInfoResponse) -> Result<(), Stri
             info.boot_id.len()
         ));
     }
+    check_claims(info, name)?;
+    if let Some(bytes) = info.max_request_bytes
+        && bytes < LEAST_REQUEST_BYTES
+    {
+        return Err(format!(
+            "max_request_bytes of provider {name:?} is {bytes}; at least {LEAST_REQUEST_BYTES} are needed"
+        ));
+    }
+    Ok(())
+}
+
+/// Whether its prefixes of provider IDs and classes of load balancers can be worked with.
+fn check_claims(info: &api::GetProviderInfoResponse, name: &str) -> Result<(), String> {
     let prefixes = &info.provider_id_prefixes;
     let offers_instances = info
         .capabilities
@@ -84,13 +97,6 @@ pub(super) fn check_info(info: &api::GetProviderInfoResponse) -> Result<(), Stri
         return Err(format!(
             "a prefix of provider IDs or class of load balancers of provider {name:?}, {:?}, is not 1 to {NAME_LIMIT} letters, digits and . _ : / @ + -",
             limits::shown(claim)
-        ));
-    }
-    if let Some(bytes) = info.max_request_bytes
-        && bytes < LEAST_REQUEST_BYTES
-    {
-        return Err(format!(
-            "max_request_bytes of provider {name:?} is {bytes}; at least {LEAST_REQUEST_BYTES} are needed"
         ));
     }
     Ok(())

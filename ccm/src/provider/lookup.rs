@@ -2,13 +2,14 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use futures::stream::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::Node;
 
 use super::batch::{self, because_of_itself};
 use super::{CallError, CallErrorCode, divide};
+use crate::core::lock;
 
 /// What was found for one Node.
 #[derive(Debug)]
@@ -144,7 +145,7 @@ impl Loners {
     }
 
     fn most(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
-        self.most.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.most)
     }
 }
 

@@ -2,12 +2,12 @@
 //!
 //! Everything runs inside of one future: whoever drops it ends it all.
 
+mod changes;
 mod lead;
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::pending;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api::provider_service_client::ProviderServiceClient;
@@ -25,9 +25,9 @@ use super::handshake::{CONTROLLER_VERSION, check_info};
 use super::limits;
 use super::status::probe_word;
 use super::weigh::Budget;
-use super::{CallError, CallErrorCode, Hint, Metrics, ProviderStatus};
+use super::{CallError, CallErrorCode, Hint, Memory, Metrics, ProviderStatus};
 use crate::args::ProviderEndpoint;
-use crate::core::millis;
+use crate::core::{lock, millis};
 
 const INFO_DEADLINE: Duration = Duration::from_secs(10);
 const PROBE_DEADLINE: Duration = Duration::from_secs(5);
@@ -51,27 +51,15 @@ pub(crate) struct Maintain {
     pub(crate) endpoint: ProviderEndpoint,
     /// Dials it.
     pub(crate) connector: Arc<dyn Connector>,
-    /// While we lead: what Initialize is to be asked with. Set only after the Lease was read, so that `annotations` are its own: with
+    /// While we lead: what Initialize is to be asked with. Set only after the Lease was read, so that `memory` is its own: with
     /// an older view another scope would pass for the first.
     pub(crate) leading: watch::Receiver<Option<Arc<api::InitializeRequest>>>,
     /// Where it is published how the provider is.
     pub(crate) status: watch::Sender<ProviderStatus>,
     /// Where its hints go.
     pub(crate) hints: broadcast::Sender<Hint>,
-    /// The Lease's annotations (`Elector::annotations`); a change of `scope_key` decides anew, without a restart.
-    pub(crate) annotations: watch::Receiver<BTreeMap<String, String>>,
-    /// The annotation that remembers the cloud scope of this provider.
-    pub(crate) scope_key: String,
-    /// Makes the Lease remember a scope under `scope_key`. Must not block.
-    pub(crate) record_scope: Arc<dyn Fn(String) + Send + Sync>,
-    /// The annotation that remembers what this provider claims.
-    pub(crate) claims_key: String,
-    /// Makes the Lease remember claims under `claims_key`. Must not block.
-    pub(crate) record_claims: Arc<dyn Fn(String) + Send + Sync>,
-    /// What accepts claims when `='CLAIMS'` is put behind it; nothing does without a Lease.
-    pub(crate) accept_claims: Option<String>,
-    /// What accepts a scope when `=SCOPE` is put behind it, for the operator: `kubectl annotate lease -n NAMESPACE NAME --overwrite SCOPE_KEY`.
-    pub(crate) accept_command: String,
+    /// What is stored of it. A change of its scope decides again, without a restart.
+    pub(crate) memory: Memory,
     /// How often it is asked how it is: well within what the leader waits for an answer.
     pub(crate) probe_period: Duration,
     /// `Config::max_call_deadline`.
@@ -88,8 +76,6 @@ pub(crate) async fn maintain(with: Maintain) -> Infallible {
         name: with.endpoint.name.as_str().into(),
         random: Mutex::new(StdRng::seed_from_u64(with.seed)),
         resume_token: Mutex::new(String::new()),
-        scope: Mutex::new(None),
-        claims: Mutex::new(None),
         said: Mutex::new(None),
         budget: Budget::default(),
         with,
@@ -203,10 +189,6 @@ struct Keeper {
     random: Mutex<StdRng>,
     /// Where WatchChanges goes on; kept over reconnects.
     resume_token: Mutex<String>,
-    /// The cloud scope that the Lease was last seen to remember.
-    scope: Mutex<Option<String>>,
-    /// What the Lease was last seen to remember of its claims.
-    claims: Mutex<Option<String>>,
     /// What was logged last, and when.
     said: Mutex<Option<Said>>,
     /// What all answers may take together.
@@ -306,7 +288,7 @@ impl Keeper {
             boot_id = limits::shown(&info.boot_id),
             "connected to the provider"
         );
-        if let Some(said) = &mut *self.said.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(said) = &mut *lock(&self.said) {
             // The next loss is another one.
             said.gap = SAID_AGAIN;
         }
@@ -445,7 +427,7 @@ impl Keeper {
 
     /// Logs a reason when it is new, and again now and then.
     fn say(&self, why: &str) {
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut said = lock(&self.said);
         if let Some(says) = says(said.as_ref(), why, Instant::now()) {
             *said = Some(says);
             tracing::warn!(provider = %self.name, reason = why, "provider is not available: controllers pause");
@@ -453,7 +435,7 @@ impl Keeper {
     }
 
     fn delay(&self, failures: u32) -> Duration {
-        let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut random = lock(&self.random);
         delay(failures, &mut random)
     }
 }

@@ -1,18 +1,17 @@
 //! What the controllers hold of a provider: who it is, and the way to call it (the calls are in `calls`).
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::Projection;
+use super::call_log::CallLog;
 use super::calls::Lanes;
 use super::connect::Link;
 use super::handshake::Deadlines;
 use super::limits::DEFAULT_REQUEST_BYTES;
-use super::{Metrics, Projection};
 use crate::ownership::Ownership;
 
 /// `InstanceCapability.max_batch` where the provider states none.
@@ -24,66 +23,69 @@ pub(crate) struct Session {
     /// What `GetProviderInfo` answered, validated.
     pub(crate) info: api::GetProviderInfoResponse,
     /// What it wants to see of Nodes.
-    pub(crate) projection: Projection,
-    /// What it wants to see of targets of load balancers.
-    pub(crate) target_projection: Projection,
-    /// What of that is a reason to update them (`LoadBalancerCapability.target_projection`).
-    pub(crate) target_identity: Projection,
+    pub(crate) projections: Projections,
     /// Who owns which Node and Service.
     pub(crate) ownership: Arc<Ownership>,
-    /// The name that the operator gave it.
-    pub(super) name: Arc<str>,
     pub(super) cluster: api::ClusterRef,
     pub(super) link: Link,
     pub(super) deadlines: Deadlines,
     pub(super) lanes: Arc<Lanes>,
     pub(super) max_request_bytes: usize,
-    pub(super) metrics: Metrics,
-    /// RPCs whose last answer was that the cloud refuses the provider's credentials: when, and its words.
-    pub(super) refused: Mutex<BTreeMap<&'static str, (Instant, String)>>,
+    pub(super) log: CallLog,
     /// Cancelled when the session is over.
     pub(super) over: CancellationToken,
     /// Cancelled when the provider says that it was not initialised.
     pub(super) uninitialized: CancellationToken,
 }
 
-/// What a session is made of.
-pub(super) struct Parts {
-    pub(super) info: api::GetProviderInfoResponse,
-    pub(super) ownership: Arc<Ownership>,
-    pub(super) name: Arc<str>,
-    pub(super) cluster: api::ClusterRef,
-    pub(super) link: Link,
-    pub(super) lanes: Arc<Lanes>,
-    pub(super) deadlines: Deadlines,
-    pub(super) metrics: Metrics,
+/// What a provider wants to see of Nodes, and when.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Projections {
+    /// What it wants to see of Nodes.
+    pub(crate) nodes: Projection,
+    /// What it wants to see of targets of load balancers.
+    pub(crate) targets: Projection,
+    /// What of that is a reason to update them (`LoadBalancerCapability.target_projection`).
+    pub(crate) target_identity: Projection,
+}
+
+impl Projections {
+    fn of(info: &api::GetProviderInfoResponse) -> Self {
+        let read =
+            |wanted: Option<&api::NodeProjection>| wanted.map(Projection::from).unwrap_or_default();
+        let nodes = read(info.node_projection.as_ref());
+        let offered = info.capabilities.as_ref();
+        let balancers = offered.and_then(|offered| offered.load_balancers.as_ref());
+        let target_identity = read(balancers.and_then(|c| c.target_projection.as_ref()));
+        Self {
+            targets: nodes.and(&target_identity),
+            target_identity,
+            nodes,
+        }
+    }
 }
 
 impl Session {
-    pub(super) fn new(parts: Parts) -> Self {
-        let info = parts.info;
-        let none = api::Capabilities::default();
-        let offered = info.capabilities.as_ref().unwrap_or(&none);
+    pub(super) fn new(
+        info: api::GetProviderInfoResponse,
+        ownership: Arc<Ownership>,
+        cluster: api::ClusterRef,
+        link: Link,
+        lanes: Arc<Lanes>,
+        deadlines: Deadlines,
+        log: CallLog,
+    ) -> Self {
         let max_request_bytes = info.max_request_bytes.unwrap_or(DEFAULT_REQUEST_BYTES);
-        let read =
-            |wanted: Option<&api::NodeProjection>| wanted.map(Projection::from).unwrap_or_default();
-        let projection = read(info.node_projection.as_ref());
-        let target_identity = offered.load_balancers.as_ref();
-        let target_identity = read(target_identity.and_then(|c| c.target_projection.as_ref()));
         Self {
-            target_projection: projection.and(&target_identity),
-            target_identity,
-            projection,
-            lanes: parts.lanes,
+            projections: Projections::of(&info),
             max_request_bytes: usize::try_from(max_request_bytes).unwrap_or(usize::MAX),
             info,
-            ownership: parts.ownership,
-            name: parts.name,
-            cluster: parts.cluster,
-            link: parts.link,
-            deadlines: parts.deadlines,
-            metrics: parts.metrics,
-            refused: Mutex::default(),
+            ownership,
+            cluster,
+            link,
+            deadlines,
+            lanes,
+            log,
             over: CancellationToken::new(),
             uninitialized: CancellationToken::new(),
         }
@@ -127,6 +129,11 @@ impl Session {
     /// How many calls about volumes may run at once: as `max_lookups`.
     pub(crate) fn max_volume_calls(&self) -> usize {
         self.lanes.volumes.width()
+    }
+
+    /// For people: that the cloud refuses the provider's credentials, and where.
+    pub(crate) fn refused_credentials(&self) -> Option<String> {
+        self.log.refused_credentials()
     }
 
     /// Whether the provider offers something.

@@ -17,12 +17,12 @@ use tower::ServiceExt as _;
 
 use super::connect::Tasks;
 use super::connect::{DialError, Pipe};
-use super::{Connector, Hint, Maintain, Metrics, ProviderStatus, Session, maintain};
+use super::{Connector, Hint, Maintain, Memory, Metrics, ProviderStatus, Session, maintain};
 use crate::args::ProviderEndpoint;
 
 /// Where the Lease remembers the cloud scope in tests.
-pub(crate) const SCOPE_KEY: &str = "grpc-ccm.io/cloud-scope";
-pub(crate) const CLAIMS_KEY: &str = "grpc-ccm.io/claims";
+pub(crate) const SCOPE_KEY: &str = "grpc-ccm.io/cloud-scope-mock";
+const CLAIMS_KEY: &str = "grpc-ccm.io/claims-mock";
 
 /// A provider process in memory, or none. It serves what `provider_sdk::Server::into_service` gives.
 #[derive(Clone, Default)]
@@ -110,7 +110,7 @@ pub(crate) struct Running {
     pub(crate) leading: watch::Sender<Option<Arc<api::InitializeRequest>>>,
     /// The Lease's annotations.
     pub(crate) annotations: watch::Sender<BTreeMap<String, String>>,
-    /// What `record_scope` was called with.
+    /// The cloud scopes that were to be stored.
     pub(crate) recorded: Arc<Mutex<Vec<String>>>,
     /// The Lease cannot be written.
     pub(crate) unwritable: Arc<AtomicBool>,
@@ -147,25 +147,22 @@ pub(crate) fn maintained_probed(
     let recorded = Arc::new(Mutex::new(Vec::new()));
     let mut registry = prometheus_client::registry::Registry::default();
     let unwritable = Arc::new(AtomicBool::new(false));
-    let record = {
+    let store = {
         let (recorded, annotations) = (Arc::clone(&recorded), annotations.clone());
         let unwritable = Arc::clone(&unwritable);
-        move |scope: String| {
-            recorded.lock().unwrap().push(scope.clone());
-            if unwritable.load(Ordering::SeqCst) {
-                return;
+        move |key: &str, value: &str| {
+            if key == SCOPE_KEY {
+                recorded.lock().unwrap().push(value.to_owned());
+                if unwritable.load(Ordering::SeqCst) {
+                    return;
+                }
             }
             annotations.send_modify(|all| {
-                all.insert(SCOPE_KEY.to_owned(), scope);
+                all.insert(key.to_owned(), value.to_owned());
             });
         }
     };
-    let claims = annotations.clone();
-    let record_claims = move |text: String| {
-        claims.send_modify(|all| {
-            all.insert(CLAIMS_KEY.to_owned(), text);
-        });
-    };
+    let annotate = "kubectl annotate lease -n kube-system ccm --overwrite".to_owned();
     let with = Maintain {
         endpoint: ProviderEndpoint {
             name: "mock".into(),
@@ -179,14 +176,7 @@ pub(crate) fn maintained_probed(
         leading: led,
         status,
         hints: hints.clone(),
-        annotations: annotated,
-        scope_key: SCOPE_KEY.to_owned(),
-        record_scope: Arc::new(record),
-        claims_key: CLAIMS_KEY.to_owned(),
-        record_claims: Arc::new(record_claims),
-        accept_claims: Some("kubectl annotate lease -n kube-system ccm --overwrite claims".into()),
-        accept_command:
-            "kubectl annotate lease -n kube-system ccm --overwrite grpc-ccm.io/cloud-scope".into(),
+        memory: Memory::new("mock", annotated, Some(annotate), store),
         probe_period,
         max_call_deadline: Duration::from_mins(15),
         metrics: Metrics::register(&mut registry),
@@ -213,7 +203,7 @@ impl Running {
     pub(crate) async fn accept_claims(&self) {
         let held = |status: &ProviderStatus| status.session.is_some() && !status.held.is_empty();
         let status = self.until("something is held", held).await;
-        let (_, accepted) = status.held.split_once("claims='").unwrap();
+        let (_, accepted) = status.held.split_once("claims-mock='").unwrap();
         let accepted = accepted.trim_end_matches('\'').to_owned();
         self.annotations.send_modify(|all| {
             all.insert(CLAIMS_KEY.to_owned(), accepted);

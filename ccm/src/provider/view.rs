@@ -6,9 +6,10 @@ mod volumes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use api::NodeFieldGroup as Group;
 use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::api::core::v1 as core;
-use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::core::v1::{Node, NodeSystemInfo, Service, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
@@ -27,11 +28,7 @@ const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ran
 pub(crate) struct Projection {
     labels: Keys,
     annotations: BTreeSet<String>,
-    pod_cidrs: bool,
-    taints: bool,
-    node_info: bool,
-    readiness: bool,
-    creation_time: bool,
+    groups: BTreeSet<Group>,
 }
 
 /// Which labels are sent.
@@ -49,7 +46,6 @@ impl Default for Keys {
 
 impl From<&api::NodeProjection> for Projection {
     fn from(wanted: &api::NodeProjection) -> Self {
-        let has = |group: api::NodeFieldGroup| wanted.field_groups.contains(&i32::from(group));
         Self {
             labels: if wanted.all_labels {
                 Keys::All
@@ -62,11 +58,7 @@ impl From<&api::NodeProjection> for Projection {
                 .filter(|key| *key != LAST_APPLIED)
                 .cloned()
                 .collect(),
-            pod_cidrs: has(api::NodeFieldGroup::PodCidrs),
-            taints: has(api::NodeFieldGroup::Taints),
-            node_info: has(api::NodeFieldGroup::NodeInfo),
-            readiness: has(api::NodeFieldGroup::Readiness),
-            creation_time: has(api::NodeFieldGroup::CreationTime),
+            groups: wanted.field_groups().collect(),
         }
     }
 }
@@ -80,11 +72,7 @@ impl Projection {
                 (Keys::All, _) | (_, Keys::All) => Keys::All,
             },
             annotations: &self.annotations | &other.annotations,
-            pod_cidrs: self.pod_cidrs || other.pod_cidrs,
-            taints: self.taints || other.taints,
-            node_info: self.node_info || other.node_info,
-            readiness: self.readiness || other.readiness,
-            creation_time: self.creation_time || other.creation_time,
+            groups: &self.groups | &other.groups,
         }
     }
 }
@@ -93,27 +81,15 @@ impl Projection {
 pub(crate) fn node_view(node: &Node, projection: &Projection) -> api::NodeView {
     let spec = node.spec.as_ref();
     let status = node.status.as_ref();
-    let pick = |all: Option<&BTreeMap<String, String>>, keys: &BTreeSet<String>| {
-        let Some(all) = all else {
-            return BTreeMap::new();
-        };
-        keys.iter()
-            .filter_map(|key| all.get_key_value(key))
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect()
-    };
+    let addresses = status.and_then(|status| status.addresses.as_deref());
+    let addresses = addresses.unwrap_or_default();
     let mut view = api::NodeView {
         name: node.metadata.name.clone().unwrap_or_default(),
         uid: node.metadata.uid.clone().unwrap_or_default(),
         provider_id: spec
             .and_then(|spec| spec.provider_id.clone())
             .filter(|id| !id.is_empty()),
-        addresses: status
-            .and_then(|status| status.addresses.as_deref())
-            .unwrap_or_default()
-            .iter()
-            .filter_map(node_address)
-            .collect(),
+        addresses: addresses.iter().filter_map(node_address).collect(),
         labels: match &projection.labels {
             Keys::All => node.metadata.labels.clone().unwrap_or_default(),
             Keys::These(keys) => pick(node.metadata.labels.as_ref(), keys),
@@ -121,42 +97,60 @@ pub(crate) fn node_view(node: &Node, projection: &Projection) -> api::NodeView {
         annotations: pick(node.metadata.annotations.as_ref(), &projection.annotations),
         ..Default::default()
     };
-    if projection.pod_cidrs {
-        view.pod_cidrs = spec
-            .and_then(|spec| spec.pod_cidrs.clone())
-            .unwrap_or_default();
-    }
-    if projection.taints {
-        view.taints = spec
-            .and_then(|spec| spec.taints.as_deref())
-            .unwrap_or_default()
-            .iter()
-            .map(|taint| api::Taint {
-                key: taint.key.clone(),
-                value: taint.value.clone().filter(|value| !value.is_empty()),
-                effect: taint.effect.clone(),
-            })
-            .collect();
-    }
-    if projection.node_info {
-        view.node_info = status
-            .and_then(|status| status.node_info.as_ref())
-            .map(|info| api::NodeInfo {
-                machine_id: info.machine_id.clone(),
-                system_uuid: info.system_uuid.clone(),
-                boot_id: info.boot_id.clone(),
-                architecture: info.architecture.clone(),
-                operating_system: info.operating_system.clone(),
-                kubelet_version: info.kubelet_version.clone(),
-            });
-    }
-    if projection.readiness {
-        view.ready = Some(is_ready(node));
-    }
-    if projection.creation_time {
-        view.creation_time = node.metadata.creation_timestamp.as_ref().map(timestamp);
+    for group in &projection.groups {
+        match group {
+            Group::Unspecified => {}
+            Group::PodCidrs => {
+                let cidrs = spec.and_then(|spec| spec.pod_cidrs.clone());
+                view.pod_cidrs = cidrs.unwrap_or_default();
+            }
+            Group::Taints => {
+                let taints = spec.and_then(|spec| spec.taints.as_deref());
+                view.taints = taints.unwrap_or_default().iter().map(taint_view).collect();
+            }
+            Group::NodeInfo => {
+                let info = status.and_then(|status| status.node_info.as_ref());
+                view.node_info = info.map(node_info_view);
+            }
+            Group::Readiness => view.ready = Some(is_ready(node)),
+            Group::CreationTime => {
+                view.creation_time = node.metadata.creation_timestamp.as_ref().map(timestamp);
+            }
+        }
     }
     view
+}
+
+fn pick(
+    all: Option<&BTreeMap<String, String>>,
+    keys: &BTreeSet<String>,
+) -> BTreeMap<String, String> {
+    let Some(all) = all else {
+        return BTreeMap::new();
+    };
+    keys.iter()
+        .filter_map(|key| all.get_key_value(key))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect()
+}
+
+fn taint_view(taint: &Taint) -> api::Taint {
+    api::Taint {
+        key: taint.key.clone(),
+        value: taint.value.clone().filter(|value| !value.is_empty()),
+        effect: taint.effect.clone(),
+    }
+}
+
+fn node_info_view(info: &NodeSystemInfo) -> api::NodeInfo {
+    api::NodeInfo {
+        machine_id: info.machine_id.clone(),
+        system_uuid: info.system_uuid.clone(),
+        boot_id: info.boot_id.clone(),
+        architecture: info.architecture.clone(),
+        operating_system: info.operating_system.clone(),
+        kubelet_version: info.kubelet_version.clone(),
+    }
 }
 
 /// Who may reach the load balancer: the field, or where that is empty the annotation of old, which the API server checks like the field.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use prometheus_client::collector::Collector;
@@ -16,6 +16,7 @@ use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
 use super::Outcome;
+use crate::core::lock;
 
 type Labels = [(&'static str, &'static str); 1];
 type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
@@ -76,7 +77,7 @@ impl Metrics {
 
     /// Reads this queue's load at each scrape, for as long as the queue exists.
     pub(super) fn observe(&self, name: &'static str, queue: &Arc<dyn Observed>) {
-        let mut queues = self.queues.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queues = lock(&self.queues.0);
         queues.retain(|(_, queue)| queue.strong_count() > 0);
         queues.push((name, Arc::downgrade(queue)));
     }
@@ -144,7 +145,7 @@ impl Queues {
     fn loads(&self) -> BTreeMap<&'static str, Load> {
         let now = Instant::now();
         let mut loads = BTreeMap::<_, Load>::new();
-        let queues = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let queues = lock(&self.0);
         for (name, queue) in queues.iter() {
             let Some(queue) = queue.upgrade() else {
                 continue;

@@ -16,7 +16,7 @@ struct Entry {
     place: Place,
     /// Failures in a row.
     failures: u32,
-    /// Whether the last failure was of the transport.
+    /// The last failure was the transport's: a provider that comes back ends the backoff (▲M9).
     transport: bool,
 }
 
@@ -42,8 +42,6 @@ pub(super) struct State<K> {
     entries: BTreeMap<K, Entry>,
     /// The waiting keys, by time, then by key.
     due: BTreeSet<(Instant, K)>,
-    /// The keys whose last failure was of the transport.
-    transport: BTreeSet<K>,
     /// The keys that wait for other credentials.
     refused: Refused<K>,
     paused: bool,
@@ -56,7 +54,6 @@ impl<K: Clone + Ord> State<K> {
         Self {
             entries: BTreeMap::new(),
             due: BTreeSet::new(),
-            transport: BTreeSet::new(),
             refused: Refused::default(),
             paused: false,
             backoff,
@@ -177,11 +174,6 @@ impl<K: Clone + Ord> State<K> {
             }
         };
         entry.transport = transport;
-        if transport {
-            self.transport.insert(key.clone());
-        } else {
-            self.transport.remove(key);
-        }
         match again.into_iter().chain(later).min() {
             Some(at) => {
                 entry.place = Place::Waits(at);
@@ -236,7 +228,6 @@ impl<K: Clone + Ord> State<K> {
     }
 
     pub(super) fn remove(&mut self, key: &K, now: Instant) {
-        self.transport.remove(key);
         if let Some(next) = self.refused.remove(key) {
             self.hasten(next, now + PROBE);
         }
@@ -272,20 +263,17 @@ impl<K: Clone + Ord> State<K> {
         if let Some(probe) = self.refused.probe().cloned() {
             self.hasten(probe, now);
         }
-        for key in std::mem::take(&mut self.transport) {
-            let Some(entry) = self.entries.get_mut(&key) else {
+        for (key, entry) in &mut self.entries {
+            if !std::mem::take(&mut entry.transport) {
                 continue;
-            };
+            }
             entry.failures = 0;
-            entry.transport = false;
             if let Place::Waits(at) = &mut entry.place
                 && now < *at
             {
-                let mut item = (*at, key);
-                self.due.remove(&item);
+                self.due.remove(&(*at, key.clone()));
                 *at = now;
-                item.0 = now;
-                self.due.insert(item);
+                self.due.insert((now, key.clone()));
             }
         }
     }

@@ -9,12 +9,7 @@ use crate::serve::{Health, Probe};
 /// Who was ready stays so when the API server goes away later, as upstream's components do: all replicas would turn at once, nobody is
 /// routed to one of them, and the caches are as good as before. That a leader cannot renew, `/healthz` tells; it ends by itself then.
 pub(super) fn checks(health: &Health, cluster: &Cluster, page: &Page) {
-    if let Some(elector) = page.elector.clone() {
-        health.check(Probe::Health, "leaderElection", move || elector.health());
-    }
-    if let Some((_, elector)) = page.migration.clone() {
-        health.check(Probe::Health, "leaderMigration", move || elector.health());
-    }
+    page.leases.checks(health);
     if let Some(nodes) = cluster.watched_nodes().cloned() {
         health.check(Probe::Ready, "nodes", move || nodes.ready());
     }

@@ -5,13 +5,14 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cloud_provider_api::v1alpha1::Capabilities;
+use cloud_provider_api::v1alpha1::{Capabilities, GetProviderInfoResponse};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::{LoopMetrics, announce};
+use super::LoopMetrics;
+use super::candidate::announce;
 use crate::args::{Controller, RouteConfig, Side};
 use crate::cluster::Store;
 use crate::controller::LoopContext;
@@ -58,112 +59,119 @@ pub(super) struct Memories {
     service: Arc<service::Memory>,
 }
 
-/// What a term needs.
-pub(super) struct Leading<'a> {
+/// Runs the controllers while this process leads.
+pub(super) struct Leader<'a> {
     pub(super) context: &'a LoopContext,
     pub(super) own: &'a Own,
     pub(super) migration: Option<&'a Migration>,
-    pub(super) memories: &'a Memories,
+    pub(super) memories: Memories,
     pub(super) metrics: &'a LoopMetrics,
-    /// `None` with `--leader-elect=false`.
-    pub(super) term: Option<&'a mut Term>,
     pub(super) shutdown: &'a CancellationToken,
 }
 
-/// Leads until something ends it. While the loops drain the Leases are renewed. The migration's Lease is given back here, the main one by the caller.
-pub(super) async fn lead(leading: Leading<'_>) -> End {
-    let migration = leading.migration;
-    let mut second = None;
-    let end = lead_with(leading, &mut second).await;
-    if let (Some(term), Some(migration)) = (second, migration)
-        && !matches!(end, End::Lost(_) | End::MigrationLost(_))
-    {
-        announce(&migration.context, &migration.elector, "stopped leading");
-        term.release().await;
+impl Leader<'_> {
+    /// Leads until something ends it. While the loops drain the Leases are renewed. The migration's Lease is given back here, the main one by the caller.
+    /// `term` is `None` with `--leader-elect=false`.
+    pub(super) async fn lead(&self, term: Option<&mut Term>) -> End {
+        let mut second = None;
+        let end = self.lead_with(term, &mut second).await;
+        if let (Some(term), Some(migration)) = (second, self.migration)
+            && !matches!(end, End::Lost(_) | End::MigrationLost(_))
+        {
+            announce(&migration.context, &migration.elector, "stopped leading");
+            term.release().await;
+        }
+        end
     }
-    end
-}
 
-async fn lead_with(leading: Leading<'_>, second: &mut Option<Term>) -> End {
-    let Leading {
-        context,
-        own,
-        migration,
-        memories,
-        metrics,
-        term,
-        shutdown,
-    } = leading;
-    let stop_standing = CancellationToken::new();
-    let (standing, mut stands) = watch::channel(match migration {
-        Some(_) => Standing::Stands,
-        None => Standing::Over,
-    });
-    // One future each for the whole term: a renewal in flight is never cut short by something else that happens.
-    let mut lost = pin!(hold(term));
-    let mut migration_lost = pin!(stand_and_hold(migration, &stop_standing, &standing, second));
-    let mut loops = Loops {
-        memories: memories.clone(),
-        ..Loops::default()
-    };
-    let mut status = context.status.clone();
-    let silence = context.status.clone();
-    let began = Instant::now();
-    let mut end = loop {
-        let info = status.borrow_and_update().info.clone();
-        let holds = *stands.borrow_and_update() == Standing::Holds;
-        if let Some(info) = info {
-            // A provider that states nothing offers nothing (B-M2): each controller says that it is skipped.
-            let capabilities = info.capabilities.clone().unwrap_or_default();
-            let migrated = migration
-                .filter(|_| holds)
-                .map(|migration| (&migration.context, &migration.own));
-            loops.follow(&capabilities, (context, own), migrated, metrics);
-        }
-        tokio::select! {
-            biased;
-            lost = &mut lost => break End::Lost(lost),
-            lost = &mut migration_lost => break End::MigrationLost(lost),
-            () = shutdown.cancelled() => break End::Stopped,
-            () = silent(&silence, began, context.config.provider_timeout) => break End::ProviderGone,
-            ended = loops.ended() => if let Some(controller) = ended { break End::Broken(controller) },
-            Ok(()) = status.changed() => {}
-            Ok(()) = stands.changed() => {}
-        }
-    };
-    stop_standing.cancel();
-    if !matches!(end, End::Lost(_)) {
-        tracing::info!(reason = ?end, "stepping down: finishing the calls in flight first");
-        let mut migration_is_over = matches!(end, End::MigrationLost(_));
-        if migration_is_over {
-            loops.abort_migrated(context, metrics);
-        }
-        let ends = async {
-            // What was asked for is known before this ends: a Lease that is taken is given back.
-            let stood = async {
-                let _ = stands
-                    .wait_for(|standing| *standing != Standing::Stands)
-                    .await;
-            };
-            let _ = tokio::join!(loops.drain(metrics), timeout(STOOD, stood));
+    async fn lead_with(&self, term: Option<&mut Term>, second: &mut Option<Term>) -> End {
+        let stop_standing = CancellationToken::new();
+        let (standing, mut stands) = watch::channel(match self.migration {
+            Some(_) => Standing::Stands,
+            None => Standing::Over,
+        });
+        // One future each for the whole term: a renewal in flight is never cut short by something else that happens.
+        let mut lost = pin!(hold(term));
+        let migration_lost = stand_and_hold(self.migration, &stop_standing, &standing, second);
+        let mut migration_lost = pin!(migration_lost);
+        let mut loops = Loops {
+            memories: self.memories.clone(),
+            ..Loops::default()
         };
-        let mut ends = Box::pin(ends);
-        let cut_short = loop {
+        let mut status = self.context.status.clone();
+        let silence = self.context.status.clone();
+        let timeout = self.context.config.provider_timeout;
+        let began = Instant::now();
+        let mut end = loop {
+            let info = status.borrow_and_update().info.clone();
+            let holds = *stands.borrow_and_update() == Standing::Holds;
+            if let Some(info) = info {
+                self.follow(&mut loops, &info, holds);
+            }
             tokio::select! {
                 biased;
-                lost = &mut lost => break Some(lost),
-                // Its fence is closed: what drains under it changes nothing any more.
-                _ = &mut migration_lost, if !migration_is_over => migration_is_over = true,
-                () = &mut ends => break None,
+                lost = &mut lost => break End::Lost(lost),
+                lost = &mut migration_lost => break End::MigrationLost(lost),
+                () = self.shutdown.cancelled() => break End::Stopped,
+                () = silent(&silence, began, timeout) => break End::ProviderGone,
+                ended = loops.ended() => if let Some(controller) = ended { break End::Broken(controller) },
+                Ok(()) = status.changed() => {}
+                Ok(()) = stands.changed() => {}
             }
         };
-        drop(ends);
-        if let Some(lost) = cut_short {
-            end = End::Lost(lost);
+        stop_standing.cancel();
+        if !matches!(end, End::Lost(_)) {
+            tracing::info!(reason = ?end, "stepping down: finishing the calls in flight first");
+            let migration_is_over = matches!(end, End::MigrationLost(_));
+            if migration_is_over {
+                loops.abort_migrated(self.context, self.metrics);
+            }
+            let ends = step_down(&mut loops, self.metrics, &mut stands);
+            // Its fence is closed: what drains under it changes nothing any more.
+            let renewing = async {
+                if !migration_is_over {
+                    migration_lost.await;
+                }
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                biased;
+                lost = &mut lost => end = End::Lost(lost),
+                () = renewing => {}
+                () = ends => {}
+            }
         }
+        loops.abort(self.metrics).await;
+        end
     }
-    loops.abort(metrics).await;
-    end
+
+    /// Starts and stops loops, as the provider offers and as the migration's Lease is held.
+    fn follow(&self, loops: &mut Loops, info: &GetProviderInfoResponse, holds: bool) {
+        // A provider that states nothing offers nothing (B-M2): each controller says that it is skipped.
+        let capabilities = info.capabilities.clone().unwrap_or_default();
+        let migrated = self.migration.filter(|_| holds);
+        let migrated = migrated.map(|migration| (&migration.context, &migration.own));
+        loops.follow(
+            &capabilities,
+            (self.context, self.own),
+            migrated,
+            self.metrics,
+        );
+    }
+}
+
+/// Returns when the loops have finished what they had in flight, and the migration's Lease is not stood for any more: one that is taken is given back.
+async fn step_down(
+    loops: &mut Loops,
+    metrics: &LoopMetrics,
+    stands: &mut watch::Receiver<Standing>,
+) {
+    let stood = async {
+        let _ = stands
+            .wait_for(|standing| *standing != Standing::Stands)
+            .await;
+    };
+    let _ = tokio::join!(loops.drain(metrics), timeout(STOOD, stood));
 }
 
 /// How it stands with the migration's Lease.

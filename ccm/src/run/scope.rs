@@ -3,83 +3,39 @@
 
 use std::collections::BTreeMap;
 use std::future::pending;
-use std::sync::Arc;
 
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use crate::args::LeaderElectionConfig;
 use crate::lease::Elector;
-use crate::provider::ProviderStatus;
+use crate::provider::{Memory, ProviderStatus};
 use crate::report::TOLD_AGAIN;
 use crate::writes::{EventType, reason};
 
-/// What was last seen, and how to remember another.
-pub(super) struct Memory {
-    /// The annotations of the Lease.
-    pub(super) annotations: watch::Receiver<BTreeMap<String, String>>,
-    /// The annotation of this provider.
-    pub(super) key: String,
-    /// Remembers a scope.
-    pub(super) record: Arc<dyn Fn(String) + Send + Sync>,
-    /// What the operator runs, with `=SCOPE` behind it, to accept a scope.
-    pub(super) accept_command: String,
-    /// The annotation of this provider's claims (▲S21).
-    pub(super) claims_key: String,
-    /// Remembers claims.
-    pub(super) record_claims: Arc<dyn Fn(String) + Send + Sync>,
-    /// What the operator runs, with `='CLAIMS'` behind it, to accept claims.
-    pub(super) accept_claims: Option<String>,
-}
-
-impl Memory {
-    pub(super) fn new(
-        elector: Option<&Elector>,
-        config: &LeaderElectionConfig,
-        provider: &str,
-    ) -> Self {
-        // A provider's name has at most 47 bytes, so these keep within the 63 of an annotation's name.
-        let key = format!("{}cloud-scope-{provider}", crate::core::DOMAIN);
-        let claims_key = format!("{}claims-{provider}", crate::core::DOMAIN);
-        let (written, claimed) = (key.clone(), claims_key.clone());
-        if let Some(elector) = elector.cloned() {
-            let command = format!(
-                "kubectl annotate lease -n {} {} --overwrite",
-                config.resource_namespace, config.resource_name
-            );
-            let claiming = elector.clone();
-            return Self {
-                annotations: elector.annotations(),
-                record: Arc::new(move |scope| elector.set_annotation(&written, &scope)),
-                accept_command: format!("{command} {key}"),
-                key,
-                record_claims: Arc::new(move |claims| {
-                    claiming.set_annotation(&claimed, &claims);
-                }),
-                accept_claims: Some(format!("{command} {claims_key}")),
-                claims_key,
-            };
-        }
-        let memory = watch::Sender::new(BTreeMap::new());
-        let annotations = memory.subscribe();
-        let record = |key: String| -> Arc<dyn Fn(String) + Send + Sync> {
-            let memory = memory.clone();
-            Arc::new(move |text| {
-                memory.send_modify(|seen| {
-                    seen.insert(key.clone(), text);
-                });
-            })
-        };
-        Self {
-            annotations,
-            record: record(written),
-            accept_command: "ccm --accept-cloud-scope".to_owned(),
-            key,
-            record_claims: record(claimed),
-            accept_claims: None,
-            claims_key,
-        }
+/// What is stored of this provider: on the Lease or, without one, as long as this process lives.
+pub(super) fn memory(
+    elector: Option<&Elector>,
+    config: &LeaderElectionConfig,
+    provider: &str,
+) -> Memory {
+    if let Some(elector) = elector.cloned() {
+        let annotate = format!(
+            "kubectl annotate lease -n {} {} --overwrite",
+            config.resource_namespace, config.resource_name
+        );
+        let annotations = elector.annotations();
+        let store = move |key: &str, value: &str| elector.set_annotation(key, value);
+        return Memory::new(provider, annotations, Some(annotate), store);
     }
+    let stored = watch::Sender::new(BTreeMap::new());
+    let annotations = stored.subscribe();
+    let store = move |key: &str, value: &str| {
+        stored.send_modify(|all: &mut BTreeMap<String, String>| {
+            all.insert(key.to_owned(), value.to_owned());
+        });
+    };
+    Memory::new(provider, annotations, None, store)
 }
 
 /// Tells that a provider's cloud scope is not the accepted one, which stops everything, and that it is again; and which of its claims are not served. Never returns.
@@ -156,6 +112,7 @@ impl Told {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use clap::Parser as _;
@@ -167,10 +124,10 @@ mod tests {
     #[test]
     fn s20_without_a_lease_the_scope_is_remembered_in_memory() {
         let config = Args::parse_from(["ccm"]).into_config().unwrap();
-        let memory = Memory::new(None, &config.leader_election, "mock");
-        (memory.record)("account 1".to_owned());
+        let memory = memory(None, &config.leader_election, "mock");
+        memory.store_scope("account 1");
         assert_eq!(
-            *memory.annotations.borrow(),
+            *memory.changes().borrow(),
             [(
                 "grpc-ccm.io/cloud-scope-mock".to_owned(),
                 "account 1".to_owned()
@@ -185,10 +142,10 @@ mod tests {
         let stored = include_str!("../../tests/stored/f13e2bc/lease.json");
         let stored: Lease = serde_json::from_str(stored).unwrap();
         let config = Args::parse_from(["ccm"]).into_config().unwrap();
-        let memory = Memory::new(None, &config.leader_election, "mock");
+        let memory = memory(None, &config.leader_election, "mock");
         let stored = stored.metadata.annotations.unwrap();
-        (memory.record)(stored[&memory.key].clone());
-        assert_eq!(*memory.annotations.borrow(), stored);
+        memory.store_scope(&stored["grpc-ccm.io/cloud-scope-mock"]);
+        assert_eq!(*memory.changes().borrow(), stored);
     }
 
     fn judged(

@@ -5,19 +5,15 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::core::Fence;
+use super::leases::Leases;
 use crate::core::text::plain;
-use crate::lease::Elector;
 use crate::provider::{ProviderStatus, probe_word};
 
 /// What the page is made of.
 pub(super) struct Page {
     pub(super) provider: Arc<str>,
     pub(super) status: watch::Receiver<ProviderStatus>,
-    pub(super) fence: Fence,
-    pub(super) elector: Option<Elector>,
-    /// The Lease of the leader migration, where there is one (B-M6).
-    pub(super) migration: Option<(Fence, Elector)>,
+    pub(super) leases: Leases,
     pub(super) node_lifecycle: crate::controllers::node_lifecycle::Metrics,
     pub(super) route: crate::controllers::route::Metrics,
 }
@@ -25,25 +21,7 @@ pub(super) struct Page {
 impl Page {
     /// The page as it is now.
     pub(super) fn text(&self) -> String {
-        let identity = self
-            .elector
-            .as_ref()
-            .map_or("without election", Elector::identity);
-        let mut page = format!("leader election: {identity} {}", leads(&self.fence));
-        let behind = self.elector.as_ref().and_then(Elector::stands_behind);
-        if let Some(behind) = behind.filter(|_| self.fence.check().is_err()) {
-            let _ = write!(page, ": {behind}");
-        }
-        page.push('\n');
-        if let Some((fence, elector)) = &self.migration {
-            let _ = writeln!(
-                page,
-                "leader migration, Lease {}: {} {}",
-                elector.reference().name.unwrap_or_default(),
-                elector.identity(),
-                leads(fence)
-            );
-        }
+        let mut page = self.leases.text();
         let mut lines = vec![provider(&self.provider, &self.status.borrow())];
         lines.extend(self.node_lifecycle.status_lines());
         lines.extend(self.route.status_lines());
@@ -53,14 +31,6 @@ impl Page {
             page.push('\n');
         }
         page
-    }
-}
-
-fn leads(fence: &Fence) -> &'static str {
-    if fence.check().is_ok() {
-        "leads"
-    } else {
-        "stands by"
     }
 }
 
@@ -100,6 +70,8 @@ mod tests {
     use cloud_provider_api::v1alpha1 as api;
 
     use super::*;
+    use crate::core::Fence;
+    use crate::lease::Elector;
 
     fn elector(name: &str, fence: &Fence) -> Elector {
         use clap::Parser as _;
@@ -130,9 +102,11 @@ mod tests {
         let page = Page {
             provider: "mock".into(),
             status: watch::Sender::new(ProviderStatus::default()).subscribe(),
-            elector: Some(elector("cloud-controller-manager", &main)),
-            fence: main,
-            migration: Some((second.clone(), elector("cloud-migration", &second))),
+            leases: Leases {
+                elector: Some(elector("cloud-controller-manager", &main)),
+                fence: main,
+                migration: Some((second.clone(), elector("cloud-migration", &second))),
+            },
             node_lifecycle: crate::controllers::node_lifecycle::Metrics::register(&mut registry),
             route: route.clone(),
         };
@@ -164,10 +138,11 @@ mod tests {
             route.found("mock", found);
             assert_eq!(lines(&page)[3], line);
         }
-        let without = Page {
+        let leases = Leases {
             migration: None,
-            ..page
+            ..page.leases.clone()
         };
+        let without = Page { leases, ..page };
         assert!(!without.text().contains("migration"));
     }
 
@@ -186,9 +161,11 @@ mod tests {
         let page = Page {
             provider: "mock".into(),
             status: watch::Sender::new(forging).subscribe(),
-            elector: None,
-            fence: Fence::closed(),
-            migration: None,
+            leases: Leases {
+                elector: None,
+                fence: Fence::closed(),
+                migration: None,
+            },
             node_lifecycle: crate::controllers::node_lifecycle::Metrics::register(&mut registry),
             route: crate::controllers::route::Metrics::register(&mut registry),
         };

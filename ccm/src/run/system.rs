@@ -35,10 +35,32 @@ pub async fn from_config(config: Config) -> Result<(), RunError> {
         signal(SignalKind::terminate()).map_err(RunError::Signals)?,
         signal(SignalKind::interrupt()).map_err(RunError::Signals)?,
     );
-    let kube = kube_client::connect(&config).await.map_err(start)?;
+    let deps = deps(&config, shutdown.clone()).await?;
+    let running = run(deps, config);
+    tokio::pin!(running);
+    let mut signals = 0;
+    loop {
+        tokio::select! {
+            biased;
+            result = &mut running => return result,
+            Some(()) = terminate.recv() => {}
+            Some(()) = interrupt.recv() => {}
+        }
+        signals += 1;
+        if signals > 1 {
+            return Err(RunError::Impatient);
+        }
+        tracing::info!("asked to end");
+        shutdown.cancel();
+    }
+}
+
+/// What the system gives: clients, sockets, clock and randomness.
+async fn deps(config: &Config, shutdown: CancellationToken) -> Result<Deps, RunError> {
+    let kube = kube_client::connect(config).await.map_err(start)?;
     let anonymous = if config.use_service_account_credentials {
         Some(
-            kube_client::connect_anonymously(&config)
+            kube_client::connect_anonymously(config)
                 .await
                 .map_err(start)?,
         )
@@ -65,7 +87,7 @@ pub async fn from_config(config: Config) -> Result<(), RunError> {
     });
     let unique = uuid::Uuid::new_v4();
     let host = gethostname::gethostname().to_string_lossy().into_owned();
-    let deps = Deps {
+    Ok(Deps {
         kube,
         anonymous,
         authentication,
@@ -76,25 +98,8 @@ pub async fn from_config(config: Config) -> Result<(), RunError> {
         identity: lease::identity(&host, unique),
         listener,
         webhook_listener,
-        shutdown: shutdown.clone(),
-    };
-    let running = run(deps, config);
-    tokio::pin!(running);
-    let mut signals = 0;
-    loop {
-        tokio::select! {
-            biased;
-            result = &mut running => return result,
-            Some(()) = terminate.recv() => {}
-            Some(()) = interrupt.recv() => {}
-        }
-        signals += 1;
-        if signals > 1 {
-            return Err(RunError::Impatient);
-        }
-        tracing::info!("asked to end");
-        shutdown.cancel();
-    }
+        shutdown,
+    })
 }
 
 fn start(error: impl std::fmt::Display) -> RunError {

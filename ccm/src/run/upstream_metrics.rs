@@ -3,7 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::*;
+use prometheus_client::registry::Registry;
+
+use super::metrics::Metrics;
+use crate::args::Controller;
+use crate::serve;
 
 /// 1 s to about 17 min.
 const DELAYS: &[&str] = &["1", "4", "16", "64", "256", "1024", "+Inf"];

@@ -1,7 +1,7 @@
 //! Authentication (TokenReview) and authorisation (SubjectAccessReview) of requests. If the API
 //! server cannot be asked, the request is refused (B-M4).
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
@@ -17,6 +17,7 @@ use super::cache::{Cache, Digest, digest};
 use super::reviews::{NotReviewed, Reviews};
 use super::user::User;
 use crate::args::ServeConfig;
+use crate::core::lock;
 
 /// Why a request is refused. The caller gets the text. Only the log has the cause of a failed
 /// review.
@@ -256,12 +257,12 @@ impl Inner {
 }
 
 fn recall<V: Clone>(cache: &Mutex<Cache<V>>, question: &Digest) -> Option<V> {
-    let cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
+    let cache = lock(cache);
     cache.get(question, Instant::now())
 }
 
 fn keep<V: Clone>(cache: &Mutex<Cache<V>>, question: Digest, answer: V) {
-    let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut cache = lock(cache);
     cache.put(question, answer, Instant::now());
 }
 

@@ -1,6 +1,7 @@
 //! The listener and its connections. Everything that a stranger can prolong has a limit.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -15,6 +16,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tower::{ServiceExt as _, service_fn};
 
@@ -169,16 +171,8 @@ pub(super) async fn serve(
         };
         match accepted {
             Ok((stream, peer)) => {
-                let slot = match slots.take() {
-                    Taken::Free(slot) => slot,
-                    Taken::Evicted(slot) => {
-                        pressure.tell(limits.connections);
-                        slot
-                    }
-                    Taken::Full => {
-                        pressure.tell(limits.connections);
-                        continue;
-                    }
+                let Some(slot) = pressure.relieved(&slots, limits.connections) else {
+                    continue;
                 };
                 let connection = connection(
                     stream,
@@ -202,7 +196,12 @@ pub(super) async fn serve(
     }
     drop(tcp);
     renewal.shutdown().await;
-    let drained = tokio::time::timeout(limits.drain, async {
+    drain(connections, limits.drain).await;
+}
+
+/// Lets requests in progress finish, for so long at most.
+async fn drain(mut connections: JoinSet<()>, limit: Duration) {
+    let drained = tokio::time::timeout(limit, async {
         while let Some(ended) = connections.join_next().await {
             log_panic(ended);
         }
@@ -224,6 +223,17 @@ struct Pressure {
 }
 
 impl Pressure {
+    /// A slot for a new connection, where there is one.
+    fn relieved(&mut self, slots: &Arc<Slots>, connections: usize) -> Option<Slot> {
+        let slot = match slots.take() {
+            Taken::Free(slot) => return Some(slot),
+            Taken::Evicted(slot) => Some(slot),
+            Taken::Full => None,
+        };
+        self.tell(connections);
+        slot
+    }
+
     fn tell(&mut self, connections: usize) {
         self.closed += 1;
         if self.told.is_some_and(|told| told.elapsed() < TOLD_EVERY) {
@@ -268,19 +278,11 @@ async fn served(
 ) {
     // Small answers are sent at once. If the socket refuses the option, they arrive a little later.
     let _ = stream.set_nodelay(true);
-    let handshake = tokio::time::timeout(limits.handshake, acceptor.accept(stream));
     let stream = tokio::select! {
         () = shutdown.cancelled() => return,
-        shaken = handshake => match shaken {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => {
-                tracing::debug!(%peer, %error, "no TLS handshake");
-                return;
-            }
-            Err(_) => {
-                tracing::debug!(%peer, "the TLS handshake took too long");
-                return;
-            }
+        shaken = shaken(stream, peer, &acceptor, limits.handshake) => match shaken {
+            Some(stream) => stream,
+            None => return,
         },
     };
     let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
@@ -320,6 +322,26 @@ async fn served(
     };
     if let Err(error) = ended {
         tracing::debug!(%peer, %error, "a connection ended early");
+    }
+}
+
+/// The connection after its TLS handshake, where that succeeds in time.
+async fn shaken(
+    stream: TcpStream,
+    peer: SocketAddr,
+    acceptor: &TlsAcceptor,
+    limit: Duration,
+) -> Option<TlsStream<TcpStream>> {
+    match tokio::time::timeout(limit, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => Some(stream),
+        Ok(Err(error)) => {
+            tracing::debug!(%peer, %error, "no TLS handshake");
+            None
+        }
+        Err(_) => {
+            tracing::debug!(%peer, "the TLS handshake took too long");
+            None
+        }
     }
 }
 

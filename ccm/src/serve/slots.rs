@@ -5,8 +5,9 @@
 //! provider, which is not trusted with this, shares the network namespace.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use crate::core::lock;
 use tokio_util::sync::CancellationToken;
 
 /// The slots of a port.
@@ -117,7 +118,7 @@ impl Slots {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.table)
     }
 }
 

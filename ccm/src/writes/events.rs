@@ -17,7 +17,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, ObjectReference, PersistentVolume, Service};
@@ -28,8 +28,8 @@ use prometheus_client::registry::Registry;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use crate::core::WallClock;
 use crate::core::text::plain;
+use crate::core::{WallClock, lock};
 use pending::{Draft, EventKey, Object, Pending};
 pub(crate) use writer::EventWriter;
 
@@ -81,11 +81,11 @@ struct Shared {
 
 impl Shared {
     fn own(&self) -> std::sync::MutexGuard<'_, BTreeMap<&'static str, Client>> {
-        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.own)
     }
 
     fn pending(&self) -> std::sync::MutexGuard<'_, Pending> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.pending)
     }
 }
 

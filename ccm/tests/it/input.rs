@@ -25,176 +25,177 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// Flags, and what the message must hold: the flag, the value, what would be right.
+const WRONG: &[(&[&str], &[&str])] = &[
+    (&["--nonsense"], &["--nonsense"]),
+    (
+        &["--controllers=*,nodes"],
+        &[
+            "--controllers=nodes",
+            "cloud-node-controller",
+            "cloud-node-lifecycle-controller",
+            "service-lb-controller",
+            "node-route-controller",
+        ],
+    ),
+    (
+        &["--controllers=*,-service,-cloud-node,-cloud-node-lifecycle,-route"],
+        &["--controllers=", "at least one"],
+    ),
+    (
+        &["--leader-elect-lease-duration=5s"],
+        &[
+            "--leader-elect-lease-duration=5s",
+            "expected longer than --leader-elect-renew-deadline (10s)",
+        ],
+    ),
+    (
+        &["--leader-elect-renew-deadline=2s"],
+        &[
+            "--leader-elect-renew-deadline=2s",
+            "longer than 1.2 times --leader-elect-retry-period (2s)",
+        ],
+    ),
+    (
+        &["--leader-elect-lease-duration=10500ms"],
+        &["--leader-elect-lease-duration", "whole seconds"],
+    ),
+    (
+        &["--leader-elect=maybe"],
+        &["--leader-elect", "maybe", "true, false"],
+    ),
+    (
+        &["--provider=mock"],
+        &["--provider", "'mock'", "NAME=unix:///PATH"],
+    ),
+    (
+        &["--provider=mock=tcp://1.2.3.4:5"],
+        &["--provider", "tcp://1.2.3.4:5", "unix://"],
+    ),
+    (
+        &["--provider=mock=unix://run/x"],
+        &["--provider", "run/x", "absolute"],
+    ),
+    (
+        &["--provider=Mock=unix:///x"],
+        &["--provider", "Mock", "lower-case"],
+    ),
+    (
+        &["--provider=a=unix:///a", "--provider=b=unix:///b"],
+        &[
+            "--provider=b",
+            "only one provider",
+            "--leader-elect-resource-name",
+        ],
+    ),
+    (
+        &["--provider-timeout=0s"],
+        &["--provider-timeout=0ns", "at least 1s"],
+    ),
+    (
+        &["--max-provider-call-deadline=5s"],
+        &["--max-provider-call-deadline=5s", "at least 60s"],
+    ),
+    (
+        &["--node-monitor-period=5"],
+        &["--node-monitor-period", "'5'", "such as 5s"],
+    ),
+    (
+        &["--node-monitor-period=-5s"],
+        &["--node-monitor-period", "-5s", "not negative"],
+    ),
+    (
+        &["--node-status-update-frequency=10ms"],
+        &["--node-status-update-frequency=10ms", "at least 1s"],
+    ),
+    (
+        &["--concurrent-node-syncs=0"],
+        &["--concurrent-node-syncs", "'0'", "at least 1"],
+    ),
+    (
+        &["--concurrent-service-syncs=many"],
+        &["--concurrent-service-syncs", "many", "whole number"],
+    ),
+    (
+        &["--node-deletion-brake=share=90%"],
+        &["--node-deletion-brake", "share=90%", "under 50%"],
+    ),
+    (
+        &["--node-deletion-brake=size=9"],
+        &[
+            "--node-deletion-brake",
+            "size",
+            "window, floor, share, hold, min-age",
+        ],
+    ),
+    (
+        &["--cluster-cidr=10.0.0.0"],
+        &["--cluster-cidr", "10.0.0.0"],
+    ),
+    (
+        &["--cluster-cidr=10.0.0.0/8,11.0.0.0/8"],
+        &[
+            "--cluster-cidr=10.0.0.0/8,11.0.0.0/8",
+            "two of different IP families",
+        ],
+    ),
+    (&["--cluster-name="], &["--cluster-name"]),
+    (
+        &["--master=ftp://example"],
+        &["--master=ftp://example", "https://HOST:PORT"],
+    ),
+    (&["--kube-api-qps=0"], &["--kube-api-qps=0", "above 0"]),
+    (
+        &["--feature-gates=A=true"],
+        &["--feature-gates=A=true", "a known gate: ", "WatchList"],
+    ),
+    (
+        &["--config=/nonexistent/ccm.yaml"],
+        &["/nonexistent/ccm.yaml", "--config cannot be read"],
+    ),
+    (
+        &["--secure-port=70000"],
+        &["--secure-port", "70000", "65535"],
+    ),
+    (
+        &["--bind-address=here"],
+        &["--bind-address", "here", "IP address"],
+    ),
+    (&["--tls-cert-file=/x"], &["--tls-private-key-file"]),
+    (&["--tls-private-key-file=/x"], &["--tls-cert-file"]),
+    (
+        &["--authorization-always-allow-paths=healthz"],
+        &["--authorization-always-allow-paths=healthz", "begin with /"],
+    ),
+    (
+        &["--provider-annotation-prefixes=grpc-ccm.io/x"],
+        &[
+            "--provider-annotation-prefixes=grpc-ccm.io/x",
+            "does not begin with grpc-ccm.io/",
+        ],
+    ),
+    (
+        &["--logging-format=xml"],
+        &["--logging-format", "xml", "text", "json"],
+    ),
+    // All that is wrong is told at once.
+    (
+        &[
+            "--leader-elect-retry-period=1ms",
+            "--controllers=x",
+            "--kube-api-qps=0",
+        ],
+        &[
+            "--leader-elect-retry-period=1ms",
+            "--controllers=x",
+            "--kube-api-qps=0",
+        ],
+    ),
+];
+
 #[test]
 fn b_m5_flags_that_are_wrong_end_it_with_2_and_say_what_would_be_right() {
-    // Flags, and what the message must hold: the flag, the value, what would be right.
-    let table: &[(&[&str], &[&str])] = &[
-        (&["--nonsense"], &["--nonsense"]),
-        (
-            &["--controllers=*,nodes"],
-            &[
-                "--controllers=nodes",
-                "cloud-node-controller",
-                "cloud-node-lifecycle-controller",
-                "service-lb-controller",
-                "node-route-controller",
-            ],
-        ),
-        (
-            &["--controllers=*,-service,-cloud-node,-cloud-node-lifecycle,-route"],
-            &["--controllers=", "at least one"],
-        ),
-        (
-            &["--leader-elect-lease-duration=5s"],
-            &[
-                "--leader-elect-lease-duration=5s",
-                "expected longer than --leader-elect-renew-deadline (10s)",
-            ],
-        ),
-        (
-            &["--leader-elect-renew-deadline=2s"],
-            &[
-                "--leader-elect-renew-deadline=2s",
-                "longer than 1.2 times --leader-elect-retry-period (2s)",
-            ],
-        ),
-        (
-            &["--leader-elect-lease-duration=10500ms"],
-            &["--leader-elect-lease-duration", "whole seconds"],
-        ),
-        (
-            &["--leader-elect=maybe"],
-            &["--leader-elect", "maybe", "true, false"],
-        ),
-        (
-            &["--provider=mock"],
-            &["--provider", "'mock'", "NAME=unix:///PATH"],
-        ),
-        (
-            &["--provider=mock=tcp://1.2.3.4:5"],
-            &["--provider", "tcp://1.2.3.4:5", "unix://"],
-        ),
-        (
-            &["--provider=mock=unix://run/x"],
-            &["--provider", "run/x", "absolute"],
-        ),
-        (
-            &["--provider=Mock=unix:///x"],
-            &["--provider", "Mock", "lower-case"],
-        ),
-        (
-            &["--provider=a=unix:///a", "--provider=b=unix:///b"],
-            &[
-                "--provider=b",
-                "only one provider",
-                "--leader-elect-resource-name",
-            ],
-        ),
-        (
-            &["--provider-timeout=0s"],
-            &["--provider-timeout=0ns", "at least 1s"],
-        ),
-        (
-            &["--max-provider-call-deadline=5s"],
-            &["--max-provider-call-deadline=5s", "at least 60s"],
-        ),
-        (
-            &["--node-monitor-period=5"],
-            &["--node-monitor-period", "'5'", "such as 5s"],
-        ),
-        (
-            &["--node-monitor-period=-5s"],
-            &["--node-monitor-period", "-5s", "not negative"],
-        ),
-        (
-            &["--node-status-update-frequency=10ms"],
-            &["--node-status-update-frequency=10ms", "at least 1s"],
-        ),
-        (
-            &["--concurrent-node-syncs=0"],
-            &["--concurrent-node-syncs", "'0'", "at least 1"],
-        ),
-        (
-            &["--concurrent-service-syncs=many"],
-            &["--concurrent-service-syncs", "many", "whole number"],
-        ),
-        (
-            &["--node-deletion-brake=share=90%"],
-            &["--node-deletion-brake", "share=90%", "under 50%"],
-        ),
-        (
-            &["--node-deletion-brake=size=9"],
-            &[
-                "--node-deletion-brake",
-                "size",
-                "window, floor, share, hold, min-age",
-            ],
-        ),
-        (
-            &["--cluster-cidr=10.0.0.0"],
-            &["--cluster-cidr", "10.0.0.0"],
-        ),
-        (
-            &["--cluster-cidr=10.0.0.0/8,11.0.0.0/8"],
-            &[
-                "--cluster-cidr=10.0.0.0/8,11.0.0.0/8",
-                "two of different IP families",
-            ],
-        ),
-        (&["--cluster-name="], &["--cluster-name"]),
-        (
-            &["--master=ftp://example"],
-            &["--master=ftp://example", "https://HOST:PORT"],
-        ),
-        (&["--kube-api-qps=0"], &["--kube-api-qps=0", "above 0"]),
-        (
-            &["--feature-gates=A=true"],
-            &["--feature-gates=A=true", "a known gate: ", "WatchList"],
-        ),
-        (
-            &["--config=/nonexistent/ccm.yaml"],
-            &["/nonexistent/ccm.yaml", "--config cannot be read"],
-        ),
-        (
-            &["--secure-port=70000"],
-            &["--secure-port", "70000", "65535"],
-        ),
-        (
-            &["--bind-address=here"],
-            &["--bind-address", "here", "IP address"],
-        ),
-        (&["--tls-cert-file=/x"], &["--tls-private-key-file"]),
-        (&["--tls-private-key-file=/x"], &["--tls-cert-file"]),
-        (
-            &["--authorization-always-allow-paths=healthz"],
-            &["--authorization-always-allow-paths=healthz", "begin with /"],
-        ),
-        (
-            &["--provider-annotation-prefixes=grpc-ccm.io/x"],
-            &[
-                "--provider-annotation-prefixes=grpc-ccm.io/x",
-                "does not begin with grpc-ccm.io/",
-            ],
-        ),
-        (
-            &["--logging-format=xml"],
-            &["--logging-format", "xml", "text", "json"],
-        ),
-        // All errors are reported at once.
-        (
-            &[
-                "--leader-elect-retry-period=1ms",
-                "--controllers=x",
-                "--kube-api-qps=0",
-            ],
-            &[
-                "--leader-elect-retry-period=1ms",
-                "--controllers=x",
-                "--kube-api-qps=0",
-            ],
-        ),
-    ];
-    for (flags, words) in table {
+    for (flags, words) in WRONG {
         let output = run(flags);
         let errors = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{flags:?}: {errors}");

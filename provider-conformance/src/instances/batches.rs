@@ -16,114 +16,116 @@ use super::ask::{ALL, Known, LookedUp, look_up, lookup, node};
 use super::max_batch;
 
 pub(super) fn checks() -> Vec<Check> {
-    vec![
-        check!(
-            "instances/each-node-once",
-            ["INST-2"],
-            "every Node of a batch has exactly one result, by its name and UID, and nobody else has one",
-            [Need::Instances],
-            each_once
-        ),
-        check!(
-            "instances/order-does-not-matter",
-            ["INST-2", "CORE-6"],
-            "the same Nodes in another order get the same results",
-            [Need::Instances],
-            any_order
-        ),
-        check!(
-            "instances/nobody-is-mixed-up",
-            ["INST-2", "INST-3"],
-            "in a mixed batch each Node gets its own instance",
-            [Need::Instances],
-            not_mixed_up
-        ),
-        check!(
-            "instances/empty-batch",
-            ["INST-2", "CORE-4"],
-            "no Nodes get no results",
-            [Need::Instances],
-            empty
-        ),
-        check!(
-            "instances/full-batch",
-            ["INST-2"],
-            "max_batch Nodes are answered in one call",
-            [Need::Instances],
-            full
-        ),
-        check!(
-            "instances/beyond-max-batch",
-            ["CORE-20", "CORE-4"],
-            "more Nodes than max_batch are `failed` with INVALID: never a gRPC status, never a part of them",
-            [Need::Instances],
-            beyond
-        ),
-        check!(
-            "instances/same-name-other-uid",
-            ["CORE-20", "CORE-4"],
-            "two Nodes of one name and two UIDs are `failed` with INVALID as a whole",
-            [Need::Instances],
-            same_name
-        ),
-        check!(
-            "instances/same-node-twice",
-            ["CORE-20", "CORE-4"],
-            "a Node that is sent twice is `failed` with INVALID as a whole",
-            [Need::Instances],
-            same_node
-        ),
-        check!(
-            "instances/one-bad-node-fails-alone",
-            ["INST-4"],
-            "Nodes with names and IDs that nobody has ever seen do not fail their neighbours",
-            [Need::Instances],
-            bad_neighbours
-        ),
-        check!(
-            "instances/node-without-a-name",
-            ["CORE-20", "CORE-4"],
-            "a Node without a name is `failed` with INVALID as a whole",
-            [Need::Instances],
-            nameless
-        ),
-        check!(
-            "instances/5000-nodes-in-batches",
-            ["INST-2", "INST-4"],
-            "5,000 Nodes in batches of max_batch, max_in_flight of them at once, are all answered",
-            [Need::Instances],
-            many_split
-        ),
-        check!(
-            "instances/5000-nodes-at-once",
-            ["CORE-11", "CORE-4"],
-            "a request with 5,000 Nodes is accepted, if only to say INVALID",
-            [Need::Instances],
-            many_unsplit
-        ),
-        check!(
-            "instances/request-as-large-as-stated",
-            ["CORE-11"],
-            "a request of max_request_bytes is accepted",
-            [Need::Instances],
-            largest_request
-        ),
-        check!(
-            "instances/beyond-max-in-flight",
-            ["CORE-22", "CORE-4"],
-            "of four times max_in_flight lookups at once each is answered, or BUSY",
-            [Need::Instances],
-            overload
-        ),
-        check!(
-            "instances/concurrent-batches",
-            ["INST-2", "CORE-6"],
-            "max_in_flight lookups at once are each answered with their own Nodes",
-            [Need::Instances],
-            concurrent
-        ),
-    ]
+    CHECKS.to_vec()
 }
+
+const CHECKS: &[Check] = &[
+    check!(
+        "instances/each-node-once",
+        ["INST-2"],
+        "every Node of a batch has exactly one result, by its name and UID, and nobody else has one",
+        [Need::Instances],
+        each_once
+    ),
+    check!(
+        "instances/order-does-not-matter",
+        ["INST-2", "CORE-6"],
+        "the same Nodes in another order get the same results",
+        [Need::Instances],
+        any_order
+    ),
+    check!(
+        "instances/nobody-is-mixed-up",
+        ["INST-2", "INST-3"],
+        "in a mixed batch each Node gets its own instance",
+        [Need::Instances],
+        not_mixed_up
+    ),
+    check!(
+        "instances/empty-batch",
+        ["INST-2", "CORE-4"],
+        "no Nodes get no results",
+        [Need::Instances],
+        empty
+    ),
+    check!(
+        "instances/full-batch",
+        ["INST-2"],
+        "max_batch Nodes are answered in one call",
+        [Need::Instances],
+        full
+    ),
+    check!(
+        "instances/beyond-max-batch",
+        ["CORE-20", "CORE-4"],
+        "more Nodes than max_batch are `failed` with INVALID: never a gRPC status, never a part of them",
+        [Need::Instances],
+        beyond
+    ),
+    check!(
+        "instances/same-name-other-uid",
+        ["CORE-20", "CORE-4"],
+        "two Nodes of one name and two UIDs are `failed` with INVALID as a whole",
+        [Need::Instances],
+        same_name
+    ),
+    check!(
+        "instances/same-node-twice",
+        ["CORE-20", "CORE-4"],
+        "a Node that is sent twice is `failed` with INVALID as a whole",
+        [Need::Instances],
+        same_node
+    ),
+    check!(
+        "instances/one-bad-node-fails-alone",
+        ["INST-4"],
+        "Nodes with names and IDs that nobody has ever seen do not fail their neighbours",
+        [Need::Instances],
+        bad_neighbours
+    ),
+    check!(
+        "instances/node-without-a-name",
+        ["CORE-20", "CORE-4"],
+        "a Node without a name is `failed` with INVALID as a whole",
+        [Need::Instances],
+        nameless
+    ),
+    check!(
+        "instances/5000-nodes-in-batches",
+        ["INST-2", "INST-4"],
+        "5,000 Nodes in batches of max_batch, max_in_flight of them at once, are all answered",
+        [Need::Instances],
+        many_split
+    ),
+    check!(
+        "instances/5000-nodes-at-once",
+        ["CORE-11", "CORE-4"],
+        "a request with 5,000 Nodes is accepted, if only to say INVALID",
+        [Need::Instances],
+        many_unsplit
+    ),
+    check!(
+        "instances/request-as-large-as-stated",
+        ["CORE-11"],
+        "a request of max_request_bytes is accepted",
+        [Need::Instances],
+        largest_request
+    ),
+    check!(
+        "instances/beyond-max-in-flight",
+        ["CORE-22", "CORE-4"],
+        "of four times max_in_flight lookups at once each is answered, or BUSY",
+        [Need::Instances],
+        overload
+    ),
+    check!(
+        "instances/concurrent-batches",
+        ["INST-2", "CORE-6"],
+        "max_in_flight lookups at once are each answered with their own Nodes",
+        [Need::Instances],
+        concurrent
+    ),
+];
 
 /// Alternating known and unknown Nodes, at most one batch.
 pub(super) async fn mixed(

@@ -10,119 +10,121 @@ use super::super::run::Run;
 use super::ask::{ALL, Known, LookedUp, id_of_none, look_up, lookup, node};
 
 pub(super) fn checks() -> Vec<Check> {
-    vec![
-        check!(
-            "instances/an-unknown-name-is-not-claimed",
-            ["INST-13"],
-            "a Node without a provider ID whose name the cloud does not know is ABSENT, or `failed`",
-            [Need::Instances],
-            not_claimed
-        ),
-        check!(
-            "instances/found-by-name",
-            ["INST-3", "INST-7", "INST-8", "PROV-8"],
-            "a Node without a provider ID is found by its name, with all metadata",
-            [Need::Instances],
-            by_name
-        ),
-        check!(
-            "instances/found-by-provider-id",
-            ["INST-3", "INST-7", "INST-8", "PROV-8"],
-            "a Node with a provider ID is found by it, and the answer has that ID",
-            [Need::Instances],
-            by_provider_id
-        ),
-        check!(
-            "instances/provider-id-wins-over-name",
-            ["INST-3"],
-            "a Node with one instance's name and another's provider ID is the latter",
-            [Need::Instances],
-            id_wins
-        ),
-        check!(
-            "instances/found-under-another-name",
-            ["INST-3"],
-            "a Node whose name the cloud does not know is found by its provider ID",
-            [Need::Instances],
-            renamed
-        ),
-        check!(
-            "instances/provider-id-of-none-is-none",
-            ["INST-3"],
-            "a provider ID that names no instance does not fall back to the Node's name",
-            [Need::Instances],
-            id_of_none_wins
-        ),
-        check!(
-            "instances/unknown-name-is-none",
-            ["INST-3"],
-            "a name that the cloud does not know is no instance that exists",
-            [Need::Instances],
-            unknown_name
-        ),
-        check!(
-            "instances/malformed-ids-are-none",
-            ["INST-3", "INST-4", "CORE-4"],
-            "provider IDs that are cut off, too long or nonsense are no instance, and harm no other Node",
-            [Need::Instances],
-            malformed
-        ),
-        check!(
-            "instances/foreign-id-is-unmanaged",
-            ["INST-9", "INST-1"],
-            "a provider ID with a prefix of nobody here, or with none, is UNMANAGED, never ABSENT",
-            [Need::Instances],
-            foreign
-        ),
-        check!(
-            "instances/provider-id-is-stable",
-            ["INST-7", "CORE-6"],
-            "the provider ID is the same by name, by ID, again, and on another connection",
-            [Need::Instances],
-            stable
-        ),
-        check!(
-            "instances/provider-id-survives-a-stop",
-            ["INST-7"],
-            "stopping and starting changes no provider ID",
-            [
-                Need::Instances,
-                Need::Hook(Hook::InstanceAdd),
-                Need::Hook(Hook::InstanceStop),
-                Need::Hook(Hook::InstanceStart)
-            ],
-            stable_over_stop
-        ),
-        check!(
-            "instances/provider-id-survives-a-restart",
-            ["INST-7", "CORE-6"],
-            "a restarted provider answers the same provider ID",
-            [Need::Instances, Need::Command],
-            stable_over_restart
-        ),
-        check!(
-            "instances/provider-ids-are-unique",
-            ["INST-7"],
-            "two instances have two provider IDs",
-            [Need::Instances],
-            unique
-        ),
-        check!(
-            "instances/uid-is-not-remembered",
-            ["INST-2", "INST-3"],
-            "a Node that was made again has another UID: the answer names the one that was sent",
-            [Need::Instances],
-            uid_again
-        ),
-        check!(
-            "instances/other-fields-change-nothing",
-            ["INST-3"],
-            "addresses, labels, taints and readiness do not change which instance a Node's is",
-            [Need::Instances],
-            full_node
-        ),
-    ]
+    CHECKS.to_vec()
 }
+
+const CHECKS: &[Check] = &[
+    check!(
+        "instances/an-unknown-name-is-not-claimed",
+        ["INST-13"],
+        "a Node without a provider ID whose name the cloud does not know is ABSENT, or `failed`",
+        [Need::Instances],
+        not_claimed
+    ),
+    check!(
+        "instances/found-by-name",
+        ["INST-3", "INST-7", "INST-8", "PROV-8"],
+        "a Node without a provider ID is found by its name, with all metadata",
+        [Need::Instances],
+        by_name
+    ),
+    check!(
+        "instances/found-by-provider-id",
+        ["INST-3", "INST-7", "INST-8", "PROV-8"],
+        "a Node with a provider ID is found by it, and the answer has that ID",
+        [Need::Instances],
+        by_provider_id
+    ),
+    check!(
+        "instances/provider-id-wins-over-name",
+        ["INST-3"],
+        "a Node with one instance's name and another's provider ID is the latter",
+        [Need::Instances],
+        id_wins
+    ),
+    check!(
+        "instances/found-under-another-name",
+        ["INST-3"],
+        "a Node whose name the cloud does not know is found by its provider ID",
+        [Need::Instances],
+        renamed
+    ),
+    check!(
+        "instances/provider-id-of-none-is-none",
+        ["INST-3"],
+        "a provider ID that names no instance does not fall back to the Node's name",
+        [Need::Instances],
+        id_of_none_wins
+    ),
+    check!(
+        "instances/unknown-name-is-none",
+        ["INST-3"],
+        "a name that the cloud does not know is no instance that exists",
+        [Need::Instances],
+        unknown_name
+    ),
+    check!(
+        "instances/malformed-ids-are-none",
+        ["INST-3", "INST-4", "CORE-4"],
+        "provider IDs that are cut off, too long or nonsense are no instance, and harm no other Node",
+        [Need::Instances],
+        malformed
+    ),
+    check!(
+        "instances/foreign-id-is-unmanaged",
+        ["INST-9", "INST-1"],
+        "a provider ID with a prefix of nobody here, or with none, is UNMANAGED, never ABSENT",
+        [Need::Instances],
+        foreign
+    ),
+    check!(
+        "instances/provider-id-is-stable",
+        ["INST-7", "CORE-6"],
+        "the provider ID is the same by name, by ID, again, and on another connection",
+        [Need::Instances],
+        stable
+    ),
+    check!(
+        "instances/provider-id-survives-a-stop",
+        ["INST-7"],
+        "stopping and starting changes no provider ID",
+        [
+            Need::Instances,
+            Need::Hook(Hook::InstanceAdd),
+            Need::Hook(Hook::InstanceStop),
+            Need::Hook(Hook::InstanceStart)
+        ],
+        stable_over_stop
+    ),
+    check!(
+        "instances/provider-id-survives-a-restart",
+        ["INST-7", "CORE-6"],
+        "a restarted provider answers the same provider ID",
+        [Need::Instances, Need::Command],
+        stable_over_restart
+    ),
+    check!(
+        "instances/provider-ids-are-unique",
+        ["INST-7"],
+        "two instances have two provider IDs",
+        [Need::Instances],
+        unique
+    ),
+    check!(
+        "instances/uid-is-not-remembered",
+        ["INST-2", "INST-3"],
+        "a Node that was made again has another UID: the answer names the one that was sent",
+        [Need::Instances],
+        uid_again
+    ),
+    check!(
+        "instances/other-fields-change-nothing",
+        ["INST-3"],
+        "addresses, labels, taints and readiness do not change which instance a Node's is",
+        [Need::Instances],
+        full_node
+    ),
+];
 
 async fn by_name(run: &Run) -> Verdict {
     let session = run.session().await?;

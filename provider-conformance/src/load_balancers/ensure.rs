@@ -27,128 +27,130 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 pub(super) fn checks() -> Vec<Check> {
-    vec![
-        check!(
-            "load-balancers/ensure-ready",
-            ["CORE-6", "LB-19", "CORE-11"],
-            "Ensure, asked again as `pending` says, becomes ready, with an address or a host name that a Service may be given; no answer has more events than are read",
-            [Need::LoadBalancers],
-            ready
-        ),
-        check!(
-            "load-balancers/ensure-twice",
-            ["LB-8", "LB-3"],
-            "Ensure of what is as asked is ready at once, with the same status and handle, and writes nothing to the cloud",
-            [Need::LoadBalancers, Need::Hook(Hook::CloudWrites)],
-            twice
-        ),
-        check!(
-            "load-balancers/ensure-often",
-            ["CORE-6", "LB-8"],
-            "Ensure asked ten times leaves one load balancer, with the status of the first time",
-            [Need::LoadBalancers],
-            often
-        ),
-        check!(
-            "load-balancers/ensure-without-handle",
-            ["LB-5", "LB-8"],
-            "Ensure without the handle finds what it made before: no second load balancer, and nothing is written",
-            [Need::LoadBalancers],
-            without_handle
-        ),
-        check!(
-            "load-balancers/ensure-pending",
-            ["LB-14", "CORE-9"],
-            "While Ensure answers `pending`, Get does not say that it is in sync",
-            [Need::LoadBalancers],
-            pending
-        ),
-        check!(
-            "load-balancers/ensure-handle-early",
-            ["LB-3"],
-            "A `pending` answer carries the handle, or an earlier one did",
-            [Need::LoadBalancers],
-            handle_early
-        ),
-        check!(
-            "load-balancers/ensure-status-given-back",
-            ["LB-8", "LB-14"],
-            "What the controller itself writes into the Service (status, finalizer, generation, times) is no reason to write to the cloud",
-            [Need::LoadBalancers],
-            status_given_back
-        ),
-        check!(
-            "load-balancers/ensure-several-ports",
-            ["LB-7", "LB-8"],
-            "A Service with five ports becomes ready, and is in sync after it",
-            [Need::LoadBalancers],
-            several_ports
-        ),
-        check!(
-            "load-balancers/ensure-neighbours",
-            ["LB-1", "LB-2"],
-            "What is done for one Service changes nothing of another's",
-            [Need::LoadBalancers],
-            neighbours
-        ),
-        check!(
-            "load-balancers/ensure-again-after-delete",
-            ["CORE-6", "LB-12"],
-            "A Service whose load balancer was deleted gets a new one, also where the old handle is sent",
-            [Need::LoadBalancers],
-            again_after_delete
-        ),
-        check!(
-            "load-balancers/ensure-longest-names",
-            ["CORE-11"],
-            "Names as long as Kubernetes allows them are served",
-            [Need::LoadBalancers],
-            longest_names
-        ),
-        check!(
-            "load-balancers/ensure-longest-owner",
-            ["CORE-11", "CORE-14", "LB-30"],
-            "An owner ID of 253 bytes marks a load balancer, and two that differ in their last byte are two owners",
-            [Need::LoadBalancers],
-            longest_owner
-        ),
-        check!(
-            "load-balancers/ensure-marks-or-their-digits",
-            ["LB-30", "CORE-14"],
-            "the cloud holds the owner ID and the Service's UID as they are, or 32 and more digits of their SHA-256 where they do not fit",
-            [Need::LoadBalancers, Need::Hook(Hook::LoadBalancerMarks)],
-            marks
-        ),
-        check!(
-            "load-balancers/ensure-invalid-port",
-            ["CORE-15"],
-            "A Service without ports, or with port 0, is INVALID and makes nothing",
-            [Need::LoadBalancers],
-            invalid_port
-        ),
-        check!(
-            "load-balancers/ensure-invalid-source-range",
-            ["CORE-15"],
-            "A source range that is no CIDR is INVALID, and makes nothing that everybody can reach",
-            [Need::LoadBalancers],
-            invalid_source_range
-        ),
-        check!(
-            "load-balancers/ensure-other-class",
-            ["LB-18"],
-            "A Service of a class that is not served gets no load balancer",
-            [Need::LoadBalancers],
-            other_class
-        ),
-        check!(
-            "load-balancers/ensure-ip-mode",
-            ["LB-19"],
-            "Where IP_MODE is offered each address of the status says how traffic arrives",
-            [Need::LoadBalancers],
-            ip_mode
-        ),
-    ]
+    CHECKS.to_vec()
 }
+
+const CHECKS: &[Check] = &[
+    check!(
+        "load-balancers/ensure-ready",
+        ["CORE-6", "LB-19", "CORE-11"],
+        "Ensure, asked again as `pending` says, becomes ready, with an address or a host name that a Service may be given; no answer has more events than are read",
+        [Need::LoadBalancers],
+        ready
+    ),
+    check!(
+        "load-balancers/ensure-twice",
+        ["LB-8", "LB-3"],
+        "Ensure of what is as asked is ready at once, with the same status and handle, and writes nothing to the cloud",
+        [Need::LoadBalancers, Need::Hook(Hook::CloudWrites)],
+        twice
+    ),
+    check!(
+        "load-balancers/ensure-often",
+        ["CORE-6", "LB-8"],
+        "Ensure asked ten times leaves one load balancer, with the status of the first time",
+        [Need::LoadBalancers],
+        often
+    ),
+    check!(
+        "load-balancers/ensure-without-handle",
+        ["LB-5", "LB-8"],
+        "Ensure without the handle finds what it made before: no second load balancer, and nothing is written",
+        [Need::LoadBalancers],
+        without_handle
+    ),
+    check!(
+        "load-balancers/ensure-pending",
+        ["LB-14", "CORE-9"],
+        "While Ensure answers `pending`, Get does not say that it is in sync",
+        [Need::LoadBalancers],
+        pending
+    ),
+    check!(
+        "load-balancers/ensure-handle-early",
+        ["LB-3"],
+        "A `pending` answer carries the handle, or an earlier one did",
+        [Need::LoadBalancers],
+        handle_early
+    ),
+    check!(
+        "load-balancers/ensure-status-given-back",
+        ["LB-8", "LB-14"],
+        "What the controller itself writes into the Service (status, finalizer, generation, times) is no reason to write to the cloud",
+        [Need::LoadBalancers],
+        status_given_back
+    ),
+    check!(
+        "load-balancers/ensure-several-ports",
+        ["LB-7", "LB-8"],
+        "A Service with five ports becomes ready, and is in sync after it",
+        [Need::LoadBalancers],
+        several_ports
+    ),
+    check!(
+        "load-balancers/ensure-neighbours",
+        ["LB-1", "LB-2"],
+        "What is done for one Service changes nothing of another's",
+        [Need::LoadBalancers],
+        neighbours
+    ),
+    check!(
+        "load-balancers/ensure-again-after-delete",
+        ["CORE-6", "LB-12"],
+        "A Service whose load balancer was deleted gets a new one, also where the old handle is sent",
+        [Need::LoadBalancers],
+        again_after_delete
+    ),
+    check!(
+        "load-balancers/ensure-longest-names",
+        ["CORE-11"],
+        "Names as long as Kubernetes allows them are served",
+        [Need::LoadBalancers],
+        longest_names
+    ),
+    check!(
+        "load-balancers/ensure-longest-owner",
+        ["CORE-11", "CORE-14", "LB-30"],
+        "An owner ID of 253 bytes marks a load balancer, and two that differ in their last byte are two owners",
+        [Need::LoadBalancers],
+        longest_owner
+    ),
+    check!(
+        "load-balancers/ensure-marks-or-their-digits",
+        ["LB-30", "CORE-14"],
+        "the cloud holds the owner ID and the Service's UID as they are, or 32 and more digits of their SHA-256 where they do not fit",
+        [Need::LoadBalancers, Need::Hook(Hook::LoadBalancerMarks)],
+        marks
+    ),
+    check!(
+        "load-balancers/ensure-invalid-port",
+        ["CORE-15"],
+        "A Service without ports, or with port 0, is INVALID and makes nothing",
+        [Need::LoadBalancers],
+        invalid_port
+    ),
+    check!(
+        "load-balancers/ensure-invalid-source-range",
+        ["CORE-15"],
+        "A source range that is no CIDR is INVALID, and makes nothing that everybody can reach",
+        [Need::LoadBalancers],
+        invalid_source_range
+    ),
+    check!(
+        "load-balancers/ensure-other-class",
+        ["LB-18"],
+        "A Service of a class that is not served gets no load balancer",
+        [Need::LoadBalancers],
+        other_class
+    ),
+    check!(
+        "load-balancers/ensure-ip-mode",
+        ["LB-19"],
+        "Where IP_MODE is offered each address of the status says how traffic arrives",
+        [Need::LoadBalancers],
+        ip_mode
+    ),
+];
 
 async fn ready(run: &Run) -> Verdict {
     let stage = Stage::new(run).await?;

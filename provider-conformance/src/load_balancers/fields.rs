@@ -10,128 +10,130 @@ use crate::run::Run;
 use super::stage::{Stage, Writes, need_feature, offered};
 
 pub(super) fn checks() -> Vec<Check> {
-    vec![
-        check!(
-            "load-balancers/field-port",
-            ["LB-7", "LB-14"],
-            "Another port is another listener; changed back it is the old one",
-            [Need::LoadBalancers],
-            port
-        ),
-        check!(
-            "load-balancers/field-ports-added",
-            ["LB-7", "LB-14"],
-            "A port that was added is served, and one that was removed no longer is",
-            [Need::LoadBalancers],
-            ports_added
-        ),
-        check!(
-            "load-balancers/field-node-port",
-            ["LB-7", "LB-14"],
-            "Another node port is where the targets are reached",
-            [Need::LoadBalancers],
-            node_port
-        ),
-        check!(
-            "load-balancers/field-port-name",
-            ["LB-8", "LB-14"],
-            "A port with another name is in sync again after Ensure, whether or not the name matters to the cloud",
-            [Need::LoadBalancers],
-            port_name
-        ),
-        check!(
-            "load-balancers/field-udp",
-            ["LB-7", "LB-14"],
-            "A port whose protocol becomes UDP, and TCP again",
-            [Need::LoadBalancers],
-            udp
-        ),
-        check!(
-            "load-balancers/field-sctp",
-            ["LB-7", "LB-14"],
-            "A port whose protocol becomes SCTP, and TCP again",
-            [Need::LoadBalancers],
-            sctp
-        ),
-        check!(
-            "load-balancers/field-same-port-two-protocols",
-            ["LB-7", "LB-8"],
-            "TCP and UDP on the same port are two listeners",
-            [Need::LoadBalancers],
-            two_protocols
-        ),
-        check!(
-            "load-balancers/field-source-ranges",
-            ["LB-7", "LB-14"],
-            "Source ranges that were set, changed and cleared: everybody may come again",
-            [Need::LoadBalancers],
-            source_ranges
-        ),
-        check!(
-            "load-balancers/field-session-affinity",
-            ["LB-7", "LB-14"],
-            "Session affinity that was set and cleared",
-            [Need::LoadBalancers],
-            session_affinity
-        ),
-        check!(
-            "load-balancers/field-affinity-timeout",
-            ["LB-7", "LB-14"],
-            "Another timeout of the session affinity",
-            [Need::LoadBalancers],
-            affinity_timeout
-        ),
-        check!(
-            "load-balancers/field-external-traffic-policy",
-            ["LB-7", "LB-14"],
-            "External traffic policy Local with its health check, and Cluster again",
-            [Need::LoadBalancers],
-            external_traffic_policy
-        ),
-        check!(
-            "load-balancers/field-health-check-node-port",
-            ["LB-7", "LB-14"],
-            "Another port of the health check",
-            [Need::LoadBalancers],
-            health_check_node_port
-        ),
-        check!(
-            "load-balancers/field-app-protocol",
-            ["LB-7", "LB-14"],
-            "An application protocol that was set and cleared",
-            [Need::LoadBalancers],
-            app_protocol
-        ),
-        check!(
-            "load-balancers/field-dual-stack",
-            ["LB-7", "LB-14"],
-            "A second IP family that was asked for and given back: the status has an address of each",
-            [Need::LoadBalancers],
-            dual_stack
-        ),
-        check!(
-            "load-balancers/field-load-balancer-ip",
-            ["LB-7"],
-            "The address that the Service asks for is the one that it gets",
-            [Need::LoadBalancers],
-            load_balancer_ip
-        ),
-        check!(
-            "load-balancers/field-labels",
-            ["LB-8", "LB-14"],
-            "Labels and annotations of others are in sync again after Ensure, whether or not they matter to the cloud",
-            [Need::LoadBalancers],
-            labels
-        ),
-        check!(
-            "load-balancers/field-not-honoured",
-            ["CORE-4", "LB-8", "LB-34"],
-            "A Service that uses what is missing in `features` is served without it or refused in the body, and is then in sync",
-            [Need::LoadBalancers],
-            not_honoured
-        ),
-    ]
+    CHECKS.to_vec()
 }
+
+const CHECKS: &[Check] = &[
+    check!(
+        "load-balancers/field-port",
+        ["LB-7", "LB-14"],
+        "Another port is another listener; changed back it is the old one",
+        [Need::LoadBalancers],
+        port
+    ),
+    check!(
+        "load-balancers/field-ports-added",
+        ["LB-7", "LB-14"],
+        "A port that was added is served, and one that was removed no longer is",
+        [Need::LoadBalancers],
+        ports_added
+    ),
+    check!(
+        "load-balancers/field-node-port",
+        ["LB-7", "LB-14"],
+        "Another node port is where the targets are reached",
+        [Need::LoadBalancers],
+        node_port
+    ),
+    check!(
+        "load-balancers/field-port-name",
+        ["LB-8", "LB-14"],
+        "A port with another name is in sync again after Ensure, whether or not the name matters to the cloud",
+        [Need::LoadBalancers],
+        port_name
+    ),
+    check!(
+        "load-balancers/field-udp",
+        ["LB-7", "LB-14"],
+        "A port whose protocol becomes UDP, and TCP again",
+        [Need::LoadBalancers],
+        udp
+    ),
+    check!(
+        "load-balancers/field-sctp",
+        ["LB-7", "LB-14"],
+        "A port whose protocol becomes SCTP, and TCP again",
+        [Need::LoadBalancers],
+        sctp
+    ),
+    check!(
+        "load-balancers/field-same-port-two-protocols",
+        ["LB-7", "LB-8"],
+        "TCP and UDP on the same port are two listeners",
+        [Need::LoadBalancers],
+        two_protocols
+    ),
+    check!(
+        "load-balancers/field-source-ranges",
+        ["LB-7", "LB-14"],
+        "Source ranges that were set, changed and cleared: everybody may come again",
+        [Need::LoadBalancers],
+        source_ranges
+    ),
+    check!(
+        "load-balancers/field-session-affinity",
+        ["LB-7", "LB-14"],
+        "Session affinity that was set and cleared",
+        [Need::LoadBalancers],
+        session_affinity
+    ),
+    check!(
+        "load-balancers/field-affinity-timeout",
+        ["LB-7", "LB-14"],
+        "Another timeout of the session affinity",
+        [Need::LoadBalancers],
+        affinity_timeout
+    ),
+    check!(
+        "load-balancers/field-external-traffic-policy",
+        ["LB-7", "LB-14"],
+        "External traffic policy Local with its health check, and Cluster again",
+        [Need::LoadBalancers],
+        external_traffic_policy
+    ),
+    check!(
+        "load-balancers/field-health-check-node-port",
+        ["LB-7", "LB-14"],
+        "Another port of the health check",
+        [Need::LoadBalancers],
+        health_check_node_port
+    ),
+    check!(
+        "load-balancers/field-app-protocol",
+        ["LB-7", "LB-14"],
+        "An application protocol that was set and cleared",
+        [Need::LoadBalancers],
+        app_protocol
+    ),
+    check!(
+        "load-balancers/field-dual-stack",
+        ["LB-7", "LB-14"],
+        "A second IP family that was asked for and given back: the status has an address of each",
+        [Need::LoadBalancers],
+        dual_stack
+    ),
+    check!(
+        "load-balancers/field-load-balancer-ip",
+        ["LB-7"],
+        "The address that the Service asks for is the one that it gets",
+        [Need::LoadBalancers],
+        load_balancer_ip
+    ),
+    check!(
+        "load-balancers/field-labels",
+        ["LB-8", "LB-14"],
+        "Labels and annotations of others are in sync again after Ensure, whether or not they matter to the cloud",
+        [Need::LoadBalancers],
+        labels
+    ),
+    check!(
+        "load-balancers/field-not-honoured",
+        ["CORE-4", "LB-8", "LB-34"],
+        "A Service that uses what is missing in `features` is served without it or refused in the body, and is then in sync",
+        [Need::LoadBalancers],
+        not_honoured
+    ),
+];
 
 type Change = fn(&mut pb::ServiceView);
 

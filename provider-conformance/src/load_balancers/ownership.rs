@@ -13,149 +13,151 @@ use super::balancer::Balancer;
 use super::stage::{Stage, Writes, is_of, list, offered};
 
 pub(super) fn checks() -> Vec<Check> {
-    vec![
-        check!(
-            "load-balancers/owner-other-cluster-get",
-            ["LB-1", "LB-32", "CORE-14"],
-            "Get of another cluster's load balancer, same namespace, name and UID, never says OURS, and does not tell its handle",
-            [Need::LoadBalancers],
-            other_cluster_get
-        ),
-        check!(
-            "load-balancers/owner-other-cluster-ensure",
-            ["LB-1", "LB-2"],
-            "Ensure for the same namespace, name and UID of another cluster makes one of its own or is CONFLICT; the first is untouched",
-            [Need::LoadBalancers],
-            other_cluster_ensure
-        ),
-        check!(
-            "load-balancers/owner-other-cluster-update",
-            ["LB-2", "LB-11", "LB-24"],
-            "Update of what only another cluster has is NOT_FOUND; that one is untouched",
-            [Need::LoadBalancers],
-            other_cluster_update
-        ),
-        check!(
-            "load-balancers/owner-other-cluster-delete",
-            ["LB-2", "LB-12", "LB-24"],
-            "Delete of what only another cluster has is done, with the grant to adopt and without, and leaves that one untouched",
-            [Need::LoadBalancers],
-            other_cluster_delete
-        ),
-        check!(
-            "load-balancers/owner-other-cluster-list",
-            ["LB-13", "CORE-14"],
-            "The list of a cluster has none of another's",
-            [Need::LoadBalancers, Need::LoadBalancerListing],
-            other_cluster_list
-        ),
-        check!(
-            "load-balancers/owner-same-cluster-name",
-            ["LB-1", "CORE-14"],
-            "Two clusters of the same name are two owners: the owner ID counts, the name is for people",
-            [Need::LoadBalancers],
-            same_cluster_name
-        ),
-        check!(
-            "load-balancers/owner-renamed-cluster",
-            ["LB-1"],
-            "A cluster with another name and the same owner ID still has its load balancers, and nothing is written",
-            [Need::LoadBalancers],
-            renamed_cluster
-        ),
-        check!(
-            "load-balancers/owner-recreated-service",
-            ["LB-1", "LB-2"],
-            "A Service that was deleted and made anew, same name and another UID, is another one: both have their own",
-            [Need::LoadBalancers],
-            recreated_service
-        ),
-        check!(
-            "load-balancers/owner-recreated-service-delete",
-            ["LB-1", "LB-12"],
-            "Delete for the UID of before leaves the load balancer of the present UID, and the other way round",
-            [Need::LoadBalancers],
-            recreated_service_delete
-        ),
-        check!(
-            "load-balancers/owner-previous",
-            ["LB-2", "LB-24", "LB-25", "CORE-14"],
-            "What a previous owner ID of the cluster marked is OURS and listed; it is not in sync until Ensure has marked it anew",
-            [Need::LoadBalancers],
-            previous
-        ),
-        check!(
-            "load-balancers/owner-previous-marked-anew",
-            ["LB-2", "CORE-14"],
-            "What a previous owner ID marked carries the present one after the next write, and is the former's no more",
-            [Need::LoadBalancers],
-            previous_marked_anew
-        ),
-        check!(
-            "load-balancers/owner-previous-delete",
-            ["LB-2", "LB-12"],
-            "What a previous owner ID marked is deleted for the present one, also without a handle",
-            [Need::LoadBalancers],
-            previous_delete
-        ),
-        check!(
-            "load-balancers/owner-unmarked-untouched",
-            ["LB-2", "LB-9", "LB-24", "LB-27"],
-            "A load balancer that is marked for nobody is UNMARKED, and nothing but adopt_unmarked lets Ensure, Update or Delete touch it",
-            [Need::LoadBalancers, Need::Hook(Hook::LoadBalancerUnmarked)],
-            unmarked_untouched
-        ),
-        check!(
-            "load-balancers/owner-unmarked-adopted",
-            ["LB-9", "CORE-14"],
-            "With adopt_unmarked and its handle it is adopted, is marked then, and goes with Delete",
-            [Need::LoadBalancers, Need::Hook(Hook::LoadBalancerUnmarked)],
-            unmarked_adopted
-        ),
-        check!(
-            "load-balancers/owner-unmarked-by-name",
-            ["LB-24", "LB-26", "LB-9", "LB-32"],
-            "One that is marked for nobody and has the native name of the Service: CONFLICT to Ensure and Delete, NOT_FOUND to Update; with the grant Ensure adopts it, and Delete removes it",
-            [Need::LoadBalancers, Need::Hook(Hook::LoadBalancerUnmarked)],
-            unmarked_by_name
-        ),
-        check!(
-            "load-balancers/owner-unmarked-by-address",
-            ["LB-24", "LB-9"],
-            "One that is marked for nobody and has an address of the Service's status: CONFLICT to Ensure, NOT_FOUND to Update, left alone by Delete, which is done; with the grant Ensure adopts it",
-            [Need::LoadBalancers, Need::Hook(Hook::LoadBalancerUnmarked)],
-            unmarked_by_address
-        ),
-        check!(
-            "load-balancers/owner-unmarked-of-others",
-            ["LB-9"],
-            "With adopt_unmarked, too, nothing is adopted that matches neither by name, tag, handle nor address",
-            [Need::LoadBalancers, Need::Hook(Hook::LoadBalancerUnmarked)],
-            unmarked_of_others
-        ),
-        check!(
-            "load-balancers/owner-foreign-is-never-adopted",
-            ["LB-2", "LB-9"],
-            "adopt_unmarked does not adopt what is marked for somebody else",
-            [Need::LoadBalancers],
-            foreign_is_never_adopted
-        ),
-        check!(
-            "load-balancers/owner-not-initialised",
-            ["CORE-10"],
-            "Every call for an owner that was not initialised is NOT_INITIALIZED, and does nothing",
-            [Need::LoadBalancers],
-            not_initialised
-        ),
-        check!(
-            "load-balancers/owner-marks-outlive-the-process",
-            ["CORE-14", "LB-14"],
-            "After the provider was killed and started again all is as it was: OURS, in sync, nothing to write",
-            [Need::LoadBalancers, Need::Command],
-            marks_outlive
-        ),
-    ]
+    CHECKS.to_vec()
 }
+
+const CHECKS: &[Check] = &[
+    check!(
+        "load-balancers/owner-other-cluster-get",
+        ["LB-1", "LB-32", "CORE-14"],
+        "Get of another cluster's load balancer, same namespace, name and UID, never says OURS, and does not tell its handle",
+        [Need::LoadBalancers],
+        other_cluster_get
+    ),
+    check!(
+        "load-balancers/owner-other-cluster-ensure",
+        ["LB-1", "LB-2"],
+        "Ensure for the same namespace, name and UID of another cluster makes one of its own or is CONFLICT; the first is untouched",
+        [Need::LoadBalancers],
+        other_cluster_ensure
+    ),
+    check!(
+        "load-balancers/owner-other-cluster-update",
+        ["LB-2", "LB-11", "LB-24"],
+        "Update of what only another cluster has is NOT_FOUND; that one is untouched",
+        [Need::LoadBalancers],
+        other_cluster_update
+    ),
+    check!(
+        "load-balancers/owner-other-cluster-delete",
+        ["LB-2", "LB-12", "LB-24"],
+        "Delete of what only another cluster has is done, with the grant to adopt and without, and leaves that one untouched",
+        [Need::LoadBalancers],
+        other_cluster_delete
+    ),
+    check!(
+        "load-balancers/owner-other-cluster-list",
+        ["LB-13", "CORE-14"],
+        "The list of a cluster has none of another's",
+        [Need::LoadBalancers, Need::LoadBalancerListing],
+        other_cluster_list
+    ),
+    check!(
+        "load-balancers/owner-same-cluster-name",
+        ["LB-1", "CORE-14"],
+        "Two clusters of the same name are two owners: the owner ID counts, the name is for people",
+        [Need::LoadBalancers],
+        same_cluster_name
+    ),
+    check!(
+        "load-balancers/owner-renamed-cluster",
+        ["LB-1"],
+        "A cluster with another name and the same owner ID still has its load balancers, and nothing is written",
+        [Need::LoadBalancers],
+        renamed_cluster
+    ),
+    check!(
+        "load-balancers/owner-recreated-service",
+        ["LB-1", "LB-2"],
+        "A Service that was deleted and made anew, same name and another UID, is another one: both have their own",
+        [Need::LoadBalancers],
+        recreated_service
+    ),
+    check!(
+        "load-balancers/owner-recreated-service-delete",
+        ["LB-1", "LB-12"],
+        "Delete for the UID of before leaves the load balancer of the present UID, and the other way round",
+        [Need::LoadBalancers],
+        recreated_service_delete
+    ),
+    check!(
+        "load-balancers/owner-previous",
+        ["LB-2", "LB-24", "LB-25", "CORE-14"],
+        "What a previous owner ID of the cluster marked is OURS and listed; it is not in sync until Ensure has marked it anew",
+        [Need::LoadBalancers],
+        previous
+    ),
+    check!(
+        "load-balancers/owner-previous-marked-anew",
+        ["LB-2", "CORE-14"],
+        "What a previous owner ID marked carries the present one after the next write, and is the former's no more",
+        [Need::LoadBalancers],
+        previous_marked_anew
+    ),
+    check!(
+        "load-balancers/owner-previous-delete",
+        ["LB-2", "LB-12"],
+        "What a previous owner ID marked is deleted for the present one, also without a handle",
+        [Need::LoadBalancers],
+        previous_delete
+    ),
+    check!(
+        "load-balancers/owner-unmarked-untouched",
+        ["LB-2", "LB-9", "LB-24", "LB-27"],
+        "A load balancer that is marked for nobody is UNMARKED, and nothing but adopt_unmarked lets Ensure, Update or Delete touch it",
+        [Need::LoadBalancers, Need::Hook(Hook::LoadBalancerUnmarked)],
+        unmarked_untouched
+    ),
+    check!(
+        "load-balancers/owner-unmarked-adopted",
+        ["LB-9", "CORE-14"],
+        "With adopt_unmarked and its handle it is adopted, is marked then, and goes with Delete",
+        [Need::LoadBalancers, Need::Hook(Hook::LoadBalancerUnmarked)],
+        unmarked_adopted
+    ),
+    check!(
+        "load-balancers/owner-unmarked-by-name",
+        ["LB-24", "LB-26", "LB-9", "LB-32"],
+        "One that is marked for nobody and has the native name of the Service: CONFLICT to Ensure and Delete, NOT_FOUND to Update; with the grant Ensure adopts it, and Delete removes it",
+        [Need::LoadBalancers, Need::Hook(Hook::LoadBalancerUnmarked)],
+        unmarked_by_name
+    ),
+    check!(
+        "load-balancers/owner-unmarked-by-address",
+        ["LB-24", "LB-9"],
+        "One that is marked for nobody and has an address of the Service's status: CONFLICT to Ensure, NOT_FOUND to Update, left alone by Delete, which is done; with the grant Ensure adopts it",
+        [Need::LoadBalancers, Need::Hook(Hook::LoadBalancerUnmarked)],
+        unmarked_by_address
+    ),
+    check!(
+        "load-balancers/owner-unmarked-of-others",
+        ["LB-9"],
+        "With adopt_unmarked, too, nothing is adopted that matches neither by name, tag, handle nor address",
+        [Need::LoadBalancers, Need::Hook(Hook::LoadBalancerUnmarked)],
+        unmarked_of_others
+    ),
+    check!(
+        "load-balancers/owner-foreign-is-never-adopted",
+        ["LB-2", "LB-9"],
+        "adopt_unmarked does not adopt what is marked for somebody else",
+        [Need::LoadBalancers],
+        foreign_is_never_adopted
+    ),
+    check!(
+        "load-balancers/owner-not-initialised",
+        ["CORE-10"],
+        "Every call for an owner that was not initialised is NOT_INITIALIZED, and does nothing",
+        [Need::LoadBalancers],
+        not_initialised
+    ),
+    check!(
+        "load-balancers/owner-marks-outlive-the-process",
+        ["CORE-14", "LB-14"],
+        "After the provider was killed and started again all is as it was: OURS, in sync, nothing to write",
+        [Need::LoadBalancers, Need::Command],
+        marks_outlive
+    ),
+];
 
 /// Checks that it is unchanged for its owner, and initialises the process for that owner again.
 async fn untouched(stage: &Stage<'_>, balancer: &Balancer, before: &pb::LoadBalancer) -> Verdict {

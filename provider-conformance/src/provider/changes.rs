@@ -25,112 +25,114 @@ const QUIET: Duration = Duration::from_millis(500);
 const HINTS: [Need; 2] = [Need::Changes, Need::Hook(Hook::InstanceAdd)];
 
 pub(super) fn checks() -> Vec<Check> {
-    vec![
-        check!(
-            "provider/watch-with-an-unknown-token-resyncs",
-            ["PROV-5"],
-            "an unknown resume token is answered with `resync`",
-            [Need::Changes],
-            |run| unknown_token(run, "no-such-token".into())
-        ),
-        check!(
-            "provider/watch-with-a-long-token-resyncs",
-            ["PROV-5", "CORE-11"],
-            "a resume token of 1,024 bytes that nobody gave out is answered with `resync`",
-            [Need::Changes],
-            |run| unknown_token(run, "x".repeat(1_024))
-        ),
-        check!(
-            "provider/watch-with-a-token-of-a-former-process-resyncs-or-resumes",
-            ["PROV-5"],
-            "a token of a former process is resumed or answered with `resync`, not with a failure",
-            [HINTS[0], HINTS[1], Need::Command],
-            former_token
-        ),
-        check!(
-            "provider/watch-stays-open",
-            ["PROV-6"],
-            "WatchChanges without a token stays open while nothing changes",
-            [Need::Changes],
-            stays_open
-        ),
-        check!(
-            "provider/watch-hints-at-a-new-instance",
-            ["PROV-13", "PROV-5"],
-            "a new instance is hinted at",
-            [HINTS[0], HINTS[1]],
-            |run| hinted(run, None)
-        ),
-        check!(
-            "provider/watch-hints-at-a-removed-instance",
-            ["PROV-13", "PROV-5"],
-            "an instance that goes is hinted at",
-            [HINTS[0], HINTS[1], Need::Hook(Hook::InstanceRemove)],
-            |run| hinted(run, Some(Hook::InstanceRemove))
-        ),
-        check!(
-            "provider/watch-hints-at-a-stopped-instance",
-            ["PROV-13", "PROV-5"],
-            "an instance that is shut down is hinted at",
-            [
-                HINTS[0],
-                HINTS[1],
-                Need::PowerState,
-                Need::Hook(Hook::InstanceStop)
-            ],
-            |run| hinted(run, Some(Hook::InstanceStop))
-        ),
-        check!(
-            "provider/watch-resumes-after-its-token",
-            ["PROV-5", "PROV-13"],
-            "what changed while nobody watched is hinted at after the token, or `resync` comes",
-            [HINTS[0], HINTS[1]],
-            resumes
-        ),
-        check!(
-            "provider/watch-before-initialize-fails-in-the-stream",
-            ["PROV-6", "CORE-10"],
-            "WatchChanges for another owner is `failed` with NOT_INITIALIZED in the stream, which then ends with OK",
-            [Need::Changes],
-            another_owner
-        ),
-        check!(
-            "provider/watch-of-a-new-process-fails-in-the-stream",
-            ["PROV-6", "CORE-10"],
-            "WatchChanges before Initialize is `failed` with NOT_INITIALIZED in the stream, which then ends with OK",
-            [Need::Changes, Need::Command],
-            new_process
-        ),
-        check!(
-            "provider/watch-ends-with-ok-at-shutdown",
-            ["PROV-6", "CORE-17"],
-            "open streams end with status OK at SIGTERM, and the process ends",
-            [Need::Changes, Need::Command],
-            shutdown
-        ),
-        check!(
-            "provider/watchers-do-not-disturb-each-other",
-            ["PROV-5", "CORE-6"],
-            "of 16 watchers 8 go away; the other 8 still get the hint",
-            [HINTS[0], HINTS[1]],
-            many
-        ),
-        check!(
-            "provider/watch-tokens-keep-their-limit",
-            ["CORE-11", "PROV-5"],
-            "resume tokens have 1 to 1,024 bytes",
-            [HINTS[0], HINTS[1]],
-            tokens
-        ),
-        check!(
-            "provider/watch-begins-with-a-bookmark",
-            ["PROV-21"],
-            "a stream begins with a token to go on from, before anything has changed",
-            [Need::Changes],
-            begins_with_bookmark
-        ),
-    ]
+    CHECKS.to_vec()
 }
+
+const CHECKS: &[Check] = &[
+    check!(
+        "provider/watch-with-an-unknown-token-resyncs",
+        ["PROV-5"],
+        "an unknown resume token is answered with `resync`",
+        [Need::Changes],
+        |run| unknown_token(run, "no-such-token".into())
+    ),
+    check!(
+        "provider/watch-with-a-long-token-resyncs",
+        ["PROV-5", "CORE-11"],
+        "a resume token of 1,024 bytes that nobody gave out is answered with `resync`",
+        [Need::Changes],
+        |run| unknown_token(run, "x".repeat(1_024))
+    ),
+    check!(
+        "provider/watch-with-a-token-of-a-former-process-resyncs-or-resumes",
+        ["PROV-5"],
+        "a token of a former process is resumed or answered with `resync`, not with a failure",
+        [HINTS[0], HINTS[1], Need::Command],
+        former_token
+    ),
+    check!(
+        "provider/watch-stays-open",
+        ["PROV-6"],
+        "WatchChanges without a token stays open while nothing changes",
+        [Need::Changes],
+        stays_open
+    ),
+    check!(
+        "provider/watch-hints-at-a-new-instance",
+        ["PROV-13", "PROV-5"],
+        "a new instance is hinted at",
+        [HINTS[0], HINTS[1]],
+        |run| hinted(run, None)
+    ),
+    check!(
+        "provider/watch-hints-at-a-removed-instance",
+        ["PROV-13", "PROV-5"],
+        "an instance that goes is hinted at",
+        [HINTS[0], HINTS[1], Need::Hook(Hook::InstanceRemove)],
+        |run| hinted(run, Some(Hook::InstanceRemove))
+    ),
+    check!(
+        "provider/watch-hints-at-a-stopped-instance",
+        ["PROV-13", "PROV-5"],
+        "an instance that is shut down is hinted at",
+        [
+            HINTS[0],
+            HINTS[1],
+            Need::PowerState,
+            Need::Hook(Hook::InstanceStop)
+        ],
+        |run| hinted(run, Some(Hook::InstanceStop))
+    ),
+    check!(
+        "provider/watch-resumes-after-its-token",
+        ["PROV-5", "PROV-13"],
+        "what changed while nobody watched is hinted at after the token, or `resync` comes",
+        [HINTS[0], HINTS[1]],
+        resumes
+    ),
+    check!(
+        "provider/watch-before-initialize-fails-in-the-stream",
+        ["PROV-6", "CORE-10"],
+        "WatchChanges for another owner is `failed` with NOT_INITIALIZED in the stream, which then ends with OK",
+        [Need::Changes],
+        another_owner
+    ),
+    check!(
+        "provider/watch-of-a-new-process-fails-in-the-stream",
+        ["PROV-6", "CORE-10"],
+        "WatchChanges before Initialize is `failed` with NOT_INITIALIZED in the stream, which then ends with OK",
+        [Need::Changes, Need::Command],
+        new_process
+    ),
+    check!(
+        "provider/watch-ends-with-ok-at-shutdown",
+        ["PROV-6", "CORE-17"],
+        "open streams end with status OK at SIGTERM, and the process ends",
+        [Need::Changes, Need::Command],
+        shutdown
+    ),
+    check!(
+        "provider/watchers-do-not-disturb-each-other",
+        ["PROV-5", "CORE-6"],
+        "of 16 watchers 8 go away; the other 8 still get the hint",
+        [HINTS[0], HINTS[1]],
+        many
+    ),
+    check!(
+        "provider/watch-tokens-keep-their-limit",
+        ["CORE-11", "PROV-5"],
+        "resume tokens have 1 to 1,024 bytes",
+        [HINTS[0], HINTS[1]],
+        tokens
+    ),
+    check!(
+        "provider/watch-begins-with-a-bookmark",
+        ["PROV-21"],
+        "a stream begins with a token to go on from, before anything has changed",
+        [Need::Changes],
+        begins_with_bookmark
+    ),
+];
 
 /// A stream that opens at the first read: its headers may come with its first message only.
 struct Watch {

@@ -27,133 +27,135 @@ const SLOW: Need = Need::Hook(Hook::CloudSlow);
 const IN_FLIGHT: Duration = Duration::from_secs(2);
 
 pub(super) fn checks() -> Vec<Check> {
-    vec![
-        check!(
-            "provider/initialize-is-repeated",
-            ["PROV-2", "CORE-6"],
-            "Initialize ten times on several connections answers the same each time",
-            repeated
-        ),
-        check!(
-            "provider/initialize-at-once",
-            ["PROV-2", "CORE-6"],
-            "16 Initialize at once for the same cluster all succeed",
-            at_once
-        ),
-        check!(
-            "provider/initialize-with-other-values-replaces",
-            ["PROV-2", "CORE-10"],
-            "after Initialize for another owner the former one is NOT_INITIALIZED, and the other way round",
-            [Need::Instances],
-            replaces
-        ),
-        check!(
-            "provider/initialize-needs-no-optional-field",
-            ["PROV-2", "PROV-19"],
-            "Initialize without previous owners, Pod CIDRs and version succeeds",
-            bare
-        ),
-        check!(
-            "provider/initialize-takes-many-values",
-            ["PROV-2"],
-            "100 previous owner IDs and dual-stack Pod CIDRs are accepted",
-            many_values
-        ),
-        check!(
-            "provider/a-previous-owners-load-balancer-is-ours",
-            ["PROV-11", "LB-2"],
-            "what is marked with a previous owner ID is OURS, and FOREIGN or unseen without it",
-            [Need::LoadBalancers],
-            previous_owner
-        ),
-        check!(
-            "provider/previous-owners-are-replaced",
-            ["PROV-2", "PROV-11"],
-            "a repeated Initialize without previous owners takes them back",
-            [Need::LoadBalancers],
-            previous_replaced
-        ),
-        check!(
-            "provider/refused-credentials-fail-initialize",
-            ["PROV-3", "CORE-15"],
-            "Initialize answers CREDENTIALS where the cloud refuses them",
-            [FAIL],
-            |run| fails(run, "CREDENTIALS", FailureCode::Credentials)
-        ),
-        check!(
-            "provider/an-unavailable-cloud-fails-initialize-in-the-body",
-            ["PROV-3", "CORE-4"],
-            "Initialize of a cloud that is down fails in the body with UNAVAILABLE, or succeeds",
-            [FAIL],
-            |run| fails(run, "UNAVAILABLE", FailureCode::Unavailable)
-        ),
-        check!(
-            "provider/initialize-succeeds-after-it-failed",
-            ["PROV-2", "CORE-10"],
-            "after a failed Initialize the next one succeeds, in the same process",
-            [FAIL],
-            after_failure
-        ),
-        check!(
-            "provider/initialize-that-fails-changes-nothing",
-            ["PROV-17", "CORE-20"],
-            "after an Initialize that failed the former owner is served as before",
-            [Need::Instances],
-            failed_changes_nothing
-        ),
-        check!(
-            "provider/calls-in-flight-keep-their-owner",
-            ["PROV-18", "CORE-14"],
-            "an Ensure and a CreateRoutes that are in flight when another owner is initialised make nothing of that owner's: they go on for the former one, or end",
-            [SLOW],
-            in_flight_keeps_owner
-        ),
-        check!(
-            "provider/calls-in-flight-keep-writing",
-            ["PROV-18", "PROV-20"],
-            "an Ensure that is in flight when an Initialize with read_only succeeds for the same owner goes on with the values with which it was admitted",
-            [Need::LoadBalancers, SLOW],
-            in_flight_keeps_writing
-        ),
-        check!(
-            "provider/read-only-is-said",
-            ["PROV-20"],
-            "Initialize with read_only says that it was understood, and one without it does not",
-            read_only_said
-        ),
-        check!(
-            "provider/read-only-writes-nothing",
-            ["PROV-20"],
-            "after an Initialize with read_only what would write is PRECONDITION with the reason ReadOnly; after one without it is done",
-            read_only_writes_nothing
-        ),
-        check!(
-            "provider/cloud-scope-is-stated",
-            ["PROV-9", "PROV-14"],
-            "cloud_scope has 1 to 253 characters, none of which a shell obeys",
-            scope_stated
-        ),
-        check!(
-            "provider/cloud-scope-is-the-same-for-every-owner",
-            ["PROV-9"],
-            "cloud_scope depends on the credentials alone, not on the cluster",
-            scope_of_owners
-        ),
-        check!(
-            "provider/cloud-scope-outlives-the-process",
-            ["PROV-9"],
-            "cloud_scope is the same after each restart",
-            [Need::Command],
-            scope_after_restart
-        ),
-        check!(
-            "provider/deadline-hints-are-sensible",
-            ["PROV-14"],
-            "deadline hints, where there are some, are positive times",
-            hints
-        ),
-    ]
+    CHECKS.to_vec()
 }
+
+const CHECKS: &[Check] = &[
+    check!(
+        "provider/initialize-is-repeated",
+        ["PROV-2", "CORE-6"],
+        "Initialize ten times on several connections answers the same each time",
+        repeated
+    ),
+    check!(
+        "provider/initialize-at-once",
+        ["PROV-2", "CORE-6"],
+        "16 Initialize at once for the same cluster all succeed",
+        at_once
+    ),
+    check!(
+        "provider/initialize-with-other-values-replaces",
+        ["PROV-2", "CORE-10"],
+        "after Initialize for another owner the former one is NOT_INITIALIZED, and the other way round",
+        [Need::Instances],
+        replaces
+    ),
+    check!(
+        "provider/initialize-needs-no-optional-field",
+        ["PROV-2", "PROV-19"],
+        "Initialize without previous owners, Pod CIDRs and version succeeds",
+        bare
+    ),
+    check!(
+        "provider/initialize-takes-many-values",
+        ["PROV-2"],
+        "100 previous owner IDs and dual-stack Pod CIDRs are accepted",
+        many_values
+    ),
+    check!(
+        "provider/a-previous-owners-load-balancer-is-ours",
+        ["PROV-11", "LB-2"],
+        "what is marked with a previous owner ID is OURS, and FOREIGN or unseen without it",
+        [Need::LoadBalancers],
+        previous_owner
+    ),
+    check!(
+        "provider/previous-owners-are-replaced",
+        ["PROV-2", "PROV-11"],
+        "a repeated Initialize without previous owners takes them back",
+        [Need::LoadBalancers],
+        previous_replaced
+    ),
+    check!(
+        "provider/refused-credentials-fail-initialize",
+        ["PROV-3", "CORE-15"],
+        "Initialize answers CREDENTIALS where the cloud refuses them",
+        [FAIL],
+        |run| fails(run, "CREDENTIALS", FailureCode::Credentials)
+    ),
+    check!(
+        "provider/an-unavailable-cloud-fails-initialize-in-the-body",
+        ["PROV-3", "CORE-4"],
+        "Initialize of a cloud that is down fails in the body with UNAVAILABLE, or succeeds",
+        [FAIL],
+        |run| fails(run, "UNAVAILABLE", FailureCode::Unavailable)
+    ),
+    check!(
+        "provider/initialize-succeeds-after-it-failed",
+        ["PROV-2", "CORE-10"],
+        "after a failed Initialize the next one succeeds, in the same process",
+        [FAIL],
+        after_failure
+    ),
+    check!(
+        "provider/initialize-that-fails-changes-nothing",
+        ["PROV-17", "CORE-20"],
+        "after an Initialize that failed the former owner is served as before",
+        [Need::Instances],
+        failed_changes_nothing
+    ),
+    check!(
+        "provider/calls-in-flight-keep-their-owner",
+        ["PROV-18", "CORE-14"],
+        "an Ensure and a CreateRoutes that are in flight when another owner is initialised make nothing of that owner's: they go on for the former one, or end",
+        [SLOW],
+        in_flight_keeps_owner
+    ),
+    check!(
+        "provider/calls-in-flight-keep-writing",
+        ["PROV-18", "PROV-20"],
+        "an Ensure that is in flight when an Initialize with read_only succeeds for the same owner goes on with the values with which it was admitted",
+        [Need::LoadBalancers, SLOW],
+        in_flight_keeps_writing
+    ),
+    check!(
+        "provider/read-only-is-said",
+        ["PROV-20"],
+        "Initialize with read_only says that it was understood, and one without it does not",
+        read_only_said
+    ),
+    check!(
+        "provider/read-only-writes-nothing",
+        ["PROV-20"],
+        "after an Initialize with read_only what would write is PRECONDITION with the reason ReadOnly; after one without it is done",
+        read_only_writes_nothing
+    ),
+    check!(
+        "provider/cloud-scope-is-stated",
+        ["PROV-9", "PROV-14"],
+        "cloud_scope has 1 to 253 characters, none of which a shell obeys",
+        scope_stated
+    ),
+    check!(
+        "provider/cloud-scope-is-the-same-for-every-owner",
+        ["PROV-9"],
+        "cloud_scope depends on the credentials alone, not on the cluster",
+        scope_of_owners
+    ),
+    check!(
+        "provider/cloud-scope-outlives-the-process",
+        ["PROV-9"],
+        "cloud_scope is the same after each restart",
+        [Need::Command],
+        scope_after_restart
+    ),
+    check!(
+        "provider/deadline-hints-are-sensible",
+        ["PROV-14"],
+        "deadline hints, where there are some, are positive times",
+        hints
+    ),
+];
 
 fn initialized(asked: &Exchange<pb::InitializeResponse>) -> Verdict<&pb::Initialized> {
     match &asked.success("PROV-2")?.outcome {

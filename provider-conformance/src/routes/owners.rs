@@ -15,114 +15,116 @@ use super::ask::{
 const UNMARKED: Need = Need::Hook(Hook::RouteUnmarked);
 
 pub(super) fn checks() -> Vec<Check> {
-    vec![
-        check!(
-            "routes/foreign-is-listed-as-foreign",
-            ["ROUTE-1", "ROUTE-5", "CORE-14"],
-            "another cluster's route is listed, as FOREIGN",
-            [Need::Routes, Need::RouteMarks],
-            foreign_listed
-        ),
-        check!(
-            "routes/foreign-is-not-removed",
-            ["ROUTE-4"],
-            "removing another cluster's route is CONFLICT, and the route still stands",
-            [Need::Routes, Need::RouteMarks],
-            foreign_kept
-        ),
-        check!(
-            "routes/foreign-in-a-batch",
-            ["ROUTE-2", "ROUTE-4"],
-            "another cluster's route in a batch is CONFLICT alone; ours beside it is removed",
-            [Need::Routes, Need::RouteMarks],
-            foreign_in_batch
-        ),
-        check!(
-            "routes/foreign-destination-is-not-taken",
-            ["ROUTE-4", "CORE-15"],
-            "making a route where another cluster's leads leaves that one alone",
-            [Need::Routes, Need::RouteMarks],
-            foreign_destination
-        ),
-        check!(
-            "routes/previous-owner-is-ours",
-            ["ROUTE-7"],
-            "a route of a previous owner ID is OURS",
-            [Need::Routes],
-            previous_is_ours
-        ),
-        check!(
-            "routes/previous-owner-can-be-removed",
-            ["ROUTE-7", "ROUTE-4"],
-            "a route of a previous owner ID can be removed",
-            [Need::Routes],
-            previous_removed
-        ),
-        check!(
-            "routes/previous-owner-made-again",
-            ["ROUTE-7", "ROUTE-2"],
-            "making a route that stands under a previous owner ID is done, and makes no second one",
-            [Need::Routes],
-            previous_again
-        ),
-        check!(
-            "routes/former-owner-unsaid-is-foreign",
-            ["ROUTE-7", "ROUTE-4"],
-            "an owner ID that Initialize no longer names as a previous one is FOREIGN again",
-            [Need::Routes, Need::RouteMarks],
-            previous_unsaid
-        ),
-        check!(
-            "routes/unmarked-is-listed",
-            ["ROUTE-1", "ROUTE-5", "ROUTE-12"],
-            "a route without a mark is listed, as UNMARKED",
-            [Need::Routes, UNMARKED],
-            unmarked_listed
-        ),
-        check!(
-            "routes/unmarked-target-is-not-replaced",
-            ["ROUTE-9"],
-            "making a route where an unmarked one leads is done; that one stays as it is, alone and UNMARKED",
-            [Need::Routes, UNMARKED],
-            unmarked_destination
-        ),
-        check!(
-            "routes/unmarked-elsewhere-is-not-turned",
-            ["ROUTE-9"],
-            "making a route where an unmarked one leads elsewhere is CONFLICT; that one stays as it is",
-            [Need::Routes, UNMARKED],
-            unmarked_elsewhere
-        ),
-        check!(
-            "routes/unmarked-is-removed",
-            ["ROUTE-9"],
-            "an unmarked route is removed when that is asked",
-            [Need::Routes, UNMARKED],
-            unmarked_removed
-        ),
-        check!(
-            "routes/gateway-is-listed",
-            ["ROUTE-11", "ROUTE-9"],
-            "a route to what is no Node is listed without a target and is no blackhole; no route is made beside it",
-            [Need::Routes, Need::Hook(Hook::RouteGateway)],
-            gateway
-        ),
-        check!(
-            "routes/another-owner",
-            ["CORE-10"],
-            "calls for an owner that was not initialised are NOT_INITIALIZED and change nothing",
-            [Need::Routes],
-            another_owner
-        ),
-        check!(
-            "routes/before-initialize",
-            ["CORE-10"],
-            "a new process answers NOT_INITIALIZED, and its routes still stand",
-            [Need::Routes, Need::Command],
-            before_initialize
-        ),
-    ]
+    CHECKS.to_vec()
 }
+
+const CHECKS: &[Check] = &[
+    check!(
+        "routes/foreign-is-listed-as-foreign",
+        ["ROUTE-1", "ROUTE-5", "CORE-14"],
+        "another cluster's route is listed, as FOREIGN",
+        [Need::Routes, Need::RouteMarks],
+        foreign_listed
+    ),
+    check!(
+        "routes/foreign-is-not-removed",
+        ["ROUTE-4"],
+        "removing another cluster's route is CONFLICT, and the route still stands",
+        [Need::Routes, Need::RouteMarks],
+        foreign_kept
+    ),
+    check!(
+        "routes/foreign-in-a-batch",
+        ["ROUTE-2", "ROUTE-4"],
+        "another cluster's route in a batch is CONFLICT alone; ours beside it is removed",
+        [Need::Routes, Need::RouteMarks],
+        foreign_in_batch
+    ),
+    check!(
+        "routes/foreign-destination-is-not-taken",
+        ["ROUTE-4", "CORE-15"],
+        "making a route where another cluster's leads leaves that one alone",
+        [Need::Routes, Need::RouteMarks],
+        foreign_destination
+    ),
+    check!(
+        "routes/previous-owner-is-ours",
+        ["ROUTE-7"],
+        "a route of a previous owner ID is OURS",
+        [Need::Routes],
+        previous_is_ours
+    ),
+    check!(
+        "routes/previous-owner-can-be-removed",
+        ["ROUTE-7", "ROUTE-4"],
+        "a route of a previous owner ID can be removed",
+        [Need::Routes],
+        previous_removed
+    ),
+    check!(
+        "routes/previous-owner-made-again",
+        ["ROUTE-7", "ROUTE-2"],
+        "making a route that stands under a previous owner ID is done, and makes no second one",
+        [Need::Routes],
+        previous_again
+    ),
+    check!(
+        "routes/former-owner-unsaid-is-foreign",
+        ["ROUTE-7", "ROUTE-4"],
+        "an owner ID that Initialize no longer names as a previous one is FOREIGN again",
+        [Need::Routes, Need::RouteMarks],
+        previous_unsaid
+    ),
+    check!(
+        "routes/unmarked-is-listed",
+        ["ROUTE-1", "ROUTE-5", "ROUTE-12"],
+        "a route without a mark is listed, as UNMARKED",
+        [Need::Routes, UNMARKED],
+        unmarked_listed
+    ),
+    check!(
+        "routes/unmarked-target-is-not-replaced",
+        ["ROUTE-9"],
+        "making a route where an unmarked one leads is done; that one stays as it is, alone and UNMARKED",
+        [Need::Routes, UNMARKED],
+        unmarked_destination
+    ),
+    check!(
+        "routes/unmarked-elsewhere-is-not-turned",
+        ["ROUTE-9"],
+        "making a route where an unmarked one leads elsewhere is CONFLICT; that one stays as it is",
+        [Need::Routes, UNMARKED],
+        unmarked_elsewhere
+    ),
+    check!(
+        "routes/unmarked-is-removed",
+        ["ROUTE-9"],
+        "an unmarked route is removed when that is asked",
+        [Need::Routes, UNMARKED],
+        unmarked_removed
+    ),
+    check!(
+        "routes/gateway-is-listed",
+        ["ROUTE-11", "ROUTE-9"],
+        "a route to what is no Node is listed without a target and is no blackhole; no route is made beside it",
+        [Need::Routes, Need::Hook(Hook::RouteGateway)],
+        gateway
+    ),
+    check!(
+        "routes/another-owner",
+        ["CORE-10"],
+        "calls for an owner that was not initialised are NOT_INITIALIZED and change nothing",
+        [Need::Routes],
+        another_owner
+    ),
+    check!(
+        "routes/before-initialize",
+        ["CORE-10"],
+        "a new process answers NOT_INITIALIZED, and its routes still stand",
+        [Need::Routes, Need::Command],
+        before_initialize
+    ),
+];
 
 async fn foreign_listed(run: &Run) -> Verdict {
     let session = run.session().await?;

@@ -14,120 +14,122 @@ use super::ask::{
 };
 
 pub(super) fn checks() -> Vec<Check> {
-    vec![
-        check!(
-            "routes/create-marks",
-            [
-                "ROUTE-1", "ROUTE-2", "ROUTE-3", "ROUTE-5", "ROUTE-12", "CORE-14"
-            ],
-            "a route that was made is listed once, as ours (where the cloud keeps no marks, as UNMARKED), with its destination and target",
-            [Need::Routes],
-            made_is_listed
-        ),
-        check!(
-            "routes/create-twice",
-            ["ROUTE-2", "CORE-6"],
-            "making a route again is done and makes no second one",
-            [Need::Routes],
-            made_again
-        ),
-        check!(
-            "routes/removed-is-gone",
-            ["ROUTE-4"],
-            "a route that was removed is not listed any more",
-            [Need::Routes],
-            removed_is_gone
-        ),
-        check!(
-            "routes/removed-again-is-done",
-            ["ROUTE-4", "CORE-6"],
-            "removing a route again is done",
-            [Need::Routes],
-            removed_again
-        ),
-        check!(
-            "routes/delete-of-none",
-            ["ROUTE-4"],
-            "removing a route that never was is done",
-            [Need::Routes],
-            never_made
-        ),
-        check!(
-            "routes/made-after-removal",
-            ["ROUTE-2", "CORE-6"],
-            "a route can be made, removed and made again",
-            [Need::Routes],
-            made_after_removal
-        ),
-        check!(
-            "routes/living-route-is-not-turned",
-            ["ROUTE-9"],
-            "making a route where ours leads to another living Node is CONFLICT; that one stays, alone",
-            [Need::Routes],
-            not_turned
-        ),
-        check!(
-            "routes/blackhole-is-replaced",
-            ["ROUTE-9"],
-            "making a route where a blackhole of ours leads replaces it",
-            [
-                Need::Routes,
-                Need::RouteMarks,
-                Need::Hook(Hook::RouteBlackhole)
-            ],
-            blackhole_replaced
-        ),
-        check!(
-            "routes/removed-by-name-and-destination",
-            ["ROUTE-8", "ROUTE-4"],
-            "a route is removed by its name and its destination: with the name of another, or of none, it is done and nothing goes",
-            [Need::Routes],
-            by_name_and_destination
-        ),
-        check!(
-            "routes/without-a-name-is-not-removed",
-            ["ROUTE-10", "ROUTE-2"],
-            "a route without a name is `failed` with INVALID, it alone, and nothing goes",
-            [Need::Routes],
-            nameless
-        ),
-        check!(
-            "routes/by-node-name-alone",
-            ["ROUTE-2", "ROUTE-5"],
-            "a route whose target is named by the Node's name alone is made, or refused in the body",
-            [Need::Routes],
-            by_node_name
-        ),
-        check!(
-            "routes/node-addresses",
-            ["ROUTE-2", "ROUTE-9"],
-            "with tracks_node_addresses a route with other addresses replaces the one that is there; without, nothing is written",
-            [Need::Routes],
-            node_addresses
-        ),
-        check!(
-            "routes/dual-stack",
-            ["ROUTE-2", "ROUTE-5"],
-            "an IPv4 and an IPv6 route to one Node stand beside each other, where the cloud has IPv6",
-            [Need::Routes],
-            dual_stack
-        ),
-        check!(
-            "routes/several-nodes",
-            ["ROUTE-2"],
-            "routes to several Nodes lead to their own",
-            [Need::Routes],
-            several_nodes
-        ),
-        check!(
-            "routes/unknown-fields",
-            ["CORE-13"],
-            "fields of a minor to come are ignored",
-            [Need::Routes],
-            unknown_fields
-        ),
-    ]
+    CHECKS.to_vec()
 }
+
+const CHECKS: &[Check] = &[
+    check!(
+        "routes/create-marks",
+        [
+            "ROUTE-1", "ROUTE-2", "ROUTE-3", "ROUTE-5", "ROUTE-12", "CORE-14"
+        ],
+        "a route that was made is listed once, as ours (where the cloud keeps no marks, as UNMARKED), with its destination and target",
+        [Need::Routes],
+        made_is_listed
+    ),
+    check!(
+        "routes/create-twice",
+        ["ROUTE-2", "CORE-6"],
+        "making a route again is done and makes no second one",
+        [Need::Routes],
+        made_again
+    ),
+    check!(
+        "routes/removed-is-gone",
+        ["ROUTE-4"],
+        "a route that was removed is not listed any more",
+        [Need::Routes],
+        removed_is_gone
+    ),
+    check!(
+        "routes/removed-again-is-done",
+        ["ROUTE-4", "CORE-6"],
+        "removing a route again is done",
+        [Need::Routes],
+        removed_again
+    ),
+    check!(
+        "routes/delete-of-none",
+        ["ROUTE-4"],
+        "removing a route that never was is done",
+        [Need::Routes],
+        never_made
+    ),
+    check!(
+        "routes/made-after-removal",
+        ["ROUTE-2", "CORE-6"],
+        "a route can be made, removed and made again",
+        [Need::Routes],
+        made_after_removal
+    ),
+    check!(
+        "routes/living-route-is-not-turned",
+        ["ROUTE-9"],
+        "making a route where ours leads to another living Node is CONFLICT; that one stays, alone",
+        [Need::Routes],
+        not_turned
+    ),
+    check!(
+        "routes/blackhole-is-replaced",
+        ["ROUTE-9"],
+        "making a route where a blackhole of ours leads replaces it",
+        [
+            Need::Routes,
+            Need::RouteMarks,
+            Need::Hook(Hook::RouteBlackhole)
+        ],
+        blackhole_replaced
+    ),
+    check!(
+        "routes/removed-by-name-and-destination",
+        ["ROUTE-8", "ROUTE-4"],
+        "a route is removed by its name and its destination: with the name of another, or of none, it is done and nothing goes",
+        [Need::Routes],
+        by_name_and_destination
+    ),
+    check!(
+        "routes/without-a-name-is-not-removed",
+        ["ROUTE-10", "ROUTE-2"],
+        "a route without a name is `failed` with INVALID, it alone, and nothing goes",
+        [Need::Routes],
+        nameless
+    ),
+    check!(
+        "routes/by-node-name-alone",
+        ["ROUTE-2", "ROUTE-5"],
+        "a route whose target is named by the Node's name alone is made, or refused in the body",
+        [Need::Routes],
+        by_node_name
+    ),
+    check!(
+        "routes/node-addresses",
+        ["ROUTE-2", "ROUTE-9"],
+        "with tracks_node_addresses a route with other addresses replaces the one that is there; without, nothing is written",
+        [Need::Routes],
+        node_addresses
+    ),
+    check!(
+        "routes/dual-stack",
+        ["ROUTE-2", "ROUTE-5"],
+        "an IPv4 and an IPv6 route to one Node stand beside each other, where the cloud has IPv6",
+        [Need::Routes],
+        dual_stack
+    ),
+    check!(
+        "routes/several-nodes",
+        ["ROUTE-2"],
+        "routes to several Nodes lead to their own",
+        [Need::Routes],
+        several_nodes
+    ),
+    check!(
+        "routes/unknown-fields",
+        ["CORE-13"],
+        "fields of a minor to come are ignored",
+        [Need::Routes],
+        unknown_fields
+    ),
+];
 
 async fn made_is_listed(run: &Run) -> Verdict {
     let session = run.session().await?;

@@ -72,6 +72,46 @@ pub(crate) fn rewrite(rpc: &str, fault: &Fault, mut messages: Vec<Vec<u8>>) -> V
             }
             single(fault, answer);
         }),
+        "GetControlPlaneAddress" => each(
+            messages,
+            |answer: &mut pb::GetControlPlaneAddressResponse| {
+                single(fault, answer);
+            },
+        ),
+        "GetVolumeLabels" => each(messages, |answer: &mut pb::GetVolumeLabelsResponse| {
+            single(fault, answer);
+        }),
+        "ListInstances" => {
+            let messages = each(messages, |answer: &mut pb::ListInstancesResponse| {
+                if let Some(pb::list_instances_response::Part::Instances(list)) = &mut answer.part {
+                    list.instances
+                        .iter_mut()
+                        .for_each(|found| instance(fault, found));
+                }
+            });
+            listing::<pb::ListInstancesResponse>(fault, &messages)
+        }
+        "ListRoutes" => {
+            let messages = each(messages, |answer: &mut pb::ListRoutesResponse| {
+                if let (FaultKind::Ownership, Some(pb::list_routes_response::Part::Routes(list))) =
+                    (fault.kind, &mut answer.part)
+                {
+                    list.routes
+                        .iter_mut()
+                        .for_each(|route| route.ownership = number(fault, ownership));
+                }
+            });
+            listing::<pb::ListRoutesResponse>(fault, &messages)
+        }
+        "ListLoadBalancers" => listing::<pb::ListLoadBalancersResponse>(fault, &messages),
+        "ListClusters" => listing::<pb::ListClustersResponse>(fault, &messages),
+        _ => load_balancer(rpc, fault, messages),
+    }
+}
+
+/// As [`rewrite`], of the calls about one load balancer.
+fn load_balancer(rpc: &str, fault: &Fault, messages: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    match rpc {
         "GetLoadBalancer" => each(messages, |answer: &mut pb::GetLoadBalancerResponse| {
             handle(fault, &mut answer.handle);
             if let Some(pb::get_load_balancer_response::Outcome::Found(found)) = &mut answer.outcome
@@ -124,39 +164,6 @@ pub(crate) fn rewrite(rpc: &str, fault: &Fault, mut messages: Vec<Vec<u8>>) -> V
             }
             single(fault, answer);
         }),
-        "GetControlPlaneAddress" => each(
-            messages,
-            |answer: &mut pb::GetControlPlaneAddressResponse| {
-                single(fault, answer);
-            },
-        ),
-        "GetVolumeLabels" => each(messages, |answer: &mut pb::GetVolumeLabelsResponse| {
-            single(fault, answer);
-        }),
-        "ListInstances" => {
-            let messages = each(messages, |answer: &mut pb::ListInstancesResponse| {
-                if let Some(pb::list_instances_response::Part::Instances(list)) = &mut answer.part {
-                    list.instances
-                        .iter_mut()
-                        .for_each(|found| instance(fault, found));
-                }
-            });
-            listing::<pb::ListInstancesResponse>(fault, &messages)
-        }
-        "ListRoutes" => {
-            let messages = each(messages, |answer: &mut pb::ListRoutesResponse| {
-                if let (FaultKind::Ownership, Some(pb::list_routes_response::Part::Routes(list))) =
-                    (fault.kind, &mut answer.part)
-                {
-                    list.routes
-                        .iter_mut()
-                        .for_each(|route| route.ownership = number(fault, ownership));
-                }
-            });
-            listing::<pb::ListRoutesResponse>(fault, &messages)
-        }
-        "ListLoadBalancers" => listing::<pb::ListLoadBalancersResponse>(fault, &messages),
-        "ListClusters" => listing::<pb::ListClustersResponse>(fault, &messages),
         _ => messages,
     }
 }

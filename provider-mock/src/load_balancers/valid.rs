@@ -20,11 +20,11 @@ pub(crate) fn check(service: &Service, offered: &LoadBalancerCapability) -> Resu
 
 fn unserved(service: &Service, offered: &LoadBalancerCapability) -> Option<String> {
     match &service.load_balancer_class {
-        Some(class) if !offered.classes.contains(class) => Some(format!(
+        Some(class) if !offered.serves(Some(class)) => Some(format!(
             "spec.loadBalancerClass {class:?} is none of those that are served: {:?}",
             offered.classes
         )),
-        None if !offered.default_class => Some(format!(
+        None if !offered.serves(None) => Some(format!(
             "spec.loadBalancerClass is absent; write one of {:?}",
             offered.classes
         )),

@@ -9,6 +9,7 @@ use provider_sdk::{
 
 use super::MockProvider;
 use crate::cloud::State;
+use crate::fixture::Zones;
 use crate::instances::{self as cloud, Address, Found, Power};
 
 /// The delay for an instance that the cloud does not show yet.
@@ -107,7 +108,7 @@ fn shown(found: &cloud::Instance, state: &State, metadata: bool) -> Instance {
     // The SDK drops values that are no label values (INST-15).
     instance.instance_type.clone_from(&found.instance_type);
     instance.addresses = found.addresses.iter().map(address).collect();
-    if !capability.without_zones {
+    if capability.zones == Zones::Metadata {
         instance.zone.clone_from(&found.zone);
         instance.region.clone_from(&found.region);
     }

@@ -309,11 +309,13 @@ impl LoadBalancers for MockProvider {
     fn options(&self) -> LoadBalancerOptions {
         let settings = self.cloud.settings();
         let capability = &settings.capabilities.load_balancers;
+        let classes = capability.classes.iter();
+        let classes = classes.filter(|class| *class != fixture::DEFAULT_CLASS);
         LoadBalancerOptions {
-            classes: capability.classes.clone(),
-            default_class: capability.default_class,
+            classes: classes.cloned().collect(),
+            default_class: capability.serves(None),
             in_sync: capability.in_sync,
-            ignores_nodes: capability.ignores_nodes,
+            ignores_nodes: capability.targets == fixture::Targets::Ignored,
             target_scope: match capability.target_scope {
                 fixture::TargetScope::Owned => TargetScope::Owned,
                 fixture::TargetScope::All => TargetScope::All,

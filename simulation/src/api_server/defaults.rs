@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::kind::Kind;
+use super::kind::{Kind, Trait};
 
 /// Maps that are not there when they are empty.
 const MAPS: [&str; 6] = [
@@ -183,14 +183,14 @@ pub(super) fn created(kind: &Kind, object: &mut Value, now: &str) {
         }
         _ => {}
     }
-    if kind.counts {
+    if kind.has(Trait::Counts) {
         object["metadata"]["generation"] = json!(1);
     }
 }
 
 /// The fields that the API server keeps from the old object.
 pub(super) fn updated(kind: &Kind, status: bool, old: &Value, new: &mut Value, now: &str) {
-    match (kind.status, status) {
+    match (kind.has(Trait::Status), status) {
         (true, true) => new["spec"] = old["spec"].clone(),
         (true, false) => new["status"] = old["status"].clone(),
         (false, _) => {}

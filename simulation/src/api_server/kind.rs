@@ -12,30 +12,34 @@ pub(super) struct Kind {
     pub(super) version: &'static str,
     /// As objects say it.
     pub(super) word: &'static str,
-    pub(super) namespaced: bool,
-    /// It has a status subresource, and the object itself does not change the status.
-    pub(super) status: bool,
-    /// PUT needs no resourceVersion.
-    pub(super) unconditional: bool,
-    /// PUT creates what is absent.
-    pub(super) put_creates: bool,
-    /// DELETE answers the object, not a Status.
-    pub(super) returns_deleted: bool,
-    /// `metadata.generation` counts the changes.
-    pub(super) counts: bool,
+    traits: &'static [Trait],
 }
+
+/// How a kind differs from others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trait {
+    /// Its objects are in namespaces.
+    Namespaced,
+    /// It has a status subresource, and the object itself does not change the status.
+    Status,
+    /// PUT needs no resourceVersion.
+    Unconditional,
+    /// PUT creates what is absent.
+    PutCreates,
+    /// DELETE answers the object, not a Status.
+    ReturnsDeleted,
+    /// `metadata.generation` counts the changes.
+    Counts,
+}
+
+use Trait::{Counts, Namespaced, PutCreates, ReturnsDeleted, Status, Unconditional};
 
 const CORE: Kind = Kind {
     plural: "",
     group: "",
     version: "v1",
     word: "",
-    namespaced: false,
-    status: true,
-    unconditional: true,
-    put_creates: false,
-    returns_deleted: false,
-    counts: false,
+    traits: &[Status, Unconditional],
 };
 
 pub(super) static KINDS: [Kind; 8] = [
@@ -47,29 +51,31 @@ pub(super) static KINDS: [Kind; 8] = [
     Kind {
         plural: "services",
         word: "Service",
-        namespaced: true,
-        put_creates: true,
-        returns_deleted: true,
+        traits: &[
+            Namespaced,
+            Status,
+            Unconditional,
+            PutCreates,
+            ReturnsDeleted,
+        ],
         ..CORE
     },
     Kind {
         plural: "events",
         word: "Event",
-        namespaced: true,
-        status: false,
-        put_creates: true,
+        traits: &[Namespaced, Unconditional, PutCreates],
         ..CORE
     },
     Kind {
         plural: "namespaces",
         word: "Namespace",
-        returns_deleted: true,
+        traits: &[Status, Unconditional, ReturnsDeleted],
         ..CORE
     },
     Kind {
         plural: "persistentvolumes",
         word: "PersistentVolume",
-        returns_deleted: true,
+        traits: &[Status, Unconditional, ReturnsDeleted],
         ..CORE
     },
     Kind {
@@ -77,11 +83,7 @@ pub(super) static KINDS: [Kind; 8] = [
         group: "coordination.k8s.io",
         version: "coordination.k8s.io/v1",
         word: "Lease",
-        namespaced: true,
-        status: false,
-        unconditional: false,
-        put_creates: true,
-        ..CORE
+        traits: &[Namespaced, PutCreates],
     },
     Kind {
         plural: "servicecidrs",
@@ -95,14 +97,15 @@ pub(super) static KINDS: [Kind; 8] = [
         group: "discovery.k8s.io",
         version: "discovery.k8s.io/v1",
         word: "EndpointSlice",
-        namespaced: true,
-        status: false,
-        counts: true,
-        ..CORE
+        traits: &[Namespaced, Unconditional, Counts],
     },
 ];
 
 impl Kind {
+    pub(super) fn has(&self, what: Trait) -> bool {
+        self.traits.contains(&what)
+    }
+
     /// By its plural.
     pub(super) fn named(plural: &str) -> Option<&'static Self> {
         KINDS.iter().find(|kind| kind.plural == plural)

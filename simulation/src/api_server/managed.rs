@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::kind::Kind;
+use super::kind::{Kind, Trait};
 
 /// Fields that the API server sets itself and that have no owner.
 const UNOWNED: [&str; 10] = [
@@ -117,7 +117,7 @@ pub(super) fn note(
 
 fn compare_whole(kind: &Kind, status: bool, old: &Value, new: &Value, changes: &mut Changes) {
     // Each part is written by its own door.
-    let other = match (kind.status, status) {
+    let other = match (kind.has(Trait::Status), status) {
         (true, true) => "spec",
         (true, false) => "status",
         (false, _) => "",

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use http::Method;
 use percent_encoding::percent_decode_str;
 
-use super::kind::Kind;
+use super::kind::{Kind, Trait};
 use super::refusal::Refusal;
 use super::store::Id;
 
@@ -71,7 +71,7 @@ impl Asked {
             ("DELETE", name) if !name.is_empty() => "DELETE",
             _ => return None,
         };
-        if status && !kind.status {
+        if status && !kind.has(Trait::Status) {
             return None;
         }
         Some(Self {

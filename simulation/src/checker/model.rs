@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::fields::{NETWORK_UNAVAILABLE, SHUTDOWN, condition, has_taint, is_ready};
 use super::{RECORD, UNINITIALIZED, has_finalizer, is_known};
 use crate::api_server::store::Object;
-use crate::plan::{SECOND_CLASS, Setup};
+use crate::plan::{SECOND_CLASS, Setup, Trait};
 
 /// The value of a label that a user wrote over the ccm's.
 pub const USER_TYPE: &str = "user-type";
@@ -63,7 +63,7 @@ pub fn wrong(world: &World<'_>) -> Vec<String> {
     for node in world.nodes {
         wrong.extend(node_is(world, cloud, node));
     }
-    if world.setup.routes {
+    if world.setup.has(Trait::Routes) {
         wrong.extend(routes(world, cloud));
     }
     let targets = targets(world.nodes);
@@ -149,7 +149,7 @@ fn node_is(world: &World<'_>, cloud: &Cloud, node: &Value) -> Vec<String> {
             ));
         }
     }
-    let down = instance.power == Power::Stopped && world.setup.power_state && !ready;
+    let down = instance.power == Power::Stopped && world.setup.has(Trait::PowerState) && !ready;
     if down && !has_taint(node, SHUTDOWN) {
         wrong.push(format!(
             "the Node {name} is shut down, and has no taint that says so"
@@ -189,9 +189,7 @@ fn served_by<'a>(world: &World<'a>, service: &Value) -> Option<&'a Cloud> {
         class => world.clouds.first().filter(|cloud| {
             let settings = cloud.settings();
             let offered = &settings.capabilities.load_balancers;
-            class.map_or(offered.default_class, |class| {
-                offered.classes.iter().any(|ours| ours == class)
-            })
+            offered.serves(class)
         }),
     }
 }

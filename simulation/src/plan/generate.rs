@@ -12,7 +12,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
 use super::wrong::{CODES, RPC_KINDS, STATUSES, could_hit};
-use super::{ByHand, Class, Plan, RPCS, Setup, Step, Strike, Wrong};
+use super::{ByHand, Class, Plan, RPCS, Setup, Step, Strike, Trait, Traits, Wrong};
 use crate::faults::ApiFault;
 
 /// The sites at which things go wrong that have to do with a Node.
@@ -137,27 +137,33 @@ fn pick<T: Copy>(random: &mut ChaCha8Rng, from: &[T]) -> T {
 fn setup(random: &mut ChaCha8Rng) -> Setup {
     let ccms = pick(random, &[1, 1, 2, 2, 2, 3]);
     let slow_ms = pick(random, &[0, 0, 0, 0, 50, 500, 3_000, 8_000, 20_000, 40_000]);
+    let clocks = (0..ccms)
+        .map(|_| pick(random, &[0, 0, 0, -20, 20, 3_600]))
+        .collect();
+    let lease_seconds = pick(random, &[15, 60, 60, 60, 120, 120, 120, 120]);
+    let mut traits = vec![
+        (Trait::Migration, random.random_ratio(1, 4)),
+        (Trait::Second, random.random_ratio(1, 5)),
+        (Trait::Routes, random.random_ratio(2, 5)),
+        (Trait::TracksAddresses, random.random()),
+        (Trait::ListsInstances, random.random()),
+        (Trait::ListsBalancers, random.random_ratio(2, 3)),
+        (Trait::PowerState, random.random_ratio(3, 4)),
+        (Trait::InSync, random.random_ratio(3, 4)),
+        (Trait::Hints, random.random_ratio(2, 3)),
+        (Trait::DefaultClass, random.random_ratio(3, 4)),
+        (Trait::Class, random.random_ratio(3, 4)),
+    ];
+    let max_in_flight = pick(random, &[1, 2, 8, 8]);
+    traits.push((Trait::GoesOn, slow_ms >= 3_000 && random.random()));
+    traits.push((Trait::SilentGet, random.random_ratio(1, 8)));
     Setup {
         ccms,
-        clocks: (0..ccms)
-            .map(|_| pick(random, &[0, 0, 0, -20, 20, 3_600]))
-            .collect(),
-        lease_seconds: pick(random, &[15, 60, 60, 60, 120, 120, 120, 120]),
-        migration: random.random_ratio(1, 4),
-        second: random.random_ratio(1, 5),
-        routes: random.random_ratio(2, 5),
-        tracks_addresses: random.random(),
-        lists_instances: random.random(),
-        lists_balancers: random.random_ratio(2, 3),
-        power_state: random.random_ratio(3, 4),
-        in_sync: random.random_ratio(3, 4),
-        hints: random.random_ratio(2, 3),
-        default_class: random.random_ratio(3, 4),
-        class: random.random_ratio(3, 4),
-        max_in_flight: pick(random, &[1, 2, 8, 8]),
+        clocks,
+        lease_seconds,
+        traits: Traits::with(traits),
+        max_in_flight,
         slow_ms,
-        goes_on: slow_ms >= 3_000 && random.random(),
-        silent_get: random.random_ratio(1, 8),
         made_in_s: pick(random, &[0, 3, 30, 90]),
         gone_in_s: pick(random, &[0, 3, 30, 90]),
     }
@@ -173,7 +179,7 @@ impl Generator {
     }
 
     fn class(&mut self) -> Class {
-        let second = if self.setup.second {
+        let second = if self.setup.has(Trait::Second) {
             Class::Second
         } else {
             Class::Foreign
@@ -197,7 +203,7 @@ impl Generator {
                 self.strike_near(at, About::Node(node));
             }
         }
-        if !self.setup.class && self.random.random() {
+        if !self.setup.has(Trait::Class) && self.random.random() {
             let at = self.random.random_range(60_000..300_000);
             self.steps.push((at, Step::ServeClass));
         }
@@ -284,7 +290,7 @@ impl Generator {
             20 => vec![Step::Stop(i), Step::AbsentOnce(i)],
             21 => vec![Step::Stop(i), Step::AllAbsent(60), Step::Start(i)],
             22 => vec![Step::Ready(i, false), Step::AllAbsent(60)],
-            _ if self.setup.routes => self.of_route(i),
+            _ if self.setup.has(Trait::Routes) => self.of_route(i),
             _ => vec![Step::Terminate(i), Step::Join(new)],
         };
         // Much happens while a Node joins.
@@ -304,7 +310,7 @@ impl Generator {
         match self.random.random_range(0..6) {
             0 | 1 => vec![Step::NoRoutes(90), Step::Join(self.nodes + 1)],
             // Without hints, the route controller lists routes only once an hour.
-            _ if !self.setup.hints => vec![Step::NoRoutes(60), Step::Readdress(i)],
+            _ if !self.setup.has(Trait::Hints) => vec![Step::NoRoutes(60), Step::Readdress(i)],
             2 => vec![Step::RemoveRoute(i)],
             3 => vec![Step::PlantRoute(i, ByHand::Stray)],
             4 => vec![Step::PlantRoute(i, ByHand::WrongNode)],
@@ -318,7 +324,7 @@ impl Generator {
     fn of_service(&mut self, i: u8) -> Vec<Step> {
         let (class, other) = (self.class(), self.class());
         // Without hints, only lists find it.
-        let shown = self.setup.hints || self.setup.lists_balancers;
+        let shown = self.setup.has(Trait::Hints) || self.setup.has(Trait::ListsBalancers);
         match self.random.random_range(0..18) {
             0 | 1 => vec![Step::EditPort(i)],
             2 => vec![Step::EditPort(i), Step::EditPort(i)],
@@ -364,7 +370,7 @@ impl Generator {
             9 | 10 => Step::RollProvider,
             11 => Step::Disconnect,
             12 | 13 => Step::Forget,
-            14 if !self.setup.class => Step::ServeClass,
+            14 if !self.setup.has(Trait::Class) => Step::ServeClass,
             6 | 14 => Step::Compact,
             _ => Step::Outage(self.pick(&CODES), seconds),
         }
@@ -400,7 +406,7 @@ impl Generator {
 
     /// Where it goes wrong. The calls about routes are few, and concern some seeds only.
     fn site(&mut self, about: About) -> &'static str {
-        let routed = matches!(about, About::Node(_)) && self.setup.routes && self.chance(1, 3);
+        let routed = matches!(about, About::Node(_)) && self.setup.has(Trait::Routes) && self.chance(1, 3);
         let sites = if routed {
             &ROUTE_SITES[..]
         } else {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Class, Plan, Setup, Step, Strike, Wrong};
+use super::{Class, Plan, Setup, Step, Strike, Trait, Traits, Wrong};
 
 /// Whose life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl Life {
         Plan {
             seed: 1,
             setup: Setup {
-                routes: self == Self::Node,
+                traits: Traits::with([(Trait::Routes, self == Self::Node)]),
                 gone_in_s: 3,
                 made_in_s: 3,
                 ..Setup::default()

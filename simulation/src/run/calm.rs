@@ -8,6 +8,7 @@ use super::{Run, setup};
 use crate::checker::fields::is_ready;
 use crate::checker::model::{self, World};
 use crate::checker::{LEASE, MIGRATION_LEASE, SECOND_LEASE, is_known};
+use crate::plan::Trait;
 
 /// After this time without faults, the Nodes are deleted that no brake holds.
 const SOON: Duration = Duration::from_mins(8);
@@ -70,7 +71,7 @@ impl Run {
     /// The cloud refuses nothing any more, and is quick: else a run would take hours.
     async fn hurry(&mut self) -> anyhow::Result<()> {
         let quick = self.slow_ms.min(8_000);
-        if self.setup.goes_on {
+        if self.setup.has(Trait::GoesOn) {
             // A cancelled call goes on as slowly as it began. No later call is to overtake it in the cloud.
             let slow = Duration::from_millis(self.slow_ms);
             self.fair();
@@ -120,8 +121,8 @@ impl Run {
     fn is_led(&self) -> bool {
         let leases = [
             Some(LEASE),
-            self.setup.migration.then_some(MIGRATION_LEASE),
-            self.setup.second.then_some(SECOND_LEASE),
+            self.setup.has(Trait::Migration).then_some(MIGRATION_LEASE),
+            self.setup.has(Trait::Second).then_some(SECOND_LEASE),
         ];
         leases
             .into_iter()
@@ -208,7 +209,7 @@ impl Run {
                 "{calls} calls change the cloud because Nodes were not Ready for a moment"
             ));
         }
-        if !self.setup.in_sync || self.setup.silent_get {
+        if !self.setup.has(Trait::InSync) || self.setup.has(Trait::SilentGet) {
             return Ok(());
         }
         self.trace.note("* all ccms are replaced");

@@ -8,7 +8,7 @@ use ccm::args::{Args, Config};
 use provider_mock::{Cloud, Fault, FaultKind, Fixture, Weather};
 
 use crate::checker::{Rules, SECOND_LEASE};
-use crate::plan::{CLASS, SECOND_CLASS, Setup};
+use crate::plan::{CLASS, SECOND_CLASS, Setup, Trait};
 
 /// The owner ID of another cluster.
 pub const FOREIGN_OWNER: &str = "another-cluster";
@@ -17,8 +17,8 @@ pub(super) fn rules(setup: &Setup) -> Rules {
     let slow = Duration::from_millis(setup.slow_ms);
     Rules {
         lease: Duration::from_secs(setup.lease_seconds),
-        migration: setup.migration,
-        goes_on: setup.goes_on.then_some(slow),
+        migration: setup.has(Trait::Migration),
+        goes_on: setup.has(Trait::GoesOn).then_some(slow),
         max_in_flight: setup.max_in_flight as usize,
     }
 }
@@ -27,30 +27,29 @@ pub(super) fn rules(setup: &Setup) -> Rules {
 pub(super) fn clouds(setup: &Setup) -> anyhow::Result<Vec<Cloud>> {
     let mut fixture = Fixture::default();
     let offered = &mut fixture.capabilities;
-    offered.instances.listing = setup.lists_instances;
-    offered.instances.power_state = setup.power_state;
+    offered.instances.listing = setup.has(Trait::ListsInstances);
+    offered.instances.power_state = setup.has(Trait::PowerState);
     offered.instances.max_in_flight = setup.max_in_flight;
-    offered.routes.offered = setup.routes;
-    offered.routes.tracks_node_addresses = setup.tracks_addresses;
+    offered.routes.offered = setup.has(Trait::Routes);
+    offered.routes.tracks_node_addresses = setup.has(Trait::TracksAddresses);
     offered.routes.max_in_flight = setup.max_in_flight;
-    offered.changes.offered = setup.hints;
+    offered.changes.offered = setup.has(Trait::Hints);
     let balancers = &mut offered.load_balancers;
-    balancers.listing = setup.lists_balancers;
-    balancers.in_sync = setup.in_sync;
-    balancers.default_class = setup.default_class;
+    balancers.listing = setup.has(Trait::ListsBalancers);
+    balancers.in_sync = setup.has(Trait::InSync);
+    balancers.classes.retain(|_| setup.has(Trait::DefaultClass));
     balancers.max_in_flight = setup.max_in_flight;
-    if setup.class {
-        balancers.classes = vec![CLASS.to_owned()];
+    if setup.has(Trait::Class) {
+        balancers.classes.push(CLASS.to_owned());
     }
     fixture.provisioning.load_balancer = Duration::from_secs(setup.made_in_s).into();
     fixture.provisioning.deletion = Duration::from_secs(setup.gone_in_s).into();
     let mut clouds = vec![Cloud::new(fixture.clone())?];
-    if setup.second {
+    if setup.has(Trait::Second) {
         let offered = &mut fixture.capabilities;
         offered.instances.offered = false;
         offered.zones.offered = false;
         offered.routes.offered = false;
-        offered.load_balancers.default_class = false;
         offered.load_balancers.classes = vec![SECOND_CLASS.to_owned()];
         clouds.push(Cloud::new(fixture)?);
     }
@@ -59,7 +58,7 @@ pub(super) fn clouds(setup: &Setup) -> anyhow::Result<Vec<Cloud>> {
             fail: None,
             slow_ms: setup.slow_ms,
         });
-        if setup.goes_on {
+        if setup.has(Trait::GoesOn) {
             cloud.tell("goes-on-after-cancel")?;
         }
         ways(setup, cloud)?;
@@ -69,7 +68,7 @@ pub(super) fn clouds(setup: &Setup) -> anyhow::Result<Vec<Cloud>> {
 
 /// Properties of the provider that are no faults.
 pub(super) fn ways(setup: &Setup, cloud: &Cloud) -> anyhow::Result<()> {
-    if setup.silent_get {
+    if setup.has(Trait::SilentGet) {
         cloud.set_fault(Fault::new("GetLoadBalancer", FaultKind::IngressAddress))?;
     }
     Ok(())
@@ -94,15 +93,15 @@ pub(super) fn config(setup: &Setup, second: bool) -> anyhow::Result<Config> {
         line.push(format!("--leader-elect-resource-name={SECOND_LEASE}"));
     } else {
         line.push(format!("--load-balancer-classes=default,{CLASS}"));
-        if setup.routes {
+        if setup.has(Trait::Routes) {
             line.push("--allocate-node-cidrs".to_owned());
             line.push("--cluster-cidr=10.244.0.0/16".to_owned());
         }
-        if setup.migration {
+        if setup.has(Trait::Migration) {
             line.push("--enable-leader-migration".to_owned());
         }
     }
-    if second || !setup.routes {
+    if second || !setup.has(Trait::Routes) {
         line.push("--configure-cloud-routes=false".to_owned());
     }
     parsed(line)

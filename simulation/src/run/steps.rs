@@ -322,7 +322,9 @@ impl Run {
             Step::ServeClass => {
                 // The class is well-formed.
                 let _ = self.cloud.change_settings(|settings| {
-                    settings.capabilities.load_balancers.classes = vec![CLASS.to_owned()];
+                    let classes = &mut settings.capabilities.load_balancers.classes;
+                    classes.retain(|class| class != CLASS);
+                    classes.push(CLASS.to_owned());
                 });
                 self.provider.shut_down();
                 self.after(Duration::from_secs(2), After::StartProvider);

@@ -120,9 +120,11 @@ fn an_example_on_top_changes_of_each_cloud_what_its_name_says() {
     assert_eq!(seen, 9);
 }
 
-#[test]
-fn a_wrong_value_is_refused_by_its_name() {
-    for (values, words) in [
+/// Wrong values, and words of what is said of them.
+type Wrong = (Value, &'static [&'static str]);
+
+fn against_the_schema() -> Vec<Wrong> {
+    vec![
         (json!({"replica": 3}), &["'replica'"][..]),
         (json!({"replicas": "3"}), &["replicas", "integer"]),
         (json!({"ccm": {"securePrt": 1}}), &["/ccm", "'securePrt'"]),
@@ -172,7 +174,12 @@ fn a_wrong_value_is_refused_by_its_name() {
             json!({"provider": {"probe": {"startup": {"periodSeconds": 0}}}}),
             &["/provider/probe/startup/periodSeconds"],
         ),
-        // What the schema cannot say the templates do.
+    ]
+}
+
+/// What the schema cannot say the templates do.
+fn against_the_templates() -> Vec<Wrong> {
+    vec![
         (
             json!({"provider": {"image": {"repository": ""}}}),
             &[
@@ -262,7 +269,15 @@ fn a_wrong_value_is_refused_by_its_name() {
             }),
             &["monitoring.tokenSecret.name"],
         ),
-    ] {
+    ]
+}
+
+#[test]
+fn a_wrong_value_is_refused_by_its_name() {
+    for (values, words) in against_the_schema()
+        .into_iter()
+        .chain(against_the_templates())
+    {
         let named = json!({"provider": {"image": {"repository": "provider-mock"}}});
         let error = match render(&on_top(named, &values), &[]) {
             Ok(_) => panic!("{values} is accepted"),

@@ -2,7 +2,7 @@
 //! instance would be deleted with that instance.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Node;
 
 use super::{name, plan};
 use crate::cluster::Store;
-use crate::core::{is_ready, ready_condition};
+use crate::core::{is_ready, lock, ready_condition};
 use crate::provider::CallError;
 use crate::provider::lookup::Lookup;
 
@@ -62,7 +62,7 @@ impl Claims {
     }
 
     fn claims(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

@@ -4,7 +4,7 @@ mod conclude;
 mod write;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::Node;
 use super::plan;
 use super::{WRITERS, Worker, claims, name};
 use crate::controller::Batch;
+use crate::core::lock;
 use crate::provider::Session;
 use crate::provider::lookup::{self, Called, Lookup};
 
@@ -163,11 +164,7 @@ impl Worker {
         batch: &Batch<'_, String>,
     ) {
         let key = name(&lookup.node).to_owned();
-        let asked = self
-            .asked
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&key);
+        let asked = lock(&self.asked).remove(&key);
         let took = asked.map(|since| since.elapsed());
         let (node, report) = match self.write(prefixes, &lookup.node, &lookup.answer).await {
             Ok((node, plan)) => {

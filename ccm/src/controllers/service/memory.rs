@@ -1,12 +1,13 @@
 //! State that outlives a loop within a process. A step-down must not lose a load balancer that only
 //! this process knows (B-S9).
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use tracing::error;
 
 use super::ledger::Task;
 use super::record::Record;
+use crate::core::lock;
 
 /// The most load balancers to keep between two loops.
 const MOST: usize = 20_000;
@@ -17,7 +18,7 @@ pub(crate) struct Memory(Mutex<Vec<(Task, Record)>>);
 
 impl Memory {
     fn balancers(&self) -> MutexGuard<'_, Vec<(Task, Record)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Keeps the records of load balancers that may exist, for the next loop.

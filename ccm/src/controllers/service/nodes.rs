@@ -62,10 +62,10 @@ impl Worker {
     fn observe(&self, state: &mut State, offer: &Offer, node: &Arc<Node>) -> bool {
         let name = node.metadata.name.as_deref().unwrap_or_default();
         let view = is_target(node, offer, &self.driver.context.provider)
-            .then(|| node_view(node, &offer.target_projection));
+            .then(|| node_view(node, &offer.projections.targets));
         let bytes = view.as_ref().map_or(0, prost::Message::encoded_len);
         let now = view.filter(|_| bytes <= TARGET_BYTES).map(|view| {
-            let identity = node_view(node, &offer.target_identity);
+            let identity = node_view(node, &offer.projections.target_identity);
             Candidate::new(Arc::clone(node), view, &identity)
         });
         if bytes <= TARGET_BYTES {

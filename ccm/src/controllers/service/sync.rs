@@ -271,36 +271,19 @@ impl<'a> Run<'a> {
         status: Option<ServiceStatusPatch>,
         metadata: Option<ServicePatch>,
     ) -> Result<(), Stop> {
+        let writes = &self.context().writes;
         if let Some(status) = status {
-            match self
-                .context()
-                .writes
-                .patch_service_status(&self.base, &status)
-                .await
-            {
-                Ok(now) => self.base = Arc::new(now),
-                Err(WriteError::Gone) => return Ok(()),
-                Err(error) => {
-                    return Err(self
-                        .write_failed(error, "failed to update load balancer status")
-                        .await);
-                }
+            let now = writes.patch_service_status(&self.base, &status).await;
+            let what = "failed to update load balancer status";
+            if !self.written(now, what).await? {
+                return Ok(());
             }
         }
         if let Some(patch) = metadata {
-            match self
-                .context()
-                .writes
-                .patch_service(&self.base, &patch)
-                .await
-            {
-                Ok(now) => self.base = Arc::new(now),
-                Err(WriteError::Gone) => return Ok(()),
-                Err(error) => {
-                    return Err(self
-                        .write_failed(error, "failed to remove load balancer cleanup finalizer")
-                        .await);
-                }
+            let now = writes.patch_service(&self.base, &patch).await;
+            let what = "failed to remove load balancer cleanup finalizer";
+            if !self.written(now, what).await? {
+                return Ok(());
             }
         }
         let base = Arc::clone(&self.base);
@@ -312,15 +295,28 @@ impl<'a> Run<'a> {
 
     /// Patches the metadata before a call.
     async fn patch(&mut self, patch: &ServicePatch, what: &str) -> Result<(), Stop> {
-        match self.context().writes.patch_service(&self.base, patch).await {
+        let now = self.context().writes.patch_service(&self.base, patch).await;
+        if !self.written(now, what).await? {
+            // The watch tells the rest (B-S11).
+            return Err(Stop::With(Outcome::Forget));
+        }
+        let base = Arc::clone(&self.base);
+        self.record().latest = base;
+        Ok(())
+    }
+
+    /// Goes on with the Service as a write left it. False: the Service is gone.
+    async fn written(
+        &mut self,
+        now: Result<Service, WriteError>,
+        what: &str,
+    ) -> Result<bool, Stop> {
+        match now {
             Ok(now) => {
                 self.base = Arc::new(now);
-                let base = Arc::clone(&self.base);
-                self.record().latest = base;
-                Ok(())
+                Ok(true)
             }
-            // Gone: the watch delivers what follows (B-S11).
-            Err(WriteError::Gone) => Err(Stop::With(Outcome::Forget)),
+            Err(WriteError::Gone) => Ok(false),
             Err(error) => Err(self.write_failed(error, what).await),
         }
     }

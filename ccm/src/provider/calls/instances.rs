@@ -169,7 +169,7 @@ impl Session {
     ) -> Answers<T> {
         let mut views: Vec<Option<api::NodeView>> = nodes
             .iter()
-            .map(|node| Some(node_view(node, &self.projection)))
+            .map(|node| Some(node_view(node, &self.projections.nodes)))
             .collect();
         let cut = limits::cut_batches(
             views.iter().flatten().map(Message::encoded_len),
@@ -231,7 +231,7 @@ impl Session {
         let Matched { results, strays } = limits::match_results(&asked, items, check);
         if !strays.is_empty() {
             tracing::warn!(
-                provider = %self.name,
+                provider = %self.log.provider(),
                 nodes = ?strays,
                 "ignoring results for Nodes that were not in the request"
             );

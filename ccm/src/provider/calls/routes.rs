@@ -196,7 +196,7 @@ impl Session {
         let (matched, strays) = match_results(rpc, asked, results);
         if !strays.is_empty() {
             tracing::warn!(
-                provider = %self.name,
+                provider = %self.log.provider(),
                 routes = ?strays,
                 "ignoring results for routes that were not in the request"
             );

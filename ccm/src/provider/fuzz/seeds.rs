@@ -19,9 +19,8 @@ fn zones(zone: &str, region: &str) -> api::LookupZonesResponse {
     }
 }
 
-/// Honest answers, one of each RPC.
-pub(crate) fn answer_seeds() -> Vec<Vec<u8>> {
-    let failure = || api::Failure {
+fn failure() -> api::Failure {
+    api::Failure {
         code: api::FailureCode::Throttled.into(),
         reason: "Slow".into(),
         message: "slow down".into(),
@@ -29,8 +28,11 @@ pub(crate) fn answer_seeds() -> Vec<Vec<u8>> {
             seconds: 3,
             nanos: 0,
         }),
-    };
-    let lookup = api::LookupInstancesResponse {
+    }
+}
+
+fn lookup() -> api::LookupInstancesResponse {
+    api::LookupInstancesResponse {
         results: NAMES
             .map(|name| api::LookupInstanceResult {
                 node_name: name.into(),
@@ -49,7 +51,11 @@ pub(crate) fn answer_seeds() -> Vec<Vec<u8>> {
             })
             .into(),
         ..Default::default()
-    };
+    }
+}
+
+/// Honest answers, one of each RPC.
+pub(crate) fn answer_seeds() -> Vec<Vec<u8>> {
     let zones = zones("z", "r");
     let found = api::GetLoadBalancerResponse {
         handle: Some("lb-1".into()),
@@ -101,7 +107,7 @@ pub(crate) fn answer_seeds() -> Vec<Vec<u8>> {
         )),
     };
     let messages = [
-        (0, lookup.encode_to_vec()),
+        (0, lookup().encode_to_vec()),
         (1, zones.encode_to_vec()),
         (3, found.encode_to_vec()),
         (4, ensured.encode_to_vec()),

@@ -1,24 +1,23 @@
-//! While we lead: Initialize, the scope, the hints.
+//! While we lead: Initialize, the scope, the claims.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
-use cloud_provider_api::v1alpha1::watch_changes_response::Change;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::super::call_log::CallLog;
 use super::super::calls::{Lanes, timed};
 use super::super::claims::{Counted, judge};
 use super::super::connect::Link;
 use super::super::failures::{self, Place};
 use super::super::handshake::{Deadlines, check_initialized};
-use super::super::limits::{self, NAME_LIMIT, TEXT_LIMIT};
-use super::super::session::Parts;
+use super::super::limits;
 use super::super::status::{Verdict, scope_verdict};
-use super::super::{CallError, Hint, ProviderStatus, Retry, Session};
+use super::super::{CallError, ProviderStatus, Retry, Session};
 use super::{Keeper, changed, client};
 use crate::core::millis;
-use crate::ownership::Ownership;
+use crate::ownership::{Clash, Ownership};
 use crate::planted::planted;
 
 const INITIALIZE_DEADLINE: Duration = Duration::from_mins(1);
@@ -27,14 +26,36 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// A scope is written to the Lease at once: if it is not there after this, it is said.
 const REMEMBERED: Duration = Duration::from_secs(3);
 /// A session or a stream that lasted so long was a good one: its end is no failure.
-const LASTED: Duration = Duration::from_secs(30);
-/// So many streams of hints in a row that fail are told.
-const HINTS_MISSED: u32 = 3;
+pub(super) const LASTED: Duration = Duration::from_secs(30);
 
-/// Ends the session for everybody who holds it, also where the future that holds this is dropped.
+/// A session that the controllers see. Its end is the session's end for all who hold it, also where the future that holds this is dropped.
 struct Published<'a> {
     keeper: &'a Keeper,
     session: Arc<Session>,
+    scope: String,
+    counted: Counted,
+}
+
+impl Published<'_> {
+    /// Follows the stored scope and claims and the provider's hints, until another session has to take the place of this one. Returns whether that is
+    /// because other claims count.
+    async fn lasts(&self, link: &Link, info: &api::GetProviderInfoResponse) -> bool {
+        let keeper = self.keeper;
+        tokio::select! {
+            biased;
+            () = self.session.uninitialized.cancelled() => {
+                tracing::warn!(provider = %keeper.name, "the provider reports NOT_INITIALIZED: initialising it again");
+                false
+            }
+            () = keeper.watch_scope(&self.scope) => false,
+            () = keeper.watch_claims(info, &self.scope, &self.counted) => {
+                // What is in flight goes on.
+                self.session.uninitialized.cancel();
+                true
+            }
+            () = keeper.watch_changes(link, &self.session) => false,
+        }
+    }
 }
 
 impl Drop for Published<'_> {
@@ -70,77 +91,26 @@ impl Keeper {
                 changed(&mut leading).await;
                 continue;
             };
-            let initialized = tokio::select! {
+            let published = tokio::select! {
                 biased;
                 () = changed(&mut leading) => continue,
-                result = self.initialize(link, &request) => result,
+                published = self.begin(link, info, &request, &lanes, &mut failures) => published,
             };
-            let initialized = match initialized {
-                Ok(initialized) => initialized,
-                Err(trouble) => {
-                    failures = failures.saturating_add(1);
-                    self.tell(&format!("Initialize failed: {trouble}"));
-                    let pause = pause(&trouble, failures);
-                    tracing::warn!(provider = %self.name, error = %trouble, attempt = failures, retry_in_ms = millis(pause), "Initialize failed; controllers make no calls until it succeeds");
-                    tokio::select! {
-                        biased;
-                        () = changed(&mut leading) => {}
-                        () = sleep(pause) => {}
-                    }
-                    continue;
-                }
-            };
-            let counted = self.counted(info, &initialized.cloud_scope);
-            let ownership = match Ownership::of(&[(&self.name, &counted.info)], None) {
-                Ok(ownership) => Arc::new(ownership),
+            let published = match published {
+                Ok(published) => published,
                 Err(clash) => return clash.to_string(),
             };
-            // Who leads next must find it, also if we die with our first call.
-            tokio::select! {
-                biased;
-                () = changed(&mut leading) => continue,
-                () = self.remember(&initialized.cloud_scope) => {}
-            }
-            let session = Arc::new(Session::new(Parts {
-                info: counted.info.clone(),
-                ownership,
-                name: Arc::clone(&self.name),
-                cluster: request.cluster.clone().unwrap_or_default(),
-                link: link.clone(),
-                lanes: if planted!(LanesOfEachSession) {
-                    Arc::new(Lanes::of(&info.capabilities.clone().unwrap_or_default()))
-                } else {
-                    Arc::clone(&lanes)
-                },
-                deadlines: Deadlines::raised(
-                    initialized.deadline_hints.as_ref(),
-                    self.with.max_call_deadline,
-                ),
-                metrics: self.with.metrics.clone(),
-            }));
             let started = Instant::now();
-            self.publish(&session, &initialized.cloud_scope, &counted);
-            let published = Published {
-                keeper: self,
-                session: Arc::clone(&session),
-            };
-            tokio::select! {
+            let has_other_claims = tokio::select! {
                 biased;
-                () = changed(&mut leading) => {}
-                () = session.uninitialized.cancelled() => {
-                    tracing::warn!(provider = %self.name, "the provider reports NOT_INITIALIZED: initialising it again");
-                }
-                () = self.watch_scope(&initialized.cloud_scope) => {}
-                () = self.watch_claims(info, &initialized.cloud_scope, &counted) => {
-                    // A session with other claims takes its place: what is in flight goes on.
-                    session.uninitialized.cancel();
-                    drop(published);
-                    continue;
-                }
-                () = self.watch_changes(link, &session) => {}
-            }
-            let was_uninitialized = session.uninitialized.is_cancelled();
+                () = changed(&mut leading) => false,
+                other_claims = published.lasts(link, info) => other_claims,
+            };
+            let was_uninitialized = published.session.uninitialized.is_cancelled();
             drop(published);
+            if has_other_claims {
+                continue;
+            }
             // A provider that forgets each Initialize at once is not asked in a circle.
             if was_uninitialized && started.elapsed() < LASTED {
                 failures = failures.saturating_add(1);
@@ -150,6 +120,65 @@ impl Keeper {
             } else {
                 failures = 0;
             }
+        }
+    }
+
+    /// Initialises the provider, and publishes the session as soon as its scope is stored. `failures` of it in a row are counted.
+    async fn begin(
+        &self,
+        link: &Link,
+        info: &api::GetProviderInfoResponse,
+        request: &api::InitializeRequest,
+        lanes: &Arc<Lanes>,
+        failures: &mut u32,
+    ) -> Result<Published<'_>, Clash> {
+        let initialized = self.initialized(link, request, failures).await;
+        let counted = self.counted(info, &initialized.cloud_scope);
+        let ownership = Ownership::of(&[(&self.name, &counted.info)], None)?;
+        // Who leads next must find it, also if we die with our first call.
+        self.remember(&initialized.cloud_scope).await;
+        let lanes = if planted!(LanesOfEachSession) {
+            Arc::new(Lanes::of(&info.capabilities.clone().unwrap_or_default()))
+        } else {
+            Arc::clone(lanes)
+        };
+        let hints = initialized.deadline_hints.as_ref();
+        let session = Session::new(
+            counted.info.clone(),
+            Arc::new(ownership),
+            request.cluster.clone().unwrap_or_default(),
+            link.clone(),
+            lanes,
+            Deadlines::raised(hints, self.with.max_call_deadline),
+            CallLog::new(Arc::clone(&self.name), self.with.metrics.clone()),
+        );
+        let session = Arc::new(session);
+        self.publish(&session, &initialized.cloud_scope, &counted);
+        Ok(Published {
+            keeper: self,
+            session,
+            scope: initialized.cloud_scope,
+            counted,
+        })
+    }
+
+    /// Asks Initialize until it succeeds.
+    async fn initialized(
+        &self,
+        link: &Link,
+        request: &api::InitializeRequest,
+        failures: &mut u32,
+    ) -> api::Initialized {
+        loop {
+            let trouble = match self.initialize(link, request).await {
+                Ok(initialized) => return initialized,
+                Err(trouble) => trouble,
+            };
+            *failures = failures.saturating_add(1);
+            self.tell(&format!("Initialize failed: {trouble}"));
+            let pause = pause(&trouble, *failures);
+            tracing::warn!(provider = %self.name, error = %trouble, attempt = *failures, retry_in_ms = millis(pause), "Initialize failed; controllers make no calls until it succeeds");
+            sleep(pause).await;
         }
     }
 
@@ -207,11 +236,10 @@ impl Keeper {
     }
 
     fn publish(&self, session: &Arc<Session>, scope: &str, counted: &Counted) {
-        let last = self.scope_seen();
-        let (accepted, message) = self.judge(last.as_deref(), scope);
+        let (accepted, message) = self.judge(scope);
         tracing::info!(provider = %self.name, cloud_scope = scope, "initialised the provider");
         self.with.metrics.scope(&self.name, Some(accepted));
-        let held = counted.complaint(self.with.accept_claims.as_deref());
+        let held = counted.complaint(self.with.memory.accept_claims().as_deref());
         if !held.is_empty() {
             tracing::warn!(provider = %self.name, "{held}");
         }
@@ -227,15 +255,13 @@ impl Keeper {
     /// Returns when the Lease remembers this scope, or the one that is accepted in its place: before that nothing is called. It can take as long as the Lease
     /// cannot be written; then it is lost, and with it our lead.
     async fn remember(&self, scope: &str) {
-        let operator = self.with.endpoint.accepted_cloud_scope.as_deref();
-        let mut seen = self.with.annotations.clone();
+        let mut seen = self.with.memory.changes();
         loop {
             seen.mark_unchanged();
-            let last = self.scope_seen();
-            if scope_verdict(last.as_deref(), scope, operator) != Verdict::AcceptedAndNew {
+            if self.verdict(scope) != Verdict::AcceptedAndNew {
                 return;
             }
-            (self.with.record_scope)(scope.to_owned());
+            self.with.memory.store_scope(scope);
             self.tell(&format!(
                 "controllers make no calls until the Lease stores the cloud scope {scope:?}"
             ));
@@ -245,53 +271,24 @@ impl Keeper {
         }
     }
 
-    fn scope_seen(&self) -> Option<String> {
-        self.seen(&self.with.scope_key, &self.scope, &*self.with.record_scope)
-    }
-
-    /// What the Lease remembers. What it remembered once and does not any more (it was deleted, or the annotation was) is remembered
-    /// anew: only an operator who names something else accepts that.
-    fn seen(
-        &self,
-        key: &str,
-        remembered: &Mutex<Option<String>>,
-        record: &dyn Fn(String),
-    ) -> Option<String> {
-        let now = self.with.annotations.borrow().get(key).cloned();
-        let mut remembered = remembered.lock().unwrap_or_else(PoisonError::into_inner);
-        match (&now, &*remembered) {
-            (Some(text), _) => *remembered = Some(text.clone()),
-            (None, Some(text)) => record(text.clone()),
-            (None, None) => {}
-        }
-        remembered.clone()
+    /// Whether this scope is the accepted one, by what is stored and by the operator's flag.
+    fn verdict(&self, scope: &str) -> Verdict {
+        let operator = self.with.endpoint.accepted_cloud_scope.as_deref();
+        scope_verdict(self.with.memory.scope().as_deref(), scope, operator)
     }
 
     /// What of the provider's claims counts (▲S21). The first ones in a scope are remembered, but for a scope that is not accepted: nothing is made or deleted there.
     fn counted(&self, info: &api::GetProviderInfoResponse, scope: &str) -> Counted {
-        let operator = self.with.endpoint.accepted_cloud_scope.as_deref();
-        let verdict = scope_verdict(self.scope_seen().as_deref(), scope, operator);
-        let known = self.claims_seen();
+        let verdict = self.verdict(scope);
+        let known = self.with.memory.claims();
         let counted = judge(info, &self.with.endpoint, known.as_deref(), scope);
         if let (Some(text), false) = (
             &counted.to_record,
             matches!(verdict, Verdict::Refused { .. }),
         ) {
-            self.record_claims(text.clone());
+            self.with.memory.store_claims(text);
         }
         counted
-    }
-
-    /// Also before the Lease shows them: until then no other ones pass for the first.
-    fn record_claims(&self, text: String) {
-        let mut remembered = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
-        *remembered = Some(text.clone());
-        (self.with.record_claims)(text);
-    }
-
-    fn claims_seen(&self) -> Option<String> {
-        let (key, record) = (&self.with.claims_key, &*self.with.record_claims);
-        self.seen(key, &self.claims, record)
     }
 
     /// Returns when other claims count than those that the session was made with.
@@ -301,7 +298,7 @@ impl Keeper {
         scope: &str,
         counted: &Counted,
     ) {
-        let mut annotations = self.with.annotations.clone();
+        let mut annotations = self.with.memory.changes();
         // Also what changed before this.
         annotations.mark_changed();
         loop {
@@ -314,16 +311,15 @@ impl Keeper {
     }
 
     /// Whether the scope is the accepted one, and what is to be said about it.
-    fn judge(&self, last_seen: Option<&str>, scope: &str) -> (bool, String) {
-        let operator = self.with.endpoint.accepted_cloud_scope.as_deref();
-        match scope_verdict(last_seen, scope, operator) {
+    fn judge(&self, scope: &str) -> (bool, String) {
+        match self.verdict(scope) {
             Verdict::Accepted => (true, String::new()),
             Verdict::AcceptedAndNew => {
-                (self.with.record_scope)(scope.to_owned());
+                self.with.memory.store_scope(scope);
                 (true, String::new())
             }
             Verdict::Refused { accepted } => {
-                let command = &self.with.accept_command;
+                let command = self.with.memory.accept_scope();
                 let message = limits::cut(&format!(
                     "the provider's credentials reach another cloud scope: {scope:?} instead of {accepted:?}; the ccm creates and deletes nothing. To accept it: {command}='{scope}', or start the ccm with --accept-cloud-scope='{scope}'. Otherwise give the provider its former credentials"
                 ));
@@ -335,21 +331,18 @@ impl Keeper {
 
     /// Decides about the scope again whenever the Lease remembers another. Never returns.
     async fn watch_scope(&self, scope: &str) {
-        let mut seen = self.with.annotations.clone();
+        let mut seen = self.with.memory.changes();
         // Also what changed between `publish` and here.
         seen.mark_changed();
         loop {
             changed(&mut seen).await;
             seen.mark_unchanged();
-            let last = self.scope_seen();
-            let operator = self.with.endpoint.accepted_cloud_scope.as_deref();
-            let verdict = scope_verdict(last.as_deref(), scope, operator);
-            let accepts = !matches!(verdict, Verdict::Refused { .. });
+            let accepts = !matches!(self.verdict(scope), Verdict::Refused { .. });
             let before = self.with.status.borrow().scope_accepted;
             if accepts == before {
                 continue;
             }
-            let (accepted, message) = self.judge(last.as_deref(), scope);
+            let (accepted, message) = self.judge(scope);
             if accepted {
                 tracing::info!(provider = %self.name, cloud_scope = scope, "accepted the cloud scope");
             }
@@ -360,101 +353,6 @@ impl Keeper {
             });
         }
     }
-
-    /// Passes the provider's hints on. Never returns; the end of a stream is no fault.
-    async fn watch_changes(&self, link: &Link, session: &Session) {
-        if !session.offers(|offered| offered.changes.is_some()) {
-            return std::future::pending().await;
-        }
-        let mut failures = 0_u32;
-        loop {
-            let started = Instant::now();
-            let received = self.stream_of_changes(link, &session.cluster).await;
-            failures = if started.elapsed() >= LASTED {
-                0
-            } else {
-                failures.saturating_add(1)
-            };
-            let pause = backoff(failures);
-            if let Err(trouble) = &received {
-                // Without hints all goes on, only later: once for each row of failures.
-                if failures == HINTS_MISSED {
-                    tracing::warn!(provider = %self.name, error = %trouble, failures, retry_in_ms = millis(pause), "WatchChanges fails: the ccm sees changes in the cloud at its next periodic check, not at once");
-                } else {
-                    tracing::debug!(provider = %self.name, error = %trouble, failures, retry_in_ms = millis(pause), "WatchChanges ended");
-                }
-            }
-            sleep(pause).await;
-        }
-    }
-
-    async fn stream_of_changes(
-        &self,
-        link: &Link,
-        cluster: &api::ClusterRef,
-    ) -> Result<(), CallError> {
-        let resume_token = self.token().clone();
-        let request = api::WatchChangesRequest {
-            cluster: Some(cluster.clone()),
-            resume_token,
-        };
-        let mut stream = client(link).watch_changes(request).await?.into_inner();
-        while let Some(change) = stream.message().await? {
-            if let Some(Change::Failed(failure)) = change.change {
-                return Err(failures::trouble("WatchChanges", Place::Whole, failure));
-            }
-            if change.resume_token.len() <= TEXT_LIMIT {
-                *self.token() = change.resume_token;
-            } else {
-                tracing::warn!(provider = %self.name, limit = TEXT_LIMIT, "ignoring a resume_token that is too long");
-            }
-            let change = change.change.filter(|change| {
-                let fits = fits(change);
-                if !fits {
-                    tracing::debug!(provider = %self.name, "ignoring a hint whose name or ID is too long (CORE-11)");
-                }
-                fits
-            });
-            if let Some(hint) = change.and_then(hint) {
-                // Nobody may be listening.
-                let _ = self.with.hints.send(hint);
-            }
-        }
-        Ok(())
-    }
-
-    fn token(&self) -> std::sync::MutexGuard<'_, String> {
-        self.resume_token
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Whether what it names can be something's name or ID (CORE-11).
-fn fits(change: &Change) -> bool {
-    match change {
-        Change::Instance(it) => {
-            it.provider_id.len() <= TEXT_LIMIT && it.node_name.len() <= NAME_LIMIT
-        }
-        Change::LoadBalancer(it) => it.namespace.len() <= NAME_LIMIT && it.name.len() <= NAME_LIMIT,
-        Change::Resync(_) | Change::Routes(_) | Change::Failed(_) => true,
-    }
-}
-
-fn hint(change: Change) -> Option<Hint> {
-    Some(match change {
-        Change::Resync(_) => Hint::Resync,
-        Change::Instance(instance) => Hint::Instance {
-            provider_id: instance.provider_id,
-            node_name: instance.node_name,
-        },
-        Change::LoadBalancer(balancer) => Hint::LoadBalancer {
-            namespace: balancer.namespace,
-            name: balancer.name,
-        },
-        Change::Routes(_) => Hint::Routes,
-        Change::Failed(_) => return None,
-    })
 }
 
 /// When Initialize is tried again.
@@ -468,26 +366,8 @@ fn pause(trouble: &CallError, failures: u32) -> Duration {
 }
 
 /// 0.5 s, doubled with each failure, at most 30 s.
-fn backoff(failures: u32) -> Duration {
+pub(super) fn backoff(failures: u32) -> Duration {
     Duration::from_millis(500)
         .saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1)))
         .min(LONGEST_PAUSE)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn l7_a_hint_at_what_has_no_such_name_is_left_out() {
-        let instance = |id: usize, name: usize| {
-            Change::Instance(api::InstanceChange {
-                provider_id: "i".repeat(id),
-                node_name: "n".repeat(name),
-            })
-        };
-        assert!(fits(&instance(TEXT_LIMIT, NAME_LIMIT)));
-        assert!(!fits(&instance(TEXT_LIMIT + 1, 0)));
-        assert!(!fits(&instance(0, NAME_LIMIT + 1)));
-    }
 }

@@ -28,6 +28,14 @@ fn two_families(name: &str) -> Instance {
 }
 
 pub fn joined() -> Vec<Scenario> {
+    let mut all = addresses();
+    all.extend(labels_and_taints());
+    all.extend(later());
+    all
+}
+
+/// Addresses of a Node that joins.
+fn addresses() -> Vec<Scenario> {
     vec![
         simple(
             "fresh",
@@ -103,6 +111,12 @@ pub fn joined() -> Vec<Scenario> {
                 )
             },
         ),
+    ]
+}
+
+/// Labels and taints of a Node that joins, and what the cloud leaves out.
+fn labels_and_taints() -> Vec<Scenario> {
+    vec![
         simple(
             "labels-added",
             "the provider gives labels",
@@ -188,6 +202,12 @@ pub fn joined() -> Vec<Scenario> {
                 )
             },
         ),
+    ]
+}
+
+/// Nodes that are not initialised by their first lookup, or register again.
+fn later() -> Vec<Scenario> {
+    vec![
         told(
             "InternalError: scripted by the mock",
             Scenario::new(

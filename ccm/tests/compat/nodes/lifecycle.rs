@@ -39,6 +39,13 @@ async fn shutdown(side: &Side, name: &str, wanted: bool) {
 }
 
 pub fn lifecycle() -> Vec<Scenario> {
+    let mut all = shut_down();
+    all.extend(deleted_or_not());
+    all
+}
+
+/// Instances that are shut down.
+fn shut_down() -> Vec<Scenario> {
     vec![
         Scenario::new(
             "stopped",
@@ -78,6 +85,12 @@ pub fn lifecycle() -> Vec<Scenario> {
                 nothing()
             },
         ),
+    ]
+}
+
+/// Instances that are deleted, or seem so.
+fn deleted_or_not() -> Vec<Scenario> {
+    vec![
         Scenario::new(
             "gone",
             "an instance is deleted",

@@ -62,6 +62,13 @@ pub(super) fn life() -> Vec<Scenario> {
 }
 
 fn changes() -> Vec<Scenario> {
+    let mut all = ordinary_changes();
+    all.extend(losses());
+    all
+}
+
+/// What users do every day.
+fn ordinary_changes() -> Vec<Scenario> {
     vec![
         Scenario::new(
             "created",
@@ -131,6 +138,12 @@ fn changes() -> Vec<Scenario> {
             },
         )
         .stored(),
+    ]
+}
+
+/// The finalizer or the load balancer is lost.
+fn losses() -> Vec<Scenario> {
+    vec![
         Scenario::new(
             "without-finalizer",
             "a user takes the finalizer off and deletes the Service",
@@ -180,6 +193,13 @@ fn changes() -> Vec<Scenario> {
 }
 
 fn answers() -> Vec<Scenario> {
+    let mut all = answers_of_ensure();
+    all.extend(answers_of_delete());
+    all
+}
+
+/// What Ensure answers.
+fn answers_of_ensure() -> Vec<Scenario> {
     vec![
         Scenario::new(
             "elsewhere",
@@ -253,6 +273,12 @@ fn answers() -> Vec<Scenario> {
         .again("▲S9", "what is invalid is asked for again after half an hour", Who::Go, ENSURING, 2)
         .again("▲S9", "what is invalid is asked for again after half an hour", Who::Go,
             "event on the service: Warning SyncLoadBalancerFailed: Error syncing load balancer: failed to ensure load balancer: there is no subnet (SubnetMissing) [service-controller]", 2),
+    ]
+}
+
+/// What Delete answers, and what comes with any answer.
+fn answers_of_delete() -> Vec<Scenario> {
+    vec![
         Scenario::new(
             "delete-fails-once",
             "Delete fails once",

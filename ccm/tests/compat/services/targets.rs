@@ -59,6 +59,14 @@ where
 
 /// In this order.
 pub fn steps() -> Vec<Scenario> {
+    let mut all = nodes_change();
+    all.extend(calls_fail());
+    all.extend(addresses_and_taints());
+    all
+}
+
+/// Nodes join, leave and change.
+fn nodes_change() -> Vec<Scenario> {
     let [one, two, three] = TARGETS;
     vec![
         step(
@@ -144,6 +152,13 @@ pub fn steps() -> Vec<Scenario> {
                 fact("calls of Update", updates)
             },
         ),
+    ]
+}
+
+/// An Update fails, or finds nothing.
+fn calls_fail() -> Vec<Scenario> {
+    let [one, two, three] = TARGETS;
+    vec![
         step(
             "set-update-fails",
             "the update of the targets fails once",
@@ -193,6 +208,13 @@ pub fn steps() -> Vec<Scenario> {
         .again("▲S10", "ours makes it anew", Who::Ours, ENSURING, 2)
         .again("▲S10", "ours makes it anew", Who::Ours, ENSURED, 2)
         .only("▲S10", "ours makes it anew", Who::Ours, UPDATED),
+    ]
+}
+
+/// The address of a Node, and the taint of the autoscaler.
+fn addresses_and_taints() -> Vec<Scenario> {
+    let [one, two, three] = TARGETS;
+    vec![
         step(
             "set-address",
             "the address of a Node changes",

@@ -54,6 +54,82 @@ fn failure(rpc: &str, code: FailureCode, subject: &str, message: &str) -> Fault 
     fault.subject(subject).with_failure(spec)
 }
 
+const NEXT: &str = "next try at 20";
+const ASKED: [&str; 2] = [
+    "from LookupInstances of provider mock for the name \"",
+    "from EnsureLoadBalancer of provider mock, attempt ",
+];
+
+/// The kind and name of an object, and what `kubectl describe` shows of it.
+const TOLD: &[(&str, &str, &[&str; 5])] = &[
+    (
+        "node",
+        "quota",
+        &[
+            "Warning  NodeNotInitialized",
+            "no quota left in zone-1",
+            "PRECONDITION",
+            ASKED[0],
+            NEXT,
+        ],
+    ),
+    (
+        "service",
+        "no-subnet",
+        &[
+            "Warning  SyncLoadBalancerFailed",
+            "Error syncing load balancer: failed to ensure load balancer: there is no subnet in zone-1",
+            "PRECONDITION",
+            ASKED[1],
+            NEXT,
+        ],
+    ),
+    (
+        "node",
+        "down",
+        &[
+            "Warning  NodeNotInitialized",
+            "the cloud is on fire",
+            "UNAVAILABLE",
+            ASKED[0],
+            NEXT,
+        ],
+    ),
+    (
+        "service",
+        "down",
+        &[
+            "Warning  SyncLoadBalancerFailed",
+            "the cloud is on fire",
+            "UNAVAILABLE",
+            ASKED[1],
+            NEXT,
+        ],
+    ),
+    (
+        "service",
+        "hangs",
+        &[
+            "Warning  LoadBalancerPending",
+            "provider mock has not answered EnsureLoadBalancer yet",
+            "it was asked at 20",
+            "",
+            "",
+        ],
+    ),
+    (
+        "service",
+        "deleted",
+        &[
+            "Warning  SyncLoadBalancerFailed",
+            "failed to delete load balancer: it is still in use",
+            "UNAVAILABLE",
+            "from DeleteLoadBalancer of provider mock, attempt ",
+            NEXT,
+        ],
+    ),
+];
+
 #[tokio::test]
 async fn n13_s18_kubectl_describe_tells_what_was_answered_and_when_the_next_try_is() {
     use FailureCode::{Precondition, Unavailable};
@@ -109,80 +185,8 @@ async fn n13_s18_kubectl_describe_tells_what_was_answered_and_when_the_next_try_
         .delete("deleted", &DeleteParams::default())
         .await
         .unwrap();
-    let next = "next try at 20";
-    let asked = [
-        "from LookupInstances of provider mock for the name \"",
-        "from EnsureLoadBalancer of provider mock, attempt ",
-    ];
-    for (kind, name, words) in [
-        (
-            "node",
-            "quota",
-            [
-                "Warning  NodeNotInitialized",
-                "no quota left in zone-1",
-                "PRECONDITION",
-                asked[0],
-                next,
-            ],
-        ),
-        (
-            "service",
-            "no-subnet",
-            [
-                "Warning  SyncLoadBalancerFailed",
-                "Error syncing load balancer: failed to ensure load balancer: there is no subnet in zone-1",
-                "PRECONDITION",
-                asked[1],
-                next,
-            ],
-        ),
-        (
-            "node",
-            "down",
-            [
-                "Warning  NodeNotInitialized",
-                "the cloud is on fire",
-                "UNAVAILABLE",
-                asked[0],
-                next,
-            ],
-        ),
-        (
-            "service",
-            "down",
-            [
-                "Warning  SyncLoadBalancerFailed",
-                "the cloud is on fire",
-                "UNAVAILABLE",
-                asked[1],
-                next,
-            ],
-        ),
-        (
-            "service",
-            "hangs",
-            [
-                "Warning  LoadBalancerPending",
-                "provider mock has not answered EnsureLoadBalancer yet",
-                "it was asked at 20",
-                "",
-                "",
-            ],
-        ),
-        (
-            "service",
-            "deleted",
-            [
-                "Warning  SyncLoadBalancerFailed",
-                "failed to delete load balancer: it is still in use",
-                "UNAVAILABLE",
-                "from DeleteLoadBalancer of provider mock, attempt ",
-                next,
-            ],
-        ),
-    ] {
-        tells(&world, began, kind, name, &words).await;
+    for (kind, name, words) in TOLD {
+        tells(&world, began, kind, name, words).await;
     }
     // One line each, however often it was tried: the Events are counted up.
     for (kind, name, reason) in [

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, PersistentVolume};
 use kube::api::{Api, Patch, PatchParams, PostParams};
+use provider_mock::fixture::{Targets, Zones};
 use provider_mock::{
     Cloud, Fault, FaultKind, Fixture, Instance, LoadBalancer, Mark, Power, Weather,
 };
@@ -98,9 +99,9 @@ impl Stage {
     pub(super) fn offers(self, fixture: &mut Fixture) {
         let capabilities = &mut fixture.capabilities;
         match self {
-            Self::Zones => capabilities.instances.without_zones = true,
+            Self::Zones => capabilities.instances.zones = Zones::Lookup,
             Self::NoInSync => capabilities.load_balancers.in_sync = false,
-            Self::IgnoresNodes => capabilities.load_balancers.ignores_nodes = true,
+            Self::IgnoresNodes => capabilities.load_balancers.targets = Targets::Ignored,
             // No hint reports the removal.
             Self::RemovedBehind => capabilities.changes.offered = false,
             Self::Volumes => {
@@ -185,23 +186,30 @@ impl Stage {
                 }
                 nodes
             }
+            _ => {
+                self.set_balancers_and_volumes(world).await;
+                Vec::new()
+            }
+        }
+    }
+
+    /// As [`Self::set`], where it is not about Nodes.
+    async fn set_balancers_and_volumes(self, world: &World) {
+        let cloud = world.cloud();
+        match self {
             Self::HandleLost => {
                 annotate(world, Value::Null).await;
-                Vec::new()
             }
             Self::PreviousOwner => {
                 change(cloud, |lb| "the-former".clone_into(&mut owner(lb).owner_id));
-                Vec::new()
             }
             Self::SameUid => {
                 change(cloud, |lb| {
                     "another-cluster".clone_into(&mut owner(lb).owner_id);
                 });
-                Vec::new()
             }
             Self::Unmarked => {
                 change(cloud, |lb| lb.owner = None);
-                Vec::new()
             }
             Self::EditedHandle => {
                 let handle = cloud.plant_load_balancer(of_another_service()).unwrap();
@@ -210,34 +218,28 @@ impl Stage {
                 let mut record: Value = serde_json::from_str(&record[HANDLE]).unwrap();
                 record["handle"] = json!(handle);
                 annotate(world, json!(record.to_string())).await;
-                Vec::new()
             }
             Self::Cleared => {
                 change(cloud, |lb| {
                     "ClientIP:10800".clone_into(&mut lb.config.session_affinity);
                 });
-                Vec::new()
             }
             Self::IgnoresNodes => {
                 change(cloud, |lb| lb.targets = vec!["left".to_owned()]);
-                Vec::new()
             }
             Self::SharedGoes => {
                 let away = Fault::failure("DeleteLoadBalancer", FailureCode::Unavailable);
                 cloud.set_fault(away).unwrap();
-                Vec::new()
             }
             Self::SharedCollides => {
                 let ports = json!([{"name": "http", "port": PORTS[2], "protocol": "TCP"}]);
                 let patch = Patch::Merge(json!({"spec": {"ports": ports}}));
                 let (services, params) = (world.services(), PatchParams::default());
                 services.patch("web", &params, &patch).await.unwrap();
-                Vec::new()
             }
             Self::AlreadyGone => {
                 let api = own(cloud, "api");
                 cloud.remove_load_balancer(&api.handle).unwrap();
-                Vec::new()
             }
             Self::Volumes => {
                 world.apply("kustomize/components/volumes/rbac.yaml");
@@ -254,9 +256,8 @@ impl Stage {
                     let params = PostParams::default();
                     volumes.create(&params, &volume).await.unwrap();
                 }
-                Vec::new()
             }
-            _ => Vec::new(),
+            _ => {}
         }
     }
 
@@ -300,37 +301,7 @@ impl Stage {
                 (0..MANY_HINTS).for_each(|_| cloud.hint_resync());
                 world.mock.restart().await.unwrap();
             }
-            Self::Cancelled => {
-                cloud.set_weather(Weather {
-                    fail: None,
-                    slow_ms: 10_000,
-                });
-                let all = cloud.wait_until(PATIENCE, |cloud| {
-                    cloud.in_flight("EnsureLoadBalancer") == SERVICES.len() as u64
-                });
-                assert!(all.await, "{:?}", cloud.call_counts());
-                world.crash(running).await;
-                let written = "of default/web with";
-                eventually("it is made after it was cancelled", PATIENCE, async || {
-                    let writes = cloud.writes();
-                    let made = writes.iter().any(|line| line.contains(written));
-                    let calls = cloud.calls(Some("EnsureLoadBalancer"));
-                    let cancelled = calls.iter().any(|call| call.outcome == "cancelled");
-                    (made && cancelled)
-                        .then_some(())
-                        .ok_or(format!("{writes:?} {calls:?}"))
-                })
-                .await;
-                cloud.set_weather(Weather::default());
-                *running = ccm(world, port, &[]);
-                world.shows_address("web").await;
-                let all = cloud.load_balancers();
-                let of_web = |lb: &&LoadBalancer| {
-                    let owner = lb.owner.as_ref();
-                    owner.is_some_and(|it| it.name == "web" && it.owner_id != "another-cluster")
-                };
-                assert_eq!(all.iter().filter(of_web).count(), 1, "{all:?}");
-            }
+            Self::Cancelled => cancelled(world, running, port).await,
             Self::NoTargets => {
                 asked(&cloud, "GetLoadBalancer", "default/kept").await;
                 let label = "node.kubernetes.io/exclude-from-external-load-balancers";
@@ -441,4 +412,38 @@ async fn asked(cloud: &Cloud, rpc: &str, about: &str) {
             .any(|call| call.names.iter().any(|it| it == about))
     });
     assert!(asked.await, "no {rpc} about {about}");
+}
+
+/// Ensures that are cancelled with their ccm go on in the cloud.
+async fn cancelled(world: &mut World, running: &mut Process, port: u16) {
+    let cloud = world.cloud().clone();
+    cloud.set_weather(Weather {
+        fail: None,
+        slow_ms: 10_000,
+    });
+    let all = cloud.wait_until(PATIENCE, |cloud| {
+        cloud.in_flight("EnsureLoadBalancer") == SERVICES.len() as u64
+    });
+    assert!(all.await, "{:?}", cloud.call_counts());
+    world.crash(running).await;
+    let written = "of default/web with";
+    eventually("it is made after it was cancelled", PATIENCE, async || {
+        let writes = cloud.writes();
+        let made = writes.iter().any(|line| line.contains(written));
+        let calls = cloud.calls(Some("EnsureLoadBalancer"));
+        let cancelled = calls.iter().any(|call| call.outcome == "cancelled");
+        (made && cancelled)
+            .then_some(())
+            .ok_or(format!("{writes:?} {calls:?}"))
+    })
+    .await;
+    cloud.set_weather(Weather::default());
+    *running = ccm(world, port, &[]);
+    world.shows_address("web").await;
+    let all = cloud.load_balancers();
+    let of_web = |lb: &&LoadBalancer| {
+        let owner = lb.owner.as_ref();
+        owner.is_some_and(|it| it.name == "web" && it.owner_id != "another-cluster")
+    };
+    assert_eq!(all.iter().filter(of_web).count(), 1, "{all:?}");
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt};
 use kube::api::ListParams;
 use provider_mock::Fixture;
-use provider_mock::fixture::Place;
+use provider_mock::fixture::{Place, Zones};
 use testenv::eventually;
 use tokio::time::Instant;
 
@@ -17,7 +17,7 @@ const NODES: usize = 300;
 #[tokio::test]
 async fn b_n3_n11_three_hundred_nodes_cost_few_calls() {
     let mut fixture = Fixture::default();
-    fixture.capabilities.instances.without_zones = true;
+    fixture.capabilities.instances.zones = Zones::Lookup;
     let elsewhere = Place {
         zone: Some("zone-9".to_owned()),
         region: None,

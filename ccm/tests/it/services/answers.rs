@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use provider_mock::Fixture;
-use provider_mock::fixture::{EventSpec, ServiceBehaviour};
+use provider_mock::fixture::{EventSpec, ServiceBehaviour, Targets};
 use serde_json::json;
 use testenv::objects::{NodeBuilder, ingress};
 
@@ -183,7 +183,7 @@ async fn s15_events_and_annotations_of_the_provider() {
     let mut fixture = Fixture::default();
     fixture.capabilities.load_balancers.features.clear();
     // And Nodes are nothing to it.
-    fixture.capabilities.load_balancers.ignores_nodes = true;
+    fixture.capabilities.load_balancers.targets = Targets::Ignored;
     let mut world = World::new(fixture).await;
     let _ccm =
         world.ccm(&["--provider-annotation-prefixes=mock.grpc-ccm.io/,example.com/granted-"]);

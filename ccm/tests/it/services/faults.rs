@@ -25,46 +25,122 @@ use Again::{Between, MuchLater, WhenChanged};
 /// The first backoff: 5 s, less a jitter of at most a quarter.
 const BACKOFF: Again = Between(3_700, 6_500);
 
+/// Name, the code, how often, whether an event tells it, when it is tried again.
+const ROWS: &[(&str, Code, u32, bool, Again)] = &[
+    ("invalid", Code::Invalid, 1, true, WhenChanged),
+    ("precondition", Code::Precondition, 1, true, BACKOFF),
+    ("not-found", Code::NotFound, 1, true, BACKOFF),
+    ("conflict", Code::Conflict, 1, true, MuchLater),
+    ("busy", Code::Busy, 3, false, Between(1_000, 3_000)),
+    // One is tried for all after 20 s.
+    (
+        "credentials",
+        Code::Credentials,
+        1,
+        false,
+        Between(19_900, 24_000),
+    ),
+    ("unavailable", Code::Unavailable, 1, true, BACKOFF),
+    ("internal", Code::Internal, 1, true, BACKOFF),
+];
+
+/// What no provider should answer is a fault, and told.
+const BROKEN: &[(&str, FaultKind)] = &[
+    ("garbage", FaultKind::Garbage),
+    ("oversized", FaultKind::Oversized),
+    ("unset", FaultKind::UnsetOutcome),
+    ("empty", FaultKind::EmptyAnswer),
+    ("no-address", FaultKind::IngressAddress),
+    ("nowhere", FaultKind::IngressAddress),
+    ("long-text", FaultKind::LongText),
+    ("long-handle", FaultKind::Handle),
+];
+
+/// What says nothing at all: the first time it is not even told.
+fn silent() -> [(&'static str, Fault); 2] {
+    [
+        (
+            "status",
+            Fault::status(ENSURE, tonic::Code::InvalidArgument),
+        ),
+        ("no-answer", Fault::new(ENSURE, FaultKind::NoAnswer)),
+    ]
+}
+
 #[tokio::test]
 async fn every_failure_code_on_ensure_is_told_and_retried_as_the_contract_says() {
     let (world, _ccm) = World::with_ccm(Fixture::default()).await;
-    // Name, code, number of failures, whether an event reports it, and the next try.
-    let rows = [
-        ("invalid", Code::Invalid, 1, true, WhenChanged),
-        ("precondition", Code::Precondition, 1, true, BACKOFF),
-        ("not-found", Code::NotFound, 1, true, BACKOFF),
-        ("conflict", Code::Conflict, 1, true, MuchLater),
-        ("busy", Code::Busy, 3, false, Between(1_000, 3_000)),
-        // One is tried for all after 20 s.
-        (
-            "credentials",
-            Code::Credentials,
-            1,
-            false,
-            Between(19_900, 24_000),
-        ),
-        ("unavailable", Code::Unavailable, 1, true, BACKOFF),
-        ("internal", Code::Internal, 1, true, BACKOFF),
-    ];
-    for (name, code, times, ..) in &rows {
+    set_faults(&world);
+    let silent = silent();
+    let names: Vec<&str> = ROWS
+        .iter()
+        .map(|row| row.0)
+        .chain(BROKEN.iter().map(|row| row.0))
+        .chain(silent.iter().map(|row| row.0))
+        .chain(["its-own-delay", "half-made"])
+        .collect();
+    for name in &names {
+        world.create_service(balancer(name)).await;
+    }
+    let half_made = world
+        .service_becomes("half-made", "has a handle", |service| {
+            stored_handle(service).is_some()
+        })
+        .await;
+    assert_eq!(ingress(&half_made), None);
+    assert_eq!(world.times(ENSURE, "half-made"), 1);
+    // One object's trouble is nobody else's.
+    world.later_one_is_served("later").await;
+
+    told_and_retried(&world).await;
+    for (name, kind) in BROKEN {
+        world.shows_address(name).await;
+        let words = "Warning SyncLoadBalancerFailed Error syncing load balancer: failed to ensure load balancer: ";
+        let event = world.event(name, words).await;
+        assert!(event.len() > words.len(), "{kind}: {event}");
+        assert_eq!(world.times(ENSURE, name), 2, "{kind}");
+    }
+    for (name, _) in silent {
+        world.shows_address(name).await;
+        assert_eq!(world.times(ENSURE, name), 2, "{name}");
+        let events = world.events(name).await;
+        assert!(
+            !events
+                .iter()
+                .any(|event| event.contains("SyncLoadBalancerFailed")),
+            "{name}: {events:?}"
+        );
+    }
+    world.shows_address("its-own-delay").await;
+    let calls = world.asked(ENSURE, "its-own-delay");
+    let waited = calls[1].at_ms - calls[0].at_ms;
+    assert!((2_000..3_600).contains(&waited), "{calls:?}");
+    let done = world.shows_address("half-made").await;
+    assert_eq!(stored_handle(&done), stored_handle(&half_made));
+
+    // All backoffs are over then: these were not asked for again.
+    world.renewals(2).await;
+    for (name, code, _, _, again) in ROWS {
+        if matches!(again, WhenChanged | MuchLater) {
+            assert_eq!(world.times(ENSURE, name), 1, "{code:?}");
+            // A change of the Service is a reason in any case.
+            world.annotate(name, "example.com/any", "1").await;
+            world.shows_address(name).await;
+            assert_eq!(world.times(ENSURE, name), 2, "{code:?}");
+        }
+    }
+    assert_eq!(world.cloud().load_balancers().len(), names.len() + 1);
+}
+
+fn set_faults(world: &World) {
+    for (name, code, times, ..) in ROWS {
         world.fault(
             Fault::failure(ENSURE, *code)
                 .subject(subject(name))
                 .times(*times),
         );
     }
-    // An answer that no provider should give is a fault, and is reported.
-    let broken = [
-        ("garbage", FaultKind::Garbage),
-        ("oversized", FaultKind::Oversized),
-        ("unset", FaultKind::UnsetOutcome),
-        ("empty", FaultKind::EmptyAnswer),
-        ("no-address", FaultKind::IngressAddress),
-        ("nowhere", FaultKind::IngressAddress),
-        ("long-text", FaultKind::LongText),
-        ("long-handle", FaultKind::Handle),
-    ];
-    for (name, kind) in &broken[..2] {
+    for (name, kind) in &BROKEN[..2] {
         let fault = Fault::new(ENSURE, *kind).subject(subject(name)).times(1);
         world.fault(fault);
     }
@@ -100,16 +176,8 @@ async fn every_failure_code_on_ensure_is_told_and_retried_as_the_contract_says()
             .subject(subject("long-handle"))
             .times(1),
     );
-    // And an empty answer: the first one is not even reported.
-    let silent = [
-        (
-            "status",
-            Fault::status(ENSURE, tonic::Code::InvalidArgument),
-        ),
-        ("no-answer", Fault::new(ENSURE, FaultKind::NoAnswer)),
-    ];
-    for (name, fault) in &silent {
-        world.fault(fault.clone().subject(subject(name)).times(1));
+    for (name, fault) in silent() {
+        world.fault(fault.subject(subject(name)).times(1));
     }
     // The provider's own delay goes before the table's.
     let soon = FailureSpec::new(Code::Internal).retry_after(Duration::from_secs(2));
@@ -125,27 +193,10 @@ async fn every_failure_code_on_ensure_is_told_and_retried_as_the_contract_says()
             .subject(subject("half-made"))
             .times(1),
     );
-    let names: Vec<&str> = rows
-        .iter()
-        .map(|row| row.0)
-        .chain(broken.iter().map(|row| row.0))
-        .chain(silent.iter().map(|row| row.0))
-        .chain(["its-own-delay", "half-made"])
-        .collect();
-    for name in &names {
-        world.create_service(balancer(name)).await;
-    }
-    let half_made = world
-        .service_becomes("half-made", "has a handle", |service| {
-            stored_handle(service).is_some()
-        })
-        .await;
-    assert_eq!(ingress(&half_made), None);
-    assert_eq!(world.times(ENSURE, "half-made"), 1);
-    // A failure of one object does not affect others.
-    world.later_one_is_served("later").await;
+}
 
-    for (name, code, times, told, again) in &rows {
+async fn told_and_retried(world: &World) {
+    for (name, code, times, told, again) in ROWS {
         let event = "Warning SyncLoadBalancerFailed Error syncing load balancer: failed to ensure load balancer: scripted by the mock";
         if *told {
             world.event(name, event).await;
@@ -172,43 +223,6 @@ async fn every_failure_code_on_ensure_is_told_and_retried_as_the_contract_says()
             );
         }
     }
-    for (name, kind) in broken {
-        world.shows_address(name).await;
-        let words = "Warning SyncLoadBalancerFailed Error syncing load balancer: failed to ensure load balancer: ";
-        let event = world.event(name, words).await;
-        assert!(event.len() > words.len(), "{kind}: {event}");
-        assert_eq!(world.times(ENSURE, name), 2, "{kind}");
-    }
-    for (name, _) in silent {
-        world.shows_address(name).await;
-        assert_eq!(world.times(ENSURE, name), 2, "{name}");
-        let events = world.events(name).await;
-        assert!(
-            !events
-                .iter()
-                .any(|event| event.contains("SyncLoadBalancerFailed")),
-            "{name}: {events:?}"
-        );
-    }
-    world.shows_address("its-own-delay").await;
-    let calls = world.asked(ENSURE, "its-own-delay");
-    let waited = calls[1].at_ms - calls[0].at_ms;
-    assert!((2_000..3_600).contains(&waited), "{calls:?}");
-    let done = world.shows_address("half-made").await;
-    assert_eq!(stored_handle(&done), stored_handle(&half_made));
-
-    // All backoffs are over then: these were not asked for again.
-    world.renewals(2).await;
-    for (name, code, _, _, again) in &rows {
-        if matches!(again, WhenChanged | MuchLater) {
-            assert_eq!(world.times(ENSURE, name), 1, "{code:?}");
-            // A change of the Service is a reason in any case.
-            world.annotate(name, "example.com/any", "1").await;
-            world.shows_address(name).await;
-            assert_eq!(world.times(ENSURE, name), 2, "{code:?}");
-        }
-    }
-    assert_eq!(world.cloud().load_balancers().len(), names.len() + 1);
 }
 
 #[tokio::test]

@@ -212,8 +212,20 @@ async fn s19_unmarked_load_balancers_are_adopted_only_where_that_is_granted() {
     }
     assert_eq!(world.cloud().load_balancers().len(), 2);
 
-    // Finding B5: a user names another's load balancer by the annotation. The Service gets its own,
-    // and that one stays as it is.
+    anothers_handle(&world).await;
+
+    // Afterwards the grant is not needed any more.
+    world.crash(&mut ccm).await;
+    let _ccm = world.ccm(&[]);
+    for (name, ..) in &planted {
+        world.delete_service(name).await;
+        world.service_goes(name).await;
+    }
+    assert_eq!(world.cloud().load_balancers().len(), 1, "only the others'");
+}
+
+/// Finding B5: a user names another's load balancer by the annotation. The Service gets its own, and that one stays as it is.
+async fn anothers_handle(world: &World) {
     let others = LoadBalancer {
         name: "others".into(),
         addresses: vec!["192.0.2.202".parse().unwrap()],
@@ -224,7 +236,7 @@ async fn s19_unmarked_load_balancers_are_adopted_only_where_that_is_granted() {
         let all = world.cloud().load_balancers();
         all.into_iter().find(|it| it.handle == others).unwrap()
     };
-    let before = as_it_is(&world);
+    let before = as_it_is(world);
     let named = balancer("greedy").annotation(HANDLE, &record("mock", &others));
     world.create_service(named).await;
     let greedy = world
@@ -234,17 +246,8 @@ async fn s19_unmarked_load_balancers_are_adopted_only_where_that_is_granted() {
         .await;
     assert_ne!(stored_handle(&greedy).as_ref(), Some(&others));
     assert_ne!(ingress(&greedy).as_deref(), Some("192.0.2.202"));
-    assert_eq!(as_it_is(&world), before);
+    assert_eq!(as_it_is(world), before);
     world.delete_service("greedy").await;
     world.service_goes("greedy").await;
-    assert_eq!(as_it_is(&world), before);
-
-    // Afterwards the grant is not needed any more.
-    world.crash(&mut ccm).await;
-    let _ccm = world.ccm(&[]);
-    for (name, ..) in &planted {
-        world.delete_service(name).await;
-        world.service_goes(name).await;
-    }
-    assert_eq!(world.cloud().load_balancers().len(), 1, "only the others'");
+    assert_eq!(as_it_is(world), before);
 }

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Service;
 use kube::api::PostParams;
-use provider_mock::fixture::{AddressMode, IpMode, TargetScope};
+use provider_mock::fixture::{AddressMode, DEFAULT_CLASS, IpMode, TargetScope};
 use provider_mock::{Fault, Fixture};
 use provider_sdk::FailureCode;
 use serde_json::json;
@@ -36,7 +36,8 @@ fn shown(service: &Service) -> Vec<String> {
 async fn b_s1_s1_classes_host_names_and_ip_modes() {
     let mut fixture = Fixture::default();
     let capability = &mut fixture.capabilities.load_balancers;
-    capability.classes = vec!["mock.example/fast".into(), "mock.example/slow".into()];
+    let classes = ["mock.example/fast", "mock.example/slow"];
+    capability.classes.extend(classes.map(str::to_owned));
     fixture.addressing.mode = AddressMode::Hostname;
     let (mut world, mut ccm) = World::with_ccm(fixture).await;
     world
@@ -81,7 +82,8 @@ async fn b_s1_s1_classes_host_names_and_ip_modes() {
     world
         .cloud()
         .change_settings(|settings| {
-            settings.capabilities.load_balancers.default_class = false;
+            let classes = &mut settings.capabilities.load_balancers.classes;
+            classes.retain(|class| class != DEFAULT_CLASS);
             settings.addressing.mode = AddressMode::Both;
             settings.addressing.ip_mode = Some(IpMode::Proxy);
         })

@@ -15,7 +15,7 @@ use provider_sdk::{
 };
 
 use super::Twisted;
-use crate::fixture::Addressing;
+use crate::fixture::{Addressing, Targets};
 use crate::lies::Twist;
 use crate::load_balancers::{self as cloud, Asker};
 use crate::pool::Pool;
@@ -196,7 +196,7 @@ impl LoadBalancers for Twisted {
         };
         // Absent targets are taken for empty ones, even if they do not matter.
         let settings = self.cloud.settings();
-        let matter = !settings.capabilities.load_balancers.ignores_nodes;
+        let matter = settings.capabilities.load_balancers.targets != Targets::Ignored;
         if (!matter || request.targets.is_none())
             && self.has(Twist::AbsentTargetsEmpty)
             && let Some(mut own) = self.own(&asker)

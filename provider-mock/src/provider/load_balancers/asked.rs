@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use provider_sdk::{Failure, Node};
 
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, Targets};
 
 /// The names of the targets that can be attached, and the failures of the others.
 #[allow(clippy::type_complexity)] // the two halves of one answer
@@ -13,11 +13,11 @@ pub(super) fn targets(
     targets: Option<&[Node]>,
 ) -> Result<(Option<Vec<String>>, BTreeMap<String, Failure>), Failure> {
     // If targets are ignored, they count as absent.
-    let matter = !settings.capabilities.load_balancers.ignores_nodes;
+    let matter = settings.capabilities.load_balancers.targets != Targets::Ignored;
     let Some(targets) = targets.filter(|_| matter) else {
         return Ok((None, BTreeMap::new()));
     };
-    if targets.is_empty() && settings.capabilities.load_balancers.needs_targets {
+    if targets.is_empty() && settings.capabilities.load_balancers.targets == Targets::Needed {
         return Err(Failure::precondition(
             "a load balancer of this cloud has at least one target; it is made, or changed, as soon as a Node can be one",
         )

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::{Done, Effect, Id, Object, Patch, Store};
-use crate::api_server::kind::Kind;
+use crate::api_server::kind::{Kind, Trait};
 use crate::api_server::refusal::Refusal;
 use crate::api_server::validate::Causes;
 use crate::api_server::{defaults, managed, services, validate};
@@ -44,12 +44,12 @@ impl Store {
             _ => String::new(),
         };
         let own = metadata["namespace"].as_str().unwrap_or_default();
-        if kind.namespaced && !own.is_empty() && own != namespace {
+        if kind.has(Trait::Namespaced) && !own.is_empty() && own != namespace {
             return Err(Refusal::bad_request(
                 "the namespaces of the object and of the URL differ",
             ));
         }
-        if kind.namespaced {
+        if kind.has(Trait::Namespaced) {
             metadata["namespace"] = json!(namespace);
             self.is_open(kind, namespace, &name)?;
         } else {
@@ -139,7 +139,7 @@ impl Store {
                     .as_str()
                     .is_some_and(|text| !text.is_empty())
             };
-            return match (kind.put_creates && !status, given("uid")) {
+            return match (kind.has(Trait::PutCreates) && !status, given("uid")) {
                 (false, _) => Err(Refusal::not_found(kind, &id.name)),
                 (true, true) => Err(Refusal::conflict(
                     kind,
@@ -193,7 +193,7 @@ impl Store {
     ) -> Result<Done, Refusal> {
         let version = &old["metadata"]["resourceVersion"];
         match object["metadata"]["resourceVersion"].as_str() {
-            None | Some("") if !kind.unconditional => {
+            None | Some("") if !kind.has(Trait::Unconditional) => {
                 let mut causes = Causes::default();
                 causes.invalid("metadata.resourceVersion", &json!(0), "none");
                 // A real one names the resource here, and not the kind.
@@ -211,7 +211,7 @@ impl Store {
         let now = self.now();
         let moved = managed::note(kind, status, Some(old), &mut object, manager, &now);
         defaults::updated(kind, status, old, &mut object, &now);
-        if kind.namespaced {
+        if kind.has(Trait::Namespaced) {
             defaults::default(&mut object["metadata"], "namespace", json!(id.namespace));
         }
         if kind.plural == "services" && !status {
@@ -237,7 +237,7 @@ impl Store {
                 effect: Effect::Deleted,
             });
         }
-        if kind.counts {
+        if kind.has(Trait::Counts) {
             let generation = old["metadata"]["generation"].as_u64().unwrap_or(0);
             object["metadata"]["generation"] = json!(generation + 1);
         }

@@ -13,7 +13,7 @@ impl Generator {
         let ccm = self.random.random_range(0..self.setup.ccms);
         // What goes on after it was cancelled matters when processes end.
         let kind = match self.random.random_range(0..5) {
-            0..=2 if self.setup.goes_on => 4,
+            0..=2 if self.setup.has(Trait::GoesOn) => 4,
             kind => kind,
         };
         let (steps, site, after, wrong) = match kind {

@@ -37,132 +37,136 @@ fn shown(addresses: &[NodeAddress]) -> Vec<String> {
     addresses.iter().map(show).collect()
 }
 
+const V4: (i32, &str) = (INTERNAL, "10.0.0.1");
+const V6: (i32, &str) = (INTERNAL, "fd00::1");
+const OUTSIDE: (i32, &str) = (EXTERNAL, "198.51.100.1");
+const OUTSIDE_V6: (i32, &str) = (EXTERNAL, "2001:db8::1");
+const NAME: (i32, &str) = (HOST, "n");
+
+type Addresses = &'static [(i32, &'static str)];
+
+/// What the row is about, what the kubelet was given, what the cloud answers, what the Node gets.
+const PROVIDED: &[(&str, &str, Addresses, Addresses)] = &[
+    ("the only one", "10.0.0.1", &[V4, NAME], &[V4, NAME]),
+    (
+        "the external one",
+        "198.51.100.1",
+        &[V4, OUTSIDE, NAME],
+        &[OUTSIDE, V4, NAME],
+    ),
+    (
+        "internal and external alike",
+        "10.0.0.1",
+        &[
+            (EXTERNAL, "10.0.0.9"),
+            (INTERNAL, "10.0.0.9"),
+            V4,
+            (EXTERNAL, "10.0.0.1"),
+            NAME,
+        ],
+        &[V4, (EXTERNAL, "10.0.0.1"), NAME],
+    ),
+    (
+        "names of both kinds stay",
+        "10.0.0.1",
+        &[
+            V4,
+            OUTSIDE,
+            (DNS, "n.internal"),
+            (EXTERNAL_DNS, "n.example"),
+            NAME,
+        ],
+        &[
+            V4,
+            OUTSIDE,
+            (DNS, "n.internal"),
+            (EXTERNAL_DNS, "n.example"),
+            NAME,
+        ],
+    ),
+    (
+        "one of several internal ones",
+        "10.0.0.1",
+        &[
+            (INTERNAL, "10.0.0.3"),
+            V4,
+            (INTERNAL, "10.0.0.2"),
+            OUTSIDE,
+            NAME,
+        ],
+        &[V4, OUTSIDE, NAME],
+    ),
+    (
+        "written in another way",
+        "fd00::1",
+        &[V4, (INTERNAL, "fd00:0:0:0:0:0:0:1"), NAME],
+        &[(INTERNAL, "fd00:0:0:0:0:0:0:1"), NAME],
+    ),
+    (
+        "both families",
+        "10.0.0.1,fd00::1",
+        &[V4, V6, NAME],
+        &[V4, V6, NAME],
+    ),
+    (
+        "both families, the cloud's order is the other one",
+        "10.0.0.1,fd00::1",
+        &[V6, V4, NAME],
+        &[V4, V6, NAME],
+    ),
+    (
+        "both families, IPv6 first",
+        "fd00::1,10.0.0.1",
+        &[V4, V6, NAME],
+        &[V6, V4, NAME],
+    ),
+    (
+        "both families among several",
+        "10.0.0.1,fd00::1",
+        &[V4, (INTERNAL, "10.0.0.2"), (INTERNAL, "fd00::2"), V6, NAME],
+        &[V4, V6, NAME],
+    ),
+    (
+        "both families and an external one",
+        "10.0.0.1,fd00::1",
+        &[V4, OUTSIDE, (INTERNAL, "fd00::2"), V6, NAME],
+        &[V4, V6, OUTSIDE, NAME],
+    ),
+    (
+        "both families and external ones of both",
+        "fd00::1,10.0.0.1",
+        &[V4, OUTSIDE, V6, OUTSIDE_V6, NAME],
+        &[V6, V4, OUTSIDE, OUTSIDE_V6, NAME],
+    ),
+    (
+        "one external, one internal",
+        "198.51.100.1,fd00::1",
+        &[V4, OUTSIDE, V6, OUTSIDE_V6, NAME],
+        &[OUTSIDE, V6, NAME],
+    ),
+    (
+        "the kubelet's hostname stays",
+        "10.0.0.1",
+        &[V4, OUTSIDE],
+        &[V4, OUTSIDE, (HOST, "kubelet")],
+    ),
+    (
+        "IPv4 in IPv6",
+        "10.0.0.1",
+        &[(INTERNAL, "::ffff:10.0.0.1")],
+        &[(INTERNAL, "::ffff:10.0.0.1"), (HOST, "kubelet")],
+    ),
+    (
+        "the cloud calls it twice",
+        "10.0.0.1",
+        &[V4, V4, NAME],
+        &[V4, NAME],
+    ),
+];
+
 #[test]
 fn b_n5_provided_node_ips() {
-    const V4: (i32, &str) = (INTERNAL, "10.0.0.1");
-    const V6: (i32, &str) = (INTERNAL, "fd00::1");
-    const OUTSIDE: (i32, &str) = (EXTERNAL, "198.51.100.1");
-    const OUTSIDE_V6: (i32, &str) = (EXTERNAL, "2001:db8::1");
-    const NAME: (i32, &str) = (HOST, "n");
-    type Addresses<'a> = &'a [(i32, &'a str)];
-    let rows: [(&str, &str, Addresses<'_>, Addresses<'_>); 16] = [
-        ("the only one", "10.0.0.1", &[V4, NAME], &[V4, NAME]),
-        (
-            "the external one",
-            "198.51.100.1",
-            &[V4, OUTSIDE, NAME],
-            &[OUTSIDE, V4, NAME],
-        ),
-        (
-            "internal and external alike",
-            "10.0.0.1",
-            &[
-                (EXTERNAL, "10.0.0.9"),
-                (INTERNAL, "10.0.0.9"),
-                V4,
-                (EXTERNAL, "10.0.0.1"),
-                NAME,
-            ],
-            &[V4, (EXTERNAL, "10.0.0.1"), NAME],
-        ),
-        (
-            "names of both kinds stay",
-            "10.0.0.1",
-            &[
-                V4,
-                OUTSIDE,
-                (DNS, "n.internal"),
-                (EXTERNAL_DNS, "n.example"),
-                NAME,
-            ],
-            &[
-                V4,
-                OUTSIDE,
-                (DNS, "n.internal"),
-                (EXTERNAL_DNS, "n.example"),
-                NAME,
-            ],
-        ),
-        (
-            "one of several internal ones",
-            "10.0.0.1",
-            &[
-                (INTERNAL, "10.0.0.3"),
-                V4,
-                (INTERNAL, "10.0.0.2"),
-                OUTSIDE,
-                NAME,
-            ],
-            &[V4, OUTSIDE, NAME],
-        ),
-        (
-            "written in another way",
-            "fd00::1",
-            &[V4, (INTERNAL, "fd00:0:0:0:0:0:0:1"), NAME],
-            &[(INTERNAL, "fd00:0:0:0:0:0:0:1"), NAME],
-        ),
-        (
-            "both families",
-            "10.0.0.1,fd00::1",
-            &[V4, V6, NAME],
-            &[V4, V6, NAME],
-        ),
-        (
-            "both families, the cloud's order is the other one",
-            "10.0.0.1,fd00::1",
-            &[V6, V4, NAME],
-            &[V4, V6, NAME],
-        ),
-        (
-            "both families, IPv6 first",
-            "fd00::1,10.0.0.1",
-            &[V4, V6, NAME],
-            &[V6, V4, NAME],
-        ),
-        (
-            "both families among several",
-            "10.0.0.1,fd00::1",
-            &[V4, (INTERNAL, "10.0.0.2"), (INTERNAL, "fd00::2"), V6, NAME],
-            &[V4, V6, NAME],
-        ),
-        (
-            "both families and an external one",
-            "10.0.0.1,fd00::1",
-            &[V4, OUTSIDE, (INTERNAL, "fd00::2"), V6, NAME],
-            &[V4, V6, OUTSIDE, NAME],
-        ),
-        (
-            "both families and external ones of both",
-            "fd00::1,10.0.0.1",
-            &[V4, OUTSIDE, V6, OUTSIDE_V6, NAME],
-            &[V6, V4, OUTSIDE, OUTSIDE_V6, NAME],
-        ),
-        (
-            "one external, one internal",
-            "198.51.100.1,fd00::1",
-            &[V4, OUTSIDE, V6, OUTSIDE_V6, NAME],
-            &[OUTSIDE, V6, NAME],
-        ),
-        (
-            "the kubelet's hostname stays",
-            "10.0.0.1",
-            &[V4, OUTSIDE],
-            &[V4, OUTSIDE, (HOST, "kubelet")],
-        ),
-        (
-            "IPv4 in IPv6",
-            "10.0.0.1",
-            &[(INTERNAL, "::ffff:10.0.0.1")],
-            &[(INTERNAL, "::ffff:10.0.0.1"), (HOST, "kubelet")],
-        ),
-        (
-            "the cloud calls it twice",
-            "10.0.0.1",
-            &[V4, V4, NAME],
-            &[V4, NAME],
-        ),
-    ];
-    for (name, provided, cloud, expected) in rows {
+    for (name, provided, cloud, expected) in PROVIDED {
         let node = node(&[("Hostname", "kubelet")], Some(provided));
         let addresses = wanted(&node, &given(cloud)).unwrap();
         let expected: Vec<NodeAddress> =

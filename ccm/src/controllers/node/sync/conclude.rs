@@ -27,6 +27,23 @@ pub(super) struct Report {
     quiet: bool,
 }
 
+impl Report {
+    fn not_initialized(words: String, code: Option<&'static str>, at_once: bool) -> Self {
+        Self {
+            answered: Answered {
+                kind: EventType::Warning,
+                reason: reason::NODE_NOT_INITIALIZED,
+                words,
+                code,
+                rpc: Some(RPC),
+            },
+            at_once,
+            when_changed: false,
+            quiet: false,
+        }
+    }
+}
+
 impl Worker {
     /// Settles the Node's key after the writes. `took` is the duration of the lookup.
     pub(super) fn conclude(
@@ -36,7 +53,7 @@ impl Worker {
         took: Option<Duration>,
         batch: &Batch<'_, String>,
     ) -> Option<Report> {
-        let (key, provider) = (name(node).to_owned(), &self.driver.context.provider);
+        let key = name(node).to_owned();
         if !matches!(plan.then, Then::CallError(_)) {
             batch.answered(&key);
         }
@@ -49,39 +66,10 @@ impl Worker {
                 self.event(node, event.kind, event.reason, event.message);
             }
         }
-        let report = |words: String, code| Report {
-            answered: Answered {
-                kind: EventType::Warning,
-                reason: reason::NODE_NOT_INITIALIZED,
-                words,
-                code,
-                rpc: Some(RPC),
-            },
-            at_once: lasting,
-            when_changed: false,
-            quiet: false,
-        };
+        let report = |words, code| Report::not_initialized(words, code, lasting);
         let (outcome, report) = match plan.then {
             Then::Initialized => {
-                if let Some(first) = plan.reserved.first() {
-                    let labels = plan.reserved.len();
-                    self.metrics.reserved_labels(provider, labels);
-                    tracing::warn!(node = key, %provider, labels, first, "left out labels in reserved namespaces: the provider may not set them");
-                }
-                let created = node.metadata.creation_timestamp.as_ref();
-                if let Some(created) = created {
-                    let age = (self.driver.context.wall)().duration_since(created.0);
-                    self.metrics
-                        .initialized(Duration::try_from(age).unwrap_or_default());
-                }
-                let attempt = {
-                    let mut waiting = self.waiting();
-                    let before = waiting.attempts(&key);
-                    waiting.gone(&key);
-                    before + 1
-                };
-                let took_ms = took.map(millis);
-                tracing::info!(node = key, %provider, rpc = RPC, took_ms, attempt, "Node initialised");
+                self.initialized(node, &plan.reserved, took);
                 (Outcome::Forget, None)
             }
             Then::Done => {
@@ -112,6 +100,29 @@ impl Worker {
         };
         batch.settle(&key, outcome);
         report
+    }
+
+    /// The writes have initialised it.
+    fn initialized(&self, node: &Node, reserved: &[String], took: Option<Duration>) {
+        let (key, provider) = (name(node).to_owned(), &self.driver.context.provider);
+        if let Some(first) = reserved.first() {
+            let labels = reserved.len();
+            self.metrics.reserved_labels(provider, labels);
+            tracing::warn!(node = key, %provider, labels, first, "left out labels in reserved namespaces: the provider may not set them");
+        }
+        if let Some(created) = &node.metadata.creation_timestamp {
+            let age = (self.driver.context.wall)().duration_since(created.0);
+            self.metrics
+                .initialized(Duration::try_from(age).unwrap_or_default());
+        }
+        let attempt = {
+            let mut waiting = self.waiting();
+            let before = waiting.attempts(&key);
+            waiting.gone(&key);
+            before + 1
+        };
+        let took_ms = took.map(millis);
+        tracing::info!(node = key, %provider, rpc = RPC, took_ms, attempt, "Node initialised");
     }
 
     /// How to react to a write that did not happen.

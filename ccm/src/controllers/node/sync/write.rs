@@ -1,5 +1,6 @@
 //! From an answer to the writes of one Node.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cloud_provider_api::v1alpha1 as api;
@@ -22,74 +23,27 @@ impl Worker {
         node: &Arc<Node>,
         answer: &Result<api::Instance, CallError>,
     ) -> Result<(Arc<Node>, NodePlan), WriteError> {
-        let writes = &self.driver.context.writes;
         let mut node = Arc::clone(node);
         let mut managed = self.managed.of(&node);
         // An answer with another Node's ID counts as failed.
         let mut refused = None;
         for _ in 0..ATTEMPTS {
             let answer = refused.as_ref().unwrap_or(answer);
-            let known = Known {
-                prefixes,
-                managed: managed.as_deref(),
+            let planned = |node: &Node, managed: Option<&BTreeSet<String>>| {
+                plan::changes(node, answer, Known { prefixes, managed })
             };
-            let mut plan = plan::changes(&node, answer, known);
+            let mut plan = planned(&node, managed.as_deref());
             if plan.needs_managed {
                 node = self.read(&node).await?;
                 managed = Some(self.managed.learn(&node));
-                plan = plan::changes(
-                    &node,
-                    answer,
-                    Known {
-                        prefixes,
-                        managed: managed.as_deref(),
-                    },
-                );
+                plan = planned(&node, managed.as_deref());
             }
-            let id = plan
-                .main
-                .as_ref()
-                .and_then(|main| main.provider_id.as_deref());
-            match id {
-                Some(id) => {
-                    if let Err(trouble) = self.claim(&node, id) {
-                        refused = Some(Err(trouble));
-                        continue;
-                    }
-                }
-                // The Node loses the ID of an earlier answer: the machine may have returned as
-                // another Node.
-                None => self.claims.settled(name(&node)),
+            if let Err(trouble) = self.claim_planned(&node, &plan) {
+                refused = Some(Err(trouble));
+                continue;
             }
-            let mut outcome = Ok(());
-            if let Some(status) = &plan.status {
-                if let Some(addresses) = &status.addresses
-                    && plan::is_uninitialized(&node)
-                {
-                    let written = addresses.clone();
-                    self.addressed().insert(name(&node).to_owned(), written);
-                }
-                match writes.patch_node_status(&node, status).await {
-                    // The main patch carries the resourceVersion, so it is planned from the patched
-                    // Node.
-                    Ok(fresh) => {
-                        node = Arc::new(fresh);
-                        plan = plan::changes(
-                            &node,
-                            answer,
-                            Known {
-                                prefixes,
-                                managed: managed.as_deref(),
-                            },
-                        );
-                    }
-                    Err(error) => outcome = Err(error),
-                }
-            }
-            if let (Ok(()), Some(main)) = (&outcome, &plan.main) {
-                self.managed.forget(&node);
-                outcome = writes.patch_node(&node, main).await.map(drop);
-            }
+            let again = |node: &Node| planned(node, managed.as_deref());
+            let outcome = self.patch(&mut node, &mut plan, again).await;
             match outcome {
                 Ok(()) => return Ok((node, plan)),
                 Err(WriteError::Conflict) => {
@@ -110,10 +64,43 @@ impl Worker {
         Err(WriteError::Conflict)
     }
 
-    fn claim(&self, node: &Node, id: &str) -> Result<(), CallError> {
+    /// Writes a plan, the status first. Then `node` and `plan` are what they are after it: the main patch carries the resourceVersion.
+    async fn patch(
+        &self,
+        node: &mut Arc<Node>,
+        plan: &mut NodePlan,
+        planned_again: impl Fn(&Node) -> NodePlan,
+    ) -> Result<(), WriteError> {
+        let writes = &self.driver.context.writes;
+        if let Some(status) = &plan.status {
+            if let Some(addresses) = &status.addresses
+                && plan::is_uninitialized(node)
+            {
+                let written = addresses.clone();
+                self.addressed().insert(name(node).to_owned(), written);
+            }
+            let fresh = writes.patch_node_status(node, status).await?;
+            *node = Arc::new(fresh);
+            *plan = planned_again(node);
+        }
+        if let Some(main) = &plan.main {
+            self.managed.forget(node);
+            writes.patch_node(node, main).await?;
+        }
+        Ok(())
+    }
+
+    /// Claims the ID that the plan gives the Node.
+    fn claim_planned(&self, node: &Node, plan: &NodePlan) -> Result<(), CallError> {
+        let main = plan.main.as_ref();
+        let Some(id) = main.and_then(|main| main.provider_id.as_deref()) else {
+            // What an earlier answer gave it is not its own any more: the machine may have come back as another Node.
+            self.claims.settled(name(node));
+            return Ok(());
+        };
         let nodes = &self.driver.context.cluster.nodes;
-        self.claims
-            .claim(node, id, nodes, (self.driver.context.wall)())
+        let wall = (self.driver.context.wall)();
+        self.claims.claim(node, id, nodes, wall)
     }
 
     /// The same Node from the API server. `Gone` if it now belongs to another provider.

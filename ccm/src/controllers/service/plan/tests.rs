@@ -300,6 +300,11 @@ fn b_s4_what_calls_the_provider() {
     for (name, service, record, expected) in cases {
         assert_eq!(step(service, record.as_ref()), expected, "{name}");
     }
+}
+
+#[test]
+fn b_s4_targets_that_do_not_matter_call_nothing() {
+    let service = held();
     let ignores = LoadBalancerCapability {
         ignores_nodes: true,
         ..capability()

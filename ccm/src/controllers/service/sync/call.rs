@@ -217,19 +217,15 @@ impl Run<'_> {
         };
         let mut retries = CONFLICTS;
         loop {
-            match self.context().writes.patch_service(&self.base, patch).await {
-                Ok(now) => {
-                    self.base = Arc::new(now);
-                    self.record().unsaved_handle = None;
-                    return Ok(());
-                }
-                Err(WriteError::Gone) => return Ok(()),
-                Err(WriteError::Conflict) if self.moved_on(&mut retries).await => {}
-                Err(error) => {
-                    let what = "failed to store the load balancer's handle and annotations";
-                    return Err(self.write_failed(error, what).await);
-                }
+            let now = self.context().writes.patch_service(&self.base, patch).await;
+            if matches!(now, Err(WriteError::Conflict)) && self.moved_on(&mut retries).await {
+                continue;
             }
+            let what = "failed to store the load balancer's handle and annotations";
+            if self.written(now, what).await? {
+                self.record().unsaved_handle = None;
+            }
+            return Ok(());
         }
     }
 
@@ -255,22 +251,16 @@ impl Run<'_> {
             ..ServiceStatusPatch::default()
         };
         let writes = &self.context().writes;
-        match writes.patch_service_status(&self.base, &patch).await {
-            Ok(now) => {
-                self.base = Arc::new(now);
-                let base = Arc::clone(&self.base);
-                self.record().latest = base;
-                Ok(())
-            }
-            Err(WriteError::Gone) => Ok(()),
-            Err(error @ (WriteError::Refused(_) | WriteError::Unavailable(_))) => {
-                warn!(service = %Key::of(&*self.base), %error, "cannot write the Service's conditions");
-                Ok(())
-            }
-            Err(error) => Err(self
-                .write_failed(error, "failed to update the conditions")
-                .await),
+        let now = writes.patch_service_status(&self.base, &patch).await;
+        if let Err(error @ (WriteError::Refused(_) | WriteError::Unavailable(_))) = &now {
+            warn!(service = %Key::of(&*self.base), %error, "cannot write the Service's conditions");
+            return Ok(());
         }
+        if self.written(now, "failed to update the conditions").await? {
+            let base = Arc::clone(&self.base);
+            self.record().latest = base;
+        }
+        Ok(())
     }
 
     async fn write_status(&mut self, status: &LoadBalancerStatus) -> Result<(), Stop> {
@@ -280,19 +270,12 @@ impl Run<'_> {
                 return Ok(());
             };
             let writes = &self.context().writes;
-            match writes.patch_service_status(&self.base, &patch).await {
-                Ok(now) => {
-                    self.base = Arc::new(now);
-                    return Ok(());
-                }
-                Err(WriteError::Gone) => return Ok(()),
-                Err(WriteError::Conflict) if self.moved_on(&mut retries).await => {}
-                Err(error) => {
-                    return Err(self
-                        .write_failed(error, "failed to update load balancer status")
-                        .await);
-                }
+            let now = writes.patch_service_status(&self.base, &patch).await;
+            if matches!(now, Err(WriteError::Conflict)) && self.moved_on(&mut retries).await {
+                continue;
             }
+            let what = "failed to update load balancer status";
+            return self.written(now, what).await.map(drop);
         }
     }
 

@@ -176,7 +176,7 @@ async fn n13_a_service_tells_that_the_provider_is_away_or_may_not_be_used() {
         .await;
 
     let scope = |scope: &str| {
-        let key = format!("{}cloud-scope", crate::core::DOMAIN);
+        let key = crate::provider::testing::SCOPE_KEY.to_owned();
         world
             .running
             .annotations

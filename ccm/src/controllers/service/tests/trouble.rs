@@ -98,7 +98,7 @@ async fn s20_nothing_is_made_or_deleted_in_another_account() {
         .until("an address", |w| w.address("web").is_some())
         .await;
     let say = |scope: &str| {
-        let key = format!("{}cloud-scope", crate::core::DOMAIN);
+        let key = crate::provider::testing::SCOPE_KEY.to_owned();
         let annotations = &world.running.annotations;
         annotations.send_replace([(key, scope.to_owned())].into());
     };

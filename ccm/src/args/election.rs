@@ -1,0 +1,141 @@
+//! Flags of the leader election, and of the leader migration (B-M6).
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::{InvalidFlag, LeaderElectionConfig, LeaderMigrationConfig, Notice, migration, parse};
+
+/// The flags, in upstream's groups.
+#[derive(Debug, clap::Args)]
+pub(super) struct ElectionArgs {
+    /// Elect a leader before working. It must be on with more than one replica.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "true", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean, help_heading = "Generic flags")]
+    leader_elect: bool,
+
+    /// How long other replicas wait after the last renewal before they take the Lease.
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = parse::duration, help_heading = "Generic flags")]
+    leader_elect_lease_duration: Duration,
+
+    /// How long the leader tries to renew the Lease before it gives up. It must be less than the
+    /// lease duration.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse::duration, help_heading = "Generic flags")]
+    leader_elect_renew_deadline: Duration,
+
+    /// How long to wait between attempts to acquire or renew the Lease.
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse::duration, help_heading = "Generic flags")]
+    leader_elect_retry_period: Duration,
+
+    /// The Lease's name.
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "cloud-controller-manager",
+        help_heading = "Generic flags"
+    )]
+    leader_elect_resource_name: String,
+
+    /// The Lease's namespace.
+    #[arg(
+        long,
+        value_name = "NAMESPACE",
+        default_value = "kube-system",
+        help_heading = "Generic flags"
+    )]
+    leader_elect_resource_namespace: String,
+
+    /// Run the controllers that migrate from another component under a second Lease, for which
+    /// both components compete. Only with --leader-elect.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean, help_heading = "Leader-migration flags")]
+    enable_leader_migration: bool,
+
+    /// A LeaderMigrationConfiguration of controllermanager.config.k8s.io: which controllers
+    /// migrate, and the name of the Lease. By default routes, Services and the Node lifecycle
+    /// migrate, under cloud-provider-extraction-migration.
+    #[arg(long, value_name = "FILE", help_heading = "Leader-migration flags")]
+    leader_migration_config: Option<PathBuf>,
+}
+
+impl ElectionArgs {
+    /// The configuration; `wrong` gets what is wrong with it.
+    pub(super) fn config(
+        self,
+        wrong: &mut Vec<InvalidFlag>,
+    ) -> (LeaderElectionConfig, Option<LeaderMigrationConfig>) {
+        // As upstream: without election there is nothing to migrate.
+        let migrates = self.leader_elect && self.enable_leader_migration;
+        let migration = migrates.then(|| match &self.leader_migration_config {
+            Some(path) if !path.as_os_str().is_empty() => {
+                migration::read(path, &self.leader_elect_resource_name, wrong)
+            }
+            _ => LeaderMigrationConfig::default(),
+        });
+        let election = LeaderElectionConfig {
+            enabled: self.leader_elect,
+            lease_duration: self.leader_elect_lease_duration,
+            renew_deadline: self.leader_elect_renew_deadline,
+            retry_period: self.leader_elect_retry_period,
+            resource_name: self.leader_elect_resource_name,
+            resource_namespace: self.leader_elect_resource_namespace,
+        };
+        (election, migration)
+    }
+
+    /// Flags that were given and change nothing.
+    pub(super) fn notices(&self) -> Vec<Notice> {
+        let idle = |flag: &str, text: &str| Notice {
+            flag: flag.to_owned(),
+            text: text.to_owned(),
+        };
+        let mut notices = Vec::new();
+        if self.enable_leader_migration && !self.leader_elect {
+            notices.push(idle(
+                "--enable-leader-migration",
+                "without --leader-elect there is no Lease to migrate by",
+            ));
+        }
+        if self.leader_migration_config.is_some() && !self.enable_leader_migration {
+            notices.push(idle(
+                "--leader-migration-config",
+                "it is read with --enable-leader-migration only",
+            ));
+        }
+        notices
+    }
+
+    pub(super) fn check(&self, wrong: &mut Vec<InvalidFlag>) {
+        let (lease, renew, retry) = (
+            self.leader_elect_lease_duration,
+            self.leader_elect_renew_deadline,
+            self.leader_elect_retry_period,
+        );
+        if lease <= renew {
+            wrong.push(InvalidFlag::new(
+                "--leader-elect-lease-duration",
+                format!("{lease:?}"),
+                format!("longer than --leader-elect-renew-deadline ({renew:?})"),
+            ));
+        }
+        if lease.subsec_nanos() != 0 {
+            wrong.push(InvalidFlag::new(
+                "--leader-elect-lease-duration",
+                format!("{lease:?}"),
+                "whole seconds: the Lease stores no smaller unit",
+            ));
+        }
+        // client-go jitters the retry period by up to 1.2 and refuses the same.
+        if renew <= retry.mul_f64(1.2) {
+            wrong.push(InvalidFlag::new(
+                "--leader-elect-renew-deadline",
+                format!("{renew:?}"),
+                format!("longer than 1.2 times --leader-elect-retry-period ({retry:?})"),
+            ));
+        }
+        if retry < Duration::from_millis(100) {
+            wrong.push(InvalidFlag::new(
+                "--leader-elect-retry-period",
+                format!("{retry:?}"),
+                "at least 100ms",
+            ));
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Candidate, leader, candidate again, until the end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cloud_provider_api::v1alpha1 as api;
+use tokio::sync::watch;
+
+use super::lead::{End, Leader};
+use super::{RunError, clouds, identity, scope};
+use crate::controller::LoopContext;
+use crate::lease::Elector;
+use crate::provider;
+use crate::writes::{EventType, reason};
+
+/// Before the Lease is released, events that wait are written for so long at most: a hand-over should take less than a second.
+const EVENT_FLUSH: Duration = Duration::from_millis(300);
+
+/// Stands for the Lease, and leads.
+pub(super) struct Candidate<'a> {
+    pub(super) leader: Leader<'a>,
+    pub(super) elector: Option<&'a Elector>,
+    pub(super) provider_metrics: &'a provider::Metrics,
+    /// While this process leads: what the provider is initialised with.
+    pub(super) leading: &'a watch::Sender<Option<Arc<api::InitializeRequest>>>,
+}
+
+impl Candidate<'_> {
+    /// Works until the end of the process, or until the Lease is lost.
+    pub(super) async fn work(&self) -> Result<(), RunError> {
+        let (context, shutdown) = (self.leader.context, self.leader.shutdown);
+        // A replica that could not work yet does not stand in the way of one that can.
+        let identity = identity::initialize_request(&context.watch_client, &context.config);
+        let request = tokio::select! {
+            biased;
+            () = shutdown.cancelled() => return Ok(()),
+            request = identity => Arc::new(request),
+        };
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => return Ok(()),
+            () = context.cluster.synced() => {}
+        }
+        let standing = watch::Sender::new(false);
+        let on_the_lease = |kind, reason: &'static str, text| {
+            if let Some(elector) = self.elector {
+                let events = &context.writes.events;
+                events.record(&elector.reference(), kind, reason, text);
+            }
+        };
+        let tell_scope = scope::tell(context.status.clone(), &context.provider, on_the_lease);
+        let tell_clouds = clouds::tell(
+            context.status.clone(),
+            &context.provider,
+            context.cluster.watched_nodes(),
+            self.provider_metrics,
+            on_the_lease,
+        );
+        tokio::select! {
+            biased;
+            result = self.terms(&standing, &request) => result,
+            () = self.follow_provider(&standing) => Err(RunError::Broken("a part of the process")),
+            () = tell_scope => Err(RunError::Broken("a part of the process")),
+            () = tell_clouds => Err(RunError::Broken("a part of the process")),
+        }
+    }
+
+    /// A replica stands for election while its provider answers. Never returns.
+    async fn follow_provider(&self, standing: &watch::Sender<bool>) {
+        let mut status = self.leader.context.status.clone();
+        loop {
+            let reachable = status.borrow_and_update().reachable();
+            standing
+                .send_if_modified(|standing| std::mem::replace(standing, reachable) != reachable);
+            if status.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
+
+    /// One term after the other.
+    async fn terms(
+        &self,
+        standing: &watch::Sender<bool>,
+        request: &Arc<api::InitializeRequest>,
+    ) -> Result<(), RunError> {
+        let context = self.leader.context;
+        loop {
+            let mut term = match self.elector {
+                None => None,
+                Some(elector) => {
+                    let standing = standing.subscribe();
+                    match elector.acquire(standing, self.leader.shutdown).await {
+                        None => return Ok(()),
+                        Some(term) => {
+                            announce(context, elector, "became leader");
+                            Some(term)
+                        }
+                    }
+                }
+            };
+            self.leading.send_replace(Some(Arc::clone(request)));
+            let end = self.leader.lead(term.as_mut()).await;
+            self.leading.send_replace(None);
+            if let End::Lost(lost) = end {
+                return Err(RunError::LeaseLost(lost.to_string()));
+            }
+            if let (Some(term), Some(elector)) = (term, self.elector) {
+                announce(context, elector, "stopped leading");
+                context.writes.events.flush(EVENT_FLUSH).await;
+                term.release().await;
+            }
+            match end {
+                End::Stopped => return Ok(()),
+                End::MigrationLost(lost) => return Err(RunError::LeaseLost(lost.to_string())),
+                End::Broken(controller) => return Err(RunError::Broken(controller.name())),
+                End::ProviderGone | End::Lost(_) => {}
+            }
+        }
+    }
+}
+
+/// The event on the Lease that client-go's leader election records.
+pub(super) fn announce(context: &LoopContext, elector: &Elector, what: &str) {
+    context.writes.events.record(
+        &elector.reference(),
+        EventType::Normal,
+        reason::LEADER_ELECTION,
+        format!("{} {what}", elector.identity()),
+    );
+}

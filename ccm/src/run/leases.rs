@@ -1,0 +1,97 @@
+//! The Leases that this process stands for: the main one, and that of the leader migration (B-M6).
+
+use std::fmt::Write as _;
+
+use crate::args::{Config, LeaderElectionConfig};
+use crate::core::Fence;
+use crate::lease::Elector;
+use crate::serve::{Health, Probe};
+
+/// Each Lease with the fence that follows from it.
+#[derive(Clone)]
+pub(super) struct Leases {
+    pub(super) fence: Fence,
+    /// `None` with `--leader-elect=false`: the fence is open then.
+    pub(super) elector: Option<Elector>,
+    /// Where there is a leader migration.
+    pub(super) migration: Option<(Fence, Elector)>,
+}
+
+/// The fence of what runs under the main Lease.
+pub(super) fn fence(config: &LeaderElectionConfig) -> Fence {
+    if config.enabled {
+        return Fence::closed();
+    }
+    tracing::warn!(
+        "--leader-elect=false: nothing prevents a second ccm from working at the same time"
+    );
+    Fence::open()
+}
+
+impl Leases {
+    /// `elector` makes one for a Lease and its fence; the number makes its jitter another one's.
+    pub(super) fn new(
+        fence: Fence,
+        config: &Config,
+        elector: impl Fn(LeaderElectionConfig, &Fence, u64) -> Elector,
+    ) -> Self {
+        let election = &config.leader_election;
+        let migration = config.leader_migration.as_ref().map(|migration| {
+            let election = LeaderElectionConfig {
+                resource_name: migration.lease.clone(),
+                ..election.clone()
+            };
+            let fence = Fence::closed();
+            let elector = elector(election, &fence, 7);
+            (fence, elector)
+        });
+        let stands = election.enabled;
+        Self {
+            elector: stands.then(|| elector(election.clone(), &fence, 3)),
+            fence,
+            migration,
+        }
+    }
+
+    /// B-M4: that a leader cannot renew, `/healthz` tells.
+    pub(super) fn checks(&self, health: &Health) {
+        if let Some(elector) = self.elector.clone() {
+            health.check(Probe::Health, "leaderElection", move || elector.health());
+        }
+        if let Some((_, elector)) = self.migration.clone() {
+            health.check(Probe::Health, "leaderMigration", move || elector.health());
+        }
+    }
+
+    /// For people: whether this process leads, a line for each Lease.
+    pub(super) fn text(&self) -> String {
+        let identity = self
+            .elector
+            .as_ref()
+            .map_or("without election", Elector::identity);
+        let mut text = format!("leader election: {identity} {}", leads(&self.fence));
+        let behind = self.elector.as_ref().and_then(Elector::stands_behind);
+        if let Some(behind) = behind.filter(|_| self.fence.check().is_err()) {
+            let _ = write!(text, ": {behind}");
+        }
+        text.push('\n');
+        if let Some((fence, elector)) = &self.migration {
+            let _ = writeln!(
+                text,
+                "leader migration, Lease {}: {} {}",
+                elector.reference().name.unwrap_or_default(),
+                elector.identity(),
+                leads(fence)
+            );
+        }
+        text
+    }
+}
+
+fn leads(fence: &Fence) -> &'static str {
+    if fence.check().is_ok() {
+        "leads"
+    } else {
+        "stands by"
+    }
+}
