@@ -1,5 +1,6 @@
 //! Whose client certificates count: authorities from files, or from the ConfigMap in which the API server publishes its own.
 
+mod any_certificate;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 #[cfg(test)]
@@ -13,11 +14,9 @@ use std::time::Duration;
 use axum::http::request::Parts;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
-use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::RootCertStore;
 use rustls::server::WebPkiClientVerifier;
-use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme};
+use rustls::server::danger::ClientCertVerifier;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, UnixTime};
 use tokio::sync::Semaphore;
@@ -26,6 +25,8 @@ use tokio::task::spawn_blocking;
 use super::tls::BindError;
 use super::user::{User, common_name};
 use crate::args::{AuthenticationConfig, RequestHeaderConfig};
+
+pub(super) use any_certificate::AnyCertificate;
 
 const CLIENT_FLAG: &str = "--client-ca-file";
 const WEBHOOK_CLIENT_FLAG: &str = "--webhook-client-ca-file";
@@ -36,9 +37,6 @@ const CONFIG_MAP: &str = "extension-apiserver-authentication";
 const LOOKUP: Duration = Duration::from_mins(1);
 /// How soon again after that failed.
 const AGAIN: Duration = Duration::from_secs(5);
-/// The most that a chain of a client may have: the time to verify one grows with the number of its paths.
-const INTERMEDIATES: usize = 4;
-const CHAIN_BYTES: usize = 16 * 1024;
 /// How often the files are read.
 const FILES: Duration = Duration::from_secs(10);
 
@@ -459,80 +457,4 @@ fn parse(flag: &'static str, path: &Path, pem: &[u8]) -> Result<Bundle, BindErro
         expected: "PEM certificates of authorities",
         error,
     })
-}
-
-/// Asks for a client certificate where any could count, and takes each whose key the caller holds: whose it is, and whether it counts, is decided for each request,
-/// so that one of another authority beside a good token shuts nobody out.
-pub(super) struct AnyCertificate {
-    authorities: Authorities,
-    algorithms: WebPkiSupportedAlgorithms,
-}
-
-impl std::fmt::Debug for AnyCertificate {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("AnyCertificate")
-    }
-}
-
-impl AnyCertificate {
-    pub(super) fn new(authorities: Authorities) -> Self {
-        let provider = rustls::crypto::ring::default_provider();
-        Self {
-            authorities,
-            algorithms: provider.signature_verification_algorithms,
-        }
-    }
-}
-
-impl ClientCertVerifier for AnyCertificate {
-    fn offer_client_auth(&self) -> bool {
-        let trust = self.authorities.trust();
-        trust.clients.is_some() || trust.proxies.is_some()
-    }
-
-    fn client_auth_mandatory(&self) -> bool {
-        false
-    }
-
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &[]
-    }
-
-    fn verify_client_cert(
-        &self,
-        certificate: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        _: UnixTime,
-    ) -> Result<ClientCertVerified, rustls::Error> {
-        let bytes = intermediates.iter().map(|der| der.len()).sum::<usize>() + certificate.len();
-        if intermediates.len() > INTERMEDIATES || bytes > CHAIN_BYTES {
-            return Err(rustls::Error::General(format!(
-                "the client shows {} intermediate certificates and {bytes} bytes; at most {INTERMEDIATES} and {CHAIN_BYTES} are taken",
-                intermediates.len()
-            )));
-        }
-        Ok(ClientCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signature, &self.algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signature, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
-    }
 }
