@@ -1,6 +1,7 @@
 //! The authorities whose client certificates are accepted: from files, or from the ConfigMap in
 //! which the API server publishes its own.
 
+mod any_certificate;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 #[cfg(test)]
@@ -14,11 +15,9 @@ use std::time::Duration;
 use axum::http::request::Parts;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
-use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::RootCertStore;
 use rustls::server::WebPkiClientVerifier;
-use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme};
+use rustls::server::danger::ClientCertVerifier;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, UnixTime};
 use tokio::sync::Semaphore;
@@ -27,6 +26,8 @@ use tokio::task::spawn_blocking;
 use super::tls::BindError;
 use super::user::{User, common_name};
 use crate::args::{AuthenticationConfig, RequestHeaderConfig};
+
+pub(super) use any_certificate::AnyCertificate;
 
 const CLIENT_FLAG: &str = "--client-ca-file";
 const WEBHOOK_CLIENT_FLAG: &str = "--webhook-client-ca-file";
@@ -38,10 +39,6 @@ const CONFIG_MAP: &str = "extension-apiserver-authentication";
 const LOOKUP: Duration = Duration::from_mins(1);
 /// The wait after a failed read, unless the configuration tolerates failures.
 const AGAIN: Duration = Duration::from_secs(5);
-/// The most intermediates in a client's chain: the time of a verification grows with the number of
-/// possible paths.
-const INTERMEDIATES: usize = 4;
-const CHAIN_BYTES: usize = 16 * 1024;
 /// How often the files are read.
 const FILES: Duration = Duration::from_secs(10);
 
@@ -469,81 +466,4 @@ fn parse(flag: &'static str, path: &Path, pem: &[u8]) -> Result<Bundle, BindErro
         expected: "PEM certificates of authorities",
         error,
     })
-}
-
-/// Requests a client certificate if any authority is configured. It accepts each whose key the
-/// caller has. Each request decides later whose it is and whether it is trusted. So a certificate
-/// of another authority does no harm beside a valid token.
-pub(super) struct AnyCertificate {
-    authorities: Authorities,
-    algorithms: WebPkiSupportedAlgorithms,
-}
-
-impl std::fmt::Debug for AnyCertificate {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("AnyCertificate")
-    }
-}
-
-impl AnyCertificate {
-    pub(super) fn new(authorities: Authorities) -> Self {
-        let provider = rustls::crypto::ring::default_provider();
-        Self {
-            authorities,
-            algorithms: provider.signature_verification_algorithms,
-        }
-    }
-}
-
-impl ClientCertVerifier for AnyCertificate {
-    fn offer_client_auth(&self) -> bool {
-        let trust = self.authorities.trust();
-        trust.clients.is_some() || trust.proxies.is_some()
-    }
-
-    fn client_auth_mandatory(&self) -> bool {
-        false
-    }
-
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &[]
-    }
-
-    fn verify_client_cert(
-        &self,
-        certificate: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        _: UnixTime,
-    ) -> Result<ClientCertVerified, rustls::Error> {
-        let bytes = intermediates.iter().map(|der| der.len()).sum::<usize>() + certificate.len();
-        if intermediates.len() > INTERMEDIATES || bytes > CHAIN_BYTES {
-            return Err(rustls::Error::General(format!(
-                "the client shows {} intermediate certificates and {bytes} bytes; at most {INTERMEDIATES} and {CHAIN_BYTES} are taken",
-                intermediates.len()
-            )));
-        }
-        Ok(ClientCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signature, &self.algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signature, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
-    }
 }

@@ -406,7 +406,8 @@ impl Generator {
 
     /// Where it goes wrong. The calls about routes are few, and concern some seeds only.
     fn site(&mut self, about: About) -> &'static str {
-        let routed = matches!(about, About::Node(_)) && self.setup.has(Trait::Routes) && self.chance(1, 3);
+        let routed =
+            matches!(about, About::Node(_)) && self.setup.has(Trait::Routes) && self.chance(1, 3);
         let sites = if routed {
             &ROUTE_SITES[..]
         } else {

@@ -12,7 +12,7 @@ use futures::stream::{self, StreamExt};
 use k8s_openapi::api::core::v1::Node;
 
 use super::plan;
-use super::{WRITERS, Worker, claims, name};
+use super::{Worker, claims, name};
 use crate::controller::Batch;
 use crate::core::lock;
 use crate::provider::Session;
@@ -97,7 +97,7 @@ impl Worker {
         let found = found.into_iter();
         let found: Vec<_> = found.map(|it| (it, self.driver.writing())).collect();
         stream::iter(found)
-            .for_each_concurrent(WRITERS, |(lookup, writing)| async move {
+            .for_each_concurrent(None, |(lookup, writing)| async move {
                 // The semaphore is never closed.
                 let _permit = self.writers.acquire().await;
                 // The next leader writes it.

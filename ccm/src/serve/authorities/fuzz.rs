@@ -8,12 +8,13 @@ use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType,
     ExtendedKeyUsagePurpose, IsCa, KeyPair, PKCS_ED25519,
 };
-use rustls_pki_types::PrivatePkcs8KeyDer;
+use rustls::server::danger::ClientCertVerifier as _;
+use rustls_pki_types::{PrivatePkcs8KeyDer, UnixTime};
 
 use super::{
     AnyCertificate, Arc, AtomicBool, AuthenticationConfig, Authorities, Bundle, CLIENT_FLAG,
-    CertificateDer, ClientCertVerifier as _, Inner, RequestHeaderConfig, RwLock, Semaphore, Trust,
-    UnixTime, User, Verdict, common_name,
+    CertificateDer, Inner, RequestHeaderConfig, RwLock, Semaphore, Trust, User, Verdict,
+    common_name,
 };
 use crate::serve::user::server_names;
 

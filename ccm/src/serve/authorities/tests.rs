@@ -1,5 +1,8 @@
 use std::sync::{Mutex, mpsc};
 
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::server::danger::ClientCertVerified;
+use rustls::{DigitallySignedStruct, DistinguishedName, SignatureScheme};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::*;

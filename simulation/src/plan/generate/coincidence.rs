@@ -2,7 +2,7 @@
 
 use rand::RngExt as _;
 
-use super::{Generator, Step, Strike, Wrong};
+use super::{Generator, Step, Strike, Trait, Wrong};
 use crate::faults::ApiFault;
 
 impl Generator {
