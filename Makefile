@@ -41,11 +41,11 @@ demo-clouds: ## the demo with each cloud that has a test API
 	@$(MAKE) demo CLOUD=hetzner
 
 .PHONY: test
-test: units it ## all tests but the simulation's seeds, which `make seeds` plays
+test: units it ## unit tests, and the ccm on a real API server; the other suites are below
 
 # Tests wait more than they compute, so four run at once, also on two cores.
 .PHONY: units
-units: ## a part of `make test`: all tests but those of `make it`
+units: ## a part of `make test`: the unit tests, and the tests of documents and Go code
 	@.ci/prerequisites cargo go npm cc
 	@$(MAKE) --no-print-directory lint-proto control-plane
 	.ci/test-go

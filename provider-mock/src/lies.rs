@@ -1,6 +1,6 @@
 //! Named lies: violations of the contract by a provider. Each is a row of a table, with the rules
 //! that it violates and the check of the conformance suite that finds it. Some are scripted faults.
-//! The others are twists, which the layer and [`Twisted`] apply to an honest provider.
+//! The others are twists, which the layer, [`Twisted`] and [`Front`] apply to an honest provider.
 
 pub(crate) mod answers;
 pub(crate) mod calls;

@@ -88,7 +88,7 @@ struct Inner {
     leader: BTreeMap<String, String>,
     /// How often that changed.
     terms: u64,
-    /// Processes that were told to end, or killed.
+    /// Processes that are being ended or killed.
     ending: BTreeSet<String>,
     changes: u64,
     /// How many of them were calls of the provider.
@@ -176,7 +176,7 @@ impl Checker {
             .is_some_and(|leader| inner.holds(lease, leader) && !inner.ending.contains(leader))
     }
 
-    /// This process was told to end, or is killed: what it had in flight may break off.
+    /// This process is being ended or killed, so its requests in flight may break off.
     pub fn ends(&self, identity: &str) {
         self.inner().ending.insert(identity.to_owned());
     }

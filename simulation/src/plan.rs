@@ -294,11 +294,11 @@ pub enum Trait {
     ListsInstances,
     /// It lists its load balancers.
     ListsBalancers,
-    /// It tells running from stopped.
+    /// It reports whether an instance runs or is stopped.
     PowerState,
     /// Its Get says `in_sync`.
     InSync,
-    /// Its Get tells no address.
+    /// Its Get returns no address.
     SilentGet,
     /// It hints at changes.
     Hints,
@@ -306,7 +306,7 @@ pub enum Trait {
     DefaultClass,
     /// It serves [`CLASS`] from the beginning.
     Class,
-    /// What was cancelled goes on in the cloud.
+    /// A cancelled operation goes on in the cloud.
     GoesOn,
 }
 

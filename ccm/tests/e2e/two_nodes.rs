@@ -45,7 +45,7 @@ async fn story(world: &mut World) {
     gone(world).await;
 }
 
-/// Each image is updated while Services are created. There is always a leader, and never two.
+/// Each image is updated while Services are created. There are never two leaders, and never more than 5 s without one.
 async fn updated(world: &mut World, leaders: &Leaders) {
     let ccm = Image::Ccm.reference();
     let next = [Image::Ccm.tagged("next"), Image::Python.tagged("next")];

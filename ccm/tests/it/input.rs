@@ -178,7 +178,7 @@ const WRONG: &[(&[&str], &[&str])] = &[
         &["--logging-format=xml"],
         &["--logging-format", "xml", "text", "json"],
     ),
-    // All that is wrong is told at once.
+    // The error lists every wrong value at once.
     (
         &[
             "--leader-elect-retry-period=1ms",

@@ -40,7 +40,7 @@ type Settings struct {
 	BusyMS      int `json:"busy_ms"`
 	BootMS      int `json:"boot_ms"`
 	ListLagMS   int `json:"list_lag_ms"`
-	// LoadBalancerLimit is the account's; none if zero.
+	// LoadBalancerLimit is the most load balancers that the account may have. Zero means no limit.
 	LoadBalancerLimit int `json:"load_balancer_limit"`
 	// Errored lets load balancers that are made become "errored".
 	Errored bool `json:"errored"`

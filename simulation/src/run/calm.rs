@@ -27,7 +27,7 @@ const SETTLED: Duration = Duration::from_secs(100);
 const LOOK: Duration = Duration::from_secs(20);
 /// See [`SETTLED`].
 const PATIENT: u64 = 32;
-/// One seed in so many is stirred in the end.
+/// One seed in this many is stirred at the end.
 const STIRRED: u64 = 3;
 
 impl Run {
@@ -92,7 +92,8 @@ impl Run {
         }
     }
 
-    /// Lets time pass until everything is right and nothing changes any more. `false` where that is not so then, or was not asked for.
+    /// Lets time pass until the state is right and stable. `false`: it is not by then, or that was
+    /// not required.
     async fn settles(&mut self, until: Instant, patient: bool) -> anyhow::Result<bool> {
         let mut last = (self.events(), Instant::now());
         while !patient && Instant::now() < until {

@@ -25,7 +25,7 @@ use Again::{Between, MuchLater, WhenChanged};
 /// The first backoff: 5 s, less a jitter of at most a quarter.
 const BACKOFF: Again = Between(3_700, 6_500);
 
-/// Name, the code, how often, whether an event tells it, when it is tried again.
+/// Name, code, how often it fails, whether an event reports it, and when the next try follows.
 const ROWS: &[(&str, Code, u32, bool, Again)] = &[
     ("invalid", Code::Invalid, 1, true, WhenChanged),
     ("precondition", Code::Precondition, 1, true, BACKOFF),
@@ -44,7 +44,7 @@ const ROWS: &[(&str, Code, u32, bool, Again)] = &[
     ("internal", Code::Internal, 1, true, BACKOFF),
 ];
 
-/// What no provider should answer is a fault, and told.
+/// An answer that no provider may give is a fault, and the ccm reports it.
 const BROKEN: &[(&str, FaultKind)] = &[
     ("garbage", FaultKind::Garbage),
     ("oversized", FaultKind::Oversized),
@@ -89,7 +89,7 @@ async fn every_failure_code_on_ensure_is_told_and_retried_as_the_contract_says()
         .await;
     assert_eq!(ingress(&half_made), None);
     assert_eq!(world.times(ENSURE, "half-made"), 1);
-    // One object's trouble is nobody else's.
+    // The failure of one object concerns no other.
     world.later_one_is_served("later").await;
 
     told_and_retried(&world).await;

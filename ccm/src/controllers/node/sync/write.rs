@@ -94,7 +94,7 @@ impl Worker {
     fn claim_planned(&self, node: &Node, plan: &NodePlan) -> Result<(), CallError> {
         let main = plan.main.as_ref();
         let Some(id) = main.and_then(|main| main.provider_id.as_deref()) else {
-            // What an earlier answer gave it is not its own any more: the machine may have come back as another Node.
+            // An earlier answer no longer counts: the machine may have come back as another Node.
             self.claims.settled(name(node));
             return Ok(());
         };

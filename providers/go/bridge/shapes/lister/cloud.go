@@ -33,7 +33,7 @@ const (
 	prefix = Name + "://"
 	// cacheVariable is the variable of its environment that says how old a server in the cache may be.
 	cacheVariable = "LISTER_CACHE"
-	// defaultMaxAge is the default of its maximum age.
+	// defaultMaxAge is how old a cached server may be if LISTER_CACHE is not set.
 	defaultMaxAge = 2 * time.Second
 )
 

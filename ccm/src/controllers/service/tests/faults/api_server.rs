@@ -34,7 +34,7 @@ impl Seen<'_> {
     }
 }
 
-/// Plays a life for each write, which gets this fault so many times.
+/// For each write, plays a Service's life in which that write gets `fault` `times` times.
 async fn in_each_write(fault: WriteFault, times: usize, checks: &[Check]) {
     for (end, writes) in ENDS {
         for number in 1..=writes {
