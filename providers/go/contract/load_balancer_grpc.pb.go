@@ -129,8 +129,8 @@ const (
 //
 // Such a load balancer remains if another program served a Service, and a user deleted the Service
 // before an Ensure adopted its load balancer. After `done` the operator would go on paying for it.
-// The grant does not cover a load balancer that only a handle or an address names, because a user
-// may write both. If a load balancer that is OURS exists beside it, Delete removes that one, and
+// In Delete the grant does not cover a load balancer that only a handle or an address names, because
+// a user may write both. If a load balancer that is OURS exists beside it, Delete removes that one, and
 // answers CONFLICT for the other.
 //
 // LB-27: Only a mark makes a load balancer OURS or FOREIGN: a provider MUST NOT answer either
@@ -143,10 +143,10 @@ const (
 // clouds cannot keep such a mark, but only a name made of the UID, or nothing. They cannot tell
 // clusters apart. The provider of such a cloud answers UNMARKED for every load balancer that it
 // finds, and the operator grants `adopt_unmarked` for good. A load balancer that holds only one of
-// the two carries no mark. If that one is another cluster's owner ID, FOREIGN is the better answer,
-// because no grant adopts it. There is one exception: an adapter of code, such as Go's cloud
-// interface, that finds a Service's load balancer by itself and shows no marks. The adapter answers
-// OURS for each load balancer that the code finds.
+// the two carries no mark. There are two exceptions. A load balancer that holds only another
+// cluster's owner ID SHOULD be FOREIGN, so that no grant adopts it. An adapter of code, such as Go's
+// cloud interface, that finds a Service's load balancer by itself and shows no marks answers OURS
+// for each load balancer that the code finds.
 //
 // LB-30: The owner ID or the Service's UID may not fit into the cloud's place for a mark, by its
 // length or its characters. Then that place MUST hold digits instead: the first 63 lower-case
@@ -411,8 +411,8 @@ type LoadBalancerService_ListLoadBalancersClient = grpc.ServerStreamingClient[Li
 //
 // Such a load balancer remains if another program served a Service, and a user deleted the Service
 // before an Ensure adopted its load balancer. After `done` the operator would go on paying for it.
-// The grant does not cover a load balancer that only a handle or an address names, because a user
-// may write both. If a load balancer that is OURS exists beside it, Delete removes that one, and
+// In Delete the grant does not cover a load balancer that only a handle or an address names, because
+// a user may write both. If a load balancer that is OURS exists beside it, Delete removes that one, and
 // answers CONFLICT for the other.
 //
 // LB-27: Only a mark makes a load balancer OURS or FOREIGN: a provider MUST NOT answer either
@@ -425,10 +425,10 @@ type LoadBalancerService_ListLoadBalancersClient = grpc.ServerStreamingClient[Li
 // clouds cannot keep such a mark, but only a name made of the UID, or nothing. They cannot tell
 // clusters apart. The provider of such a cloud answers UNMARKED for every load balancer that it
 // finds, and the operator grants `adopt_unmarked` for good. A load balancer that holds only one of
-// the two carries no mark. If that one is another cluster's owner ID, FOREIGN is the better answer,
-// because no grant adopts it. There is one exception: an adapter of code, such as Go's cloud
-// interface, that finds a Service's load balancer by itself and shows no marks. The adapter answers
-// OURS for each load balancer that the code finds.
+// the two carries no mark. There are two exceptions. A load balancer that holds only another
+// cluster's owner ID SHOULD be FOREIGN, so that no grant adopts it. An adapter of code, such as Go's
+// cloud interface, that finds a Service's load balancer by itself and shows no marks answers OURS
+// for each load balancer that the code finds.
 //
 // LB-30: The owner ID or the Service's UID may not fit into the cloud's place for a mark, by its
 // length or its characters. Then that place MUST hold digits instead: the first 63 lower-case

@@ -55,10 +55,10 @@
 //
 // Failures and statuses
 //
-// CORE-4: The provider MUST state its outcome in the body of the answer. Every answer, and every
-// item of a batch, is a oneof with `failed` beside the other outcomes. A gRPC status other than OK
-// always means "unknown": the controller repeats the call with backoff and concludes nothing from
-// it.
+// CORE-4: The provider MUST state its outcome in the body of the answer. Every answer but
+// those of GetProviderInfo and Probe, and every item of a batch, has a oneof with `failed` and the
+// other outcomes. A gRPC status other than OK always means "unknown": the controller repeats the
+// call with backoff and concludes nothing from it.
 //
 // CORE-5: A provider MUST leave out of `Capabilities` the block, or the field, of each service and
 // RPC that it does not implement. It MUST NOT advertise an RPC there and answer it with gRPC status
