@@ -1,6 +1,7 @@
 //! The deletion guards (▲L6), in the whole loop.
 
 use super::*;
+use crate::controllers::node::testing::Fault;
 
 #[tokio::test(start_paused = true)]
 async fn l6_the_listing_vetoes_and_degraded_deletes_nothing() {
@@ -87,6 +88,17 @@ async fn l6_a_new_process_deletes_two_at_once_and_not_the_share() {
     looping.down([2], api::InstanceState::Absent);
     tokio::time::sleep(Duration::from_mins(9)).await;
     assert_eq!(looping.left(), 98);
+}
+
+#[tokio::test(start_paused = true)]
+async fn l6_a_deletion_without_an_answer_counts_for_the_brake() {
+    let looping = Looping::start(100).await;
+    looping.api.faults.writes(1, 2, Fault::Lost);
+    looping.down(0..2, api::InstanceState::Absent);
+    looping.until("two", |this| this.left() == 98).await;
+    looping.down([2], api::InstanceState::Absent);
+    tokio::time::sleep(Duration::from_mins(9)).await;
+    assert_eq!(looping.left(), 98, "the API server deleted both");
 }
 
 #[tokio::test(start_paused = true)]
