@@ -84,6 +84,7 @@ impl NodeFacts {
 }
 
 /// Whether a change of a Node can change what routes there should be: it joins or leaves, or another provider ID, Pod CIDR or address.
+/// What leads to the Pods of a Node that is not ours is left alone, also where it was made for an earlier Node: it goes after that one.
 pub(super) fn matters(old: Option<&NodeFacts>, new: Option<&NodeFacts>) -> bool {
     let seen = |facts: Option<&NodeFacts>| {
         facts
@@ -94,7 +95,13 @@ pub(super) fn matters(old: Option<&NodeFacts>, new: Option<&NodeFacts>) -> bool 
                 ..facts.clone()
             })
     };
-    seen(old) != seen(new)
+    let kept = |facts: Option<&NodeFacts>, cidr: &IpNet| {
+        let cidrs = facts.map(|facts| facts.pod_cidrs.as_slice());
+        let mut cidrs = cidrs.unwrap_or_default().iter();
+        cidrs.any(|(one, _)| one == cidr)
+    };
+    let gives_up = |old: &NodeFacts| old.pod_cidrs.iter().any(|(cidr, _)| !kept(new, cidr));
+    seen(old) != seen(new) || old.is_some_and(gives_up)
 }
 
 /// Where a route leads, as far as its Node is concerned.
