@@ -84,7 +84,8 @@ impl NodeFacts {
 }
 
 /// Whether a change of a Node can change the wanted routes: it joins or leaves, or has another
-/// provider ID, Pod CIDR or address.
+/// provider ID, Pod CIDR or address. The controller leaves a route to the Pods of a foreign Node
+/// alone, also one that it made for an earlier Node: that route goes when the foreign Node goes.
 pub(super) fn matters(old: Option<&NodeFacts>, new: Option<&NodeFacts>) -> bool {
     let seen = |facts: Option<&NodeFacts>| {
         facts
@@ -95,7 +96,13 @@ pub(super) fn matters(old: Option<&NodeFacts>, new: Option<&NodeFacts>) -> bool 
                 ..facts.clone()
             })
     };
-    seen(old) != seen(new)
+    let kept = |facts: Option<&NodeFacts>, cidr: &IpNet| {
+        let cidrs = facts.map(|facts| facts.pod_cidrs.as_slice());
+        let mut cidrs = cidrs.unwrap_or_default().iter();
+        cidrs.any(|(one, _)| one == cidr)
+    };
+    let gives_up = |old: &NodeFacts| old.pod_cidrs.iter().any(|(cidr, _)| !kept(new, cidr));
+    seen(old) != seen(new) || old.is_some_and(gives_up)
 }
 
 /// Where a route leads, compared with its Node.

@@ -106,6 +106,24 @@ async fn r6_a_node_that_joins_is_routed_within_a_second_when_it_is_complete() {
     assert!(took <= Duration::from_secs(1), "{took:?}");
 }
 
+/// Until a Node is known to be another provider's it may be this one's (▲R8), so what leads to its Pods stays.
+#[tokio::test(start_paused = true)]
+async fn r6_a_node_that_leaves_before_it_is_ours_takes_the_route_of_its_namesake_along() {
+    let world = World::started(3, |_| {}).await;
+    world.until("routes", |world| world.all_created(3)).await;
+    sleep(Duration::from_mins(1)).await;
+    // It registers anew, and its instance is gone before it has a provider ID.
+    world.api.delete(&name(2));
+    let mut anew = node(2);
+    anew.spec.get_or_insert_default().provider_id = None;
+    world.api.put(&anew);
+    sleep(Duration::from_mins(1)).await;
+    assert!(world.routed(3), "{:?}", world.routes());
+    world.api.delete(&name(2));
+    let took = world.until("removed", |world| world.routed(2)).await;
+    assert!(took <= Duration::from_secs(1), "{took:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn r6_a_hint_is_followed_and_a_route_that_somebody_removed_is_made_again() {
     let world = World::started(3, |_| {}).await;

@@ -451,6 +451,17 @@ fn r6_what_changes_a_node_for_routes() {
         "without a provider ID neither"
     );
     assert!(matters(Some(&unclaimed), Some(&old)));
+    assert!(
+        matters(Some(&unclaimed), None),
+        "the route of an earlier Node stayed for it"
+    );
+    let other = NodeFacts {
+        owner: Owner::Others,
+        ..unclaimed.clone()
+    };
+    assert!(!matters(Some(&unclaimed), Some(&other)), "it stays for it");
+    assert!(matters(Some(&other), None), "and goes after it");
+    assert!(!matters(Some(&unrouted), None), "nothing stayed for it");
 }
 
 #[test]
