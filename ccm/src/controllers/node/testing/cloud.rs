@@ -53,6 +53,8 @@ pub(crate) struct State {
     pub(crate) per_node: Duration,
     pub(crate) probe: api::ProbeState,
     pub(crate) offered: api::InstanceCapability,
+    /// The labels of Nodes that the provider reads.
+    pub(crate) reads_labels: Vec<String>,
     /// The Nodes of each LookupInstances, by name.
     pub(crate) lookups: Vec<Vec<String>>,
     /// The time of each LookupInstances.
@@ -90,6 +92,7 @@ impl Cloud {
                 power_state: true,
                 max_in_flight: Some(8),
             },
+            reads_labels: Vec::new(),
             lookups: Vec::new(),
             times: Vec::new(),
             reads: 0,
@@ -205,6 +208,10 @@ impl ProviderService for Cloud {
                 instances: Some(state.offered),
                 zones: state.zones.is_some().then(api::ZoneCapability::default),
                 ..api::Capabilities::default()
+            }),
+            node_projection: Some(api::NodeProjection {
+                label_keys: state.reads_labels.clone(),
+                ..api::NodeProjection::default()
             }),
             ..api::GetProviderInfoResponse::default()
         }))

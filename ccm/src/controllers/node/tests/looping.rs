@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::super::testing::{Cloud, FakeApi, Zones};
+use super::super::testing::{Cloud, FakeApi, Instead, Zones};
 use super::super::{Metrics, plan, run};
 use super::fresh;
 use crate::controller::LoopContext;
@@ -149,6 +149,33 @@ async fn one_poison_node_keeps_only_itself_waiting() {
     looping
         .until("it too", |this| this.uninitialized() == 0)
         .await;
+    looping.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_invalid_node_is_asked_about_again_when_a_label_that_the_provider_reads_changes() {
+    const RACK: &str = "example.com/rack";
+    let cloud = Cloud::new();
+    let invalid = Instead::Failed(api::FailureCode::Invalid.into());
+    let answers = ("n0000".to_owned(), [invalid; 2].into());
+    cloud.state().instead.extend([answers]);
+    cloud.state().reads_labels = vec![RACK.to_owned()];
+    let looping = Looping::start_on(cloud, 1, |_| {}).await;
+    let label = |key: &str| {
+        looping.api.edit("n0000", |node| {
+            let labels = node.metadata.labels.get_or_insert_default();
+            labels.insert(key.to_owned(), "1".to_owned());
+        });
+    };
+    looping.until("asked", |this| this.sizes().len() == 1).await;
+    label("example.com/other");
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    assert_eq!(looping.sizes().len(), 1, "the provider does not see that");
+    label(RACK);
+    let took = looping
+        .until("asked again", |this| this.sizes().len() == 2)
+        .await;
+    assert!(took < Duration::from_secs(2), "{took:?}");
     looping.stop().await;
 }
 

@@ -264,7 +264,6 @@ fn b_r2_b_r4_each_node_gets_the_routes_to_its_pods_and_no_other_stays() {
         ("by the next hop", vec![a, b], vec!["r1 10.8.1.0/24 @10.0.0.1", "r2 10.8.2.0/24 @10.0.0.1"], "-r2 +b:10.8.2.0/24", both),
         ("a next hop that is no Node's, and an address of the Node's is not known", vec!["a 10.8.1.0/24"], vec!["r1 10.8.1.0/24 @10.0.0.9"], "", "a=created"),
         ("ours to an address of no Node, for no Node", vec![a], vec!["r1 10.8.1.0/24 >a", "r9 10.8.9.0/24 @10.0.0.9"], "-r9", "a=created"),
-        ("unmarked to an address of no Node, for no Node", vec![a], vec!["r1 10.8.1.0/24 >a", "r9 10.8.9.0/24 @10.0.0.9 unmarked"], "", "a=created"),
         ("unmarked to a gateway (ROUTE-11), for no Node", vec![a], vec!["r1 10.8.1.0/24 >a", "g 10.8.9.0/24 - unmarked"], "", "a=created"),
         ("unmarked to a gateway, in the place of a Node's", vec![a], vec!["g 10.8.1.0/24 - unmarked"], "", "a=created"),
         ("unmarked, the right one", vec![a], vec!["r1 10.8.1.0/24 >a unmarked"], "", "a=created"),

@@ -40,6 +40,19 @@ fn b_r2_a_live_nodes_route_goes_as_a_blackhole_only_when_two_lists_say_so() {
 }
 
 #[test]
+fn r10_an_unmarked_route_to_an_address_of_no_node_stays_until_it_is_a_blackhole() {
+    let (a, right) = ("a 10.8.1.0/24 10.0.0.1", "r1 10.8.1.0/24 >a");
+    let mut scene = Scene::new(&[a], &[right, "r9 10.8.9.0/24 @10.0.0.9 unmarked"]);
+    for _ in 0..3 {
+        assert_eq!(scene.shown(), "");
+    }
+    scene.routes = vec![route(right), route("r9 10.8.9.0/24 ! unmarked")];
+    assert_eq!(scene.shown(), "-r9");
+    let mut scene = Scene::new(&[a], &[right, "r9 10.8.9.0/24 @10.0.0.9"]);
+    assert_eq!(scene.shown(), "-r9", "marked as ours");
+}
+
+#[test]
 fn r2_a_next_hop_that_is_none_of_the_nodes_addresses_is_wrong_when_two_lists_say_so() {
     let (a, stray) = (
         "a 10.8.1.0/24 10.0.0.1,10.0.0.2",
