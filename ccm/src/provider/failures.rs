@@ -210,8 +210,8 @@ mod tests {
             .find_map(|text| text.split_once("CORE-21: "))
             .map(|(_, rule)| rule.split_whitespace().collect::<Vec<_>>().join(" "))
             .unwrap();
-        let (_, list) = rule.split_once("but for ").unwrap();
-        let (list, _) = list.split_once(", which every RPC").unwrap();
+        let (_, list) = rule.split_once("except ").unwrap();
+        let (list, _) = list.split_once(". Every RPC").unwrap();
         let words = list.split(|c: char| !(c.is_ascii_uppercase() || c == '_'));
         let named: Vec<_> = words
             .filter_map(|word| Code::from_str_name(&format!("FAILURE_CODE_{word}")))
