@@ -291,6 +291,17 @@ async fn l7_a_hint_is_followed_at_once_and_many_are_one() {
     assert!(took <= Duration::from_millis(300), "{took:?}");
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(looping.lookups(), calls + 1);
+    // However soon after a pass: a second lies between two of them.
+    looping
+        .until("asked", |this| this.lookups() > calls + 1)
+        .await;
+    let _ = looping.context.hints.send(Hint::Resync);
+    looping
+        .until("again", |this| this.lookups() > calls + 2)
+        .await;
+    let times = looping.cloud.state().times.clone();
+    let gap = times[times.len() - 1] - times[times.len() - 2];
+    assert!((SOON..2 * SOON).contains(&gap), "{gap:?}");
     looping.stop.cancel();
 }
 
