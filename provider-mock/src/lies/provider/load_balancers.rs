@@ -163,7 +163,7 @@ impl LoadBalancers for Twisted {
             answer.notes.handle = handle;
         }
         if self.has(Twist::GetWrites) {
-            let line = format!("note that load balancer {} was looked at", found.handle);
+            let line = format!("note that Get read load balancer {}", found.handle);
             self.cloud.state().wrote(line);
         }
         Ok(answer)
