@@ -63,7 +63,7 @@ fn text_names_the_rule_and_what_was_sent_expected_and_came() {
         "FAIL  core/two",
         "sent      Probe",
         "expected  an <answer> (CORE-4)",
-        "came      gRPC",
+        "received  gRPC",
         "rule      CORE-4: What the provider means MUST stand in the body",
     ] {
         assert!(failed.contains(word), "{word:?} is not in {failed}");
@@ -145,7 +145,7 @@ fn what_failed_for_one_cause_is_told_in_one_line() {
         report.entries.push(entry);
     }
     let summary = report.write(Format::Text, false).unwrap();
-    let line = "failed for one cause, 2: gRPC status Internal\nat all: load-balancers/a, load-balancers/b\n";
+    let line = "2 failures with the same cause: gRPC status Internal\nat all: load-balancers/a, load-balancers/b\n";
     assert!(summary.contains(line), "{summary}");
     assert!(!summary.contains("failed: load-balancers/"), "{summary}");
     assert!(
