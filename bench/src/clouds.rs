@@ -283,7 +283,7 @@ impl World {
                 return Ok(());
             }
             if Instant::now() > end {
-                bail!("after 15 min not each load balancer has {machines} targets");
+                bail!("after 15 min some load balancers do not have {machines} targets");
             }
             sleep(Duration::from_millis(500)).await;
         }
@@ -300,7 +300,7 @@ impl World {
                 last = (now, Instant::now());
             }
             if Instant::now() > end {
-                bail!("calls never stopped: {now}");
+                bail!("the calls never stopped: {now}");
             }
         }
         Ok(last.0)

@@ -283,7 +283,7 @@ impl Contender {
                 last = (now, Instant::now());
             }
             if Instant::now() > end {
-                bail!("calls never stopped: {now}");
+                bail!("the calls never stopped: {now}");
             }
         }
         Ok(last.0)

@@ -40,7 +40,7 @@ async fn main() -> ExitCode {
         let mut names: Vec<_> = scenarios::ALL.iter().map(|it| it.name).collect();
         names.push(clouds::NAME);
         eprintln!(
-            "{unknown:?} is no scenario; there are {} (and `ours`, `once`)",
+            "{unknown:?} is no scenario; the scenarios are {} (and `ours`, `once`)",
             names.join(", ")
         );
         return ExitCode::from(2);

@@ -84,7 +84,7 @@ pub(crate) const ALL: &[Scenario] = &[
     },
     Scenario {
         name: "hand-over",
-        measured: &["SIGTERM of the leader, a standby beside it: until it leads (s)"],
+        measured: &["SIGTERM of the leader: until the standby leads (s)"],
         contenders: EVERYBODY,
         run: |kind| Box::pin(hand_over(kind)),
     },

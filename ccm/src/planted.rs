@@ -42,39 +42,39 @@ mod on {
     }
 
     bugs! {
-        StaleRenewal, "A3", "One patience covers all requests of a renewal, and after a conflict the next one begins with what was known before it.";
+        StaleRenewal, "A3", "One timeout covers all requests of a renewal, and after a conflict the next renewal starts from the Lease before that conflict.";
         UnversionedWrites, "A10", "Writes to Services carry no resourceVersion.";
-        InSyncWithoutStatus, "A20", "A Get that says `in_sync` is believed although the status was never written.";
-        SlowAnswersAreGivenUp, "A1", "Lookups that outlast their pass are given up, and asked again in the same batch.";
-        DrainIsCut, "A2", "Calls in flight are cut when the provider begins to shut down.";
-        FreedThoughCancelled, "A4", "The Lease is released although a call that changes the cloud was cancelled a moment ago.";
-        LanesOfEachSession, "A9", "Each Initialize makes new places for calls beside those that are taken.";
-        OtherClassIsMine, "A14", "A Service whose written class is not served here is taken for one's own.";
+        InSyncWithoutStatus, "A20", "The ccm trusts a Get that says `in_sync` although it never wrote the status.";
+        SlowAnswersAreGivenUp, "A1", "The ccm gives up lookups that outlast their pass and repeats them in the same batch.";
+        DrainIsCut, "A2", "The ccm cuts calls in flight when the provider begins to shut down.";
+        FreedThoughCancelled, "A4", "The ccm releases the Lease although it cancelled a mutating call a moment ago.";
+        LanesOfEachSession, "A9", "Each Initialize creates a new call limiter beside the one with calls in flight.";
+        OtherClassIsMine, "A14", "The ccm treats a Service as its own although it does not serve the class that the Service records.";
         TargetErrorsAreDropped, "A15", "Targets that could not be attached count as attached.";
         LaterClassesAreNotServed, "A16", "A provider that comes back with more classes gets none of the Services that it could not serve.";
-        UnlistedIsNotLookedAt, "A18", "A load balancer that the lists lack is told of, and not looked at.";
-        ClassIsWrittenOnce, "A19", "Provider and class are written only together with the finalizer.";
-        FirstRouteFailureIsSilent, "A22", "A Node whose route cannot be made shows that from the fourth failure on.";
-        OneOfTwoStays, "A23", "One of two Nodes waits for the brake's hold, though the other one vouches.";
-        ForeignLabelIsReadAgain, "A8", "Who set a label is not remembered: the Node is read at each refresh.";
-        ReadyFlapIsAnUpdate, "A12", "Whether a Node is Ready counts as a part of the target that it is.";
+        UnlistedIsNotLookedAt, "A18", "The ccm reports a load balancer that the lists lack and does not check it.";
+        ClassIsWrittenOnce, "A19", "The ccm writes provider and class only together with the finalizer.";
+        FirstRouteFailureIsSilent, "A22", "A Node whose route the cloud refuses gets its condition only with the fourth failure.";
+        OneOfTwoStays, "A23", "One of two Nodes waits for the deletion brake although the other one is a witness.";
+        ForeignLabelIsReadAgain, "A8", "The ccm does not remember who set a label and reads the Node at each refresh.";
+        ReadyFlapIsAnUpdate, "A12", "A change of a Node's Ready condition counts as a change of the target.";
         StrayHopIsRight, "A17", "A route to an address that no Node has counts as right.";
         UnfencedCalls, "", "A call that changes the cloud passes no fence.";
         UnfencedWrites, "", "Writes to Kubernetes pass no fence.";
-        OneAbsentIsEnough, "", "A Node goes after one ABSENT.";
-        ReleasedTooEarly, "", "A Service is released as soon as its deletion was asked for.";
-        HandleIsNotStored, "", "The handle of a load balancer is not stored.";
-        FailedUpdateIsForgotten, "", "A failed Update is not followed by anything.";
-        ChangeDuringWorkIsForgotten, "", "What changed while a Service was worked on is forgotten.";
-        NodeRetryIsLost, "", "A Node whose write got no answer is not tried again.";
-        AllTaintsGo, "", "With the taint of an uninitialised Node all others go.";
-        AddressesAreCounted, "", "A Node's addresses are compared by their number.";
-        SettlingTargetsCountAsNew, "", "A call that is made while Nodes settle has the targets of before, and counts as one with the new ones.";
-        ReleasedOnTypeChange, "", "A Service that is no load balancer any more is released before the cloud's object went.";
-        VanishedIsNotSeen, "", "What was deleted while nobody watched stays in the cache.";
+        OneAbsentIsEnough, "", "The ccm deletes a Node after one ABSENT.";
+        ReleasedTooEarly, "", "The ccm releases a Service as soon as it has called Delete.";
+        HandleIsNotStored, "", "The ccm does not store the handle of a load balancer.";
+        FailedUpdateIsForgotten, "", "The ccm does nothing after a failed Update.";
+        ChangeDuringWorkIsForgotten, "", "The ccm forgets a change that comes while it reconciles the Service.";
+        NodeRetryIsLost, "", "The ccm does not retry a Node whose write got no answer.";
+        AllTaintsGo, "", "The ccm removes all taints together with the `uninitialized` taint.";
+        AddressesAreCounted, "", "The ccm compares a Node's addresses by their number.";
+        SettlingTargetsCountAsNew, "", "A call that the ccm makes while Nodes settle has the old targets and counts as one with the new ones.";
+        ReleasedOnTypeChange, "", "The ccm releases a Service that is no load balancer any more before the cloud's object is gone.";
+        VanishedIsNotSeen, "", "An object that is deleted during a gap of the watch stays in the cache.";
         ThrottleIsIgnored, "", "THROTTLED slows nothing down.";
-        NameIsTheNode, "", "A Node of the same name counts as the one that was to be deleted.";
-        LostDeleteTakesRoom, "", "A Node whose delete request was not answered takes the brake's room twice.";
+        NameIsTheNode, "", "A new Node of the same name counts as the one to delete.";
+        LostDeleteTakesRoom, "", "A Node whose delete request got no answer counts twice for the deletion brake.";
         VoidPassesCount, "", "ABSENT counts although no witness is recognised.";
     }
 

@@ -68,7 +68,7 @@ impl Breaker {
             let (count, rpc) = self.silent.get(scope)?;
             (*count >= SILENT).then(|| Skipped {
                 reason: format!(
-                    "the provider does not answer ({rpc}: nothing came by the deadline, in {count} checks)"
+                    "the provider does not answer ({rpc}: no answer by the deadline, in {count} checks)"
                 ),
                 lack: Lack::Answer,
             })

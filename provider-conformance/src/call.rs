@@ -73,7 +73,7 @@ impl<T: Debug> Exchange<T> {
             Ok(answer) => Ok(answer),
             Err(_) => Err(self.broke(
                 "CORE-4",
-                "an answer with gRPC status OK: what the provider means stands in the body",
+                "an answer with gRPC status OK: the outcome is in the body",
             )),
         }
     }

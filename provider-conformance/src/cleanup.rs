@@ -48,7 +48,10 @@ pub(crate) async fn at_the_end(shared: &Arc<Shared>) -> Vec<String> {
     let mut told: Vec<_> = left
         .iter()
         .map(|(key, thing)| {
-            let why = why.of.get(key).map_or("nobody has looked", String::as_str);
+            let why = why
+                .of
+                .get(key)
+                .map_or("the clean-up did not check it", String::as_str);
             cut(&format_args!("{thing}: {why}"))
         })
         .collect();
@@ -74,7 +77,7 @@ async fn remove(
     // Even after a failure, the suite removes what the cloud lets it remove.
     if let Err(stop) = shared.hooks.heal().await {
         why.besides.push(format!(
-            "the cloud was made to fail or to be slow, and is so still: {}",
+            "a hook made the cloud fail or slow, and could not undo it: {}",
             said(&stop)
         ));
     }
@@ -83,7 +86,7 @@ async fn remove(
     }
     if let Err(error) = shared.target.start().await {
         why.besides.push(format!(
-            "the provider cannot be started to clean up: {error}"
+            "cannot start the provider for the clean-up: {error}"
         ));
     }
     let mut by_owner = Owned::new();
@@ -132,7 +135,7 @@ async fn rounds(shared: &Arc<Shared>, mut owned: Owned, until: Instant, why: &mu
                 owned.insert(owner_id, things);
                 continue;
             } else {
-                Err("the clean-up had no more time".to_owned())
+                Err("the clean-up ran out of time".to_owned())
             };
             tried.insert(owner_id.clone());
             match looked {
@@ -144,7 +147,7 @@ async fn rounds(shared: &Arc<Shared>, mut owned: Owned, until: Instant, why: &mu
                 }
                 Err(error) => {
                     why.besides.push(cut(&format_args!(
-                        "what may still be there for the owner ID {owner_id}, as nobody could look: {error}"
+                        "objects of the owner ID {owner_id}, if any are left: the clean-up could not list them: {error}"
                     )));
                     shared.ledger.could_not_look(&owner_id);
                     for (key, _) in things {
@@ -322,7 +325,7 @@ async fn of_owner(
     if left.things.is_empty() {
         for thing in still_listed(shared, &session).await? {
             why.of.entry(thing.key()).or_insert_with(|| {
-                "it is listed still, though nothing speaks against its going".into()
+                "it is still in the list, although Delete reported no obstacle".into()
             });
             shared.ledger.note(thing);
         }
@@ -374,13 +377,14 @@ fn deletion(outcome: &Outcome, made: Option<&str>) -> Option<Result<(), String>>
     match outcome {
         Outcome::Done(_) => Some(Ok(())),
         Outcome::Retained(retained) => Some(Err(cut(&format_args!(
-            "DeleteLoadBalancer keeps it on purpose (`retained`): {}",
+            "DeleteLoadBalancer kept it on purpose (`retained`): {}",
             retained.reason
         )))),
         // Without a handle, this provider created nothing.
         Outcome::HandledElsewhere(_) if made.is_none() => Some(Ok(())),
         Outcome::HandledElsewhere(_) => Some(Err(
-            "DeleteLoadBalancer leaves it to somebody else (`handled_elsewhere`), though it was made here".into(),
+            "DeleteLoadBalancer answered `handled_elsewhere`, although this provider made it"
+                .into(),
         )),
         Outcome::Failed(_) | Outcome::Pending(_) => None,
     }

@@ -22,43 +22,48 @@ const INTERRUPTED: u8 = 130;
 
 /// Checks a provider against every rule of the contract cloudprovider.v1alpha1.
 ///
-/// It works as controllers of its own that nobody else uses and removes what it made; but it initialises the provider again and again, so point it at none that a controller uses.
+/// The suite works under owner IDs of its own and removes what it made. It initialises the provider
+/// again and again, so never point it at a provider that a controller uses.
 ///
-/// Exit codes: 0 all passed (or are about what the provider does not offer), 1 a check failed or was not shown, 2 wrong usage or no provider, 130 interrupted.
+/// Exit codes: 0 all checks passed or need a capability that the provider does not offer, 1 a check
+/// failed or could not run, 2 wrong usage or no provider, 130 interrupted.
 #[derive(Debug, Parser)]
 #[command(name = "provider-conformance", version)]
 pub struct Args {
-    /// A provider that serves: unix:// and an absolute path.
+    /// The endpoint of a running provider: unix:// and an absolute path.
     #[arg(long, value_name = "ENDPOINT", conflicts_with = "command")]
     endpoint: Option<String>,
-    /// A shell command that serves the provider at {endpoint}, which also stands in CLOUD_PROVIDER_ENDPOINT: the suite starts it, kills it and starts it again.
+    /// A shell command that serves the provider at {endpoint} (also in CLOUD_PROVIDER_ENDPOINT).
+    /// The suite starts it, kills it and starts it again.
     #[arg(long, value_name = "COMMAND")]
     command: Option<String>,
-    /// What the suite cannot know of the cloud (suite.yaml).
+    /// The file (suite.yaml) with the facts about the cloud that the suite cannot find out.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Only the checks whose IDs match, such as 'instances/*'; may be repeated.
+    /// Run only the checks whose IDs match, such as 'instances/*'. May be repeated.
     #[arg(long, value_name = "GLOB")]
     only: Vec<String>,
-    /// Not the checks whose IDs match; may be repeated.
+    /// Leave out the checks whose IDs match. May be repeated.
     #[arg(long, value_name = "GLOB")]
     skip: Vec<String>,
-    /// How the report is written.
+    /// The format of the report.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     format: Format,
-    /// Write the whole report to this file too, as one JSON object, whatever the --format.
+    /// Also write the whole report to this file, as one JSON object. --format does not change it.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// A line of its own also for each check that was skipped because the provider does not offer what it is about. The other formats have them all.
+    /// Also print a line for each check that needs a capability that the provider does not offer.
+    /// The other formats always have them.
     #[arg(long)]
     verbose: bool,
-    /// Print each check's ID, its rules and what it shows.
+    /// Print each check's ID, rules and title.
     #[arg(long)]
     list: bool,
-    /// How long the checks that look for growth run, each: 90s, 1h.
+    /// How long each check for growing memory or open files runs: 90s, 1h.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration)]
     soak: Duration,
-    /// Checks that the suite was not told how to make (a hook, an object of suite.yaml, --command) are no failure.
+    /// Do not fail because of checks that lack their setup (a hook, an object of suite.yaml,
+    /// --command).
     #[arg(long)]
     allow_skipped: bool,
 }
@@ -78,7 +83,7 @@ pub async fn main() -> ExitCode {
 async fn execute(args: Args) -> Result<u8, String> {
     let selection = Selection::new(&args.only, &args.skip)?;
     if !checks().iter().any(|check| selection.takes(check.id)) {
-        return Err("--only and --skip leave no check; --list says which there are".into());
+        return Err("--only and --skip leave no check; --list prints all checks".into());
     }
     if args.list {
         return list(&selection).map(|()| 0);
@@ -86,7 +91,10 @@ async fn execute(args: Args) -> Result<u8, String> {
     let provider = match (args.endpoint, args.command) {
         (Some(endpoint), _) => Provider::Endpoint(endpoint),
         (None, Some(command)) => Provider::Command(command),
-        (None, None) => return Err("give --endpoint unix:///... of a provider that serves, or --command '...' that serves one".into()),
+        (None, None) => return Err(
+            "give --endpoint unix:///... of a running provider, or --command '...' that starts one"
+                .into(),
+        ),
     };
     let config = match &args.config {
         Some(path) => Config::load(path).map_err(|error| format!("--config {error}"))?,
@@ -111,7 +119,7 @@ async fn execute(args: Args) -> Result<u8, String> {
     print(&report.write(args.format, args.verbose)?)?;
     if report.not_set_up() > 0 && !args.allow_skipped && !report.interrupted {
         eprintln!(
-            "provider-conformance: {} checks were not shown, so the exit code is {FAILED}: give what they lack in suite.yaml, or --allow-skipped",
+            "provider-conformance: {} checks lack their setup, so the exit code is {FAILED}: add what they name to suite.yaml, or give --allow-skipped",
             report.not_set_up()
         );
     }
@@ -175,7 +183,7 @@ fn print(text: &str) -> Result<(), String> {
 /// clean-up ends the process as usual.
 fn signals() -> Result<impl Future<Output = ()>, String> {
     use tokio::signal::unix::{SignalKind, signal};
-    let on = |kind| signal(kind).map_err(|error| format!("signals cannot be waited for: {error}"));
+    let on = |kind| signal(kind).map_err(|error| format!("cannot wait for signals: {error}"));
     let mut interrupt = on(SignalKind::interrupt())?;
     let mut terminate = on(SignalKind::terminate())?;
     let mut hang_up = on(SignalKind::hangup())?;
@@ -188,7 +196,7 @@ fn signals() -> Result<impl Future<Output = ()>, String> {
         // Standard error may be gone with the terminal.
         let _ = writeln!(
             std::io::stderr(),
-            "\ninterrupted: what was made is removed; interrupt again to leave it"
+            "\ninterrupted: the suite removes what it made; interrupt again to leave it in the cloud"
         );
         tokio::spawn(async move {
             tokio::select! {
@@ -201,7 +209,7 @@ fn signals() -> Result<impl Future<Output = ()>, String> {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is no duration; write for example 90s, 10m or 1h");
+    let wrong = || format!("{text:?} is no duration; write one like 90s, 10m or 1h");
     let parsed: SignedDuration = text.parse().map_err(|_| wrong())?;
     Duration::try_from(parsed).map_err(|_| wrong())
 }

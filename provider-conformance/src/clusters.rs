@@ -65,7 +65,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "clusters/list-cut-off",
             ["CORE-6", "CORE-16"],
-            "listings that are cut off anywhere, and several at once, harm nothing",
+            "listings that are cut off at any point, and several at once, do no harm",
             [Need::Clusters],
             cut_off
         ),
@@ -86,14 +86,14 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "clusters/failing-cloud-is-not-not-found",
             ["CLUSTER-2", "CORE-15"],
-            "while the cloud fails an address is `failed` with what the cloud said, never NOT_FOUND",
+            "while the cloud fails an address is `failed` with the cloud's code, never NOT_FOUND",
             [Need::Clusters, FAIL],
             failing
         ),
         check!(
             "clusters/unknown-fields",
             ["CORE-13"],
-            "fields of a minor to come are ignored",
+            "the provider ignores fields of a later minor version",
             [Need::Clusters],
             unknown_fields
         ),

@@ -89,7 +89,7 @@ impl TryFrom<String> for RouteCidr {
             whole.then_some(Self { first, length })
         });
         parsed.ok_or(format!(
-            "route_cidr: {text:?} is no IPv4 network of /12 or larger; right would be one that nobody uses, such as 172.16.0.0/12"
+            "route_cidr: {text:?} is no IPv4 network of /12 or larger; use a free one, such as 172.16.0.0/12"
         ))
     }
 }
@@ -205,7 +205,7 @@ impl Config {
                 return Err(ConfigError {
                     place: place.to_owned(),
                     what: format!(
-                        "instances: {}: state: {state:?} is none; write PRESENT, RUNNING or STOPPED",
+                        "instances: {}: state: {state:?} is not known; write PRESENT, RUNNING or STOPPED",
                         instance.name
                     ),
                 });

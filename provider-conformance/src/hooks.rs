@@ -47,7 +47,7 @@ pub enum Hook {
     LoadBalancerRemove,
     /// Makes a route NAME to CIDR, target PROVIDER_ID, that is marked for nobody.
     RouteUnmarked,
-    /// Makes a route NAME to CIDR to what is no Node (a gateway, a peering), marked for nobody.
+    /// Makes a route NAME to CIDR to what is no Node (a gateway, a peering), unmarked.
     RouteGateway,
     /// Makes a route NAME to CIDR that is marked for OWNER_ID and whose target is gone.
     RouteBlackhole,
@@ -149,7 +149,7 @@ impl Hooks {
         let output = tokio::time::timeout(PATIENCE, child)
             .await
             .map_err(|_| fault(format!("it still runs after {PATIENCE:?}")))?
-            .map_err(|error| fault(format!("it cannot be run: {error}")))?;
+            .map_err(|error| fault(format!("cannot run it: {error}")))?;
         if output.status.success() {
             Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
         } else {

@@ -133,13 +133,10 @@ impl fmt::Display for Thing {
                 write!(f, "the instance {name} (provider ID {provider_id})")
             }
             Self::UnmarkedLoadBalancer { handle } => {
-                write!(
-                    f,
-                    "the load balancer with the handle {handle}, marked for nobody"
-                )
+                write!(f, "the load balancer with the handle {handle}, unmarked")
             }
             Self::UnmarkedRoute { name, cidr } => {
-                write!(f, "the route {name} to {cidr}, marked for nobody")
+                write!(f, "the route {name} to {cidr}, unmarked")
             }
         }
     }
@@ -249,7 +246,7 @@ impl Ledger {
             && !cluster.owner_id.starts_with(&self.run_id)
         {
             return Err(format!(
-                "the suite refuses to send it: the owner ID {:?} is not of this run",
+                "the suite does not send it: the owner ID {:?} is not of this run",
                 cluster.owner_id
             ));
         }
@@ -258,7 +255,7 @@ impl Ledger {
             && !state.uids.contains(&service.uid)
         {
             return Err(format!(
-                "the suite refuses to send it: the UID {:?} was not given out by Run::uid",
+                "the suite does not send it: the UID {:?} does not come from Run::uid",
                 service.uid
             ));
         }
@@ -266,7 +263,7 @@ impl Ledger {
             route.destination_cidr.contains('/') && !state.cidrs.contains(&route.destination_cidr)
         }) {
             return Err(format!(
-                "the suite refuses to send it: the destination {} was not given out by Run::cidr",
+                "the suite does not send it: the destination {} does not come from Run::cidr",
                 route.destination_cidr
             ));
         }

@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(
             text("CORE-9"),
             Some(
-                "A provider SHOULD answer `pending` (if the RPC has it) before 80 % of the time is over that `grpc-timeout` stated when the request arrived."
+                "A provider SHOULD answer `pending` (if the RPC has it) before 80 % of the `grpc-timeout` has passed since the request arrived."
             )
         );
         assert_eq!(

@@ -174,7 +174,7 @@ async fn begin(options: &Options) -> Result<Arc<Shared>, String> {
     };
     let session = Session::dial(target.path(), cluster, Arc::clone(&ledger))
         .await
-        .map_err(|error| format!("nobody answers at {}: {error}", target.endpoint()))?;
+        .map_err(|error| format!("no process answers at {}: {error}", target.endpoint()))?;
     let request = pb::GetProviderInfoRequest {
         controller_version: env!("CARGO_PKG_VERSION").into(),
         contract_minor: pb::CONTRACT_MINOR,
@@ -182,7 +182,7 @@ async fn begin(options: &Options) -> Result<Arc<Shared>, String> {
     let asked = session.call_within(request, HANDSHAKE).await;
     let info = asked.came.map_err(|status| {
         format!(
-            "what serves at {} is no provider of cloudprovider.v1alpha1: GetProviderInfo: {}",
+            "the process at {} is no provider of cloudprovider.v1alpha1: GetProviderInfo: {}",
             target.endpoint(),
             super::call::shown(&status)
         )
@@ -226,7 +226,7 @@ async fn one(shared: &Arc<Shared>, check: &Check, breaker: &mut Breaker) -> Entr
             && let Some(how) = run.target().died().await
         {
             failed.came = format!(
-                "{}; the provider's process has ended by itself ({how})",
+                "{}; the provider's process ended by itself ({how})",
                 failed.came
             );
         }

@@ -85,7 +85,7 @@ impl Target {
                         target.idle.lock().await.begin(&target.path).await;
                         Ok(target)
                     }
-                    Err(error) => Err(format!("nobody answers at {endpoint}: {error}")),
+                    Err(error) => Err(format!("no process answers at {endpoint}: {error}")),
                 }
             }
             Provider::Command(line) => {
@@ -94,9 +94,7 @@ impl Target {
                     // The provider itself has to refuse other users at the socket.
                     .permissions(Permissions::from_mode(0o711))
                     .tempdir()
-                    .map_err(|error| {
-                        format!("a directory for the socket cannot be made: {error}")
-                    })?;
+                    .map_err(|error| format!("cannot make a directory for the socket: {error}"))?;
                 let target = Self {
                     // The provider creates the socket's directory (CORE-2).
                     path: directory.path().join("socket/provider.sock"),
@@ -128,7 +126,7 @@ impl Target {
     }
 
     fn started(&self) -> Verdict<&Started> {
-        let lack = || Stop::not_set_up("the provider is not started by the suite (--command)");
+        let lack = || Stop::not_set_up("the suite did not start the provider (--command)");
         self.command.as_ref().ok_or_else(lack)
     }
 
@@ -154,15 +152,15 @@ impl Target {
         while UnixStream::connect(&self.path).await.is_err() {
             if let Ok(Some(status)) = new.child.try_wait() {
                 return Err(format!(
-                    "the command ended ({status}) before anybody answered at {}; its last words:\n{}",
+                    "the command ended ({status}) before a process answered at {}; its last output:\n{}",
                     self.endpoint(),
                     new.last_words()
                 ));
             }
             if Instant::now() > patience {
                 return Err(format!(
-                    "nobody answers at {} after {START:?}; {{endpoint}} in the command is replaced by it, and it stands in \
-                     ${ENDPOINT_VARIABLE}; the command's last words:\n{}",
+                    "no process answers at {} after {START:?}; the suite replaces {{endpoint}} in the command by it and sets \
+                     ${ENDPOINT_VARIABLE}; the command's last output:\n{}",
                     self.endpoint(),
                     new.last_words()
                 ));
@@ -192,7 +190,7 @@ impl Target {
         let status = tokio::time::timeout(END, running.child.wait()).await;
         let status = status.ok()?.ok()?;
         Some(format!(
-            "{status}; its last words:\n{}",
+            "{status}; its last output:\n{}",
             running.last_words()
         ))
     }
@@ -254,9 +252,9 @@ impl Target {
     /// A second process of the same command on the same endpoint. The caller waits for its end.
     pub(crate) fn second(&self) -> Verdict<Process> {
         let started = self.started()?;
-        started.spawn(&self.endpoint()).map_err(|error| {
-            Stop::not_set_up(format!("a second process cannot be started: {error}"))
-        })
+        started
+            .spawn(&self.endpoint())
+            .map_err(|error| Stop::not_set_up(format!("cannot start a second process: {error}")))
     }
 
     /// The process that holds the socket's other end.
@@ -273,7 +271,7 @@ impl Target {
 impl Started {
     fn spawn(&self, endpoint: &str) -> Result<Process, String> {
         let log = self.directory.path().join("provider.log");
-        let fault = |error: std::io::Error| format!("the command cannot be started: {error}");
+        let fault = |error: std::io::Error| format!("cannot start the command: {error}");
         let file = File::options()
             .create(true)
             .append(true)

@@ -31,14 +31,14 @@ const CHECKS: &[Check] = &[
     check!(
         "volumes/labels-are-facts",
         ["VOL-3", "CORE-6"],
-        "the labels are the same each time, whatever the volume is called and has already",
+        "the labels are the same each time, whatever the volume's name and labels",
         [Need::Volumes],
         facts
     ),
     check!(
         "volumes/zone-is-right-or-absent",
         ["VOL-3"],
-        "zone and region are those that suite.yaml says, or absent",
+        "zone and region are those of suite.yaml, or absent",
         [Need::Volumes],
         zone
     ),
@@ -52,14 +52,14 @@ const CHECKS: &[Check] = &[
     check!(
         "volumes/foreign-source",
         ["VOL-1"],
-        "a source that is not this cloud's has no labels, and is no failure",
+        "a source of another cloud has no labels, and is no failure",
         [Need::Volumes],
         foreign
     ),
     check!(
         "volumes/source-types",
         ["VOL-2"],
-        "the sources that are this cloud's are named",
+        "the provider names the sources of this cloud",
         [Need::Volumes],
         source_types
     ),
@@ -73,28 +73,28 @@ const CHECKS: &[Check] = &[
     check!(
         "volumes/before-it-is-made",
         ["VOL-1"],
-        "a volume that has no name and UID yet gets the same labels",
+        "a volume without name and UID gets the same labels",
         [Need::Volumes],
         before_it_is_made
     ),
     check!(
         "volumes/no-volume",
         ["CORE-4", "CORE-15"],
-        "a request without a volume, or one without a source, is answered in the body",
+        "the provider answers a request without a volume, or without a source, in the body",
         [Need::Volumes],
         no_volume
     ),
     check!(
         "volumes/failing-cloud-is-not-not-found",
         ["VOL-1", "CORE-15"],
-        "while the cloud fails labels are `failed` with what the cloud said, never NOT_FOUND nor empty",
+        "while the cloud fails labels are `failed` with the cloud's code, never NOT_FOUND nor empty",
         [Need::Volumes, FAIL],
         failing
     ),
     check!(
         "volumes/cut-off-anywhere",
         ["CORE-6"],
-        "calls that are cut off at any moment harm nothing",
+        "calls that are cut off at any moment do no harm",
         [Need::Volumes],
         cut_off
     ),
@@ -115,7 +115,7 @@ const CHECKS: &[Check] = &[
     check!(
         "volumes/unknown-fields",
         ["CORE-13"],
-        "fields of a minor to come are ignored",
+        "the provider ignores fields of a later minor version",
         [Need::Volumes],
         unknown_fields
     ),
@@ -281,7 +281,7 @@ async fn foreign(run: &Run) -> Verdict {
     let stated = run.capabilities().volumes.unwrap_or_default().source_types;
     if stated.is_empty() {
         return Err(Stop::not_offered(
-            "source_types names no source: which are foreign is not known",
+            "source_types names no source, so no source is known to be foreign",
         ));
     }
     let sources = [
@@ -334,7 +334,7 @@ async fn known_sources(run: &Run) -> Verdict {
     let stated = run.capabilities().volumes.unwrap_or_default().source_types;
     if stated.is_empty() {
         return Err(Stop::not_offered(
-            "source_types names no source: all are asked about",
+            "source_types names no source, so the controller asks about all",
         ));
     }
     for known in &run.config().volumes {

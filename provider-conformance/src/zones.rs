@@ -30,7 +30,7 @@ const CHECKS: &[Check] = &[
     check!(
         "zones/agree-with-the-metadata",
         ["ZONE-2"],
-        "zone and region are those of LookupInstances, where both say something",
+        "zone and region are those of LookupInstances, if both report them",
         [Need::Zones, Need::Instances],
         agree
     ),
@@ -44,7 +44,7 @@ const CHECKS: &[Check] = &[
     check!(
         "zones/unknown-nodes-fail-alone",
         ["ZONE-1"],
-        "Nodes that nobody has ever seen do not fail their neighbours",
+        "unknown Nodes do not fail the others",
         [Need::Zones, Need::Instances],
         unknown
     ),
@@ -58,7 +58,7 @@ const CHECKS: &[Check] = &[
     check!(
         "zones/uid-is-not-remembered",
         ["ZONE-1", "INST-2"],
-        "the answer names the UID that was sent",
+        "the answer names the UID of the request",
         [Need::Zones, Need::Instances],
         uid_again
     ),
@@ -86,28 +86,28 @@ const CHECKS: &[Check] = &[
     check!(
         "zones/asked-again",
         ["CORE-6", "ZONE-1"],
-        "the same question gets the same answer, in any order",
+        "the same lookup gets the same answer, in any order",
         [Need::Zones, Need::Instances],
         again
     ),
     check!(
         "zones/throttled",
         ["ZONE-1", "CORE-15"],
-        "while the cloud throttles no zone is made up: `failed` with THROTTLED",
+        "while the cloud throttles the provider invents no zone: `failed` with THROTTLED",
         [Need::Zones, FAIL],
         throttled
     ),
     check!(
         "zones/refused-credentials",
         ["ZONE-1", "CORE-15"],
-        "while the cloud refuses the credentials no zone is made up: `failed` with CREDENTIALS",
+        "while the cloud refuses the credentials the provider invents no zone: `failed` with CREDENTIALS",
         [Need::Zones, FAIL],
         credentials
     ),
     check!(
         "zones/unavailable",
         ["ZONE-1", "CORE-15"],
-        "while the cloud is down no zone is made up: `failed` with UNAVAILABLE",
+        "while the cloud is down the provider invents no zone: `failed` with UNAVAILABLE",
         [Need::Zones, FAIL],
         unavailable
     ),
@@ -121,7 +121,7 @@ const CHECKS: &[Check] = &[
     check!(
         "zones/unknown-fields",
         ["CORE-13"],
-        "fields of a minor to come are ignored",
+        "the provider ignores fields of a later minor version",
         [Need::Zones],
         unknown_fields
     ),
@@ -232,7 +232,7 @@ async fn agree(run: &Run) -> Verdict {
     }
     if compared == 0 {
         return Err(Stop::not_offered(
-            "of no known instance both LookupZones and LookupInstances say where it is",
+            "for no known instance both LookupZones and LookupInstances report a place",
         ));
     }
     Ok(())
@@ -382,10 +382,7 @@ async fn refused(run: &Run, code: FailureCode) -> Verdict {
         .results
         .iter()
         .all(|one| matches!(&one.outcome, Some(Outcome::Failed(failed)) if failed.code() == code));
-    let expected = format!(
-        "failed with {}: that is what the cloud said",
-        short_code(code)
-    );
+    let expected = format!("failed with {}: the cloud's code", short_code(code));
     exchange.must(failed && !answer.results.is_empty(), "CORE-15", expected)
 }
 

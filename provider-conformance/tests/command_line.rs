@@ -92,7 +92,7 @@ fn bad_input_is_named_with_what_would_be_right() {
     refused(&["--endpoint", "tcp://1"], &["tcp://1", "unix://"]);
     refused(
         &["--endpoint", "unix:///nowhere/x.sock"],
-        &["nobody answers", "/nowhere/x.sock"],
+        &["no process answers", "/nowhere/x.sock"],
     );
     refused(
         &["--endpoint", "unix:///x/y", "--command", "x"],

@@ -260,7 +260,7 @@ impl Cloud {
             Command::FaultClear { id: Some(id) } => {
                 if !self.clear_fault(id) {
                     return Err(CloudError::NotFound(format!(
-                        "no fault has the number {id}; `ctl fault list` shows those that are set"
+                        "no fault has the number {id}; `ctl fault list` shows them"
                     )));
                 }
                 Value::Null

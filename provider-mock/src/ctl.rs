@@ -116,7 +116,7 @@ async fn serve(
             lie.what
         );
     }
-    tracing::info!(instances = cloud.instance_count(), "the cloud stands");
+    tracing::info!(instances = cloud.instance_count(), "cloud loaded");
     crate::server::serve(cloud, endpoint).await
 }
 
@@ -182,7 +182,8 @@ pub async fn run(channel: &mut Channel, command: &Command) -> Result<Value, Stri
         .await
         .map_err(|status| match status.code() {
             tonic::Code::Unimplemented => {
-                "the provider on this socket is no mock: it has no control service".to_owned()
+                "the provider on this socket is not provider-mock: it has no control service"
+                    .to_owned()
             }
             _ => status.message().to_owned(),
         })?;

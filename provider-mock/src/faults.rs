@@ -150,7 +150,7 @@ impl Fault {
         let row = self.kind.row();
         if self.rpc != ALL_RPCS && !row.rpcs.contains(&self.rpc.as_str()) {
             return Err(format!(
-                "kind: {} cannot strike {}; it can strike {}",
+                "kind: {} does not apply to {}; it applies to {}",
                 row.name,
                 self.rpc,
                 row.rpcs.join(", ")
@@ -165,10 +165,10 @@ impl Fault {
             ));
         }
         if self.kind == FaultKind::Delay && self.delay.is_none() {
-            return Err("delay: missing; write how long, such as 500ms".into());
+            return Err("delay is missing; write one such as 500ms".into());
         }
         if self.times == Some(0) {
-            return Err("times: 0 strikes no call; write at least 1, or leave it out".into());
+            return Err("times: 0 applies to no call; write at least 1, or leave it out".into());
         }
         if let Some(value) = &self.value
             && row.value.is_empty()

@@ -334,7 +334,7 @@ pub(crate) enum Found<'a> {
 
 fn no_instance(name_or_id: &str) -> CloudError {
     CloudError::NotFound(format!(
-        "no instance has the name or id {name_or_id:?}; `ctl instance list` shows those that exist"
+        "no instance has the name or ID {name_or_id:?}; `ctl instance list` shows them"
     ))
 }
 

@@ -51,7 +51,7 @@ impl Lie {
         let alike = |lie: &&Self| (strsim::jaro_winkler(name, lie.name) * 1_000.0) as u64;
         let nearest = Self::all().max_by_key(alike).map_or("", |lie| lie.name);
         Err(format!(
-            "{name:?} is no fault; did you mean {nearest:?}? `provider-mock faults` prints all of them"
+            "{name:?} is no named fault; did you mean {nearest:?}? `provider-mock faults` prints all of them"
         ))
     }
 }

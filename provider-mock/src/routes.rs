@@ -15,10 +15,10 @@ pub struct Route {
     pub name: String,
     /// The destination of the packets: a CIDR.
     pub destination_cidr: String,
-    /// The target by the Node's name.
+    /// The target, by the Node's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_name: Option<String>,
-    /// The target by provider ID.
+    /// The target, by provider ID.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
     /// The target by IP address.

@@ -173,7 +173,7 @@ impl Mock {
                 biased;
                 ended = server => {
                     if let Err(error) = ended {
-                        tracing::error!(%error, "the mock does not serve any more");
+                        tracing::error!(%error, "the mock has stopped serving");
                     }
                 }
                 () = kill.cancelled() => {}
@@ -326,13 +326,14 @@ fn bind(path: &Path) -> Result<UnixListener, StartError> {
     };
     if let Some(directory) = path.parent() {
         std::fs::create_dir_all(directory)
-            .map_err(|error| fault("the directory cannot be made", error))?;
+            .map_err(|error| fault("cannot make the directory", error))?;
     }
     remove(path);
     let listener =
-        UnixListener::bind(path).map_err(|error| fault("the socket cannot be bound", error))?;
+        UnixListener::bind(path).map_err(|error| fault("cannot bind the socket", error))?;
     let mode = std::fs::Permissions::from_mode(0o660);
-    std::fs::set_permissions(path, mode).map_err(|error| fault("the mode cannot be set", error))?;
+    std::fs::set_permissions(path, mode)
+        .map_err(|error| fault("cannot set the socket's mode", error))?;
     Ok(listener)
 }
 
@@ -340,6 +341,6 @@ fn remove(path: &Path) {
     if let Err(error) = std::fs::remove_file(path)
         && error.kind() != io::ErrorKind::NotFound
     {
-        tracing::warn!(path = %path.display(), %error, "the socket's file could not be removed");
+        tracing::warn!(path = %path.display(), %error, "cannot remove the socket's file");
     }
 }

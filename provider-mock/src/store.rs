@@ -66,7 +66,7 @@ impl Lock {
     pub(crate) fn try_take(state: &Path) -> Result<Option<Self>, String> {
         let fault = |error: std::io::Error| {
             format!(
-                "{}: the state file cannot be locked by {}: {error}",
+                "{}: cannot lock the state file with {}: {error}",
                 state.display(),
                 lock_path(state).display()
             )
@@ -100,7 +100,7 @@ impl Lock {
     /// The error if the lock was not free in time.
     pub(crate) fn refusal(state: &Path) -> String {
         format!(
-            "{}: another provider-mock uses this state file (it holds {}); stop that one, or give --state another file",
+            "{}: another provider-mock uses this state file (it holds the lock {}); stop it, or give --state another file",
             state.display(),
             lock_path(state).display()
         )
@@ -169,7 +169,7 @@ impl Store {
         };
         let wrong = |why: String| {
             format!(
-                "{}: {why}; this is no state file of this version: remove it to begin with the cloud of the YAML file",
+                "{}: {why}; this is no state file of this version: remove it to start with the cloud of the YAML file",
                 path.display()
             )
         };
@@ -199,7 +199,7 @@ impl Store {
     /// How many writes ever reached this cloud.
     pub(crate) fn noted(&self) -> u64 {
         writes_noted(&self.path).unwrap_or_else(|error| {
-            tracing::error!(error, "the writes of before are not counted");
+            tracing::error!(error, "cannot read the count of earlier writes");
             0
         })
     }
@@ -214,7 +214,7 @@ impl Store {
             .open(&path)
             .and_then(|mut file| file.write_all(format!("{what}\n").as_bytes()));
         if let Err(error) = noted {
-            tracing::error!(path = %path.display(), %error, "a write to the cloud was not noted");
+            tracing::error!(path = %path.display(), %error, "cannot record a write to the cloud");
         }
     }
 

@@ -28,7 +28,7 @@ impl Weather {
         let code = self.fail?;
         let failure = Failure::new(
             code,
-            format!("the cloud answers {code} to every operation until its weather changes"),
+            format!("the cloud is set to answer {code} to every operation"),
         );
         Some(match code {
             FailureCode::Throttled => failure.retry_after(Duration::from_secs(1)),

@@ -423,7 +423,7 @@ async fn what_suite_yaml_says_of_sharing_is_taken_at_its_word() {
         (
             Some(nothing),
             Lack::Setup,
-            "write those by which they share one",
+            "write the annotations that make them share one",
         ),
     ] {
         let directory = tempfile::tempdir().unwrap();
@@ -474,7 +474,7 @@ async fn what_cannot_be_removed_is_named() {
         "no rights for that",
         "the load balancer of the Service default/delete-",
         "handle ",
-        "it is listed still",
+        "it is still in the list",
     ] {
         assert!(left.contains(word), "{word:?} is not in: {left}");
     }
@@ -684,9 +684,5 @@ async fn a_process_that_ended_by_itself_is_told() {
     let Outcome::Failed(failed) = &report.entries[0].outcome else {
         panic!("{:?}", report.entries[0].outcome);
     };
-    assert!(
-        failed.came.contains("has ended by itself"),
-        "{}",
-        failed.came
-    );
+    assert!(failed.came.contains("ended by itself"), "{}", failed.came);
 }

@@ -113,7 +113,7 @@ class Cloud:
             if slow_ms := weather.get("slow_ms"):
                 await asyncio.sleep(slow_ms / 1000)
             if code := weather.get("fail"):
-                raise CloudError(code, f"the cloud answers {code} to every operation until its weather changes")
+                raise CloudError(code, f"the cloud is set to answer {code} to every operation")
             yield
         except CloudError as error:
             if error.code == "PRECONDITION":  # The cloud refuses the request: that is an answer (PROV-16).

@@ -25,37 +25,37 @@ const PROGRESS: Duration = Duration::from_secs(10);
 /// Plays the whole ccm in virtual time.
 #[derive(Parser)]
 struct Options {
-    /// Plays this seed alone, and prints its trace.
+    /// Plays only this seed, and prints its trace.
     #[arg(long)]
     seed: Option<u64>,
-    /// Plays so many seeds.
+    /// The number of seeds to play.
     #[arg(long, default_value_t = 100)]
     seeds: u64,
-    /// The first of them.
+    /// The first seed.
     #[arg(long, default_value_t = 1)]
     from: u64,
     /// Prints the digest of each seed's trace instead of judging it.
     #[arg(long)]
     digest: bool,
-    /// Plants each known bug, and says which of the seeds finds it.
+    /// Plants each known bug, and prints the seed that finds it.
     #[arg(long)]
     planted: bool,
-    /// Of them only these, by their names; with `--seed` the one that is planted.
+    /// Plants only these bugs, by name. With `--seed` it is the one to plant.
     #[arg(long, value_delimiter = ',')]
     bugs: Vec<String>,
     /// Writes which seed finds which bug into this document.
     #[arg(long)]
     update_docs: Option<PathBuf>,
-    /// Plays all that can go wrong once or twice within the life of one Service and of one Node.
+    /// Plays each fault and each pair of faults in the life of one Service and of one Node.
     #[arg(long)]
     exhaustive: bool,
     /// Plays the plan in this file instead of a seed's, as `--seed` does.
     #[arg(long, conflicts_with = "seed")]
     plan: Option<PathBuf>,
-    /// Where the plan fails, keeps the shortest one that does in this file.
+    /// If the plan fails, writes the shortest plan that still fails to this file.
     #[arg(long)]
     keep: Option<PathBuf>,
-    /// Which logs are part of the trace of `--seed`.
+    /// The filter of the logs in the trace of `--seed`.
     #[arg(long, default_value = "ccm=info")]
     logs: String,
 }

@@ -119,7 +119,7 @@ pub fn write(path: &Path, all: &[Looked], seeds: &Range<u64>) -> anyhow::Result<
     });
     let Some((before, old, after)) = parts else {
         anyhow::bail!(
-            "{}: there is no place for the table: write {BEGIN:?} and {END:?}",
+            "{}: no place for the table: write {BEGIN:?} and {END:?}",
             path.display()
         );
     };

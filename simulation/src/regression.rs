@@ -68,7 +68,7 @@ impl Regression {
             let report = judge(&self.plan);
             plant(None);
             if report?.violations.is_empty() {
-                wrong.push(format!("nothing is seen of the planted bug {bug:?}"));
+                wrong.push(format!("the plan does not show the planted bug {bug:?}"));
             }
         }
         Ok(wrong)
@@ -78,9 +78,8 @@ impl Regression {
 /// The bug of this name.
 pub fn named(name: &str) -> anyhow::Result<Bug> {
     let mut all = Bug::ALL.iter().copied();
-    all.find(|bug| format!("{bug:?}") == name).with_context(|| {
-        format!("bug {name:?}: there is none of this name, see ccm/src/planted.rs")
-    })
+    all.find(|bug| format!("{bug:?}") == name)
+        .with_context(|| format!("bug {name:?}: no bug has this name, see ccm/src/planted.rs"))
 }
 
 /// The files of this directory, in the order of their names.

@@ -56,7 +56,7 @@ const PAUSE: Program = Program {
     module: "control-plane",
     package: "./pause",
     folders: &["pause"],
-    what: "the program of pods' sandboxes",
+    what: "the pause program of pod sandboxes",
     takes: "seconds",
     kubernetes: false,
 };

@@ -144,7 +144,7 @@ impl Components {
             if process.log().lines().any(|line| line == ETCD_READY) {
                 Ok(())
             } else {
-                Err("it has not said so".into())
+                Err("it has not reported that it is ready".into())
             }
         })
         .await

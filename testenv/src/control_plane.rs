@@ -128,7 +128,7 @@ impl ControlPlane {
     ///
     /// Outside of a tokio runtime.
     pub fn client_for(&self, user: User) -> Client {
-        Client::try_from(self.config(user)).expect("a kubeconfig of our own suffices")
+        Client::try_from(self.config(user)).expect("our own kubeconfig is valid")
     }
 
     /// `kubectl` as the admin. The caller adds arguments and runs it.
@@ -220,7 +220,7 @@ impl ControlPlane {
     pub async fn forget_before(&mut self, version: u64) -> Result<(), Error> {
         self.kill_api_server();
         let compacted = compact(self.etcd_port(), version).await;
-        compacted.expect("etcd forgets what is not newer than its newest");
+        compacted.expect("etcd compacts its old revisions");
         self.start_api_server().await
     }
 

@@ -10,7 +10,7 @@ pub fn asked_for(variable: &str) -> bool {
         Ok("1") => true,
         Ok("") | Err(_) => false,
         Ok(other) => panic!(
-            "{variable}={other}: 1 writes what is made by tests, and nothing else is understood"
+            "{variable}={other}: the only valid value is 1, which writes the generated documents"
         ),
     }
 }
@@ -50,7 +50,7 @@ pub fn holds(path: &Path, marks: Option<(&str, &str)>, text: &str, command: &str
     if there != wanted {
         let differs = lines.find(|(_, (there, wanted))| there != wanted);
         panic!(
-            "{} is not what the tests say, first at {differs:?}: `UPDATE_DOCS=1 {command}` writes it",
+            "{} differs from what the tests generate, first at {differs:?}: `UPDATE_DOCS=1 {command}` writes it",
             path.display()
         );
     }

@@ -15,7 +15,7 @@ pub enum Error {
     },
     /// There is no such minor of Kubernetes here.
     #[error(
-        "TESTENV_KUBERNETES is {found:?}; there are {}, and the newest where it is not set",
+        "TESTENV_KUBERNETES is {found:?}; valid are {}; unset means the newest",
         known.join(", ")
     )]
     Kubernetes {
@@ -51,7 +51,7 @@ pub enum Error {
         tail: String,
     },
     /// This machine cannot run a whole cluster.
-    #[error("a whole cluster (make e2e) cannot run here; missing:\n{0}")]
+    #[error("cannot run a whole cluster (make e2e) here; missing:\n{0}")]
     Prerequisites(String),
     /// A command failed that should have succeeded.
     #[error("{what} failed ({status}):\n{output}")]

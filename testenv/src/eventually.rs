@@ -58,12 +58,12 @@ pub fn eventually<O: Outcome>(
     let caller = Location::caller();
     async move {
         let end = Instant::now() + deadline;
-        let mut reason = "it was never looked at".to_owned();
+        let mut reason = "no check has run".to_owned();
         loop {
             match timeout_at(end, look()).await.map(Outcome::value_or_reason) {
                 Ok(Ok(value)) => return value,
                 Ok(Err(why)) => reason = why,
-                Err(_) => reason = format!("the last look took too long; before that: {reason}"),
+                Err(_) => reason = format!("the last check took too long; before that: {reason}"),
             }
             assert!(
                 Instant::now() + INTERVAL < end,

@@ -75,7 +75,7 @@ impl Pool {
             };
             match wipe(&plane.client(), plane.etcd_port(), &fresh).await {
                 Ok(()) => return Pooled::new(plane, Some((self, fresh))),
-                Err(why) => eprintln!("testenv: a control plane is not used again: {why}"),
+                Err(why) => eprintln!("testenv: not reusing a control plane: {why}"),
             }
         }
         let plane = ControlPlane::start().await?;

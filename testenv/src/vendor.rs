@@ -42,7 +42,7 @@ impl Vendor {
         found.ok_or_else(|| {
             let names: Vec<_> = Self::ALL.iter().map(|it| it.name()).collect();
             Error::Refused(format!(
-                "CLOUD={name:?} is no cloud with a test API; right would be one of {}, or none for the mock",
+                "CLOUD={name:?} is no cloud with a test API; use one of {}, or none for the mock",
                 names.join(", ")
             ))
         })

@@ -50,5 +50,5 @@ async fn a_look_that_hangs_ends_too() {
         std::future::pending::<Option<()>>().await
     }))
     .await;
-    assert!(text.contains("the last look took too long"), "{text}");
+    assert!(text.contains("the last check took too long"), "{text}");
 }

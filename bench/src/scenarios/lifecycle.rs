@@ -36,8 +36,8 @@ pub(super) const STOPPED: Scenario = Scenario {
 pub(super) const LIAR: Scenario = Scenario {
     name: "lifecycle-liar",
     measured: &[
-        "for 25 s the cloud calls 500 Nodes gone that are not: Nodes deleted",
-        "… then one instance really goes: until its Node does (s)",
+        "for 25 s the cloud wrongly calls 500 Nodes gone: Nodes deleted",
+        "… then one instance is really deleted: until its Node is (s)",
     ],
     contenders: EVERYBODY,
     run: |kind| Box::pin(liar(kind)),

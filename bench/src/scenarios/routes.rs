@@ -21,7 +21,7 @@ pub(super) const ROUTES: Scenario = Scenario {
     measured: &[
         "1,000 Nodes, no route yet: until all are routed (s)",
         "… calls to the cloud",
-        "… lists in the minute after, in which nothing changes",
+        "… lists in the following minute without changes",
     ],
     contenders: EVERYBODY,
     run: |kind| Box::pin(routes(kind)),

@@ -78,7 +78,7 @@ const ROOMS: [&str; 9] = [
 async fn docs_operator_guide_lists_every_metric() {
     let (_, text) = serve::exposition(&touched(), None).unwrap();
     let families = scraped(&text);
-    let mut table = "| metric | type | labels | what it says |\n|---|---|---|---|\n".to_owned();
+    let mut table = "| metric | type | labels | meaning |\n|---|---|---|---|\n".to_owned();
     for (name, family) in &families {
         let labels: Vec<_> = family.labels.iter().map(|it| format!("`{it}`")).collect();
         let help = family.help.trim_end_matches('.');
@@ -108,7 +108,7 @@ async fn docs_operator_guide_lists_every_metric() {
 
 #[test]
 fn docs_operator_guide_lists_every_event() {
-    let mut table = "| reason | type | on | what it means |\n|---|---|---|---|\n".to_owned();
+    let mut table = "| reason | type | on | meaning |\n|---|---|---|---|\n".to_owned();
     let mut words = BTreeSet::new();
     for row in reason::TABLE {
         assert!(words.insert(row.word), "{} twice", row.word);
@@ -132,7 +132,7 @@ fn docs_operator_guide_lists_every_event() {
             let literal = format!("\"{word}\"");
             assert!(
                 !code.contains(&literal),
-                "{literal} stands in {}: take it from writes::reason",
+                "{literal} is in {}: take it from writes::reason",
                 path.display()
             );
         }
@@ -207,7 +207,7 @@ fn docs_operator_guide_counts_the_calls_to_the_cloud() {
         &|nodes| refreshes_an_hour(nodes, DEFAULT_MAX_BATCH, period),
     );
     row(
-        "the same, where the provider makes one cloud call for each Node",
+        "the same, if the provider makes one cloud call for each Node",
         &|nodes| refreshes_an_hour(nodes, 1, period),
     );
     let suspects = |nodes: usize| nodes.div_ceil(100);
@@ -222,15 +222,15 @@ fn docs_operator_guide_counts_the_calls_to_the_cloud() {
         &|nodes| suspects(nodes).div_ceil(DEFAULT_MAX_BATCH) as u64 * asked_an_hour,
     );
     row(
-        "the same, where the provider makes one cloud call for each Node",
+        "the same, if the provider makes one cloud call for each Node",
         &|nodes| suspects(nodes) as u64 * asked_an_hour,
     );
     row(
-        "looking for load balancers without a Service: `ListLoadBalancers`, where offered",
+        "searching for load balancers without a Service: `ListLoadBalancers`, if offered",
         &|_| 3600 / config.service.orphan_period.as_secs(),
     );
     row(
-        "looking for routes that somebody changed: `ListRoutes` (one more for each change of a Node's Pod CIDR or existence)",
+        "searching for changed routes: `ListRoutes` (one more for each change of a Node's Pod CIDR or existence)",
         &|_| 3600 / crate::controllers::route::RESYNC.as_secs(),
     );
     row("load balancers and Nodes that do not change", &|_| 0);
@@ -252,7 +252,7 @@ fn docs_operator_guide_quotes_what_is_said() {
         quotes += 1;
         for piece in line.trim_matches('`').split('…') {
             let piece = plain(piece);
-            assert!(said.contains(&piece), "nobody says {piece:?}: {line}");
+            assert!(said.contains(&piece), "no source has {piece:?}: {line}");
         }
     }
     assert!(quotes >= 10, "{quotes}");

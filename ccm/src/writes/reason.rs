@@ -44,9 +44,9 @@ reasons! {
     NODE_WRITE_REFUSED "NodeWriteRefused" "Warning" "Node" "The API server refused the patch of the Node: a missing right (RBAC) or an admission webhook. The text is the API server's.";
     DELETING_NODE "DeletingNode" "Normal" "Node" "The ccm deleted the Node: its instance does not exist any more.";
     DELETING_NODE_FAILED "DeletingNodeFailed" "Warning" "Node" "The API server did not delete the Node. The next pass decides again.";
-    NODE_DELETION_HELD "NodeDeletionHeld" "Warning" "Node" "The ccm does not delete the Node: the deletion brake holds, or another Node has the same provider ID, or the provider's list has the instance. See node-deletion.md.";
+    NODE_DELETION_HELD "NodeDeletionHeld" "Warning" "Node" "The ccm does not delete the Node: the deletion brake holds, another Node has the same provider ID, or the provider's list has the instance. See node-deletion.md.";
     FAILED_TO_CREATE_ROUTE "FailedToCreateRoute" "Warning" "Node" "The route to this Node's Pods is missing. The text has the provider's answer and the next try.";
-    ENSURING_LOAD_BALANCER "EnsuringLoadBalancer" "Normal" "Service" "Ensure is called.";
+    ENSURING_LOAD_BALANCER "EnsuringLoadBalancer" "Normal" "Service" "The ccm calls Ensure.";
     ENSURED_LOAD_BALANCER "EnsuredLoadBalancer" "Normal" "Service" "The load balancer matches the Service, and the ccm wrote the status.";
     UPDATED_LOAD_BALANCER "UpdatedLoadBalancer" "Normal" "Service" "The load balancer has the current Nodes as its targets.";
     LOAD_BALANCER_PENDING "LoadBalancerPending" "Normal, Warning" "Service" "The cloud still works on it (Normal), or the ccm cannot reach the provider (Warning). The ccm retries.";
@@ -63,7 +63,7 @@ reasons! {
     DUPLICATE_LOAD_BALANCER "DuplicateLoadBalancer" "Warning" "Service"
         "Two lists of the provider in a row show more than one load balancer that is marked for this Service. The Service uses the one that its handle names; the text names the others. They may cost money. Check in the cloud whether one serves traffic (it may be a part of the same load balancer) before you delete it.";
     LOAD_BALANCER_NOT_LISTED "LoadBalancerNotListed" "Warning" "Service"
-        "Two lists of the provider in a row lack the load balancer that it reported as ready: somebody deleted it in the cloud, or the lists are not complete.";
+        "Two lists of the provider in a row lack the load balancer that it reported as ready. Somebody deleted it in the cloud, or the lists are not complete.";
     LOAD_BALANCER_TAKEN_OVER "LoadBalancerTakenOver" "Warning" "Service"
         "The provider reported a load balancer as another owner's, or as unmarked without `--adopt-unmarked-load-balancers`, and then made this Service ready at the same address. If load balancers do not share addresses, the provider took that one over: find its owner, and tell the provider's vendor.";
     INVALID_LOAD_BALANCER_HANDLE "InvalidLoadBalancerHandle" "Warning" "Service"

@@ -15,14 +15,14 @@ pub struct Allowed {
 }
 
 /// A cloud's option.
-const GET_BEFORE_UPDATE: &str = "`--get-before-update`: its Update does not fail where the load balancer is gone, so each Update looks for it before";
+const GET_BEFORE_UPDATE: &str = "`--get-before-update`: its Update does not fail if the load balancer is gone, so the bridge reads it before each Update";
 
 pub const ALLOWED: &[Allowed] = &[
     Allowed {
         situation: "an instance is gone, until its Node is",
         clouds: &["annotated", "byid", "fake", "instancesv1"],
         rule: "▲L6",
-        why: "a Node is deleted after two answers, each with a Ready Node as its witness: 4 reads, upstream 1",
+        why: "the ccm deletes a Node after two answers, each with a Ready Node as its witness: 4 reads, upstream 1",
     },
     Allowed {
         situation: "an instance is gone, until its Node is",

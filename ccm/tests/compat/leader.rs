@@ -81,7 +81,7 @@ pub fn back() -> Vec<Scenario> {
     ]
 }
 
-const CALM: &str = "ours takes over without a call that could change the cloud";
+const CALM: &str = "the ccm takes over without a mutating call";
 const TWICE: &str = "seen 2 times";
 const THRICE: &str = "seen 3 times";
 const UNTIL: &str = "fact: calls of Ensure until the hand-over was over";

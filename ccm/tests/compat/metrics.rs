@@ -22,13 +22,13 @@ const COMPARED: [&str; 6] = [
 pub fn scenarios() -> Vec<Scenario> {
     let mut scenario = Scenario::new(
         "metrics",
-        "the metrics of both are scraped: names, types, labels, buckets, and which queues and controllers there are",
+        "the test scrapes the metrics of both: names, types, labels, buckets, queues and controllers",
         &["B-M7"],
         async |side: Side, _| families(&scrape(side.port()).await),
     )
     .differs(
         "▲N13",
-        "the age of the oldest Node that waits",
+        "the ccm has a metric for the age of the oldest waiting Node",
         "metric node_controller_oldest_uninitialized_node_age_seconds",
         None,
         Some("gauge {provider} []"),
@@ -45,21 +45,21 @@ pub fn scenarios() -> Vec<Scenario> {
         scenario = scenario
             .differs(
                 "▲S12",
-                "changes of Nodes are coalesced, not queued",
+                "the ccm coalesces changes of Nodes and does not queue them",
                 &format!("metric workqueue_{family} name=node"),
                 Some("there"),
                 None,
             )
             .differs(
                 "▲R6",
-                "routes are looked at when something changed, from a queue with the name that upstream gives it under its feature gate",
+                "the ccm reconciles routes after changes, from a queue with the name that upstream gives it under its feature gate",
                 &format!("metric workqueue_{family} name=Routes"),
                 None,
                 Some("there"),
             );
         scenario = scenario.differs(
             "▲L7",
-            "passes over the Nodes that are not Ready come from a queue, which hints hasten",
+            "lifecycle passes have a queue, and a hint brings the next pass forward",
             &format!("metric workqueue_{family} name=NodeLifecycle"),
             None,
             Some("there"),
@@ -67,7 +67,7 @@ pub fn scenarios() -> Vec<Scenario> {
         for name in ["RouteCalls", "RouteConditions"] {
             scenario = scenario.differs(
                 "▲R6",
-                "calls for routes and writes of conditions have queues of their own, so that none waits for another",
+                "route calls and condition writes have separate queues, so that neither waits for the other",
                 &format!("metric workqueue_{family} name={name}"),
                 None,
                 Some("there"),

@@ -73,7 +73,7 @@ fn told(text: &str, scenario: Scenario) -> Scenario {
         scenario.name
     );
     // How often is a matter of time.
-    scenario.only_there("▲N13", "an event tells why", Who::Ours, &line)
+    scenario.only_there("▲N13", "an event says why", Who::Ours, &line)
 }
 
 fn v4(name: &str) -> String {

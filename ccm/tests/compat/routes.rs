@@ -196,7 +196,7 @@ fn of_nodes() -> Vec<Scenario> {
         ),
         Scenario::new(
             "route-removed",
-            "somebody removes a Node's route from the cloud",
+            "a user removes a Node's route from the cloud",
             &["B-R2"],
             async |side: Side, name| {
                 joins(&side, instance(name), &[v4(9)]).await;
@@ -213,7 +213,7 @@ fn of_nodes() -> Vec<Scenario> {
 
 /// Its instance cannot be found yet, and it has its Pod CIDR already.
 fn not_known() -> Scenario {
-    const WHY: &str = "a Node that is not known to be this provider's gets no route";
+    const WHY: &str = "a Node gets no route before the ccm knows that it belongs to this provider";
     let what = "a Node with a Pod CIDR joins, and the cloud does not show its instance yet";
     let mut scenario = Scenario::new(
         "route-not-known",
@@ -249,7 +249,7 @@ fn not_known() -> Scenario {
         scenario = scenario.differs("▲R8", WHY, &line, Some(go), ours);
     }
     let told = "event on route-not-known: Warning NodeNotInitialized: the cloud does not report this Node's instance yet [cloud-node-controller]";
-    scenario.only_there("▲N13", "an event tells why", Who::Ours, told)
+    scenario.only_there("▲N13", "an event says why", Who::Ours, told)
 }
 
 /// Routes that no Node wants.
@@ -257,7 +257,7 @@ fn of_others() -> Vec<Scenario> {
     vec![
         stands(
             "route-foreign",
-            "another owner's route stands in the cluster's CIDR",
+            "another owner's route lies in the cluster's CIDR",
             [10, 11],
             |route, _| Route {
                 owner_id: Some("another-cluster".to_owned()),
@@ -266,7 +266,7 @@ fn of_others() -> Vec<Scenario> {
         ),
         stands(
             "route-outside",
-            "a route of this cluster stands outside of its CIDR",
+            "a route of this cluster lies outside of its CIDR",
             [12, 13],
             |route, owner| Route {
                 destination_cidr: "192.168.12.0/24".to_owned(),
@@ -285,13 +285,13 @@ fn of_others() -> Vec<Scenario> {
         ),
         stands(
             "route-unmarked",
-            "a route without a mark names a Node that there is not",
+            "a route without a mark names a Node that does not exist",
             [16, 17],
             |route, _| route,
         ),
         stands(
             "route-blackhole",
-            "a route's target is gone, and nobody wants it",
+            "a route's target is gone, and no Node has its CIDR",
             [18, 19],
             |route, owner| Route {
                 node_name: Some("nobody".to_owned()),
@@ -302,7 +302,7 @@ fn of_others() -> Vec<Scenario> {
         ),
         Scenario::new(
             "route-twice",
-            "beside a Node's route there is one that leads to another Node",
+            "a second route to a Node's Pod CIDR leads to another Node",
             &["B-R2"],
             async |side: Side, name| {
                 let other = format!("{name}--other");
@@ -347,7 +347,7 @@ pub fn idle() -> Vec<Scenario> {
         )
         .differs(
             "▲R6",
-            "nothing is listed where nothing changed",
+            "the ccm lists no routes if nothing changed",
             "fact: routes were listed",
             Some("again"),
             Some("never"),
@@ -380,7 +380,7 @@ pub fn no_nodes_left() -> Vec<Scenario> {
         )
         .only_there(
             "▲R7",
-            "no route is removed while no Node is known",
+            "the ccm removes no route while it knows no Node",
             Who::Ours,
             "route 10.244.31.0/24 ",
         ),

@@ -35,7 +35,7 @@ impl Scenario {
         );
         self.differs(
             "▲S19",
-            "whom it asked is stored on the Service",
+            "the ccm records the provider on the Service",
             "service metadata annotations grpc-ccm.io/load-balancer",
             None,
             Some(&claim),
@@ -50,7 +50,7 @@ impl Scenario {
         );
         self.differs(
             "▲S19",
-            "the provider's handle is stored on the Service",
+            "the ccm stores the provider's handle on the Service",
             "service metadata annotations grpc-ccm.io/load-balancer",
             None,
             Some(&stored),

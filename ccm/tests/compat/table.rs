@@ -12,9 +12,9 @@ pub const WAYS: (&str, &str) = ("go-clouds.md", "compat-bridge");
 
 const HEAD: &str = "## Side by side
 
-What `make compat` saw: an upstream Go CCM, whose cloud is an adapter to our contract, and the `ccm` on equal API servers and equal mock clouds. All Nodes,
-Services, events, load balancers and routes are compared; events with how often they were told, up to four times. That our events of what is stuck end in the call, the attempt and the
-next try (▲N13) is left out.
+What `make compat` measured: an upstream Go CCM, whose cloud is an adapter to our contract, and the `ccm` on equal API servers and equal mock clouds. All Nodes,
+Services, events, load balancers and routes are compared; for events also how often they occurred, up to four times. The comparison leaves out that the `ccm`'s events about a stuck object end with the call, the attempt and
+the next try (▲N13).
 
 ";
 
@@ -68,8 +68,8 @@ pub fn of_controllers(rows: &[Row]) -> String {
 
 const WAYS_HEAD: &str = "## What Go's interface cannot carry
 
-What `make compat-bridge` saw: the `ccm` twice, through all scenarios of [parity.md](parity.md#side-by-side). Once the mock is its provider; once its provider is the bridge, whose
-cloud is the adapter, whose provider is the mock. All Nodes, Services, events, load balancers and routes are equal but for this.
+What `make compat-bridge` measured: the `ccm` twice, through all scenarios of [parity.md](parity.md#side-by-side). Once the mock is its provider; once its provider is the bridge, whose
+cloud is the adapter, whose provider is the mock. All Nodes, Services, events, load balancers and routes are equal, with these exceptions.
 
 ";
 

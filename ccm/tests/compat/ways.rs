@@ -51,18 +51,18 @@ fn matches(pattern: &str, text: &str) -> bool {
 }
 
 const SEEN: Option<&str> = Some("seen*");
-const HANDLE: &str = "the handle is the bridge's, as Go's interface has none";
+const HANDLE: &str = "the handle comes from the bridge, because Go's interface has none";
 const REASON: &str =
-    "Go's errors are text: the reason stands in it, and the bridge's own reason is `CloudError`";
-const NO_CODE: &str = "Go's errors have no codes: what is invalid is tried again with backoff, not after half an hour";
-const NO_ID: &str = "that the provider names no ID is found by the bridge (INST-7)";
+    "Go's errors are text: it contains the reason, and the bridge's own reason is `CloudError`";
+const NO_CODE: &str = "Go's errors have no codes: the ccm retries an invalid Service with backoff, not after half an hour";
+const NO_ID: &str = "the bridge finds that the provider reports no ID (INST-7)";
 const NOT_YET: &str =
-    "Go's interface has no word for an instance that is not shown yet: it is an error";
+    "Go's interface cannot say that the cloud does not show an instance yet: that is an error";
 const RETAINED: &str =
     "Go's interface cannot say that a load balancer is kept: it counts as deleted (▲S8)";
-const NO_HINTS: &str = "Go's interface tells of no changes: the load balancer that vanished is made again by the Ensure after the failed Update (▲S10), not before";
-const NO_SYNC: &str = "Go's interface does not tell what is in sync: a controller that takes over calls Ensure (▲S13)";
-const TARGETS: &str = "no difference: whether a Node that joins at a hand-over is one Update more is a matter of time";
+const NO_HINTS: &str = "Go's interface has no hints: the Ensure after the failed Update makes the lost load balancer again (▲S10), not an earlier one";
+const NO_SYNC: &str = "Go's interface does not report what is in sync: a controller that takes over calls Ensure (▲S13)";
+const TARGETS: &str = "no difference: a Node that joins at a hand-over may cost one Update more, depending on the timing";
 const GONE: &str = "no difference: the name of the route has the UID of a Node that is gone, which no two clusters share";
 
 /// The scenarios in which a failure is reported with its reason.

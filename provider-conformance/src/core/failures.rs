@@ -19,47 +19,47 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/every-offered-rpc-is-served",
             ["CORE-5", "CORE-4"],
-            "every RPC behind a capability block is answered, none with UNIMPLEMENTED or another gRPC status",
+            "the provider answers every RPC of an offered capability block, none with UNIMPLEMENTED or another gRPC status",
             offered
         ),
         check!(
             "core/what-is-not-offered-is-not-served",
             ["CORE-5"],
-            "an RPC without a capability block is not needed and not served",
+            "the provider does not serve an RPC without its capability block",
             not_offered
         ),
         check!(
             "core/a-throttled-cloud-is-throttled",
             ["CORE-4", "CORE-15"],
-            "a cloud that says slow down is `failed` with THROTTLED, in the body",
+            "if the cloud throttles, the answer is `failed` with THROTTLED, in the body",
             [FAIL],
             |run| cloud_fails(run, "THROTTLED", FailureCode::Throttled)
         ),
         check!(
             "core/refused-credentials-are-credentials",
             ["CORE-4", "CORE-15"],
-            "a cloud that refuses the credentials is `failed` with CREDENTIALS, in the body",
+            "if the cloud refuses the credentials, the answer is `failed` with CREDENTIALS, in the body",
             [FAIL],
             |run| cloud_fails(run, "CREDENTIALS", FailureCode::Credentials)
         ),
         check!(
             "core/a-cloud-that-is-down-is-unavailable",
             ["CORE-4", "CORE-15"],
-            "a cloud that is down is `failed` with UNAVAILABLE, in the body",
+            "if the cloud is down, the answer is `failed` with UNAVAILABLE, in the body",
             [FAIL],
             |run| cloud_fails(run, "UNAVAILABLE", FailureCode::Unavailable)
         ),
         check!(
             "core/a-missing-precondition-is-precondition",
             ["CORE-4", "CORE-15"],
-            "something that is missing around an object is `failed` with PRECONDITION, in the body",
+            "if the cloud lacks a precondition of an object, the answer is `failed` with PRECONDITION, in the body",
             [FAIL],
             precondition
         ),
         check!(
             "core/a-failing-cloud-heals",
             ["CORE-6", "CORE-15"],
-            "what failed with the cloud works again with it, without a restart and without Initialize",
+            "calls that failed with the cloud work again when it does, without a restart and without Initialize",
             [FAIL],
             heals
         ),
@@ -215,7 +215,7 @@ async fn heals(run: &Run) -> Verdict {
                 told.must(
                     !still,
                     "CORE-6",
-                    format!("an answer that is not {word} any more: the cloud works again"),
+                    format!("an answer other than {word}: the cloud works again"),
                 )
             })?;
     }

@@ -23,7 +23,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/memory-does-not-grow-with-calls",
             ["CORE-18"],
-            "the memory of the process does not grow over calls of every RPC that is offered, and streams of hints that are opened and closed (--soak)",
+            "the memory of the process does not grow with calls of every offered RPC and with streams of hints that open and close (--soak)",
             calls
         ),
         check!(
@@ -48,7 +48,7 @@ async fn size(run: &Run) -> Verdict<(u64, usize)> {
         Some((kib, files))
     };
     seen.await.ok_or_else(|| {
-        Stop::not_set_up("the memory of the provider's process cannot be read here (/proc)")
+        Stop::not_set_up("cannot read the memory of the provider's process here (/proc)")
     })
 }
 

@@ -24,7 +24,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/sigterm-ends-an-idle-process",
             ["CORE-17"],
-            "SIGTERM ends a process whose connections are idle, within its bound",
+            "SIGTERM ends a process with idle connections in time",
             [Need::Command],
             idle
         ),
@@ -45,14 +45,14 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/new-calls-in-the-drain-are-answered-or-refused",
             ["CORE-17"],
-            "after SIGTERM a new call on a connection that still has one in flight is answered as any other, or refused: REFUSED_STREAM, UNAVAILABLE or CANCELLED",
+            "after SIGTERM the provider answers a new call on a connection with one in flight normally, or refuses it: REFUSED_STREAM, UNAVAILABLE or CANCELLED",
             [Need::Command, Need::Instances, Need::Hook(Hook::CloudSlow)],
             new_calls
         ),
         check!(
             "core/half-open-calls-do-not-keep-a-process",
             ["CORE-17"],
-            "a call whose request never ends does not keep the process from its end",
+            "a call whose request never ends does not stop the process from ending",
             [Need::Command],
             half_open
         ),
@@ -193,9 +193,9 @@ async fn new_calls(run: &Run) -> Verdict {
             refused || of(stream) == Some(Ending::Status(0)),
             "CORE-17",
             format_args!(
-                "{name} on a connection with a call in flight, after SIGTERM and without heed to GOAWAY"
+                "{name} on a connection with a call in flight, after SIGTERM, ignoring GOAWAY"
             ),
-            "an answer as ever, or REFUSED_STREAM, or gRPC status UNAVAILABLE or CANCELLED",
+            "a normal answer, or REFUSED_STREAM, or gRPC status UNAVAILABLE or CANCELLED",
             shown(stream),
         )?;
     }
@@ -205,7 +205,7 @@ async fn new_calls(run: &Run) -> Verdict {
         failed.is_none(),
         "CORE-17",
         "LookupInstances on a connection with a call in flight, after SIGTERM",
-        "an answer as ever",
+        "a normal answer",
         format_args!("{failed:?}"),
     )?;
     ends(run, "with calls in flight").await

@@ -24,19 +24,19 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/requests-of-4-mib-are-accepted",
             ["CORE-11", "PROV-10"],
-            "a request of 4 MiB is answered, unless less is stated",
+            "the provider answers a request of 4 MiB, unless it states less",
             |run| accepted(run, 4 * MIB)
         ),
         check!(
             "core/requests-of-16-mib-are-accepted",
             ["CORE-11"],
-            "a request of 16 MiB is answered where that is stated",
+            "the provider answers a request of 16 MiB if it states that",
             |run| accepted(run, 16 * MIB)
         ),
         check!(
             "core/oversized-requests-kill-nothing",
             ["CORE-11", "CORE-4"],
-            "a request beyond max_request_bytes is refused, and the provider lives",
+            "the provider refuses a request beyond max_request_bytes and goes on",
             oversized
         ),
         check!(

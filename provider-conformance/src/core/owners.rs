@@ -174,7 +174,7 @@ async fn no_owner(run: &Run) -> Verdict {
         told.must(
             !forgotten,
             "CORE-10",
-            "not NOT_INITIALIZED: the Initialize that was refused replaced nothing".into(),
+            "not NOT_INITIALIZED: the refused Initialize replaced nothing".into(),
         )
     })
 }

@@ -18,7 +18,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/requests-that-break-the-contract-are-invalid",
             ["CORE-20"],
-            "too many items, one item twice and what is required and lacks are `failed` with INVALID as a whole",
+            "requests with too many items, with an item twice or without a required field are `failed` with INVALID as a whole",
             broken
         ),
         check!(

@@ -36,7 +36,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/directory-is-made-with-mode-0750",
             ["CORE-2"],
-            "a directory that is missing is made by the provider, with mode 0750",
+            "the provider makes a missing directory, with mode 0750",
             [Need::Command],
             directory_is_made
         ),
@@ -49,7 +49,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/stale-socket-is-taken-over",
             ["CORE-2", "CORE-6"],
-            "after kill -9 a new process takes the socket's file over, on which nobody answers",
+            "after kill -9 a new process takes over the socket's file, which no process serves",
             [Need::Command],
             stale_socket
         ),
@@ -120,7 +120,7 @@ fn stranger(owners: &[u32]) -> u32 {
 async fn another_user(run: &Run) -> Verdict {
     if !rustix::process::geteuid().is_root() {
         return Err(Stop::not_offered(
-            "only root can become another user: run the suite as root to see whether one is refused",
+            "only root can become another user: run the suite as root for this check",
         ));
     }
     let path = run.target().path();
@@ -152,20 +152,20 @@ async fn another_user(run: &Run) -> Verdict {
     // Here something else refuses, not the provider, which may serve elsewhere later.
     if said == "not so far" {
         return Err(Stop::not_offered(format!(
-            "another user does not come as far as {}: a directory above is closed to all (TMPDIR, where the suite starts the provider), so what the provider refuses is not seen",
+            "another user cannot reach {}: a parent directory excludes it (TMPDIR, where the suite starts the provider), so the check cannot see what the provider refuses",
             directory.display()
         )));
     }
     if said != "may" && said != "may not" {
         return Err(Stop::not_offered(format!(
-            "no process of another user can be started here: {said:?}"
+            "cannot start a process of another user here: {said:?}"
         )));
     }
     must(
         said == "may not",
         "CORE-2",
         format_args!("uid and gid {stranger} before {}", path.display()),
-        "that it may not write to the socket, and so not connect: mode 0660 in a directory of mode 0750, of groups that strangers are not in",
+        "no write access to the socket, and so no connection: mode 0660 in a directory of mode 0750, with groups that exclude other users",
         "it may",
     )
 }

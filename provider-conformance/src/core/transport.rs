@@ -39,7 +39,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/answers-are-not-compressed",
             ["CORE-1"],
-            "an answer is not compressed, even where the caller would accept it",
+            "an answer is not compressed, even if the caller would accept it",
             no_compression
         ),
         check!(
@@ -51,37 +51,37 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/survives-connections-that-are-dropped",
             ["CORE-1"],
-            "connections that are opened and dropped at once cost nothing",
+            "connections that open and close at once do no harm",
             dropped_connections
         ),
         check!(
             "core/survives-garbage",
             ["CORE-1"],
-            "bytes that are no HTTP/2 end their connection at most",
+            "bytes that are no HTTP/2 end at most their own connection",
             garbage
         ),
         check!(
             "core/survives-http1",
             ["CORE-1"],
-            "an HTTP/1.1 request ends its connection at most",
+            "an HTTP/1.1 request ends at most its own connection",
             http1
         ),
         check!(
             "core/survives-tls",
             ["CORE-1"],
-            "a TLS handshake ends its connection at most",
+            "a TLS handshake ends at most its own connection",
             tls
         ),
         check!(
             "core/survives-broken-frames",
             ["CORE-1"],
-            "a broken HTTP/2 frame ends its connection at most",
+            "a broken HTTP/2 frame ends at most its own connection",
             broken_frames
         ),
         check!(
             "core/survives-half-open-calls",
             ["CORE-1", "CORE-6"],
-            "calls whose request never ends keep no other call waiting",
+            "calls whose request never ends block no other call",
             half_open
         ),
         check!(
@@ -104,7 +104,7 @@ pub(super) fn at_the_end() -> Vec<Check> {
     vec![check!(
         "core/idle-connection-is-left-alone",
         ["CORE-1"],
-        "a connection that is idle as long as each process of the provider lives gets no ping and no GOAWAY, and is not closed",
+        "a connection that stays idle gets no PING and no GOAWAY, and the provider does not close it",
         idle_connection
     )]
 }

@@ -23,13 +23,13 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/an-older-controller-is-answered",
             ["CORE-13"],
-            "a controller of minor 0 is told who the provider is, whatever its own minor",
+            "GetProviderInfo answers a controller of minor 0, whatever the provider's own minor",
             |run| of_minor(run, 0)
         ),
         check!(
             "core/a-newer-controller-is-answered",
             ["CORE-13"],
-            "a controller of a much later minor is told the same",
+            "GetProviderInfo answers a controller of a much later minor in the same way",
             |run| of_minor(run, 1_000)
         ),
         check!(
@@ -68,7 +68,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/unknown-facets-are-ignored",
             ["CORE-13"],
-            "facets of a later minor are ignored, the known ones beside them answered",
+            "the provider ignores facets of a later minor and answers the known ones beside them",
             [Need::Instances],
             facets
         ),

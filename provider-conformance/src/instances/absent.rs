@@ -68,7 +68,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "instances/removed-but-failing-is-not-absent",
             ["INST-1"],
-            "an instance that was removed is not ABSENT while the cloud cannot say so",
+            "a removed instance is not ABSENT while the cloud does not answer",
             [Need::Instances, ADD, REMOVE, FAIL],
             removed_but_failing
         ),
@@ -96,14 +96,14 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "instances/slow-cloud-is-waited-for",
             ["INST-1", "INST-5"],
-            "a cloud that takes its time within the deadline is waited for",
+            "the provider waits for a cloud that is slow within the deadline",
             [Need::Instances, SLOW],
             slow_but_in_time
         ),
         check!(
             "instances/cut-off-anywhere",
             ["INST-1", "CORE-6"],
-            "lookups that are cut off at any moment say nothing wrong, nor do those after them",
+            "lookups that are cut off at any moment get no wrong answer, nor do those after them",
             [Need::Instances],
             cut_off
         ),
@@ -186,12 +186,12 @@ async fn refused(run: &Run, code: FailureCode) -> Verdict {
             match one {
                 Ok(failed) => {
                     well_formed::judge(&exchange, [well_formed::failure(failed)])?;
-                    let expected = format!("failed with {word}: that is what the cloud said");
+                    let expected = format!("failed with {word}: the cloud's code");
                     exchange.must(failed.code() == code, "CORE-15", expected)?;
                 }
                 Err(Outcome::Found(found)) if found.state() == InstanceState::Absent => {
                     let expected = format!(
-                        "failed with {word}: a cloud that fails says of nothing that it is gone"
+                        "failed with {word}: a cloud that fails reports no instance as gone"
                     );
                     return Err(exchange.broke("INST-1", expected));
                 }
@@ -269,7 +269,7 @@ async fn failing_with_age(run: &Run) -> Verdict {
                 &session,
                 &known,
                 request,
-                "the cloud fails, and never said so",
+                "the cloud fails and did not report that",
             )
             .await?;
         }

@@ -130,7 +130,7 @@ pub(crate) fn by_node<'a, T: std::fmt::Debug, O: Clone + 'a>(
     }
     match of_node.keys().next() {
         Some((name, uid)) => broke(format!(
-            "results for the Nodes of the request alone, not for {name:?} {uid:?}"
+            "results only for the Nodes of the request, not for {name:?} {uid:?}"
         )),
         None => Ok(outcomes),
     }

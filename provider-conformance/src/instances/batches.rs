@@ -23,7 +23,7 @@ const CHECKS: &[Check] = &[
     check!(
         "instances/each-node-once",
         ["INST-2"],
-        "every Node of a batch has exactly one result, by its name and UID, and nobody else has one",
+        "every Node of a batch has exactly one result, by its name and UID, and no other Node has one",
         [Need::Instances],
         each_once
     ),
@@ -79,7 +79,7 @@ const CHECKS: &[Check] = &[
     check!(
         "instances/one-bad-node-fails-alone",
         ["INST-4"],
-        "Nodes with names and IDs that nobody has ever seen do not fail their neighbours",
+        "Nodes with unknown names and IDs do not fail the others",
         [Need::Instances],
         bad_neighbours
     ),
@@ -100,7 +100,7 @@ const CHECKS: &[Check] = &[
     check!(
         "instances/5000-nodes-at-once",
         ["CORE-11", "CORE-4"],
-        "a request with 5,000 Nodes is accepted, if only to say INVALID",
+        "the provider reads a request with 5,000 Nodes, and may answer INVALID",
         [Need::Instances],
         many_unsplit
     ),

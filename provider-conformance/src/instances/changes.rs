@@ -24,7 +24,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "instances/stopped-is-not-absent",
             ["INST-1"],
-            "an instance that is shut down still exists, whatever was asked",
+            "an instance that is shut down still exists, whatever the facets",
             [Need::Instances, ADD, Need::Hook(Hook::InstanceStop)],
             stopped_exists
         ),
@@ -58,14 +58,14 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "instances/max-age-zero-asks-the-cloud",
             ["INST-5"],
-            "after an answer that may be kept a question with max_age zero sees what changed since",
+            "after a cacheable answer a lookup with max_age zero sees later changes",
             [Need::Instances, ADD, REMOVE],
             age_zero
         ),
         check!(
             "instances/max-age-left-out-is-zero",
             ["INST-5"],
-            "a question without max_age asks the cloud too",
+            "a lookup without max_age also asks the cloud",
             [Need::Instances, ADD, REMOVE],
             age_left_out
         ),

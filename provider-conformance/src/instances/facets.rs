@@ -18,14 +18,14 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "instances/existence-alone",
             ["INST-10"],
-            "with EXISTENCE alone it is told whether the instance exists",
+            "with EXISTENCE alone the answer says whether the instance exists",
             [Need::Instances],
             existence
         ),
         check!(
             "instances/power-alone",
             ["INST-10"],
-            "with POWER alone it is told that the instance exists, and whether it runs",
+            "with POWER alone the answer says that the instance exists, and whether it runs",
             [Need::Instances],
             power
         ),
@@ -39,35 +39,35 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "instances/no-facet",
             ["CORE-13"],
-            "without facets the state is there all the same",
+            "without facets the answer still has the state",
             [Need::Instances],
             no_facet
         ),
         check!(
             "instances/unknown-facet",
             ["CORE-13"],
-            "facets of a minor to come, and UNSPECIFIED, are ignored",
+            "the provider ignores facets of a later minor version, and UNSPECIFIED",
             [Need::Instances],
             unknown_facet
         ),
         check!(
             "instances/unknown-fields",
             ["CORE-13"],
-            "fields of a minor to come are ignored",
+            "the provider ignores fields of a later minor version",
             [Need::Instances],
             unknown_fields
         ),
         check!(
             "instances/facets-agree",
             ["INST-3", "CORE-6"],
-            "whatever is asked, the same instances exist",
+            "the same instances exist, whatever the facets",
             [Need::Instances],
             facets_agree
         ),
         check!(
             "instances/asked-again",
             ["CORE-6"],
-            "the same question gets the same answer",
+            "the same lookup gets the same answer",
             [Need::Instances],
             again
         ),
@@ -118,7 +118,7 @@ async fn power(run: &Run) -> Verdict {
         let stopped = looked_up.existing(0, "INST-10")?.state() == InstanceState::Stopped;
         if stopped == runs {
             let expected = if runs {
-                "RUNNING, or PRESENT where the cloud does not tell: suite.yaml says that it runs"
+                "RUNNING, or PRESENT if the cloud does not report it: suite.yaml says that it runs"
             } else {
                 "STOPPED, as suite.yaml says"
             };

@@ -66,14 +66,14 @@ const CHECKS: &[Check] = &[
     check!(
         "instances/malformed-ids-are-none",
         ["INST-3", "INST-4", "CORE-4"],
-        "provider IDs that are cut off, too long or nonsense are no instance, and harm no other Node",
+        "provider IDs that are cut off, too long or nonsense are no instance, and do not affect other Nodes",
         [Need::Instances],
         malformed
     ),
     check!(
         "instances/foreign-id-is-unmanaged",
         ["INST-9", "INST-1"],
-        "a provider ID with a prefix of nobody here, or with none, is UNMANAGED, never ABSENT",
+        "a provider ID with a foreign prefix, or with none, is UNMANAGED, never ABSENT",
         [Need::Instances],
         foreign
     ),
@@ -113,7 +113,7 @@ const CHECKS: &[Check] = &[
     check!(
         "instances/uid-is-not-remembered",
         ["INST-2", "INST-3"],
-        "a Node that was made again has another UID: the answer names the one that was sent",
+        "a Node that was created again has another UID: the answer names the one of the request",
         [Need::Instances],
         uid_again
     ),

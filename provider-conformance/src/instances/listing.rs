@@ -43,14 +43,14 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "instances/list-facets",
             ["INST-6", "INST-16", "CORE-13"],
-            "whatever is asked of each, the same instances are listed, each with its provider ID",
+            "the list has the same instances, each with its provider ID, whatever the facets",
             [Need::InstanceListing],
             facets
         ),
         check!(
             "instances/list-follows-the-cloud",
             ["INST-6"],
-            "what is added to the cloud is listed, what is removed is not",
+            "the list has new instances and lacks removed ones",
             [Need::InstanceListing, ADD, Need::Hook(Hook::InstanceRemove)],
             follows
         ),
@@ -92,7 +92,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "instances/list-cut-off",
             ["CORE-6", "CORE-16"],
-            "listings that are cut off anywhere harm nothing",
+            "listings that are cut off at any point do no harm",
             [Need::InstanceListing],
             cut_off
         ),

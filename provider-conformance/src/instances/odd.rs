@@ -18,7 +18,7 @@ pub(super) fn checks() -> Vec<Check> {
     vec![check!(
         "instances/what-has-no-form-is-left-out",
         ["INST-15", "INST-8"],
-        "of an instance whose type is no label value the type is left out, not bent, and the rest is answered",
+        "if an instance type is no label value, the answer leaves it out, does not change it, and has the rest",
         [
             Need::Instances,
             Need::Hook(Hook::InstanceOdd),

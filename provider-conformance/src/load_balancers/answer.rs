@@ -239,7 +239,7 @@ pub(super) fn found(asked: &Exchange<pb::GetLoadBalancerResponse>) -> Verdict<&p
     asked.must(
         ownership.is_ok_and(|whose| is_absent || whose != pb::Ownership::Unspecified),
         "CORE-13",
-        "an ownership that is known, and UNSPECIFIED only where nothing is there",
+        "a known ownership, and UNSPECIFIED only if nothing exists",
     )?;
     asked.must(
         found.load_balancer_name.len() <= NAME_BYTES,

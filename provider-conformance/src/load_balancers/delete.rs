@@ -24,21 +24,21 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/delete-done",
             ["LB-12"],
-            "Delete, asked again as `pending` says, is done, and nothing is left",
+            "Delete, repeated as `pending` asks, answers `done`, and nothing is left",
             [Need::LoadBalancers],
             done
         ),
         check!(
             "load-balancers/delete-repeated",
             ["LB-12", "CORE-6"],
-            "Delete of what was deleted is done, as often as it is asked, and writes nothing more",
+            "Delete of a deleted load balancer answers `done` every time, and writes nothing",
             [Need::LoadBalancers],
             repeated
         ),
         check!(
             "load-balancers/delete-never-made",
             ["LB-12"],
-            "Delete of what never was is done, with targets or handles of nothing or without",
+            "Delete of a load balancer that never existed answers `done`, with and without targets or handles that name nothing",
             [Need::LoadBalancers],
             never_made
         ),
@@ -52,7 +52,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/delete-last-seen-service",
             ["LB-5", "LB-12"],
-            "Delete works from what was last seen of a Service: being deleted, no longer of type LoadBalancer, all fields changed",
+            "Delete works with the last known Service: being deleted, no longer of type LoadBalancer, all fields changed",
             [Need::LoadBalancers],
             last_seen
         ),
@@ -73,7 +73,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/ensure-of-remnants",
             ["LB-24", "LB-12"],
-            "Ensure of what is still being deleted is `pending` until that has gone, or builds it up again: what it calls ready stays",
+            "Ensure of a load balancer in deletion is `pending` until it is gone, or builds it up again: one that is `ready` stays",
             [Need::LoadBalancers],
             ensured_again
         ),
@@ -213,7 +213,7 @@ async fn pending(run: &Run) -> Verdict {
     let asked = balancer.delete().await?;
     let Some(Deleted::Pending(_)) = asked.answer()?.outcome else {
         return Err(Stop::not_offered(
-            "Delete was done at once: nothing is ever pending here",
+            "Delete was `done` at once: this provider never answers `pending`",
         ));
     };
     let looked = balancer.get(Some(stage.targets())).await?;
@@ -236,7 +236,7 @@ async fn ensured_again(run: &Run) -> Verdict {
     let asked = balancer.delete().await?;
     let Some(Deleted::Pending(pending)) = &asked.answer()?.outcome else {
         return Err(Stop::not_offered(
-            "Delete was done at once: nothing is ever pending here",
+            "Delete was `done` at once: this provider never answers `pending`",
         ));
     };
     let going = pending.retry_after.and_then(|after| after.try_into().ok());
@@ -252,7 +252,7 @@ async fn ensured_again(run: &Run) -> Verdict {
             Some(Ensured::Pending(_) | Ensured::Ready(_))
         ),
         "LB-24",
-        "`pending` until what is being deleted has gone, or `ready` where it is built up again",
+        "`pending` until the deletion has ended, or `ready` if the provider builds it up again",
     )?;
     balancer.ensured(Some(stage.targets())).await?;
     // If it was called ready during its deletion, it would be gone by then.

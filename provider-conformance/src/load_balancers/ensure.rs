@@ -34,28 +34,28 @@ const CHECKS: &[Check] = &[
     check!(
         "load-balancers/ensure-ready",
         ["CORE-6", "LB-19", "CORE-11"],
-        "Ensure, asked again as `pending` says, becomes ready, with an address or a host name that a Service may be given; no answer has more events than are read",
+        "Ensure, repeated as `pending` asks, answers `ready` with a valid address or host name; no answer has more events than the controller reads",
         [Need::LoadBalancers],
         ready
     ),
     check!(
         "load-balancers/ensure-twice",
         ["LB-8", "LB-3"],
-        "Ensure of what is as asked is ready at once, with the same status and handle, and writes nothing to the cloud",
+        "Ensure of a load balancer that is as asked is `ready` at once, with the same status and handle, and writes nothing to the cloud",
         [Need::LoadBalancers, Need::Hook(Hook::CloudWrites)],
         twice
     ),
     check!(
         "load-balancers/ensure-often",
         ["CORE-6", "LB-8"],
-        "Ensure asked ten times leaves one load balancer, with the status of the first time",
+        "ten Ensures leave one load balancer, with the status of the first answer",
         [Need::LoadBalancers],
         often
     ),
     check!(
         "load-balancers/ensure-without-handle",
         ["LB-5", "LB-8"],
-        "Ensure without the handle finds what it made before: no second load balancer, and nothing is written",
+        "Ensure without the handle finds its load balancer: it makes no second one and writes nothing",
         [Need::LoadBalancers],
         without_handle
     ),
@@ -76,7 +76,7 @@ const CHECKS: &[Check] = &[
     check!(
         "load-balancers/ensure-status-given-back",
         ["LB-8", "LB-14"],
-        "What the controller itself writes into the Service (status, finalizer, generation, times) is no reason to write to the cloud",
+        "Changes of the Service by the controller (status, finalizer, generation, times) cause no write to the cloud",
         [Need::LoadBalancers],
         status_given_back
     ),
@@ -90,14 +90,14 @@ const CHECKS: &[Check] = &[
     check!(
         "load-balancers/ensure-neighbours",
         ["LB-1", "LB-2"],
-        "What is done for one Service changes nothing of another's",
+        "Calls for one Service change nothing of another's load balancer",
         [Need::LoadBalancers],
         neighbours
     ),
     check!(
         "load-balancers/ensure-again-after-delete",
         ["CORE-6", "LB-12"],
-        "A Service whose load balancer was deleted gets a new one, also where the old handle is sent",
+        "A Service whose load balancer was deleted gets a new one, also with the old handle",
         [Need::LoadBalancers],
         again_after_delete
     ),
@@ -132,7 +132,7 @@ const CHECKS: &[Check] = &[
     check!(
         "load-balancers/ensure-invalid-source-range",
         ["CORE-15"],
-        "A source range that is no CIDR is INVALID, and makes nothing that everybody can reach",
+        "A source range that is no CIDR is INVALID, and makes no load balancer that is open to all",
         [Need::LoadBalancers],
         invalid_source_range
     ),
@@ -146,7 +146,7 @@ const CHECKS: &[Check] = &[
     check!(
         "load-balancers/ensure-ip-mode",
         ["LB-19"],
-        "Where IP_MODE is offered each address of the status says how traffic arrives",
+        "If the provider offers IP_MODE, each address of the status has an `ip_mode`",
         [Need::LoadBalancers],
         ip_mode
     ),
@@ -267,7 +267,7 @@ async fn handle_early(run: &Run) -> Verdict {
 
 fn never_pending() -> Stop {
     Stop::not_offered(
-        "Ensure of a new load balancer was ready at once: nothing is ever pending here",
+        "Ensure of a new load balancer was `ready` at once: this provider never answers `pending`",
     )
 }
 

@@ -23,7 +23,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/cloud-fails-ensure",
             ["CORE-4", "CORE-15"],
-            "While the cloud fails Ensure is `failed` with the cloud's code, and makes one load balancer once it is well again",
+            "While the cloud fails Ensure is `failed` with the cloud's code, and makes one load balancer when the cloud works again",
             [Need::LoadBalancers, Need::Hook(Hook::CloudFail)],
             ensure
         ),
@@ -37,21 +37,21 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/cloud-fails-delete",
             ["LB-12", "CORE-15"],
-            "While the cloud fails Delete is `failed`, never `done`, and all is still there once it is well again",
+            "While the cloud fails Delete is `failed`, never `done`, and all still exists when the cloud works again",
             [Need::LoadBalancers, Need::Hook(Hook::CloudFail)],
             delete
         ),
         check!(
             "load-balancers/cloud-fails-delete-of-nothing",
             ["LB-12"],
-            "While the cloud fails Delete of what never was is `failed` too: it could not be looked up",
+            "While the cloud fails Delete of a load balancer that never existed is `failed` too: the provider could not look it up",
             [Need::LoadBalancers, Need::Hook(Hook::CloudFail)],
             delete_of_nothing
         ),
         check!(
             "load-balancers/cloud-fails-list",
             ["LB-13", "CORE-16"],
-            "While the cloud fails the list ends with `failed`, never with an end",
+            "While the cloud fails the list ends with `failed`, never with `end`",
             [
                 Need::LoadBalancers,
                 Need::LoadBalancerListing,
@@ -62,7 +62,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/cloud-fails-handle-stays",
             ["LB-3", "CORE-6"],
-            "After a failure nothing has to be done over: the handle works, nothing is there twice",
+            "After a failure the handle still works, and nothing exists twice",
             [Need::LoadBalancers, Need::Hook(Hook::CloudFail)],
             handle_stays
         ),
@@ -83,7 +83,7 @@ fn fails<T: Said>(asked: &Exchange<T>, code: FailureCode) -> Verdict {
     asked.must(
         !failure.message.is_empty(),
         "CORE-15",
-        "a message for the operator who reads an event at night",
+        "a message that an operator can act on",
     )
 }
 
@@ -103,7 +103,7 @@ async fn get(run: &Run) -> Verdict {
         .await?;
     never
         .clone()
-        .absent("LB-5", "nobody ever asked for it")
+        .absent("LB-5", "no call ever asked for it")
         .await
 }
 

@@ -17,21 +17,21 @@ const CHECKS: &[Check] = &[
     check!(
         "load-balancers/field-port",
         ["LB-7", "LB-14"],
-        "Another port is another listener; changed back it is the old one",
+        "A changed port changes the listener, and back again",
         [Need::LoadBalancers],
         port
     ),
     check!(
         "load-balancers/field-ports-added",
         ["LB-7", "LB-14"],
-        "A port that was added is served, and one that was removed no longer is",
+        "The load balancer serves an added port, and no longer a removed one",
         [Need::LoadBalancers],
         ports_added
     ),
     check!(
         "load-balancers/field-node-port",
         ["LB-7", "LB-14"],
-        "Another node port is where the targets are reached",
+        "The load balancer uses a changed node port",
         [Need::LoadBalancers],
         node_port
     ),
@@ -66,7 +66,7 @@ const CHECKS: &[Check] = &[
     check!(
         "load-balancers/field-source-ranges",
         ["LB-7", "LB-14"],
-        "Source ranges that were set, changed and cleared: everybody may come again",
+        "Source ranges that are set, changed and cleared: afterwards all sources may connect",
         [Need::LoadBalancers],
         source_ranges
     ),
@@ -108,14 +108,14 @@ const CHECKS: &[Check] = &[
     check!(
         "load-balancers/field-dual-stack",
         ["LB-7", "LB-14"],
-        "A second IP family that was asked for and given back: the status has an address of each",
+        "A second IP family that is added and removed: the status has an address of each",
         [Need::LoadBalancers],
         dual_stack
     ),
     check!(
         "load-balancers/field-load-balancer-ip",
         ["LB-7"],
-        "The address that the Service asks for is the one that it gets",
+        "The Service gets the address that it asks for",
         [Need::LoadBalancers],
         load_balancer_ip
     ),
@@ -129,7 +129,7 @@ const CHECKS: &[Check] = &[
     check!(
         "load-balancers/field-not-honoured",
         ["CORE-4", "LB-8", "LB-34"],
-        "A Service that uses what is missing in `features` is served without it or refused in the body, and is then in sync",
+        "The provider serves a Service with a field that is missing in `features` without it, or refuses it in the body; in_sync agrees",
         [Need::LoadBalancers],
         not_honoured
     ),
@@ -142,7 +142,7 @@ type Change = fn(&mut pb::ServiceView);
 async fn honoured(run: &Run, first: Change, second: Change) -> Verdict {
     if !offered(run).in_sync && !run.has_hook(Hook::CloudWrites) {
         return Err(Stop::not_set_up(
-            "it needs `in_sync` of the provider, or the hook `cloud-writes`: else nobody sees whether a field was honoured",
+            "it needs the provider's `in_sync`, or the hook `cloud-writes`: else the check cannot see whether the provider honoured a field",
         ));
     }
     let stage = Stage::new(run).await?;

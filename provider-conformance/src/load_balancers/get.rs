@@ -13,28 +13,28 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/get-never-made",
             ["LB-5", "CORE-6"],
-            "Get of a Service that never had a load balancer says ABSENT, as often as it is asked, with targets and without",
+            "Get of a Service that never had a load balancer answers ABSENT every time, with targets and without",
             [Need::LoadBalancers],
             never_made
         ),
         check!(
             "load-balancers/get-made",
             ["LB-1", "LB-5"],
-            "Get of a load balancer that Ensure called ready says PRESENT, OURS, and the status that Ensure answered",
+            "Get of a `ready` load balancer answers PRESENT, OURS, and the status of Ensure",
             [Need::LoadBalancers],
             made
         ),
         check!(
             "load-balancers/get-without-handle",
             ["LB-5"],
-            "Get without the handle finds the load balancer by its mark, and says the same",
+            "Get without the handle finds the load balancer by its mark, and answers the same",
             [Need::LoadBalancers],
             without_handle
         ),
         check!(
             "load-balancers/get-repeated",
             ["CORE-6"],
-            "Get asked ten times says the same ten times",
+            "ten Gets answer the same",
             [Need::LoadBalancers],
             repeated
         ),
@@ -48,14 +48,14 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/get-deleted",
             ["LB-12"],
-            "Get after Delete says ABSENT, also with the handle of what is gone",
+            "Get after Delete answers ABSENT, also with the old handle",
             [Need::LoadBalancers],
             deleted
         ),
         check!(
             "load-balancers/get-other-class",
             ["LB-29", "LB-14"],
-            "A Service whose class was changed to one that is not served: Get still finds its load balancer, not in sync, and Delete removes it",
+            "A Service whose class changed to one that the provider does not serve: Get still finds its load balancer, not in sync, and Delete removes it",
             [Need::LoadBalancers],
             other_class
         ),
@@ -78,7 +78,7 @@ async fn never_made(run: &Run) -> Verdict {
         asked.must(
             found.presence() == LoadBalancerPresence::Absent,
             "LB-5",
-            "ABSENT: nobody ever asked for it",
+            "ABSENT: no call ever asked for it",
         )?;
     }
     Ok(())

@@ -16,7 +16,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/handle-told",
             ["LB-3", "LB-33", "CORE-11"],
-            "Who made a load balancer tells its handle, of at most 1,024 bytes: else what a user wipes off the Service may be found by its mark only",
+            "The provider answers with the handle of a load balancer that it made, of at most 1,024 bytes",
             [Need::LoadBalancers],
             told
         ),
@@ -37,7 +37,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/handle-of-other-service-update",
             ["LB-4", "LB-2"],
-            "Update with another Service's handle, same cluster, is CONFLICT (NOT_FOUND where all have the same handle); that one is untouched",
+            "Update with another Service's handle, same cluster, is CONFLICT (NOT_FOUND if all have the same handle); that one is untouched",
             [Need::LoadBalancers],
             other_service_update
         ),
@@ -58,28 +58,28 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/handle-edited-and-put-right",
             ["LB-4"],
-            "Who had an own load balancer and edits its handle to another's gets CONFLICT, and all is well once it is put right",
+            "A Service whose handle is edited to another's gets CONFLICT, and works again with its own handle",
             [Need::LoadBalancers],
             put_right
         ),
         check!(
             "load-balancers/handle-of-nothing",
             ["LB-4", "LB-5"],
-            "With a handle that names nothing (words, paths, quotes, other scripts, 1,024 bytes) every answer stands in the body and nothing of others is touched",
+            "With a handle that names nothing (words, paths, quotes, other scripts, 1,024 bytes) every answer is in the body, and no object of others changes",
             [Need::LoadBalancers],
             of_nothing
         ),
         check!(
             "load-balancers/handle-of-nothing-delete",
             ["LB-4", "LB-12"],
-            "Delete with a handle that names nothing is `done` only where nothing of the Service is left",
+            "Delete with a handle that names nothing is `done` only if nothing of the Service is left",
             [Need::LoadBalancers],
             of_nothing_delete
         ),
         check!(
             "load-balancers/handle-of-nothing-as-without",
             ["LB-24", "LB-5"],
-            "With a handle that names nothing Get, Update and Delete answer as without one: OURS, `done`, and then nothing is left",
+            "With a handle that names nothing Get, Update and Delete answer as without one: OURS, `done`; then nothing is left",
             [Need::LoadBalancers],
             of_nothing_as_without
         ),
@@ -232,7 +232,11 @@ async fn other_service_delete(run: &Run) -> Verdict {
         }
         Names::Whole => {
             let done = matches!(asked.answer()?.outcome, Some(Deleted::Done(_)));
-            asked.must(done, "LB-20", "`done`: it has no part of what all share")?;
+            asked.must(
+                done,
+                "LB-20",
+                "`done`: it has no part of the shared load balancer",
+            )?;
         }
     }
     let what = "Delete with another Service's handle";
@@ -272,7 +276,7 @@ async fn put_right(run: &Run) -> Verdict {
     let (stage, mut victim, before, _, names) = edited(run).await?;
     if names == Names::Whole {
         return Err(Stop::not_offered(
-            "all Services have the same handle: there is none to edit it to",
+            "all Services have the same handle, so there is no other one",
         ));
     }
     let own = stage.ready("own").await?;

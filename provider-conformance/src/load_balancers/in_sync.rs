@@ -17,21 +17,21 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/in-sync-stated",
             ["LB-14", "LB-28"],
-            "Where in_sync is offered, Get of a load balancer that is there states it",
+            "If the provider offers in_sync, Get of an existing load balancer has it",
             [Need::LoadBalancers, Need::InSync],
             stated
         ),
         check!(
             "load-balancers/in-sync-without-targets",
             ["LB-14"],
-            "Get without a target set does not look at the targets; with one it does",
+            "Get without a target set does not compare the targets; with one it does",
             [Need::LoadBalancers, Need::InSync],
             without_targets
         ),
         check!(
             "load-balancers/in-sync-not-of-others",
             ["LB-14", "LB-28", "LB-4"],
-            "in_sync is not true of what is marked for nobody or for somebody else: Ensure would be CONFLICT",
+            "in_sync is not true of an unmarked or foreign load balancer: Ensure would be CONFLICT",
             [
                 Need::LoadBalancers,
                 Need::InSync,
@@ -42,7 +42,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/in-sync-not-of-the-absent",
             ["LB-14", "LB-28"],
-            "in_sync is not true of what is not there",
+            "in_sync is not true of a load balancer that does not exist",
             [Need::LoadBalancers, Need::InSync],
             not_of_the_absent
         ),
@@ -119,7 +119,7 @@ async fn not_of_others(run: &Run) -> Verdict {
     let stage = Stage::new(run).await?;
     let handle = run.unmarked_load_balancer(&run.name("by-hand")).await?;
     let unmarked = stage.balancer("look").with_handle(handle);
-    not_true(&unmarked, &stage, "it is marked for nobody").await?;
+    not_true(&unmarked, &stage, "it has no mark").await?;
     let victim = stage.ready("other").await?;
     if let Some(handle) = victim.handle {
         let mut thief = stage.balancer("thief").with_handle(handle);

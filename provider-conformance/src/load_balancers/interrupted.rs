@@ -52,7 +52,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/cancelled-ensure-stops",
             ["CORE-8"],
-            "A cancelled Ensure writes nothing more to the cloud: it was still looking",
+            "A cancelled Ensure writes nothing more to the cloud: it was still reading",
             [
                 Need::LoadBalancers,
                 Need::Hook(Hook::CloudSlow),
@@ -63,7 +63,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/cancelled-delete-stops",
             ["CORE-8"],
-            "A cancelled Delete removes nothing more from the cloud: it was still looking",
+            "A cancelled Delete removes nothing more from the cloud: it was still reading",
             [
                 Need::LoadBalancers,
                 Need::Hook(Hook::CloudSlow),
@@ -287,7 +287,7 @@ async fn written_later(run: &Run, before: u64, what: &str) -> Verdict {
         format_args!(
             "{what}, cancelled after {CANCELLED_AFTER:?} while each cloud operation takes {LONG:?}"
         ),
-        "no write to the cloud after that: the look at what is there was still under way",
+        "no write to the cloud after that: the provider was still reading",
         format_args!(
             "{} writes (hook cloud-writes)",
             after.saturating_sub(before)

@@ -15,7 +15,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/list-empty",
             ["LB-13", "CORE-16"],
-            "The list of a cluster that has no load balancer is an end with total 0",
+            "The list of a cluster without load balancers is `end` with total 0",
             [Need::LoadBalancers, Need::LoadBalancerListing],
             empty
         ),
@@ -36,7 +36,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/list-name",
             ["LB-13"],
-            "A load balancer is listed under the name that Get says",
+            "The list has a load balancer's name as Get answers it",
             [Need::LoadBalancers, Need::LoadBalancerListing],
             name
         ),
@@ -50,7 +50,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/list-while-changing",
             ["LB-13", "CORE-16"],
-            "A list that is read while others are made and deleted has all that were there all the time, and its end",
+            "A list that is read while others are made and deleted has all that existed all the time, and its `end`",
             [Need::LoadBalancers, Need::LoadBalancerListing],
             while_changing
         ),

@@ -36,14 +36,14 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/at-once-ensure-and-delete",
             ["CORE-7", "CORE-6"],
-            "Ensures and Deletes of one Service at once are serialised or BUSY; what Delete then calls done is gone",
+            "Ensures and Deletes of one Service at once are serialised or BUSY; after `done` of Delete it is gone",
             [Need::LoadBalancers],
             ensure_and_delete
         ),
         check!(
             "load-balancers/at-once-ensure-and-update",
             ["CORE-7", "LB-11"],
-            "Ensure and Update of one Service at once are serialised or BUSY, and one Ensure later all is as asked",
+            "Ensure and Update of one Service at once are serialised or BUSY, and the next Ensure makes all as asked",
             [Need::LoadBalancers],
             ensure_and_update
         ),

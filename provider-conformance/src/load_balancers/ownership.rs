@@ -20,7 +20,7 @@ const CHECKS: &[Check] = &[
     check!(
         "load-balancers/owner-other-cluster-get",
         ["LB-1", "LB-32", "CORE-14"],
-        "Get of another cluster's load balancer, same namespace, name and UID, never says OURS, and does not tell its handle",
+        "Get of another cluster's load balancer, same namespace, name and UID, never answers OURS or its handle",
         [Need::LoadBalancers],
         other_cluster_get
     ),
@@ -34,112 +34,112 @@ const CHECKS: &[Check] = &[
     check!(
         "load-balancers/owner-other-cluster-update",
         ["LB-2", "LB-11", "LB-24"],
-        "Update of what only another cluster has is NOT_FOUND; that one is untouched",
+        "Update of a load balancer that only another cluster has is NOT_FOUND; that one is untouched",
         [Need::LoadBalancers],
         other_cluster_update
     ),
     check!(
         "load-balancers/owner-other-cluster-delete",
         ["LB-2", "LB-12", "LB-24"],
-        "Delete of what only another cluster has is done, with the grant to adopt and without, and leaves that one untouched",
+        "Delete of a load balancer that only another cluster has is `done`, with the grant to adopt and without, and leaves that one untouched",
         [Need::LoadBalancers],
         other_cluster_delete
     ),
     check!(
         "load-balancers/owner-other-cluster-list",
         ["LB-13", "CORE-14"],
-        "The list of a cluster has none of another's",
+        "The list of a cluster has no load balancer of another one",
         [Need::LoadBalancers, Need::LoadBalancerListing],
         other_cluster_list
     ),
     check!(
         "load-balancers/owner-same-cluster-name",
         ["LB-1", "CORE-14"],
-        "Two clusters of the same name are two owners: the owner ID counts, the name is for people",
+        "Two clusters of the same name are two owners: only the owner ID counts",
         [Need::LoadBalancers],
         same_cluster_name
     ),
     check!(
         "load-balancers/owner-renamed-cluster",
         ["LB-1"],
-        "A cluster with another name and the same owner ID still has its load balancers, and nothing is written",
+        "A cluster with another name and the same owner ID still has its load balancers, and the provider writes nothing",
         [Need::LoadBalancers],
         renamed_cluster
     ),
     check!(
         "load-balancers/owner-recreated-service",
         ["LB-1", "LB-2"],
-        "A Service that was deleted and made anew, same name and another UID, is another one: both have their own",
+        "A Service that was deleted and created again, same name and another UID, is another one: both have their own load balancer",
         [Need::LoadBalancers],
         recreated_service
     ),
     check!(
         "load-balancers/owner-recreated-service-delete",
         ["LB-1", "LB-12"],
-        "Delete for the UID of before leaves the load balancer of the present UID, and the other way round",
+        "Delete for the old UID leaves the load balancer of the new UID, and the other way round",
         [Need::LoadBalancers],
         recreated_service_delete
     ),
     check!(
         "load-balancers/owner-previous",
         ["LB-2", "LB-24", "LB-25", "CORE-14"],
-        "What a previous owner ID of the cluster marked is OURS and listed; it is not in sync until Ensure has marked it anew",
+        "A load balancer with the mark of a previous owner ID is OURS and listed; it is not in sync until Ensure has marked it again",
         [Need::LoadBalancers],
         previous
     ),
     check!(
         "load-balancers/owner-previous-marked-anew",
         ["LB-2", "CORE-14"],
-        "What a previous owner ID marked carries the present one after the next write, and is the former's no more",
+        "A load balancer with the mark of a previous owner ID has the present one after the next write, and no longer belongs to the former owner",
         [Need::LoadBalancers],
         previous_marked_anew
     ),
     check!(
         "load-balancers/owner-previous-delete",
         ["LB-2", "LB-12"],
-        "What a previous owner ID marked is deleted for the present one, also without a handle",
+        "Delete for the present owner ID removes a load balancer with the mark of a previous one, also without a handle",
         [Need::LoadBalancers],
         previous_delete
     ),
     check!(
         "load-balancers/owner-unmarked-untouched",
         ["LB-2", "LB-9", "LB-24", "LB-27"],
-        "A load balancer that is marked for nobody is UNMARKED, and nothing but adopt_unmarked lets Ensure, Update or Delete touch it",
+        "An unmarked load balancer is UNMARKED, and Ensure, Update and Delete change it only with adopt_unmarked",
         [Need::LoadBalancers, Need::Hook(Hook::LoadBalancerUnmarked)],
         unmarked_untouched
     ),
     check!(
         "load-balancers/owner-unmarked-adopted",
         ["LB-9", "CORE-14"],
-        "With adopt_unmarked and its handle it is adopted, is marked then, and goes with Delete",
+        "With adopt_unmarked and its handle Ensure adopts and marks it, and Delete removes it",
         [Need::LoadBalancers, Need::Hook(Hook::LoadBalancerUnmarked)],
         unmarked_adopted
     ),
     check!(
         "load-balancers/owner-unmarked-by-name",
         ["LB-24", "LB-26", "LB-9", "LB-32"],
-        "One that is marked for nobody and has the native name of the Service: CONFLICT to Ensure and Delete, NOT_FOUND to Update; with the grant Ensure adopts it, and Delete removes it",
+        "An unmarked one with the native name of the Service: CONFLICT to Ensure and Delete, NOT_FOUND to Update; with the grant Ensure adopts it, and Delete removes it",
         [Need::LoadBalancers, Need::Hook(Hook::LoadBalancerUnmarked)],
         unmarked_by_name
     ),
     check!(
         "load-balancers/owner-unmarked-by-address",
         ["LB-24", "LB-9"],
-        "One that is marked for nobody and has an address of the Service's status: CONFLICT to Ensure, NOT_FOUND to Update, left alone by Delete, which is done; with the grant Ensure adopts it",
+        "An unmarked one with an address of the Service's status: CONFLICT to Ensure, NOT_FOUND to Update, `done` to Delete, which leaves it alone; with the grant Ensure adopts it",
         [Need::LoadBalancers, Need::Hook(Hook::LoadBalancerUnmarked)],
         unmarked_by_address
     ),
     check!(
         "load-balancers/owner-unmarked-of-others",
         ["LB-9"],
-        "With adopt_unmarked, too, nothing is adopted that matches neither by name, tag, handle nor address",
+        "Also with adopt_unmarked the provider adopts nothing that matches neither by name, tag, handle nor address",
         [Need::LoadBalancers, Need::Hook(Hook::LoadBalancerUnmarked)],
         unmarked_of_others
     ),
     check!(
         "load-balancers/owner-foreign-is-never-adopted",
         ["LB-2", "LB-9"],
-        "adopt_unmarked does not adopt what is marked for somebody else",
+        "adopt_unmarked adopts no load balancer with another owner's mark",
         [Need::LoadBalancers],
         foreign_is_never_adopted
     ),
@@ -153,7 +153,7 @@ const CHECKS: &[Check] = &[
     check!(
         "load-balancers/owner-marks-outlive-the-process",
         ["CORE-14", "LB-14"],
-        "After the provider was killed and started again all is as it was: OURS, in sync, nothing to write",
+        "After the provider was killed and started again nothing has changed: OURS, in sync, nothing to write",
         [Need::LoadBalancers, Need::Command],
         marks_outlive
     ),
@@ -168,7 +168,7 @@ async fn untouched(stage: &Stage<'_>, balancer: &Balancer, before: &pb::LoadBala
         &after,
         before,
         "LB-2",
-        "Get for its owner, before and after somebody else asked: the load balancer",
+        "Get for its owner, before and after the calls of another one: the load balancer",
     )?;
     stage.converged(&mut balancer, Some(stage.targets())).await
 }
@@ -213,7 +213,7 @@ fn untold(asked: &Exchange<pb::GetLoadBalancerResponse>, handle: Option<&String>
     asked.must(
         told.is_none() || told != handle,
         "LB-32",
-        "no handle: what was found is not OURS",
+        "no handle: the load balancer is not OURS",
     )
 }
 
@@ -359,7 +359,7 @@ async fn previous(run: &Run) -> Verdict {
     }
     let before = stage.writes().await?;
     balancer.ensured(Some(stage.targets())).await?;
-    let sent = "Ensure of what carries the mark of a previous owner ID and is as asked else";
+    let sent = "Ensure of a load balancer that is as asked but for the mark of a previous owner ID";
     stage.wrote_by(before, Writes::Some, "LB-25", sent).await?;
     // Nothing depends on the previous owner ID any more.
     let session = stage.work_for(&run.other_cluster("heir"), &[]).await?;
@@ -384,7 +384,7 @@ async fn previous_marked_anew(run: &Run) -> Verdict {
     asked.must(
         found(&asked)?.ownership() != Ownership::Ours,
         "CORE-14",
-        "not OURS: it was marked anew for the present owner ID when it was written",
+        "not OURS: the write marked it for the present owner ID",
     )?;
     stage.listed_times(&former, 0, "CORE-14").await
 }
@@ -419,7 +419,7 @@ async fn is_unmarked(balancer: &Balancer) -> Verdict {
             && found.ownership() == Ownership::Unmarked
             && found.in_sync != Some(true),
         "LB-27",
-        "PRESENT, UNMARKED, not in sync: its handle names one that is marked for nobody",
+        "PRESENT, UNMARKED, not in sync: its handle names an unmarked one",
     )
 }
 
@@ -438,7 +438,8 @@ async fn unmarked_untouched(run: &Run) -> Verdict {
     asked.failure("LB-4", &[FailureCode::Conflict])?;
     let asked = balancer.clone().delete_granted().await?;
     asked.failure("LB-24", &[FailureCode::Conflict])?;
-    let sent = "Ensure without adopt_unmarked, Update and Delete with the handle of one that is marked for nobody";
+    let sent =
+        "Ensure without adopt_unmarked, Update and Delete with the handle of an unmarked one";
     stage.wrote_by(before, Writes::None, "LB-2", sent).await?;
     is_unmarked(&balancer).await?;
     stage.listed_times(&balancer, 0, "LB-13").await
@@ -478,7 +479,7 @@ async fn matched(balancer: &Balancer) -> Verdict<bool> {
         "UNMARKED, not in sync; or ABSENT",
     )?;
     let told = asked.answer()?.handle.is_some();
-    asked.must(!told, "LB-32", "no handle: what was found is not OURS")?;
+    asked.must(!told, "LB-32", "no handle: the load balancer is not OURS")?;
     Ok(true)
 }
 

@@ -23,7 +23,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/request-without-uid",
             ["LB-1", "CORE-15"],
-            "A Service without a UID is INVALID: nothing can be marked for it",
+            "A Service without a UID is INVALID: a mark needs the UID",
             [Need::LoadBalancers],
             without_uid
         ),
@@ -195,7 +195,7 @@ async fn unknown_fields(run: &Run) -> Verdict {
         .session
         .raw(pb::EnsureLoadBalancerRequest::PATH, bytes.freeze(), WITHIN)
         .await;
-    let sent = "Ensure of what is as asked, with fields 3000 to 3003 in the request, its cluster, its Service and its targets";
+    let sent = "Ensure of a load balancer that is as asked, with fields 3000 to 3003 in the request, its cluster, its Service and its targets";
     let broke = |came: String| {
         Stop::failed(
             "CORE-13",

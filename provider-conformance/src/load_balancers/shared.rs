@@ -24,21 +24,21 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/shared-port-taken",
             ["LB-21", "LB-2"],
-            "A Service that wants the port of its neighbour gets CONFLICT; both neighbours are untouched, and it is served once it takes a port that is free",
+            "A Service that asks for its neighbour's port gets CONFLICT; both neighbours are untouched, and a free port works",
             [Need::LoadBalancers, Need::SharedLoadBalancer],
             port_taken
         ),
         check!(
             "load-balancers/shared-port-changed-to-taken",
             ["LB-21", "LB-2"],
-            "A Service that is served and changes its port to that of its neighbour gets CONFLICT, and both have what they had",
+            "A Service that changes its port to its neighbour's gets CONFLICT, and both keep their ports",
             [Need::LoadBalancers, Need::SharedLoadBalancer],
             changed_to_taken
         ),
         check!(
             "load-balancers/shared-port-at-once",
             ["LB-21"],
-            "Of two Services that ask for the same port at the same time one is served, where both got CONFLICT once they ask in turn, and the other gets CONFLICT",
+            "Of two Services that ask for the same port at the same time one gets it (after CONFLICT for both, once they ask in turn), and the other gets CONFLICT",
             [Need::LoadBalancers, Need::SharedLoadBalancer],
             at_once
         ),
@@ -66,14 +66,14 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/shared-delete-last",
             ["LB-22", "LB-12"],
-            "Once the last Service that shares a load balancer is deleted nothing is left of it",
+            "When the last Service that shares a load balancer is deleted nothing of it is left",
             [Need::LoadBalancers, Need::SharedLoadBalancer],
             delete_last
         ),
         check!(
             "load-balancers/shared-listed",
             ["LB-23", "LB-13"],
-            "Each Service that shares a load balancer is listed as an owner, once, with the handle that Ensure told",
+            "Each Service that shares a load balancer is listed as an owner, once, with the handle of Ensure's answer",
             [
                 Need::LoadBalancers,
                 Need::SharedLoadBalancer,
@@ -84,14 +84,14 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/shared-handle",
             ["LB-20", "LB-4"],
-            "With its neighbour's handle a Service that has no part yet is told of none, and can neither change nor delete the neighbour's; where all have the same handle it is served with it at a free port",
+            "With its neighbour's handle a Service without a part finds none, and can neither change nor delete the neighbour's; if all have the same handle it gets a free port with it",
             [Need::LoadBalancers, Need::SharedLoadBalancer],
             handle
         ),
         check!(
             "load-balancers/shared-without-handle",
             ["LB-20", "LB-5"],
-            "Who lost its handle finds its own part, and not its neighbour's",
+            "A Service that lost its handle finds its own part, and not its neighbour's",
             [Need::LoadBalancers, Need::SharedLoadBalancer],
             without_handle
         ),
@@ -139,7 +139,7 @@ async fn neighbours(stage: &Stage<'_>) -> Verdict<[Neighbour; 2]> {
         .all(|two| same_address(&two[0].1, &two[1].1));
     if !shares {
         return Err(Stop::not_set_up(
-            "suite.yaml: two Services with the annotations of `shared_load_balancer` have neither an address nor a host name in common: write those by which they share one",
+            "suite.yaml: two Services with the annotations of `shared_load_balancer` have neither an address nor a host name in common: write the annotations that make them share one",
         ));
     }
     let [one, other] = [made.swap_remove(0).0, made.swap_remove(0).0];
@@ -312,7 +312,7 @@ async fn delete_one(run: &Run) -> Verdict {
     let [mut one, mut neighbour] = neighbours(&stage).await?;
     one.balancer.deleted().await?;
     neighbour.stands(&stage, "LB-22", "Delete").await?;
-    let why = "Delete has answered `done` for it; what its neighbour has is not its own";
+    let why = "Delete has answered `done` for it; its neighbour's part is not its own";
     let mut gone = one.balancer.forgetful();
     gone.absent("LB-22", why).await?;
     one.balancer.absent("LB-22", why).await?;

@@ -64,7 +64,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/targets-duplicate",
             ["CORE-4"],
-            "A target that is named twice is an answer in the body: INVALID, or one target",
+            "A target that is named twice gets an answer in the body: INVALID, or one target",
             [Need::LoadBalancers],
             duplicate
         ),
@@ -85,14 +85,14 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/targets-ignored",
             ["LB-8", "LB-14"],
-            "Where targets do not matter, other targets are no reason to write",
+            "If the provider ignores targets, other targets cause no write",
             [Need::LoadBalancers],
             ignored
         ),
         check!(
             "load-balancers/targets-unset-set",
             ["CORE-15"],
-            "A target set that says neither inline nor ref, or ref, which this minor does not have, is INVALID",
+            "A target set with neither inline nor ref, or with ref, which this minor does not have, is INVALID",
             [Need::LoadBalancers],
             unset_set
         ),
@@ -105,7 +105,7 @@ fn need_eyes(run: &Run) -> Verdict {
         return Ok(());
     }
     Err(Stop::not_set_up(
-        "it needs `in_sync` of the provider, or the hook `cloud-writes`: else nobody sees what the targets are",
+        "it needs the provider's `in_sync`, or the hook `cloud-writes`: else the check cannot see the targets",
     ))
 }
 

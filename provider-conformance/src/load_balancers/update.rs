@@ -13,7 +13,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/update-done",
             ["LB-5", "LB-14"],
-            "Update makes the targets those that are given: more, fewer, none",
+            "Update sets the given targets: more, fewer, none",
             [Need::LoadBalancers],
             done
         ),
@@ -27,7 +27,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/update-not-found",
             ["LB-11"],
-            "Update of a load balancer that never was is NOT_FOUND, and makes none",
+            "Update of a load balancer that never existed is NOT_FOUND, and makes none",
             [Need::LoadBalancers],
             not_found
         ),
@@ -41,7 +41,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/update-removed-behind-the-back",
             ["LB-11", "LB-14"],
-            "A load balancer that somebody removed in the cloud is ABSENT, its Update is NOT_FOUND, and Ensure makes it anew",
+            "A load balancer that was removed in the cloud is ABSENT, its Update is NOT_FOUND, and Ensure makes it again",
             [Need::LoadBalancers, Need::Hook(Hook::LoadBalancerRemove)],
             removed
         ),

@@ -32,14 +32,14 @@ const CHECKS: &[Check] = &[
     check!(
         "provider/watch-with-an-unknown-token-resyncs",
         ["PROV-5"],
-        "an unknown resume token is answered with `resync`",
+        "the answer to an unknown resume token is `resync`",
         [Need::Changes],
         |run| unknown_token(run, "no-such-token".into())
     ),
     check!(
         "provider/watch-with-a-long-token-resyncs",
         ["PROV-5", "CORE-11"],
-        "a resume token of 1,024 bytes that nobody gave out is answered with `resync`",
+        "the answer to an unknown resume token of 1,024 bytes is `resync`",
         [Need::Changes],
         |run| unknown_token(run, "x".repeat(1_024))
     ),
@@ -60,21 +60,21 @@ const CHECKS: &[Check] = &[
     check!(
         "provider/watch-hints-at-a-new-instance",
         ["PROV-13", "PROV-5"],
-        "a new instance is hinted at",
+        "a new instance causes a hint",
         [HINTS[0], HINTS[1]],
         |run| hinted(run, None)
     ),
     check!(
         "provider/watch-hints-at-a-removed-instance",
         ["PROV-13", "PROV-5"],
-        "an instance that goes is hinted at",
+        "a removed instance causes a hint",
         [HINTS[0], HINTS[1], Need::Hook(Hook::InstanceRemove)],
         |run| hinted(run, Some(Hook::InstanceRemove))
     ),
     check!(
         "provider/watch-hints-at-a-stopped-instance",
         ["PROV-13", "PROV-5"],
-        "an instance that is shut down is hinted at",
+        "an instance that is shut down causes a hint",
         [
             HINTS[0],
             HINTS[1],
@@ -86,7 +86,7 @@ const CHECKS: &[Check] = &[
     check!(
         "provider/watch-resumes-after-its-token",
         ["PROV-5", "PROV-13"],
-        "what changed while nobody watched is hinted at after the token, or `resync` comes",
+        "a change while no stream was open causes a hint after the token, or `resync`",
         [HINTS[0], HINTS[1]],
         resumes
     ),
@@ -128,7 +128,7 @@ const CHECKS: &[Check] = &[
     check!(
         "provider/watch-begins-with-a-bookmark",
         ["PROV-21"],
-        "a stream begins with a token to go on from, before anything has changed",
+        "a stream begins with a resume token, before anything has changed",
         [Need::Changes],
         begins_with_bookmark
     ),
@@ -206,7 +206,7 @@ impl Watch {
                 "PROV-13",
                 &self.sent,
                 expected,
-                "nothing of that kind",
+                "no such hint",
             )),
         }
     }

@@ -25,14 +25,14 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "provider/info-before-initialize",
             ["PROV-1"],
-            "a new process tells who it is before Initialize",
+            "a new process answers GetProviderInfo before Initialize",
             [Need::Command],
             before_initialize
         ),
         check!(
             "provider/info-without-a-cloud-call",
             ["PROV-1"],
-            "GetProviderInfo answers at once while the cloud takes its time",
+            "GetProviderInfo answers at once while the cloud is slow",
             [Need::Hook(Hook::CloudSlow)],
             slow_cloud
         ),
@@ -46,7 +46,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "provider/info-needs-no-fields",
             ["PROV-1"],
-            "an empty GetProviderInfo is answered as any other",
+            "an empty GetProviderInfo request gets the same answer",
             empty_request
         ),
         check!(
@@ -58,7 +58,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "provider/prefixes-keep-their-limits",
             ["PROV-10", "PROV-8"],
-            "there are 1 to 16 provider ID prefixes where instances are offered, each of 1 to 253 characters that PROV-8 allows, with `://`, none twice",
+            "there are 1 to 16 provider ID prefixes if the provider offers instances, each of 1 to 253 characters that PROV-8 allows, with `://`, none twice",
             prefixes
         ),
         check!(
@@ -70,7 +70,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "provider/capabilities-are-stated",
             ["PROV-10", "CORE-5"],
-            "there is a capabilities message, and something is offered",
+            "there is a capabilities message with at least one block",
             capabilities
         ),
         check!(
@@ -89,7 +89,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "provider/info-is-the-same-after-a-restart",
             ["PROV-10"],
-            "but for the boot_id a new process answers the same",
+            "a new process answers the same except for the boot_id",
             [Need::Command],
             after_restart
         ),

@@ -65,21 +65,21 @@ const CHECKS: &[Check] = &[
     check!(
         "provider/a-previous-owners-load-balancer-is-ours",
         ["PROV-11", "LB-2"],
-        "what is marked with a previous owner ID is OURS, and FOREIGN or unseen without it",
+        "an object with the mark of a previous owner ID is OURS, and FOREIGN or absent without it",
         [Need::LoadBalancers],
         previous_owner
     ),
     check!(
         "provider/previous-owners-are-replaced",
         ["PROV-2", "PROV-11"],
-        "a repeated Initialize without previous owners takes them back",
+        "a repeated Initialize without previous owners removes them",
         [Need::LoadBalancers],
         previous_replaced
     ),
     check!(
         "provider/refused-credentials-fail-initialize",
         ["PROV-3", "CORE-15"],
-        "Initialize answers CREDENTIALS where the cloud refuses them",
+        "Initialize answers CREDENTIALS if the cloud refuses them",
         [FAIL],
         |run| fails(run, "CREDENTIALS", FailureCode::Credentials)
     ),
@@ -100,14 +100,14 @@ const CHECKS: &[Check] = &[
     check!(
         "provider/initialize-that-fails-changes-nothing",
         ["PROV-17", "CORE-20"],
-        "after an Initialize that failed the former owner is served as before",
+        "after a failed Initialize the provider still serves the former owner",
         [Need::Instances],
         failed_changes_nothing
     ),
     check!(
         "provider/calls-in-flight-keep-their-owner",
         ["PROV-18", "CORE-14"],
-        "an Ensure and a CreateRoutes that are in flight when another owner is initialised make nothing of that owner's: they go on for the former one, or end",
+        "an Ensure and a CreateRoutes in flight when another owner is initialised make no object for that owner: they go on for the former one, or end",
         [SLOW],
         in_flight_keeps_owner
     ),
@@ -121,19 +121,19 @@ const CHECKS: &[Check] = &[
     check!(
         "provider/read-only-is-said",
         ["PROV-20"],
-        "Initialize with read_only says that it was understood, and one without it does not",
+        "Initialize with read_only confirms it, and one without it does not",
         read_only_said
     ),
     check!(
         "provider/read-only-writes-nothing",
         ["PROV-20"],
-        "after an Initialize with read_only what would write is PRECONDITION with the reason ReadOnly; after one without it is done",
+        "after an Initialize with read_only a call that would write is PRECONDITION with the reason ReadOnly; after one without it works",
         read_only_writes_nothing
     ),
     check!(
         "provider/cloud-scope-is-stated",
         ["PROV-9", "PROV-14"],
-        "cloud_scope has 1 to 253 characters, none of which a shell obeys",
+        "cloud_scope has 1 to 253 characters, none of which is special in a shell",
         scope_stated
     ),
     check!(
@@ -152,7 +152,7 @@ const CHECKS: &[Check] = &[
     check!(
         "provider/deadline-hints-are-sensible",
         ["PROV-14"],
-        "deadline hints, where there are some, are positive times",
+        "deadline hints, if any, are positive times",
         hints
     ),
 ];
@@ -263,7 +263,7 @@ async fn must_be_ours(session: &Session, service: &pb::ServiceView, ours: bool) 
     let expected = if ours {
         "OURS: it is marked with a previous owner ID"
     } else {
-        "not OURS: it is marked for another owner, who is no previous one"
+        "not OURS: it has the mark of another owner, which is no previous one"
     };
     asked.must((came == pb::Ownership::Ours) == ours, "PROV-11", expected)
 }
@@ -444,7 +444,7 @@ async fn in_flight_keeps_owner(run: &Run) -> Verdict {
     let offered = run.capabilities();
     if offered.load_balancers.is_none() && offered.routes.is_none() {
         return Err(Stop::not_offered(
-            "the provider offers neither load balancers nor routes: no call of its makes anything",
+            "the provider offers neither load balancers nor routes: no call of it creates anything",
         ));
     }
     let former = run.session().await?;
@@ -509,7 +509,7 @@ async fn in_flight_keeps_owner(run: &Run) -> Verdict {
             taken.is_none(),
             "PROV-18",
             "CreateRoutes, Initialize for another owner while it runs, then ListRoutes for that owner",
-            "the route is not OURS: the call that made it was admitted for the former owner",
+            "the route is not OURS: the provider admitted the call that made it for the former owner",
             format_args!("{taken:?}"),
         )?;
     }

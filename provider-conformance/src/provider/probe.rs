@@ -30,7 +30,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "provider/probe-is-ready-before-initialize",
             ["PROV-15"],
-            "a new process that nobody initialises says READY, as a standby's provider does",
+            "a new process without Initialize says READY, like a standby's provider",
             [Need::Command],
             ready_before_initialize
         ),
@@ -51,27 +51,27 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "provider/probe-is-ready-again-after-a-refusal",
             ["PROV-16"],
-            "what the cloud refuses of one object (a limit, a 422) is an answer: the state is READY again",
+            "the cloud's refusal of one object (a limit, a 422) is an answer: the state is READY again",
             [Need::Instances, Need::Hook(Hook::CloudFail)],
             ready_after_refusal
         ),
         check!(
             "provider/probe-does-not-count-cancelled-calls",
             ["PROV-16"],
-            "calls that their caller gives up are no trouble of the cloud: the state stays READY",
+            "calls that their caller cancels do not count as failures of the cloud: the state stays READY",
             [Need::Instances, Need::Hook(Hook::CloudSlow)],
             cancelled_calls
         ),
         check!(
             "provider/probe-tells-the-boot-id",
             ["PROV-4", "PROV-7"],
-            "Probe and GetProviderInfo tell the same boot_id",
+            "Probe and GetProviderInfo have the same boot_id",
             boot_id
         ),
         check!(
             "provider/probe-from-memory",
             ["PROV-4"],
-            "Probe answers at once while the cloud takes its time",
+            "Probe answers at once while the cloud is slow",
             [Need::Hook(Hook::CloudSlow)],
             slow_cloud
         ),
@@ -85,7 +85,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "provider/probe-beside-a-slow-initialize",
             ["PROV-4"],
-            "Probe and GetProviderInfo are not held up by Initialize, which asks the cloud",
+            "Probe and GetProviderInfo do not wait for Initialize, which asks the cloud",
             [Need::Hook(Hook::CloudSlow)],
             beside_initialize
         ),
@@ -111,7 +111,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "provider/last-cloud-success-is-in-the-past",
             ["PROV-12"],
-            "last_cloud_success, where there is one, is not in the future and never goes back",
+            "last_cloud_success, if set, is not in the future and never goes back",
             last_success
         ),
     ]
@@ -155,7 +155,13 @@ fn question(run: &Run) -> pb::LookupInstancesRequest {
 async fn ready_before_initialize(run: &Run) -> Verdict {
     run.target().restart().await?;
     let session = run.connect().await?;
-    must_become_ready(run, &session, "PROV-15", "nobody has sent Initialize").await
+    must_become_ready(
+        run,
+        &session,
+        "PROV-15",
+        "no controller has sent Initialize",
+    )
+    .await
 }
 
 /// Five lookups that fail in the cloud.
@@ -393,7 +399,7 @@ async fn last_success(run: &Run) -> Verdict {
         }
     }
     if last.is_none() {
-        return Err(Stop::not_offered("Probe tells no last_cloud_success"));
+        return Err(Stop::not_offered("Probe has no last_cloud_success"));
     }
     Ok(())
 }

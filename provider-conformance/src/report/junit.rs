@@ -142,7 +142,7 @@ fn told(what: &str, entry: &Entry, failed: &Failed) -> String {
         format!("\nrule: {}: {text}", failed.rule)
     });
     format!(
-        "{what} ({}): {}\nsent: {}\nexpected: {}\ncame: {}{rule}",
+        "{what} ({}): {}\nsent: {}\nexpected: {}\nreceived: {}{rule}",
         failed.rule, entry.title, failed.sent, failed.expected, failed.came
     )
 }

@@ -63,8 +63,8 @@ fn text_names_the_rule_and_what_was_sent_expected_and_came() {
         "FAIL  core/two",
         "sent      Probe",
         "expected  an <answer> (CORE-4)",
-        "came      gRPC",
-        "rule      CORE-4: What the provider means MUST stand in the body",
+        "received  gRPC",
+        "rule      CORE-4: The provider MUST state its outcome in the body",
     ] {
         assert!(failed.contains(word), "{word:?} is not in {failed}");
     }
@@ -75,7 +75,7 @@ fn text_names_the_rule_and_what_was_sent_expected_and_came() {
     for word in [
         "1 passed, 1 failed, 1 with a warning, 1 skipped",
         "warning: zones/five (LB-3: ",
-        "failed: core/two (CORE-4: What the provider means",
+        "failed: core/two (CORE-4: The provider MUST state",
         "skipped 1: the provider does not offer Capabilities.zones\n",
         ", 1 left behind; 2.0 s",
         "by hand: a load balancer",
@@ -93,7 +93,7 @@ fn json_has_every_check_and_the_counts() {
     assert_eq!(json["checks"][1]["outcome"], "failed");
     assert_eq!(json["checks"][1]["failure"]["rule"], "CORE-4");
     let rule = json["checks"][1]["failure"]["rule_text"].as_str();
-    assert!(rule.is_some_and(|text| text.contains("MUST stand in the body")));
+    assert!(rule.is_some_and(|text| text.contains("MUST state its outcome in the body")));
     assert_eq!(json["checks"][2]["outcome"], "skipped_not_offered");
     assert_eq!(json["checks"][4]["outcome"], "warned");
     assert_eq!((&json["warned"], &json["failed"]), (&1.into(), &1.into()));
@@ -145,7 +145,7 @@ fn what_failed_for_one_cause_is_told_in_one_line() {
         report.entries.push(entry);
     }
     let summary = report.write(Format::Text, false).unwrap();
-    let line = "failed for one cause, 2: gRPC status Internal\nat all: load-balancers/a, load-balancers/b\n";
+    let line = "2 failures with the same cause: gRPC status Internal\nat all: load-balancers/a, load-balancers/b\n";
     assert!(summary.contains(line), "{summary}");
     assert!(!summary.contains("failed: load-balancers/"), "{summary}");
     assert!(

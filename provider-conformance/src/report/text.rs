@@ -23,7 +23,7 @@ pub(crate) fn entry(entry: &Entry) -> String {
                 format!("\n      rule      {}: {text}", failed.rule)
             });
             format!(
-                "{word}  {id}: {}\n      sent      {}\n      expected  {} ({})\n      came      {}{rule}",
+                "{word}  {id}: {}\n      sent      {}\n      expected  {} ({})\n      received  {}{rule}",
                 entry.title,
                 indent(&failed.sent),
                 indent(&failed.expected),
@@ -75,7 +75,7 @@ pub(super) fn summary(report: &Report, verbose: bool) -> String {
     };
     let _ = write!(
         text,
-        "\n{}: {} passed, {} failed, {} with a warning, {} skipped because the provider does not offer them, {} skipped because the suite was not told how{not_tried}{left}; {:.1} s\n",
+        "\n{}: {} passed, {} failed, {} with a warning, {} skipped because the provider does not offer them, {} skipped because they lack their setup{not_tried}{left}; {:.1} s\n",
         report.provider,
         report.passed(),
         report.failed(),
@@ -87,7 +87,11 @@ pub(super) fn summary(report: &Report, verbose: bool) -> String {
     let causes = causes(report);
     for (first, ids) in &causes {
         let (count, ids) = (ids.len(), ids.join(", "));
-        let _ = writeln!(text, "failed for one cause, {count}: {}: {ids}", first.came);
+        let _ = writeln!(
+            text,
+            "{count} failures with the same cause: {}: {ids}",
+            first.came
+        );
     }
     for entry in &report.entries {
         match &entry.outcome {
@@ -105,7 +109,7 @@ pub(super) fn summary(report: &Report, verbose: bool) -> String {
         text.push_str("interrupted: the other checks did not run\n");
     }
     for left in &report.left {
-        let _ = writeln!(text, "left behind, to be removed by hand: {left}");
+        let _ = writeln!(text, "left behind, remove by hand: {left}");
     }
     text
 }

@@ -126,7 +126,7 @@ pub(super) fn by_key<T: std::fmt::Debug>(
     }
     if let Some(key) = of_key.keys().next() {
         return broke(format!(
-            "results for the routes of the request alone, not for {key:?}"
+            "results only for the routes of the request, not for {key:?}"
         ));
     }
     well_formed::judge(

@@ -93,7 +93,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "routes/5000-at-once",
             ["CORE-11", "CORE-4"],
-            "a request to remove 5,000 routes that never were is read, if only to say INVALID",
+            "the provider reads a request to remove 5,000 routes that never existed, and may answer INVALID",
             [Need::Routes],
             many
         ),

@@ -36,7 +36,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "routes/target-goes",
             ["ROUTE-1"],
-            "when its instance is removed a route is a blackhole, or gone with it; it never seems to lead somewhere",
+            "when its instance is removed a route is a blackhole or gone; the list never shows a target",
             [
                 Need::Routes,
                 Need::Instances,
@@ -197,10 +197,7 @@ where
     let all = results.iter().all(|result| {
         matches!(&result.outcome, Some(pb::route_result::Outcome::Failed(failed)) if failed.code() == code)
     });
-    let expected = format!(
-        "failed with {}: that is what the cloud said",
-        short_code(code)
-    );
+    let expected = format!("failed with {}: the cloud's code", short_code(code));
     exchange.must(all && !results.is_empty(), "CORE-15", expected)
 }
 

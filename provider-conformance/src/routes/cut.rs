@@ -28,14 +28,14 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "routes/removing-cut-off",
             ["CORE-6", "ROUTE-4"],
-            "removals that are cut off at any moment and repeated leave nothing",
+            "route removals that are cut off at any moment and repeated leave nothing",
             [Need::Routes],
             removing
         ),
         check!(
             "routes/killed-while-making",
             ["CORE-6", "ROUTE-2"],
-            "after the provider was killed in the middle the next one makes each route once",
+            "after kill -9 during the call the next process makes each route once",
             [Need::Routes, Need::Command],
             killed
         ),
@@ -70,7 +70,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "routes/slow-cloud",
             ["CORE-6", "ROUTE-2"],
-            "with a slow cloud a batch of routes is done all the same",
+            "with a slow cloud a batch of routes is still done",
             [Need::Routes, SLOW],
             slow
         ),
@@ -333,7 +333,7 @@ async fn nothing_after(run: &Run) -> Verdict {
             later == after_the_end,
             "CORE-8",
             format_args!("with a deadline of {deadline:?}: {}", exchange.sent()),
-            format_args!("no more writes than the {after_the_end} of when the call ended"),
+            format_args!("no more writes than the {after_the_end} at the end of the call"),
             later,
         )?;
         run.cloud_slow(Duration::ZERO).await?;

@@ -29,7 +29,7 @@ const CHECKS: &[Check] = &[
     check!(
         "routes/foreign-is-not-removed",
         ["ROUTE-4"],
-        "removing another cluster's route is CONFLICT, and the route still stands",
+        "removing another cluster's route is CONFLICT, and the route still exists",
         [Need::Routes, Need::RouteMarks],
         foreign_kept
     ),
@@ -64,7 +64,7 @@ const CHECKS: &[Check] = &[
     check!(
         "routes/previous-owner-made-again",
         ["ROUTE-7", "ROUTE-2"],
-        "making a route that stands under a previous owner ID is done, and makes no second one",
+        "making a route that exists under a previous owner ID is done, and makes no second one",
         [Need::Routes],
         previous_again
     ),
@@ -99,14 +99,14 @@ const CHECKS: &[Check] = &[
     check!(
         "routes/unmarked-is-removed",
         ["ROUTE-9"],
-        "an unmarked route is removed when that is asked",
+        "DeleteRoutes removes an unmarked route",
         [Need::Routes, UNMARKED],
         unmarked_removed
     ),
     check!(
         "routes/gateway-is-listed",
         ["ROUTE-11", "ROUTE-9"],
-        "a route to what is no Node is listed without a target and is no blackhole; no route is made beside it",
+        "a route to a target that is no Node is listed without a target and is no blackhole; the provider makes no route beside it",
         [Need::Routes, Need::Hook(Hook::RouteGateway)],
         gateway
     ),
@@ -120,7 +120,7 @@ const CHECKS: &[Check] = &[
     check!(
         "routes/before-initialize",
         ["CORE-10"],
-        "a new process answers NOT_INITIALIZED, and its routes still stand",
+        "a new process answers NOT_INITIALIZED, and its routes still exist",
         [Need::Routes, Need::Command],
         before_initialize
     ),
@@ -336,7 +336,12 @@ async fn unmarked_destination(run: &Run) -> Verdict {
     let asked = wanted_to(&before.destination_cidr, &known);
     let written = create(&session, vec![asked]).await?;
     written.done(0, "ROUTE-9")?;
-    as_it_was(&session, &before, "CreateRoutes of what is there, unmarked").await
+    as_it_was(
+        &session,
+        &before,
+        "CreateRoutes of an existing unmarked route",
+    )
+    .await
 }
 
 async fn unmarked_elsewhere(run: &Run) -> Verdict {

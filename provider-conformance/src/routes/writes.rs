@@ -23,7 +23,7 @@ const CHECKS: &[Check] = &[
         [
             "ROUTE-1", "ROUTE-2", "ROUTE-3", "ROUTE-5", "ROUTE-12", "CORE-14"
         ],
-        "a route that was made is listed once, as ours (where the cloud keeps no marks, as UNMARKED), with its destination and target",
+        "a route that was made is listed once, as OURS (UNMARKED if the cloud keeps no marks), with its destination and target",
         [Need::Routes],
         made_is_listed
     ),
@@ -51,7 +51,7 @@ const CHECKS: &[Check] = &[
     check!(
         "routes/delete-of-none",
         ["ROUTE-4"],
-        "removing a route that never was is done",
+        "removing a route that never existed is done",
         [Need::Routes],
         never_made
     ),
@@ -65,7 +65,7 @@ const CHECKS: &[Check] = &[
     check!(
         "routes/living-route-is-not-turned",
         ["ROUTE-9"],
-        "making a route where ours leads to another living Node is CONFLICT; that one stays, alone",
+        "making a route where ours leads to another live Node is CONFLICT; that one stays, alone",
         [Need::Routes],
         not_turned
     ),
@@ -83,14 +83,14 @@ const CHECKS: &[Check] = &[
     check!(
         "routes/removed-by-name-and-destination",
         ["ROUTE-8", "ROUTE-4"],
-        "a route is removed by its name and its destination: with the name of another, or of none, it is done and nothing goes",
+        "a route is removed by its name and its destination: with the name of another, or an unknown name, the answer is `done` and nothing is removed",
         [Need::Routes],
         by_name_and_destination
     ),
     check!(
         "routes/without-a-name-is-not-removed",
         ["ROUTE-10", "ROUTE-2"],
-        "a route without a name is `failed` with INVALID, it alone, and nothing goes",
+        "a route without a name alone is `failed` with INVALID, and nothing is removed",
         [Need::Routes],
         nameless
     ),
@@ -104,14 +104,14 @@ const CHECKS: &[Check] = &[
     check!(
         "routes/node-addresses",
         ["ROUTE-2", "ROUTE-9"],
-        "with tracks_node_addresses a route with other addresses replaces the one that is there; without, nothing is written",
+        "with tracks_node_addresses a route with other addresses replaces the existing one; without it the provider writes nothing",
         [Need::Routes],
         node_addresses
     ),
     check!(
         "routes/dual-stack",
         ["ROUTE-2", "ROUTE-5"],
-        "an IPv4 and an IPv6 route to one Node stand beside each other, where the cloud has IPv6",
+        "an IPv4 and an IPv6 route to one Node coexist, if the cloud has IPv6",
         [Need::Routes],
         dual_stack
     ),
@@ -125,7 +125,7 @@ const CHECKS: &[Check] = &[
     check!(
         "routes/unknown-fields",
         ["CORE-13"],
-        "fields of a minor to come are ignored",
+        "the provider ignores fields of a later minor version",
         [Need::Routes],
         unknown_fields
     ),

@@ -7,7 +7,7 @@ use crate::check::{Lack, Need, Skipped, Stop, Verdict};
 use crate::config::RouteMarks;
 
 /// The text for a check that could not observe everything.
-const REST: &str = "what can be seen without that holds";
+const REST: &str = "the rest of the check passed";
 
 impl Run {
     /// Records that a part of the check's subject cannot be observed here. The check goes on. If it
@@ -80,7 +80,7 @@ impl Run {
                 Need::Changes => (offered.changes.is_some(), "changes"),
                 Need::SharedLoadBalancer if self.config().shared_load_balancer.is_none() => {
                     return skipped(Stop::not_offered(
-                        "suite.yaml has no `shared_load_balancer`: where Services of this cloud can share one, write there the annotations by which they do",
+                        "suite.yaml has no `shared_load_balancer`: if Services of this cloud can share one, write there the annotations that make them share it",
                     ));
                 }
                 Need::RouteMarks if self.config().route_marks == RouteMarks::None => {
@@ -96,7 +96,7 @@ impl Run {
                 }
                 Need::Command if !self.target().is_ours() => {
                     return skipped(Stop::not_set_up(
-                        "the provider is not started by the suite (--command)",
+                        "the suite did not start the provider (--command)",
                     ));
                 }
                 Need::Hook(_)

@@ -209,7 +209,7 @@ impl Run {
         }
         if known.len() < count {
             return Err(Stop::not_set_up(format!(
-                "it needs {count} instances that the cloud knows; name them in suite.yaml under `instances`, or give the hook `instance-add`"
+                "it needs {count} instances of the cloud; name them in suite.yaml under `instances`, or give the hook `instance-add`"
             )));
         }
         known.truncate(count);

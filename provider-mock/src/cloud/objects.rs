@@ -125,7 +125,7 @@ impl Cloud {
             let removed = state.set_route(name, None);
             let removed = removed.ok_or_else(|| {
                 CloudError::NotFound(format!(
-                    "no route has the name {name:?}; `ctl route list` shows those that exist"
+                    "no route has the name {name:?}; `ctl route list` shows them"
                 ))
             })?;
             let before = vec![(name.to_owned(), Some(removed.clone()))];
@@ -150,6 +150,6 @@ fn hint_of(load_balancer: &LoadBalancer) -> Change {
 
 fn no_load_balancer(handle: &str) -> CloudError {
     CloudError::NotFound(format!(
-        "no load balancer has the handle {handle:?}; `ctl lb list` shows those that exist"
+        "no load balancer has the handle {handle:?}; `ctl lb list` shows them"
     ))
 }

@@ -25,37 +25,40 @@ pub struct Args {
 pub enum Verb {
     /// Serve a cloud until SIGTERM.
     Serve {
-        /// Where: unix:// and an absolute path, in a directory of its own.
+        /// The socket: unix:// and an absolute path, in a directory of its own.
         #[arg(long, env = "PROVIDER_MOCK_ENDPOINT", default_value = provider_sdk::DEFAULT_ENDPOINT)]
         endpoint: String,
-        /// The cloud's YAML file; an empty cloud that offers everything without it.
+        /// The cloud's YAML file. Without it the cloud is empty and offers everything.
         #[arg(long, value_name = "FILE")]
         cloud: Option<PathBuf>,
-        /// Where the cloud is kept across restarts; its objects go before those of the YAML file.
+        /// The file that keeps the cloud across restarts. Its objects win over those of the YAML
+        /// file.
         #[arg(long, value_name = "FILE")]
         state: Option<PathBuf>,
-        /// Break the contract in this way; may be repeated. `provider-mock faults` prints the ways.
+        /// Break the contract in this way. May be repeated. `provider-mock faults` prints the
+        /// names.
         #[arg(long, value_name = "NAME", value_parser = fault_name)]
         fault: Vec<&'static Lie>,
-        /// error, warn, info, debug, trace, or a filter of `tracing`.
+        /// The log level: error, warn, info, debug, trace, or a filter of `tracing`.
         #[arg(long, default_value = "info")]
         log_level: String,
     },
-    /// Ask a provider how it is, for exec probes of the kubelet: 0 where it answers, else 1, and a line that says why.
+    /// Probe a provider, for exec probes of the kubelet: exit code 0 if it answers, else 1 and a
+    /// line with the reason.
     Probe {
-        /// Where it is served.
+        /// The provider's endpoint.
         #[arg(long, env = "PROVIDER_MOCK_ENDPOINT", default_value = provider_sdk::DEFAULT_ENDPOINT)]
         endpoint: String,
-        /// How long it may take.
+        /// The timeout.
         #[arg(long, default_value = "1s")]
         timeout: HumanDuration,
-        /// It must be READY or DEGRADED, too.
+        /// Also require READY or DEGRADED.
         #[arg(long)]
         ready: bool,
     },
-    /// Change or show the cloud of a mock that is served.
+    /// Change or show the cloud of a running mock.
     Ctl {
-        /// Where the mock is served.
+        /// The mock's endpoint.
         #[arg(long, global = true, env = "PROVIDER_MOCK_ENDPOINT", default_value = provider_sdk::DEFAULT_ENDPOINT)]
         endpoint: String,
         /// Print JSON.
@@ -67,7 +70,8 @@ pub enum Verb {
     },
     /// Change or show a cloud in its state file, offline: for the hooks of providers that share it.
     File(Box<super::file::FileArgs>),
-    /// Print the named faults of `serve --fault`, and the kinds of scripted faults of the YAML file and of `ctl fault set`.
+    /// Print the named faults of `serve --fault`, and the kinds of scripted faults of the YAML file
+    /// and of `ctl fault set`.
     Faults,
 }
 
@@ -86,29 +90,29 @@ pub enum Ctl {
     /// Scripted faults.
     #[command(subcommand)]
     Fault(FaultVerb),
-    /// Say how long an RPC takes; `*` for all.
+    /// Set the duration of an RPC; `*` for all.
     Latency {
         /// The RPC.
         rpc: String,
-        /// How long, such as 50ms.
+        /// The duration, such as 50ms.
         latency: HumanDuration,
     },
-    /// Say how long load balancers take.
+    /// Set how long load balancers take.
     Provisioning {
-        /// To be made.
+        /// The time to create one.
         load_balancer: HumanDuration,
-        /// To go.
+        /// The time to delete one.
         #[arg(default_value = "0ms")]
         deletion: HumanDuration,
     },
-    /// Say how one Service is treated; what is not given is as usual.
+    /// Set how the mock treats one Service. Settings that are not given are at their defaults.
     Service {
         /// namespace/name.
         service: String,
         /// Keep its load balancer when it is deleted.
         #[arg(long)]
         retain: bool,
-        /// Somebody else takes care of it.
+        /// Answer `handled_elsewhere`: another controller handles it.
         #[arg(long)]
         handled_elsewhere: bool,
         /// Answers set this annotation.
@@ -124,63 +128,63 @@ pub enum Ctl {
         #[arg(long, value_name = "REASON=MESSAGE", value_parser = pair)]
         warning: Vec<(String, String)>,
     },
-    /// Say that a Node cannot be attached to load balancers; without a code that it can.
+    /// Make a Node fail as a load balancer target; without a code it works again.
     TargetError {
         /// The Node's name.
         node: String,
         /// The failure's code, such as PRECONDITION.
         #[arg(value_parser = failure_code)]
         code: Option<FailureCode>,
-        /// The failure's sentence.
+        /// The failure's message.
         #[arg(long)]
         message: Option<String>,
     },
-    /// Say what Probe answers: starting, ready, degraded, broken.
+    /// Set the state that Probe answers: starting, ready, degraded, broken.
     Health {
         /// The state.
         #[arg(value_parser = word::<HealthWord>)]
         state: HealthWord,
-        /// Why.
+        /// The message.
         #[arg(default_value = "")]
         message: String,
     },
-    /// Let every operation of the cloud fail with a code, such as THROTTLED; NONE heals.
+    /// Let every operation of the cloud fail with a code, such as THROTTLED; NONE ends that.
     Fail {
         /// The code, or NONE.
         code: WeatherCode,
     },
-    /// Let every operation of the cloud take so long first.
+    /// Delay every operation of the cloud.
     Slow {
-        /// Milliseconds; 0 heals.
+        /// The delay in milliseconds; 0 ends it.
         ms: u64,
     },
-    /// Print how many writes ever reached the cloud.
+    /// Print the number of all writes to the cloud.
     Writes,
-    /// Say which cloud scope Initialize answers.
+    /// Set the cloud scope that Initialize answers.
     Scope {
         /// The scope.
         scope: String,
     },
     /// Answer NOT_INITIALIZED until the next Initialize.
     ForgetInitialize,
-    /// Tell watching controllers to look at everything again.
+    /// Send a resync hint to all watching controllers.
     Resync,
-    /// Show how often each RPC was called, what was written, and the last calls.
+    /// Show the number of calls of each RPC, the writes, and the last calls.
     Calls {
         /// Only this RPC.
         rpc: Option<String>,
-        /// At most so many calls of each RPC.
+        /// The most calls to show of each RPC.
         #[arg(long, default_value_t = 20)]
         last: usize,
         /// Forget all calls and writes instead.
         #[arg(long)]
         reset: bool,
     },
-    /// Go back to the YAML file: objects, settings, faults, calls.
+    /// Reset objects, settings, faults and calls to the YAML file.
     Reset,
-    /// Run a command that is given as JSON.
+    /// Run a command in JSON.
     Run {
-        /// For example {"command":"instance-list"}.
+        /// The command, for example {"command":"instance-list"}.
         command: String,
     },
 }
@@ -192,7 +196,7 @@ pub enum InstanceVerb {
     List,
     /// Add one and print its provider ID.
     Add(InstanceArgs),
-    /// Put this one in the place of the one with its name; identity stays unless given.
+    /// Replace the instance with this name; it keeps its identity unless given.
     Set(InstanceArgs),
     /// Remove one.
     Remove {
@@ -209,15 +213,15 @@ pub enum InstanceVerb {
         /// Its name or ID.
         name: String,
     },
-    /// Say what the cloud tells of one: running, stopped, unknown, pending, unmanaged.
+    /// Set the state that the cloud reports: running, stopped, unknown, pending, unmanaged.
     Power {
         /// Its name or ID.
         name: String,
-        /// What.
+        /// The state.
         #[arg(value_parser = word::<Power>)]
         power: Power,
     },
-    /// Give one another name.
+    /// Rename one.
     Rename {
         /// Its name or ID.
         name: String,
@@ -231,10 +235,10 @@ pub enum InstanceVerb {
 pub struct InstanceArgs {
     /// Its name.
     pub(super) name: String,
-    /// Its ID; the name unless given.
+    /// Its ID; by default the name.
     #[arg(long, default_value = "")]
     pub(super) id: String,
-    /// Its provider ID; made of prefix, zone and ID unless given.
+    /// Its provider ID; by default made of prefix, zone and ID.
     #[arg(long, default_value = "")]
     pub(super) provider_id: String,
     /// Its type.
@@ -252,7 +256,7 @@ pub struct InstanceArgs {
     /// A label.
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     pub(super) label: Vec<(String, String)>,
-    /// running, stopped, unknown, pending, unmanaged.
+    /// Its state: running, stopped, unknown, pending, unmanaged.
     #[arg(long, default_value = "running", value_parser = word::<Power>)]
     pub(super) power: Power,
 }
@@ -266,10 +270,10 @@ pub enum LbVerb {
     Add {
         /// Its native name.
         name: String,
-        /// Whom it is marked for.
+        /// The owner ID of its mark.
         #[arg(long)]
         owner_id: Option<String>,
-        /// The UID of the Service that it is marked for.
+        /// The Service UID of its mark.
         #[arg(long, default_value = "")]
         uid: String,
         /// The namespace/name of that Service.
@@ -281,16 +285,16 @@ pub enum LbVerb {
         /// A target.
         #[arg(long)]
         target: Vec<String>,
-        /// Only parts of it are left.
+        /// Make it a remnant: only parts of it are left.
         #[arg(long)]
         remnant: bool,
     },
-    /// Print whom the one with this handle is marked for.
+    /// Print the marks of the one with this handle.
     Marks {
         /// Its handle.
         handle: String,
     },
-    /// Remove one behind the controller's back.
+    /// Remove one without the controller's knowledge.
     Remove {
         /// Its handle.
         handle: String,
@@ -306,25 +310,25 @@ pub enum RouteVerb {
     Add {
         /// Its name.
         name: String,
-        /// Where packets go to.
+        /// The destination CIDR.
         destination_cidr: String,
-        /// The target by the Node's name.
+        /// The target, by the Node's name.
         #[arg(long)]
         node_name: Option<String>,
-        /// The target by provider ID.
+        /// The target, by provider ID.
         #[arg(long)]
         provider_id: Option<String>,
-        /// The target by address.
+        /// The target, by address.
         #[arg(long)]
         next_hop: Option<String>,
-        /// The target by name, where it is neither a Node, nor an instance, nor an address.
+        /// The target, by name, if it is neither a Node, nor an instance, nor an address.
         #[arg(long)]
         gateway: Option<String>,
-        /// Whom it is marked for.
+        /// The owner ID of its mark.
         #[arg(long)]
         owner_id: Option<String>,
     },
-    /// Remove one behind the controller's back.
+    /// Remove one without the controller's knowledge.
     Remove {
         /// Its name.
         name: String,
@@ -338,20 +342,20 @@ pub enum FaultVerb {
     List,
     /// Set one. `provider-mock faults` prints the kinds.
     Set {
-        /// The RPC; `*` for all that the kind can strike.
+        /// The RPC; `*` for all that the kind applies to.
         rpc: String,
         /// The kind.
         kind: FaultKind,
-        /// Only this Node, Service (namespace/name) or route.
+        /// Limit it to this Node, Service (namespace/name) or route.
         #[arg(long)]
         subject: Option<String>,
-        /// Only for the next so many calls.
+        /// Limit it to this number of calls.
         #[arg(long)]
         times: Option<u32>,
         /// The failure's code, such as THROTTLED.
         #[arg(long, value_parser = failure_code)]
         code: Option<FailureCode>,
-        /// The failure's sentence.
+        /// The failure's message.
         #[arg(long, requires = "code")]
         message: Option<String>,
         /// The failure's reason.
@@ -363,10 +367,10 @@ pub enum FaultVerb {
         /// The gRPC status, such as UNAVAILABLE.
         #[arg(long)]
         status: Option<String>,
-        /// How long the call waits.
+        /// The delay of the call.
         #[arg(long)]
         delay: Option<HumanDuration>,
-        /// What the kind asks for.
+        /// The value that the kind takes.
         #[arg(long)]
         value: Option<String>,
     },

@@ -1,4 +1,5 @@
-//! `provider-mock file`: edits a state file that no mock serves at the moment, or that several providers share which hold its lock only while they work. It is
+//! `provider-mock file`: edits a state file that no mock serves at the moment, or that several
+//! providers share which hold its lock only while they work. It is
 //! what a person or a test does behind the providers' back, so it counts as no write to the cloud.
 
 use std::path::{Path, PathBuf};
@@ -20,10 +21,10 @@ use crate::weather::Weather;
 /// Which file, and of which cloud.
 #[derive(Debug, clap::Args)]
 pub struct FileArgs {
-    /// The state file; a missing one is a new cloud without anything in it.
+    /// The state file; without the file the cloud is new and empty.
     #[arg(long, global = true, value_name = "FILE", env = "PROVIDER_MOCK_STATE")]
     state: Option<PathBuf>,
-    /// What the provider IDs of instances that state none begin with.
+    /// The prefix of the provider IDs of instances that state none.
     #[arg(long, global = true, default_value = "mock://")]
     prefix: String,
     /// Print JSON.
@@ -45,17 +46,17 @@ pub(super) enum FileVerb {
     /// Routes.
     #[command(subcommand)]
     Route(FileRoute),
-    /// Let every operation of the cloud fail with a code, such as THROTTLED; NONE heals.
+    /// Let every operation of the cloud fail with a code, such as THROTTLED; NONE ends that.
     Fail {
         /// The code, or NONE.
         code: WeatherCode,
     },
-    /// Let every operation of the cloud take so long first.
+    /// Delay every operation of the cloud.
     Slow {
-        /// Milliseconds; 0 heals.
+        /// The delay in milliseconds; 0 ends it.
         ms: u64,
     },
-    /// Print how many writes ever reached the cloud.
+    /// Print the number of all writes to the cloud.
     Writes,
 }
 
@@ -88,7 +89,7 @@ pub(super) enum FileInstance {
 pub(super) enum FileLoadBalancer {
     /// Show all, with targets and owners.
     List,
-    /// Plant one that is marked for nobody and print its handle.
+    /// Plant an unmarked one and print its handle.
     AddUnmarked {
         /// Its native name.
         name: String,
@@ -96,7 +97,7 @@ pub(super) enum FileLoadBalancer {
         #[arg(long)]
         address: Vec<std::net::IpAddr>,
     },
-    /// Print whom the one with this handle is marked for.
+    /// Print the marks of the one with this handle.
     Marks {
         /// Its handle.
         handle: String,
@@ -113,26 +114,26 @@ pub(super) enum FileLoadBalancer {
 pub(super) enum FileRoute {
     /// Show all.
     List,
-    /// Plant one that is marked for nobody.
+    /// Plant an unmarked one.
     AddUnmarked {
         /// Its name.
         name: String,
-        /// Where packets go to.
+        /// The destination CIDR.
         destination_cidr: String,
         /// The target.
         #[arg(long)]
         provider_id: Option<String>,
-        /// The target by name, where it is neither a Node, nor an instance, nor an address.
+        /// The target, by name, if it is neither a Node, nor an instance, nor an address.
         #[arg(long)]
         gateway: Option<String>,
     },
-    /// Plant one that is marked for this owner and leads to an instance that does not exist.
+    /// Plant one with this owner's mark that leads to an instance that does not exist.
     AddBlackhole {
         /// Its name.
         name: String,
-        /// Where packets go to.
+        /// The destination CIDR.
         destination_cidr: String,
-        /// Whom it is marked for.
+        /// The owner ID of its mark.
         #[arg(long)]
         owner_id: String,
     },
@@ -151,8 +152,8 @@ pub(super) fn run(args: FileArgs) -> Result<String, String> {
         json,
         verb,
     } = args;
-    let state =
-        state.ok_or("--state: missing; give the cloud's state file, such as --state cloud.json")?;
+    let state = state
+        .ok_or("--state is missing; give the cloud's state file, such as --state cloud.json")?;
     let (shows, command) = match verb {
         FileVerb::Fail { code } => return weather(&state, |weather| weather.fail = code.0),
         FileVerb::Slow { ms } => return weather(&state, |weather| weather.slow_ms = ms),

@@ -133,55 +133,55 @@ pub(crate) enum When {
 }
 
 kinds! {
-    /// The call, or with `subject` that Node or route alone, is answered `failed` with `failure`; nothing reaches the cloud (except for the other items of a batch).
+    /// The provider answers `failed` with `failure` to the call, or with `subject` to that Node or route alone; nothing reaches the cloud (except for the other items of a batch).
     Failure = "failure", Before, OUTCOMES, "";
-    /// The call has its effect and is answered `failed` with `failure`; handle, events and annotations of the answer stay.
+    /// The call has its effect, and the provider answers `failed` with `failure`; handle, events and annotations of the answer stay.
     FailureAfter = "failure-after", Answer, OUTCOMES, "";
     /// The call ends with the gRPC status `status`; nothing reaches the cloud.
     Status = "status", Before, ANY, "";
     /// The call has its effect and ends with the gRPC status `status`.
     StatusAfter = "status-after", After, ANY, "";
-    /// The call is never answered; nothing reaches the cloud.
+    /// The provider never answers the call; nothing reaches the cloud.
     Hang = "hang", Before, ANY, "";
-    /// The call has its effect and is never answered.
+    /// The call has its effect, and the provider never answers it.
     HangAfter = "hang-after", After, ANY, "";
     /// The call waits for `delay` before it begins.
     Delay = "delay", Before, ANY, "";
-    /// The provider dies before the call has any effect: the process exits; in library mode as by `Mock::kill`.
+    /// The provider dies before the call has any effect: the process exits; in library mode as with `Mock::kill`.
     Crash = "crash", Before, ANY, "";
     /// The provider dies after the effect and before the answer.
     CrashAfter = "crash-after", After, ANY, "";
-    /// All connections are cut before the call has any effect; in library mode the provider lives on, a process ends.
+    /// The provider cuts all connections before the call has any effect; in library mode it goes on, a process ends.
     Disconnect = "disconnect", Before, ANY, "";
-    /// All connections are cut after the effect and before the answer; in library mode the provider lives on, a process ends.
+    /// The provider cuts all connections after the effect and before the answer; in library mode it goes on, a process ends.
     DisconnectAfter = "disconnect-after", After, ANY, "";
     /// The result of `subject`, else every result, is missing.
     ResultsMissing = "results-missing", Answer, BATCHES, "";
-    /// The results are in the reverse order (which is allowed).
+    /// The results are in reverse order (which the contract allows).
     ResultsReordered = "results-reordered", Answer, BATCHES, "";
-    /// The result of `subject`, else every result, is there twice.
+    /// The answer has the result of `subject`, else every result, twice.
     ResultsDuplicated = "results-duplicated", Answer, BATCHES, "";
-    /// There is one more result, for something that was not asked: `value`, else `not-asked`.
-    ResultsUnasked = "results-unasked", Answer, BATCHES, "the name or key that was not asked";
-    /// The results' keys change places: each answer stands under the next one's name.
+    /// The answer has one more result, for an item that is not in the request: `value`, else `not-asked`.
+    ResultsUnasked = "results-unasked", Answer, BATCHES, "the name or key that is not in the request";
+    /// The results' keys change places: each result has the next one's name.
     ResultsSwapped = "results-swapped", Answer, BATCHES, "";
-    /// The result of `subject`, else every result, carries another UID: `value`, else `wrong-uid`.
+    /// The result of `subject`, else every result, has another UID: `value`, else `wrong-uid`.
     WrongUid = "wrong-uid", Answer, LOOKUPS, "the UID";
     /// The outcome of `subject`, else every outcome, is not set.
     UnsetOutcome = "unset-outcome", Answer, OUTCOMES, "";
-    /// The state of `subject`, else of every instance, is `value`; without it UNSPECIFIED. ABSENT for everything is the worst of lies.
+    /// The state of `subject`, else of every instance, is `value`; without it UNSPECIFIED. ABSENT for everything is the most dangerous value.
     InstanceState = "instance-state", Answer, INSTANCES, "UNSPECIFIED, PRESENT, RUNNING, STOPPED, ABSENT, PENDING, UNMANAGED or a number";
     /// The provider ID of `subject`, else of every instance, is `value`; without it there is none.
     ProviderId = "provider-id", Answer, INSTANCES, "the provider ID";
     /// `subject`, else every instance, has the label `value` (`key=value`), for example in a reserved namespace.
     InstanceLabel = "instance-label", Answer, INSTANCES, "key=value";
-    /// `subject`, else every instance, has the one address `value`, as its InternalIP, whatever it is; without it there is none.
+    /// `subject`, else every instance, has the one address `value` as its InternalIP, valid or not; without it none.
     InstanceAddress = "instance-address", Answer, INSTANCES, "the address";
     /// The listing ends without its `end`.
     EndMissing = "end-missing", Answer, LISTS, "";
-    /// The listing's `end` names one item more than there was.
+    /// The listing's `end` has a total that is one too high.
     WrongTotal = "wrong-total", Answer, LISTS, "";
-    /// The listing is empty and says that it is complete.
+    /// The listing is empty and claims to be complete.
     ListEmpty = "list-empty", Answer, LISTS, "";
     /// The listing breaks off with `failure` after its items.
     FailedMidway = "failed-midway", Answer, LISTS, "";
@@ -193,15 +193,15 @@ kinds! {
     Presence = "presence", Answer, &["GetLoadBalancer"], "UNSPECIFIED, ABSENT, PRESENT, REMNANTS or a number";
     /// The ownership is `value`; without it UNSPECIFIED.
     Ownership = "ownership", Answer, &["GetLoadBalancer", "ListRoutes"], "UNSPECIFIED, OURS, FOREIGN, UNMARKED or a number";
-    /// Ensure is answered `ready` with the one address `value`, whatever it is; without it with no address.
+    /// The load balancer is `ready` with the one address `value`, valid or not; without it with none.
     IngressAddress = "ingress-address", Answer, &["EnsureLoadBalancer", "GetLoadBalancer"], "the address";
-    /// The load balancer is answered `pending` for ever, with `delay` as its retry_after.
+    /// The provider answers `pending` for the load balancer for ever, with `delay` as retry_after.
     Pending = "pending", Answer, &["EnsureLoadBalancer", "UpdateLoadBalancer", "DeleteLoadBalancer"], "";
     /// The boot ID is `value`; without it empty.
     BootId = "boot-id", Answer, &["GetProviderInfo", "Probe"], "the boot ID";
-    /// The contract's minor is `value`.
+    /// The contract's minor version is `value`.
     ContractMinor = "contract-minor", Answer, &["GetProviderInfo"], "a number";
-    /// The lowest minor that the controller must speak is `value`.
+    /// The lowest minor version that the controller must support is `value`.
     MinControllerMinor = "min-controller-minor", Answer, &["GetProviderInfo"], "a number";
     /// The provider's name is `value`.
     ProviderName = "provider-name", Answer, &["GetProviderInfo"], "the name";
@@ -217,15 +217,15 @@ kinds! {
     ProbeState = "probe-state", Answer, &["Probe"], "UNSPECIFIED, STARTING, READY, DEGRADED, BROKEN or a number";
     /// The answer has no field at all.
     EmptyAnswer = "empty-answer", Answer, ANY, "";
-    /// The answer is not there, and the status is OK.
+    /// The call ends with status OK and without an answer.
     NoAnswer = "no-answer", Answer, ANY, "";
     /// The answer cannot be decoded.
     Garbage = "garbage", Answer, ANY, "";
-    /// The answer is 20 MiB large.
+    /// The answer has 20 MiB.
     Oversized = "oversized", Answer, ANY, "";
-    /// The answer is `value` KiB of empty items, without it 14 MiB: gigabytes when they are decoded.
+    /// The answer has `value` KiB of empty items, without it 14 MiB; decoded they take gigabytes.
     EmptyItems = "empty-items", Answer, EMPTIABLE, "a number";
-    /// The message and the reason of every failure in the answer are 2,000 bytes long; without one `failed` is answered.
+    /// The message and the reason of every failure in the answer have 2,000 bytes; an answer without a failure becomes `failed`.
     LongText = "long-text", Answer, OUTCOMES, "";
 }
 
@@ -247,7 +247,7 @@ impl std::str::FromStr for FaultKind {
         row.map(|row| row.kind).ok_or_else(|| {
             let names: Vec<_> = KINDS.iter().map(|row| row.name).collect();
             format!(
-                "{text:?} is no kind of fault; write one of {}",
+                "{text:?} is no kind of fault; use one of {}",
                 names.join(", ")
             )
         })

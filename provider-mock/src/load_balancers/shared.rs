@@ -140,7 +140,7 @@ pub(super) fn collision(lb: &LoadBalancer, peers: &[&LoadBalancer]) -> Result<()
         };
         let whose = peer.owner.clone().unwrap_or_default();
         let taken = format!(
-            "{protocol} {port} of load balancer {} is that of Service {}/{}",
+            "{protocol} {port} of load balancer {} belongs to Service {}/{}",
             peer.told_name(),
             whose.namespace,
             whose.name
@@ -164,7 +164,7 @@ pub(super) fn moves(asked: IpAddr, peers: &[&LoadBalancer]) -> Result<(), Failur
         return Ok(());
     }
     Err(Failure::conflict(format!(
-        "spec.loadBalancerIP {asked} is not the address of the load balancer that is shared, {theirs}"
+        "spec.loadBalancerIP {asked} is not the address of the shared load balancer, {theirs}"
     ))
     .with_reason("AddressShared"))
 }

@@ -21,7 +21,7 @@ pub(crate) fn check(service: &Service, offered: &LoadBalancerCapability) -> Resu
 fn unserved(service: &Service, offered: &LoadBalancerCapability) -> Option<String> {
     match &service.load_balancer_class {
         Some(class) if !offered.serves(Some(class)) => Some(format!(
-            "spec.loadBalancerClass {class:?} is none of those that are served: {:?}",
+            "spec.loadBalancerClass {class:?} is not one of the served classes: {:?}",
             offered.classes
         )),
         None if !offered.serves(None) => Some(format!(

@@ -276,10 +276,7 @@ impl LoadBalancers for MockProvider {
         };
         if behaviour.retain {
             let retained = Deleted::Retained {
-                reason: format!(
-                    "load balancer {} is kept: {RETAIN} asks for it",
-                    found.handle
-                ),
+                reason: format!("kept load balancer {}: {RETAIN} asks for it", found.handle),
             };
             let handle = Some(found.told_handle());
             return Ok(answer(retained, &settings, service, handle));

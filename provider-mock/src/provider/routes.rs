@@ -126,7 +126,7 @@ pub(crate) fn one(answers: &Answers<()>, route: &Route) -> Result<(), Failure> {
     answers
         .get(&route.key)
         .cloned()
-        .unwrap_or_else(|| Err(Failure::internal("the route was not answered")))
+        .unwrap_or_else(|| Err(Failure::internal("the cloud did not answer for the route")))
 }
 
 /// The route to create: marked, and named after the cluster, the hint and the destination.

@@ -232,7 +232,7 @@ func (c *Cloud) operation(ctx context.Context, work func() error) error {
 			if !known {
 				code = sdk.CodeInternal
 			}
-			failure := sdk.Fail(code, "the cloud answers %s to every operation until its weather changes", *weather.Fail)
+			failure := sdk.Fail(code, "the cloud is set to answer %s to every operation", *weather.Fail)
 			if code == sdk.CodeThrottled {
 				failure.RetryAfter = time.Second
 			}

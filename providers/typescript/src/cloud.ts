@@ -169,7 +169,7 @@ export class Cloud {
     try {
       const weather = this.json('.weather.json');
       if (weather.slow_ms) await sleep(weather.slow_ms, undefined, { signal });
-      if (weather.fail) throw new Fail(weather.fail, `the cloud answers ${weather.fail} to every operation until its weather changes`);
+      if (weather.fail) throw new Fail(weather.fail, `the cloud is set to answer ${weather.fail} to every operation`);
       const result = await work();
       this.note();
       return result;

@@ -155,7 +155,7 @@ const sent = (h: { of(rpc: string): any }, rpc: string, bytes: Buffer): Promise<
     client.makeUnaryRequest(path, (message: Buffer) => message, responseDeserialize, bytes, (error: Error | null, response: any) => (error ? reject(error) : resolve(response)));
   });
 
-test('fields of a minor to come are ignored, wherever they stand', async (t) => {
+test('the provider ignores fields of a later minor version, wherever they stand', async (t) => {
   const h = await served(t);
   const owner = field(2, Buffer.from('us'));
   const node = Buffer.concat([UNKNOWN, field(1, Buffer.from('a')), UNKNOWN, field(2, Buffer.from('uid-a'))]);

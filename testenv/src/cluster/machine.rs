@@ -130,11 +130,13 @@ impl Machine {
         let supervisor = ready(&self.name, supervisor, async |process| {
             let log = process.log();
             let is_ready = log.lines().any(|line| line == "node: ready");
-            is_ready.then_some(()).ok_or("it has not said so".into())
+            is_ready
+                .then_some(())
+                .ok_or("it has not reported that it is ready".into())
         })
         .await?;
         let first = first_process(&supervisor.log()).ok_or_else(|| Error::NotReady {
-            what: format!("{} does not tell its first process", self.name),
+            what: format!("{} does not report its first process", self.name),
             log: supervisor.log_path().to_owned(),
             tail: supervisor.log_tail(),
         })?;

@@ -31,9 +31,9 @@ pub(crate) const PLUGIN: &str = "loopback";
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Root => {
-                f.write_str("root: containers, mounts and networks are made (run it with sudo -E)")
-            }
+            Self::Root => f.write_str(
+                "root: the cluster makes containers, mounts and networks (run it with sudo -E)",
+            ),
             Self::Command { name, package } => write!(
                 f,
                 "{name}: install the package {package} (Debian: apt-get install {package})"
@@ -45,7 +45,7 @@ impl fmt::Display for Missing {
             ),
             Self::Device(path) => write!(
                 f,
-                "{path}: give it to the container that this runs in, or run it on a machine"
+                "{path}: give it to the container in which this runs, or run this on a machine"
             ),
         }
     }

@@ -78,7 +78,10 @@ impl Site {
     }
 
     /// The flags for the API server's addresses.
-    #[expect(clippy::unused_self, reason = "only who has a site may listen so")]
+    #[expect(
+        clippy::unused_self,
+        reason = "only a cluster with a site may listen like this"
+    )]
     pub(crate) fn api_server_flags(&self) -> Vec<OsString> {
         vec![
             "--bind-address=0.0.0.0".into(),

@@ -109,14 +109,14 @@ pub fn afterwards() -> Vec<Scenario> {
         )
         .differs(
             "▲N12",
-            "the type label is kept current",
+            "the ccm keeps the type label current",
             "node type-changed metadata labels node.kubernetes.io/instance-type",
             Some("mock.large"),
             Some("mock.huge"),
         )
         .differs(
             "▲N12",
-            "the type label is kept current",
+            "the ccm keeps the type label current",
             "node type-changed metadata labels beta.kubernetes.io/instance-type",
             Some("mock.large"),
             Some("mock.huge"),

@@ -114,7 +114,7 @@ pub fn kept_out() -> Vec<Scenario> {
 /// Upstream cannot write such a Node at all; ours leaves the label out.
 fn label_invalid() -> Scenario {
     const NAME: &str = "label-invalid";
-    const WHY: &str = "the label is left out with an event, and the Node is initialised";
+    const WHY: &str = "the ccm leaves the label out, records an event and initialises the Node";
     let what = "the provider gives a label whose value cannot be one";
     let mut scenario = Scenario::new(NAME, what, &["▲N14"], async |side: Side, name| {
         let instance = instance(name).label("example.com/rack", "not a value!");

@@ -105,7 +105,7 @@ fn deleted_or_not() -> Vec<Scenario> {
         ),
         Scenario::new(
             "gone-unknown",
-            "an instance is deleted, nobody hears of its kubelet",
+            "an instance is deleted, its kubelet stops reporting",
             &["B-L1", "B-L2"],
             async |side: Side, name| {
                 joins(&side, instance(name), joining(name)).await;
@@ -194,10 +194,10 @@ pub fn lie() -> Vec<Scenario> {
             }
             nothing()
         })
-        .only_there("▲L6", "no Node is deleted in a pass that calls a Ready Node gone", Who::Ours, "node cloud-lies ")
+        .only_there("▲L6", "the ccm deletes no Node in a pass that calls a Ready Node gone", Who::Ours, "node cloud-lies ")
         .only(
             "▲L6",
-            "no Node is deleted in a pass that calls a Ready Node gone",
+            "the ccm deletes no Node in a pass that calls a Ready Node gone",
             Who::Go,
             "event on cloud-lies: Normal DeletingNode: Deleting node cloud-lies because it does not exist in the cloud provider [cloud-node-lifecycle-controller]",
         ),

@@ -23,7 +23,7 @@ pub fn zones() -> Vec<Scenario> {
     vec![
         Scenario::new(
             "zone-apart",
-            "an instance's zone and region are told by LookupZones alone",
+            "only LookupZones reports an instance's zone and region",
             &["B-N3"],
             async |side: Side, name| {
                 let place = Place {

@@ -9,7 +9,7 @@ use crate::scenario::{Scenario, nothing};
 use crate::side::{Side, Who};
 
 const CREATE: &str = "CreateRoutes";
-const LESS: &str = "what cannot be made is tried, and told, less and less often";
+const LESS: &str = "the ccm retries a route that fails, and reports it, less and less often";
 
 /// The event of a route that cannot be created.
 fn not_made(node: &str, cidr: &str, why: &str) -> String {
@@ -38,7 +38,7 @@ pub fn failing() -> Vec<Scenario> {
         ),
         Scenario::new(
             "route-half",
-            "of a Node's two routes one cannot be made",
+            "the cloud refuses one of a Node's two routes",
             &["B-R5", "B-R4"],
             async |side: Side, name| {
                 side.fault(Fault::failure(CREATE, FailureCode::Precondition).subject(v6(23)));
@@ -67,7 +67,7 @@ pub fn failing() -> Vec<Scenario> {
         .not_less("▲R5", LESS, Who::Go, &not_made("route-taken", "10.244.24.0/24", "the route \"route-taken--planted\" to 10.244.24.0/24 was not made for this cluster; remove it or choose another CIDR (Conflict)"), 2),
         Scenario::new(
             "route-cloud-stumbles",
-            "the cloud's API is down when a route is made",
+            "the cloud's API is down when the controller makes a route",
             &["B-R4", "▲R9"],
             async |side: Side, name| {
                 side.fault(

@@ -173,18 +173,18 @@ fn losses() -> Vec<Scenario> {
                 nothing()
             },
         )
-        .only("▲S18", "Delete is always called", Who::Ours, DELETING)
+        .only("▲S18", "the ccm always calls Delete", Who::Ours, DELETING)
         // Whether it hears of that before the deletion is a race.
         .again(
             "▲S10",
-            "ours may make it anew before",
+            "the ccm may make it again before",
             Who::Ours,
             ENSURING,
             1,
         )
         .again(
             "▲S10",
-            "ours may make it anew before",
+            "the ccm may make it again before",
             Who::Ours,
             ENSURED,
             1,
@@ -203,7 +203,7 @@ fn answers_of_ensure() -> Vec<Scenario> {
     vec![
         Scenario::new(
             "elsewhere",
-            "the provider says that somebody else takes care",
+            "the provider answers that another controller handles the Service",
             &["B-S8"],
             async |side: Side, name| {
                 side.namespace(name).await;
@@ -217,7 +217,7 @@ fn answers_of_ensure() -> Vec<Scenario> {
         .claimed(),
         Scenario::new(
             "elsewhere-deleted",
-            "a Service that somebody else takes care of is deleted",
+            "a Service that another controller handles is deleted",
             &["B-S8"],
             async |side: Side, name| {
                 side.namespace(name).await;
@@ -229,7 +229,7 @@ fn answers_of_ensure() -> Vec<Scenario> {
                 nothing()
             },
         )
-        .only("▲S18", "Delete is always called", Who::Ours, DELETING),
+        .only("▲S18", "the ccm always calls Delete", Who::Ours, DELETING),
         Scenario::new(
             "pending",
             "Ensure is pending twice",
@@ -244,7 +244,7 @@ fn answers_of_ensure() -> Vec<Scenario> {
         .again("▲S9", "pending is no failure", Who::Go, ENSURING, 3)
         .only_times("▲S9", "pending is no failure", Who::Go,
             "event on the service: Warning SyncLoadBalancerFailed: Error syncing load balancer: failed to ensure load balancer: scripted by the mock [service-controller]", 2)
-        .only_times("▲N13", "an event says what is waited for", Who::Ours,
+        .only_times("▲N13", "an event says what the ccm waits for", Who::Ours,
             "event on the service: Normal LoadBalancerPending: The load balancer is not ready yet: scripted by the mock [service-controller]", 2),
         Scenario::new(
             "ensure-fails-once",
@@ -270,8 +270,8 @@ fn answers_of_ensure() -> Vec<Scenario> {
             },
         )
         .claimed()
-        .again("▲S9", "what is invalid is asked for again after half an hour", Who::Go, ENSURING, 2)
-        .again("▲S9", "what is invalid is asked for again after half an hour", Who::Go,
+        .again("▲S9", "the ccm retries an invalid Service after half an hour", Who::Go, ENSURING, 2)
+        .again("▲S9", "the ccm retries an invalid Service after half an hour", Who::Go,
             "event on the service: Warning SyncLoadBalancerFailed: Error syncing load balancer: failed to ensure load balancer: there is no subnet (SubnetMissing) [service-controller]", 2),
     ]
 }
@@ -290,7 +290,7 @@ fn answers_of_delete() -> Vec<Scenario> {
                 gone(&side, name).await
             },
         )
-        .again("▲S18", "a deletion that is tried again is told once", Who::Go, DELETING, 2),
+        .again("▲S18", "the ccm reports a deletion once, even if it retries it", Who::Go, DELETING, 2),
         Scenario::new(
             "delete-pending",
             "Delete is pending once",
@@ -302,11 +302,11 @@ fn answers_of_delete() -> Vec<Scenario> {
                 gone(&side, name).await
             },
         )
-        .differs("▲S18", "Delete is called until it is done", "fact: calls of Delete", Some("1"), Some("2"))
-        .only("▲S18", "an event says what is waited for", Who::Go, DELETING)
-        .only("▲S18", "an event says what is waited for", Who::Go,
+        .differs("▲S18", "the ccm calls Delete until it answers `done`", "fact: calls of Delete", Some("1"), Some("2"))
+        .only("▲S18", "an event says what the ccm waits for", Who::Go, DELETING)
+        .only("▲S18", "an event says what the ccm waits for", Who::Go,
             "event on the service: Warning SyncLoadBalancerFailed: Error syncing load balancer: failed to delete load balancer: scripted by the mock [service-controller]")
-        .only_times("▲S18", "an event says what is waited for", Who::Ours,
+        .only_times("▲S18", "an event says what the ccm waits for", Who::Ours,
             "event on the service: Normal DeletingLoadBalancer: Deleting load balancer: scripted by the mock [service-controller]", 2),
         Scenario::new(
             "retained",
@@ -319,7 +319,7 @@ fn answers_of_delete() -> Vec<Scenario> {
                 gone(&side, name).await
             },
         )
-        .only("▲S8", "what is kept is not called deleted", Who::Go, DELETED),
+        .only("▲S8", "the ccm does not report a load balancer as deleted if the provider keeps it", Who::Go, DELETED),
         Scenario::new(
             "provider-events",
             "the provider's answers carry an event",
@@ -357,7 +357,7 @@ fn beyond() -> Vec<Scenario> {
             },
         )
         .only_there("▲S18", "upstream leaks the load balancer", Who::Go, "cloud ")
-        .only("▲S18", "Delete is always called", Who::Ours, DELETING),
+        .only("▲S18", "the ccm always calls Delete", Who::Ours, DELETING),
         Scenario::new(
             "unsupported",
             "a Service uses a field that the provider does not honour",

@@ -83,7 +83,7 @@ fn nodes_change() -> Vec<Scenario> {
         // time.
         .not_less(
             "▲S12",
-            "ours coalesces what changes of Nodes",
+            "the ccm coalesces changes of Nodes",
             Who::Go,
             UPDATED,
             1,
@@ -148,7 +148,7 @@ fn nodes_change() -> Vec<Scenario> {
                     side.renewals(4).await;
                 }
                 let updates = side.asked(UPDATE, &subject(name));
-                assert_eq!(updates, 0, "nothing of this concerns a load balancer");
+                assert_eq!(updates, 0, "none of these changes concerns a load balancer");
                 fact("calls of Update", updates)
             },
         ),
@@ -204,10 +204,10 @@ fn calls_fail() -> Vec<Scenario> {
                 nothing()
             },
         )
-        .only_there("▲S10", "ours makes it anew", Who::Ours, "cloud ")
-        .again("▲S10", "ours makes it anew", Who::Ours, ENSURING, 2)
-        .again("▲S10", "ours makes it anew", Who::Ours, ENSURED, 2)
-        .only("▲S10", "ours makes it anew", Who::Ours, UPDATED),
+        .only_there("▲S10", "the ccm makes it again", Who::Ours, "cloud ")
+        .again("▲S10", "the ccm makes it again", Who::Ours, ENSURING, 2)
+        .again("▲S10", "the ccm makes it again", Who::Ours, ENSURED, 2)
+        .only("▲S10", "the ccm makes it again", Who::Ours, UPDATED),
     ]
 }
 
@@ -261,11 +261,16 @@ fn addresses_and_taints() -> Vec<Scenario> {
         )
         .differs(
             "▲B-S7",
-            "the taint is noticed at once",
+            "the ccm reacts to the taint at once",
             "cloud targets 2",
             Some("target-3"),
             None,
         )
-        .only("▲B-S7", "the taint is noticed at once", Who::Ours, UPDATED),
+        .only(
+            "▲B-S7",
+            "the ccm reacts to the taint at once",
+            Who::Ours,
+            UPDATED,
+        ),
     ]
 }

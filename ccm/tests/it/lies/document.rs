@@ -51,8 +51,11 @@ fn seen(tells: &Tells) -> String {
     };
     match tells {
         Told(words) => all(words),
-        Either(words, why) => format!("{}, maybe of an honest one too: {why}", all(words)),
-        Alike(words, why) => format!("{}, as of an honest one: {why}", all(words)),
+        Either(words, why) => format!(
+            "{}, possibly with an honest provider too: {why}",
+            all(words)
+        ),
+        Alike(words, why) => format!("{}, also with an honest provider: {why}", all(words)),
         Untold(why) => format!("nothing: {why}"),
     }
 }

@@ -7,7 +7,8 @@ use crate::world::{FAST_LEASE, World, addresses, label, taints};
 
 /// Fault: the ccm process is killed (SIGKILL) right before or right after each write of a Node's
 /// initialisation reaches a real API server: addresses, then provider ID, labels and taint | the
-/// next process goes on where it ended; the taint never goes before the addresses are there
+/// next process goes on where the killed one ended; never removes the taint before the addresses
+/// are there
 #[tokio::test]
 async fn fault_node_killed_between_writes_of_its_initialisation() {
     let mut world = World::new(Fixture::default()).await;
@@ -28,7 +29,7 @@ async fn fault_node_killed_between_writes_of_its_initialisation() {
                 let node = world.node(&name).await.unwrap();
                 assert!(
                     !taints(&node).is_empty() || !addresses(&node).is_empty(),
-                    "the taint never goes before the addresses are there: {node:?}"
+                    "never removes the taint before the addresses are there: {node:?}"
                 );
                 ccm = world.ccm(&flags);
             }
@@ -36,7 +37,7 @@ async fn fault_node_killed_between_writes_of_its_initialisation() {
             assert_eq!(
                 addresses(&node).len(),
                 1,
-                "the next process goes on where it ended: {:?}",
+                "the next process goes on where the killed one ended: {:?}",
                 node.status
             );
             assert_eq!(label(&node, "topology.kubernetes.io/zone"), Some("zone-1"));

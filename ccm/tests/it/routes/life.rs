@@ -137,7 +137,7 @@ async fn b_r1_b_m2_routes_run_only_where_the_flags_and_the_provider_say_so() {
 }
 
 /// Fault: the provider process hangs in CreateRoutes and the ccm is killed meanwhile | the next
-/// leader makes what is missing, once
+/// leader makes the missing routes once
 #[tokio::test]
 async fn fault_route_the_real_ccm_is_killed_in_the_middle_of_a_call() {
     let mut world = World::new(Fixture::default()).await;
@@ -155,7 +155,7 @@ async fn fault_route_the_real_ccm_is_killed_in_the_middle_of_a_call() {
     condition(&world, "node-1", CREATED).await;
     cloud_has(&world, &["10.244.1.0/24 node-1"]).await;
     let writes = world.cloud().cloud_writes();
-    assert_eq!(writes, 1, "the next leader makes what is missing, once");
+    assert_eq!(writes, 1, "the next leader makes the missing routes once");
 }
 
 #[tokio::test]

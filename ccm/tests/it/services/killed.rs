@@ -95,12 +95,12 @@ async fn killed_at_each_write(world: &mut World, proxy: &Proxy, ccm: &mut Proces
                 let creates = creates.filter(|line| line.contains(&made)).count();
                 assert_eq!(
                     creates, 1,
-                    "one load balancer is ever made: {name}: {writes:?}"
+                    "makes one load balancer only: {name}: {writes:?}"
                 );
                 // `done` and the end of the finalizer are written when the cloud has none.
                 assert!(
                     world.made(&name).is_none(),
-                    "none is left in the cloud: {name}"
+                    "leaves none in the cloud: {name}"
                 );
                 if !killed {
                     // Finalizer, handle, status, end of the finalizer; the status of what is no
@@ -116,7 +116,7 @@ async fn killed_at_each_write(world: &mut World, proxy: &Proxy, ccm: &mut Proces
 
 /// Fault: the ccm process is killed (SIGKILL) right before or right after each write of a Service's
 /// life reaches a real API server: finalizer, handle, status, and the end of the finalizer when it
-/// is deleted or changes its type | one load balancer is ever made; none is left in the cloud; each
+/// is deleted or changes its type | makes one load balancer only; leaves none in the cloud; each
 /// write has its turn
 #[tokio::test]
 async fn fault_service_ccm_process_killed_between_writes() {

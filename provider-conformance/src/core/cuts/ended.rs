@@ -22,13 +22,13 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/cancelled-calls-cost-nothing",
             ["CORE-6"],
-            "64 calls that are cancelled at once keep no other call waiting",
+            "64 calls that are cancelled at once block no other call",
             cancelled
         ),
         check!(
             "core/deadlines-are-kept",
             ["CORE-9"],
-            "lookups whose deadlines pass keep no later call waiting, on their connection or another",
+            "lookups whose deadlines pass block no later call, on their connection or another",
             [Need::Instances, SLOW],
             deadlines
         ),

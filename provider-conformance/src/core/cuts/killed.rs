@@ -17,14 +17,14 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/an-ensure-cut-by-kill-9-is-resumed",
             ["CORE-6", "CORE-14", "LB-5"],
-            "Ensure goes on where kill -9 cut it, at whatever point, and makes one load balancer",
+            "Ensure goes on after kill -9 at any point, and makes one load balancer",
             [Need::Command, Need::LoadBalancers, SLOW],
             ensure_killed
         ),
         check!(
             "core/routes-cut-by-kill-9-are-resumed",
             ["CORE-6", "CORE-14", "ROUTE-2"],
-            "CreateRoutes goes on where kill -9 cut it, at whatever point, and makes each route once",
+            "CreateRoutes goes on after kill -9 at any point, and makes each route once",
             [Need::Command, Need::Routes, SLOW],
             routes_killed
         ),
@@ -174,7 +174,7 @@ async fn outlives(run: &Run) -> Verdict {
     asked.must(
         ours,
         "CORE-14",
-        "PRESENT and OURS: the cloud keeps it with its mark, not the process",
+        "PRESENT and OURS: the load balancer and its mark are in the cloud, not in the process",
     )?;
     asked.must(
         answer.handle.is_none() || answer.handle == handle,

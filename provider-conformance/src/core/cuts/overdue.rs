@@ -25,14 +25,14 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/a-call-ends-at-its-deadline-by-itself",
             ["CORE-19"],
-            "a lookup, an Ensure and a CreateRoutes whose deadline passes are ended by the provider, not only by their caller",
+            "the provider itself ends a lookup, an Ensure and a CreateRoutes at their deadline, not only the caller",
             [SLOW],
             by_itself
         ),
         check!(
             "core/a-call-ends-at-its-deadline-with-deadline-exceeded",
             ["CORE-19"],
-            "what the provider ends at its deadline ends with gRPC status DEADLINE_EXCEEDED or CANCELLED, or with an answer",
+            "a call that the provider ends at its deadline ends with gRPC status DEADLINE_EXCEEDED or CANCELLED, or with an answer",
             [SLOW],
             with_its_status
         ),
@@ -121,7 +121,7 @@ async fn by_itself(run: &Run) -> Verdict {
             sent.join(", ")
         ),
         format_args!(
-            "each ends, with whatever status or answer, at most {ENDING:?} after its deadline by the provider's clock"
+            "each call ends, with any status or answer, at most {ENDING:?} after its deadline by the provider's clock"
         ),
         format_args!("nothing after {PATIENCE:?}: {}", left.join(", ")),
     )
@@ -166,7 +166,7 @@ async fn with_its_status(run: &Run) -> Verdict {
     }
     if answers.endings.is_empty() {
         return Err(Stop::not_offered(
-            "no call ended at its deadline: core/a-call-ends-at-its-deadline-by-itself says so",
+            "no call ended at its deadline: see core/a-call-ends-at-its-deadline-by-itself",
         ));
     }
     Ok(())

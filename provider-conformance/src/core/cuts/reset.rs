@@ -21,7 +21,7 @@ pub(super) fn checks() -> Vec<Check> {
     vec![check!(
         "core/nothing-behind-the-end",
         ["CORE-1"],
-        "on a call that the provider ends at its deadline no frame comes behind the end, for which HTTP/2 stacks give up the connection",
+        "no frame follows the end of a call that the provider ends at its deadline: HTTP/2 stacks close the connection for such a frame",
         [Need::Instances, SLOW],
         nothing_behind
     )]
@@ -82,7 +82,7 @@ async fn nothing_behind(run: &Run) -> Verdict {
         format_args!(
             "{calls} LookupInstances with a deadline of {EARLY:?} on one HTTP/2 connection, while the cloud takes {MEANWHILE:?}, and no RST_STREAM from the caller"
         ),
-        "that the connection stays, and nothing on a stream behind its RST_STREAM (type 3) or END_STREAM (RFC 9113, 5.1): the caller's stack ends the whole connection for it (GOAWAY, PROTOCOL_ERROR), and all other calls are lost with it",
+        "an open connection, and no frame on a stream after its RST_STREAM (type 3) or END_STREAM (RFC 9113, 5.1): for such a frame the caller's stack closes the connection (GOAWAY, PROTOCOL_ERROR), and all other calls on it fail",
         format_args!("{heard:?}: DATA is type 0, HEADERS type 1"),
     )
 }

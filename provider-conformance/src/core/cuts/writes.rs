@@ -41,7 +41,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/an-ensure-left-alone-writes-nothing-past-its-deadline",
             ["CORE-19", "CORE-8"],
-            "EnsureLoadBalancer whose deadline passes before the cloud did anything writes nothing afterwards, also where its caller does not hang up",
+            "EnsureLoadBalancer whose deadline passes before the cloud did anything writes nothing afterwards, also if its caller does not close it",
             [Need::LoadBalancers, SLOW, WRITES],
             |run| ensure_cut(run, Cut::LeftAlone)
         ),
@@ -62,7 +62,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/a-delete-left-alone-writes-nothing-past-its-deadline",
             ["CORE-19", "CORE-8"],
-            "DeleteLoadBalancer whose deadline passes before the cloud did anything writes nothing afterwards, also where its caller does not hang up",
+            "DeleteLoadBalancer whose deadline passes before the cloud did anything writes nothing afterwards, also if its caller does not close it",
             [Need::LoadBalancers, SLOW, WRITES],
             |run| delete_cut(run, Cut::LeftAlone)
         ),
@@ -76,7 +76,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/a-create-routes-left-alone-writes-nothing-past-its-deadline",
             ["CORE-19", "CORE-8"],
-            "CreateRoutes whose deadline passes before the cloud did anything writes nothing afterwards, also where its caller does not hang up",
+            "CreateRoutes whose deadline passes before the cloud did anything writes nothing afterwards, also if its caller does not close it",
             [Need::Routes, SLOW, WRITES],
             |run| routes_cut(run, Cut::LeftAlone)
         ),
@@ -187,9 +187,9 @@ async fn writes_nothing<R: Rpc>(run: &Run, session: Session, request: R, how: Cu
         how.rule(),
         format_args!("{sent}, while each operation of the cloud takes {each:?}"),
         format_args!(
-            "that its connection stays, and the call ends at most {ENDING:?} after its deadline"
+            "an open connection, and the call's end at most {ENDING:?} after its deadline"
         ),
-        "the connection was ended before the call, or the call is open still",
+        "the connection ended before the call, or the call is still open",
     )
 }
 

@@ -155,7 +155,7 @@ impl LoadBalancers for Twisted {
         if foreign && request.handle == handle && self.has(Twist::ForeignGetConflicts) {
             let name = found.told_name();
             return Err(Failure::conflict(format!(
-                "load balancer {name} is another's, as it seems"
+                "load balancer {name} seems to belong to another owner"
             ))
             .into());
         }
@@ -163,7 +163,7 @@ impl LoadBalancers for Twisted {
             answer.notes.handle = handle;
         }
         if self.has(Twist::GetWrites) {
-            let line = format!("note that load balancer {} was looked at", found.handle);
+            let line = format!("note that Get read load balancer {}", found.handle);
             self.cloud.state().wrote(line);
         }
         Ok(answer)
@@ -307,7 +307,10 @@ impl LoadBalancers for Twisted {
                 && let Some(other) = with_name(true) =>
             {
                 let name = other.told_name();
-                return Err(Failure::conflict(format!("load balancer {name} is another's")).into());
+                return Err(Failure::conflict(format!(
+                    "load balancer {name} belongs to another owner"
+                ))
+                .into());
             }
             None if answer.outcome == Deleted::Done && self.has(Twist::DeleteOfAbsentFails) => {
                 let absent = "the Service has no load balancer to delete";

@@ -6,28 +6,28 @@ use crate::faults::{Fault, FaultKind};
 pub(super) const LIES: &[Lie] = &[
     twist(
         "lazy-initialize",
-        "calls are answered before Initialize",
+        "the provider answers calls before Initialize",
         &["CORE-10"],
         "core/a-new-process-is-not-initialized",
         Twist::LazyInitialize,
     ),
     twist(
         "any-owner",
-        "calls for an owner that was not initialised are answered",
+        "the provider answers calls for an owner that it was not initialised for",
         &["CORE-10"],
         "core/another-owner-is-not-initialized-for-instances",
         Twist::AnyOwner,
     ),
     twist(
         "boot-id-changes",
-        "the boot ID is another one in each answer",
+        "each answer has another boot ID",
         &["PROV-7"],
         "provider/probe-tells-the-boot-id",
         Twist::BootIdChanges,
     ),
     script(
         "wrong-boot-id",
-        "Probe tells another boot ID than GetProviderInfo",
+        "Probe has another boot ID than GetProviderInfo",
         &["PROV-7"],
         "provider/probe-tells-the-boot-id",
         || vec![Fault::new("Probe", FaultKind::BootId).value("another-process")],
@@ -65,7 +65,7 @@ pub(super) const LIES: &[Lie] = &[
     ),
     script(
         "no-prefixes",
-        "no prefix of provider IDs is stated though instances are offered",
+        "the provider offers instances and states no prefix of provider IDs",
         &["PROV-10"],
         "provider/prefixes-keep-their-limits",
         || of(&["GetProviderInfo"], FaultKind::ProviderIdPrefix),
@@ -107,7 +107,7 @@ pub(super) const LIES: &[Lie] = &[
     ),
     twist(
         "refusals-are-trouble",
-        "what the cloud refuses of one object counts as a failure of the cloud",
+        "a refusal of one object counts as a failure of the cloud",
         &["PROV-16"],
         "provider/probe-is-ready-again-after-a-refusal",
         Twist::RefusalIsTrouble,
@@ -128,7 +128,7 @@ pub(super) const LIES: &[Lie] = &[
     ),
     twist(
         "failed-initialize-forgets",
-        "an Initialize that fails ends the work for the former owner",
+        "an Initialize that fails ends the service for the former owner",
         &["PROV-17"],
         "provider/initialize-that-fails-changes-nothing",
         Twist::FailedInitializeForgets,
@@ -142,14 +142,14 @@ pub(super) const LIES: &[Lie] = &[
     ),
     twist(
         "read-only-ignored",
-        "after an Initialize with read_only load balancers and routes are made all the same",
+        "the provider makes load balancers and routes after an Initialize with read_only",
         &["PROV-20"],
         "provider/read-only-writes-nothing",
         Twist::ReadOnlyIgnored,
     ),
     twist(
         "read-only-unsaid",
-        "Initialize does not say that it heard read_only",
+        "the answer to Initialize does not confirm read_only",
         &["PROV-20"],
         "provider/read-only-is-said",
         Twist::ReadOnlyUnsaid,
@@ -163,14 +163,14 @@ pub(super) const LIES: &[Lie] = &[
     ),
     twist(
         "broken-requests-taken",
-        "a LookupInstances that breaks the contract is answered",
+        "the provider answers a LookupInstances request that breaks the contract",
         &["CORE-20"],
         "core/requests-that-break-the-contract-are-invalid",
         Twist::BrokenRequestsTaken,
     ),
     twist(
         "nameless-service-deleted",
-        "Delete of a Service without a name is done",
+        "Delete of a Service without a name answers `done`",
         &["CORE-20"],
         "load-balancers/request-without-name",
         Twist::NamelessServiceDeleted,
@@ -187,7 +187,7 @@ pub(super) const LIES: &[Lie] = &[
     ),
     twist(
         "overload-is-status",
-        "more calls than max_in_flight are refused with gRPC status RESOURCE_EXHAUSTED",
+        "calls beyond max_in_flight fail with gRPC status RESOURCE_EXHAUSTED",
         &["CORE-22", "CORE-4"],
         "instances/beyond-max-in-flight",
         Twist::OverloadIsStatus,
@@ -208,7 +208,7 @@ pub(super) const LIES: &[Lie] = &[
     ),
     twist(
         "token-ignored",
-        "a resume token that is not known gets no resync",
+        "WatchChanges with an unknown resume token sends no resync",
         &["PROV-5"],
         "provider/watch-with-an-unknown-token-resyncs",
         Twist::TokenIgnored,
@@ -222,7 +222,7 @@ pub(super) const LIES: &[Lie] = &[
     ),
     script(
         "unimplemented",
-        "LookupZones and ListInstances are offered and answered UNIMPLEMENTED",
+        "the provider offers LookupZones and ListInstances and answers UNIMPLEMENTED",
         &["CORE-5"],
         "core/every-offered-rpc-is-served",
         || {
@@ -232,21 +232,21 @@ pub(super) const LIES: &[Lie] = &[
     ),
     twist(
         "status-on-failure",
-        "what failed is told by a gRPC status instead of in the body",
+        "a failure is a gRPC status instead of an outcome in the body",
         &["CORE-4", "CORE-15"],
         "core/a-throttled-cloud-is-throttled",
         Twist::StatusOnFailure,
     ),
     twist(
         "wrong-code",
-        "whatever fails is told as CONFLICT",
+        "every failure has the code CONFLICT",
         &["CORE-15"],
         "core/a-throttled-cloud-is-throttled",
         Twist::WrongCode,
     ),
     script(
         "too-many-classes",
-        "70 more classes of load balancers are stated",
+        "the provider states 70 more classes of load balancers",
         &["CORE-11"],
         "provider/load-balancer-classes-are-well-formed",
         || {
@@ -266,7 +266,7 @@ pub(super) const LIES: &[Lie] = &[
     ),
     twist(
         "garbage-on-the-socket",
-        "every fourth connection gets bytes that are no HTTP/2, the others after three seconds",
+        "every fourth connection gets bytes that are no HTTP/2 at once, the others after three seconds",
         &["CORE-1", "CORE-4"],
         "core/answers-on-a-new-connection",
         Twist::SocketGarbage,
@@ -280,7 +280,7 @@ pub(super) const LIES: &[Lie] = &[
     ),
     twist(
         "ignores-grpc-timeout",
-        "a call goes on behind its deadline until its caller hangs up",
+        "a call goes on after its deadline until the caller closes it",
         &["CORE-19"],
         "core/a-call-ends-at-its-deadline-by-itself",
         Twist::TimeoutIgnored,
@@ -301,28 +301,28 @@ pub(super) const LIES: &[Lie] = &[
     ),
     twist(
         "frame-behind-the-end",
-        "behind an answer that is only a status comes a frame more on its stream",
+        "one more frame follows an answer that is only a status, on the same stream",
         &["CORE-1"],
         "core/nothing-behind-the-end",
         Twist::FrameBehind,
     ),
     twist(
         "pings-when-idle",
-        "a connection on which the provider said nothing for a second gets a PING",
+        "the provider sends a PING on a connection that is idle for a second",
         &["CORE-1"],
         "core/idle-connection-is-left-alone",
         Twist::PingsWhenIdle,
     ),
     script(
         "crash-before-effect",
-        "the process dies when it is to make a load balancer",
+        "the process dies before it makes a load balancer",
         &["CORE-4"],
         "load-balancers/ensure-ready",
         || of(&["EnsureLoadBalancer"], FaultKind::Crash),
     ),
     script(
         "crash-after-effect",
-        "the process dies when it has made a load balancer, and has not said so",
+        "the process dies after it made a load balancer and before it answers",
         &["CORE-4"],
         "load-balancers/ensure-ready",
         || of(&["EnsureLoadBalancer"], FaultKind::CrashAfter),

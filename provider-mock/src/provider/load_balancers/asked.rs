@@ -19,7 +19,7 @@ pub(super) fn targets(
     };
     if targets.is_empty() && settings.capabilities.load_balancers.targets == Targets::Needed {
         return Err(Failure::precondition(
-            "a load balancer of this cloud has at least one target; it is made, or changed, as soon as a Node can be one",
+            "a load balancer of this cloud needs at least one target; the provider makes or changes it when a Node can be one",
         )
         .with_reason("NoTargets"));
     }
@@ -27,7 +27,7 @@ pub(super) fn targets(
         && targets.len() > most as usize
     {
         return Err(Failure::precondition(format!(
-            "{} targets are more than the {most} that a load balancer takes",
+            "{} targets are more than the {most} that a load balancer can have",
             targets.len()
         ))
         .with_reason("TooManyTargets"));

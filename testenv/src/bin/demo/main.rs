@@ -32,7 +32,7 @@ async fn main() -> ExitCode {
                 println!("\nStopped; nothing is left running.");
                 return ExitCode::SUCCESS;
             }
-            eprintln!("\nThe demo was ended before its time.");
+            eprintln!("\nThe demo was interrupted.");
             ExitCode::FAILURE
         }
     }
@@ -49,7 +49,7 @@ fn options(arguments: impl Iterator<Item = String>) -> Result<(bool, Option<Vend
             }
             _ => {
                 return Err(format!(
-                    "{argument:?} is no option of the demo; there are --keep and --cloud=NAME"
+                    "{argument:?} is no option of the demo; the options are --keep and --cloud=NAME"
                 ));
             }
         }
@@ -67,19 +67,16 @@ async fn demo(
     let mut stage = match Stage::set(vendor).await {
         Ok(stage) => stage,
         Err(error) => {
-            eprintln!("The stage could not be set: {error}");
+            eprintln!("Cannot start the demo: {error}");
             return ExitCode::FAILURE;
         }
     };
     if let Err(error) = steps::play(&mut stage).await {
         let logs = stage.keep_logs();
-        eprintln!(
-            "\nThis step did NOT hold: {error}\nLogs: {}",
-            logs.display()
-        );
+        eprintln!("\nThis step FAILED: {error}\nLogs: {}", logs.display());
         return ExitCode::FAILURE;
     }
-    println!("\nEvery step held, in {:.0} s.", stage.age().as_secs_f64());
+    println!("\nAll steps passed in {:.0} s.", stage.age().as_secs_f64());
     if keep {
         stage.tell_how_to_play();
         // The receiver listens until this future is dropped.

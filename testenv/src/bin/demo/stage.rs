@@ -32,7 +32,7 @@ impl Stage {
     /// Starts the control plane and grants the ccm its rights.
     pub(crate) async fn set(vendor: Option<Vendor>) -> Held<Self> {
         let began = Instant::now();
-        println!("Setting the stage: etcd and a real kube-apiserver on loopback ports ...");
+        println!("Starting etcd and a real kube-apiserver on loopback ports ...");
         let plane = ControlPlane::start().await.map_err(text)?;
         let client = plane.client();
         let stage = Self {
@@ -48,7 +48,7 @@ impl Stage {
         };
         stage.plane.grant();
         println!(
-            "kube-apiserver {} answers after {:.1} s; the ccm has the rights of deploy/kustomize/base/rbac.yaml and no more.",
+            "kube-apiserver {} answers after {:.1} s; the ccm has only the rights of deploy/kustomize/base/rbac.yaml.",
             stage
                 .client
                 .apiserver_version()
@@ -178,7 +178,7 @@ impl Stage {
     pub(crate) fn tell_how_to_play(&self) {
         let (exports, command) = self.cloud.how_to_play();
         println!(
-            "\nAll of it keeps running until Ctrl-C. In another terminal:\n\n  export KUBECONFIG={}{exports}\n  {} kubectl get nodes\n  {command}\n\nA Node that is Ready is never deleted, whatever the cloud says: docs/node-deletion.md.\nLogs: {}",
+            "\nEverything keeps running until Ctrl-C. In another terminal:\n\n  export KUBECONFIG={}{exports}\n  {} kubectl get nodes\n  {command}\n\nThe ccm never deletes a Ready Node, whatever the cloud answers: docs/node-deletion.md.\nLogs: {}",
             self.plane.kubeconfig(User::Admin).display(),
             Path::new(self.plane.command("kubectl").get_program()).display(),
             self.file("").display(),
@@ -193,7 +193,7 @@ pub(crate) async fn until<T, E: Display>(
     mut look: impl AsyncFnMut() -> Result<T, E>,
 ) -> Held<T> {
     let end = Instant::now() + deadline;
-    let mut reason = String::from("it was never looked at");
+    let mut reason = String::from("no check has run");
     while Instant::now() < end {
         match timeout_at(end, look()).await {
             Ok(Ok(value)) => return Ok(value),

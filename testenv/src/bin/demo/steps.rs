@@ -27,7 +27,7 @@ async fn nodes_join(stage: &mut Stage) -> Held {
     stage.start_provider()?;
     stage.start_ccm()?;
     until(
-        "the cloud tells its calls",
+        "the cloud reports its calls",
         Duration::from_secs(10),
         async || stage.cloud.calls(),
     )
@@ -45,13 +45,13 @@ async fn nodes_join(stage: &mut Stage) -> Held {
         initialised(stage, name, Duration::from_secs(20)).await?;
     }
     stage.show(&["get", "nodes", "-o", NODE_COLUMNS])?;
-    stage.held("Provider ID, addresses, type and zone are there and the taint is gone")
+    stage.held("The Nodes have provider ID, addresses, type and zone, and the taint is gone")
 }
 
 async fn service_gets_address(stage: &mut Stage) -> Held {
     stage.step(
         "A Service gets its address",
-        "A Service of type LoadBalancer is made. This cloud takes a second for a load balancer: pending, then ready.",
+        "A user creates a Service of type LoadBalancer. This cloud takes a second for a load balancer: pending, then ready.",
     );
     let services: Api<Service> = Api::namespaced(stage.client.clone(), "default");
     let web = LoadBalancerBuilder::new("default", "web").build();
@@ -111,7 +111,7 @@ async fn instance_vanishes(stage: &mut Stage) -> Held {
     .await?;
     targets(stage, &["node-1", "node-3", "node-4"]).await?;
     stage.show(&["get", "nodes", "-o", NODE_COLUMNS])?;
-    stage.held("The Node is deleted and no target any more")
+    stage.held("The ccm deleted the Node, and it is no target any more")
 }
 
 async fn provider_dies(stage: &mut Stage) -> Held {
@@ -121,11 +121,11 @@ async fn provider_dies(stage: &mut Stage) -> Held {
     let said = stage.ccm_log().len();
     stage.step(
         "The provider is killed and comes back",
-        "kill -9 of the provider. While it is down node-5 registers. Then the provider is started again.",
+        "kill -9 of the provider. While it is down, node-5 registers. Then the provider starts again.",
     );
     stage.cloud.kill_provider();
     until(
-        "the ccm says that the provider is gone",
+        "the ccm reports that the provider is gone",
         Duration::from_secs(20),
         async || {
             let log = stage.ccm_log();
@@ -140,7 +140,9 @@ async fn provider_dies(stage: &mut Stage) -> Held {
     .await?;
     join(stage, "node-5").await?;
     if is_initialised(stage, "node-5").await.is_ok() {
-        return Err("node-5 is initialised, though nobody could have said what it is".to_owned());
+        return Err(
+            "node-5 is initialised, although no provider was there to answer for it".to_owned(),
+        );
     }
     stage.start_provider()?;
     initialised(stage, "node-5", Duration::from_secs(20)).await?;
@@ -188,7 +190,7 @@ async fn provider_dies(stage: &mut Stage) -> Held {
     )?;
     stage.show(&["get", "nodes", "-o", NODE_COLUMNS])?;
     show_targets(stage)?;
-    stage.held("No Node, load balancer or leader was lost, and the work went on")
+    stage.held("No Node, load balancer or leader was lost, and the ccm went on")
 }
 
 async fn ccm_dies(stage: &mut Stage) -> Held {
@@ -212,13 +214,13 @@ async fn ccm_dies(stage: &mut Stage) -> Held {
     )
     .await?;
     until(
-        "the new ccm has looked at the Service",
+        "the new ccm has checked the Service",
         Duration::from_secs(20),
         async || {
             if stage.cloud.looks()? > looks {
                 Ok(())
             } else {
-                Err("nobody has looked at a load balancer yet".to_owned())
+                Err("no call has read a load balancer yet".to_owned())
             }
         },
     )

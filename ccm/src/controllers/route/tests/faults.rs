@@ -15,9 +15,9 @@ const CODES: [FailureCode; 10] = [
     FailureCode::Internal,
 ];
 
-/// Fault: CreateRoutes answers one route with each code of the error table | the others are routed
-/// at once; that one is made in the end; nothing is made twice; what lasts for more than seconds is
-/// told
+/// Fault: CreateRoutes answers one route with each code of the error table | routes the others at
+/// once; makes that one in the end; makes nothing twice; an event reports a failure that lasts
+/// longer than seconds
 #[tokio::test(start_paused = true)]
 async fn fault_route_a_create_fails_with_each_code() {
     for code in CODES {
@@ -38,16 +38,16 @@ async fn fault_route_a_create_fails_with_each_code() {
             .await;
         assert!(
             took < Duration::from_secs(2),
-            "the others are routed at once: {code:?} {took:?}"
+            "routes the others at once: {code:?} {took:?}"
         );
         world
-            .until("that one is made in the end", |world| world.all_created(3))
+            .until("makes that one in the end", |world| world.all_created(3))
             .await;
         assert!(world.routed(3), "{code:?}");
         assert_eq!(
             world.cloud.cloud_writes(),
             3,
-            "nothing is made twice: {code:?}"
+            "makes nothing twice: {code:?}"
         );
         // Failures that pass within seconds are not reported, nor are refused credentials within
         // half a minute.
@@ -58,14 +58,14 @@ async fn fault_route_a_create_fails_with_each_code() {
         assert_eq!(
             !world.events().is_empty(),
             told,
-            "what lasts for more than seconds is told: {code:?} {:?}",
+            "an event reports a failure that lasts longer than seconds: {code:?} {:?}",
             world.events()
         );
     }
 }
 
-/// Fault: the credentials are refused for many routes, and then mended | one is tried every 20 s;
-/// all are made as soon as that is
+/// Fault: the cloud refuses the credentials for many routes, and then accepts them | tries one
+/// route every 20 s; makes all as soon as that one succeeds
 #[tokio::test(start_paused = true)]
 async fn fault_route_refused_credentials_are_tried_with_one_route() {
     let world = World::started(0, |_| {}).await;
@@ -80,7 +80,7 @@ async fn fault_route_refused_credentials_are_tried_with_one_route() {
     let probes = world.creates() - first;
     assert!(
         (4..=6).contains(&probes),
-        "one is tried every 20 s: {probes} in 2 min"
+        "tries one route every 20 s: {probes} in 2 min"
     );
     world.cloud.clear_faults();
     let took = world
@@ -89,14 +89,14 @@ async fn fault_route_refused_credentials_are_tried_with_one_route() {
     // The next pass is ten seconds after the probe's.
     assert!(
         took < Duration::from_secs(41),
-        "all are made as soon as that is: {took:?}"
+        "makes all as soon as that one succeeds: {took:?}"
     );
     assert_eq!(world.creates(), first + probes + 2);
 }
 
-/// Fault: CreateRoutes fails as a whole with each code of the error table | what is missing is
-/// made; nothing is made twice; its Nodes are NetworkUnavailable meanwhile, unless smaller calls or
-/// another Initialize come first
+/// Fault: CreateRoutes fails as a whole with each code of the error table | makes the missing
+/// routes; makes nothing twice; marks its Nodes NetworkUnavailable meanwhile, unless smaller calls
+/// or another Initialize come first
 #[tokio::test(start_paused = true)]
 async fn fault_route_a_call_fails_as_a_whole_with_each_code() {
     for code in CODES {
@@ -106,13 +106,13 @@ async fn fault_route_a_call_fails_as_a_whole_with_each_code() {
             world.join(i);
         }
         world
-            .until("what is missing is made", |world| world.all_created(3))
+            .until("makes the missing routes", |world| world.all_created(3))
             .await;
         assert!(world.routed(3), "{code:?}");
         assert_eq!(
             world.cloud.cloud_writes(),
             3,
-            "nothing is made twice: {code:?}"
+            "makes nothing twice: {code:?}"
         );
         // The call may fail because of one of its routes, so each is first tried in a smaller one.
         // A provider that lost its initialisation was away.
@@ -127,13 +127,13 @@ async fn fault_route_a_call_fails_as_a_whole_with_each_code() {
         assert_eq!(
             world.api.writes().len(),
             patches,
-            "its Nodes are NetworkUnavailable meanwhile, unless smaller calls or another Initialize come first: {code:?}"
+            "marks its Nodes NetworkUnavailable meanwhile, unless smaller calls or another Initialize come first: {code:?}"
         );
     }
 }
 
-/// Fault: DeleteRoutes answers a route with each code of the error table | all Nodes are routed in
-/// the end; one route is removed and two are made
+/// Fault: DeleteRoutes answers a route with each code of the error table | routes all Nodes in the
+/// end; removes one route and makes two
 #[tokio::test(start_paused = true)]
 async fn fault_route_a_delete_fails_with_each_code() {
     for code in CODES {
@@ -146,22 +146,20 @@ async fn fault_route_a_delete_fails_with_each_code() {
         world.fault(Fault::failure("DeleteRoutes", code).times(1));
         world.lead().await;
         world
-            .until("all Nodes are routed in the end", |world| {
-                world.all_created(2)
-            })
+            .until("routes all Nodes in the end", |world| world.all_created(2))
             .await;
         assert!(world.routed(2), "{code:?}");
         assert_eq!(
             world.cloud.cloud_writes(),
             3,
-            "one route is removed and two are made: {code:?}"
+            "removes one route and makes two: {code:?}"
         );
     }
 }
 
-/// Fault: ListRoutes fails with each code of the error table, with a gRPC status, breaks off, has
-/// no end, another total, or cannot be read | nothing is made or removed; no condition changes; the
-/// status page says so; it is asked again; all Nodes are routed in the end
+/// Fault: ListRoutes fails with each code of the error table or a gRPC status, breaks off, lacks
+/// its end, has a wrong total, or cannot be read | makes and removes nothing; changes no condition;
+/// the status page says so; asks again; routes all Nodes in the end
 #[tokio::test(start_paused = true)]
 async fn fault_route_a_list_that_fails_or_is_cut_is_no_list() {
     let mut faults: Vec<Fault> = CODES.map(|code| Fault::failure("ListRoutes", code)).into();
@@ -185,17 +183,15 @@ async fn fault_route_a_list_that_fails_or_is_cut_is_no_list() {
         let shown = format!("{fault:?}");
         world.fault(fault.times(3));
         world.lead().await;
-        world
-            .until("it is asked again", |world| world.lists() == 3)
-            .await;
+        world.until("asks again", |world| world.lists() == 3).await;
         assert_eq!(
             (world.creates(), world.deletes()),
             (0, 0),
-            "nothing is made or removed: {shown}"
+            "makes and removes nothing: {shown}"
         );
         assert!(
             world.api.writes().is_empty(),
-            "no condition changes: {shown}"
+            "changes no condition: {shown}"
         );
         let page = world.page();
         assert!(
@@ -203,7 +199,7 @@ async fn fault_route_a_list_that_fails_or_is_cut_is_no_list() {
             "the status page says so: {shown}: {page}"
         );
         world
-            .until("all Nodes are routed in the end", |world| {
+            .until("routes all Nodes in the end", |world| {
                 world.routed(3) && world.all_created(3)
             })
             .await;
@@ -215,8 +211,8 @@ async fn fault_route_a_list_that_fails_or_is_cut_is_no_list() {
     }
 }
 
-/// Fault: the list is empty and says that it is complete | all Nodes are told that they are routed;
-/// nothing changes in the cloud
+/// Fault: ListRoutes answers an empty list as complete | sets NetworkUnavailable to False on all
+/// Nodes; changes nothing in the cloud
 #[tokio::test(start_paused = true)]
 async fn fault_route_an_empty_list_removes_nothing() {
     let mut world = World::new(3, |_| {}).await;
@@ -224,7 +220,7 @@ async fn fault_route_an_empty_list_removes_nothing() {
     world.fault(Fault::new("ListRoutes", FaultKind::ListEmpty).times(1));
     world.lead().await;
     world
-        .until("all Nodes are told that they are routed", |world| {
+        .until("sets NetworkUnavailable to False on all Nodes", |world| {
             world.all_created(3)
         })
         .await;
@@ -232,12 +228,12 @@ async fn fault_route_an_empty_list_removes_nothing() {
     assert_eq!(
         world.cloud.cloud_writes(),
         0,
-        "nothing changes in the cloud"
+        "changes nothing in the cloud"
     );
 }
 
-/// Fault: a listing whose routes have no known owner | what is missing beside them is made; nothing
-/// is removed and nothing is made in their place; when they have an owner again all goes on
+/// Fault: a listing whose routes have no known owner | makes the missing routes beside them;
+/// removes nothing and makes nothing in their place; goes on when they have an owner again
 #[tokio::test(start_paused = true)]
 async fn fault_route_an_unknown_owner_is_left_alone() {
     let mut world = World::new(3, |_| {}).await;
@@ -245,7 +241,7 @@ async fn fault_route_an_unknown_owner_is_left_alone() {
     world.fault(Fault::new("ListRoutes", FaultKind::Ownership).times(1));
     world.lead().await;
     world
-        .until("what is missing beside them is made", |world| {
+        .until("makes the missing routes beside them", |world| {
             world.condition(0) == "False RouteCreated"
         })
         .await;
@@ -253,18 +249,18 @@ async fn fault_route_an_unknown_owner_is_left_alone() {
     assert_eq!(
         world.cloud.cloud_writes(),
         1,
-        "nothing is removed and nothing is made in their place"
+        "removes nothing and makes nothing in their place"
     );
     let _ = world.provider.hints.send(Hint::Routes);
     world
-        .until("when they have an owner again all goes on", |world| {
+        .until("goes on when they have an owner again", |world| {
             world.routed(3) && world.all_created(3)
         })
         .await;
 }
 
-/// Fault: every live Node's route is called a blackhole in one list | it is listed again; nothing
-/// is deleted on one answer
+/// Fault: one list calls the route of every live Node a blackhole | lists again; deletes nothing on
+/// one answer
 #[tokio::test(start_paused = true)]
 async fn fault_route_one_list_of_blackholes_deletes_nothing() {
     let mut world = World::new(3, |_| {}).await;
@@ -278,21 +274,19 @@ async fn fault_route_one_list_of_blackholes_deletes_nothing() {
     for i in 0..3 {
         world.cloud.add_instance(instance(i)).unwrap();
     }
-    world
-        .until("it is listed again", |world| world.lists() == 2)
-        .await;
+    world.until("lists again", |world| world.lists() == 2).await;
     world
         .until("conditions", |world| world.all_created(3))
         .await;
     assert_eq!(
         (world.deletes(), world.creates()),
         (0, 0),
-        "nothing is deleted on one answer"
+        "deletes nothing on one answer"
     );
 }
 
-/// Fault: CreateRoutes is never answered, before or after its effect | no condition changes before
-/// its deadline (2 min); made again only where the list lacks it
+/// Fault: CreateRoutes is never answered, before or after its effect | changes no condition before
+/// the deadline (2 min); makes a route again only if the list lacks it
 #[tokio::test(start_paused = true)]
 async fn fault_route_a_create_that_hangs_is_looked_for_in_the_next_list() {
     for kind in [FaultKind::Hang, FaultKind::HangAfter] {
@@ -313,7 +307,7 @@ async fn fault_route_a_create_that_hangs_is_looked_for_in_the_next_list() {
         assert_eq!(
             world.api.writes().len(),
             patches,
-            "no condition changes before its deadline (2 min): {kind}"
+            "changes no condition before the deadline (2 min): {kind}"
         );
         sleep(Duration::from_mins(1)).await;
         world
@@ -323,13 +317,13 @@ async fn fault_route_a_create_that_hangs_is_looked_for_in_the_next_list() {
         assert_eq!(
             world.creates(),
             2 + again,
-            "made again only where the list lacks it: {kind}"
+            "makes a route again only if the list lacks it: {kind}"
         );
     }
 }
 
-/// Fault: CreateRoutes makes the routes, and answers after its deadline | nothing is concluded
-/// before its deadline (2 min); then each route is asked for alone; nothing is made twice
+/// Fault: CreateRoutes makes the routes, and answers after its deadline | waits for the deadline (2
+/// min); then asks for each route alone; makes nothing twice
 #[tokio::test(start_paused = true)]
 async fn fault_route_an_answer_after_the_deadline_makes_nothing_twice() {
     let world = World::started(0, |_| {}).await;
@@ -344,14 +338,14 @@ async fn fault_route_an_answer_after_the_deadline_makes_nothing_twice() {
         .await;
     assert!(
         took >= Duration::from_secs(119),
-        "nothing is concluded before its deadline (2 min): {took:?}"
+        "waits for the deadline (2 min): {took:?}"
     );
-    assert_eq!(world.creates(), 1 + 3, "then each route is asked for alone");
-    assert_eq!(world.cloud.cloud_writes(), 3, "nothing is made twice");
+    assert_eq!(world.creates(), 1 + 3, "then asks for each route alone");
+    assert_eq!(world.cloud.cloud_writes(), 3, "makes nothing twice");
 }
 
-/// Fault: DeleteRoutes is never answered | the other Node is routed meanwhile; all Nodes are routed
-/// in the end; one route is removed and two are made
+/// Fault: DeleteRoutes is never answered | routes the other Node meanwhile; routes all Nodes in the
+/// end; removes one route and makes two
 #[tokio::test(start_paused = true)]
 async fn fault_route_a_delete_that_hangs_is_looked_for_in_the_next_list() {
     for kind in [FaultKind::Hang, FaultKind::HangAfter] {
@@ -363,25 +357,25 @@ async fn fault_route_a_delete_that_hangs_is_looked_for_in_the_next_list() {
         world.fault(Fault::new("DeleteRoutes", kind).times(1));
         world.lead().await;
         world
-            .until("the other Node is routed meanwhile", |world| {
+            .until("routes the other Node meanwhile", |world| {
                 world.condition(0) == "False RouteCreated"
             })
             .await;
         world
-            .until("all Nodes are routed in the end", |world| {
+            .until("routes all Nodes in the end", |world| {
                 world.routed(2) && world.all_created(2)
             })
             .await;
         assert_eq!(
             world.cloud.cloud_writes(),
             3,
-            "one route is removed and two are made: {kind}"
+            "removes one route and makes two: {kind}"
         );
     }
 }
 
-/// Fault: ListRoutes is never answered | nothing is made or removed meanwhile; asked again after
-/// its deadline (5 min)
+/// Fault: ListRoutes is never answered | makes and removes nothing meanwhile; asks again after the
+/// deadline (5 min)
 #[tokio::test(start_paused = true)]
 async fn fault_route_a_list_that_hangs_is_asked_again() {
     let mut world = World::new(3, |_| {}).await;
@@ -392,19 +386,19 @@ async fn fault_route_a_list_that_hangs_is_asked_again() {
     assert_eq!(
         world.cloud.cloud_writes(),
         0,
-        "nothing is made or removed meanwhile"
+        "makes and removes nothing meanwhile"
     );
     let took = world
         .until("all", |world| world.routed(3) && world.all_created(3))
         .await;
     assert!(
         took < Duration::from_mins(1),
-        "asked again after its deadline (5 min): {took:?}"
+        "asks again after the deadline (5 min): {took:?}"
     );
 }
 
-/// Fault: the provider dies before or after the effect of each call | all Nodes are routed when it
-/// is back; nothing is made or removed twice
+/// Fault: the provider dies before or after the effect of each call | routes all Nodes when the
+/// provider is back; makes and removes nothing twice
 #[tokio::test(start_paused = true)]
 async fn fault_route_the_provider_dies_before_and_after_the_effect() {
     for rpc in ["ListRoutes", "CreateRoutes", "DeleteRoutes"] {
@@ -425,21 +419,21 @@ async fn fault_route_the_provider_dies_before_and_after_the_effect() {
             sleep(Duration::from_secs(3)).await;
             start(&world.process, &world.cloud).await;
             world
-                .until("all Nodes are routed when it is back", |world| {
+                .until("routes all Nodes when the provider is back", |world| {
                     world.routed(3) && world.all_created(3)
                 })
                 .await;
             assert_eq!(
                 world.cloud.cloud_writes(),
                 3,
-                "nothing is made or removed twice: {rpc} {kind}"
+                "makes and removes nothing twice: {rpc} {kind}"
             );
         }
     }
 }
 
 /// Fault: results are missing, doubled, in another order, unset, under another key, or of routes
-/// that nobody asked about | all Nodes are routed in the end; nothing is made twice
+/// that the ccm did not ask about | routes all Nodes in the end; makes nothing twice
 #[tokio::test(start_paused = true)]
 async fn fault_route_results_that_break_the_contract_are_no_results() {
     for kind in [
@@ -461,21 +455,17 @@ async fn fault_route_results_that_break_the_contract_are_no_results() {
             world.join(i);
         }
         world
-            .until("all Nodes are routed in the end", |world| {
+            .until("routes all Nodes in the end", |world| {
                 world.routed(3) && world.all_created(3)
             })
             .await;
-        assert_eq!(
-            world.cloud.cloud_writes(),
-            3,
-            "nothing is made twice: {kind}"
-        );
+        assert_eq!(world.cloud.cloud_writes(), 3, "makes nothing twice: {kind}");
     }
 }
 
-/// Fault: the API server answers 409, 422, 429 or 500 to the condition, or to a 409 that the Node
-/// may not be read (403) | the routes do not wait for it; it is written within 3 min; no route is
-/// made again
+/// Fault: the API server answers 409, 422, 429 or 500 to the write of a condition, or forbids
+/// reading the Node after a 409 (403) | the routes do not wait for it; writes it within 3 min;
+/// makes no route again
 #[tokio::test(start_paused = true)]
 async fn fault_route_the_api_server_refuses_the_condition() {
     for codes in [
@@ -500,9 +490,9 @@ async fn fault_route_the_api_server_refuses_the_condition() {
             .await;
         assert!(
             took < Duration::from_mins(3),
-            "it is written within 3 min: {codes:?} {took:?}"
+            "writes it within 3 min: {codes:?} {took:?}"
         );
-        assert_eq!(world.creates(), 1, "no route is made again: {codes:?}");
+        assert_eq!(world.creates(), 1, "makes no route again: {codes:?}");
     }
 }
 
@@ -517,8 +507,8 @@ async fn a_node_that_may_not_be_read_after_a_conflict_waits_for_the_next_look() 
     assert!(took < Duration::from_mins(2), "{took:?}");
 }
 
-/// Fault: the watch is cut (410 Gone), and Nodes are gone when it is back | nothing is removed
-/// before the list is complete; then the routes of those that are gone go
+/// Fault: the watch is cut (410 Gone), and Nodes are gone when it is back | removes nothing before
+/// the list is complete; then removes the routes of the Nodes that are gone
 #[tokio::test(start_paused = true)]
 async fn fault_route_the_watch_is_cut_and_nodes_are_gone_when_it_is_back() {
     use kube::runtime::watcher::Event;
@@ -538,19 +528,20 @@ async fn fault_route_the_watch_is_cut_and_nodes_are_gone_when_it_is_back() {
     assert_eq!(
         world.deletes(),
         0,
-        "nothing is removed before the list is complete"
+        "removes nothing before the list is complete"
     );
     store.apply(Event::InitDone);
     world
-        .until("then the routes of those that are gone go", |world| {
-            world.cloud.routes().len() == 27
-        })
+        .until(
+            "then removes the routes of the Nodes that are gone",
+            |world| world.cloud.routes().len() == 27,
+        )
         .await;
     assert_eq!(world.api.lists(), 0, "three are not many");
 }
 
-/// Fault: the ccm is killed between any two of its calls and writes | the next leader makes what is
-/// missing and removes what is too much; nothing is made or removed twice
+/// Fault: the ccm is killed between any two of its calls and writes | the next leader makes the
+/// missing routes and removes the surplus ones; makes and removes nothing twice
 #[tokio::test(start_paused = true)]
 async fn fault_route_the_ccm_is_killed_between_any_two_steps() {
     let scene = || async {
@@ -589,14 +580,14 @@ async fn fault_route_the_ccm_is_killed_between_any_two_steps() {
             world.run();
             world
                 .until(
-                    "the next leader makes what is missing and removes what is too much",
+                    "the next leader makes the missing routes and removes the surplus ones",
                     |world| world.routed(6) && world.all_created(6),
                 )
                 .await;
             assert_eq!(
                 world.cloud.cloud_writes(),
                 3 + 4,
-                "nothing is made or removed twice: {step}"
+                "makes and removes nothing twice: {step}"
             );
         }
     }

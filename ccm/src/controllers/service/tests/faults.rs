@@ -117,11 +117,12 @@ impl World {
         if let Some(pace) = pace {
             assert!(
                 began.elapsed() < pace,
-                "other Services are served meanwhile: {:?}",
+                "serves other Services meanwhile: {:?}",
                 began.elapsed()
             );
         }
-        self.comes("it is made", |w| w.is_whole("web")).await;
+        self.comes("makes the load balancer", |w| w.is_whole("web"))
+            .await;
         assert_eq!(self.cloud.state().made, 2, "each once");
         self.rest().await;
 
@@ -143,7 +144,7 @@ impl World {
         })
         .await;
         self.rest().await;
-        assert_eq!(self.cloud.state().made, 2, "never made anew");
+        assert_eq!(self.cloud.state().made, 2, "never makes it again");
         assert!(self.is_whole("web"));
 
         self.server.edit("web", |service| match end {
@@ -161,8 +162,8 @@ impl World {
         assert_eq!(self.address("web"), None);
         let state = self.cloud.state();
         let left: Vec<&String> = state.balancers.keys().collect();
-        assert_eq!(left, ["u2"], "nothing is left");
-        assert_eq!(state.made, 2, "nothing is made twice");
+        assert_eq!(left, ["u2"], "leaves nothing");
+        assert_eq!(state.made, 2, "makes nothing twice");
     }
 
     /// How many calls of this RPC about `web` had no fault.

@@ -316,8 +316,8 @@ async fn b_s9_n13_refused_credentials_are_told_at_once_on_one_service_and_later_
 
 /// Shows B-S9 and ▲M10.
 ///
-/// Fault: the credentials are refused for many Services, and then mended | one call in 20 s is made
-/// for all; all are served when that is answered; nothing is called besides
+/// Fault: the cloud refuses the credentials for many Services, and then accepts them | makes one
+/// call every 20 s for all of them; serves all when that call succeeds; makes no other call
 #[tokio::test(start_paused = true)]
 async fn fault_service_refused_credentials_are_tried_with_one_service() {
     use api::ensure_load_balancer_response::Outcome;
@@ -335,7 +335,7 @@ async fn fault_service_refused_credentials_are_tried_with_one_service() {
         assert_eq!(
             world.cloud.called("Ensure"),
             20 + 6,
-            "one call in 20 s is made for all"
+            "makes one call every 20 s for all of them"
         );
 
         world.cloud.state().instead.clear();
@@ -350,12 +350,9 @@ async fn fault_service_refused_credentials_are_tried_with_one_service() {
             .await;
         let took = mended.elapsed();
         let most = Duration::from_secs(if restarts { 2 } else { 21 });
-        assert!(
-            took < most,
-            "all are served when that is answered: {took:?}"
-        );
+        assert!(took < most, "serves all when that call succeeds: {took:?}");
         let calls = world.cloud.called("Ensure");
-        assert_eq!(calls, 20 + 6 + 20, "nothing is called besides");
+        assert_eq!(calls, 20 + 6 + 20, "makes no other call");
     }
 }
 

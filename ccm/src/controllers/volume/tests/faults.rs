@@ -13,9 +13,9 @@ impl Bench {
     }
 }
 
-/// Fault: the provider answers with each code of the error table but NOT_FOUND | the volume is
-/// asked about again after what the contract's table says; a Warning event tells it where the table
-/// has one; it is written once
+/// Fault: the provider answers with each code of the error table except NOT_FOUND | asks about the
+/// volume again after the time in the contract's table; a Warning event reports it if the table has
+/// one; writes the volume once
 #[tokio::test(start_paused = true)]
 async fn fault_volume_each_failure_is_retried_as_the_contract_says() {
     use FailureCode as C;
@@ -40,23 +40,23 @@ async fn fault_volume_each_failure_is_retried_as_the_contract_says() {
         let took = started.elapsed().as_secs();
         assert!(
             (least..=most).contains(&took),
-            "the volume is asked about again after what the contract's table says: {code:?}: {took} s"
+            "asks about the volume again after the time in the contract's table: {code:?}: {took} s"
         );
         assert_eq!(
             bench.told("Warning VolumeLabelsFailed"),
             events,
-            "a Warning event tells it where the table has one: {code:?}"
+            "a Warning event reports it if the table has one: {code:?}"
         );
         assert_eq!(
             (bench.calls(), bench.api.patches().len()),
             (2, 1),
-            "it is written once: {code:?}"
+            "writes the volume once: {code:?}"
         );
     }
 }
 
-/// Fault: the provider names a zone that no label can hold, or an empty one | nothing is written; a
-/// Warning event says so; asked again with backoff
+/// Fault: the provider names a zone that no label can hold, or an empty one | writes nothing; a
+/// Warning event says so; asks again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_volume_a_zone_that_is_none_is_no_answer() {
     for wrong in ["", "a b"] {
@@ -70,7 +70,7 @@ async fn fault_volume_a_zone_that_is_none_is_no_answer() {
         bench.api.put(disk("pv", "d-1"));
         sleep(Duration::from_secs(30)).await;
         let written = bench.api.patches().len();
-        assert_eq!(written, 0, "nothing is written: {wrong:?}");
+        assert_eq!(written, 0, "writes nothing: {wrong:?}");
         assert!(
             bench.told("Warning VolumeLabelsFailed") > 0,
             "a Warning event says so: {wrong:?}"
@@ -78,16 +78,16 @@ async fn fault_volume_a_zone_that_is_none_is_no_answer() {
         let calls = bench.calls();
         assert!(
             (4..=6).contains(&calls),
-            "asked again with backoff: {wrong:?}: {calls}"
+            "asks again with backoff: {wrong:?}: {calls}"
         );
         answers("a");
         bench.labelled("pv").await;
     }
 }
 
-/// Fault: the credentials are refused for many volumes | one event, not one per volume; one is
-/// asked about again after 20 s, and the others as soon as that is answered; each is asked about
-/// once more
+/// Fault: the cloud refuses the credentials for many volumes | one event, not one per volume; asks
+/// about one again after 20 s, and about the others as soon as that one is answered; asks about
+/// each once more
 #[tokio::test(start_paused = true)]
 async fn fault_volume_refused_credentials_are_told_once() {
     let bench = Bench::new().await;
@@ -104,15 +104,15 @@ async fn fault_volume_refused_credentials_are_told_once() {
     let took = started.elapsed().as_secs();
     assert!(
         (20..22).contains(&took),
-        "one is asked about again after 20 s, and the others as soon as that is answered: {took} s"
+        "asks about one again after 20 s, and about the others as soon as that one is answered: {took} s"
     );
-    assert_eq!(bench.calls(), 6, "each is asked about once more");
+    assert_eq!(bench.calls(), 6, "asks about each once more");
     let told = bench.told("VolumeLabelsFailed");
     assert_eq!(told, 1, "one event, not one per volume");
 }
 
-/// Fault: a volume is BUSY again and again | it is asked about again quickly, five times; the sixth
-/// time an event tells it
+/// Fault: a volume is BUSY again and again | asks again quickly, five times; the sixth time an
+/// event reports it
 #[tokio::test(start_paused = true)]
 async fn fault_volume_busy_five_times_then_backoff() {
     let bench = Bench::new().await;
@@ -123,38 +123,38 @@ async fn fault_volume_busy_five_times_then_backoff() {
     let took = started.elapsed();
     assert!(
         took < Duration::from_secs(10),
-        "it is asked about again quickly, five times: {took:?}"
+        "asks again quickly, five times: {took:?}"
     );
     let told = bench.told("VolumeLabelsFailed");
-    assert_eq!(told, 1, "the sixth time an event tells it");
+    assert_eq!(told, 1, "the sixth time an event reports it");
 }
 
-/// Fault: the cloud has no such disk (NOT_FOUND) | it is asked about once; one Warning event tells
-/// it; a provider that comes back is not asked about it; another leader asks about it once more
+/// Fault: the cloud has no such disk (NOT_FOUND) | asks about it once; one Warning event reports
+/// it; does not ask again when the provider comes back; another leader asks about it once more
 #[tokio::test(start_paused = true)]
 async fn fault_volume_a_missing_disk_is_left_alone() {
     let mut bench = Bench::new().await;
     bench.api.put(disk("pv", "nowhere"));
     sleep(Duration::from_hours(3)).await;
     let seen = (bench.calls(), bench.api.patches().len());
-    assert_eq!(seen, (1, 0), "it is asked about once");
+    assert_eq!(seen, (1, 0), "asks about it once");
     let told = bench.told("Warning VolumeNotFound");
-    assert_eq!(told, 1, "one Warning event tells it");
+    assert_eq!(told, 1, "one Warning event reports it");
     // The new process knows the same disks.
     bench.start_provider().await;
     sleep(Duration::from_mins(1)).await;
     assert_eq!(
         bench.calls(),
         1,
-        "a provider that comes back is not asked about it"
+        "does not ask again when the provider comes back"
     );
     bench.restart().await;
     sleep(Duration::from_mins(1)).await;
     assert_eq!(bench.calls(), 2, "another leader asks about it once more");
 }
 
-/// Fault: the provider does not answer for one volume | others go on; that one is asked about again
-/// after its deadline (1 min); an event tells it
+/// Fault: the provider does not answer for one volume | the others go on; asks about that one again
+/// after the deadline (1 min); an event reports it
 #[tokio::test(start_paused = true)]
 async fn fault_volume_a_hang_stops_nobody_else() {
     let bench = Bench::new().await;
@@ -164,19 +164,22 @@ async fn fault_volume_a_hang_stops_nobody_else() {
     bench.api.put(disk("stuck", "d-1"));
     bench.api.put(disk("pv", "d-2"));
     bench.labelled("pv").await;
-    assert!(started.elapsed() < Duration::from_secs(2), "others go on");
+    assert!(
+        started.elapsed() < Duration::from_secs(2),
+        "the others go on"
+    );
     bench.labelled("stuck").await;
     let took = started.elapsed();
     assert!(
         (Duration::from_mins(1)..Duration::from_secs(65)).contains(&took),
-        "that one is asked about again after its deadline (1 min): {took:?}"
+        "asks about that one again after the deadline (1 min): {took:?}"
     );
     let told = bench.told("VolumeLabelsFailed");
-    assert_eq!(told, 1, "an event tells it");
+    assert_eq!(told, 1, "an event reports it");
 }
 
-/// Fault: the provider answers for a volume after the deadline of the call | the answer is not
-/// heard; an event tells it; asked again; it is written once
+/// Fault: the provider answers for a volume after the deadline of the call | does not use the late
+/// answer; an event reports it; asks again; writes the volume once
 #[tokio::test(start_paused = true)]
 async fn fault_volume_an_answer_after_the_deadline_is_not_heard() {
     let bench = Bench::new().await;
@@ -185,18 +188,18 @@ async fn fault_volume_an_answer_after_the_deadline_is_not_heard() {
     bench.api.put(disk("pv", "d-1"));
     // The deadline is a minute.
     sleep(Duration::from_secs(75)).await;
-    assert_eq!(bench.api.patches().len(), 0, "the answer is not heard");
+    assert_eq!(bench.api.patches().len(), 0, "does not use the late answer");
     let told = bench.told("VolumeLabelsFailed");
-    assert_eq!(told, 1, "an event tells it");
+    assert_eq!(told, 1, "an event reports it");
     bench.cloud.set_latency(GET, Duration::ZERO).unwrap();
     bench.labelled("pv").await;
-    assert_eq!(bench.api.patches().len(), 1, "it is written once");
-    assert!(bench.calls() >= 2, "asked again");
+    assert_eq!(bench.api.patches().len(), 1, "writes the volume once");
+    assert!(bench.calls() >= 2, "asks again");
 }
 
-/// Fault: the watch of PersistentVolumes is cut, or answered with 410 Gone, and volumes come, go
-/// and are made anew meanwhile | nothing is asked or written until it is listed again; who came is
-/// labelled, also under a name that another had; nobody else is asked about; nothing is told
+/// Fault: the watch of PersistentVolumes is cut, or answered with 410 Gone, while volumes are
+/// created, deleted and created again | asks and writes nothing until it lists again; labels new
+/// volumes, also under the name of a deleted one; asks about no other volume; records no event
 #[tokio::test(start_paused = true)]
 async fn fault_volume_the_watch_is_cut() {
     let bench = Bench::new().await;
@@ -214,7 +217,7 @@ async fn fault_volume_the_watch_is_cut() {
     assert_eq!(
         seen(&bench),
         (3, 3),
-        "nothing is asked or written until it is listed again"
+        "asks and writes nothing until it lists again"
     );
     bench.api.list_again();
     for name in ["anew", "came"] {
@@ -222,17 +225,17 @@ async fn fault_volume_the_watch_is_cut() {
         assert_eq!(
             label(&volume, ZONE),
             Some("a"),
-            "who came is labelled, also under a name that another had: {name}"
+            "labels new volumes, also under the name of a deleted one: {name}"
         );
     }
     sleep(Duration::from_mins(1)).await;
-    assert_eq!(seen(&bench), (5, 5), "nobody else is asked about");
+    assert_eq!(seen(&bench), (5, 5), "asks about no other volume");
     let events = bench.events.recorded();
-    assert_eq!(events, Vec::<String>::new(), "nothing is told");
+    assert_eq!(events, Vec::<String>::new(), "records no event");
 }
 
 /// Fault: the answer has no outcome, no content, cannot be decoded, is larger than 1 MiB, or is a
-/// gRPC status | nothing is concluded, and it is asked about again; it is written once
+/// gRPC status | does not use the answer and asks again; writes the volume once
 #[tokio::test(start_paused = true)]
 async fn fault_volume_an_answer_that_is_none_changes_nothing() {
     for kind in [
@@ -254,15 +257,15 @@ async fn fault_volume_an_answer_that_is_none_changes_nothing() {
         assert_eq!(
             bench.calls(),
             3,
-            "nothing is concluded, and it is asked about again: {kind:?}"
+            "does not use the answer and asks again: {kind:?}"
         );
         let written = bench.api.patches().len();
-        assert_eq!(written, 1, "it is written once: {kind:?}");
+        assert_eq!(written, 1, "writes the volume once: {kind:?}");
     }
 }
 
-/// Fault: the provider dies during a call, before or after it looked | nobody is asked while it is
-/// away; the volume is labelled within a second of its return; nothing is told
+/// Fault: the provider dies during a call, before or after its lookup | asks nothing while the
+/// provider is away; labels the volume within a second of the provider's return; records no event
 #[tokio::test(start_paused = true)]
 async fn fault_volume_a_provider_that_dies_is_waited_for() {
     for kind in [FaultKind::Crash, FaultKind::CrashAfter] {
@@ -278,22 +281,22 @@ async fn fault_volume_a_provider_that_dies_is_waited_for() {
             .await
             .unwrap();
         sleep(Duration::from_mins(1)).await;
-        assert_eq!(bench.calls(), 1, "nobody is asked while it is away");
+        assert_eq!(bench.calls(), 1, "asks nothing while the provider is away");
         bench.start_provider().await;
         bench.running.session().await;
         let back = Instant::now();
         bench.labelled("pv").await;
         assert!(
             back.elapsed() < Duration::from_secs(1),
-            "the volume is labelled within a second of its return: {kind:?}"
+            "labels the volume within a second of the provider's return: {kind:?}"
         );
         let events = bench.events.recorded();
-        assert_eq!(bench.told("Volume"), 0, "nothing is told: {events:?}");
+        assert_eq!(bench.told("Volume"), 0, "records no event: {events:?}");
     }
 }
 
-/// Fault: the provider's credentials reach another account, project or region than before | no
-/// volume is asked about until the scope is accepted; then it is labelled
+/// Fault: the provider's credentials reach another account, project or region than before | asks
+/// about no volume until an operator accepts the scope; then labels it
 #[tokio::test(start_paused = true)]
 async fn fault_volume_another_cloud_scope_labels_nothing() {
     let bench = Bench::not_leading().await;
@@ -306,17 +309,17 @@ async fn fault_volume_another_cloud_scope_labels_nothing() {
     assert_eq!(
         bench.calls(),
         0,
-        "no volume is asked about until the scope is accepted"
+        "asks about no volume until an operator accepts the scope"
     );
     let scope = bench.running.status.borrow().cloud_scope.clone().unwrap();
     let accepted = BTreeMap::from([(SCOPE_KEY.to_owned(), scope)]);
     bench.running.annotations.send_replace(accepted);
     let volume = bench.labelled("pv").await;
-    assert_eq!(label(&volume, ZONE), Some("a"), "then it is labelled");
+    assert_eq!(label(&volume, ZONE), Some("a"), "then labels it");
 }
 
-/// Fault: the API server answers the patch with 409, 429, 500 or 503 | the patch is sent once more;
-/// nothing is told
+/// Fault: the API server answers the patch with 409, 429, 500 or 503 | sends the patch once more;
+/// records no event
 #[tokio::test(start_paused = true)]
 async fn fault_volume_a_patch_that_did_not_happen_is_repeated() {
     for code in [409, 429, 500, 503] {
@@ -325,14 +328,14 @@ async fn fault_volume_a_patch_that_did_not_happen_is_repeated() {
         bench.api.put(disk("pv", "d-1"));
         bench.labelled("pv").await;
         let sent = bench.api.patches().len();
-        assert_eq!(sent, 2, "the patch is sent once more: {code}");
+        assert_eq!(sent, 2, "sends the patch once more: {code}");
         let events = bench.events.recorded();
-        assert_eq!(events, Vec::<String>::new(), "nothing is told: {code}");
+        assert_eq!(events, Vec::<String>::new(), "records no event: {code}");
     }
 }
 
 /// Fault: the API server refuses the patch (403: a missing right; 422: a policy) | a Warning event
-/// tells it; tried again after 30 min
+/// reports it; tries again after 30 min
 #[tokio::test(start_paused = true)]
 async fn fault_volume_a_refused_patch_is_told_and_tried_slowly() {
     for code in [403, 422] {
@@ -344,15 +347,15 @@ async fn fault_volume_a_refused_patch_is_told_and_tried_slowly() {
         let took = started.elapsed();
         assert!(
             (Duration::from_mins(30)..Duration::from_mins(31)).contains(&took),
-            "tried again after 30 min: {code}: {took:?}"
+            "tries again after 30 min: {code}: {took:?}"
         );
         let told = bench.told("Warning VolumeWriteRefused");
-        assert_eq!(told, 1, "a Warning event tells it: {code}");
+        assert_eq!(told, 1, "a Warning event reports it: {code}");
         assert_eq!(bench.api.patches().len(), 2, "{code}");
     }
 }
 
-/// Fault: the volume is deleted while it is asked about | nothing more is done; nothing is told
+/// Fault: the volume is deleted while the ccm asks about it | does nothing more; records no event
 #[tokio::test(start_paused = true)]
 async fn fault_volume_one_that_is_gone_meanwhile_is_forgotten() {
     let bench = Bench::new().await;
@@ -360,13 +363,13 @@ async fn fault_volume_one_that_is_gone_meanwhile_is_forgotten() {
     bench.api.gone_before_next_patch("pv");
     sleep(Duration::from_hours(1)).await;
     let seen = (bench.calls(), bench.api.patches().len());
-    assert_eq!(seen, (1, 1), "nothing more is done");
+    assert_eq!(seen, (1, 1), "does nothing more");
     let events = bench.events.recorded();
-    assert_eq!(events, Vec::<String>::new(), "nothing is told");
+    assert_eq!(events, Vec::<String>::new(), "records no event");
 }
 
 /// Fault: the ccm dies during a call, or before its write | the next leader asks once more; it
-/// writes once; one that finds it done does nothing
+/// writes once; a leader that finds it done does nothing
 #[tokio::test(start_paused = true)]
 async fn fault_volume_a_ccm_that_dies_leaves_nothing_half_done() {
     let mut bench = Bench::new().await;
@@ -388,12 +391,12 @@ async fn fault_volume_a_ccm_that_dies_leaves_nothing_half_done() {
     bench.loop_ = start(&bench.api, &bench.running, &bench.events, &bench.stop);
     sleep(Duration::from_mins(5)).await;
     let seen = (bench.calls(), bench.api.patches().len());
-    assert_eq!(seen, (2, 1), "one that finds it done does nothing");
+    assert_eq!(seen, (2, 1), "a leader that finds it done does nothing");
 }
 
-/// Fault: a provider comes back that offers no volumes | nothing is asked or told; one that offers
-/// them again is asked about what came meanwhile; one that knows another source is asked about its
-/// volumes too
+/// Fault: the provider comes back and offers no volumes | asks nothing and records no event; asks a
+/// provider that offers them again about the new volumes; asks a provider that declares another
+/// source about that source's volumes too
 #[tokio::test(start_paused = true)]
 async fn fault_volume_a_capability_that_is_gone_is_not_used() {
     let bench = Bench::new().await;
@@ -414,13 +417,13 @@ async fn fault_volume_a_capability_that_is_gone_is_not_used() {
     bench.api.put(disk("pv", "d-1"));
     sleep(Duration::from_hours(1)).await;
     let seen = (bench.calls(), bench.told("Volume"));
-    assert_eq!(seen, (0, 0), "nothing is asked or told");
+    assert_eq!(seen, (0, 0), "asks nothing and records no event");
     offer(true).await;
     let volume = bench.labelled("pv").await;
     assert_eq!(
         label(&volume, ZONE),
         Some("a"),
-        "one that offers them again is asked about what came meanwhile"
+        "asks a provider that offers them again about the new volumes"
     );
 
     // The provider declares another source as its own: volumes that were left alone are checked.
@@ -439,6 +442,6 @@ async fn fault_volume_a_capability_that_is_gone_is_not_used() {
     assert_eq!(
         label(&volume, ZONE),
         Some("a"),
-        "one that knows another source is asked about its volumes too"
+        "asks a provider that declares another source about that source's volumes too"
     );
 }

@@ -178,8 +178,8 @@ async fn b_v1_what_is_none_of_ours_is_admitted_as_it_is_and_nobody_is_asked() {
     assert_eq!(bench.cloud.call_count(GET), 0);
 }
 
-/// Fault: the provider fails, hangs or answers nonsense while a volume is created | it is created
-/// without labels; a warning tells it; within the API server's patience
+/// Fault: the provider fails, hangs or answers nonsense while a volume is created | admits the
+/// volume without labels; a warning says so; answers within the API server's timeout
 #[tokio::test(start_paused = true)]
 async fn fault_volume_a_creation_never_waits_for_the_provider() {
     let wrong_zone = Fault::failure(GET, FailureCode::Internal);
@@ -206,28 +206,32 @@ async fn fault_volume_a_creation_never_waits_for_the_provider() {
         let started = Instant::now();
         let (stored, warning) = bench.created(&disk("d-1")).await;
         let warning = warning.unwrap();
-        assert_eq!(stored, disk("d-1"), "it is created without labels: {kind}");
+        assert_eq!(
+            stored,
+            disk("d-1"),
+            "admits the volume without labels: {kind}"
+        );
         assert!(
             warning.contains(says),
-            "a warning tells it: {kind}: {warning}"
+            "a warning says so: {kind}: {warning}"
         );
         assert!(
             started.elapsed() <= PATIENCE,
-            "within the API server's patience: {kind}"
+            "answers within the API server's timeout: {kind}"
         );
     }
 }
 
-/// Fault: the replica that is asked does not lead, or its provider reaches another account | the
-/// volume is created without labels; a warning tells it; the provider is not asked
+/// Fault: the replica that answers does not lead, or its provider reaches another account | admits
+/// the volume without labels; a warning says so; does not ask the provider
 #[tokio::test(start_paused = true)]
 async fn fault_volume_a_standby_admits_and_asks_nobody() {
     let bench = Bench::standby().await;
     let (stored, warning) = bench.created(&disk("d-1")).await;
-    assert_eq!(stored, disk("d-1"), "the volume is created without labels");
+    assert_eq!(stored, disk("d-1"), "admits the volume without labels");
     assert!(
         warning.unwrap().contains("does not lead"),
-        "a warning tells it"
+        "a warning says so"
     );
     // It does not warn about a volume of another cloud.
     let mut other = disk("d-1");
@@ -240,11 +244,11 @@ async fn fault_volume_a_standby_admits_and_asks_nobody() {
     bench.running.lead();
     bench.running.session().await;
     let (stored, warning) = bench.created(&disk("d-1")).await;
-    assert_eq!(stored, disk("d-1"), "the volume is created without labels");
+    assert_eq!(stored, disk("d-1"), "admits the volume without labels");
     let warning = warning.unwrap();
-    assert!(warning.contains("scope"), "a warning tells it: {warning}");
+    assert!(warning.contains("scope"), "a warning says so: {warning}");
     let calls = bench.cloud.call_count(GET);
-    assert_eq!(calls, 0, "the provider is not asked");
+    assert_eq!(calls, 0, "does not ask the provider");
 }
 
 #[tokio::test(start_paused = true)]

@@ -29,7 +29,7 @@ fn waits(looping: &Looping, least: f64, most: f64) -> bool {
 fn tells(looping: &Looping, what: &str) {
     assert!(
         looping.told(&["Warning", "on purpose"]),
-        "a Warning event tells its words: {what}: {:?}",
+        "a Warning event has the provider's message: {what}: {:?}",
         looping.events()
     );
 }
@@ -46,7 +46,7 @@ fn tells_nothing(looping: &Looping, what: &str) {
 fn backoff(looping: &Looping, what: &str) {
     assert!(
         waits(looping, 1.0, 1.45),
-        "asked again with backoff: {what}: {:?}",
+        "asks again with backoff: {what}: {:?}",
         looping.waited()
     );
 }
@@ -70,14 +70,14 @@ impl Looping {
                 waiting.count() <= 1
             })
             .await;
-        assert!(took <= within, "so the others go on: {took:?}");
+        assert!(took <= within, "the other Nodes go on: {took:?}");
     }
 
     /// Checks that all are initialised with the least number of writes, and that nothing is left to
     /// do.
     async fn all(self) {
         let done = |this: &Self| this.uninitialized() == 0;
-        self.until_at_most("all are initialised in the end", HOUR, done)
+        self.until_at_most("initialises all Nodes in the end", HOUR, done)
             .await;
         for node in self.api.nodes() {
             let addresses = node.status.and_then(|status| status.addresses);
@@ -92,7 +92,7 @@ impl Looping {
             wanted.push(format!("PATCH n{i:04}"));
             wanted.push(format!("PATCH n{i:04}/status"));
         }
-        assert_eq!(writes, wanted, "nothing is written twice");
+        assert_eq!(writes, wanted, "writes nothing twice");
         self.stop().await;
     }
 
@@ -151,7 +151,7 @@ async fn instead(instead: Instead, checks: &[Check]) {
     looping.others(AT_ONCE).await;
     looping.until_asked(2).await;
     let what = format!("{instead:?}");
-    assert!(looping.is_untouched(), "nothing is concluded: {what}");
+    assert!(looping.is_untouched(), "writes nothing: {what}");
     for check in checks {
         check(&looping, &what);
     }
@@ -172,63 +172,64 @@ async fn failing(code: FailureCode, times: usize) -> Looping {
     .await
 }
 
-/// Fault: the provider answers INVALID for a Node | a Warning event tells its words; asked again
-/// after 30 min
+/// Fault: the provider answers INVALID for a Node | a Warning event has the provider's message;
+/// asks again after 30 min
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_invalid() {
     fn half_an_hour(looping: &Looping, what: &str) {
         assert!(
             waits(looping, 1_800.0, 1_800.5),
-            "asked again after 30 min: {what}: {:?}",
+            "asks again after 30 min: {what}: {:?}",
             looping.waited()
         );
     }
     fails(FailureCode::Invalid, &[tells, half_an_hour]).await;
 }
 
-/// Fault: the provider answers PRECONDITION for a Node | a Warning event tells its words; asked
-/// again with backoff
+/// Fault: the provider answers PRECONDITION for a Node | a Warning event has the provider's
+/// message; asks again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_precondition() {
     fails(FailureCode::Precondition, &[tells, backoff]).await;
 }
 
-/// Fault: the provider answers NOT_FOUND for a Node, which LookupInstances does not list | it is
-/// read as INTERNAL and never as "gone"; a Warning event tells its words; asked again with backoff
+/// Fault: the provider answers NOT_FOUND for a Node, a code that LookupInstances does not list |
+/// reads it as INTERNAL and never as "gone"; a Warning event has the provider's message; asks again
+/// with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_not_found() {
     fn as_internal(looping: &Looping, what: &str) {
         assert!(
             looping.told(&["Warning", "INTERNAL"]),
-            "it is read as INTERNAL and never as \"gone\": {what}: {:?}",
+            "reads it as INTERNAL and never as \"gone\": {what}: {:?}",
             looping.events()
         );
     }
     fails(FailureCode::NotFound, &[as_internal, tells, backoff]).await;
 }
 
-/// Fault: the provider answers CONFLICT for a Node | a Warning event tells its words; asked again
-/// after 5 min
+/// Fault: the provider answers CONFLICT for a Node | a Warning event has the provider's message;
+/// asks again after 5 min
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_conflict() {
     fn five_minutes(looping: &Looping, what: &str) {
         assert!(
             waits(looping, 300.0, 300.5),
-            "asked again after 5 min: {what}: {:?}",
+            "asks again after 5 min: {what}: {:?}",
             looping.waited()
         );
     }
     fails(FailureCode::Conflict, &[tells, five_minutes]).await;
 }
 
-/// Fault: the provider answers BUSY for a Node | asked again after 1 s to 1.5 s; that goes on five
-/// times, then it is asked with backoff; then an event tells its words
+/// Fault: the provider answers BUSY for a Node | asks again after 1 s to 1.5 s; asks five times
+/// like that, then with backoff; then an event has the provider's message
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_busy() {
     fn soon(looping: &Looping, what: &str) {
         assert!(
             waits(looping, 1.0, 1.75),
-            "asked again after 1 s to 1.5 s: {what}: {:?}",
+            "asks again after 1 s to 1.5 s: {what}: {:?}",
             looping.waited()
         );
     }
@@ -241,23 +242,23 @@ async fn fault_node_provider_answers_busy() {
     let (quick, slow) = gaps.split_at(5);
     assert!(
         quick.iter().all(|gap| (1.0..1.75).contains(gap)) && slow.is_sorted() && slow[2] > 3.9,
-        "that goes on five times, then it is asked with backoff: {gaps:?}"
+        "asks five times like that, then with backoff: {gaps:?}"
     );
     assert!(
         looping.told(&["Warning", "on purpose"]),
-        "then an event tells its words"
+        "then an event has the provider's message"
     );
     looping.all().await;
 }
 
-/// Fault: the provider answers THROTTLED for a Node | a Warning event tells its words; asked again
-/// after 5 s where it says no time; no other Node is asked about before
+/// Fault: the provider answers THROTTLED for a Node | a Warning event has the provider's message;
+/// asks again after 5 s if the answer has no `retry_after`; asks about no other Node before
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_throttled() {
     fn five_seconds(looping: &Looping, what: &str) {
         assert!(
             waits(looping, 5.0, 5.5),
-            "asked again after 5 s where it says no time: {what}: {:?}",
+            "asks again after 5 s if the answer has no `retry_after`: {what}: {:?}",
             looping.waited()
         );
     }
@@ -269,20 +270,20 @@ async fn fault_node_provider_answers_throttled() {
     let times = looping.cloud.state().times.clone();
     assert!(
         times[1] - times[0] >= Duration::from_secs(5),
-        "no other Node is asked about before: {times:?}"
+        "asks about no other Node before: {times:?}"
     );
     looping.stop().await;
 }
 
-/// Fault: the provider answers CREDENTIALS for a Node | a Warning event tells its words; asked
-/// again after 20 s; where all Nodes wait it is told on one of them; one is asked about every 20 s;
-/// the others as soon as that is answered
+/// Fault: the provider answers CREDENTIALS for a Node | a Warning event has the provider's message;
+/// asks again after 20 s; if all Nodes wait, one of them gets the event; asks about one Node every
+/// 20 s; asks about the others as soon as that one is answered
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_credentials() {
     fn twenty_seconds(looping: &Looping, what: &str) {
         assert!(
             waits(looping, 20.0, 20.5),
-            "asked again after 20 s: {what}: {:?}",
+            "asks again after 20 s: {what}: {:?}",
             looping.waited()
         );
     }
@@ -299,12 +300,12 @@ async fn fault_node_provider_answers_credentials() {
     assert_eq!(
         told.count(),
         1,
-        "where all Nodes wait it is told on one of them: {events:?}"
+        "if all Nodes wait, one of them gets the event: {events:?}"
     );
     tokio::time::sleep(Duration::from_mins(3)).await;
     assert!(
         looping.sizes()[1..] == [1; 10],
-        "one is asked about every 20 s: {:?}",
+        "asks about one Node every 20 s: {:?}",
         looping.sizes()
     );
     looping.cloud.state().failures.clear();
@@ -314,43 +315,43 @@ async fn fault_node_provider_answers_credentials() {
     let took = looping.until("all", |this| this.uninitialized() == 0).await;
     assert!(
         took <= AT_ONCE,
-        "the others as soon as that is answered: {took:?}"
+        "asks about the others as soon as that one is answered: {took:?}"
     );
     looping.all().await;
 }
 
-/// Fault: the provider answers UNAVAILABLE for a Node | a Warning event tells its words; asked
-/// again with backoff
+/// Fault: the provider answers UNAVAILABLE for a Node | a Warning event has the provider's message;
+/// asks again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_unavailable() {
     fails(FailureCode::Unavailable, &[tells, backoff]).await;
 }
 
-/// Fault: the provider answers NOT_INITIALIZED for a Node | it is initialised again; then asked
-/// again
+/// Fault: the provider answers NOT_INITIALIZED for a Node | initialises the provider again; then
+/// asks again
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_not_initialized() {
     fn initialised_again(looping: &Looping, what: &str) {
         let count = looping.cloud.state().initialized;
-        assert_eq!(count, 2, "it is initialised again: {what}");
+        assert_eq!(count, 2, "initialises the provider again: {what}");
     }
     fn then_asked(looping: &Looping, what: &str) {
-        assert!(waits(looping, 0.0, 1.25), "then asked again: {what}");
+        assert!(waits(looping, 0.0, 1.25), "then asks again: {what}");
     }
     let checks: [Check; 3] = [initialised_again, then_asked, tells_nothing];
     fails(FailureCode::NotInitialized, &checks).await;
 }
 
-/// Fault: the provider answers INTERNAL, or a code that nobody knows, for a Node | a Warning event
-/// tells its words; asked again with backoff
+/// Fault: the provider answers INTERNAL, or an unknown code, for a Node | a Warning event has the
+/// provider's message; asks again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_internal() {
     fails(FailureCode::Internal, &[tells, backoff]).await;
     instead(Instead::Failed(4711), &[tells, backoff]).await;
 }
 
-/// Fault: the provider's answer for a Node has no outcome | nothing is concluded; a Warning event
-/// says so; asked again with backoff
+/// Fault: the provider's answer for a Node has no outcome | writes nothing; a Warning event says
+/// so; asks again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_nothing() {
     fn says_so(looping: &Looping, what: &str) {

@@ -78,7 +78,7 @@ fn told(seen: &Seen<'_>) {
 fn backoff(seen: &Seen<'_>) {
     assert!(
         seen.tries().all(|gap| gap >= 5.0),
-        "tried again with backoff: {}: {:?}",
+        "tries again with backoff: {}: {:?}",
         seen.what,
         seen.gaps
     );
@@ -88,7 +88,7 @@ fn at_once(seen: &Seen<'_>) {
     let first = seen.gaps.first();
     assert!(
         first.is_some_and(|gap| *gap < 1.0),
-        "the Service is decided anew at once: {}: {:?}",
+        "reconciles the Service again at once: {}: {:?}",
         seen.what,
         seen.gaps
     );
@@ -100,7 +100,7 @@ fn no_call_more(seen: &Seen<'_>) {
     assert_eq!(
         of_web.count(),
         4,
-        "nothing is called twice for it: {}: {calls:?}",
+        "makes no call twice for it: {}: {calls:?}",
         seen.what
     );
 }
@@ -109,7 +109,7 @@ fn given_up(seen: &Seen<'_>) {
     let first = seen.gaps.first();
     assert!(
         first.is_none_or(|gap| *gap >= 10.0),
-        "given up after 10 s: {}: {:?}",
+        "gives up after 10 s: {}: {:?}",
         seen.what,
         seen.gaps
     );
@@ -125,14 +125,14 @@ async fn a_life_without_faults_has_so_many_writes() {
 }
 
 /// Fault: the API server answers 409 to a write of a Service (finalizer, handle, status, clearing
-/// of the status, end of the finalizer) | the Service is decided anew at once; nothing is called
-/// twice for it
+/// of the status, end of the finalizer) | reconciles the Service again at once; makes no call twice
+/// for it
 #[tokio::test(start_paused = true)]
 async fn fault_service_api_server_answers_409() {
     in_each_write(WriteFault::Refused(409), 1, &[at_once, no_call_more]).await;
 }
 
-/// Fault: the API server answers 422 to a write of a Service | a Warning event says why; tried
+/// Fault: the API server answers 422 to a write of a Service | a Warning event says why; tries
 /// again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_service_api_server_answers_422() {
@@ -141,15 +141,15 @@ async fn fault_service_api_server_answers_422() {
     }
 }
 
-/// Fault: the API server answers 429 to a write of a Service | sent again after its Retry-After;
-/// sent five times in all, then tried again with backoff
+/// Fault: the API server answers 429 to a write of a Service | sends it again after the
+/// Retry-After; sends it five times in all, then tries again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_service_api_server_answers_429() {
     fn after_two_seconds(seen: &Seen<'_>) {
         let first = seen.gaps.first();
         assert!(
             first.is_some_and(|gap| (2.0..=3.0).contains(gap)),
-            "sent again after its Retry-After: {}: {:?}",
+            "sends it again after the Retry-After: {}: {:?}",
             seen.what,
             seen.gaps
         );
@@ -159,7 +159,7 @@ async fn fault_service_api_server_answers_429() {
         let gaps = &seen.gaps;
         assert!(
             gaps[..4].iter().all(|gap| *gap <= 3.0) && !(1.0..5.0).contains(&gaps[4]),
-            "sent five times in all, then tried again with backoff: {}: {gaps:?}",
+            "sends it five times in all, then tries again with backoff: {}: {gaps:?}",
             seen.what
         );
     }
@@ -168,7 +168,7 @@ async fn fault_service_api_server_answers_429() {
     in_each_write(refused, 7, &[after_two_seconds, five_times]).await;
 }
 
-/// Fault: the API server answers 500 to a write of a Service | a Warning event says why; tried
+/// Fault: the API server answers 500 to a write of a Service | a Warning event says why; tries
 /// again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_service_api_server_answers_500() {
@@ -177,14 +177,14 @@ async fn fault_service_api_server_answers_500() {
     }
 }
 
-/// Fault: the API server never answers a write of a Service, and did not do it | given up after 10
-/// s; then tried again with backoff
+/// Fault: the API server never answers a write of a Service, and does not do it | gives up after 10
+/// s; then tries again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_service_api_server_hangs() {
     fn then_backoff(seen: &Seen<'_>) {
         assert!(
             seen.tries().skip(1).all(|gap| gap >= 15.0),
-            "then tried again with backoff: {}: {:?}",
+            "then tries again with backoff: {}: {:?}",
             seen.what,
             seen.gaps
         );
@@ -192,24 +192,24 @@ async fn fault_service_api_server_hangs() {
     in_each_write(WriteFault::Hangs, 3, &[given_up, then_backoff]).await;
 }
 
-/// Fault: the API server does a write of a Service, and its answer is lost | given up after 10 s;
-/// what the watch shows since is not written again; nothing is made twice
+/// Fault: the API server does a write of a Service, and its answer is lost | gives up after 10 s;
+/// does not repeat a write whose result the watch shows; makes nothing twice
 #[tokio::test(start_paused = true)]
 async fn fault_service_api_server_loses_an_answer() {
     fn not_again(seen: &Seen<'_>) {
         let lost = seen.writes_more;
         assert_eq!(
             lost, 0,
-            "what the watch shows since is not written again: {}",
+            "does not repeat a write whose result the watch shows: {}",
             seen.what
         );
     }
     in_each_write(WriteFault::Lost, 1, &[given_up, not_again]).await;
 }
 
-/// Fault: the API server cuts the watch of Services, or answers 410 Gone to it | nothing is seen
-/// until it is listed again; what was made, changed, deleted or made anew under the same name
-/// meanwhile is then acted upon; who is deleted goes; each change costs one call
+/// Fault: the API server cuts the watch of Services, or answers 410 Gone to it | sees no change
+/// until it lists again; then acts on Services that were created, changed, deleted or created again
+/// under the same name; lets the deleted Service go; each change costs one call
 #[tokio::test(start_paused = true)]
 async fn fault_service_watch_is_cut() {
     let world = World::new(1).await;
@@ -245,12 +245,12 @@ async fn fault_service_watch_is_cut() {
     assert_eq!(
         world.calls().len(),
         calls,
-        "nothing is seen until it is listed again"
+        "sees no change until it lists again"
     );
 
     world.server.list_again();
     world
-        .until("what was made, changed, deleted or made anew under the same name meanwhile is then acted upon", |w| {
+        .until("then acts on Services that were created, changed, deleted or created again under the same name", |w| {
             let state = w.cloud.state();
             let made: Vec<&String> = state.balancers.keys().collect();
             made == ["u7", "uid-changed", "uid-new"]
@@ -263,7 +263,10 @@ async fn fault_service_watch_is_cut() {
         })
         .await;
     world.rest().await;
-    assert!(world.server.get("deleted").is_none(), "who is deleted goes");
+    assert!(
+        world.server.get("deleted").is_none(),
+        "lets the deleted Service go"
+    );
     assert_eq!(world.cloud.state().made, 6);
     assert_eq!(
         world.cloud.called("Delete"),

@@ -6,7 +6,8 @@ use super::super::cloud::Fault;
 use super::End;
 
 /// Fault: the ccm is killed right before or right after any write of a Service's life | the next
-/// process goes on where it ended; it is made; nothing is made twice; nothing is left
+/// process goes on where the killed one ended; makes the load balancer; makes nothing twice; leaves
+/// nothing
 #[tokio::test(start_paused = true)]
 async fn fault_service_ccm_killed_at_any_write() {
     for fault in [WriteFault::CcmDiesBefore, WriteFault::CcmDiesAfter] {
@@ -19,7 +20,7 @@ async fn fault_service_ccm_killed_at_any_write() {
                 if attempts < number {
                     assert!(
                         attempts >= least,
-                        "the next process goes on where it ended: {attempts} writes"
+                        "the next process goes on where the killed one ended: {attempts} writes"
                     );
                     break;
                 }
@@ -28,8 +29,8 @@ async fn fault_service_ccm_killed_at_any_write() {
     }
 }
 
-/// Fault: the ccm is killed while a call of the provider is under way, before or after its effect |
-/// it is made; never made anew; nothing is made twice; nothing is left
+/// Fault: the ccm is killed during a call to the provider, before or after the call's effect |
+/// makes the load balancer; never makes it again; makes nothing twice; leaves nothing
 #[tokio::test(start_paused = true)]
 async fn fault_service_ccm_killed_in_any_call() {
     for rpc in ["Get", "Ensure", "Update", "Delete"] {

@@ -30,7 +30,7 @@ fn waits(world: &World, least: f64, most: f64) -> bool {
 fn told(world: &World, what: &str) {
     assert!(
         has_event(world, &["Warning ", " default/web: ", "on purpose"]),
-        "a Warning event tells its words: {what}: {:?}",
+        "a Warning event has the provider's message: {what}: {:?}",
         world.events.recorded()
     );
 }
@@ -47,7 +47,7 @@ fn told_of_the_call(world: &World, what: &str) {
 fn backoff(world: &World, what: &str) {
     assert!(
         waits(world, 5.0, 6.2),
-        "asked again with backoff: {what}: {:?}",
+        "asks again with backoff: {what}: {:?}",
         world.waited()
     );
 }
@@ -56,7 +56,7 @@ fn backoff(world: &World, what: &str) {
 fn reconnects(world: &World, what: &str) {
     assert!(
         waits(world, 0.0, 8.0),
-        "asked again as soon as it is back: {what}: {:?}",
+        "asks again as soon as the provider is back: {what}: {:?}",
         world.waited()
     );
 }
@@ -64,7 +64,7 @@ fn reconnects(world: &World, what: &str) {
 fn deadline(world: &World, what: &str) {
     assert!(
         waits(world, 305.0, 306.2),
-        "given up after 5 min and asked again with backoff: {what}: {:?}",
+        "gives up after 5 min and asks again with backoff: {what}: {:?}",
         world.waited()
     );
 }
@@ -91,18 +91,18 @@ async fn in_one_rpc(rpc: &'static str, fault: &Fault, others: bool, checks: &[Ch
     // Once more than without a fault, and Ensure instead of an Update of a missing load balancer.
     let calls = world.calls();
     let of_web = calls.iter().filter(|call| call.contains(" web "));
-    assert_eq!(of_web.count(), 5, "asked once more: {what}: {calls:?}");
+    assert_eq!(of_web.count(), 5, "asks once more: {what}: {calls:?}");
 }
 
-/// Fault: the provider answers INVALID to Get, Ensure, Update or Delete | a Warning event tells its
-/// words; asked again after 30 min; asked again when the Service changes; asked again when its
-/// targets change
+/// Fault: the provider answers INVALID to Get, Ensure, Update or Delete | a Warning event has the
+/// provider's message; asks again after 30 min; asks again when the Service changes; asks again
+/// when its targets change
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_answers_invalid() {
     fn half_an_hour(world: &World, what: &str) {
         assert!(
             waits(world, 1_799.0, 1_801.0),
-            "asked again after 30 min: {what}: {:?}",
+            "asks again after 30 min: {what}: {:?}",
             world.waited()
         );
     }
@@ -119,7 +119,7 @@ async fn fault_service_provider_answers_invalid() {
             let asked_again = |w: &World| w.times("Ensure web") == 2;
             let soon = Duration::from_secs(6);
             world
-                .comes_within("asked again when its targets change", soon, asked_again)
+                .comes_within("asks again when its targets change", soon, asked_again)
                 .await;
         } else {
             world.server.edit("web", |service| {
@@ -127,14 +127,14 @@ async fn fault_service_provider_answers_invalid() {
             });
             let asked_again = |w: &World| w.times("Ensure web") == 2;
             world
-                .comes_within("asked again when the Service changes", AT_ONCE, asked_again)
+                .comes_within("asks again when the Service changes", AT_ONCE, asked_again)
                 .await;
         }
     }
 }
 
-/// Fault: the provider answers PRECONDITION to Get, Ensure, Update or Delete | a Warning event
-/// tells its words; asked again with backoff; an Ensure follows an Update that failed
+/// Fault: the provider answers PRECONDITION to Get, Ensure, Update or Delete | a Warning event has
+/// the provider's message; asks again with backoff; an Ensure follows an Update that failed
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_answers_precondition() {
     let precondition = failure(api::FailureCode::Precondition.into());
@@ -151,18 +151,18 @@ fn ensures(world: &World, what: &str) {
 }
 
 /// Fault: the provider answers NOT_FOUND to Update, or to Get, Ensure or Delete, which do not list
-/// it | an Ensure follows an Update that failed; it follows at once; after all others a Warning
-/// event tells its words, and it is asked again with backoff
+/// that code | an Ensure follows an Update that failed; the Ensure follows at once; after the
+/// others a Warning event has the provider's message, and the controller asks again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_answers_not_found() {
     fn as_internal(world: &World, what: &str) {
         assert!(
             waits(world, 5.0, 6.2) && has_event(world, &["Warning", "on purpose"]),
-            "after all others a Warning event tells its words, and it is asked again with backoff: {what}"
+            "after the others a Warning event has the provider's message, and the controller asks again with backoff: {what}"
         );
     }
     fn at_once(world: &World, what: &str) {
-        assert!(waits(world, 0.0, 0.1), "it follows at once: {what}");
+        assert!(waits(world, 0.0, 0.1), "the Ensure follows at once: {what}");
     }
     let fault = failure(api::FailureCode::NotFound.into());
     for rpc in ["Get", "Ensure", "Delete"] {
@@ -171,14 +171,14 @@ async fn fault_service_provider_answers_not_found() {
     in_one_rpc("Update", &fault, true, &[ensures, at_once]).await;
 }
 
-/// Fault: the provider answers CONFLICT to Get, Ensure, Update or Delete | a Warning event tells
-/// its words; asked again after 5 min; nothing is adopted meanwhile
+/// Fault: the provider answers CONFLICT to Get, Ensure, Update or Delete | a Warning event has the
+/// provider's message; asks again after 5 min; adopts nothing meanwhile
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_answers_conflict() {
     fn five_minutes(world: &World, what: &str) {
         assert!(
             waits(world, 299.0, 301.0),
-            "asked again after 5 min: {what}: {:?}",
+            "asks again after 5 min: {what}: {:?}",
             world.waited()
         );
     }
@@ -191,7 +191,7 @@ async fn fault_service_provider_answers_conflict() {
     tokio::time::sleep(Duration::from_mins(4)).await;
     assert!(
         !world.is_whole("web") && world.address("web").is_none(),
-        "nothing is adopted meanwhile"
+        "adopts nothing meanwhile"
     );
 }
 
@@ -216,14 +216,14 @@ async fn gaps(fault: &Fault, times: usize) -> (World, Vec<f64>) {
     (world, gaps)
 }
 
-/// Fault: the provider answers BUSY to Get, Ensure, Update or Delete | asked again after 1 s to 1.5
-/// s; that goes on five times, then it is asked with backoff; then an event tells its words
+/// Fault: the provider answers BUSY to Get, Ensure, Update or Delete | asks again after 1 s to 1.5
+/// s; asks five times like that, then with backoff; then an event has the provider's message
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_answers_busy() {
     fn soon(world: &World, what: &str) {
         assert!(
             waits(world, 1.0, 1.6),
-            "asked again after 1 s to 1.5 s: {what}: {:?}",
+            "asks again after 1 s to 1.5 s: {what}: {:?}",
             world.waited()
         );
     }
@@ -232,23 +232,24 @@ async fn fault_service_provider_answers_busy() {
     let (world, gaps) = gaps(&busy, 7).await;
     assert!(
         gaps[..5].iter().all(|gap| *gap < 1.7) && gaps[5..].iter().all(|gap| *gap >= 5.0),
-        "that goes on five times, then it is asked with backoff: {gaps:?}"
+        "asks five times like that, then with backoff: {gaps:?}"
     );
     assert!(
         has_event(&world, &["on purpose"]),
-        "then an event tells its words: {:?}",
+        "then an event has the provider's message: {:?}",
         world.events.recorded()
     );
 }
 
-/// Fault: the provider answers THROTTLED to Get, Ensure, Update or Delete | a Warning event tells
-/// its words; asked again after 5 s where it says no time; all Services wait for its `retry_after`
+/// Fault: the provider answers THROTTLED to Get, Ensure, Update or Delete | a Warning event has the
+/// provider's message; asks again after 5 s if the answer has no `retry_after`; all Services wait
+/// for its `retry_after`
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_answers_throttled() {
     fn five_seconds(world: &World, what: &str) {
         assert!(
             waits(world, 5.0, 10.5),
-            "asked again after 5 s where it says no time: {what}: {:?}",
+            "asks again after 5 s if the answer has no `retry_after`: {what}: {:?}",
             world.waited()
         );
     }
@@ -287,14 +288,14 @@ async fn fault_service_provider_answers_throttled() {
     );
 }
 
-/// Fault: the provider answers CREDENTIALS to Get, Ensure, Update or Delete | a Warning event tells
-/// its words; asked again after 20 s
+/// Fault: the provider answers CREDENTIALS to Get, Ensure, Update or Delete | a Warning event has
+/// the provider's message; asks again after 20 s
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_answers_credentials() {
     fn later(world: &World, what: &str) {
         assert!(
             waits(world, 19.9, 20.2),
-            "asked again after 20 s: {what}: {:?}",
+            "asks again after 20 s: {what}: {:?}",
             world.waited()
         );
     }
@@ -302,28 +303,28 @@ async fn fault_service_provider_answers_credentials() {
     in_each_rpc(&refused, true, &[told, later]).await;
 }
 
-/// Fault: the provider answers UNAVAILABLE to Get, Ensure, Update or Delete | a Warning event tells
-/// its words; asked again with backoff
+/// Fault: the provider answers UNAVAILABLE to Get, Ensure, Update or Delete | a Warning event has
+/// the provider's message; asks again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_answers_unavailable() {
     let unavailable = failure(api::FailureCode::Unavailable.into());
     in_each_rpc(&unavailable, true, &[told, backoff]).await;
 }
 
-/// Fault: the provider answers NOT_INITIALIZED to Get, Ensure, Update or Delete | it is initialised
-/// again; asked again as soon as it is back
+/// Fault: the provider answers NOT_INITIALIZED to Get, Ensure, Update or Delete | initialises the
+/// provider again; asks again as soon as the provider is back
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_answers_not_initialized() {
     fn again(world: &World, what: &str) {
         let times = world.cloud.state().initialized;
-        assert_eq!(times, 2, "it is initialised again: {what}");
+        assert_eq!(times, 2, "initialises the provider again: {what}");
     }
     let fault = failure(api::FailureCode::NotInitialized.into());
     in_each_rpc(&fault, false, &[again, reconnects]).await;
 }
 
-/// Fault: the provider answers INTERNAL, or a code that nobody knows, to Get, Ensure, Update or
-/// Delete | a Warning event tells its words; asked again with backoff
+/// Fault: the provider answers INTERNAL, or an unknown code, to Get, Ensure, Update or Delete | a
+/// Warning event has the provider's message; asks again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_answers_internal() {
     for code in [api::FailureCode::Internal.into(), 0, 4_711] {
@@ -332,14 +333,14 @@ async fn fault_service_provider_answers_internal() {
 }
 
 /// Fault: the provider's answer to Get, Ensure, Update or Delete has no outcome | a Warning event
-/// says so; asked again with backoff
+/// says so; asks again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_answers_nothing() {
     in_each_rpc(&Fault::Unset, true, &[told_of_the_call, backoff]).await;
 }
 
-/// Fault: the provider answers a gRPC status other than OK to Get, Ensure, Update or Delete | asked
-/// again with backoff; nothing is made twice; nothing is left
+/// Fault: the provider answers a gRPC status other than OK to Get, Ensure, Update or Delete | asks
+/// again with backoff; makes nothing twice; leaves nothing
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_answers_a_grpc_status() {
     for code in [
@@ -353,37 +354,37 @@ async fn fault_service_provider_answers_a_grpc_status() {
     }
 }
 
-/// Fault: the provider hangs in Get, Ensure, Update or Delete, and nothing is done | given up after
-/// 5 min and asked again with backoff; a Warning event says so; other Services are served meanwhile
+/// Fault: the provider hangs in Get, Ensure, Update or Delete, and does nothing | gives up after 5
+/// min and asks again with backoff; a Warning event says so; serves other Services meanwhile
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_hangs() {
     in_each_rpc(&Fault::Hangs, true, &[deadline, told_of_the_call]).await;
 }
 
 /// Fault: the provider does what Get, Ensure, Update or Delete asked for, and answers after the
-/// deadline | given up after 5 min and asked again with backoff; a Warning event says so; nothing
-/// is made twice
+/// deadline | gives up after 5 min and asks again with backoff; a Warning event says so; makes
+/// nothing twice
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_answers_late() {
     in_each_rpc(&Fault::Late, true, &[deadline, told_of_the_call]).await;
 }
 
-/// Fault: the provider dies in Get, Ensure, Update or Delete before it does anything | asked again
-/// as soon as it is back; asked once more
+/// Fault: the provider dies in Get, Ensure, Update or Delete before it does anything | asks again
+/// as soon as the provider is back; asks once more
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_dies_before_the_effect() {
     in_each_rpc(&Fault::DiesBefore, false, &[reconnects]).await;
 }
 
-/// Fault: the provider dies in Get, Ensure, Update or Delete after its effect and before it says so
-/// | asked again as soon as it is back; nothing is made twice; nothing is left
+/// Fault: the provider dies in Get, Ensure, Update or Delete after the effect and before the answer
+/// | asks again as soon as the provider is back; makes nothing twice; leaves nothing
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_dies_after_the_effect() {
     in_each_rpc(&Fault::DiesAfter, false, &[reconnects]).await;
 }
 
 /// Fault: the provider shuts down in Get, Ensure, Update or Delete, and the next process is there
-/// at once | the call ends with its own answer; there is no other call for the Service meanwhile
+/// at once | the call ends with its own answer; makes no other call for the Service meanwhile
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_shuts_down_gracefully() {
     for rpc in RPCS {
@@ -395,7 +396,7 @@ async fn fault_service_provider_shuts_down_gracefully() {
         let state = world.cloud.state();
         assert_eq!(
             state.overlaps, 0,
-            "there is no other call for the Service meanwhile: {:?}",
+            "makes no other call for the Service meanwhile: {:?}",
             state.calls
         );
         let of_web = state.log.iter().filter(|call| call.name == "web");
@@ -408,18 +409,18 @@ async fn fault_service_provider_shuts_down_gracefully() {
     }
 }
 
-/// Fault: the provider fails again and again | asked ever less often; at most 5 min lie between two
-/// tries
+/// Fault: the provider fails again and again | asks less and less often; waits at most 5 min
+/// between two tries
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_fails_for_an_hour() {
     let down = failure(api::FailureCode::Unavailable.into());
     let (_world, gaps) = gaps(&down, 12).await;
     assert!(
         gaps[0] < 6.2 && gaps[11] >= 225.0,
-        "asked ever less often: {gaps:?}"
+        "asks less and less often: {gaps:?}"
     );
     assert!(
         gaps.iter().all(|gap| *gap <= 301.0),
-        "at most 5 min lie between two tries: {gaps:?}"
+        "waits at most 5 min between two tries: {gaps:?}"
     );
 }

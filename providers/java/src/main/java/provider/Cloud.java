@@ -143,7 +143,7 @@ final class Cloud {
       Thread.sleep(weather.path("slow_ms").asLong());
       if (weather.hasNonNull("fail")) {
         String code = weather.get("fail").asText();
-        throw new Fail(code, "the cloud answers " + code + " to every operation until its weather changes");
+        throw new Fail(code, "the cloud is set to answer " + code + " to every operation");
       }
       T result = work.run();
       note(null);

@@ -33,11 +33,7 @@ async fn in_each_write(fault: Fault, times: usize, check: fn(&Seen, &str)) {
         assert!(looping.api.faults.happened(), "{what}");
         tokio::time::sleep(Duration::from_mins(1)).await;
         let wanted = [format!("PATCH {NODE}/status"), format!("PATCH {NODE}")];
-        assert_eq!(
-            looping.api.writes(),
-            wanted,
-            "nothing is written twice: {what}"
-        );
+        assert_eq!(looping.api.writes(), wanted, "writes nothing twice: {what}");
         let events = looping.events();
         let synced = events.iter().filter(|event| event.contains("Synced"));
         // After a lost answer there is nothing to report: the Node is initialised when it is read
@@ -68,7 +64,7 @@ impl Seen {
 fn backoff(seen: &Seen, what: &str) {
     assert!(
         seen.gaps.iter().any(|gap| (1.0..1.6).contains(gap)),
-        "tried again with backoff: {what}: {:?}",
+        "tries again with backoff: {what}: {:?}",
         seen.gaps
     );
 }
@@ -78,18 +74,18 @@ fn tells_nothing(seen: &Seen, what: &str) {
 }
 
 /// Fault: the API server answers 409 to a write of a Node (addresses; provider ID, labels and
-/// taint) | the Node is read again; nothing is written twice
+/// taint) | reads the Node again; writes nothing twice
 #[tokio::test(start_paused = true)]
 async fn fault_node_api_server_answers_409() {
     fn read_again(seen: &Seen, what: &str) {
-        assert!(seen.reads > 0, "the Node is read again: {what}");
+        assert!(seen.reads > 0, "reads the Node again: {what}");
         tells_nothing(seen, what);
     }
     in_each_write(Fault::Refused(409), 1, read_again).await;
     in_each_write(Fault::Refused(409), 7, read_again).await;
 }
 
-/// Fault: the API server answers 422 to a write of a Node | a Warning event says why; tried again
+/// Fault: the API server answers 422 to a write of a Node | a Warning event says why; tries again
 /// with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_node_api_server_answers_422() {
@@ -105,8 +101,8 @@ async fn fault_node_api_server_answers_422() {
     in_each_write(Fault::Refused(422), 3, tells).await;
 }
 
-/// Fault: the API server answers 429 to a write of a Node | sent five times in all, each time after
-/// its Retry-After; tried again with backoff
+/// Fault: the API server answers 429 to a write of a Node | sends the write five times in all, each
+/// time after the Retry-After; tries again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_node_api_server_answers_429() {
     fn put_off(seen: &Seen, what: &str) {
@@ -115,7 +111,7 @@ async fn fault_node_api_server_answers_429() {
         let sent = seen.gaps[before..].iter().take_while(slow).count();
         assert_eq!(
             sent, 4,
-            "sent five times in all, each time after its Retry-After: {what}: {:?}",
+            "sends the write five times in all, each time after the Retry-After: {what}: {:?}",
             seen.gaps
         );
         backoff(seen, what);
@@ -124,7 +120,7 @@ async fn fault_node_api_server_answers_429() {
     in_each_write(Fault::Refused(429), 7, put_off).await;
 }
 
-/// Fault: the API server answers 500 to a write of a Node | tried again with backoff
+/// Fault: the API server answers 500 to a write of a Node | tries again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_node_api_server_answers_500() {
     in_each_write(Fault::Refused(500), 1, backoff).await;
@@ -134,28 +130,28 @@ async fn fault_node_api_server_answers_500() {
 fn given_up(seen: &Seen, what: &str) {
     assert!(
         (10.0..13.0).contains(&seen.took.as_secs_f64()),
-        "given up after 10 s: {what}: {:?}",
+        "gives up after 10 s: {what}: {:?}",
         seen.took
     );
 }
 
-/// Fault: the API server never answers a write of a Node, and did not do it | given up after 10 s;
-/// tried again with backoff
+/// Fault: the API server never answers a write of a Node, and does not do it | gives up after 10 s;
+/// tries again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_node_api_server_hangs() {
     fn again(seen: &Seen, what: &str) {
         given_up(seen, what);
         assert!(
             seen.gaps.iter().any(|gap| (11.0..11.6).contains(gap)),
-            "tried again with backoff: {what}: {:?}",
+            "tries again with backoff: {what}: {:?}",
             seen.gaps
         );
     }
     in_each_write(Fault::Hangs, 1, again).await;
 }
 
-/// Fault: the API server does a write of a Node, and its answer is lost | given up after 10 s;
-/// nothing is written twice
+/// Fault: the API server does a write of a Node, and its answer is lost | gives up after 10 s;
+/// writes nothing twice
 #[tokio::test(start_paused = true)]
 async fn fault_node_api_server_loses_an_answer() {
     fn first(seen: &Seen, what: &str) {
@@ -168,9 +164,9 @@ async fn fault_node_api_server_loses_an_answer() {
     in_each_write(Fault::Lost, 1, first).await;
 }
 
-/// Fault: the API server cuts the watch of Nodes, or answers 410 Gone to it | listed again, and
-/// compared with what was known: who joined meanwhile is initialised, also under a name that
-/// another Node had; nothing is written about the others
+/// Fault: the API server cuts the watch of Nodes, or answers 410 Gone to it | lists again and
+/// initialises the Nodes that joined meanwhile, also under the name of a former Node; writes
+/// nothing to the other Nodes
 #[tokio::test(start_paused = true)]
 async fn fault_node_api_server_cuts_the_watch() {
     let looping = Looping::start(3).await;
@@ -188,13 +184,13 @@ async fn fault_node_api_server_cuts_the_watch() {
     let took = looping.until("all", |this| this.uninitialized() == 0).await;
     assert!(
         took <= AT_ONCE,
-        "listed again, and compared with what was known: who joined meanwhile is initialised, also under a name that another Node had: {took:?}"
+        "lists again and initialises the Nodes that joined meanwhile, also under the name of a former Node: {took:?}"
     );
     assert_eq!(looping.api.count(), 3);
     let writes = looping.api.writes().split_off(6);
     assert!(
         writes.len() == 4 && !writes.iter().any(|write| write.contains("n0002")),
-        "nothing is written about the others: {writes:?}"
+        "writes nothing to the other Nodes: {writes:?}"
     );
     looping.stop().await;
 }

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Fault: the provider answers a whole call with any code of the table | of none of its Nodes
-/// anything is known; all are initialised in the end; nothing is written twice
+/// Fault: the provider answers a whole call with any code of the table | writes to none of the
+/// call's Nodes; initialises all Nodes in the end; writes nothing twice
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_fails_a_whole_call() {
     for code in 1..=10 {
@@ -14,14 +14,14 @@ async fn fault_node_provider_fails_a_whole_call() {
             .await;
         assert!(
             looping.api.writes().is_empty(),
-            "of none of its Nodes anything is known: {code:?}"
+            "writes to none of the call's Nodes: {code:?}"
         );
         looping.all().await;
     }
 }
 
-/// Fault: the provider answers a gRPC status other than OK because of one Node | it is never read
-/// as an answer; the call is halved; so the others go on; the Node itself is asked about alone,
+/// Fault: the provider answers a gRPC status other than OK because of one Node | never reads the
+/// status as an answer; halves the call; the other Nodes go on; asks about the Node itself alone,
 /// with backoff; a Warning event says so
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_a_grpc_status() {
@@ -33,24 +33,27 @@ async fn fault_node_provider_answers_a_grpc_status() {
     tokio::time::sleep(Duration::from_mins(3)).await;
     let asked = looping.asked();
     let sizes: Vec<usize> = asked.iter().map(|(_, size)| *size).collect();
-    assert_eq!(sizes[..3], [4, 2, 1], "the call is halved");
+    assert_eq!(sizes[..3], [4, 2, 1], "halves the call");
     let gaps = looping.gaps().split_off(2);
     assert!(
         sizes[3..].iter().all(|size| *size == 1) && gaps.is_sorted() && gaps.len() >= 5,
-        "the Node itself is asked about alone, with backoff: {sizes:?} {gaps:?}"
+        "asks about the Node itself alone, with backoff: {sizes:?} {gaps:?}"
     );
     assert!(
         looping.told(&["Warning", "a handler died"]),
         "a Warning event says so"
     );
-    assert!(looping.is_untouched(), "it is never read as an answer");
+    assert!(
+        looping.is_untouched(),
+        "never reads the status as an answer"
+    );
     looping.cloud.state().poison.clear();
     looping.all().await;
 }
 
-/// Fault: the provider hangs when it is asked about one Node | the call is given up after its
-/// deadline (60 s) and cut into tenths; so the others go on; the Node itself is asked about alone;
-/// those that come later do not wait for it; an event says that it waits; an event tells its
+/// Fault: the provider hangs when it is asked about one Node | gives the call up after its deadline
+/// (60 s) and cuts it into tenths; the other Nodes go on; asks about the Node itself alone; Nodes
+/// that join later do not wait for it; an event says that the Node waits; an event names the
 /// deadline
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_hangs() {
@@ -61,7 +64,7 @@ async fn fault_node_provider_hangs() {
     looping.others(DEADLINE + AT_ONCE).await;
     assert!(
         looping.sizes()[..5] == [4, 1, 1, 1, 1] && (60.0..60.5).contains(&looping.gaps()[0]),
-        "the call is given up after its deadline (60 s) and cut into tenths: {:?} {:?}",
+        "gives the call up after its deadline (60 s) and cuts it into tenths: {:?} {:?}",
         looping.sizes(),
         looping.gaps()
     );
@@ -69,7 +72,7 @@ async fn fault_node_provider_hangs() {
     let asked = looping.asked();
     assert!(
         asked.len() > 2 && asked[1..].iter().all(|(_, size)| *size == 1),
-        "the Node itself is asked about alone: {asked:?}"
+        "asks about the Node itself alone: {asked:?}"
     );
     looping.api.put(&fresh("n0009"));
     let waiting = |this: &Looping| this.uninitialized();
@@ -78,23 +81,23 @@ async fn fault_node_provider_hangs() {
         .await;
     assert!(
         took <= AT_ONCE,
-        "those that come later do not wait for it: {took:?}"
+        "Nodes that join later do not wait for it: {took:?}"
     );
     // One event with that reason: a repeated attempt updates it.
     assert!(
         looping.told(&["Warning", "has not answered LookupInstances yet"]),
-        "an event says that it waits"
+        "an event says that the Node waits"
     );
     let told = |this: &Looping| this.told(&["Warning", "was not answered within 60 s"]);
-    looping.until("an event tells its deadline", told).await;
+    looping.until("an event names the deadline", told).await;
     looping.cloud.state().hang.clear();
     looping.api.delete("n0009");
     looping.until("all", |this| this.uninitialized() == 0).await;
     looping.stop().await;
 }
 
-/// Fault: the provider answers for a Node after the deadline of the call | the answer is not heard;
-/// asked again alone; so the others go on
+/// Fault: the provider answers for a Node after the deadline of the call | does not use the late
+/// answer; asks about that Node again, alone; the other Nodes go on
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_late() {
     let looping = Looping::join(|this| {
@@ -104,18 +107,18 @@ async fn fault_node_provider_answers_late() {
     .await;
     looping.others(DEADLINE + AT_ONCE).await;
     looping.until_asked(3).await;
-    assert!(looping.is_untouched(), "the answer is not heard");
+    assert!(looping.is_untouched(), "does not use the late answer");
     let asked = looping.asked();
     assert!(
         asked[1..].iter().all(|(_, size)| *size == 1),
-        "asked again alone: {asked:?}"
+        "asks about that Node again, alone: {asked:?}"
     );
     looping.cloud.state().slow.clear();
     looping.all().await;
 }
 
-/// Fault: the provider dies before it answers a lookup | nothing is concluded; asked again as soon
-/// as it is back and initialised; nothing is written twice
+/// Fault: the provider dies before it answers a lookup | writes nothing; asks again as soon as the
+/// provider is back and initialised; writes nothing twice
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_dies_before_it_answers() {
     let looping = Looping::join(|this| this.cloud.state().delay = Duration::from_secs(3)).await;
@@ -124,7 +127,7 @@ async fn fault_node_provider_dies_before_it_answers() {
         .await;
     looping.process.kill();
     tokio::time::sleep(Duration::from_secs(20)).await;
-    assert!(looping.api.writes().is_empty(), "nothing is concluded");
+    assert!(looping.api.writes().is_empty(), "writes nothing");
     looping.cloud.state().delay = Duration::from_millis(50);
     looping.process.start(looping.cloud.service());
     looping
@@ -134,13 +137,13 @@ async fn fault_node_provider_dies_before_it_answers() {
     let took = looping.until("all", |this| this.uninitialized() == 0).await;
     assert!(
         took <= AT_ONCE,
-        "asked again as soon as it is back and initialised: {took:?}"
+        "asks again as soon as the provider is back and initialised: {took:?}"
     );
     looping.all().await;
 }
 
-/// Fault: the provider dies right after it answered a lookup | all are initialised in the end;
-/// nothing is written twice; it is not asked again about these Nodes
+/// Fault: the provider dies right after it answered a lookup | initialises all Nodes in the end;
+/// writes nothing twice; does not ask about these Nodes again
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_dies_after_it_answered() {
     let looping = Looping::start(0).await;
@@ -155,12 +158,12 @@ async fn fault_node_provider_dies_after_it_answered() {
     assert_eq!(
         lookups.len(),
         1,
-        "it is not asked again about these Nodes: {lookups:?}"
+        "does not ask about these Nodes again: {lookups:?}"
     );
 }
 
-/// Fault: the provider fails for an hour | an event tells why within 60 s; asked ever less often;
-/// at most 2 min lie between two tries
+/// Fault: the provider fails for an hour | an event says why within 60 s; asks less and less often;
+/// waits at most 2 min between two tries
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_fails_for_an_hour() {
     let looping = failing(FailureCode::Unavailable, 10_000).await;
@@ -168,18 +171,18 @@ async fn fault_node_provider_fails_for_an_hour() {
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert!(
         looping.told(&["Warning", "on purpose"]),
-        "an event tells why within 60 s"
+        "an event says why within 60 s"
     );
     tokio::time::sleep(Duration::from_hours(1)).await;
     let gaps = looping.gaps();
     let doubled = gaps.windows(2).take(5).all(|pair| pair[1] > pair[0] * 1.5);
     assert!(
         doubled && gaps.len() < 60,
-        "asked ever less often: {gaps:?}"
+        "asks less and less often: {gaps:?}"
     );
     assert!(
         gaps.iter().all(|gap| *gap < 121.0) && gaps.len() >= 30,
-        "at most 2 min lie between two tries: {gaps:?}"
+        "waits at most 2 min between two tries: {gaps:?}"
     );
     looping.cloud.state().instead.clear();
     looping.all().await;
