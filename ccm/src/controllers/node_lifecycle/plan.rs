@@ -259,25 +259,19 @@ impl Ledger {
             }
             self.note(answer, witnessed, found);
         }
-        let state = |node: &Node| self.known.get(uid(node)).map(|known| known.state);
-        pass.taint = suspects
-            .iter()
-            .filter(|node| {
-                let stopped = state(node) == Some(Stopped) && found.power_state;
-                stopped && !self.is_changed(node) && !has_shutdown_taint(node)
-            })
-            .map(|node| Arc::clone(node))
-            .collect();
+        if found.power_state {
+            let stopped = suspects.iter().filter(|node| self.is_stopped(node));
+            pass.taint = stopped.map(|node| Arc::clone(node)).collect();
+        }
         if !found.may_delete {
             self.break_rows();
             return pass;
         }
         if self.absences.is_empty() {
             // An empty ledger may be a new one: only answers tell that no absence is left.
-            if suspects
-                .iter()
-                .all(|node| state(node).is_some_and(|state| state != Unspecified))
-            {
+            let known = |node: &&Arc<Node>| self.known.get(uid(node));
+            let told = |node| known(node).is_some_and(|known| known.state != Unspecified);
+            if suspects.iter().all(told) {
                 brake.release();
             }
             return pass;
@@ -286,9 +280,12 @@ impl Ledger {
         pass
     }
 
-    fn is_changed(&self, node: &Node) -> bool {
+    /// Whether the Node is shut down, as it is now, and has no taint yet.
+    fn is_stopped(&self, node: &Node) -> bool {
         let known = self.known.get(uid(node));
-        known.is_some_and(|known| known.condition != condition(node))
+        let stopped =
+            known.is_some_and(|it| it.state == Stopped && it.condition == condition(node));
+        stopped && !has_shutdown_taint(node)
     }
 
     /// Which of the Nodes that are due go now.
