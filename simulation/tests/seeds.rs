@@ -72,12 +72,12 @@ fn a_bug_that_is_planted_is_found() {
     use ccm::planted::Bug;
 
     for (bug, seeds) in [
-        (Bug::SlowAnswersAreGivenUp, 15..17),
-        (Bug::HandleIsNotStored, 4..6),
-        (Bug::UnversionedWrites, 4..6),
+        (Bug::SlowAnswersAreGivenUp, 2..4),
+        (Bug::HandleIsNotStored, 2..4),
+        (Bug::UnversionedWrites, 26..28),
         (Bug::ReadyFlapIsAnUpdate, 6..8),
         (Bug::ReleasedTooEarly, 6..8),
-        (Bug::UnfencedCalls, 15..17),
+        (Bug::LostDeleteTakesRoom, 50..52),
     ] {
         let looked = simulation::planted::look(&[bug], seeds, |_, _, _| {}).unwrap();
         assert!(looked[0].found.is_some(), "{bug:?}");

@@ -8,7 +8,7 @@ use provider_mock::Cloud;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::fields::{NETWORK_UNAVAILABLE, condition};
+use super::fields::{NETWORK_UNAVAILABLE, condition, is_known};
 use super::model::pod_cidr;
 use crate::api_server::store::Object;
 
@@ -44,8 +44,10 @@ impl Refused {
             if refused && call.names.len() > 1 {
                 continue;
             }
+            // For a Node without a provider ID no route is made: the call was for an earlier Node with its Pods' addresses.
             let named = |node: &&Arc<Object>| {
-                pod_cidr(node).is_some_and(|cidr| call.names.iter().any(|name| name == cidr))
+                is_known(node)
+                    && pod_cidr(node).is_some_and(|cidr| call.names.iter().any(|name| name == cidr))
             };
             for node in nodes.iter().filter(named) {
                 let uid = uid(node).to_owned();

@@ -260,6 +260,31 @@ async fn b_s2_m12_an_edit_during_a_call_costs_no_second_call() {
     assert!(now.metadata.labels.is_some(), "the edit stays");
 }
 
+/// What is deleted needs no targets. The next load balancer is made by another job, which has them.
+#[tokio::test(start_paused = true)]
+async fn b_s2_b_s7_a_type_that_is_changed_back_during_the_delete_gives_it_its_targets() {
+    let world = World::new(1).await;
+    world.server.put(&service());
+    world
+        .until("an address", |w| w.address("web").is_some())
+        .await;
+    let becomes = |what: &str| {
+        world.server.edit("web", |service| {
+            service.spec.as_mut().unwrap().type_ = Some(what.to_owned());
+        });
+    };
+    becomes("ClusterIP");
+    world
+        .until("a call", |w| w.cloud.called("Delete") == 1)
+        .await;
+    becomes("LoadBalancer");
+    world.rest().await;
+    assert_eq!(world.targets(), ["n0"], "{:?}", world.calls());
+    assert_eq!(world.cloud.called("Delete"), 1);
+    assert_eq!(world.cloud.called("Ensure"), 2);
+    assert!(world.address("web").is_some());
+}
+
 #[tokio::test(start_paused = true)]
 async fn b_s5_s9_type_changed_and_deleted_without_the_finalizer() {
     let world = World::new(1).await;
