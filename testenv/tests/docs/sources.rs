@@ -1,6 +1,10 @@
 //! The tests of the workspace, as they are written.
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use syn::{
@@ -15,7 +19,7 @@ pub(crate) struct Test {
     pub(crate) name: String,
     /// Its doc comment, line by line.
     pub(crate) doc: Vec<String>,
-    /// The string literals in its body: a row of a table is known by its name.
+    /// The string literals in its body, and in the constants of its file that it names: a row of a table is known by its name.
     pub(crate) literals: BTreeSet<String>,
 }
 
@@ -65,16 +69,45 @@ pub(crate) fn tests(root: &Path) -> Result<Vec<Test>, String> {
 }
 
 fn tests_in(file: &str, text: &str) -> syn::Result<Vec<Test>> {
+    let parsed = syn::parse_file(text)?;
+    let mut tables = Tables::default();
+    tables.visit_file(&parsed);
     let mut found = Found {
         file,
+        tables,
         tests: Vec::new(),
     };
-    found.visit_file(&syn::parse_file(text)?);
+    found.visit_file(&parsed);
     Ok(found.tests)
+}
+
+/// The literals of each constant of a file, by its name.
+#[derive(Default)]
+struct Tables(BTreeMap<String, BTreeSet<String>>);
+
+impl<'ast> Visit<'ast> for Tables {
+    fn visit_item_const(&mut self, item: &'ast syn::ItemConst) {
+        let mut literals = Literals::default();
+        literals.visit_expr(&item.expr);
+        self.0.insert(item.ident.to_string(), literals.0);
+    }
+}
+
+/// The constants that a body names.
+struct Named<'a>(&'a Tables, BTreeSet<String>);
+
+impl<'ast> Visit<'ast> for Named<'_> {
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let named = path
+            .get_ident()
+            .and_then(|name| self.0.0.get(&name.to_string()));
+        self.1.extend(named.into_iter().flatten().cloned());
+    }
 }
 
 struct Found<'a> {
     file: &'a str,
+    tables: Tables,
     tests: Vec<Test>,
 }
 
@@ -129,7 +162,10 @@ impl Found<'_> {
 
 impl<'ast> Visit<'ast> for Found<'_> {
     fn visit_item_fn(&mut self, function: &'ast syn::ItemFn) {
-        let literals = Literals::of(&function.block);
+        let mut literals = Literals::of(&function.block);
+        let mut named = Named(&self.tables, BTreeSet::new());
+        named.visit_block(&function.block);
+        literals.append(&mut named.1);
         self.add(function.sig.ident.to_string(), &function.attrs, literals);
     }
 
@@ -192,8 +228,10 @@ pub(crate) fn doc_line(attribute: &Attribute) -> Option<String> {
 #[test]
 fn tests_are_found_wherever_they_stand() {
     let text = r#"
+        const ROWS: [&str; 1] = ["a row"];
+        const OTHERS: [&str; 1] = ["another row"];
         #[test]
-        fn plain() { assert_eq!(f("one", [g("two")]), r"three"); let _ = "four"; }
+        fn plain() { for row in ROWS {} assert_eq!(f("one", [g("two")]), r"three"); let _ = "four"; }
         fn no_test() {}
         mod tests {
             /// Shows something.
@@ -224,7 +262,7 @@ fn tests_are_found_wherever_they_stand() {
     assert_eq!(
         found,
         [
-            row("plain", "", "four one three two"),
+            row("plain", "", "a row four one three two"),
             row("deep", "Shows something.|And more.", ""),
             row("any", "In a macro.", "five six"),
         ]
