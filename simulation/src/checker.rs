@@ -148,10 +148,10 @@ impl Checker {
         self.inner().mutating
     }
 
-    /// Whether a call that changes the cloud is under way.
+    /// Whether a call is under way: also a list that hangs may be followed by a change.
     #[must_use]
-    pub fn is_changing(&self) -> bool {
-        self.inner().calls.is_changing()
+    pub fn is_called(&self) -> bool {
+        self.inner().calls.is_any_under_way()
     }
 
     /// The leaders.

@@ -133,9 +133,10 @@ impl Calls {
             .push((call.identity.clone(), call.rpc.clone(), until));
     }
 
-    /// Whether any call that changes the cloud is not over.
-    pub(super) fn is_changing(&self) -> bool {
-        self.in_flight.values().any(Known::changes)
+    /// Whether any call is not over. The stream of hints has no end.
+    pub(super) fn is_any_under_way(&self) -> bool {
+        let mut all = self.in_flight.values();
+        all.any(|call| call.rpc != "WatchChanges")
     }
 
     /// A call of this process that changes the cloud and is not over.

@@ -115,7 +115,7 @@ impl Run {
 
     /// Something is to come: a call ends, a machine boots, a process takes over the Lease.
     fn is_under_way(&self) -> bool {
-        self.checker.is_changing() || !self.later.is_empty() || !self.is_led()
+        self.checker.is_called() || !self.later.is_empty() || !self.is_led()
     }
 
     /// Whether a process that runs holds each Lease.
