@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 clouds=$(echo */smoke.json | sed 's,/smoke.json,,g')
 [ -n "${CLOUD:-}" ] && [ -f "$CLOUD/smoke.json" ] || {
-  echo "CLOUD=${CLOUD:-}: right would be one of: $clouds" >&2
+  echo "CLOUD=${CLOUD:-} is not known; use one of: $clouds" >&2
   exit 2
 }
 work=$(realpath -m "${CARGO_TARGET_DIR:-../target}")/providers

@@ -359,5 +359,5 @@ fn a_mock_is_probed_by_its_own_binary() {
         .unwrap();
     assert_eq!(output.status.code(), Some(1));
     let line = String::from_utf8(output.stderr).unwrap();
-    assert!(line.contains("nobody listens on"), "{line}");
+    assert!(line.contains("no process listens on"), "{line}");
 }

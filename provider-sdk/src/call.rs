@@ -135,7 +135,7 @@ impl Call {
     pub fn checkpoint(&self) -> Result<(), Failure> {
         if self.is_cancelled() {
             Err(Failure::unavailable(format!(
-                "{} was cancelled, disconnected or ran past its deadline: nothing more is written to the cloud",
+                "{} was cancelled, disconnected or ran past its deadline: it writes nothing more to the cloud",
                 self.inner.rpc
             ))
             .with_reason("CallEnded"))

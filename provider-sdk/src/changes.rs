@@ -70,7 +70,7 @@ impl Hints {
 
     async fn say(&self, change: Option<Change>, resume_token: String) -> Result<(), Failure> {
         self.sender.send((change, resume_token)).await.map_err(|_| {
-            Failure::unavailable("nobody listens to hints any more").with_reason("CallEnded")
+            Failure::unavailable("no stream of hints is open any more").with_reason("CallEnded")
         })
     }
 }

@@ -28,10 +28,10 @@ pub enum ProbeError {
     #[error(transparent)]
     Endpoint(#[from] ServeError),
     /// The socket does not exist.
-    #[error("the socket {} does not exist: the provider has not come so far, or serves elsewhere", .0.display())]
+    #[error("the socket {} does not exist: the provider has not started to serve, or serves elsewhere", .0.display())]
     Missing(PathBuf),
     /// The socket exists, but nobody listens on it.
-    #[error("nobody listens on the socket {}: the provider is not running", .0.display())]
+    #[error("no process listens on the socket {}: the provider is not running", .0.display())]
     NotListening(PathBuf),
     /// This user may not connect to the socket.
     #[error(
@@ -67,7 +67,7 @@ pub enum ProbeError {
     },
     /// The connection broke, or the peer does not speak gRPC.
     #[error(
-        "what listens on {} did not answer as a provider ({cause}): it is none, it ends this moment, or it accepts only another user than uid {uid}",
+        "the process that listens on {} did not answer as a provider ({cause}): it is none, it is ending, or it does not accept uid {uid}",
         path.display()
     )]
     NoAnswer {

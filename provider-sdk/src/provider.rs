@@ -168,7 +168,7 @@ impl ProviderInfo {
         }
         if offers_instances && self.provider_id_prefixes.is_empty() {
             return Some(
-                "instances are offered without a provider_id_prefix; state what the provider IDs begin with, such as \"mycloud://\"".into(),
+                "the provider offers instances without a provider_id_prefix; state the prefix of its provider IDs, such as \"mycloud://\"".into(),
             );
         }
         if self.provider_id_prefixes.len() > 16 {

@@ -254,15 +254,12 @@ impl Server {
             tracing::info!("the provider has shut down");
             return Ok(ended?);
         }
-        tracing::warn!(
-            ?drain,
-            "calls still run after the drain; they are cancelled"
-        );
+        tracing::warn!(?drain, "calls still run after the drain; cancelling them");
         core.calls.cancel();
         if let Ok(ended) = tokio::time::timeout(CLOSE, &mut server).await {
             return Ok(ended?);
         }
-        tracing::warn!("connections are still open; they are cut");
+        tracing::warn!("connections are still open; cutting them");
         open.cut();
         match tokio::time::timeout(CLOSE, &mut server).await {
             Ok(ended) => Ok(ended?),
@@ -322,7 +319,7 @@ impl Server {
             reflection = reflection.with_service_name(*name);
         }
         let reflection = reflection.build_v1().map_err(|error| {
-            ServeError::Provider(format!("its file descriptors cannot be read: {error}"))
+            ServeError::Provider(format!("cannot read its file descriptors: {error}"))
         })?;
 
         let health = HealthReporter::new();

@@ -30,7 +30,7 @@ const NEIGHBOUR: Duration = Duration::from_secs(5);
 #[non_exhaustive]
 pub enum ServeError {
     /// The endpoint is invalid.
-    #[error("the endpoint {endpoint:?} {what}; right would be {DEFAULT_ENDPOINT}")]
+    #[error("the endpoint {endpoint:?} {what}; use one like {DEFAULT_ENDPOINT}")]
     Endpoint {
         /// The configured endpoint.
         endpoint: String,
@@ -47,7 +47,7 @@ pub enum ServeError {
         target: Option<PathBuf>,
     },
     /// The socket's path is a file of another kind, which is not removed.
-    #[error("{} exists and is not a socket; it was left alone: remove it, or choose another endpoint", path.display())]
+    #[error("{} exists and is not a socket: remove it, or choose another endpoint", path.display())]
     NotASocket {
         /// The file.
         path: PathBuf,
@@ -69,7 +69,7 @@ pub enum ServeError {
         source: io::Error,
     },
     /// The provider's identity violates the contract.
-    #[error("the provider's description of itself is wrong: {0}")]
+    #[error("the provider's ProviderInfo is not valid: {0}")]
     Provider(String),
     /// The gRPC server failed.
     #[error("the gRPC server failed: {0}")]
@@ -192,7 +192,7 @@ impl Drop for Socket {
         let still_ours =
             fs::symlink_metadata(&self.path).is_ok_and(|metadata| identity(&metadata) == self.ours);
         if still_ours && let Err(error) = fs::remove_file(&self.path) {
-            tracing::warn!(path = %self.path.display(), %error, "the socket could not be removed");
+            tracing::warn!(path = %self.path.display(), %error, "cannot remove the socket");
         }
     }
 }
@@ -232,8 +232,8 @@ fn make_directory(directory: &Path, group: Option<u32>) -> Result<(), ServeError
                 tracing::warn!(
                     directory = %directory.display(),
                     mode = format!("{mode:04o}"),
-                    "the socket's directory is open to everybody; it should have mode 0750: name a subdirectory that \
-                     does not exist yet, and the provider makes it so"
+                    "the socket's directory is open to all users; it should have mode 0750: name a subdirectory that \
+                     does not exist yet, and the provider creates it with that mode"
                 );
             }
             Ok(())
@@ -302,11 +302,11 @@ async fn refuse_living(path: &Path) -> Result<(), ServeError> {
     }
     match tokio::time::timeout(NEIGHBOUR, UnixStream::connect(path)).await {
         Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            tracing::info!(path = %path.display(), "a stale socket is replaced: nobody answers on it");
+            tracing::info!(path = %path.display(), "replacing a stale socket: no process answers on it");
             Ok(())
         }
         Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Ok(Err(source)) => Err(io_error("find out whether anybody answers on", path)(
+        Ok(Err(source)) => Err(io_error("find out whether a process answers on", path)(
             source,
         )),
         // Connected, or the queue is full: somebody listens.
@@ -345,15 +345,15 @@ pub(crate) async fn accept(
                     uid = peer.uid(),
                     pid = peer.pid(),
                     allowed = peers.uid,
-                    "a connection of another user was refused"
+                    "refused a connection of another user"
                 ),
                 Err(error) => {
-                    tracing::warn!(%error, "a connection whose peer is not known was refused");
+                    tracing::warn!(%error, "refused a connection whose peer is not known");
                 }
             },
             Err(error) => {
                 // Most likely out of file descriptors: an immediate retry would spin.
-                tracing::error!(%error, "a connection could not be accepted");
+                tracing::error!(%error, "could not accept a connection");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }

@@ -296,7 +296,7 @@ fn the_minimal_example_says_in_a_sentence_why_it_cannot_serve() {
     let path = directory.path().join("p.sock");
     std::fs::write(&path, "not a socket").unwrap();
     let said = run(&endpoint(&path));
-    for word in ["WARN", "open to everybody", "is not a socket"] {
+    for word in ["WARN", "open to all users", "is not a socket"] {
         assert!(said.contains(word), "{word}: {said}");
     }
 }

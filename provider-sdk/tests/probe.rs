@@ -84,7 +84,7 @@ async fn what_does_not_answer_is_named_in_time() {
     std::fs::create_dir(path.parent().unwrap()).unwrap();
     drop(UnixListener::bind(&path).unwrap());
     let why = line(&path, SOON, false).await.unwrap_err();
-    assert!(why.contains("nobody listens on"), "{why}");
+    assert!(why.contains("no process listens on"), "{why}");
 
     for garbage in ["", "HTTP/1.1 400 Bad Request\r\n\r\n"] {
         std::fs::remove_file(&path).unwrap();

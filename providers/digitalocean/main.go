@@ -25,7 +25,7 @@ var vendorOnly = map[string]string{
 	"PUBLIC_ACCESS_FIREWALL_NAME": "this provider manages no firewall; keep the rules of that one by hand or with Terraform, and remove the variable",
 	"PUBLIC_ACCESS_FIREWALL_TAGS": "this provider manages no firewall; keep the rules of that one by hand or with Terraform, and remove the variable",
 	"DO_CLUSTER_ID":               "this provider marks load balancers by their names and sets no tags; remove the variable",
-	"DO_API_RATE_LIMIT_QPS":       "the controller paces calls by what DigitalOcean answers; remove the variable",
+	"DO_API_RATE_LIMIT_QPS":       "the controller paces calls by DigitalOcean's rate limit headers; remove the variable",
 }
 
 var (

@@ -234,7 +234,7 @@ def asker_of(request: Any, owner: Owner) -> Asker:
     if not request.service.name:
         raise Fail("INVALID", f"the service with the uid {request.service.uid!r} has no name")
     if not request.service.uid:
-        raise Fail("INVALID", f"service {name_of(request.service)} has no uid; it is what the load balancer is known by")
+        raise Fail("INVALID", f"service {name_of(request.service)} has no uid; the load balancer is identified by it")
     return Asker(owner, request.service, request.handle)
 
 

@@ -35,9 +35,9 @@ def ask(endpoint: str, timeout: float, ready: bool) -> tuple[bool, str]:
     except PermissionError:
         return False, f"not {wanted}: uid {os.geteuid()}, gid {os.getegid()} may not connect to the socket {path}: probe as the provider's user"
     except ConnectionRefusedError:
-        return False, f"not {wanted}: nobody listens on the socket {path}: the provider is not running"
+        return False, f"not {wanted}: no process listens on the socket {path}: the provider is not running"
     except FileNotFoundError:
-        return False, f"not {wanted}: the socket {path} does not exist: the provider has not come so far, or serves elsewhere"
+        return False, f"not {wanted}: the socket {path} does not exist: the provider has not started to serve, or serves elsewhere"
     except OSError as error:
         return False, f"not {wanted}: cannot connect to the socket {path}: {error}"
     try:
@@ -46,7 +46,7 @@ def ask(endpoint: str, timeout: float, ready: bool) -> tuple[bool, str]:
     except grpc.RpcError as error:
         if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
             return False, f"not {wanted}: no answer from {path} within {timeout:g} s: the provider hangs, or has too little CPU"
-        return False, f"not {wanted}: what listens on {path} did not answer as a provider ({error.code().name}: {error.details()})"
+        return False, f"not {wanted}: the process that listens on {path} did not answer as a provider ({error.code().name}: {error.details()})"
     states = {pb.PROBE_STATE_STARTING: "STARTING", pb.PROBE_STATE_READY: "READY", pb.PROBE_STATE_DEGRADED: "DEGRADED"}
     why = f" ({' '.join(answer.message.splitlines())})" if answer.message else ""
     passed = not ready or answer.state in (pb.PROBE_STATE_READY, pb.PROBE_STATE_DEGRADED)

@@ -53,7 +53,7 @@ class ProviderService(provider_pb2_grpc.ProviderServiceServicer):
         self.changes = Changes(provider.cloud, provider.boot_id, provider.closing)
 
     async def GetProviderInfo(self, request: pb.GetProviderInfoRequest, context: Any) -> pb.GetProviderInfoResponse:
-        log.info("a controller asks who we are: version %s, minor %d", request.controller_version, request.contract_minor)
+        log.info("a controller called GetProviderInfo: version %s, minor %d", request.controller_version, request.contract_minor)
         settings = self.provider.settings
         features = [number for name, number in pb.ServiceFeature.items() if number != pb.SERVICE_FEATURE_UNSPECIFIED]
         return pb.GetProviderInfoResponse(
@@ -150,13 +150,13 @@ async def serve(provider: Provider, endpoint: str, stop: asyncio.Event) -> None:
 def arguments(argv: list[str]) -> argparse.Namespace:
     default = Settings()
     parser = argparse.ArgumentParser(description="A provider of the cloud provider contract; its cloud is a file.")
-    parser.add_argument("--state", type=Path, required=True, help="the cloud: a state file (see providers/README.md); made where there is none")
+    parser.add_argument("--state", type=Path, required=True, help="the cloud: a state file (see providers/README.md); created if it does not exist")
     parser.add_argument("--endpoint", default=DEFAULT_ENDPOINT, help="where to serve (default: %(default)s)")
     parser.add_argument("--name", default=default.name, help="the provider's name (default: %(default)s)")
-    parser.add_argument("--prefix", default=default.prefix, help="what provider IDs begin with (default: %(default)s)")
+    parser.add_argument("--prefix", default=default.prefix, help="the prefix of provider IDs (default: %(default)s)")
     parser.add_argument("--cloud-scope", default=default.cloud_scope, help="account, project and region (default: %(default)s)")
     parser.add_argument("--pool", action="append", help=f"addresses of load balancers, a CIDR; may repeat (default: {' '.join(default.pools)})")
-    parser.add_argument("--provisioning-ms", type=int, default=0, help="how long a load balancer takes to be made and to go (default: 0)")
+    parser.add_argument("--provisioning-ms", type=int, default=0, help="how long the cloud takes to create and to delete a load balancer (default: 0)")
     return parser.parse_args(argv)
 
 

@@ -104,7 +104,7 @@ class Provider:
         """One mutating call at a time for each object; the other one is BUSY (CORE-7)."""
         key = (owner.owner_id, what)
         if key in self._held:
-            raise Fail("BUSY", f"another call is working on {what}; ask again in a second", retry_after=1)
+            raise Fail("BUSY", f"another call is in progress for {what}; ask again in a second", retry_after=1)
         self._held.add(key)
         try:
             yield
@@ -181,10 +181,10 @@ def within_batch(what: str, keys: Iterable[str]) -> None:
     if len(keys) > MAX_BATCH:
         raise Fail("INVALID", f"the request has {len(keys)} {what}, more than max_batch {MAX_BATCH}")
     if "" in keys and what != "route keys":
-        raise Fail("INVALID", f"the request has one of its {what} empty; each has a name of its own")
+        raise Fail("INVALID", f"the request has one of its {what} empty; each needs its own name")
     if len(set(keys)) != len(keys):
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise Fail("INVALID", f"the request has {twice!r} twice among its {what}; each may stand there once")
+        raise Fail("INVALID", f"the request has {twice!r} twice among its {what}; each may occur once")
 
 
 def pending(message: str, left_ms: int) -> types.Pending:

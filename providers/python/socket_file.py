@@ -22,7 +22,7 @@ class SocketFile:
         path = endpoint.removeprefix("unix://")
         plain = path.startswith("/") and not path.endswith("/") and ".." not in path.split("/") and "\0" not in path
         if path == endpoint or not plain:
-            raise SocketError(f"the endpoint {endpoint!r} is not unix:// and the absolute path of a file; right would be {DEFAULT_ENDPOINT}")
+            raise SocketError(f"the endpoint {endpoint!r} is not unix:// and the absolute path of a file; use one like {DEFAULT_ENDPOINT}")
         self.path = Path(path)
         self.directory = self.path.parent
         self.private = self.directory / f".{secrets.token_hex(2)}"
@@ -42,7 +42,7 @@ class SocketFile:
         if not self.path.exists():
             return
         if not stat.S_ISSOCK(self.path.lstat().st_mode):
-            raise SocketError(f"{self.path} exists and is not a socket; it was left alone: remove it, or choose another endpoint")
+            raise SocketError(f"{self.path} exists and is not a socket: remove it, or choose another endpoint")
         try:
             _, writer = await asyncio.wait_for(asyncio.open_unix_connection(str(self.path)), 5)
             writer.close()

@@ -90,7 +90,7 @@ func serveAt[C Cloud](arguments []string, hint string, make func(record io.Write
 	machines := flags.Int("machines", 0, "how many machines there are at the beginning: node-0 and so on")
 	journal := flags.String("journal", "", "the file that gets each call as a line of JSON")
 	address := flags.String("address-file", "", "the file that gets the API's URL as soon as it listens")
-	suite := flags.Bool("suite", false, "what suite.yaml names is there, and no limit of calls")
+	suite := flags.Bool("suite", false, "create the objects that suite.yaml names, without a limit of calls")
 	flags.Parse(arguments)
 	var record io.Writer
 	if *journal != "" {

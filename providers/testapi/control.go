@@ -156,7 +156,7 @@ func Read(r *http.Request, into any) error {
 	decoder := json.NewDecoder(r.Body)
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(into); err != nil && err != io.EOF {
-		return fmt.Errorf("the body of %s %s is not what it takes: %w", r.Method, r.URL.Path, err)
+		return fmt.Errorf("the body of %s %s is not valid: %w", r.Method, r.URL.Path, err)
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ pub(crate) enum DialError {
     #[error("waiting for the socket {0}: it does not exist yet")]
     Missing(PathBuf),
     /// There is a file, and nobody listens.
-    #[error("nobody listens on the socket {0}: the provider is not running")]
+    #[error("no process listens on the socket {0}: the provider is not running")]
     Refused(PathBuf),
     /// There is a socket, and we may not connect to it.
     #[error(

@@ -237,7 +237,7 @@ async fn stands(row: &Row) {
         };
         if !met {
             return Err(format!(
-                "the lie was not met: {:?} {:?}\n{evidence}",
+                "the violation did not occur: {:?} {:?}\n{evidence}",
                 cloud.call_counts(),
                 cloud.writes()
             ));

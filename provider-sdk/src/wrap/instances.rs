@@ -134,15 +134,22 @@ pub(super) fn by_node<T>(
     let matched: Vec<_> = nodes
         .into_iter()
         .map(|node| {
-            let answer = answers
-                .by_key
-                .remove(&node.name)
-                .unwrap_or_else(|| Err(fault(rpc, &node.name, "it has no answer for this Node")));
+            let answer = answers.by_key.remove(&node.name).unwrap_or_else(|| {
+                Err(fault(
+                    rpc,
+                    &node.name,
+                    "the provider has no answer for this Node",
+                ))
+            });
             (node, answer)
         })
         .collect();
     for name in answers.by_key.keys() {
-        tracing::warn!(rpc, item = name, "the provider answered what nobody asked");
+        tracing::warn!(
+            rpc,
+            item = name,
+            "the provider answered for an item that is not in the request"
+        );
     }
     matched.into_iter()
 }
@@ -173,7 +180,7 @@ fn formed(what: &str, id: &str, value: Option<String>) -> Option<String> {
     tracing::warn!(
         instance = id,
         value,
-        "{what} is no label value: it is left out of the answer"
+        "{what} is no label value: leaving it out of the answer"
     );
     None
 }

@@ -33,7 +33,7 @@ impl ProviderService for Wrap {
         tracing::info!(
             controller_version = request.controller_version,
             contract_minor = request.contract_minor,
-            "a controller asks who we are"
+            "a controller called GetProviderInfo"
         );
         let (info, capabilities) = self.0.inline("GetProviderInfo", |provider| {
             (provider.info(), capabilities(provider))
@@ -237,7 +237,7 @@ fn change_to(change: Option<Change>, mut resume_token: String) -> pb::WatchChang
         tracing::error!(
             rpc = "WatchChanges",
             bytes = resume_token.len(),
-            "the provider's resume token is longer than 1,024 bytes and is left out"
+            "leaving out the provider's resume token: it is longer than 1,024 bytes"
         );
         resume_token.clear();
     }

@@ -169,7 +169,11 @@ impl Wrap {
                     .into_iter()
                     .map(|route_key| {
                         let answer = answers.by_key.remove(&route_key).unwrap_or_else(|| {
-                            Err(fault(rpc, &route_key, "it has no answer for this route"))
+                            Err(fault(
+                                rpc,
+                                &route_key,
+                                "the provider has no answer for this route",
+                            ))
                         });
                         pb::RouteResult {
                             route_key,
@@ -181,7 +185,11 @@ impl Wrap {
                     })
                     .collect();
                 for key in answers.by_key.keys() {
-                    tracing::warn!(rpc, item = key, "the provider answered what nobody asked");
+                    tracing::warn!(
+                        rpc,
+                        item = key,
+                        "the provider answered for an item that is not in the request"
+                    );
                 }
                 (None, results)
             }

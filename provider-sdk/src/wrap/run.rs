@@ -261,7 +261,7 @@ impl Held {
             })
         } else {
             Err(Failure::busy(format!(
-                "another call is working on {object}; ask again in a second"
+                "another call is in progress for {object}; ask again in a second"
             )))
         }
     }

@@ -46,7 +46,7 @@ async fn a_batch_is_matched_by_name_and_each_fault_stays_with_its_node() {
             failure.message
         );
     }
-    assert!(logged(&["unasked", "nobody asked"]));
+    assert!(logged(&["unasked", "not in the request"]));
     assert!(logged(&["2007 bytes", "LookupInstances"]));
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
-// ProviderIDPrefix is what provider IDs begin with.
+// ProviderIDPrefix is the prefix of provider IDs.
 const ProviderIDPrefix = "digitalocean://"
 
 // DropletID reads a provider ID.

@@ -101,7 +101,7 @@ func portProtocols(v *values, service *sdk.Service, certificate string) map[int]
 	}{{"http-ports", "http", v.ports("http-ports", service)}, {"tls-ports", "https", tls}, {"http2-ports", "http2", http2}} {
 		for _, port := range list.ports {
 			if other := said[port]; other != "" && v.has(list.name) {
-				v.refuse(list.name, "port %d stands in %s%s too; right would be one of them", port, annotationBase, other)
+				v.refuse(list.name, "port %d is in %s%s too; name it in one of them", port, annotationBase, other)
 			}
 			said[port], protocols[port] = list.name, list.protocol
 		}
@@ -113,7 +113,7 @@ func secure(v *values, rule *godo.ForwardingRule, certificate string) {
 	passthrough := v.flag("tls-passthrough")
 	switch {
 	case passthrough && certificate != "":
-		v.refuse("tls-passthrough", "it stands beside a certificate; right would be one of them")
+		v.refuse("tls-passthrough", "it conflicts with the certificate; set only one of them")
 	case passthrough:
 		rule.TlsPassthrough = true
 	case certificate != "":

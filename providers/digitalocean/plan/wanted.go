@@ -153,7 +153,7 @@ func wantedSize(v *values, request *godo.LoadBalancerRequest) {
 	slug := v.word("size-slug", "", "lb-small", "lb-medium", "lb-large")
 	unit := v.number("size-unit", 0, 0, 100)
 	if slug != "" && unit > 0 {
-		v.refuse("size-unit", "it stands beside %ssize-slug; right would be one of them", annotationBase)
+		v.refuse("size-unit", "it conflicts with %ssize-slug; set only one of them", annotationBase)
 	}
 	// Where neither is asked for neither is sent: not every region and type has sizes, and a PUT without one goes back to the smallest.
 	request.SizeSlug, request.SizeUnit = slug, uint32(unit)

@@ -246,7 +246,7 @@ func (r *request) checkID(ctx context.Context, found *plan.Found) error {
 		return err
 	}
 	if other == nil {
-		r.notes.Warn("LoadBalancerIDUnknown", fmt.Sprintf("annotation %s: there is no load balancer %q; it is not looked at", plan.AnnotationID, id))
+		r.notes.Warn("LoadBalancerIDUnknown", fmt.Sprintf("annotation %s: ignored, because there is no load balancer %q", plan.AnnotationID, id))
 		return nil
 	}
 	if judged := plan.Judge(other, r.call, r.service); judged.Ownership == sdk.Ours {
@@ -307,7 +307,7 @@ func (p *Provider) EnsureLoadBalancer(ctx context.Context, call *sdk.Call, asked
 	case there.Status == "new" || there.Status == "active" && len(plan.Status(there, wanted).Ingress) == 0:
 		return status, sdk.Pending(againWhileNew, "DigitalOcean makes load balancer %s", there.ID)
 	case there.Status != "active":
-		return status, sdk.Unavailable("load balancer %s has the status %q; where it stays, delete it in DigitalOcean's control panel, and it is made anew", there.ID, there.Status).Because("LoadBalancerErrored")
+		return status, sdk.Unavailable("load balancer %s has the status %q; if that lasts, delete it in DigitalOcean's control panel, and the provider makes it again", there.ID, there.Status).Because("LoadBalancerErrored")
 	}
 	return plan.Status(there, wanted), nil
 }
@@ -356,7 +356,7 @@ func (r *request) change(ctx context.Context, there *godo.LoadBalancer, wanted *
 		r.tellIfOurs(there)
 		return nil, sdk.Pending(againWhileBusy, "DigitalOcean works on load balancer %s", there.ID)
 	case isNotFound(err):
-		return nil, sdk.Pending(time.Second, "load balancer %s was deleted behind the provider's back", there.ID)
+		return nil, sdk.Pending(time.Second, "load balancer %s was deleted, and not by the provider", there.ID)
 	case isNameTaken(err):
 		r.tellIfOurs(there)
 		return nil, sdk.Conflict("load balancer %s cannot get the name %s: another one of this Service has it; delete that one in DigitalOcean's control panel, or ask for another name", there.ID, wanted.Request.Name).Because("NameTaken")

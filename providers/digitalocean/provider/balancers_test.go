@@ -158,7 +158,7 @@ func TestALoadBalancerThatWasDeletedByHandIsMadeAnew(t *testing.T) {
 	// Between the check and the write.
 	b.service.Ports[0].Port = 8080
 	h.plan(api.Plan{Match: "PUT /v2/load_balancers", Status: 404})
-	if pending := b.ensure().GetPending(); pending == nil || !strings.Contains(pending.Message, "behind the provider's back") {
+	if pending := b.ensure().GetPending(); pending == nil || !strings.Contains(pending.Message, "and not by the provider") {
 		t.Errorf("%v", pending)
 	}
 	b.removed()

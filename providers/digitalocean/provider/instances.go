@@ -235,7 +235,7 @@ func labelValue(droplet *godo.Droplet, what, value string) string {
 	if value == "" {
 		return ""
 	}
-	slog.Warn("left out what is no label value", "droplet", droplet.ID, "what", what, "value", value)
+	slog.Warn("left out a value that is not a valid label value", "droplet", droplet.ID, "what", what, "value", value)
 	return ""
 }
 

@@ -84,7 +84,7 @@ func (r *request) setDroplets(ctx context.Context, lb *godo.LoadBalancer, eligib
 	case isBusy(err):
 		return sdk.Pending(againWhileBusy, "DigitalOcean works on load balancer %s", lb.ID)
 	case isNotFound(err):
-		return sdk.NotFound("load balancer %s was deleted behind the provider's back", lb.ID)
+		return sdk.NotFound("load balancer %s was deleted, and not by the provider", lb.ID)
 	}
 	return err
 }

@@ -125,7 +125,7 @@ func (b *Bridge) Register(server grpc.ServiceRegistrar) {
 
 // GetProviderInfo answers the cloud's name and capabilities, from memory (PROV-1).
 func (b *Bridge) GetProviderInfo(_ context.Context, request *contract.GetProviderInfoRequest) (*contract.GetProviderInfoResponse, error) {
-	klog.V(2).InfoS("A controller asks who we are", "version", request.GetControllerVersion(), "minor", request.GetContractMinor())
+	klog.V(2).InfoS("A controller called GetProviderInfo", "version", request.GetControllerVersion(), "minor", request.GetContractMinor())
 	projection := &contract.NodeProjection{
 		LabelKeys:      b.options.NodeLabels,
 		AllLabels:      len(b.options.NodeLabels) == 0,
@@ -252,7 +252,7 @@ func (b *Bridge) Initialize(ctx context.Context, request *contract.InitializeReq
 			return failed(fault("CloudScope answered %q: it must be 1 to %d bytes", scope, nameBytes))
 		}
 		if err := checkScope(scope); err != nil {
-			return failed(fault("CloudScope answered what no scope is: %v", err))
+			return failed(fault("CloudScope did not answer a valid scope: %v", err))
 		}
 	}
 	b.mu.Lock()

@@ -74,7 +74,7 @@ var beyondGo = map[string][]string{
 
 // remedies are the flags and keys that help if these checks fail.
 var remedies = map[string]string{
-	"load-balancers/update-not-found":      "--get-before-update asks for the load balancer before each UpdateLoadBalancer",
+	"load-balancers/update-not-found":      "--get-before-update calls GetLoadBalancer before each UpdateLoadBalancer",
 	"load-balancers/targets-empty-is-none": "where the cloud has no load balancer without targets, write `empty_target_sets: refused` into suite.yaml",
 }
 
@@ -131,7 +131,7 @@ func runCheck(flags, forSuite []string, output, errorOutput io.Writer) int {
 	} else {
 		arguments = append(arguments, "--report", path)
 	}
-	fmt.Fprintf(errorOutput, "check: %s starts %s; what the provider logs is in %s, unless all passes\n", suite, self, log)
+	fmt.Fprintf(errorOutput, "check: %s starts %s; the provider's log is in %s, unless all passes\n", suite, self, log)
 	code, err := runSuite(suite, append(arguments, forSuite...), output, errorOutput)
 	if err != nil {
 		return failed("%s cannot be run: %v", suite, err)
@@ -176,7 +176,7 @@ func showEnd(log string, output io.Writer) {
 	if more := len(lines) - lastLines; more > 0 {
 		lines = lines[more:]
 	}
-	fmt.Fprintf(output, "check: what the provider logged last:\n  %s\n", strings.Join(lines, "\n  "))
+	fmt.Fprintf(output, "check: the end of the provider's log:\n  %s\n", strings.Join(lines, "\n  "))
 }
 
 // suitesOwn returns the place of a flag that the program does not have.
@@ -184,7 +184,7 @@ func suitesOwn(flags *pflag.FlagSet, arguments []string) error {
 	for _, argument := range arguments {
 		name, long := strings.CutPrefix(argument, "--")
 		if name, _, _ = strings.Cut(name, "="); long && flags.Lookup(name) == nil && name != "help" {
-			return fmt.Errorf("--%s is no flag of the provider; what is %s's stands behind `--`: check … -- --%s …", name, suiteProgram, name)
+			return fmt.Errorf("--%s is no flag of the provider; %s's own flags follow after `--`: check … -- --%s …", name, suiteProgram, name)
 		}
 	}
 	return nil
@@ -299,7 +299,7 @@ func (r *report) write(output io.Writer) {
 	}
 	said := byRule(output, "Rules that the cloud breaks (each with the checks that show it):", rest, "failed", func(id string) string { return remedies[id] })
 	byRule(output, "Rules that it should keep, and does not:", rest, "warned", func(string) string { return "" })
-	byRule(output, "Rules that no cloud keeps behind Go's interface as it is:", accounted, "failed", func(id string) string { return beyond[id] })
+	byRule(output, "Rules that no cloud can keep behind today's Go interface:", accounted, "failed", func(id string) string { return beyond[id] })
 	r.writeLacks(output)
 	switch {
 	case said:

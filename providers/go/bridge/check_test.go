@@ -38,12 +38,12 @@ Rules that the cloud breaks (each with the checks that show it):
   LB-9  load-balancers/get-made
   LB-11  load-balancers/update-not-found, load-balancers/update-deleted
       Where there is none: NOT_FOUND.
-      -> --get-before-update asks for the load balancer before each UpdateLoadBalancer
+      -> --get-before-update calls GetLoadBalancer before each UpdateLoadBalancer
 
 Rules that it should keep, and does not:
   PROV-21  provider/watch
 
-Rules that no cloud keeps behind Go's interface as it is:
+Rules that no cloud can keep behind today's Go interface:
   LB-1  load-balancers/owner-previous
       -> Go's interface knows no owner ID: OwnerChecker adds that
 `

@@ -31,7 +31,7 @@ func fault(format string, arguments ...any) *contract.Failure {
 }
 
 func busy(object string) *contract.Failure {
-	return fail(contract.FailureCode_FAILURE_CODE_BUSY, "Busy", "another call is working on %s, or a method of the cloud that ignores its context still is; ask again in a second", object)
+	return fail(contract.FailureCode_FAILURE_CODE_BUSY, "Busy", "another call is in progress for %s, or a method of the cloud that ignores its context still is; ask again in a second", object)
 }
 
 // failure is what an error of the cloud means. A vendor's Classify goes first; what the bridge knows by itself is little, because Go's interface says little.

@@ -180,7 +180,7 @@ func TestWhatWantsAllOfKubernetesDoesNotStart(t *testing.T) {
 		"the cloud lists the Services of its informer: ": func(factory informers.SharedInformerFactory) {
 			_, _ = factory.Core().V1().Services().Lister().Services("default").List(labels.Everything())
 		},
-		"the cloud wants to hear of every Service (AddEventHandler)": func(factory informers.SharedInformerFactory) {
+		"the cloud wants events of every Service (AddEventHandler)": func(factory informers.SharedInformerFactory) {
 			_, _ = factory.Core().V1().Services().Informer().AddEventHandler(handler)
 		},
 		"the cloud lists the services in the store of its informer": func(factory informers.SharedInformerFactory) {

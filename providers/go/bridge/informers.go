@@ -149,7 +149,7 @@ type fedInformer struct {
 
 func (i *fedInformer) handler(add func() (cache.ResourceEventHandlerRegistration, error)) (cache.ResourceEventHandlerRegistration, error) {
 	if i.kind == serviceKind {
-		return nil, i.lacks.note("the cloud wants to hear of every Service (AddEventHandler)")
+		return nil, i.lacks.note("the cloud wants events of every Service (AddEventHandler)")
 	}
 	klog.Info("The cloud hears of Nodes by an informer: of each when the controller first names it, which after a restart takes minutes; with --kubeconfig of all at once")
 	return add()

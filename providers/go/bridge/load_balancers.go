@@ -144,7 +144,7 @@ type refusal struct{ failure *contract.Failure }
 func (r *refusal) Error() string { return r.failure.GetMessage() }
 
 // errNothingOurs is a deletion that has nothing to do: what the cloud finds belongs to somebody else.
-var errNothingOurs = errors.New("the load balancer belongs to somebody else")
+var errNothingOurs = errors.New("the load balancer belongs to another owner")
 
 // mayTouch asks a cloud that can tell whose the load balancer is what the method may do with it, by the table of LB-24.
 func (a *aboutService) mayTouch(ctx context.Context, method string) error {
@@ -162,7 +162,7 @@ func (a *aboutService) mayTouch(ctx context.Context, method string) error {
 	named := a.owner.Handle != nil
 	switch {
 	case ownership == contract.Ownership_OWNERSHIP_FOREIGN && (named || method == "EnsureLoadBalancer"):
-		return conflict("ForeignLoadBalancer", "the load balancer %s belongs to somebody else")
+		return conflict("ForeignLoadBalancer", "the load balancer %s belongs to another owner")
 	case ownership == contract.Ownership_OWNERSHIP_FOREIGN && method == "EnsureLoadBalancerDeleted":
 		return errNothingOurs
 	case ownership == contract.Ownership_OWNERSHIP_FOREIGN:
@@ -172,7 +172,7 @@ func (a *aboutService) mayTouch(ctx context.Context, method string) error {
 	case method == "UpdateLoadBalancer" && !named:
 		return none
 	default:
-		return conflict("UnmarkedLoadBalancer", "the load balancer %s carries nobody's mark; it is taken over only where the operator grants it")
+		return conflict("UnmarkedLoadBalancer", "the load balancer %s has no mark; the provider adopts it only if the operator grants that")
 	}
 }
 
@@ -305,7 +305,7 @@ func (b *Bridge) EnsureLoadBalancer(ctx context.Context, request *contract.Ensur
 	}
 	if class := about.service.Spec.LoadBalancerClass; class != nil && !slices.Contains(b.options.Classes, *class) {
 		// Go's clouds never see one: upstream's controller leaves every Service with a class alone (LB-18).
-		return failed(invalid("spec.loadBalancerClass %q of the Service %s is none of those that are served here, %q: name it with --load-balancer-class", *class, serviceKey(about.service), b.options.Classes))
+		return failed(invalid("spec.loadBalancerClass %q of the Service %s is not one of the served classes, %q: name it with --load-balancer-class", *class, serviceKey(about.service), b.options.Classes))
 	}
 	if !set && !b.options.IgnoresNodes {
 		// LB-10: Go's method takes all Nodes; without them it would take the targets off.

@@ -31,7 +31,7 @@ type Serving struct {
 
 // AddFlags adds a flag for each of them.
 func (s *Serving) AddFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&s.Endpoint, "endpoint", s.Endpoint, "Where to serve: unix:///PATH, in a directory of its own.")
+	flags.StringVar(&s.Endpoint, "endpoint", s.Endpoint, "The socket: unix:///PATH, in a directory of its own.")
 	flags.IntVar(&s.PeerUID, "peer-uid", s.PeerUID, "The user that may connect beside our own; -1 is everybody that the socket's mode lets in.")
 	flags.DurationVar(&s.Drain, "drain", s.Drain, "How long calls in flight may take after SIGTERM.")
 }

@@ -77,16 +77,16 @@ func (o *Options) checkNew() error {
 	case o.New == nil:
 		return errors.New("there is no cloud: give one, or Options.New")
 	case o.Name == "":
-		return errors.New("options: Name is not set; with New write what the cloud's ProviderName will be, such as hcloud")
+		return errors.New("options: Name is not set; with New it must be the ProviderName of the cloud, such as hcloud")
 	case len(o.Offers) == 0:
-		return fmt.Errorf("offer: nothing is named; what a cloud offers that is made later (Options.New) must be known before: write some of %s", strings.Join(partNames(), ", "))
+		return fmt.Errorf("offer: the list is empty; with Options.New the bridge must know in advance what the cloud offers: write some of %s", strings.Join(partNames(), ", "))
 	}
 	return nil
 }
 
 // AddFlags adds a flag for each option that has one.
 func (o *Options) AddFlags(flags *pflag.FlagSet) {
-	flags.StringSliceVar(&o.Offers, "offer", o.Offers, "What is offered, exactly, for a cloud that cannot tell before its Initialize: "+strings.Join(partNames(), ", ")+". Unset the cloud is asked before its Initialize.")
+	flags.StringSliceVar(&o.Offers, "offer", o.Offers, "Exactly what the provider offers, for a cloud that cannot say it before its Initialize: "+strings.Join(partNames(), ", ")+". If it is unset, the bridge asks the cloud before its Initialize.")
 	flags.StringSliceVar(&o.ProviderIDPrefixes, "provider-id-prefix", o.ProviderIDPrefixes, "What the provider IDs begin with; PROVIDER_NAME:// unless set.")
 	flags.StringVar(&o.CloudConfig, "cloud-config", o.CloudConfig, "The cloud's configuration file; empty for none.")
 	flags.StringVar(&o.CloudScope, "cloud-scope", o.CloudScope, "Names the account, project and region that the credentials reach, where the cloud does not say it itself; the same for every replica.")
@@ -96,8 +96,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.AllTargets, "all-targets", o.AllTargets, "Nodes of no or of another provider can be targets too: for clouds that balance to plain IP addresses.")
 	flags.Uint32Var(&o.MaxTargets, "max-targets", o.MaxTargets, "How many targets a load balancer takes; 0 is no limit.")
 	flags.BoolVar(&o.IgnoresNodes, "ignores-nodes", o.IgnoresNodes, "The targets do not matter to this cloud.")
-	flags.BoolVar(&o.GetBeforeUpdate, "get-before-update", o.GetBeforeUpdate, "Ask for the load balancer before each UpdateLoadBalancer: for clouds whose method says nothing where there is none.")
-	flags.BoolVar(&o.NoPowerState, "no-power-state", o.NoPowerState, "The cloud does not tell running instances from stopped ones.")
+	flags.BoolVar(&o.GetBeforeUpdate, "get-before-update", o.GetBeforeUpdate, "Call GetLoadBalancer before each UpdateLoadBalancer: for clouds whose UpdateLoadBalancer does not fail if there is no load balancer.")
+	flags.BoolVar(&o.NoPowerState, "no-power-state", o.NoPowerState, "The cloud does not distinguish running instances from stopped ones.")
 	flags.BoolVar(&o.RoutesTrackAddresses, "routes-track-addresses", o.RoutesTrackAddresses, "A route depends on the addresses of its Node (EnableNodeAddresses).")
 	flags.StringSliceVar(&o.VolumeSources, "volume-source", o.VolumeSources, "Sources of volumes that are this cloud's, such as awsElasticBlockStore or csi/ebs.csi.aws.com; all unless set.")
 	flags.StringSliceVar(&o.NodeLabels, "node-label", o.NodeLabels, "Labels of Nodes that the cloud reads; all unless set.")

@@ -204,13 +204,13 @@ func broken(offers, has, told partSet, said bool) string {
 	if len(missing) == 0 {
 		return ""
 	}
-	promise := "it said before that it has them"
+	promise := "it offered them before"
 	if said {
 		promise = "--offer names them"
 	}
-	advice := "it is asked again with the next Initialize; if it was no passing error of its API, mend the cloud's configuration and restart the provider"
+	advice := "the bridge asks again with the next Initialize; if the error does not pass, correct the cloud's configuration and restart the provider"
 	if left := has.names(); len(left) > 0 {
-		advice += ", or start it with --offer=" + strings.Join(left, ",") + ", which is what there is"
+		advice += ", or start it with --offer=" + strings.Join(left, ",") + ", which is all that exists"
 	}
 	return fmt.Sprintf("after its own Initialize the cloud lacks %s, although %s: %s", strings.Join(missing, ", "), promise, advice)
 }

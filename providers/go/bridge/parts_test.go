@@ -132,7 +132,7 @@ func TestInitializeFailsNamingThePartThatDidNotTurnUp(t *testing.T) {
 		},
 		"promised by the cloud": {
 			Options{}, func(*late) {},
-			[]string{"lacks instances (InstancesV2() or Instances() gives a nil pointer)", "it said before"},
+			[]string{"lacks instances (InstancesV2() or Instances() gives a nil pointer)", "it offered them before"},
 		},
 		"no such thing": {
 			Options{Offers: []string{"instances", "clusters", "routes"}}, makesAll,

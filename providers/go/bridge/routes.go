@@ -135,7 +135,7 @@ func listedRoute(there []*cloudprovider.Route, view *contract.Route) (*cloudprov
 	first := there[found[0]]
 	for _, index := range found[1:] {
 		if there[index].TargetNode != first.TargetNode {
-			return nil, &refusal{invalid("the cloud has several routes to %s: name the Node of the one that is to go", view.GetDestinationCidr())}
+			return nil, &refusal{invalid("the cloud has several routes to %s: name the Node of the one to delete", view.GetDestinationCidr())}
 		}
 	}
 	return first, nil

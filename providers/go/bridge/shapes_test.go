@@ -463,7 +463,7 @@ func TestACloudThatIsMadeByCodeMustSayBeforeWhatItIs(t *testing.T) {
 	for text, options := range map[string]Options{
 		"there is no cloud: give one, or Options.New": {},
 		"options: Name is not set":                    {New: made, Offers: []string{"instances"}},
-		"offer: nothing is named":                     {New: made, Name: "late"},
+		"offer: the list is empty":                    {New: made, Name: "late"},
 	} {
 		if _, err := New(nil, options); err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("%v, not %q", err, text)

@@ -184,7 +184,7 @@ func (s *standIn) answerWatch(ctx context.Context, kind string, wanted func(*kep
 	initial := query.Get("sendInitialEvents") == "true"
 	if !initial && from != "" && from != "0" && from != revision {
 		s.stopWatch(opened)
-		return refused(http.StatusGone, metav1.StatusReasonExpired, "the stand-in keeps no history: list anew")
+		return refused(http.StatusGone, metav1.StatusReasonExpired, "the stand-in keeps no history: list again")
 	}
 	reader, writer := io.Pipe()
 	context.AfterFunc(ctx, func() {

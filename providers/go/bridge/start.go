@@ -168,7 +168,7 @@ func (b *Bridge) initialiseCloud(at func(what string), cluster *contract.Initial
 	at("HasClusterID")
 	if !b.cloud.HasClusterID() && !b.options.AllowUntagged {
 		// Many clouds never have one, and their own main never checks.
-		klog.Warning("The cloud has no cluster ID (HasClusterID is false): if it tells clusters apart by one, as by a tag, give it one; if not, --allow-untagged-cloud ends this warning")
+		klog.Warning("The cloud has no cluster ID (HasClusterID is false): if it needs one to distinguish clusters, such as a tag, configure it; if not, --allow-untagged-cloud ends this warning")
 	}
 	if !b.starting.ran {
 		at("its own Initialize")
@@ -280,7 +280,7 @@ func (b *Bridge) settle(ctx context.Context, brought []object) {
 		for !thing.knownTo(store) {
 			select {
 			case <-ctx.Done():
-				klog.InfoS("The informers of the cloud have not heard of an object in time", "object", thing.key)
+				klog.InfoS("The informers of the cloud did not get an object in time", "object", thing.key)
 				return
 			case <-tick.C:
 			}

@@ -147,7 +147,7 @@ func checkService(service *v1.Service) error {
 	}
 	for _, port := range service.Spec.Ports {
 		if port.Port < 1 || port.Port > 65535 {
-			return fmt.Errorf("port %d of the Service %s is none; write 1 to 65535", port.Port, serviceKey(service))
+			return fmt.Errorf("port %d of the Service %s is not valid; write 1 to 65535", port.Port, serviceKey(service))
 		}
 	}
 	for _, source := range service.Spec.LoadBalancerSourceRanges {

@@ -84,13 +84,13 @@ func (p *Provider) Health() sdk.Health {
 func main() {
 	sdk.HandleProbe()
 	log.SetFlags(log.LstdFlags | log.Lmicroseconds)
-	state := flag.String("state", "", "the cloud: a state file (see providers/README.md); made where there is none")
+	state := flag.String("state", "", "the cloud: a state file (see providers/README.md); created if it does not exist")
 	endpoint := flag.String("endpoint", sdk.DefaultEndpoint, "where to serve")
 	name := flag.String("name", "mock", "the provider's name")
-	prefix := flag.String("prefix", "mock://", "what provider IDs begin with")
+	prefix := flag.String("prefix", "mock://", "the prefix of provider IDs")
 	scope := flag.String("cloud-scope", "mock account, mock region", "account, project and region")
 	pools := flag.String("pools", "192.0.2.0/24,2001:db8::/112", "addresses of load balancers: CIDRs, separated by commas")
-	provisioning := flag.Int("provisioning-ms", 0, "how long a load balancer takes to be made and to go")
+	provisioning := flag.Int("provisioning-ms", 0, "how long the cloud takes to create and to delete a load balancer")
 	peerUID := flag.Int("peer-uid", -1, "accept only connections of this user and of our own; everybody whom the socket's mode lets in where negative")
 	flag.Parse()
 	if *state == "" || flag.NArg() > 0 {

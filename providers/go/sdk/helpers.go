@@ -80,7 +80,7 @@ func MayTake(ownership Ownership, adoptUnmarked bool, what string) error {
 	case ownership == Unmarked:
 		return Conflict("%s carries no mark: grant its adoption, or remove it", what)
 	default:
-		return Conflict("%s is marked for somebody else", what)
+		return Conflict("%s has the mark of another owner", what)
 	}
 }
 
@@ -120,7 +120,7 @@ func ListedLate(service *Service, handle string, now time.Time) error {
 		return nil
 	}
 	if left := listMayLack - now.Sub(service.Deleted); left > 0 && left <= listMayLack {
-		return Pending(min(left, 10*time.Second), "the cloud lists no load balancer of this Service; it is looked for once more, as a list may be late")
+		return Pending(min(left, 10*time.Second), "the cloud lists no load balancer of this Service; listing once more, as a list may be late")
 	}
 	return nil
 }

@@ -332,7 +332,7 @@ func targetsFrom(set *contract.TargetSet) (*Targets, error) {
 
 func serviceFrom(view *contract.ServiceView) (Service, error) {
 	if view.GetUid() == "" {
-		return Service{}, Invalid("the request's service %s/%s has no uid; it is what a load balancer is known by", view.GetNamespace(), view.GetName())
+		return Service{}, Invalid("the request's service %s/%s has no uid; a load balancer is identified by it", view.GetNamespace(), view.GetName())
 	}
 	if view.Name == "" {
 		return Service{}, Invalid("the request's service with the uid %s has no name (CORE-20)", view.Uid)
@@ -404,10 +404,10 @@ func (s *session) loadBalancerTo(found LoadBalancer) (*contract.LoadBalancer, er
 		return &contract.LoadBalancer{Presence: contract.LoadBalancerPresence_LOAD_BALANCER_PRESENCE_ABSENT}, nil
 	case LoadBalancerPresent, LoadBalancerRemnants:
 	default:
-		return nil, contractBroken("the presence %d is none that the contract has", found.Presence)
+		return nil, contractBroken("the contract has no presence %d", found.Presence)
 	}
 	if found.Ownership < Ours || found.Ownership > Unmarked {
-		return nil, contractBroken("a load balancer that is there has no ownership")
+		return nil, contractBroken("an existing load balancer has no ownership")
 	}
 	status, err := statusTo(found.Status)
 	if err != nil {

@@ -39,7 +39,7 @@ func (o *overdue) begin(rpc, item string) (*attempt, error) {
 }
 
 func hangs(what string, many int) error {
-	return Unavailable("%d earlier calls of %s have not returned from the provider's code, although their time is over; no other is begun before one does", many, what).Because("CallsHang")
+	return Unavailable("%d earlier calls of %s have not returned from the provider's code after their deadlines; no new one starts before one of them returns", many, what).Because("CallsHang")
 }
 
 // late records that its call has ended, unless the method has just ended too.

@@ -72,9 +72,9 @@ func askProvider(ctx context.Context, path string) (said string, works bool, err
 	connection, err := dialer.DialContext(ctx, "unix", path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return "", false, fmt.Errorf("the socket %s does not exist: the provider has not come so far, or serves elsewhere", path)
+		return "", false, fmt.Errorf("the socket %s does not exist: the provider has not started to serve, or serves elsewhere", path)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return "", false, fmt.Errorf("nobody listens on the socket %s: the provider is not running", path)
+		return "", false, fmt.Errorf("no process listens on the socket %s: the provider is not running", path)
 	case errors.Is(err, fs.ErrPermission):
 		return "", false, fmt.Errorf("uid %d, gid %d may not connect to the socket %s: probe as the provider's user", os.Geteuid(), os.Getegid(), path)
 	case err != nil:
@@ -99,7 +99,7 @@ func askProvider(ctx context.Context, path string) (said string, works bool, err
 		return "", false, context.DeadlineExceeded
 	}
 	if err != nil {
-		return "", false, fmt.Errorf("what listens on %s did not answer as a provider: %w", path, err)
+		return "", false, fmt.Errorf("the process that listens on %s did not answer as a provider: %w", path, err)
 	}
 	said = "BROKEN"
 	switch answer.State {

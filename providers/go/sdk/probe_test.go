@@ -94,7 +94,7 @@ func TestWhatDoesNotAnswerIsNamedInTime(t *testing.T) {
 	}
 	for _, row := range []struct{ path, timeout, said string }{
 		{filepath.Join(directory, "missing"), "30s", "not live: the socket"},
-		{file, "30s", "not live: nobody listens on"},
+		{file, "30s", "not live: no process listens on"},
 		{listen("silent", "", false), "200ms", "within 200ms"},
 		{listen("http", "HTTP/1.1 400 Bad Request\r\n\r\n", true), "30s", "did not answer as a provider"},
 		{listen("closed", "", true), "30s", "did not answer as a provider"},

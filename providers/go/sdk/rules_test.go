@@ -263,7 +263,7 @@ func (s *served) failures() map[string]*contract.Failure {
 func TestAStateOfHealthThatIsNoneIsBroken(t *testing.T) {
 	s := serveScripted(t, &ruledCloud{health: Health{State: 7, Message: "all is well"}})
 	said, err := contract.NewProviderServiceClient(s.connection).Probe(t.Context(), &contract.ProbeRequest{})
-	if err != nil || said.State != contract.ProbeState_PROBE_STATE_BROKEN || !strings.Contains(said.Message, "the state 7") {
+	if err != nil || said.State != contract.ProbeState_PROBE_STATE_BROKEN || !strings.Contains(said.Message, "the unknown state 7") {
 		t.Error(said, err)
 	}
 }

@@ -146,7 +146,7 @@ func (o *ServeOptions) serve(ctx context.Context, register func(grpc.ServiceRegi
 	select {
 	case <-drained:
 	case <-over:
-		o.log().Warn("calls still run after the drain; they are cancelled", "drain", drain)
+		o.log().Warn("calls still run after the drain; cancelling them", "drain", drain)
 		// Not waited for long: both stops wait for connections that have not even said that they
 		// speak HTTP/2.
 		go server.Stop()

@@ -54,7 +54,7 @@ func aboutOne[T, R any](ctx context.Context, s *session, rpc string, cluster *co
 	if fault := s.say(&said, rpc, item, notes); err == nil {
 		err = fault
 	} else if fault != nil {
-		s.log.Error("what breaks the contract is left out beside another outcome", "rpc", rpc, "item", item, "error", fault)
+		s.log.Error("leaving out what breaks the contract beside another outcome", "rpc", rpc, "item", item, "error", fault)
 	}
 	var pending *PendingError
 	var retained *RetainedError

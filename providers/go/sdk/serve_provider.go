@@ -21,7 +21,7 @@ const contractMinor = 0
 
 // GetProviderInfo makes no call to the cloud (PROV-1).
 func (s *session) GetProviderInfo(_ context.Context, request *contract.GetProviderInfoRequest) (*contract.GetProviderInfoResponse, error) {
-	s.log.Info("a controller asks who we are", "version", request.ControllerVersion, "minor", request.ContractMinor)
+	s.log.Info("a controller called GetProviderInfo", "version", request.ControllerVersion, "minor", request.ContractMinor)
 	count := func(stated, otherwise int) *uint32 {
 		number := uint32(orDefault(stated, otherwise))
 		return &number
@@ -154,9 +154,9 @@ func (s *session) Probe(context.Context, *contract.ProbeRequest) (*contract.Prob
 	}
 	response := &contract.ProbeResponse{State: states[health.State], Message: cut(health.Message), BootId: s.bootID}
 	if response.State == contract.ProbeState_PROBE_STATE_UNSPECIFIED {
-		s.log.Error("Health gives a state that is none", "state", int(health.State))
+		s.log.Error("Health gives an unknown state", "state", int(health.State))
 		response.State = contract.ProbeState_PROBE_STATE_BROKEN
-		response.Message = cut(fmt.Sprintf("the provider's code gives the state %d, which is none: %s", health.State, health.Message))
+		response.Message = cut(fmt.Sprintf("the provider's code gives the unknown state %d: %s", health.State, health.Message))
 	}
 	last := s.contact.at()
 	if health.LastCloudSuccess.After(last) {

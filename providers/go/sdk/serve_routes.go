@@ -135,7 +135,7 @@ func (s *session) writeRoutes(ctx context.Context, rpc string, cluster *contract
 			result := &contract.RouteResult{RouteKey: route.RouteKey, Outcome: &contract.RouteResult_Done{Done: &contract.Done{}}}
 			answer, ok := answers[route.RouteKey]
 			if !ok {
-				answer.Err = contractBroken("it has no answer for this route")
+				answer.Err = contractBroken("the provider has no answer for this route")
 			}
 			if answer.Err != nil {
 				result.Outcome = &contract.RouteResult_Failed{Failed: s.failed(rpc, route.RouteKey, answer.Err)}
@@ -153,7 +153,7 @@ func readRoutes(asked []*contract.Route, creates bool) (routes []Route, answers 
 	answers, twins = Answers[struct{}]{}, map[string]string{}
 	for _, sent := range asked {
 		if keys[sent.RouteKey] {
-			return nil, nil, nil, Invalid("the request has the route_key %q twice; each may stand there once", sent.RouteKey)
+			return nil, nil, nil, Invalid("the request has the route_key %q twice; each may occur once", sent.RouteKey)
 		}
 		keys[sent.RouteKey] = true
 		route := routeFrom(sent)

@@ -83,7 +83,7 @@ func lookUp[T any](ctx context.Context, s *session, call *Call, views []*contrac
 			all[view.Name] = answer
 		} else {
 			var none T
-			all.Set(view.Name, none, contractBroken("it has no answer for this Node"))
+			all.Set(view.Name, none, contractBroken("the provider has no answer for this Node"))
 		}
 	}
 	return all, nil
@@ -132,7 +132,7 @@ func (s *session) instanceTo(instance Instance, metadata bool) (*contract.Instan
 		}
 	case InstanceAbsent, InstancePending, InstanceUnmanaged:
 	default:
-		return nil, contractBroken("the state %d of an instance is none that the contract has", instance.State)
+		return nil, contractBroken("the contract has no instance state %d", instance.State)
 	}
 	if id := instance.ProviderID; id != "" {
 		if err := atMost("the provider ID", id, idBytes); err != nil {

@@ -153,7 +153,7 @@ func (s *session) admit(rpc string, cluster *contract.ClusterRef) (*Call, error)
 func (s *session) hold(call *Call, what string) (release func(), err error) {
 	release, free := s.holds.Take(call.Cluster.OwnerID + "\x00" + what)
 	if !free {
-		return nil, Busy("another call is working on %s; ask again in a second", what).After(time.Second)
+		return nil, Busy("another call is in progress for %s; ask again in a second", what).After(time.Second)
 	}
 	return release, nil
 }
@@ -245,7 +245,7 @@ func oneByOne[I, T any](ctx context.Context, s *session, call *Call, items []I, 
 func logStrangers[T any](s *session, rpc string, answers Answers[T], asked map[string]bool) {
 	for key := range answers {
 		if !asked[key] {
-			s.log.Warn("the provider answered what nobody asked", "rpc", rpc, "item", key)
+			s.log.Warn("the provider answered for an item that is not in the request", "rpc", rpc, "item", key)
 		}
 	}
 }

@@ -126,7 +126,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		if err == nil && (l.peerUID == nil || uid == *l.peerUID || uid == os.Geteuid()) {
 			return connection, nil
 		}
-		l.log.Warn("a connection of another user was refused", "uid", uid, "error", err)
+		l.log.Warn("refused a connection of another user", "uid", uid, "error", err)
 		_ = connection.Close()
 	}
 }
@@ -150,7 +150,7 @@ func peer(connection *net.UnixConn) (int, error) {
 func (l *listener) remove() {
 	if now, err := os.Lstat(l.path); err == nil && os.SameFile(now, l.ours) {
 		if err := os.Remove(l.path); err != nil {
-			l.log.Error("the socket could not be removed", "path", l.path, "error", err)
+			l.log.Error("cannot remove the socket", "path", l.path, "error", err)
 		}
 	}
 }
@@ -175,7 +175,7 @@ func makeDirectory(directory string, group *int) error {
 	found, err := os.Lstat(directory)
 	switch {
 	case err == nil && !found.IsDir():
-		return fmt.Errorf("cannot use %s as the socket's directory: it is none", directory)
+		return fmt.Errorf("cannot use %s as the socket's directory: it is no directory", directory)
 	case err == nil:
 		return nil
 	case !errors.Is(err, os.ErrNotExist):
@@ -230,12 +230,12 @@ func refuseLiving(path string, log *slog.Logger) error {
 	case err != nil:
 		return err
 	case found.Mode()&os.ModeSocket == 0:
-		return fmt.Errorf("%s exists and is not a socket; it was left alone: remove it, or choose another endpoint", path)
+		return fmt.Errorf("%s exists and is not a socket: remove it, or choose another endpoint", path)
 	}
 	connection, err := net.DialTimeout("unix", path, neighbour)
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
-		log.Info("a stale socket is replaced: nobody answers on it", "path", path)
+		log.Info("replacing a stale socket: no process answers on it", "path", path)
 		return nil
 	case errors.Is(err, os.ErrNotExist):
 		return nil

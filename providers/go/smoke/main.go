@@ -67,7 +67,7 @@ func run(arguments []string, environment func(string) string, input io.Reader, o
 	t := &trial{config: settings, output: output}
 	go func() {
 		<-signals
-		fmt.Fprintln(output, "interrupted: what was made is removed; a second signal leaves it")
+		fmt.Fprintln(output, "interrupted: removing what was made; a second signal leaves it in the cloud")
 		stop()
 		<-signals
 		t.kill()

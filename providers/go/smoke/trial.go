@@ -88,7 +88,7 @@ func (t *trial) play(ctx context.Context, command []string) error {
 			return err
 		}
 	}
-	t.step("remove what was made")
+	t.step("remove what the run made")
 	if err := t.clean(); err != nil {
 		return err
 	}
@@ -207,7 +207,7 @@ func (t *trial) loadBalancer(ctx context.Context) error {
 		Ports: []*contract.ServicePort{{Name: "http", Protocol: "TCP", Port: 80, NodePort: &nodePort}},
 	}
 	t.mayExist()
-	t.step("remove what a run left that was killed")
+	t.step("remove what a killed run left")
 	if err := t.deleteBalancer(ctx); err != nil {
 		return err
 	}
@@ -363,7 +363,7 @@ func again(ctx context.Context, t *trial, what string, ask func(context.Context)
 			wait = max(wait, failure.RetryAfter.AsDuration())
 			t.say("%s: %s", what, failure.Message)
 		default:
-			return errors.Join(failed(what, failure), otherwise(failure == nil, what+": an answer that is none"))
+			return errors.Join(failed(what, failure), otherwise(failure == nil, what+": an answer without an outcome"))
 		}
 		if time.Now().Add(wait).After(deadline) {
 			return fmt.Errorf("%s is not done after %s", what, patience)

@@ -24,12 +24,12 @@ func ServerID(providerID string) (id int64, robot bool, err error) {
 		if text, is := strings.CutPrefix(providerID, prefix); is {
 			id, ok := ParseID(text)
 			if !ok {
-				return 0, false, sdk.Invalid("the provider ID %q has no server's ID behind %s; right would be one such as %s12345", providerID, prefix, prefix).Because("ProviderIDMalformed")
+				return 0, false, sdk.Invalid("the provider ID %q has no server's ID after %s; write one like %s12345", providerID, prefix, prefix).Because("ProviderIDMalformed")
 			}
 			return id, prefix != CloudPrefix, nil
 		}
 	}
-	return 0, false, sdk.Invalid("the provider ID %q is none of Hetzner; it would begin with %s or %s", providerID, CloudPrefix, RobotPrefix).Because("ProviderIDMalformed")
+	return 0, false, sdk.Invalid("the provider ID %q is not one of Hetzner's; those begin with %s or %s", providerID, CloudPrefix, RobotPrefix).Because("ProviderIDMalformed")
 }
 
 // InstanceSettings are what the operator says of Nodes.
@@ -81,7 +81,7 @@ func fact(server *hcloud.Server, what, value string) string {
 	if sdk.LabelValue.Tag(value) == value {
 		return value
 	}
-	slog.Warn("left out what is no label value", "server", server.ID, "what", what, "value", value)
+	slog.Warn("left out a value that is not a valid label value", "server", server.ID, "what", what, "value", value)
 	return ""
 }
 

@@ -151,7 +151,7 @@ func stays(wanted *Wanted, there *hcloud.LoadBalancer, service *sdk.Service) err
 		{"ipv4", service.Annotations[Prefix+"ipv4"], there.PublicNet.IPv4.IP.String()}, {"ipv6", service.Annotations[Prefix+"ipv6"], there.PublicNet.IPv6.IP.String()},
 	} {
 		if fact.asked != "" && fact.asked != fact.is {
-			return sdk.Invalid("the annotation %s%s: %q: the load balancer %d has %q, and cannot get another one; put that back, or delete the Service and make it anew", Prefix, fact.name, fact.asked, there.ID, fact.is).Because("AnnotationInvalid")
+			return sdk.Invalid("the annotation %s%s: %q: the load balancer %d has %q, and that cannot change; restore that value, or delete the Service and create it again", Prefix, fact.name, fact.asked, there.ID, fact.is).Because("AnnotationInvalid")
 		}
 	}
 	return nil

@@ -98,7 +98,7 @@ func (t *tokens) check(ctx context.Context, token string, witnesses []string) er
 	if len(witnesses) == 0 {
 		return nil
 	}
-	return sdk.Credentials("the token that was put in place sees nothing of %s, which the one before saw: it is of another project; right would be a token of this one, or a restart of the provider", strings.Join(witnesses, ", ")).Because("AnotherProject")
+	return sdk.Credentials("the new token sees nothing of %s, which the old one saw: it belongs to another project; use a token of this project, or restart the provider", strings.Join(witnesses, ", ")).Because("AnotherProject")
 }
 
 func (t *tokens) send(request *http.Request, token string) (*http.Response, error) {

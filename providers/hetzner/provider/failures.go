@@ -95,7 +95,7 @@ func ofCode(what string, code hcloud.ErrorCode, message string, header http.Head
 		hcloud.ErrorCodeTargetsWithoutUsePrivateIP, "load_balancer_public_interface_disabled":
 		return sdk.Precondition("%s: %s", what, message).Because("RefusedByHetzner")
 	default:
-		return sdk.Internal("%s: Hetzner's API answers what this provider does not know: %s", what, message).Because("AnswerNotUnderstood")
+		return sdk.Internal("%s: this provider does not understand the answer of Hetzner's API: %s", what, message).Because("AnswerNotUnderstood")
 	}
 }
 

@@ -18,7 +18,7 @@ func (p *Provider) getNetwork(ctx context.Context, call *sdk.Call) (*hcloud.Netw
 		return nil, err
 	}
 	if network == nil {
-		return nil, sdk.Precondition("the network %s has gone; make it again, or start the provider with another --network", p.settings.Network).Because("NetworkUnknown")
+		return nil, sdk.Precondition("the network %s does not exist any more; create it again, or start the provider with another --network", p.settings.Network).Because("NetworkUnknown")
 	}
 	return network, nil
 }

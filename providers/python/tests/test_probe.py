@@ -34,7 +34,7 @@ async def test_what_does_not_answer_is_named_in_time(tmp_path):
     assert code == 1 and "does not exist" in line
     (tmp_path / "file").touch()
     code, line = await probe(at("file"), "--ready")
-    assert code == 1 and line.startswith("not ready: nobody listens")
+    assert code == 1 and line.startswith("not ready: no process listens")
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(tmp_path / "silent"))
         silent.listen()

@@ -80,7 +80,7 @@ function found(provider: Provider, state: State, node: NodeView__Output, metadat
   if (id !== undefined) {
     if (!id.startsWith(prefix)) return { state: 'INSTANCE_STATE_UNMANAGED' };
     if (id === prefix || Buffer.byteLength(id) > ID_BYTES) {
-      throw new Fail('INVALID', `the provider ID ${quoted(id)} has ${Buffer.byteLength(id)} bytes and is none of this cloud`);
+      throw new Fail('INVALID', `the provider ID ${quoted(id)} has ${Buffer.byteLength(id)} bytes and is not one of this cloud's`);
     }
     instance = state.byProviderId.get(id);
   }

@@ -42,7 +42,7 @@ class Asker {
 
 function askerOf(owner: Owner, { service, handle }: { service: ServiceView__Output | null; handle?: string }): Asker {
   if (service && !service.name) throw new Fail('INVALID', `the service with the uid "${service.uid}" has no name`);
-  if (!service?.uid) throw new Fail('INVALID', `service ${service ? nameOf(service) : ''} has no uid; it is what the load balancer is known by`);
+  if (!service?.uid) throw new Fail('INVALID', `service ${service ? nameOf(service) : ''} has no uid; the load balancer is identified by it`);
   return new Asker(owner, service, handle ?? '');
 }
 

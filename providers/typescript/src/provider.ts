@@ -47,7 +47,7 @@ function providerService(provider: Provider): ProviderServiceHandlers {
   const changes = new Changes(provider);
   return {
     GetProviderInfo: ({ request }, callback) => {
-      console.error(`a controller asks who we are: version ${request.controllerVersion}, minor ${request.contractMinor}`);
+      console.error(`a controller called GetProviderInfo: version ${request.controllerVersion}, minor ${request.contractMinor}`);
       callback(null, {
         providerName: settings.name,
         providerVersion: VERSION,
@@ -160,13 +160,13 @@ export async function serve(provider: Provider, endpoint: string, stop: AbortSig
 }
 
 const HELP = `A provider of the cloud provider contract; its cloud is a file.
-  --state FILE          the cloud: a state file (see providers/README.md); made where there is none
+  --state FILE          the cloud: a state file (see providers/README.md); created if it does not exist
   --endpoint ENDPOINT   where to serve
   --name NAME           the provider's name
-  --prefix PREFIX       what provider IDs begin with
+  --prefix PREFIX       the prefix of provider IDs
   --cloud-scope TEXT    account, project and region
   --pool CIDR           addresses of load balancers, /16 or smaller; may repeat
-  --provisioning-ms N   how long a load balancer takes to be made and to go`;
+  --provisioning-ms N   how long the cloud takes to create and to delete a load balancer`;
 
 async function main(): Promise<void> {
   const text = (fallback: string) => ({ type: 'string', default: fallback }) as const;

@@ -74,7 +74,7 @@ export class Provider {
   /** One mutating call at a time for each object; the other one is BUSY (CORE-7). */
   async holding<T>(owner: Owner, what: string, work: () => Promise<T>): Promise<T> {
     const key = `${owner.ownerId}\0${what}`;
-    if (this.held.has(key)) throw new Fail('BUSY', `another call is working on ${what}; ask again in a second`);
+    if (this.held.has(key)) throw new Fail('BUSY', `another call is in progress for ${what}; ask again in a second`);
     this.held.add(key);
     try {
       return await work();
@@ -190,9 +190,9 @@ export function listing<Request, Item, Response>(
 
 export function withinBatch(what: string, keys: string[]): void {
   if (keys.length > MAX_BATCH) throw new Fail('INVALID', `the request has ${keys.length} ${what}, more than max_batch ${MAX_BATCH}`);
-  if (keys.includes('') && what !== 'route keys') throw new Fail('INVALID', `the request has one of its ${what} empty; each has a name of its own`);
+  if (keys.includes('') && what !== 'route keys') throw new Fail('INVALID', `the request has one of its ${what} empty; each needs its own name`);
   const twice = keys.find((key, at) => keys.indexOf(key) !== at);
-  if (twice !== undefined) throw new Fail('INVALID', `the request has ${quoted(twice)} twice among its ${what}; each may stand there once`);
+  if (twice !== undefined) throw new Fail('INVALID', `the request has ${quoted(twice)} twice among its ${what}; each may occur once`);
 }
 
 export function pending(message: string, leftMs: number): Pending {

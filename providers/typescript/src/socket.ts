@@ -40,7 +40,7 @@ export class SocketFile {
         fs.chmodSync(level, 0o750); // For every umask.
       }
       if (found && level === this.path) {
-        if (!found.isSocket()) throw new SocketError(`${level} exists and is not a socket; it was left alone: remove it, or choose another endpoint`);
+        if (!found.isSocket()) throw new SocketError(`${level} exists and is not a socket: remove it, or choose another endpoint`);
         if (await answers(level)) throw new SocketError(`another provider answers on ${level}; stop it, or choose another endpoint`);
       }
     }

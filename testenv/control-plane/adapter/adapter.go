@@ -77,7 +77,7 @@ func Connect(config Config) (*Cloud, error) {
 	info, err := session.providerInfo(ctx)
 	if err != nil {
 		_ = session.connection.Close()
-		return nil, fmt.Errorf("the provider at %s did not say who it is within %s: %w", config.Endpoint, config.ConnectTimeout.Duration, err)
+		return nil, fmt.Errorf("the provider at %s did not answer GetProviderInfo within %s: %w", config.Endpoint, config.ConnectTimeout.Duration, err)
 	}
 	session.takeLimits(info)
 	offered := info.GetCapabilities()

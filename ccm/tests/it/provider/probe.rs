@@ -121,7 +121,10 @@ async fn a_process_that_hangs_fails_the_probe_in_time_and_passes_it_when_it_goes
     provider.process().kill();
     let (code, line) = probe(&socket, &["--ready"]).await;
     assert_eq!(code, 1);
-    assert!(line.starts_with("not ready: nobody listens on"), "{line}");
+    assert!(
+        line.starts_with("not ready: no process listens on"),
+        "{line}"
+    );
 }
 
 #[tokio::test]
@@ -135,7 +138,7 @@ async fn what_is_no_provider_is_named() {
     std::fs::write(at("file"), "").unwrap();
     let (code, line) = probe(&at("file"), &[]).await;
     assert_eq!(code, 1);
-    assert!(line.contains("nobody listens on"), "{line}");
+    assert!(line.contains("no process listens on"), "{line}");
 
     for (name, garbage) in [("http", "HTTP/1.1 400 Bad Request\r\n\r\n"), ("closed", "")] {
         let listener = UnixListener::bind(at(name)).unwrap();

@@ -20,7 +20,7 @@ pub(super) fn load_balancer_to(found: LoadBalancer) -> Result<pb::LoadBalancer, 
     let ownership = match found.ownership {
         Some(ownership) => convert::ownership(ownership),
         None if found.presence == Presence::Absent => pb::Ownership::Unspecified,
-        None => return Err("a load balancer that is there has no ownership".into()),
+        None => return Err("an existing load balancer has no ownership".into()),
     };
     Ok(pb::LoadBalancer {
         presence: presence.into(),

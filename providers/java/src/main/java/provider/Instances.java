@@ -125,7 +125,7 @@ final class Instances extends InstanceServiceImplBase {
       String id = node.getProviderId();
       if (!id.startsWith(prefix)) return Instance.newBuilder().setState(InstanceState.INSTANCE_STATE_UNMANAGED).build();
       int bytes = Provider.bytes(id);
-      if (id.equals(prefix) || bytes > Provider.ID_BYTES) throw new Fail("INVALID", "the provider ID " + id + " has " + bytes + " bytes and is none of this cloud");
+      if (id.equals(prefix) || bytes > Provider.ID_BYTES) throw new Fail("INVALID", "the provider ID " + id + " has " + bytes + " bytes and is not one of this cloud's");
       instance = state.byProviderId().get(id);
     }
     return instance == null ? Instance.newBuilder().setState(InstanceState.INSTANCE_STATE_ABSENT).build() : shown(instance, metadata);

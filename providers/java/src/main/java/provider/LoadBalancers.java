@@ -66,7 +66,7 @@ final class LoadBalancers extends LoadBalancerServiceImplBase {
   private record Asker(Owner owner, ServiceView service, String handle) {
     static Asker of(Owner owner, ServiceView service, String handle) throws Fail {
       if (service.getName().isEmpty()) throw new Fail("INVALID", "the service with the uid \"" + service.getUid() + "\" has no name");
-      if (service.getUid().isEmpty()) throw new Fail("INVALID", "service " + nameOf(service) + " has no uid; it is what the load balancer is known by");
+      if (service.getUid().isEmpty()) throw new Fail("INVALID", "service " + nameOf(service) + " has no uid; the load balancer is identified by it");
       return new Asker(owner, service, handle);
     }
 

@@ -95,7 +95,7 @@ final class Provider {
   /** One mutating call at a time for each object; the other one is BUSY (CORE-7). */
   <T> T holding(Owner owner, String what, Call<T> work) throws Fail, InterruptedException {
     String key = owner.ownerId + '\0' + what;
-    if (!held.add(key)) throw new Fail("BUSY", "another call is working on " + what + "; ask again in a second");
+    if (!held.add(key)) throw new Fail("BUSY", "another call is in progress for " + what + "; ask again in a second");
     try {
       return work.run(owner);
     } finally {
@@ -209,8 +209,8 @@ final class Provider {
     if (keys.size() > MAX_BATCH) throw new Fail("INVALID", "the request has " + keys.size() + " " + what + ", more than max_batch " + MAX_BATCH);
     Set<String> seen = new HashSet<>();
     for (String key : keys) {
-      if (key.isEmpty() && !what.equals("route keys")) throw new Fail("INVALID", "the request has one of its " + what + " empty; each has a name of its own");
-      if (!seen.add(key)) throw new Fail("INVALID", "the request has \"" + key + "\" twice among its " + what + "; each may stand there once");
+      if (key.isEmpty() && !what.equals("route keys")) throw new Fail("INVALID", "the request has one of its " + what + " empty; each needs its own name");
+      if (!seen.add(key)) throw new Fail("INVALID", "the request has \"" + key + "\" twice among its " + what + "; each may occur once");
     }
   }
 

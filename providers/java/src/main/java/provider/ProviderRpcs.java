@@ -66,7 +66,7 @@ final class ProviderRpcs extends ProviderServiceImplBase {
 
   @Override
   public void getProviderInfo(GetProviderInfoRequest request, StreamObserver<GetProviderInfoResponse> out) {
-    Provider.LOG.info("a controller asks who we are: version " + request.getControllerVersion() + ", minor " + request.getContractMinor());
+    Provider.LOG.info("a controller called GetProviderInfo: version " + request.getControllerVersion() + ", minor " + request.getContractMinor());
     Settings settings = provider.settings;
     List<ServiceFeature> features = Stream.of(ServiceFeature.values())
         .filter(feature -> feature != ServiceFeature.UNRECOGNIZED && feature != ServiceFeature.SERVICE_FEATURE_UNSPECIFIED).toList();

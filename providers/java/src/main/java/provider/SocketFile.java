@@ -52,7 +52,7 @@ final class SocketFile {
 
   private void refuseLiving() throws IOException {
     // Other kinds than file, directory and link are sockets, pipes and devices. Nothing can connect to pipes and devices.
-    if (Files.isRegularFile(path) || Files.isDirectory(path)) throw new IOException(path + " exists and is not a socket; it was left alone: remove it, or choose another endpoint");
+    if (Files.isRegularFile(path) || Files.isDirectory(path)) throw new IOException(path + " exists and is not a socket: remove it, or choose another endpoint");
     try (SocketChannel channel = SocketChannel.open(StandardProtocolFamily.UNIX)) {
       channel.connect(UnixDomainSocketAddress.of(path));
     } catch (ConnectException refused) {
