@@ -34,7 +34,7 @@ impl Looping {
             .until("deleted", |this| this.api.node(NODE).is_none())
             .await;
         assert!(took <= within, "then its instance decides: {took:?}");
-        assert_eq!(self.others(), 19, "no other Node is deleted");
+        assert_eq!(self.others(), 19, "deletes no other Node");
     }
 }
 
@@ -59,14 +59,14 @@ async fn instead(instead: Instead, times: usize) -> Looping {
     assert_eq!(
         looping.left(),
         20,
-        "nothing is known of it, so it is not deleted: {instead:?}"
+        "knows nothing of the Node, so does not delete it: {instead:?}"
     );
     looping.until("deleted", |this| this.left() == 19).await;
     let asked = asked(&looping);
     // One answer before the trouble, and one after, are not two in a row.
     assert!(
         asked.len() >= 1 + times + 2,
-        "what was counted begins anew: {instead:?}: {asked:?}"
+        "starts its count of ABSENT answers again: {instead:?}: {asked:?}"
     );
     assert!(looping.api.node(NODE).is_none());
     looping
@@ -86,42 +86,50 @@ impl Looping {
         let pass = PERIOD + SOON;
         assert!(
             times.windows(2).all(|pair| pair[1] - pair[0] <= pass),
-            "asked again with the next pass: {what}: {times:?}"
+            "asks again with the next pass: {what}: {times:?}"
         );
     }
 }
 
-/// Fault: the provider answers INVALID for a Node that is not Ready | nothing is known of it, so it is not deleted; what was counted begins anew; asked again with the next pass
+/// Fault: the provider answers INVALID for a Node that is not Ready | knows nothing of the Node, so
+/// does not delete it; starts its count of ABSENT answers again; asks again with the next pass
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_provider_answers_invalid() {
     fails(FailureCode::Invalid).await;
 }
 
-/// Fault: the provider answers PRECONDITION for a Node that is not Ready | nothing is known of it, so it is not deleted; what was counted begins anew; asked again with the next pass
+/// Fault: the provider answers PRECONDITION for a Node that is not Ready | knows nothing of the
+/// Node, so does not delete it; starts its count of ABSENT answers again; asks again with the next
+/// pass
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_provider_answers_precondition() {
     fails(FailureCode::Precondition).await;
 }
 
-/// Fault: the provider answers NOT_FOUND for a Node that is not Ready | nothing is known of it, so it is not deleted; what was counted begins anew; asked again with the next pass
+/// Fault: the provider answers NOT_FOUND for a Node that is not Ready | knows nothing of the Node,
+/// so does not delete it; starts its count of ABSENT answers again; asks again with the next pass
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_provider_answers_not_found() {
     fails(FailureCode::NotFound).await;
 }
 
-/// Fault: the provider answers CONFLICT for a Node that is not Ready | nothing is known of it, so it is not deleted; what was counted begins anew; asked again with the next pass
+/// Fault: the provider answers CONFLICT for a Node that is not Ready | knows nothing of the Node,
+/// so does not delete it; starts its count of ABSENT answers again; asks again with the next pass
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_provider_answers_conflict() {
     fails(FailureCode::Conflict).await;
 }
 
-/// Fault: the provider answers BUSY for a Node that is not Ready | nothing is known of it, so it is not deleted; what was counted begins anew; asked again with the next pass
+/// Fault: the provider answers BUSY for a Node that is not Ready | knows nothing of the Node, so
+/// does not delete it; starts its count of ABSENT answers again; asks again with the next pass
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_provider_answers_busy() {
     fails(FailureCode::Busy).await;
 }
 
-/// Fault: the provider answers THROTTLED for a Node that is not Ready | nothing is known of it, so it is not deleted; what was counted begins anew; no lookup is sent for 5 s where it says no time, also after a hint
+/// Fault: the provider answers THROTTLED for a Node that is not Ready | knows nothing of the Node,
+/// so does not delete it; starts its count of ABSENT answers again; sends no lookup for 5 s if the
+/// answer has no `retry_after`, also after a hint
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_provider_answers_throttled() {
     for times in [1, 4] {
@@ -143,11 +151,13 @@ async fn fault_lifecycle_provider_answers_throttled() {
     let times = looping.cloud.state().times.clone();
     assert!(
         times[1] - times[0] >= Duration::from_secs(5),
-        "no lookup is sent for 5 s where it says no time, also after a hint: {times:?}"
+        "sends no lookup for 5 s if the answer has no `retry_after`, also after a hint: {times:?}"
     );
 }
 
-/// Fault: the provider answers CREDENTIALS for a Node that is not Ready | nothing is known of it, so it is not deleted; what was counted begins anew; where no Node is answered for, one is asked about every 20 s; the others as soon as that is answered
+/// Fault: the provider answers CREDENTIALS for a Node that is not Ready | knows nothing of the
+/// Node, so does not delete it; starts its count of ABSENT answers again; if no Node gets an
+/// answer, asks about one every 20 s; asks about the others as soon as that one is answered
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_provider_answers_credentials() {
     for times in [1, 4] {
@@ -165,7 +175,7 @@ async fn fault_lifecycle_provider_answers_credentials() {
     let alone = probes.iter().all(|names| names.len() == 1);
     assert!(
         alone && (28..=31).contains(&probes.len()),
-        "where no Node is answered for, one is asked about every 20 s: {probes:?}"
+        "if no Node gets an answer, asks about one every 20 s: {probes:?}"
     );
     assert_eq!(looping.left(), 20);
     looping.cloud.state().failures.clear();
@@ -187,28 +197,34 @@ async fn fault_lifecycle_provider_answers_credentials() {
         .unwrap();
     assert!(
         times[at] - times[0] <= 2 * SOON,
-        "the others as soon as that is answered: {names:?}, {times:?}"
+        "asks about the others as soon as that one is answered: {names:?}, {times:?}"
     );
 }
 
-/// Fault: the provider answers UNAVAILABLE for a Node that is not Ready | nothing is known of it, so it is not deleted; what was counted begins anew; asked again with the next pass
+/// Fault: the provider answers UNAVAILABLE for a Node that is not Ready | knows nothing of the
+/// Node, so does not delete it; starts its count of ABSENT answers again; asks again with the next
+/// pass
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_provider_answers_unavailable() {
     fails(FailureCode::Unavailable).await;
 }
 
-/// Fault: the provider answers NOT_INITIALIZED for a Node that is not Ready | it is initialised again; nothing is known of it, so it is not deleted; what was counted begins anew
+/// Fault: the provider answers NOT_INITIALIZED for a Node that is not Ready | initialises the
+/// provider again; knows nothing of the Node, so does not delete it; starts its count of ABSENT
+/// answers again
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_provider_answers_not_initialized() {
     for times in [1, 4] {
         let again = Instead::Failed(FailureCode::NotInitialized.into());
         let looping = instead(again, times).await;
         let count = looping.cloud.state().initialized;
-        assert_eq!(count, 1 + times, "it is initialised again");
+        assert_eq!(count, 1 + times, "initialises the provider again");
     }
 }
 
-/// Fault: the provider answers INTERNAL, or a code that nobody knows, for a Node that is not Ready | nothing is known of it, so it is not deleted; what was counted begins anew; asked again with the next pass
+/// Fault: the provider answers INTERNAL, or an unknown code, for a Node that is not Ready | knows
+/// nothing of the Node, so does not delete it; starts its count of ABSENT answers again; asks again
+/// with the next pass
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_provider_answers_internal() {
     fails(FailureCode::Internal).await;
@@ -216,14 +232,17 @@ async fn fault_lifecycle_provider_answers_internal() {
     looping.asks_in_each_pass("4711");
 }
 
-/// Fault: the provider's answer for a Node that is not Ready has no outcome | nothing is known of it, so it is not deleted; what was counted begins anew; asked again with the next pass
+/// Fault: the provider's answer for a Node that is not Ready has no outcome | knows nothing of the
+/// Node, so does not delete it; starts its count of ABSENT answers again; asks again with the next
+/// pass
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_provider_answers_nothing() {
     let looping = instead(Instead::Nothing, 1).await;
     looping.asks_in_each_pass("no outcome");
 }
 
-/// Fault: the provider answers a whole call with any code of the table | nothing is deleted; then its instance decides; no other Node is deleted
+/// Fault: the provider answers a whole call with any code of the table | deletes nothing; then its
+/// instance decides; deletes no other Node
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_provider_fails_a_whole_call() {
     for code in 1..=10 {
@@ -236,12 +255,14 @@ async fn fault_lifecycle_provider_fails_a_whole_call() {
         looping
             .until("failed", |this| this.cloud.state().failures.is_empty())
             .await;
-        assert_eq!(looping.left(), 20, "nothing is deleted: {code:?}");
+        assert_eq!(looping.left(), 20, "deletes nothing: {code:?}");
         looping.goes(Duration::from_mins(3)).await;
     }
 }
 
-/// Fault: the provider answers a gRPC status other than OK because of one Node | the call is halved; so the others are judged as ever; it is never read as an answer, so the Node itself stays; no other Node is deleted
+/// Fault: the provider answers a gRPC status other than OK because of one Node | halves the call;
+/// so decides about the others as usual; never reads the status as an answer, so the Node itself
+/// stays; deletes no other Node
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_provider_answers_a_grpc_status() {
     let looping = Looping::start(20).await;
@@ -253,22 +274,24 @@ async fn fault_lifecycle_provider_answers_a_grpc_status() {
         .await;
     assert!(
         took <= 3 * PERIOD,
-        "so the others are judged as ever: {took:?}"
+        "so decides about the others as usual: {took:?}"
     );
     let sizes: Vec<usize> = looping.cloud.state().lookups.iter().map(Vec::len).collect();
-    assert_eq!(sizes[..3], [2, 1, 1], "the call is halved: {sizes:?}");
+    assert_eq!(sizes[..3], [2, 1, 1], "halves the call: {sizes:?}");
     tokio::time::sleep(Duration::from_mins(11)).await;
     assert!(
         looping.api.node("n0005").is_some(),
-        "it is never read as an answer, so the Node itself stays"
+        "never reads the status as an answer, so the Node itself stays"
     );
-    assert_eq!(looping.left(), 19, "no other Node is deleted");
+    assert_eq!(looping.left(), 19, "deletes no other Node");
     looping.cloud.state().poison.clear();
     let took = looping.until("it too", |this| this.left() == 18).await;
     assert!(took <= 3 * PERIOD, "{took:?}");
 }
 
-/// Fault: the provider hangs when it is asked about one Node | the Nodes of the same call wait for its deadline, once; from then on the one is asked about alone; it keeps no other waiting; the Node itself stays
+/// Fault: the provider hangs when it is asked about one Node | the Nodes of the same call wait for
+/// its deadline, once; from then on asks about that Node alone; no other Node waits for it; the
+/// Node itself stays
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_provider_hangs() {
     let looping = Looping::start(20).await;
@@ -284,7 +307,7 @@ async fn fault_lifecycle_provider_hangs() {
     let calls = looping.lookups();
     looping.down([7], api::InstanceState::Absent);
     let took = looping.until("deleted", |this| this.left() == 18).await;
-    assert!(took <= 3 * PERIOD, "it keeps no other waiting: {took:?}");
+    assert!(took <= 3 * PERIOD, "no other Node waits for it: {took:?}");
     tokio::time::sleep(Duration::from_mins(11)).await;
     let later = looping.cloud.state().lookups.split_off(calls);
     let mut of_it = later
@@ -292,7 +315,7 @@ async fn fault_lifecycle_provider_hangs() {
         .filter(|names| names.iter().any(|name| name == "n0005"));
     assert!(
         of_it.all(|names| names.len() == 1),
-        "from then on the one is asked about alone: {later:?}"
+        "from then on asks about that Node alone: {later:?}"
     );
     assert!(looping.api.node("n0005").is_some(), "the Node itself stays");
     looping.cloud.state().hang.clear();
@@ -300,7 +323,8 @@ async fn fault_lifecycle_provider_hangs() {
     assert!(took <= 2 * DEADLINE, "{took:?}");
 }
 
-/// Fault: the provider answers for one Node after the deadline of the call | the answer is not heard, so the Node stays; another waits for its deadline, once
+/// Fault: the provider answers for one Node after the deadline of the call | does not use the late
+/// answer, so the Node stays; another waits for its deadline, once
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_provider_answers_late() {
     let looping = Looping::start(20).await;
@@ -317,11 +341,12 @@ async fn fault_lifecycle_provider_answers_late() {
     tokio::time::sleep(Duration::from_mins(30)).await;
     assert!(
         looping.api.node("n0005").is_some(),
-        "the answer is not heard, so the Node stays"
+        "does not use the late answer, so the Node stays"
     );
 }
 
-/// Fault: the provider dies while it is asked, before or after it said ABSENT | one answer of each process deletes nothing; two of one do
+/// Fault: the provider dies during a lookup, before or after it answered ABSENT | deletes nothing
+/// after one answer of each process; deletes after two answers of one
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_provider_dies() {
     for after in [Duration::from_millis(20), Duration::from_millis(60)] {
@@ -336,17 +361,18 @@ async fn fault_lifecycle_provider_dies() {
             assert_eq!(
                 looping.left(),
                 20,
-                "one answer of each process deletes nothing: {round}"
+                "deletes nothing after one answer of each process: {round}"
             );
             looping.process.start(looping.cloud.service());
         }
         looping
-            .until("two of one do", |this| this.left() == 19)
+            .until("deletes after two answers of one", |this| this.left() == 19)
             .await;
     }
 }
 
-/// Fault: the provider's listing fails or is not complete | then its instance decides; no other Node is deleted
+/// Fault: the provider's listing fails or is not complete | then its instance decides; deletes no
+/// other Node
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_provider_lists_nothing() {
     let looping = Looping::start(20).await;
@@ -354,7 +380,9 @@ async fn fault_lifecycle_provider_lists_nothing() {
     looping.goes(3 * PERIOD).await;
 }
 
-/// Fault: ListInstances is never answered, where it could veto a deletion | a machine that is shut down meanwhile gets its taint as ever; the Nodes that are to go wait for it until its deadline (5 min), and then go on the answers alone; it is asked for once at a time
+/// Fault: ListInstances is never answered, where it could veto a deletion | a machine that is shut
+/// down meanwhile still gets its taint; the Nodes to delete wait for the list until its deadline (5
+/// min), and then the lookups alone decide; makes one such call at a time
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_the_listing_hangs() {
     let looping = Looping::start(20).await;
@@ -373,7 +401,7 @@ async fn fault_lifecycle_the_listing_hangs() {
         let took = looping.until("tainted", tainted).await;
         assert!(
             took <= 4 * PERIOD,
-            "a machine that is shut down meanwhile gets its taint as ever: {took:?}"
+            "a machine that is shut down meanwhile still gets its taint: {took:?}"
         );
     }
     assert_eq!(looping.left(), 20);
@@ -381,13 +409,14 @@ async fn fault_lifecycle_the_listing_hangs() {
     let waited = asked.elapsed();
     assert!(
         waited > Duration::from_secs(290) && waited < Duration::from_secs(320),
-        "the Nodes that are to go wait for it until its deadline (5 min), and then go on the answers alone: {waited:?}"
+        "the Nodes to delete wait for the list until its deadline (5 min), and then the lookups alone decide: {waited:?}"
     );
     let listings = looping.cloud.state().listings;
-    assert_eq!(listings, 1, "it is asked for once at a time");
+    assert_eq!(listings, 1, "makes one such call at a time");
 }
 
-/// Fault: ListInstances is never answered by a provider that takes one call at a time | it is given up after 10 s; no other Node is deleted
+/// Fault: ListInstances is never answered by a provider that takes one call at a time | gives it up
+/// after 10 s; deletes no other Node
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_the_listing_hangs_in_the_only_place() {
     let one = |offered: &mut api::InstanceCapability| offered.max_in_flight = Some(1);
@@ -398,12 +427,13 @@ async fn fault_lifecycle_the_listing_hangs_in_the_only_place() {
     let given_up = Duration::from_secs(10);
     assert!(
         took >= given_up && took <= given_up + 3 * PERIOD,
-        "it is given up after 10 s: {took:?}"
+        "gives it up after 10 s: {took:?}"
     );
-    assert!(looping.api.node(NODE).is_none(), "no other Node is deleted");
+    assert!(looping.api.node(NODE).is_none(), "deletes no other Node");
 }
 
-/// Fault: ListInstances is answered after a minute, and has the instance | the Nodes that are to go wait for it; it vetoes
+/// Fault: ListInstances is answered after a minute, and has the instance | the Nodes to delete wait
+/// for it; the list vetoes the deletion
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_the_listing_is_late() {
     let looping = Looping::start(20).await;
@@ -414,9 +444,12 @@ async fn fault_lifecycle_the_listing_is_late() {
     let took = looping.until("deleted", |this| this.left() < 20).await;
     assert!(
         took > late && took < late + 4 * PERIOD,
-        "the Nodes that are to go wait for it: {took:?}"
+        "the Nodes to delete wait for it: {took:?}"
     );
     tokio::time::sleep(Duration::from_mins(10)).await;
-    assert!(looping.api.node(NODE).is_some(), "it vetoes");
+    assert!(
+        looping.api.node(NODE).is_some(),
+        "the list vetoes the deletion"
+    );
     assert_eq!(looping.left(), 19);
 }

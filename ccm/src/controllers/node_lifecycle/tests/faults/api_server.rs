@@ -35,11 +35,7 @@ async fn in_each_write(fault: Fault, times: usize, check: fn(&Seen, &str)) {
         assert!(looping.api.faults.happened(), "{what}");
         tokio::time::sleep(Duration::from_mins(1)).await;
         let wanted = ["PATCH n0003", "PATCH n0003", "DELETE n0003"];
-        assert_eq!(
-            looping.api.writes(),
-            wanted,
-            "nothing is written twice: {what}"
-        );
+        assert_eq!(looping.api.writes(), wanted, "writes nothing twice: {what}");
         let events = looping.context.writes.events.recorded();
         let told = events.iter().any(|it| {
             // Upstream's words.
@@ -77,7 +73,7 @@ fn next_pass(seen: &Seen, what: &str) {
     let pass = (PERIOD + SOON).as_secs_f64();
     assert!(
         seen.is_deletion() || seen.gaps.iter().all(|gap| *gap <= pass),
-        "a taint is tried again with the next pass: {what}: {:?}",
+        "retries a taint with the next pass: {what}: {:?}",
         seen.gaps
     );
 }
@@ -95,11 +91,13 @@ fn failed(seen: &Seen, what: &str) {
     assert_eq!(
         seen.told,
         seen.is_deletion(),
-        "a deletion that fails is told (DeletingNodeFailed): {what}"
+        "records an event for a deletion that fails (DeletingNodeFailed): {what}"
     );
 }
 
-/// Fault: the API server answers 409 to a write (shutdown taint, its removal, the deletion) | a taint is tried again with the next pass; a deletion needs two new answers; as somebody else wrote, nothing is told; nothing is written twice
+/// Fault: the API server answers 409 to a write (shutdown taint, its removal, the deletion) |
+/// retries a taint with the next pass; a deletion needs two new answers; records no event, because
+/// somebody else wrote; writes nothing twice
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_api_server_answers_409() {
     fn conflict(seen: &Seen, what: &str) {
@@ -107,7 +105,7 @@ async fn fault_lifecycle_api_server_answers_409() {
         new_answers(seen, what);
         assert!(
             !seen.told,
-            "as somebody else wrote, nothing is told: {what}"
+            "records no event, because somebody else wrote: {what}"
         );
     }
     in_each_write(Fault::Refused(409), 1, conflict).await;
@@ -120,7 +118,9 @@ fn fails_as_ever(seen: &Seen, what: &str) {
     failed(seen, what);
 }
 
-/// Fault: the API server answers 422 to a write | a taint is tried again with the next pass; a deletion needs two new answers; a deletion that fails is told (DeletingNodeFailed); it does not count for the brake
+/// Fault: the API server answers 422 to a write | retries a taint with the next pass; a deletion
+/// needs two new answers; records an event for a deletion that fails (DeletingNodeFailed); the
+/// deletion does not count for the brake
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_api_server_answers_422() {
     in_each_write(Fault::Refused(422), 1, fails_as_ever).await;
@@ -128,7 +128,7 @@ async fn fault_lifecycle_api_server_answers_422() {
     let took = of_three(422).await;
     assert!(
         took < Duration::from_mins(1),
-        "it does not count for the brake: {took:?}"
+        "the deletion does not count for the brake: {took:?}"
     );
 }
 
@@ -143,21 +143,22 @@ async fn of_three(code: u16) -> Duration {
     looping.until("deleted", |this| this.left() < 3).await
 }
 
-/// Fault: the API server answers 429 to a write | sent five times in all, each time after its Retry-After; then as 500; nothing is written twice
+/// Fault: the API server answers 429 to a write | sends the write five times in all, each time
+/// after the Retry-After; then as after 500; writes nothing twice
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_api_server_answers_429() {
     fn put_off(seen: &Seen, what: &str) {
         let short = |gap: &f64| (2.0..2.5).contains(gap);
         assert!(
             seen.gaps.iter().take(4).all(short),
-            "sent five times in all, each time after its Retry-After: {what}: {:?}",
+            "sends the write five times in all, each time after the Retry-After: {what}: {:?}",
             seen.gaps
         );
         // The fifth is given up.
         let given_up = seen.times > 5 && seen.is_deletion();
         assert!(
             seen.told == given_up && (!given_up || seen.answers >= 4),
-            "then as 500: {what}: {}",
+            "then as after 500: {what}: {}",
             seen.answers
         );
     }
@@ -165,14 +166,16 @@ async fn fault_lifecycle_api_server_answers_429() {
     in_each_write(Fault::Refused(429), 7, put_off).await;
 }
 
-/// Fault: the API server answers 500 to a write | a taint is tried again with the next pass; a deletion needs two new answers; a deletion that fails is told (DeletingNodeFailed); it counts for the brake once, however often it is sent
+/// Fault: the API server answers 500 to a write | retries a taint with the next pass; a deletion
+/// needs two new answers; records an event for a deletion that fails (DeletingNodeFailed); the
+/// deletion counts for the brake once, however often the ccm sends it
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_api_server_answers_500() {
     in_each_write(Fault::Refused(500), 1, fails_as_ever).await;
     let took = of_three(500).await;
     assert!(
         took < Duration::from_mins(1),
-        "it counts for the brake once, however often it is sent: {took:?}"
+        "the deletion counts for the brake once, however often the ccm sends it: {took:?}"
     );
 }
 
@@ -180,13 +183,15 @@ fn given_up(seen: &Seen, what: &str) {
     // A deletion waits for two new answers.
     assert!(
         (10.0..22.0).contains(&seen.gaps[0]),
-        "given up after 10 s: {what}: {:?}",
+        "gives up after 10 s: {what}: {:?}",
         seen.gaps
     );
     failed(seen, what);
 }
 
-/// Fault: the API server never answers a write, and did not do it | given up after 10 s; a deletion needs two new answers; a deletion that fails is told (DeletingNodeFailed); nothing is written twice
+/// Fault: the API server never answers a write, and does not do it | gives up after 10 s; a
+/// deletion needs two new answers; records an event for a deletion that fails (DeletingNodeFailed);
+/// writes nothing twice
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_api_server_hangs() {
     fn then_again(seen: &Seen, what: &str) {
@@ -196,13 +201,16 @@ async fn fault_lifecycle_api_server_hangs() {
     in_each_write(Fault::Hangs, 1, then_again).await;
 }
 
-/// Fault: the API server does a write, and its answer is lost | nothing is written twice; a deletion that fails is told (DeletingNodeFailed)
+/// Fault: the API server does a write, and its answer is lost | writes nothing twice; records an
+/// event for a deletion that fails (DeletingNodeFailed)
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_api_server_loses_an_answer() {
     in_each_write(Fault::Lost, 1, failed).await;
 }
 
-/// Fault: the API server fails when the Node is read again just before its deletion (409, 422, 429, 500, no answer) | it is not deleted; a deletion needs two new answers; no other Node is deleted
+/// Fault: the API server fails when the ccm reads the Node again just before its deletion (409,
+/// 422, 429, 500, no answer) | does not delete it; a deletion needs two new answers; deletes no
+/// other Node
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_api_server_fails_the_last_look() {
     let codes = [409, 422, 429, 500].map(Fault::Refused);
@@ -213,7 +221,7 @@ async fn fault_lifecycle_api_server_fails_the_last_look() {
         looping
             .until("failed", |this| this.api.faults.happened())
             .await;
-        assert_eq!(looping.left(), 20, "it is not deleted: {fault:?}");
+        assert_eq!(looping.left(), 20, "does not delete it: {fault:?}");
         looping.goes(Duration::from_mins(2)).await;
         assert_eq!(looping.api.writes(), ["DELETE n0003"], "{fault:?}");
         let answers = looping.asked();
@@ -225,7 +233,9 @@ async fn fault_lifecycle_api_server_fails_the_last_look() {
     }
 }
 
-/// Fault: the API server cuts the watch of Nodes, or answers 410 Gone to it | what is not seen is not deleted by mistake: the last look sees a Node that is Ready again or was made anew; listed again, all is judged as it is
+/// Fault: the API server cuts the watch of Nodes, or answers 410 Gone to it | deletes no Node by
+/// mistake: the last read sees a Node that is Ready again or was created again; after the new list
+/// decides by the current state
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_api_server_cuts_the_watch() {
     let looping = Looping::start(20).await;
@@ -243,7 +253,7 @@ async fn fault_lifecycle_api_server_cuts_the_watch() {
     assert_eq!(
         looping.left(),
         20,
-        "what is not seen is not deleted by mistake: the last look sees a Node that is Ready again or was made anew"
+        "deletes no Node by mistake: the last read sees a Node that is Ready again or was created again"
     );
     looping.cloud.state().states.remove(NODE);
     looping.cloud.state().states.remove("n0005");
@@ -251,11 +261,13 @@ async fn fault_lifecycle_api_server_cuts_the_watch() {
     let took = looping.until("deleted", |this| this.left() == 19).await;
     assert!(
         took <= 3 * PERIOD && looping.api.node("n0007").is_none(),
-        "listed again, all is judged as it is: {took:?}"
+        "after the new list decides by the current state: {took:?}"
     );
 }
 
-/// Fault: the ccm is killed right before or right after any write (shutdown taint, its removal, the deletion) | the next process goes on where it ended; a deletion that did not happen needs two new answers; nothing is written twice
+/// Fault: the ccm is killed right before or right after any write (shutdown taint, its removal, the
+/// deletion) | the next process goes on where the killed one ended; a deletion that did not happen
+/// needs two new answers; writes nothing twice
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_ccm_killed_between_writes() {
     for fault in [Fault::Hangs, Fault::Lost] {
@@ -281,7 +293,7 @@ async fn fault_lifecycle_ccm_killed_between_writes() {
             assert_eq!(
                 looping.api.writes(),
                 wanted,
-                "nothing is written twice: {number}, {fault:?}"
+                "writes nothing twice: {number}, {fault:?}"
             );
         }
     }
@@ -301,7 +313,7 @@ impl Looping {
         let took = self.until("done", wanted).await;
         assert!(
             took <= 4 * PERIOD,
-            "the next process goes on where it ended: {took:?}"
+            "the next process goes on where the killed one ended: {took:?}"
         );
     }
 }
