@@ -401,7 +401,7 @@ mod tests {
             module_file(&directory, Some("1.20"))
                 .unwrap_err()
                 .to_string(),
-            "TESTENV_KUBERNETES is \"1.20\"; there are 1.34, 1.35, and the newest where it is not set"
+            "TESTENV_KUBERNETES is \"1.20\"; valid are 1.34, 1.35; unset means the newest"
         );
     }
 

@@ -22,9 +22,12 @@ impl Keeper {
             return std::future::pending().await;
         }
         let mut failures = 0_u32;
+        let mut unheard = false;
         loop {
             let started = Instant::now();
-            let received = self.stream_of_changes(link, &session.cluster).await;
+            let received = self
+                .stream_of_changes(link, &session.cluster, &mut unheard)
+                .await;
             failures = if started.elapsed() >= LASTED {
                 0
             } else {
@@ -43,18 +46,25 @@ impl Keeper {
         }
     }
 
+    /// `unheard`: the stream before ended without a message, and there is no token. Changes since
+    /// then are in no stream, so a resync follows as soon as this one reports changes.
     async fn stream_of_changes(
         &self,
         link: &Link,
         cluster: &api::ClusterRef,
+        unheard: &mut bool,
     ) -> Result<(), CallError> {
         let resume_token = self.token().clone();
+        let missed = std::mem::replace(unheard, resume_token.is_empty());
         let request = api::WatchChangesRequest {
             cluster: Some(cluster.clone()),
             resume_token,
         };
         let mut stream = client(link).watch_changes(request).await?.into_inner();
         while let Some(change) = stream.message().await? {
+            if std::mem::take(unheard) && missed {
+                let _ = self.with.hints.send(Hint::Resync);
+            }
             if let Some(Change::Failed(failure)) = change.change {
                 return Err(failures::trouble("WatchChanges", Place::Whole, failure));
             }

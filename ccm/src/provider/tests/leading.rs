@@ -255,6 +255,35 @@ async fn s20_nothing_is_called_before_the_first_scope_is_remembered() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn prov_21_a_stream_that_ended_before_its_first_message_is_followed_by_a_resync() {
+    let fake = Fake::new("1");
+    fake.set(|s| s.info.capabilities.as_mut().unwrap().changes = Some(api::ChangeCapability {}));
+    let running = maintained(InMemory::running(fake.service()));
+    let mut hints = running.hints.subscribe();
+    running.lead();
+    running.session().await;
+    let streams = |fake: &Fake| {
+        let log = fake.log().into_iter();
+        log.filter(|rpc| rpc.starts_with("WatchChanges ")).count()
+    };
+    while streams(&fake) == 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let bookmark = |token: &str| api::WatchChangesResponse {
+        resume_token: token.into(),
+        change: None,
+    };
+    fake.set(|s| s.changes = vec![bookmark("t1"), bookmark("t2")]);
+    assert_eq!(hints.recv().await.unwrap(), Hint::Resync);
+    // With a token no change is lost.
+    let before = streams(&fake);
+    while streams(&fake) < before + 2 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(hints.try_recv().is_err());
+}
+
+#[tokio::test(start_paused = true)]
 async fn prov_5_hints_are_passed_on_and_the_stream_is_resumed() {
     let fake = Fake::new("1");
     let change = |token: &str, change| api::WatchChangesResponse {
