@@ -216,7 +216,7 @@ impl Elector {
     ) -> Option<Term> {
         let shared = &self.shared;
         let mut observed = None;
-        let mut told = String::new();
+        let mut reported = String::new();
         let mut complaint = String::new();
         loop {
             // Nobody looks meanwhile.
@@ -228,7 +228,7 @@ impl Elector {
             }
             let mut wake = Wake::new(shared.api.clone(), &shared.config.resource_name);
             while !stop.is_cancelled() && *standing.borrow() {
-                let attempt = shared.attempt(&mut observed, &mut told).await;
+                let attempt = shared.attempt(&mut observed, &mut reported).await;
                 shared.complain(&attempt, &mut complaint);
                 let next = match attempt {
                     Ok(Attempt::Held(lease, start)) => {
@@ -263,7 +263,7 @@ impl Shared {
     async fn attempt(
         &self,
         observed: &mut Option<Observed>,
-        told: &mut String,
+        reported: &mut String,
     ) -> Result<Attempt, AttemptError> {
         let config = &self.config;
         let read = self.read();
@@ -282,8 +282,8 @@ impl Shared {
         ) {
             Claim::Until(expiry) => {
                 let holder = read.as_ref().map_or("", record::holder);
-                if *told != holder {
-                    holder.clone_into(told);
+                if *reported != holder {
+                    holder.clone_into(reported);
                     let lease_until = self.by_the_wall_clock(expiry);
                     tracing::info!(holder, %lease_until, "another process leads");
                 }
@@ -292,7 +292,7 @@ impl Shared {
                 return Ok(Attempt::Wait(expiry));
             }
             Claim::Free | Claim::Ours => {
-                told.clear();
+                reported.clear();
                 *lock(&self.other) = None;
             }
         }

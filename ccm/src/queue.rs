@@ -45,7 +45,7 @@ impl Backoff {
 /// When a key is due again after work on it. If somebody added the key meanwhile, the earlier time
 /// counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum Requeue {
     /// Never; the key's failures are reset.
     Forget,
     /// Not until somebody adds or hastens the key; its failures are reset. Unlike with `Forget`, a
@@ -163,7 +163,7 @@ impl<K: Clone + Ord + Send + 'static> Queue<K> {
     }
 
     /// Ends the work on this key. It ignores a key that was not handed out.
-    pub(crate) fn done(&self, key: &K, outcome: Outcome) {
+    pub(crate) fn done(&self, key: &K, outcome: Requeue) {
         let now = Instant::now();
         let started = self.shared.lock().done(key, outcome, now);
         if let Some(started) = started {

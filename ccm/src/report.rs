@@ -16,7 +16,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// event without `PATIENCE`, because the leader steps down within the minute.
 const AWAY: Duration = Duration::from_secs(10);
 /// How long an unchanged report is not repeated. The API server forgets events after an hour.
-pub(crate) const TOLD_AGAIN: Duration = Duration::from_mins(15);
+pub(crate) const REPORT_AGAIN: Duration = Duration::from_mins(15);
 /// The API's limit for an event's message, in bytes.
 const MESSAGE_BYTES: usize = 1_024;
 
@@ -62,7 +62,7 @@ impl fmt::Display for Next {
 
 /// The message of the event. If it is too long, only the provider's words are cut. `about` says
 /// which object the provider was asked about, if the event's object does not.
-pub(crate) fn told(
+pub(crate) fn reported(
     answered: &Answered,
     provider: &str,
     about: Option<&str>,
@@ -211,7 +211,7 @@ struct Entry {
     /// How the last attempt ended.
     answered: Option<Answered>,
     /// When the last report was made, and of which state.
-    told: Option<(Instant, String)>,
+    reported: Option<(Instant, String)>,
 }
 
 impl<K: Clone + Ord> Waiting<K> {
@@ -233,7 +233,7 @@ impl<K: Clone + Ord> Waiting<K> {
             since: now,
             attempts: 0,
             answered: None,
-            told: None,
+            reported: None,
         };
         self.entries.insert(key.clone(), entry);
     }
@@ -270,9 +270,9 @@ impl<K: Clone + Ord> Waiting<K> {
         };
         entry.attempts = entry.attempts.saturating_add(1);
         entry.answered = Some(answered.clone());
-        let tell = at_once || entry.told.is_some();
+        let tell = at_once || entry.reported.is_some();
         if tell {
-            entry.told = Some((now, answered.words.clone()));
+            entry.reported = Some((now, answered.words.clone()));
         }
         tell
     }
@@ -289,7 +289,7 @@ impl<K: Clone + Ord> Waiting<K> {
     ) -> Vec<(K, Option<Answered>, u32)> {
         let mut overdue = Vec::new();
         for (key, entry) in &mut self.entries {
-            let (last, patience) = match &entry.told {
+            let (last, patience) = match &entry.reported {
                 Some((when, _)) => (*when, PATIENCE),
                 None => (entry.since, patience),
             };
@@ -298,10 +298,15 @@ impl<K: Clone + Ord> Waiting<K> {
                 continue;
             }
             let state = state(key, entry.answered.as_ref());
-            if ago < TOLD_AGAIN && entry.told.as_ref().is_some_and(|(_, told)| *told == state) {
+            if ago < REPORT_AGAIN
+                && entry
+                    .reported
+                    .as_ref()
+                    .is_some_and(|(_, reported)| *reported == state)
+            {
                 continue;
             }
-            entry.told = Some((now, state));
+            entry.reported = Some((now, state));
             overdue.push((key.clone(), entry.answered.clone(), entry.attempts));
         }
         overdue

@@ -165,12 +165,12 @@ mod tests {
             ("APIServerTracing=true", None),
             (" WatchList = true ", None),
         ] {
-            let told = answer(setting.trim()).unwrap();
+            let reported = answer(setting.trim()).unwrap();
             match word {
-                None => assert_eq!(told, None, "{setting}"),
+                None => assert_eq!(reported, None, "{setting}"),
                 Some(word) => assert!(
-                    told.is_some_and(|text| text.contains(word)),
-                    "{setting}: {told:?}"
+                    reported.is_some_and(|text| text.contains(word)),
+                    "{setting}: {reported:?}"
                 ),
             }
         }

@@ -11,7 +11,7 @@ use super::failures::Failed;
 use super::load::UnderWay;
 use crate::core::lock;
 use crate::provider::CallError;
-use crate::queue::Outcome;
+use crate::queue::Requeue;
 
 /// Keys that left the queue together. The reconciler settles each key as soon as its work is over.
 /// A batch that is dropped returns its other keys to the queue with backoff. So a task that panics
@@ -69,16 +69,16 @@ impl<'a, K: Clone + Ord + Hash + Send + 'static> Batch<'a, K> {
     }
 
     /// The work on this key has ended. Ignored for a key of another batch and for a settled one.
-    pub(crate) fn settle(&self, key: &K, outcome: Outcome) {
+    pub(crate) fn settle(&self, key: &K, outcome: Requeue) {
         if self.left().remove(key) {
             self.give_back(key, outcome);
         }
     }
 
-    fn give_back(&self, key: &K, outcome: Outcome) {
+    fn give_back(&self, key: &K, outcome: Requeue) {
         let queue = &self.driver.queue;
         queue.done(key, outcome);
-        if matches!(outcome, Outcome::Forget | Outcome::Idle) || !queue.holds(key) {
+        if matches!(outcome, Requeue::Forget | Requeue::Idle) || !queue.holds(key) {
             self.driver.failures().forget(key);
         }
     }
@@ -91,7 +91,7 @@ impl<'a, K: Clone + Ord + Hash + Send + 'static> Batch<'a, K> {
 impl<K: Clone + Ord + Hash + Send + 'static> Drop for Batch<'_, K> {
     fn drop(&mut self) {
         for key in self.keys() {
-            self.give_back(&key, Outcome::Retry);
+            self.give_back(&key, Requeue::Retry);
         }
     }
 }

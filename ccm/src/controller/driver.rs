@@ -17,7 +17,7 @@ use super::load::{Load, UnderWay, Width};
 use super::sources::Sources;
 use crate::core::lock;
 use crate::provider::{Capability, ProviderStatus, Session};
-use crate::queue::{Backoff, Outcome, Queue};
+use crate::queue::{Backoff, Queue, Requeue};
 
 /// A controller.
 pub(crate) trait Reconciler: Send + Sync + 'static {
@@ -194,7 +194,7 @@ async fn work<R: Reconciler>(reconciler: &R, keys: Vec<R::Key>, call: UnderWay) 
     } else {
         // The provider became unusable after the batch left the queue.
         for key in batch.keys() {
-            batch.settle(&key, Outcome::RetryTransport);
+            batch.settle(&key, Requeue::RetryTransport);
         }
     }
 }

@@ -17,7 +17,7 @@ use super::{Width, run};
 use crate::controllers::node::testing::{Cloud, FakeApi, Fault, Instead};
 use crate::provider::testing::{InMemory, Running, SCOPE_KEY, maintained};
 use crate::provider::{CallError, CallErrorCode, Hint, ProviderStatus, Retry};
-use crate::queue::Outcome;
+use crate::queue::Requeue;
 use tiny::{Tiny, is_labelled};
 
 /// One Node in a batch, two batches at once.
@@ -277,8 +277,8 @@ async fn m10_a_key_is_settled_once_and_one_that_is_not_returns_with_backoff() {
     }
     let taken = driver.queue.next_batch(2, Duration::ZERO).await;
     let batch = driver.batch(taken);
-    batch.settle(&both[0], Outcome::Forget);
-    batch.settle(&both[0], Outcome::Retry);
+    batch.settle(&both[0], Requeue::Forget);
+    batch.settle(&both[0], Requeue::Retry);
     assert_eq!(
         (batch.keys(), driver.queue.len()),
         (vec!["b".to_owned()], 0)
@@ -299,13 +299,13 @@ async fn a_busy_key_that_is_settled_otherwise_stays_in_its_row_until_it_is_done(
     let busy = CallError::new(CallErrorCode::Busy, "m");
     driver.queue.add(key.clone());
     for (is_quick, outcome) in [
-        (true, Outcome::Retry),
-        (true, Outcome::Retry),
-        (true, Outcome::Retry),
-        (true, Outcome::Retry),
-        (true, Outcome::Retry),
-        (false, Outcome::Forget),
-        (true, Outcome::Forget),
+        (true, Requeue::Retry),
+        (true, Requeue::Retry),
+        (true, Requeue::Retry),
+        (true, Requeue::Retry),
+        (true, Requeue::Retry),
+        (false, Requeue::Forget),
+        (true, Requeue::Forget),
     ] {
         let batch = driver.batch(driver.queue.next_batch(1, Duration::ZERO).await);
         let retry = batch.reaction(&key, &busy).retry;

@@ -37,9 +37,9 @@ use crate::controller::{
 };
 use crate::core::{Key, lock};
 use crate::ownership::Ownership;
-use crate::provider::lookup::Loners;
+use crate::provider::lookup::IsolatedKeys;
 use crate::provider::{Capability, Projection, ProviderStatus, Session};
-use crate::queue::{Backoff, Outcome};
+use crate::queue::{Backoff, Requeue};
 use crate::report::{self, Answered, Away, Next, Waiting};
 use crate::writes::{EventType, node_reference, reason};
 
@@ -73,7 +73,7 @@ struct Worker {
     claims: claims::Claims,
     /// The Nodes in a running lookup, with its start.
     asked: Mutex<BTreeMap<String, Instant>>,
-    loners: Loners,
+    isolated: IsolatedKeys,
     managed: managed::Managed,
     writers: Semaphore,
     lookups: Permits,
@@ -107,7 +107,7 @@ impl Worker {
             waiting: Mutex::default(),
             claims: claims::Claims::default(),
             asked: Mutex::default(),
-            loners: Loners::default(),
+            isolated: IsolatedKeys::default(),
             managed: managed::Managed::default(),
             writers: Semaphore::new(WRITERS),
             lookups: Permits::default(),
@@ -163,21 +163,21 @@ impl Worker {
                 _ = ticks.tick() => {}
             }
             let patience = away.patience(&self.driver.context.status.borrow(), Instant::now());
-            self.tell_the_overdue(patience);
+            self.report_overdue(patience);
             let oldest = self.waiting().oldest((self.driver.context.wall)());
             self.metrics.oldest(&self.driver.context.provider, oldest);
         }
         // After this, nobody can report until there is a new leader.
         let patience = Away::last_patience(&self.driver.context.status.borrow());
         if let Some(patience) = patience {
-            self.tell_the_overdue(patience);
+            self.report_overdue(patience);
         }
         // The next leader reports the metric.
         self.metrics
             .oldest(&self.driver.context.provider, Duration::ZERO);
     }
 
-    fn tell_the_overdue(&self, patience: Duration) {
+    fn report_overdue(&self, patience: Duration) {
         let state = |name: &String, answered: Option<&Answered>| {
             let obstacle = self.obstacle(name).map(|obstacle| obstacle.text);
             let state = obstacle.or_else(|| answered.map(|answered| answered.words.clone()));
@@ -191,7 +191,7 @@ impl Worker {
             let (reason, text) = match (self.obstacle(&name), answered) {
                 (Some(obstacle), _) => (reason::NODE_NOT_INITIALIZED, obstacle.in_full()),
                 (None, Some(answered)) => {
-                    let text = self.told(&node, &answered, attempts, false);
+                    let text = self.reported(&node, &answered, attempts, false);
                     (answered.reason, text)
                 }
                 (None, None) => {
@@ -223,7 +223,7 @@ impl Worker {
 
     /// The event's text about the last attempt. `changes`: a change of the Node leads to another
     /// attempt at once.
-    fn told(&self, node: &Node, answered: &Answered, attempt: u32, changes: bool) -> String {
+    fn reported(&self, node: &Node, answered: &Answered, attempt: u32, changes: bool) -> String {
         let provider = &self.driver.context.provider;
         let next = self.driver.queue.due(&name(node).to_owned()).map(|at| {
             if self.session().is_none() {
@@ -235,7 +235,7 @@ impl Worker {
             }
         });
         let about = plan::asked_for(node);
-        report::told(answered, provider, Some(&about), attempt, next)
+        report::reported(answered, provider, Some(&about), attempt, next)
     }
 
     /// The session, if lookups and writes of Nodes are allowed.
@@ -345,7 +345,7 @@ impl Reconciler for Worker {
                 nodes.push(node);
             } else {
                 self.waiting().gone(&name);
-                batch.settle(&name, Outcome::Forget);
+                batch.settle(&name, Requeue::Forget);
             }
         }
         let _asked = Asked::about(self, &nodes);

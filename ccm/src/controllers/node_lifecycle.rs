@@ -31,7 +31,7 @@ use crate::args::BrakeConfig;
 use crate::controller::{self, Batch, Driver, LoopContext, Reconciler, Sources, Spec, Width};
 use crate::ownership::{NodeOwner, Ownership};
 use crate::provider::{Capability, ProviderStatus, Retry, Session};
-use crate::queue::{Backoff, Outcome};
+use crate::queue::{Backoff, Requeue};
 
 #[cfg(test)]
 pub(crate) use plan::MOST_PERIODS;
@@ -173,7 +173,7 @@ impl Reconciler for Lifecycle {
     async fn reconcile(&self, session: &Arc<Session>, batch: &Batch<'_, ()>) {
         let mut passes = self.passes.lock().await;
         let outcome = match passes.begin(session, self.period()) {
-            Err(earliest) => Outcome::At(earliest),
+            Err(earliest) => Requeue::At(earliest),
             Ok(start) => {
                 let refused = passes.evidence.is_refused();
                 let later = self.pass(&mut passes, session, start, batch).await;
@@ -182,7 +182,7 @@ impl Reconciler for Lifecycle {
                 let soon = refused && !passes.evidence.is_refused();
                 // A pass that takes longer than the period is followed by the next one.
                 let next = if soon { passes.earliest } else { passes.tick };
-                later.unwrap_or(Outcome::At(next))
+                later.unwrap_or(Requeue::At(next))
             }
         };
         batch.settle(&(), outcome);
@@ -265,7 +265,7 @@ impl Lifecycle {
         session: &Arc<Session>,
         start: Instant,
         batch: &Batch<'_, ()>,
-    ) -> Option<Outcome> {
+    ) -> Option<Requeue> {
         let may_delete = self.may_delete(session);
         let could_delete = std::mem::replace(&mut passes.could_delete, may_delete);
         // What a provider that is not READY was asked counts for nothing when it is.
@@ -284,7 +284,7 @@ impl Lifecycle {
             return None;
         }
         let refused = self.note_failures(&answers, batch);
-        if let Some(Outcome::Refused { probe, .. }) = refused {
+        if let Some(Requeue::Refused { probe, .. }) = refused {
             passes.evidence.refused(probe);
         }
         self.judge(passes, session, &answers, may_delete, start)
@@ -319,7 +319,7 @@ impl Lifecycle {
     }
 
     /// Takes note of what failed. `Some`: the cloud refused the provider's credentials for every Node.
-    fn note_failures(&self, answers: &[Answer], batch: &Batch<'_, ()>) -> Option<Outcome> {
+    fn note_failures(&self, answers: &[Answer], batch: &Batch<'_, ()>) -> Option<Requeue> {
         let (mut refused, mut failures) = (None, 0);
         for answer in answers {
             let Err(trouble) = &answer.found else {

@@ -16,7 +16,7 @@ mod fresh;
 mod ledger;
 mod lists;
 mod plan;
-mod told;
+mod reported;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

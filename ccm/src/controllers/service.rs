@@ -22,6 +22,7 @@ mod orphans;
 mod plan;
 mod recheck;
 mod record;
+mod reported;
 mod settle;
 mod standing;
 mod support;
@@ -29,7 +30,6 @@ mod sync;
 mod targets;
 #[cfg(test)]
 mod tests;
-mod told;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};

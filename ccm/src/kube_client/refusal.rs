@@ -190,8 +190,8 @@ mod tests {
             "User \"u\" cannot fly",
             "User \"u\" cannot get resource \"r\" of",
         ] {
-            let told = refusal(&api(403, message)).unwrap();
-            assert!(told.ends_with(message), "{told}");
+            let reported = refusal(&api(403, message)).unwrap();
+            assert!(reported.ends_with(message), "{reported}");
         }
         let unknown = refusal(&api(401, "Unauthorized")).unwrap();
         assert!(

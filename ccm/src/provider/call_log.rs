@@ -34,25 +34,25 @@ impl CallLog {
         &self.provider
     }
 
-    /// A call is over. `told`: what went wrong, as the answer says or in its place.
-    pub(super) fn record(&self, rpc: &'static str, told: Option<&CallError>, took: Duration) {
-        self.note_credentials(rpc, told);
-        let outcome = told.map_or("ok", |trouble| trouble.code.label());
+    /// A call is over. `reported`: what went wrong, as the answer says or in its place.
+    pub(super) fn record(&self, rpc: &'static str, reported: Option<&CallError>, took: Duration) {
+        self.note_credentials(rpc, reported);
+        let outcome = reported.map_or("ok", |trouble| trouble.code.label());
         self.metrics.observe(&self.provider, rpc, outcome, took);
         tracing::debug!(
             provider = %self.provider,
             rpc,
             took_ms = millis(took),
             outcome,
-            error = told.map(|trouble| trouble.message.as_str()),
+            error = reported.map(|trouble| trouble.message.as_str()),
             "called the provider"
         );
     }
 
     /// Remembers whether the cloud refuses the provider's credentials, and says so once.
-    fn note_credentials(&self, rpc: &'static str, told: Option<&CallError>) {
+    fn note_credentials(&self, rpc: &'static str, reported: Option<&CallError>) {
         let mut refused = lock(&self.refused);
-        match told {
+        match reported {
             Some(trouble) if trouble.code == CallErrorCode::Credentials => {
                 if refused
                     .insert(rpc, (Instant::now(), trouble.message.clone()))

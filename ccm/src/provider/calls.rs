@@ -131,12 +131,15 @@ struct Rpc<'a> {
 /// An answer, and the trouble that it tells of, where it is an answer all the same.
 struct Answered<T> {
     answer: T,
-    told: Option<CallError>,
+    reported: Option<CallError>,
 }
 
 impl<T> Answered<T> {
     fn well(answer: T) -> Self {
-        Self { answer, told: None }
+        Self {
+            answer,
+            reported: None,
+        }
     }
 }
 
@@ -177,8 +180,8 @@ impl Session {
         let _in_flight = self.link.in_flight();
         let start = Instant::now();
         let result = self.answer_of(rpc, send).await;
-        let told = match &result {
-            Ok(answered) => answered.told.as_ref(),
+        let reported = match &result {
+            Ok(answered) => answered.reported.as_ref(),
             Err(trouble) => Some(trouble),
         };
         let unanswered = result.as_ref().is_err_and(|trouble| {
@@ -190,13 +193,13 @@ impl Session {
         if let Some(changing) = changing.filter(|_| !unanswered) {
             changing.answered();
         }
-        if let Some(trouble) = told {
+        if let Some(trouble) = reported {
             rpc.lane.slow(trouble);
             if trouble.code == CallErrorCode::NotInitialized {
                 self.uninitialized.cancel();
             }
         }
-        self.log.record(rpc.name, told, start.elapsed());
+        self.log.record(rpc.name, reported, start.elapsed());
         result.map(|answered| answered.answer)
     }
 

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::limits;
 use super::weigh::Refused;
 use crate::planted::planted;
-use crate::queue::{Outcome, PROBE};
+use crate::queue::{PROBE, Requeue};
 
 /// Why a call, or an item of one, did not succeed. Says nothing about the existence of anything.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -149,15 +149,15 @@ const DISCONNECTS_TOLD: u32 = 5;
 
 impl Retry {
     /// What becomes of a key of a queue that failed so.
-    pub(crate) fn outcome(self, now: Instant) -> Outcome {
+    pub(crate) fn outcome(self, now: Instant) -> Requeue {
         match self {
-            Self::WhenChangedElse(after) | Self::After(after) => Outcome::At(now + after),
-            Self::Refused { probe, each } => Outcome::Refused {
+            Self::WhenChangedElse(after) | Self::After(after) => Requeue::At(now + after),
+            Self::Refused { probe, each } => Requeue::Refused {
                 probe: now + probe,
                 at: now + each,
             },
-            Self::Backoff => Outcome::Retry,
-            Self::TransportBackoff => Outcome::RetryTransport,
+            Self::Backoff => Requeue::Retry,
+            Self::TransportBackoff => Requeue::RetryTransport,
         }
     }
 }

@@ -77,12 +77,12 @@ fn of_each<T>(nodes: Vec<Arc<Node>>, found: Vec<Result<T, CallError>>) -> Vec<Lo
 /// The Nodes that may be asked about in small company only, so that the others of their batch need not wait for them each time: those that made a
 /// call of their own fail are asked about alone, and a call that was not answered is cut into smaller ones until it is known which Node it is.
 #[derive(Debug, Default)]
-pub(crate) struct Loners {
+pub(crate) struct IsolatedKeys {
     /// By UID: how many may be asked about in one call.
     most: Mutex<BTreeMap<String, usize>>,
 }
 
-impl Loners {
+impl IsolatedKeys {
     /// Batches of at most `max`: first those of Nodes that nothing is held against, last those of one Node each.
     pub(crate) fn batches(&self, nodes: Vec<Arc<Node>>, max: usize) -> Vec<Vec<Arc<Node>>> {
         let max = max.max(1);
@@ -287,9 +287,9 @@ mod tests {
 
     #[test]
     fn a_node_that_failed_alone_is_asked_about_alone() {
-        let loners = Loners::default();
+        let isolated = IsolatedKeys::default();
         let all = nodes(5);
-        assert_eq!(loners.batches(all.clone(), 3).len(), 2);
+        assert_eq!(isolated.batches(all.clone(), 3).len(), 2);
         let failed = |code| {
             vec![Lookup::<()> {
                 node: all[2].clone(),
@@ -297,42 +297,42 @@ mod tests {
                 whole: true,
             }]
         };
-        loners.learn(&failed(CallErrorCode::Disconnected));
-        assert_eq!(loners.batches(all.clone(), 10).len(), 1);
-        loners.learn(&failed(CallErrorCode::Internal));
-        let batches = loners.batches(all.clone(), 10);
+        isolated.learn(&failed(CallErrorCode::Disconnected));
+        assert_eq!(isolated.batches(all.clone(), 10).len(), 1);
+        isolated.learn(&failed(CallErrorCode::Internal));
+        let batches = isolated.batches(all.clone(), 10);
         assert_eq!(
             (batches.len(), batches[0].len(), number(&batches[1][0])),
             (2, 4, 2)
         );
-        loners.keep(&all[..2]);
-        assert_eq!(loners.batches(all, 10).len(), 1);
+        isolated.keep(&all[..2]);
+        assert_eq!(isolated.batches(all, 10).len(), 1);
     }
 
     #[test]
     fn m10_two_rounds_find_the_one_of_a_hundred_that_is_not_answered() {
-        let loners = Loners::default();
+        let isolated = IsolatedKeys::default();
         let all = nodes(100);
-        let sizes = |loners: &Loners| -> Vec<usize> {
-            let batches = loners.batches(all.clone(), 100);
+        let sizes = |isolated: &IsolatedKeys| -> Vec<usize> {
+            let batches = isolated.batches(all.clone(), 100);
             batches.iter().map(Vec::len).collect()
         };
         for expected in [vec![100], vec![10; 10], [vec![90], vec![1; 10]].concat()] {
-            assert_eq!(sizes(&loners), expected);
-            for batch in loners.batches(all.clone(), 100) {
+            assert_eq!(sizes(&isolated), expected);
+            for batch in isolated.batches(all.clone(), 100) {
                 if batch.iter().any(|node| number(node) == 37) {
-                    loners.late(&batch);
+                    isolated.late(&batch);
                 } else {
                     let answered = batch.into_iter().map(|node| Lookup {
                         node,
                         answer: Ok(()),
                         whole: false,
                     });
-                    loners.learn(&answered.collect::<Vec<_>>());
+                    isolated.learn(&answered.collect::<Vec<_>>());
                 }
             }
         }
-        assert_eq!(sizes(&loners), [99, 1]);
-        assert!(loners.is_alone(&all[37]) && !loners.is_alone(&all[36]));
+        assert_eq!(sizes(&isolated), [99, 1]);
+        assert!(isolated.is_alone(&all[37]) && !isolated.is_alone(&all[36]));
     }
 }

@@ -15,7 +15,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
-use super::Outcome;
+use super::Requeue;
 use crate::core::lock;
 
 type Labels = [(&'static str, &'static str); 1];
@@ -107,9 +107,9 @@ impl Recorder {
         }
     }
 
-    pub(super) fn worked(&self, time: Duration, outcome: Outcome) {
+    pub(super) fn worked(&self, time: Duration, outcome: Requeue) {
         self.work_duration.observe(time.as_secs_f64());
-        if !matches!(outcome, Outcome::Forget | Outcome::Idle) {
+        if !matches!(outcome, Requeue::Forget | Requeue::Idle) {
             self.retries.inc();
         }
     }

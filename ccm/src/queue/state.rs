@@ -8,7 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use tokio::time::Instant;
 
 use super::metrics::Load;
-use super::{Backoff, Outcome, PROBE, Refused};
+use super::{Backoff, PROBE, Refused, Requeue};
 
 /// A key that is waiting or in work. Other keys have no entry.
 #[derive(Debug)]
@@ -139,7 +139,7 @@ impl<K: Clone + Ord> State<K> {
     }
 
     /// Returns when the work began; `None` for a key that was not handed out.
-    pub(super) fn done(&mut self, key: &K, outcome: Outcome, now: Instant) -> Option<Instant> {
+    pub(super) fn done(&mut self, key: &K, outcome: Requeue, now: Instant) -> Option<Instant> {
         let entry = self.entries.get_mut(key)?;
         let Place::Works {
             since,
@@ -155,17 +155,17 @@ impl<K: Clone + Ord> State<K> {
             None
         } else {
             match outcome {
-                Outcome::Forget => {
+                Requeue::Forget => {
                     entry.failures = 0;
                     None
                 }
-                Outcome::Idle => {
+                Requeue::Idle => {
                     entry.failures = 0;
                     hastened
                 }
-                Outcome::At(at) | Outcome::Refused { at, .. } => Some(earlier(hastened, at)),
-                Outcome::Retry | Outcome::RetryTransport => {
-                    transport = outcome == Outcome::RetryTransport;
+                Requeue::At(at) | Requeue::Refused { at, .. } => Some(earlier(hastened, at)),
+                Requeue::Retry | Requeue::RetryTransport => {
+                    transport = outcome == Requeue::RetryTransport;
                     let jitter = self.random.random_range(0.0..=1.0);
                     let delay = self.backoff.delay(entry.failures, jitter);
                     entry.failures = entry.failures.saturating_add(1);
@@ -184,7 +184,7 @@ impl<K: Clone + Ord> State<K> {
             }
         }
         let (next, probe) = match outcome {
-            Outcome::Refused { probe, .. } if !removed => (self.refused.add(key), probe),
+            Requeue::Refused { probe, .. } if !removed => (self.refused.add(key), probe),
             _ => (self.refused.remove(key), now + PROBE),
         };
         if let Some(next) = next {

@@ -87,12 +87,12 @@ async fn a_key_in_work_is_not_handed_out_again_before_done() {
     queue.add(1);
     queue.add(1);
     assert!(now(&queue, 9).await.is_empty());
-    queue.done(&1, Outcome::Forget);
+    queue.done(&1, Requeue::Forget);
     assert_eq!(now(&queue, 9).await, [1]);
-    queue.done(&1, Outcome::Forget);
+    queue.done(&1, Requeue::Forget);
     assert!(now(&queue, 9).await.is_empty());
     assert_eq!((queue.len(), queue.in_flight()), (0, 0));
-    queue.done(&1, Outcome::Retry);
+    queue.done(&1, Requeue::Retry);
     assert_eq!(queue.len(), 0, "done twice counts once");
 }
 
@@ -103,7 +103,7 @@ async fn b_s9_backoff_doubles_from_5_to_300_seconds() {
     for (failures, whole) in (0..).zip([5, 10, 20, 40, 80, 160, 300, 300, 300]) {
         assert_eq!(queue.failures(&1), failures);
         assert_eq!(queue.next_batch(1, NO_LINGER).await, [1]);
-        queue.done(&1, Outcome::Retry);
+        queue.done(&1, Requeue::Retry);
         let failed = Instant::now();
         let batch = queue.next_batch(1, NO_LINGER).await;
         let waited = failed.elapsed();
@@ -114,11 +114,11 @@ async fn b_s9_backoff_doubles_from_5_to_300_seconds() {
         );
         // Put back without another failure.
         for key in batch {
-            queue.done(&key, Outcome::At(Instant::now()));
+            queue.done(&key, Requeue::At(Instant::now()));
         }
     }
     let _ = queue.next_batch(1, NO_LINGER).await;
-    queue.done(&1, Outcome::Forget);
+    queue.done(&1, Requeue::Forget);
     assert_eq!(queue.failures(&1), 0);
 }
 
@@ -128,7 +128,7 @@ async fn an_add_during_work_comes_before_the_backoff() {
     queue.add(1);
     assert_eq!(now(&queue, 1).await, [1]);
     queue.add(1);
-    queue.done(&1, Outcome::Retry);
+    queue.done(&1, Requeue::Retry);
     assert_eq!(now(&queue, 1).await, [1]);
     assert_eq!(queue.failures(&1), 1);
 }
@@ -151,12 +151,12 @@ async fn hastened_during_work_the_next_try_comes_earlier_and_there_is_none_after
     let queue = queue();
     let later = Instant::now() + secs(60);
     for (key, (outcome, due)) in (0..).zip([
-        (Outcome::Forget, None),
-        (Outcome::Idle, Some(secs(2))),
-        (Outcome::At(later), Some(secs(2))),
-        (Outcome::At(Instant::now()), Some(secs(0))),
-        (Outcome::Retry, Some(secs(2))),
-        (Outcome::RetryTransport, Some(secs(2))),
+        (Requeue::Forget, None),
+        (Requeue::Idle, Some(secs(2))),
+        (Requeue::At(later), Some(secs(2))),
+        (Requeue::At(Instant::now()), Some(secs(0))),
+        (Requeue::Retry, Some(secs(2))),
+        (Requeue::RetryTransport, Some(secs(2))),
     ]) {
         let start = Instant::now();
         queue.add(key);
@@ -172,11 +172,11 @@ async fn hastened_during_work_the_next_try_comes_earlier_and_there_is_none_after
     queue.add(7);
     assert_eq!(now(&queue, 1).await, [7]);
     queue.hasten(7, Instant::now());
-    queue.done(&7, Outcome::Idle);
+    queue.done(&7, Requeue::Idle);
     assert_eq!(now(&queue, 1).await, [7]);
     queue.hasten(7, Instant::now());
     queue.remove(&7);
-    queue.done(&7, Outcome::Idle);
+    queue.done(&7, Requeue::Idle);
     assert!(!queue.holds(&7));
 }
 
@@ -187,9 +187,9 @@ async fn m9_transport_backoffs_are_reset_and_only_those() {
         queue.add(key);
     }
     assert_eq!(now(&queue, 9).await, [1, 2, 3]);
-    queue.done(&1, Outcome::Retry);
-    queue.done(&2, Outcome::RetryTransport);
-    queue.done(&3, Outcome::RetryTransport);
+    queue.done(&1, Requeue::Retry);
+    queue.done(&2, Requeue::RetryTransport);
+    queue.done(&3, Requeue::RetryTransport);
     queue.remove(&3);
     assert!(now(&queue, 9).await.is_empty());
     queue.reset_transport_backoffs();
@@ -222,8 +222,8 @@ async fn removed_during_work_its_outcome_is_ignored_but_a_later_add_counts() {
     queue.remove(&1);
     queue.remove(&2);
     queue.add(2);
-    queue.done(&1, Outcome::Retry);
-    queue.done(&2, Outcome::Retry);
+    queue.done(&1, Requeue::Retry);
+    queue.done(&2, Requeue::Retry);
     assert_eq!(now(&queue, 9).await, [2]);
     assert_eq!((queue.failures(&2), queue.len()), (0, 0));
 }
@@ -271,7 +271,7 @@ async fn b_m7_metrics_have_upstreams_names_and_one_series_per_name() {
     assert_eq!(now(&one, 1).await, [0]);
     assert_eq!(now(&one, 1).await, [1]);
     advance(secs(2)).await;
-    one.done(&1, Outcome::Retry);
+    one.done(&1, Requeue::Retry);
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
     for line in [
@@ -383,19 +383,19 @@ proptest! {
                         let Some(key) = works.iter().nth(nth).copied() else { continue };
                         works.remove(&key);
                         let outcome = match how {
-                            0 => Outcome::Forget,
-                            1 => Outcome::At(start + secs(20)),
-                            2 => Outcome::Retry,
-                            3 => Outcome::RetryTransport,
-                            _ => Outcome::Idle,
+                            0 => Requeue::Forget,
+                            1 => Requeue::At(start + secs(20)),
+                            2 => Requeue::Retry,
+                            3 => Requeue::RetryTransport,
+                            _ => Requeue::Idle,
                         };
                         queue.done(&key, outcome);
-                        if let Some(at) = hastened.remove(&key) && outcome != Outcome::Forget {
+                        if let Some(at) = hastened.remove(&key) && outcome != Requeue::Forget {
                             want(&mut wanted, key, at);
                         }
                         match outcome {
-                            Outcome::Forget | Outcome::Idle => {}
-                            Outcome::At(at) => want(&mut wanted, key, at),
+                            Requeue::Forget | Requeue::Idle => {}
+                            Requeue::At(at) => want(&mut wanted, key, at),
                             _ => {
                                 vague.insert(key);
                                 want(&mut wanted, key, start + BACKOFF.max);
@@ -412,7 +412,7 @@ proptest! {
             // Every key that was added is handed out in the end, once.
             queue.resume();
             for key in works {
-                queue.done(&key, Outcome::Forget);
+                queue.done(&key, Requeue::Forget);
             }
             advance(secs(1000)).await;
             let mut rest = now(&queue, 100).await;
@@ -430,7 +430,7 @@ async fn m10_of_keys_that_wait_for_other_credentials_one_is_due_for_all() {
         let now = Instant::now();
         queue.done(
             &key,
-            Outcome::Refused {
+            Requeue::Refused {
                 probe: now + secs(20),
                 at: now + secs(300),
             },
@@ -449,10 +449,10 @@ async fn m10_of_keys_that_wait_for_other_credentials_one_is_due_for_all() {
     assert_eq!(queue.next_batch(9, NO_LINGER).await, [2]);
     assert_eq!(Instant::now(), start + secs(40));
     // A failure that says nothing about the credentials: the next key's turn.
-    queue.done(&2, Outcome::Retry);
+    queue.done(&2, Requeue::Retry);
     advance(secs(6)).await;
     assert_eq!(now(&queue, 9).await, [2]);
-    queue.done(&2, Outcome::Forget);
+    queue.done(&2, Requeue::Forget);
     assert_eq!(queue.next_batch(9, NO_LINGER).await, [3]);
     assert_eq!(Instant::now(), start + secs(60));
     refuse(3);
@@ -474,7 +474,7 @@ async fn m10_of_keys_that_wait_for_other_credentials_one_is_due_for_all() {
     assert!(now(&queue, 9).await.is_empty());
     assert_eq!(queue.next_batch(9, NO_LINGER).await, [3]);
     queue.accepted(&3);
-    queue.done(&3, Outcome::Forget);
+    queue.done(&3, Requeue::Forget);
     assert_eq!(now(&queue, 9).await, [4, 5, 6]);
     assert_eq!(Instant::now(), start + secs(100));
 }
@@ -488,7 +488,7 @@ async fn which_keys_are_busy_and_which_the_queue_holds() {
     assert_eq!(queue.busy(), [1, 2], "due");
     assert_eq!(now(&queue, 1).await, [1]);
     assert_eq!(queue.busy(), [1, 2], "one is worked on");
-    queue.done(&1, Outcome::Forget);
+    queue.done(&1, Requeue::Forget);
     assert_eq!(queue.busy(), [2]);
     assert!(!queue.holds(&1) && queue.holds(&2) && queue.holds(&3));
 }

@@ -65,15 +65,15 @@ fn n13_while_the_provider_is_away_nobody_waits_to_be_told() {
     assert_eq!(Away::last_patience(&away), Some(Duration::ZERO));
     let mut waiting = Waiting::default();
     waiting.seen(&"a", None, None, at(10));
-    let told = |waiting: &mut Waiting<&'static str>, now, state: &str| {
+    let reported = |waiting: &mut Waiting<&'static str>, now, state: &str| {
         let state = |_: &&str, _: Option<&Answered>| state.to_owned();
         waiting.overdue(now, patience, state).len()
     };
-    assert_eq!(told(&mut waiting, at(10), "away"), 1);
+    assert_eq!(reported(&mut waiting, at(10), "away"), 1);
     // The same state is not reported twice.
-    assert_eq!(told(&mut waiting, at(15), "away"), 0);
-    assert_eq!(told(&mut waiting, at(15), "otherwise away"), 0);
-    assert_eq!(told(&mut waiting, at(41), "otherwise away"), 1);
+    assert_eq!(reported(&mut waiting, at(15), "away"), 0);
+    assert_eq!(reported(&mut waiting, at(15), "otherwise away"), 0);
+    assert_eq!(reported(&mut waiting, at(41), "otherwise away"), 1);
 }
 
 #[test]
@@ -105,12 +105,12 @@ fn what_is_told_says_who_answered_what_and_when_it_goes_on() {
     let wall = Timestamp::from_second(1_000_000).unwrap();
     let now = Instant::now();
     let at = wall_time(now + Duration::from_millis(4_200), now, wall);
-    let text = told(&answered("no subnet"), "mock", None, 3, Some(Next::At(at)));
+    let text = reported(&answered("no subnet"), "mock", None, 3, Some(Next::At(at)));
     assert_eq!(
         text,
         "no subnet (PRECONDITION from EnsureLoadBalancer of provider mock, attempt 3, next try at 1970-01-12T13:46:45Z)"
     );
-    let text = told(&answered("no"), "mock", Some("the name \"a\""), 3, None);
+    let text = reported(&answered("no"), "mock", Some("the name \"a\""), 3, None);
     assert_eq!(
         text,
         "no (PRECONDITION from EnsureLoadBalancer of provider mock for the name \"a\", attempt 3)"
@@ -121,13 +121,13 @@ fn what_is_told_says_who_answered_what_and_when_it_goes_on() {
         ..answered("no")
     };
     assert_eq!(
-        told(&refused, "mock", None, 1, Some(Next::WhenBack)),
+        reported(&refused, "mock", None, 1, Some(Next::WhenBack)),
         "no (attempt 1, next try as soon as the provider is available)"
     );
-    assert_eq!(told(&refused, "mock", Some("anything"), 0, None), "no");
+    assert_eq!(reported(&refused, "mock", Some("anything"), 0, None), "no");
     // The provider's words may be as long as an event; the rest of the message stays complete.
     let long = "ü".repeat(1_000);
-    let text = told(
+    let text = reported(
         &answered(&long),
         "mock",
         None,

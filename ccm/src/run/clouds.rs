@@ -11,7 +11,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use crate::cluster::Store;
 use crate::ownership::Clouds;
 use crate::provider::{Metrics, ProviderStatus, Session};
-use crate::report::TOLD_AGAIN;
+use crate::report::REPORT_AGAIN;
 use crate::writes::{EventType, reason};
 
 /// How often the Nodes are looked at.
@@ -30,7 +30,7 @@ pub(super) async fn tell(
     };
     nodes.synced().await;
     // When it was told last; kept while the provider is away.
-    let mut told: Option<Instant> = None;
+    let mut reported: Option<Instant> = None;
     let mut ticks = interval(LOOK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -43,13 +43,13 @@ pub(super) async fn tell(
                 .clouds(provider, all.iter().map(|node| &**node));
             metrics.unclaimed(provider, Some(clouds.others));
             match warning(provider, &session, &clouds) {
-                Some(text) if told.is_none_or(|at| at.elapsed() >= TOLD_AGAIN) => {
+                Some(text) if reported.is_none_or(|at| at.elapsed() >= REPORT_AGAIN) => {
                     tracing::warn!(%provider, nodes = clouds.others, "{text}");
                     record(EventType::Warning, reason::NODES_OF_ANOTHER_CLOUD, text);
-                    told = Some(Instant::now());
+                    reported = Some(Instant::now());
                 }
                 Some(_) => {}
-                None => told = None,
+                None => reported = None,
             }
         } else {
             metrics.unclaimed(provider, None);
@@ -136,17 +136,21 @@ mod tests {
                 .await;
             }
         });
-        let told = || std::mem::take(&mut *events.lock().unwrap());
+        let reported = || std::mem::take(&mut *events.lock().unwrap());
         let minutes = |minutes| tokio::time::sleep(Duration::from_mins(minutes));
         store.apply(Event::Apply(node("n1", "aws://1")));
         store.apply(Event::Apply(node("n0", "aws://0")));
         minutes(1).await;
-        assert_eq!((told(), shows(&registry)), (vec![], None), "nobody leads");
+        assert_eq!(
+            (reported(), shows(&registry)),
+            (vec![], None),
+            "nobody leads"
+        );
 
         running.lead();
         running.session().await;
         minutes(1).await;
-        let texts = told();
+        let texts = reported();
         assert_eq!(texts.len(), 1, "{texts:?}");
         let begins = "Warning NodesOfAnotherCloud not one Node is of the cloud of provider mock (";
         assert!(texts[0].starts_with(begins), "{texts:?}");
@@ -154,20 +158,23 @@ mod tests {
         assert!(texts[0].contains(says), "{texts:?}");
         assert_eq!(shows(&registry).as_deref(), Some("2"));
         minutes(13).await;
-        assert_eq!(told().len(), 0, "it was told");
+        assert_eq!(reported().len(), 0, "it was told");
         minutes(3).await;
-        assert_eq!(told(), texts, "events are forgotten");
+        assert_eq!(reported(), texts, "events are forgotten");
 
         // One that is new may be ours.
         store.apply(Event::Apply(node("new", "")));
         minutes(60).await;
-        assert_eq!(told().len(), 0);
+        assert_eq!(reported().len(), 0);
         store.apply(Event::Delete(node("new", "")));
 
         // One of ours: the others may well be somebody else's.
         store.apply(Event::Apply(node("ours", "mock://1")));
         minutes(60).await;
-        assert_eq!((told().len(), shows(&registry).as_deref()), (0, Some("2")));
+        assert_eq!(
+            (reported().len(), shows(&registry).as_deref()),
+            (0, Some("2"))
+        );
         store.apply(Event::Delete(node("n0", "aws://0")));
         store.apply(Event::Delete(node("n1", "aws://1")));
         minutes(1).await;

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::args::LeaderElectionConfig;
 use crate::lease::Elector;
 use crate::provider::{Memory, ProviderStatus};
-use crate::report::TOLD_AGAIN;
+use crate::report::REPORT_AGAIN;
 use crate::writes::{EventType, reason};
 
 /// What is stored of this provider: on the Lease or, without one, as long as this process lives.
@@ -45,7 +45,7 @@ pub(super) async fn tell(
     record: impl Fn(EventType, &'static str, String),
 ) {
     // Kept while the provider is away.
-    let (mut scopes, mut claims) = (Told::default(), Told::default());
+    let (mut scopes, mut claims) = (Reported::default(), Reported::default());
     loop {
         let judged = {
             let status = status.borrow_and_update();
@@ -91,9 +91,9 @@ pub(super) async fn tell(
 
 /// What was told last, and when.
 #[derive(Default)]
-struct Told(Option<(String, Instant)>);
+struct Reported(Option<(String, Instant)>);
 
-impl Told {
+impl Reported {
     /// Warns of what is not told yet, or was told long ago. Returns when it is to be told again; nothing is where there is nothing to tell.
     fn warn(&mut self, text: &str, warn: impl Fn(&str)) -> Option<Instant> {
         if text.is_empty() {
@@ -101,12 +101,12 @@ impl Told {
             return None;
         }
         let known = self.0.as_ref().filter(|(words, _)| words == text);
-        let due = known.map_or_else(Instant::now, |(_, at)| *at + TOLD_AGAIN);
+        let due = known.map_or_else(Instant::now, |(_, at)| *at + REPORT_AGAIN);
         if due <= Instant::now() {
             warn(text);
             self.0 = Some((text.to_owned(), Instant::now()));
         }
-        self.0.as_ref().map(|(_, at)| *at + TOLD_AGAIN)
+        self.0.as_ref().map(|(_, at)| *at + REPORT_AGAIN)
     }
 }
 
@@ -180,29 +180,29 @@ mod tests {
             })
             .await;
         });
-        let told = || std::mem::take(&mut *events.lock().unwrap());
+        let reported = || std::mem::take(&mut *events.lock().unwrap());
         let minutes = |minutes| tokio::time::sleep(Duration::from_mins(minutes));
         minutes(60).await;
-        assert!(told().is_empty(), "all is well");
+        assert!(reported().is_empty(), "all is well");
         sender.send_replace(judged(&session, false, "accept it: kubectl annotate"));
         minutes(1).await;
         let warning = "Warning CloudScopeChanged provider mock: accept it: kubectl annotate";
-        assert_eq!(told(), [warning]);
+        assert_eq!(reported(), [warning]);
         // Whatever else changes, and when the provider comes again: the same is not news.
         sender.send_replace(ProviderStatus::default());
         minutes(1).await;
         sender.send_replace(judged(&session, false, "accept it: kubectl annotate"));
         minutes(12).await;
-        assert!(told().is_empty());
+        assert!(reported().is_empty());
         minutes(2).await;
-        assert_eq!(told(), [warning]);
+        assert_eq!(reported(), [warning]);
         sender.send_replace(judged(&session, false, "another one still"));
         minutes(1).await;
-        assert_eq!(told().len(), 1);
+        assert_eq!(reported().len(), 1);
         sender.send_replace(judged(&session, true, ""));
         minutes(60).await;
         let good = "Normal CloudScopeAccepted provider mock: the cloud scope \"account 2\" is the accepted one: the controllers continue";
-        assert_eq!(told(), [good]);
+        assert_eq!(reported(), [good]);
         telling.abort();
     }
 }

@@ -281,7 +281,7 @@ impl Authorities {
     /// Reads the files again and again.
     pub(super) async fn keep_files(&self) -> std::convert::Infallible {
         let config = &self.0.config;
-        let mut told = String::new();
+        let mut reported = String::new();
         loop {
             tokio::time::sleep(FILES).await;
             let trust = self.trust();
@@ -305,13 +305,13 @@ impl Authorities {
                     Err(error) => trouble = error.to_string(),
                 }
             }
-            if trouble != told && !trouble.is_empty() {
+            if trouble != reported && !trouble.is_empty() {
                 tracing::warn!(
                     error = trouble,
                     "keeping the old authorities of client certificates"
                 );
             }
-            told = trouble;
+            reported = trouble;
         }
     }
 
@@ -323,7 +323,7 @@ impl Authorities {
             return std::future::pending().await;
         }
         let api: Api<ConfigMap> = Api::namespaced(client, NAMESPACE);
-        let mut told = String::new();
+        let mut reported = String::new();
         loop {
             let trouble = match api.get_opt(CONFIG_MAP).await {
                 Ok(map) => self.take(map.unwrap_or_default()),
@@ -344,16 +344,16 @@ impl Authorities {
             let again = match trouble {
                 Ok(()) => {
                     self.0.looked_up.store(true, Ordering::Relaxed);
-                    told.clear();
+                    reported.clear();
                     LOOKUP
                 }
                 Err(trouble) => {
-                    if told != trouble {
+                    if reported != trouble {
                         tracing::warn!(
                             error = trouble,
                             "cannot read the authorities of client certificates in {NAMESPACE}/{CONFIG_MAP}; keeping the known ones"
                         );
-                        told = trouble;
+                        reported = trouble;
                     }
                     if config.tolerate_lookup_failure {
                         LOOKUP

@@ -32,7 +32,7 @@ const BACKLOG: u32 = 1024;
 /// The wait after a failed accept (no file descriptors left).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// The least time between two log entries about a full port.
-const TOLD_EVERY: Duration = Duration::from_mins(1);
+const REPORT_EVERY: Duration = Duration::from_mins(1);
 
 /// The limits of a port and of its connections.
 #[derive(Clone, Copy, Debug)]
@@ -218,7 +218,7 @@ async fn drain(mut connections: JoinSet<()>, limit: Duration) {
 /// Logs that the port is full, with the number of connections closed since the last entry.
 #[derive(Default)]
 struct Pressure {
-    told: Option<Instant>,
+    reported: Option<Instant>,
     closed: u64,
 }
 
@@ -236,7 +236,10 @@ impl Pressure {
 
     fn tell(&mut self, connections: usize) {
         self.closed += 1;
-        if self.told.is_some_and(|told| told.elapsed() < TOLD_EVERY) {
+        if self
+            .reported
+            .is_some_and(|reported| reported.elapsed() < REPORT_EVERY)
+        {
             return;
         }
         tracing::warn!(
@@ -245,7 +248,7 @@ impl Pressure {
             "the HTTPS port is full: closing the oldest idle connections for new ones. Find out who opens them"
         );
         *self = Self {
-            told: Some(Instant::now()),
+            reported: Some(Instant::now()),
             closed: 0,
         };
     }

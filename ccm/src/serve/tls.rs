@@ -361,7 +361,7 @@ impl Tls {
     /// times, because a mounted Secret is swapped by a link. Unusable contents (such as only one
     /// new file of two) leave the old certificate in place, and do not affect others.
     pub(super) async fn renew(mut self, period: Duration) -> Infallible {
-        let mut told = String::new();
+        let mut reported = String::new();
         loop {
             tokio::time::sleep(period).await;
             let (mut news, mut trouble) = (false, Vec::new());
@@ -376,10 +376,10 @@ impl Tls {
                 *self.keys.0.write().unwrap_or_else(PoisonError::into_inner) = table;
             }
             let error = trouble.join("; ");
-            if told != error && !error.is_empty() {
+            if reported != error && !error.is_empty() {
                 tracing::warn!(error, "keeping the old certificate of the HTTPS port");
             }
-            told = error;
+            reported = error;
         }
     }
 }

@@ -12,7 +12,7 @@ use super::super::{Batch, Driver, LoopContext, Reconciler, Sources, Spec, Wake, 
 use crate::cluster::Change;
 use crate::core::Key;
 use crate::provider::{CallError, Capability, Hint, ProviderStatus, Session};
-use crate::queue::{Backoff, Outcome};
+use crate::queue::{Backoff, Requeue};
 use crate::writes::{EventType, NodePatch, WriteError, node_reference};
 
 pub(super) const LABEL: &str = "example.org/size";
@@ -43,14 +43,14 @@ impl Tiny {
         node.filter(|node| !is_labelled(node))
     }
 
-    async fn write(&self, node: &Node, instance: api::Instance) -> Outcome {
+    async fn write(&self, node: &Node, instance: api::Instance) -> Requeue {
         let patch = NodePatch {
             labels: BTreeMap::from([(LABEL.to_owned(), instance.instance_type)]),
             ..NodePatch::default()
         };
         match self.driver.context.writes.patch_node(node, &patch).await {
-            Ok(_) | Err(WriteError::Gone) => Outcome::Forget,
-            Err(_) => Outcome::Retry,
+            Ok(_) | Err(WriteError::Gone) => Requeue::Forget,
+            Err(_) => Requeue::Retry,
         }
     }
 
@@ -92,7 +92,7 @@ impl Reconciler for Tiny {
         for name in batch.keys() {
             match self.node(&name) {
                 Some(node) => nodes.push(node),
-                None => batch.settle(&name, Outcome::Forget),
+                None => batch.settle(&name, Requeue::Forget),
             }
         }
         if nodes.is_empty() {

@@ -58,7 +58,7 @@ impl Worker {
             .max(Duration::from_millis(100));
 
         let all = self.driver.context.cluster.nodes.all();
-        self.loners.keep(&all);
+        self.isolated.keep(&all);
         self.managed.keep(&all);
         let names: Vec<String> = all
             .iter()

@@ -34,7 +34,7 @@ impl Worker {
         batch: &Batch<'_, String>,
     ) {
         let (_, permits) = self.lookups(session);
-        let lookups = lookup::answers(self.loners.batches(nodes, session.max_batch()), |nodes| {
+        let lookups = lookup::answers(self.isolated.batches(nodes, session.max_batch()), |nodes| {
             let (session, permits) = (Arc::clone(session), Arc::clone(&permits));
             async move {
                 // The semaphore is never closed.
@@ -80,7 +80,7 @@ impl Worker {
             zones && found.answer.as_ref().is_ok_and(plan::lacks_zone)
         };
         let (lacking, found): (Vec<_>, Vec<_>) = found.into_iter().partition(lacks);
-        self.loners.learn(&found);
+        self.isolated.learn(&found);
         tokio::join!(
             self.settle_all(session, found, batch),
             self.add_zones(session, lacking, batch),
@@ -141,7 +141,7 @@ impl Worker {
         .take_until(self.driver.context.stop.cancelled())
         .map(|zones| {
             // A Node that made its call fail is looked up alone from now on.
-            self.loners.learn(&zones);
+            self.isolated.learn(&zones);
             let with_zone = zones.into_iter().filter_map(|zone| {
                 let found = lacking.remove(name(&zone.node))?;
                 let answer = found.answer;

@@ -423,8 +423,8 @@ async fn n13_a_node_tells_who_answered_what_how_often_and_when_it_is_tried_next(
     bench.settle(bench.stored("n"), Err(quota)).await;
     let events = bench.events();
     let by = " for provider ID \"mock://kkk";
-    let told = events.iter().find(|event| event.contains(by)).unwrap();
-    assert!(told.contains("k\", attempt 1, next try "), "{told}");
+    let reported = events.iter().find(|event| event.contains(by)).unwrap();
+    assert!(reported.contains("k\", attempt 1, next try "), "{reported}");
 }
 
 /// Finding A7.

@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::plan;
 use crate::planted::planted;
-use crate::provider::lookup::{self, Called, Loners};
+use crate::provider::lookup::{self, Called, IsolatedKeys};
 use crate::provider::{CallError, CallErrorCode, Session};
 
 /// Where the provider takes one call at a time, a Node that is asked about alone has this long.
@@ -47,7 +47,7 @@ pub(super) struct Answer {
 
 /// What lasts from pass to pass.
 pub(super) struct Asker {
-    loners: Arc<Loners>,
+    isolated: Arc<IsolatedKeys>,
     calls: JoinSet<()>,
     /// Nodes that a call is under way for, by UID, and the round that it belongs to.
     under_way: BTreeMap<String, u64>,
@@ -72,7 +72,7 @@ impl Asker {
     pub(super) fn new(arrived: Arc<Notify>) -> Self {
         let (sender, answers) = mpsc::channel(BACKLOG);
         Self {
-            loners: Arc::default(),
+            isolated: Arc::default(),
             calls: JoinSet::new(),
             under_way: BTreeMap::new(),
             round: 0,
@@ -85,16 +85,16 @@ impl Asker {
 
     /// No answer that is under way counts.
     pub(super) fn give_up(&mut self) {
-        let loners = Arc::clone(&self.loners);
+        let isolated = Arc::clone(&self.isolated);
         *self = Self {
-            loners,
+            isolated,
             ..Self::new(Arc::clone(&self.arrived))
         };
     }
 
     /// Forgets the Nodes that are not there any more.
     pub(super) fn keep(&self, nodes: &[Arc<Node>]) {
-        self.loners.keep(nodes);
+        self.isolated.keep(nodes);
     }
 
     /// Whether a call about this Node is under way.
@@ -125,18 +125,18 @@ impl Asker {
         });
         let uids = nodes.iter().map(|node| plan::uid(node).to_owned());
         self.under_way.extend(uids.map(|uid| (uid, self.round)));
-        for batch in self.loners.batches(nodes, session.max_batch()) {
+        for batch in self.isolated.batches(nodes, session.max_batch()) {
             let (session, places) = (Arc::clone(session), Arc::clone(places));
-            let (loners, sender) = (Arc::clone(&self.loners), self.sender.clone());
+            let (isolated, sender) = (Arc::clone(&self.isolated), self.sender.clone());
             let arrived = Arc::clone(&self.arrived);
             self.calls.spawn(async move {
                 let sent = &Mutex::new(BTreeMap::new());
                 let mut answers = pin!(lookup::answers(vec![batch], |nodes| call(
-                    &session, &places, &loners, sent, nodes, facets
+                    &session, &places, &isolated, sent, nodes, facets
                 )));
                 while let Some(found) = answers.next().await {
                     let at = Instant::now();
-                    loners.learn(&found);
+                    isolated.learn(&found);
                     let answers = found.into_iter().map(|lookup| Answer {
                         began: lock(sent).remove(plan::uid(&lookup.node)).unwrap_or(at),
                         node: lookup.node,
@@ -201,12 +201,12 @@ impl Asker {
 async fn call(
     session: &Session,
     places: &Places,
-    loners: &Loners,
+    isolated: &IsolatedKeys,
     sent: &Mutex<BTreeMap<String, Instant>>,
     nodes: Vec<Arc<Node>>,
     facets: &[api::InstanceFacet],
 ) -> Called<api::Instance> {
-    let alone = nodes.len() == 1 && nodes.iter().any(|node| loners.is_alone(node));
+    let alone = nodes.len() == 1 && nodes.iter().any(|node| isolated.is_alone(node));
     // Neither is ever closed.
     let _alone = if alone {
         places.alone.acquire().await.ok()
@@ -228,7 +228,7 @@ async fn call(
     if let Err(trouble) = &outcome
         && trouble.code == CallErrorCode::Deadline
     {
-        loners.late(&nodes);
+        isolated.late(&nodes);
     }
     (nodes, outcome)
 }

@@ -252,10 +252,10 @@ impl Ledger {
             return pass;
         }
         let witnessed = found.answers.iter().any(vouches_as_ready);
-        let mut told = BTreeSet::new();
+        let mut reported = BTreeSet::new();
         for answer in relevant {
             if answer.state() == Absent {
-                told.insert(uid(&answer.node));
+                reported.insert(uid(&answer.node));
             }
             self.note(answer, witnessed, found);
         }
@@ -270,13 +270,13 @@ impl Ledger {
         if self.absences.is_empty() {
             // An empty ledger may be a new one: only answers tell that no absence is left.
             let known = |node: &&Arc<Node>| self.known.get(uid(node));
-            let told = |node| known(node).is_some_and(|known| known.state != Unspecified);
-            if suspects.iter().all(told) {
+            let reported = |node| known(node).is_some_and(|known| known.state != Unspecified);
+            if suspects.iter().all(reported) {
                 brake.release();
             }
             return pass;
         }
-        self.judge(brake, &suspects, &told, found, &mut pass);
+        self.judge(brake, &suspects, &reported, found, &mut pass);
         pass
     }
 
@@ -293,14 +293,15 @@ impl Ledger {
         &mut self,
         brake: &mut Brake,
         suspects: &[&Arc<Node>],
-        told: &BTreeSet<&str>,
+        reported: &BTreeSet<&str>,
         found: &Findings<'_>,
         pass: &mut Pass,
     ) {
         let due = self.due(suspects, found, pass);
         // Only what this pass was told makes a Node go; the others count for the brake.
-        let (due, waiting): (Vec<_>, Vec<_>) =
-            due.into_iter().partition(|node| told.contains(uid(node)));
+        let (due, waiting): (Vec<_>, Vec<_>) = due
+            .into_iter()
+            .partition(|node| reported.contains(uid(node)));
         pass.waiting = !waiting.is_empty();
         let verdict = self.brake(brake, &due, &waiting, found);
         pass.engaged = verdict.engaged;

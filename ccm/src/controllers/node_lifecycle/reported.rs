@@ -1,4 +1,4 @@
-//! What operators and users are told of passes: once, not in each of them.
+//! The reports of passes to operators and users: once, not in each pass.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use tokio::time::Instant;
 
 use super::plan::{self, Pass};
 use super::{Lifecycle, lock};
-use crate::report::TOLD_AGAIN;
+use crate::report::REPORT_AGAIN;
 use crate::writes::{EventType, node_reference, reason};
 
-/// One message names so many Nodes, and a brake that holds is told at so many of those that it holds.
+/// One message names at most this many Nodes. An active brake is reported on at most this many of the Nodes that it holds.
 const TOLD_AT: usize = 10;
 
 /// What was reported, and when.
@@ -19,23 +19,23 @@ const TOLD_AT: usize = 10;
 pub(super) struct Reported {
     /// The last pass was void.
     void: bool,
-    /// When the brake was last told about; `None`: it does not hold.
+    /// When the brake was last reported; `None`: it does not hold.
     brake: Option<Instant>,
     /// Nodes that share their provider ID.
-    shared: Told,
+    shared: Times,
     /// Nodes that the provider's own list has, or may have.
-    listed: Told,
+    listed: Times,
 }
 
-/// When Nodes were last told that they are not deleted; by UID.
+/// When it was last reported of each Node that it stays; by UID.
 #[derive(Default)]
-struct Told(BTreeMap<String, Instant>);
+struct Times(BTreeMap<String, Instant>);
 
-impl Told {
-    /// Whether this Node is to be told now; it counts as told then.
+impl Times {
+    /// Whether to report this Node now. If so, it counts as reported.
     fn is_due(&mut self, node: &Node) -> bool {
-        let told = self.0.get(plan::uid(node));
-        let due = told.is_none_or(|told| told.elapsed() >= TOLD_AGAIN);
+        let last = self.0.get(plan::uid(node));
+        let due = last.is_none_or(|at| at.elapsed() >= REPORT_AGAIN);
         if due {
             self.0.insert(plan::uid(node).to_owned(), Instant::now());
         }
@@ -64,14 +64,14 @@ impl Reported {
         if !lock(&lifecycle.brake).holds() {
             self.brake = None;
         }
-        let again = self.brake.is_some_and(|told| told.elapsed() >= TOLD_AGAIN);
+        let again = self.brake.is_some_and(|at| at.elapsed() >= REPORT_AGAIN);
         if pass.engaged || again && !pass.held.is_empty() {
             self.brake = Some(Instant::now());
             brake(lifecycle, &pass.held);
         }
     }
 
-    /// Nodes that are not deleted because they share their provider ID with others: each is told of the others, again and again.
+    /// Reports on each Node that stays because it shares its provider ID with others, again and again.
     fn shared(&mut self, lifecycle: &Lifecycle, shared: &[Arc<Node>]) {
         let there: BTreeSet<&str> = shared.iter().map(|node| plan::uid(node)).collect();
         self.shared.0.retain(|uid, _| there.contains(uid.as_str()));
@@ -100,7 +100,7 @@ impl Reported {
         }
     }
 
-    /// A Node that is not deleted because the provider's answers contradict each other is told so, again and again.
+    /// Reports on a Node that stays because the provider's answers contradict each other, again and again.
     pub(super) fn listed(&mut self, lifecycle: &Lifecycle, node: &Node) {
         if !self.listed.is_due(node) {
             return;
@@ -133,9 +133,9 @@ impl Reported {
         );
     }
 
-    /// Nodes that were told of the list so long ago would be told again: they are forgotten.
+    /// Forgets the Nodes whose next report is due in any case.
     pub(super) fn forget_old(&mut self) {
-        self.listed.0.retain(|_, told| told.elapsed() < TOLD_AGAIN);
+        self.listed.0.retain(|_, at| at.elapsed() < REPORT_AGAIN);
     }
 }
 

@@ -18,7 +18,7 @@ use crate::controller::{Batch, Driver, Reconciler, Sources, Width, lowered};
 use crate::provider::batch::because_of_itself;
 use crate::provider::divide::{self, Called};
 use crate::provider::{CallError, CallErrorCode, Capability, ProviderStatus, Session};
-use crate::queue::Outcome;
+use crate::queue::Requeue;
 
 /// How long a batch waits, so that the destinations of one pass need few calls.
 const LINGER: Duration = Duration::from_millis(5);
@@ -124,12 +124,12 @@ impl Work<'_> {
                 Due::Work(task) => *task,
                 Due::List => {
                     self.routes.lists.queue.add(());
-                    let waits = Outcome::At(now + RESYNC);
+                    let waits = Requeue::At(now + RESYNC);
                     self.batch.settle(&destination, waits);
                     continue;
                 }
                 Due::Nothing => {
-                    self.batch.settle(&destination, Outcome::Forget);
+                    self.batch.settle(&destination, Requeue::Forget);
                     continue;
                 }
             };
@@ -279,7 +279,7 @@ impl Work<'_> {
 
     fn done(&self, state: &mut State, destination: IpNet) {
         self.batch.answered(&destination);
-        self.batch.settle(&destination, Outcome::Forget);
+        self.batch.settle(&destination, Requeue::Forget);
         self.routes.concluded(state, &destination);
     }
 
@@ -295,7 +295,7 @@ impl Work<'_> {
     ) {
         let (destination, now) = (item.destination, Instant::now());
         let (ended, event) = if trouble.code == CallErrorCode::Fenced {
-            self.batch.settle(&destination, Outcome::RetryTransport);
+            self.batch.settle(&destination, Requeue::RetryTransport);
             (Ended::Unsent, None)
         } else {
             let failed = self.batch.failed(&destination, trouble);

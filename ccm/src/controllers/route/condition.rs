@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::ledger::NodeName;
 use super::{Routes, State};
 use crate::core::millis;
-use crate::queue::{Backoff, Outcome};
+use crate::queue::{Backoff, Requeue};
 use crate::writes::WriteError;
 
 const TYPE: &str = "NetworkUnavailable";
@@ -104,17 +104,17 @@ impl Routes {
     }
 
     /// Writes the condition if the Node's differs.
-    async fn set_condition(&self, name: &NodeName) -> Outcome {
+    async fn set_condition(&self, name: &NodeName) -> Requeue {
         let (Some(created), Some(mut node)) =
             (self.state().ledger.verdict(&name.uid), self.node(name))
         else {
-            return Outcome::Forget;
+            return Requeue::Forget;
         };
         let (context, node_name) = (self.context(), name.name.as_str());
         let mut error = WriteError::Conflict;
         for _ in 0..MOST_CONFLICTS {
             let Some(condition) = change(&node, created, (context.wall)()) else {
-                return Outcome::Forget;
+                return Requeue::Forget;
             };
             error = match context.writes.set_node_condition(&node, &condition).await {
                 Ok(_) => {
@@ -126,16 +126,16 @@ impl Routes {
                     );
                     // The routes may have changed during the write, while the store had the old
                     // condition.
-                    return Outcome::At(Instant::now() + CHECKED_AGAIN);
+                    return Requeue::At(Instant::now() + CHECKED_AGAIN);
                 }
-                Err(WriteError::Gone | WriteError::Fenced(_)) => return Outcome::Forget,
+                Err(WriteError::Gone | WriteError::Fenced(_)) => return Requeue::Forget,
                 // Somebody wrote in between: compare with the current Node.
                 Err(WriteError::Conflict) => match context.writes.read_node(node_name).await {
                     Ok(Some(fresh)) if fresh.metadata.uid == node.metadata.uid => {
                         node = fresh.into();
                         continue;
                     }
-                    Ok(_) => return Outcome::Forget,
+                    Ok(_) => return Requeue::Forget,
                     Err(error) => error,
                 },
                 Err(error) => error,
@@ -150,14 +150,14 @@ impl Routes {
                 retry_in_ms = millis(REFUSED_AGAIN),
                 "condition NetworkUnavailable not set"
             );
-            return Outcome::At(Instant::now() + REFUSED_AGAIN);
+            return Requeue::At(Instant::now() + REFUSED_AGAIN);
         }
         if self.conditions.failures(name) + 1 == WARNED_AT {
             tracing::warn!(node = node_name, %error, "condition NetworkUnavailable not set: the API server refused it");
         } else {
             tracing::debug!(node = node_name, %error, "condition NetworkUnavailable not set yet");
         }
-        Outcome::Retry
+        Requeue::Retry
     }
 }
 

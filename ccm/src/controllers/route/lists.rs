@@ -16,7 +16,7 @@ use super::{Found, RESYNC, Routes, State, fresh};
 use crate::cluster::Change;
 use crate::controller::{Batch, Driver, Reconciler, Sources, Wake, Width};
 use crate::provider::{CallError, Hint, ProviderStatus, Retry, Session};
-use crate::queue::Outcome;
+use crate::queue::Requeue;
 
 /// Changes within this time make one pass.
 const LINGER: Duration = Duration::from_millis(500);
@@ -71,7 +71,7 @@ impl Reconciler for Lists {
     async fn reconcile(&self, session: &Arc<Session>, batch: &Batch<'_, ()>) {
         let (routes, asked_at) = (&*self.0, Instant::now());
         if let Some(earliest) = routes.begin_list(session, asked_at) {
-            return batch.settle(&(), Outcome::At(earliest));
+            return batch.settle(&(), Requeue::At(earliest));
         }
         let stop = &routes.context().stop;
         let Some(listed) = stop.run_until_cancelled(session.list_routes()).await else {
@@ -85,10 +85,10 @@ impl Reconciler for Lists {
         batch.answered(&());
         if !routes.is_current(session) {
             // The next pass is for the routes of that session.
-            return batch.settle(&(), Outcome::At(Instant::now()));
+            return batch.settle(&(), Requeue::At(Instant::now()));
         }
         let (next, doubtful) = routes.listed(session, asked_at, &listed);
-        batch.settle(&(), Outcome::At(next));
+        batch.settle(&(), Requeue::At(next));
         if !doubtful.is_empty() {
             routes.confirm(session, asked_at, &listed, &doubtful).await;
         }
@@ -135,7 +135,7 @@ impl Routes {
         let failed = batch.reaction(&(), trouble);
         // No change of an object makes the list succeed.
         let outcome = match failed.retry {
-            Retry::WhenChangedElse(_) if trouble.retry_after.is_none() => Outcome::Retry,
+            Retry::WhenChangedElse(_) if trouble.retry_after.is_none() => Requeue::Retry,
             retry => retry.outcome(Instant::now()),
         };
         batch.settle(&(), outcome);
@@ -301,7 +301,7 @@ impl Routes {
             .collect();
         for (node, cidr, other) in &pass.clashes {
             if !state.clashes.contains(&(node.uid.clone(), *cidr)) {
-                self.tell_of_clash(node, cidr, other);
+                self.report_clash(node, cidr, other);
             }
         }
         state.clashes = clashes;

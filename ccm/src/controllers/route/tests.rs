@@ -5,7 +5,7 @@ mod failed;
 mod faults;
 mod looks;
 mod provider;
-mod told;
+mod reported;
 
 use std::time::Duration;
 

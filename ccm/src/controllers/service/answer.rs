@@ -325,7 +325,7 @@ fn unset(rpc: &str) -> Verdict {
 }
 
 fn answer(sent: &Sent<'_>, extras: Extras, verdict: Verdict) -> Answer {
-    let mut told: Vec<Note> = notes::of_provider(extras.events);
+    let mut reported: Vec<Note> = notes::of_provider(extras.events);
     let mut patch = ServicePatch::default();
     let mut new_handle = None;
     if let Some(handle) = extras.handle.filter(|handle| !handle.is_empty()) {
@@ -346,13 +346,13 @@ fn answer(sent: &Sent<'_>, extras: Extras, verdict: Verdict) -> Answer {
         patch.annotations.extend(granted);
         if !refused.is_empty() {
             let flag = flag_for(&refused, sent.prefixes);
-            told.push(notes::annotations_refused(&refused, flag.as_deref()));
+            reported.push(notes::annotations_refused(&refused, flag.as_deref()));
         }
     }
     Answer {
         new_handle,
         metadata: (patch != ServicePatch::default()).then_some(patch),
-        notes: told,
+        notes: reported,
         verdict,
     }
 }

@@ -12,7 +12,7 @@ use super::targets::NodeSelector;
 use super::{CHECK_GAP, State, Worker};
 use crate::controller::Batch;
 use crate::provider::Session;
-use crate::queue::Outcome;
+use crate::queue::Requeue;
 
 /// How long a Service waits whose targets are not known yet.
 const TARGETS_AGAIN: Duration = Duration::from_secs(1);
@@ -56,7 +56,7 @@ impl Worker {
         }
         let (Some(service), Some(offer)) = (taken.service, state.offer.clone()) else {
             state.ledger.put(task, taken.record);
-            batch.settle(task, Outcome::Forget);
+            batch.settle(task, Requeue::Forget);
             self.tried(state, task);
             return None;
         };
@@ -73,7 +73,7 @@ impl Worker {
         if targets.as_ref().is_some_and(Option::is_none) {
             self.doubt(state);
             state.ledger.put(task, taken.record);
-            batch.settle(task, Outcome::At(Instant::now() + TARGETS_AGAIN));
+            batch.settle(task, Requeue::At(Instant::now() + TARGETS_AGAIN));
             return None;
         }
         let uid = service.metadata.uid.as_deref();

@@ -280,7 +280,7 @@ impl Ledger {
 
     /// The Services with this selector whose cut set was not reported yet. They count as reported
     /// now.
-    pub(super) fn tell_cut(&mut self, selector: &NodeSelector) -> Vec<Arc<Service>> {
+    pub(super) fn report_cut(&mut self, selector: &NodeSelector) -> Vec<Arc<Service>> {
         let selectors = &self.selectors;
         let uses = |task: &Task| match task {
             Task::Service(key) => selectors.get(key) == Some(selector),

@@ -20,11 +20,11 @@ use crate::controller::Batch;
 use crate::core::{Key, millis};
 use crate::planted::planted;
 use crate::provider::Session;
-use crate::queue::Outcome;
+use crate::queue::Requeue;
 use crate::writes::Writes;
 
 /// The most objects of one list to name in the log and in events.
-const TOLD_AT: usize = 10;
+const MOST_REPORTED: usize = 10;
 
 /// The results of the provider's lists so far.
 #[derive(Default)]
@@ -62,7 +62,7 @@ impl Worker {
                 return;
             }
         }
-        batch.settle(&Task::List, Outcome::At(next));
+        batch.settle(&Task::List, Requeue::At(next));
     }
 
     async fn search(&self, session: &Arc<Session>, next: Instant) {
@@ -109,7 +109,7 @@ impl Worker {
             self.metrics.orphans(provider, found.all.len());
         }
         let delete = self.driver.context.config.service.orphans == OrphanPolicy::Delete;
-        for orphan in found.news.iter().take(TOLD_AT) {
+        for orphan in found.news.iter().take(MOST_REPORTED) {
             let Orphan {
                 load_balancer, uid, ..
             } = orphan;
@@ -120,7 +120,7 @@ impl Worker {
             let note = notes::without_service(load_balancer, delete);
             self.event(&orphan.ghost(me), note);
         }
-        if found.news.len() > TOLD_AT {
+        if found.news.len() > MOST_REPORTED {
             warn!(%provider, count = found.news.len(), "many load balancers without a Service");
         }
         if delete {
@@ -163,7 +163,7 @@ impl Worker {
         if state.lists.seen {
             self.metrics.standing(provider, several, unlisted);
         }
-        for (index, odd) in news.iter().take(TOLD_AT) {
+        for (index, odd) in news.iter().take(MOST_REPORTED) {
             let Some((service, _)) = services.get(*index) else {
                 continue;
             };
@@ -184,7 +184,7 @@ impl Worker {
                 self.driver.queue.add(task);
             }
         }
-        if news.len() > TOLD_AT {
+        if news.len() > MOST_REPORTED {
             warn!(%provider, count = news.len(), "ListLoadBalancers disagrees with the cluster for many Services");
         }
     }

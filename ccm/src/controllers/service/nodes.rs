@@ -16,7 +16,7 @@ use crate::controller::Batch;
 use crate::core::millis;
 use crate::ownership::NodeOwner;
 use crate::provider::node_view;
-use crate::queue::Outcome;
+use crate::queue::Requeue;
 use crate::writes::{EventType, node_reference, reason};
 
 /// The delay before the API server is asked again whether a set is empty.
@@ -109,7 +109,7 @@ impl Worker {
     fn nodes_settled(&self, state: &mut State) {
         let cut = state.pool.settle(&state.ledger.selectors());
         for (selector, set) in cut {
-            self.tell_cut(state, &selector, &set);
+            self.report_cut(state, &selector, &set);
         }
         // Runs even if no set changed: a Service may have got a set before the changes settled.
         self.sets_changed(state);
@@ -117,11 +117,11 @@ impl Worker {
     }
 
     /// Reports that a set is cut. That is needed even if no call follows.
-    fn tell_cut(&self, state: &mut State, selector: &NodeSelector, set: &TargetSet) {
+    fn report_cut(&self, state: &mut State, selector: &NodeSelector, set: &TargetSet) {
         if state.ignores_nodes() {
             return;
         }
-        for service in state.ledger.tell_cut(selector) {
+        for service in state.ledger.report_cut(selector) {
             self.event(&service, notes::targets_cut(set, &service));
         }
     }
@@ -170,7 +170,7 @@ impl Worker {
             self.rechecked(&selectors, &empty);
         }
         let next = self.state().pool.sets.next_ask();
-        batch.settle(&Task::EmptySets, next.map_or(Outcome::Forget, Outcome::At));
+        batch.settle(&Task::EmptySets, next.map_or(Requeue::Forget, Requeue::At));
     }
 
     fn rechecked(&self, asked: &[NodeSelector], empty: &Result<Vec<NodeSelector>, kube::Error>) {

@@ -51,7 +51,7 @@ use super::targets::TargetSet;
 use crate::controller::Failed;
 use crate::planted::planted;
 use crate::provider::{CallError, CallErrorCode, Retry};
-use crate::queue::Outcome;
+use crate::queue::Requeue;
 use crate::writes::ServicePatch;
 
 /// The delay if only a change of the Service can help.
@@ -79,20 +79,20 @@ pub(super) struct Call<'a> {
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Effects {
     /// When the Service is reconciled again. `None`: at once.
-    pub(super) requeue: Option<Outcome>,
+    pub(super) requeue: Option<Requeue>,
     /// Whether the cloud accepted the provider's credentials. `None`: the answer does not show it.
     pub(super) accepted: Option<bool>,
     /// The cloud refuses the credentials, and this Service gets the event for all.
     pub(super) refused: bool,
     /// Why the Service is not done.
-    pub(super) told: Option<Told>,
+    pub(super) reported: Option<Reported>,
     /// Events on the Service.
     pub(super) notes: Vec<Note>,
 }
 
 /// Why a Service is not done.
 #[derive(Debug, PartialEq)]
-pub(super) struct Told {
+pub(super) struct Reported {
     pub(super) note: Note,
     /// The error code as the contract names it, or how the call ended.
     pub(super) code: Option<&'static str>,
@@ -104,7 +104,7 @@ pub(super) struct Told {
 }
 
 impl Effects {
-    fn with(outcome: Outcome) -> Self {
+    fn with(outcome: Requeue) -> Self {
         Self {
             requeue: Some(outcome),
             ..Self::default()
@@ -161,8 +161,8 @@ fn before(record: &mut Record, call: &Call<'_>, capability: &LoadBalancerCapabil
     }
     if call.op != Op::Delete {
         let cut = targets.filter(|targets| targets.left_out > 0);
-        let told = std::mem::replace(&mut record.cut_told, cut.is_some());
-        let cut = cut.filter(|_| !told);
+        let reported = std::mem::replace(&mut record.cut_told, cut.is_some());
+        let cut = cut.filter(|_| !reported);
         notes.extend(cut.map(|targets| notes::targets_cut(targets, call.service)));
     }
     match call.op {
@@ -222,7 +222,7 @@ pub(super) fn settle(
         Verdict::Gone { retained } => gone(&mut record, *retained),
         Verdict::Orphaned => {
             record.failures = record.failures.saturating_add(1);
-            Effects::with(Outcome::At(now + SLOW))
+            Effects::with(Requeue::At(now + SLOW))
         }
         Verdict::Pending(after, what) => {
             let inputs = before.confirmed();
@@ -246,7 +246,7 @@ pub(super) fn settle(
 fn done(record: &mut Record, progress: Progress) -> Effects {
     record.failures = 0;
     record.progress = progress;
-    Effects::with(Outcome::Forget)
+    Effects::with(Requeue::Forget)
 }
 
 fn out_of_sync(record: &mut Record, found: Option<Cloud>, theirs: Option<Theirs>) -> Effects {
@@ -280,25 +280,25 @@ fn not_attached(
     record.progress = Progress::Confirmed { inputs, targets };
     let again = troubled.retry_after;
     Effects {
-        told: Some(Told {
+        reported: Some(Reported {
             note: notes::targets_failed(&troubled.nodes, &troubled.message),
             code: None,
             at_once: true,
             when_changed: false,
         }),
-        ..Effects::with(again.map_or(Outcome::Retry, |after| Outcome::At(now + after)))
+        ..Effects::with(again.map_or(Requeue::Retry, |after| Requeue::At(now + after)))
     }
 }
 
 fn pending(op: Op, again: Instant, what: &str) -> Effects {
     Effects {
-        told: Some(Told {
+        reported: Some(Reported {
             note: notes::pending(op, what),
             code: Some("PENDING"),
             at_once: true,
             when_changed: false,
         }),
-        ..Effects::with(Outcome::At(again))
+        ..Effects::with(Requeue::At(again))
     }
 }
 
@@ -335,7 +335,7 @@ fn failed(
         accepted: credentials.then_some(false),
         refused: credentials && reaction.event,
         // A process that no longer leads reports nothing.
-        told: (trouble.code != CallErrorCode::Fenced).then(|| Told {
+        reported: (trouble.code != CallErrorCode::Fenced).then(|| Reported {
             note: notes::failed(call.op, call.departed, call.targets, &notes::why(trouble)),
             code: Some(trouble.code.name()),
             at_once: reaction.event && !credentials || stuck,

@@ -190,7 +190,7 @@ mod tests {
     }
 
     /// The differences that are reported after two such lists.
-    fn told(listed: &[ListedLoadBalancer], services: &[Known<'_>]) -> Vec<Finding> {
+    fn reported(listed: &[ListedLoadBalancer], services: &[Known<'_>]) -> Vec<Finding> {
         let mut standing = Standing::default();
         let first = standing.pass(listed, services);
         assert_eq!(first, Stands::default(), "one list is none");
@@ -222,14 +222,14 @@ mod tests {
             listed("", &["c"]),
             listed("h-z", &["gone"]),
         ];
-        assert_eq!(told(&apart, &services), []);
+        assert_eq!(reported(&apart, &services), []);
         let shared = [listed("h-a", &["a", "b", "c"])];
-        assert_eq!(told(&shared, &services), [], "one for all of them");
+        assert_eq!(reported(&shared, &services), [], "one for all of them");
         // Several parts with handles of their own, or without.
         let parts = [listed("p-1", &["a"]), listed("p-2", &["a"])];
-        assert_eq!(told(&parts, &services[..1]), []);
+        assert_eq!(reported(&parts, &services[..1]), []);
         let unnamed = [listed("h-a", &["a"]), listed("", &["a"])];
-        assert_eq!(told(&unnamed, &services[..1]), []);
+        assert_eq!(reported(&unnamed, &services[..1]), []);
     }
 
     #[test]
@@ -244,7 +244,7 @@ mod tests {
             let names = handles.iter().map(|handle| format!("lb of {handle}"));
             Odd::Several(names.collect())
         };
-        assert_eq!(told(&list, &services), [(1, several(&["h-old"]))]);
+        assert_eq!(reported(&list, &services), [(1, several(&["h-old"]))]);
         // A growing number does not delay the report.
         let more = [&list[..], &[listed("h-new", &["a"])]].concat();
         let mut standing = Standing::default();
@@ -258,25 +258,25 @@ mod tests {
             confirmed: false,
             ..known("a", "h-a")
         };
-        assert_eq!(told(&list, &[busy]), []);
+        assert_eq!(reported(&list, &[busy]), []);
     }
 
     #[test]
     fn s16_what_was_said_to_stand_and_is_not_listed_is_told() {
         let services = [known("a", "h-a"), known("b", "")];
         let all = [(0, Odd::Unlisted), (1, Odd::Unlisted)];
-        assert_eq!(told(&[], &services), all);
-        assert_eq!(told(&[listed("h-b", &["b"])], &services), all[..1]);
+        assert_eq!(reported(&[], &services), all);
+        assert_eq!(reported(&[listed("h-b", &["b"])], &services), all[..1]);
         // Marked only by name, or found by its handle.
         let mut by_name = listed("", &[""]);
         by_name.owners[0].name = "web".to_owned();
-        assert_eq!(told(&[by_name], &services[..1]), []);
-        assert_eq!(told(&[listed("h-a", &[])], &services[..1]), []);
+        assert_eq!(reported(&[by_name], &services[..1]), []);
+        assert_eq!(reported(&[listed("h-a", &[])], &services[..1]), []);
         let busy = Known {
             confirmed: false,
             ..known("a", "h-a")
         };
-        assert_eq!(told(&[], &[busy]), [], "nobody said that it stands");
+        assert_eq!(reported(&[], &[busy]), [], "nobody said that it stands");
     }
 
     #[test]

@@ -213,15 +213,15 @@ mod tests {
         let udp = protocol(with_conditions(Some(vec![other.clone()])), "UDP");
         assert_eq!(conditions(&udp, &all, at(1)), None);
 
-        let told = conditions(&udp, &nothing, at(1)).unwrap();
-        assert_eq!((told.len(), &told[0]), (2, &other));
-        let shown = (told[1].type_.as_str(), told[1].status.as_str());
+        let reported = conditions(&udp, &nothing, at(1)).unwrap();
+        assert_eq!((reported.len(), &reported[0]), (2, &other));
+        let shown = (reported[1].type_.as_str(), reported[1].status.as_str());
         assert_eq!(shown, ("LoadBalancerPortsError", "True"));
         assert_eq!(
-            told[1].message,
+            reported[1].message,
             "The provider does not honour spec.ports[].protocol: UDP"
         );
-        let after = protocol(with_conditions(Some(told.clone())), "UDP");
+        let after = protocol(with_conditions(Some(reported.clone())), "UDP");
         assert_eq!(conditions(&after, &nothing, at(2)), None, "once");
 
         // Another unsupported protocol: the time of the transition stays.

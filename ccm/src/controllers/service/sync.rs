@@ -15,13 +15,13 @@ use super::ledger::Task;
 use super::notes::{self, Note, Op};
 use super::plan::{Facts, Step, asks, next_step, uid};
 use super::record::{Cloud, Record, Seen};
-use super::settle::{SLOW, Told};
+use super::settle::{Reported, SLOW};
 use super::targets::{NodeSelector, TargetSet};
 use super::{Offer, Worker};
 use crate::controller::{Batch, LoopContext};
 use crate::core::Key;
 use crate::provider::Session;
-use crate::queue::Outcome;
+use crate::queue::Requeue;
 use crate::writes::{ServicePatch, ServiceStatusPatch, WriteError};
 
 /// More steps than any sequence of the plan has.
@@ -40,7 +40,7 @@ pub(super) struct Job {
 
 /// Why a Service is not done yet.
 pub(super) struct Report {
-    pub(super) told: Told,
+    pub(super) reported: Reported,
     /// `None`: the API server is the cause.
     pub(super) rpc: Option<&'static str>,
     pub(super) took: Option<Duration>,
@@ -49,7 +49,7 @@ pub(super) struct Report {
 /// The result of a job.
 pub(super) struct Finished {
     pub(super) record: Option<Record>,
-    pub(super) outcome: Outcome,
+    pub(super) outcome: Requeue,
     /// Whether the cloud accepted the provider's credentials.
     pub(super) accepted: bool,
     /// Why the Service is not done, all from one attempt. Empty if it is done.
@@ -61,7 +61,7 @@ pub(super) struct Finished {
 /// Why the steps end early.
 enum Stop {
     /// The Service is settled with this outcome.
-    With(Outcome),
+    With(Requeue),
     /// The Service changed meanwhile and was read again.
     Again,
 }
@@ -135,7 +135,7 @@ impl<'a> Run<'a> {
         matches!(self.task, Task::Departed(..))
     }
 
-    async fn steps(&mut self) -> Outcome {
+    async fn steps(&mut self) -> Requeue {
         for _ in 0..MOST_STEPS {
             if let Some(record) = &mut self.record {
                 record.seen = Seen::of(&self.base);
@@ -151,7 +151,7 @@ impl<'a> Run<'a> {
             }
         }
         // Somebody writes to the Service faster than this job.
-        Outcome::Retry
+        Requeue::Retry
     }
 
     fn next_step(&mut self) -> Result<Step, Stop> {
@@ -164,7 +164,7 @@ impl<'a> Run<'a> {
             // It needed no targets when the job began: they are none that it could have.
             let needless = self.selector.is_ok() && self.targets.is_none();
             if !same || needless {
-                return Err(Stop::With(Outcome::At(Instant::now())));
+                return Err(Stop::With(Requeue::At(Instant::now())));
             }
             if let Err(why) = &self.selector {
                 return Err(self.invalid(notes::invalid(why)));
@@ -225,7 +225,7 @@ impl<'a> Run<'a> {
         {
             record.cloud = Cloud::Unknown;
         }
-        Stop::With(Outcome::Forget)
+        Stop::With(Requeue::Forget)
     }
 
     fn holds_unsaved_handle(&self) -> bool {
@@ -244,7 +244,7 @@ impl<'a> Run<'a> {
     /// Only a change of the Service can help.
     fn invalid(&mut self, note: Note) -> Stop {
         self.reports.push(Report {
-            told: Told {
+            reported: Reported {
                 note,
                 code: None,
                 at_once: true,
@@ -254,7 +254,7 @@ impl<'a> Run<'a> {
             took: None,
         });
         self.record();
-        Stop::With(Outcome::At(Instant::now() + SLOW))
+        Stop::With(Requeue::At(Instant::now() + SLOW))
     }
 
     async fn add_finalizer(&mut self, patch: &ServicePatch) -> Result<(), Stop> {
@@ -301,7 +301,7 @@ impl<'a> Run<'a> {
         let now = self.context().writes.patch_service(&self.base, patch).await;
         if !self.written(now, what).await? {
             // The watch tells the rest (B-S11).
-            return Err(Stop::With(Outcome::Forget));
+            return Err(Stop::With(Requeue::Forget));
         }
         let base = Arc::clone(&self.base);
         self.record().latest = base;
@@ -338,18 +338,18 @@ impl<'a> Run<'a> {
     /// How to react to a failed write. Callers handle `Gone` before.
     async fn write_failed(&mut self, error: WriteError, what: &str) -> Stop {
         match error {
-            WriteError::Gone => return Stop::With(Outcome::Forget),
-            WriteError::Fenced(_) => return Stop::With(Outcome::Retry),
+            WriteError::Gone => return Stop::With(Requeue::Forget),
+            WriteError::Fenced(_) => return Stop::With(Requeue::Retry),
             WriteError::Conflict => match self.read_again().await {
                 Ok(true) => return Stop::Again,
-                Ok(false) => return Stop::With(Outcome::Forget),
+                Ok(false) => return Stop::With(Requeue::Forget),
                 Err(error) => {
                     warn!(service = %Key::of(&*self.base), %error, "cannot read the Service again");
                 }
             },
             WriteError::Refused(_) | WriteError::Unavailable(_) => {
                 self.reports.push(Report {
-                    told: Told {
+                    reported: Reported {
                         note: notes::sync_failed(&format!("{what}: {error}")),
                         code: None,
                         at_once: true,
@@ -360,6 +360,6 @@ impl<'a> Run<'a> {
                 });
             }
         }
-        Stop::With(Outcome::Retry)
+        Stop::With(Requeue::Retry)
     }
 }

@@ -11,7 +11,7 @@ use super::{Worker, source_types};
 use crate::controller::Batch;
 use crate::core::Key;
 use crate::provider::{CallError, CallErrorCode, Session};
-use crate::queue::Outcome;
+use crate::queue::Requeue;
 use crate::writes::{EventType, VolumePatch, WriteError, reason, volume_reference};
 
 /// The delay after a failure that only a person can fix (a missing right, a policy, a label set by
@@ -24,16 +24,16 @@ impl Worker {
         let key = name.to_owned();
         let settle = |outcome| batch.settle(&key, outcome);
         let Some(volume) = self.volumes.get(&Key::node(name)) else {
-            return settle(Outcome::Forget);
+            return settle(Requeue::Forget);
         };
         let (provider, stop) = (&self.driver.context.provider, &self.driver.context.stop);
         let labelling = match plan::task(&volume, provider, source_types(session)) {
-            Task::LeaveAlone => return settle(Outcome::Forget),
+            Task::LeaveAlone => return settle(Requeue::Forget),
             Task::Trust(labels) => match plan::trusted(&volume, provider, &labels) {
                 Ok(labelling) => labelling,
                 Err(why) => {
                     self.warn(&volume, reason::VOLUME_LABELS_FAILED, why);
-                    return settle(Outcome::At(Instant::now() + REFUSED_AGAIN));
+                    return settle(Requeue::At(Instant::now() + REFUSED_AGAIN));
                 }
             },
             Task::Ask(view) => {
@@ -55,7 +55,7 @@ impl Worker {
             }
         };
         match labelling {
-            None => settle(Outcome::Forget),
+            None => settle(Requeue::Forget),
             // The next leader writes it.
             Some(_) if stop.is_cancelled() => {}
             Some(labelling) => {
@@ -66,7 +66,7 @@ impl Worker {
         }
     }
 
-    async fn write(&self, volume: &PersistentVolume, labelling: Labelling) -> Outcome {
+    async fn write(&self, volume: &PersistentVolume, labelling: Labelling) -> Requeue {
         let Labelling { patch, dropped } = labelling;
         let writes = &self.driver.context.writes;
         let mut written = writes.patch_volume(volume, &patch).await;
@@ -102,20 +102,20 @@ impl Worker {
                         format!("The provider's labels {dropped} are not valid for a volume");
                     self.warn(volume, reason::VOLUME_LABELS_DROPPED, message);
                 }
-                Outcome::Forget
+                Requeue::Forget
             }
             // Another volume of this name has a change of its own.
-            Err(WriteError::Gone) => Outcome::Forget,
+            Err(WriteError::Gone) => Requeue::Forget,
             Err(error @ WriteError::Refused(_)) => {
                 tracing::warn!(volume = super::name(volume), %provider, %error, "PersistentVolume not labelled");
                 self.warn(volume, reason::VOLUME_WRITE_REFUSED, error.to_string());
-                Outcome::At(Instant::now() + REFUSED_AGAIN)
+                Requeue::At(Instant::now() + REFUSED_AGAIN)
             }
             Err(
                 error @ (WriteError::Conflict | WriteError::Fenced(_) | WriteError::Unavailable(_)),
             ) => {
                 tracing::debug!(volume = super::name(volume), %provider, %error, "PersistentVolume not labelled");
-                Outcome::Retry
+                Requeue::Retry
             }
         }
     }
@@ -133,7 +133,7 @@ impl Worker {
                 reason::VOLUME_NOT_FOUND,
                 format!("The cloud has no such disk: {why}"),
             );
-            return batch.settle(&key, Outcome::Forget);
+            return batch.settle(&key, Requeue::Forget);
         }
         let failed = batch.failed(&key, trouble);
         if failed.warn {

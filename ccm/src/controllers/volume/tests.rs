@@ -116,7 +116,7 @@ impl Bench {
         self.cloud.call_count(GET)
     }
 
-    fn told(&self, reason: &str) -> usize {
+    fn reported(&self, reason: &str) -> usize {
         let events = self.events.recorded();
         events.iter().filter(|event| event.contains(reason)).count()
     }
@@ -229,7 +229,7 @@ async fn b_v1_node_affinity_that_cannot_be_changed_costs_the_affinity_and_not_th
     assert_eq!(label(&volume, ZONE), Some("a"));
     assert_eq!(required(&volume), ["disk"]);
     assert_eq!(
-        bench.told("VolumeAffinityNotSet"),
+        bench.reported("VolumeAffinityNotSet"),
         1,
         "{:?}",
         bench.events.recorded()

@@ -127,12 +127,12 @@ fn checked<T: Answer>(rpc: &str, mut answer: T) -> Answered<T> {
         let failure = error.failure.take();
         error.failure = failure.map(|failure| failures::read(rpc, Place::Item, failure));
     }
-    let mut told = answer.trouble();
+    let mut reported = answer.trouble();
     if let Err(fault) = limits::check_handle(answer.handle().as_deref()) {
         *answer.handle() = None;
-        told = Some(fault);
+        reported = Some(fault);
     }
-    if let Some(trouble) = &told
+    if let Some(trouble) = &reported
         && trouble.code == super::CallErrorCode::Fault
     {
         answer.fail(api::Failure {
@@ -146,7 +146,7 @@ fn checked<T: Answer>(rpc: &str, mut answer: T) -> Answered<T> {
     answer
         .target_errors()
         .retain(|error| limits::check_name("node_name", &error.node_name).is_ok());
-    Answered { answer, told }
+    Answered { answer, reported }
 }
 
 impl Session {

@@ -236,7 +236,7 @@ impl Session {
                 "ignoring results for Nodes that were not in the request"
             );
         }
-        let told = results
+        let reported = results
             .iter()
             .filter_map(|result| result.as_ref().err())
             .filter(|trouble| {
@@ -254,7 +254,7 @@ impl Session {
             .map(|name| CallError::fault(format!("nobody asked about node {name:?}")));
         Ok(Answered {
             answer: results,
-            told: told.or(stray),
+            reported: reported.or(stray),
         })
     }
 }

@@ -75,14 +75,17 @@ impl Session {
                 )
             });
             // The others stand: who reads them leaves this one alone.
-            let told = unowned.map(|route| {
+            let reported = unowned.map(|route| {
                 CallError::fault(format!(
                     "the ownership {} of route {:?} is not known",
                     route.ownership,
                     limits::shown(&route.name)
                 ))
             });
-            Ok(Answered { told, answer: list })
+            Ok(Answered {
+                reported,
+                answer: list,
+            })
         })
         .await
     }
@@ -201,10 +204,10 @@ impl Session {
                 "ignoring results for routes that were not in the request"
             );
         }
-        let told = told(&matched, &strays);
+        let reported = reported(&matched, &strays);
         Ok(Answered {
             answer: matched,
-            told,
+            reported,
         })
     }
 }
@@ -215,7 +218,7 @@ fn keys(routes: &[api::Route]) -> Vec<String> {
 }
 
 /// What an answer tells besides: trouble of one route that concerns all, else that something is there that nobody asked for. The others stand.
-fn told(results: &[Result<(), CallError>], strays: &[String]) -> Option<CallError> {
+fn reported(results: &[Result<(), CallError>], strays: &[String]) -> Option<CallError> {
     let of_all = results
         .iter()
         .filter_map(|result| result.as_ref().err())
@@ -298,7 +301,7 @@ mod tests {
         let done = |key: &str| result(key, Some(Done(api::Done {})));
         let read = |items| {
             let (results, strays) = match_results("CreateRoutes", &asked, items);
-            let code = told(&results, &strays).map(|trouble| trouble.code);
+            let code = reported(&results, &strays).map(|trouble| trouble.code);
             (results.iter().filter(|it| it.is_ok()).count(), code)
         };
         assert_eq!(read(vec![done("a"), done("b")]), (2, None));

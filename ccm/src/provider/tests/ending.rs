@@ -76,10 +76,10 @@ impl Connector for Late {
                         let began = Instant::now();
                         // The provider has read the call by then.
                         sleep(Duration::from_millis(1)).await;
-                        let Some(told) = fake.told("LookupInstances") else {
+                        let Some(reported) = fake.reported("LookupInstances") else {
                             return;
                         };
-                        tokio::time::sleep_until(began + told).await;
+                        tokio::time::sleep_until(began + reported).await;
                         if !ended.lock().unwrap().contains(&stream) {
                             let _ = answers.send(reset_and_trailers(stream));
                         }
@@ -163,8 +163,8 @@ async fn m10_a_provider_that_writes_behind_its_end_of_a_call_does_not_cost_the_c
         ("Initialize", 61),
         ("Probe", 6),
     ] {
-        let told = fake.told(rpc);
-        assert_eq!(told, Some(Duration::from_secs(seconds)), "{rpc}");
+        let reported = fake.reported(rpc);
+        assert_eq!(reported, Some(Duration::from_secs(seconds)), "{rpc}");
     }
     sleep(Duration::from_secs(5)).await;
     assert!(!session.is_over());

@@ -41,7 +41,7 @@ pub(super) struct Script {
     /// How many LookupInstances ran at once, and at most.
     pub(super) running: (usize, usize),
     /// The `grpc-timeout` of each RPC's last call.
-    pub(super) told: BTreeMap<&'static str, Duration>,
+    pub(super) reported: BTreeMap<&'static str, Duration>,
 }
 
 /// A process with its script.
@@ -119,7 +119,7 @@ impl Fake {
             changes: Vec::new(),
             log: Vec::new(),
             running: (0, 0),
-            told: BTreeMap::new(),
+            reported: BTreeMap::new(),
         })))
     }
 
@@ -146,14 +146,14 @@ impl Fake {
     }
 
     /// How long the RPC's last call may take, as the provider is told.
-    pub(super) fn told(&self, rpc: &str) -> Option<Duration> {
-        self.0.lock().unwrap().told.get(rpc).copied()
+    pub(super) fn reported(&self, rpc: &str) -> Option<Duration> {
+        self.0.lock().unwrap().reported.get(rpc).copied()
     }
 
     fn note_told<T>(&self, rpc: &'static str, request: &Request<T>) {
-        if let Some(told) = request.metadata().get("grpc-timeout") {
-            let told = timeout(told.to_str().unwrap());
-            self.0.lock().unwrap().told.insert(rpc, told);
+        if let Some(reported) = request.metadata().get("grpc-timeout") {
+            let reported = timeout(reported.to_str().unwrap());
+            self.0.lock().unwrap().reported.insert(rpc, reported);
         }
     }
 

@@ -60,10 +60,10 @@ async fn b_m4_callers_that_hang_up_have_no_chains_built_side_by_side() {
         .await
         .unwrap();
     let (begun, mut has_begun) = tokio::sync::mpsc::unbounded_channel();
-    let (go, told) = mpsc::channel();
+    let (go, reported) = mpsc::channel();
     let verifier = Arc::new(Slow {
         begun,
-        go: Mutex::new(told),
+        go: Mutex::new(reported),
     });
     authorities.set(|trust| {
         trust.clients = Some(Bundle {

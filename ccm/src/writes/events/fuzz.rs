@@ -110,7 +110,7 @@ async fn play(input: &[u8], written: &Arc<Mutex<Written>>) {
     let wall = Arc::new(|| jiff::Timestamp::UNIX_EPOCH);
     let (sink, writer) = EventSink::new(api_server(written), "fuzz".into(), wall, metrics);
     let stop = CancellationToken::new();
-    let told = async {
+    let reported = async {
         let end = Instant::now() + TIME;
         let mut input = Unstructured::new(input);
         let mut burst = 0;
@@ -124,7 +124,7 @@ async fn play(input: &[u8], written: &Arc<Mutex<Written>>) {
     };
     tokio::select! {
         () = writer.run(stop.clone()) => {}
-        () = told => {}
+        () = reported => {}
     }
 }
 

@@ -307,12 +307,12 @@ async fn n13_repeats_on_a_thousand_objects_are_no_flood_and_nothing_new_waits_fo
         }
         sink.record(&node("new"), EventType::Normal, "Synced", "done".to_owned());
         tokio::time::sleep(Duration::from_millis(10)).await;
-        let told = |words: &str| {
+        let reported = |words: &str| {
             let requests = requests.lock().unwrap();
             let last = requests.iter().rev().take(3);
             last.clone().any(|(.., event)| event["message"] == words)
         };
-        assert!(told("done"));
+        assert!(reported("done"));
         stop.cancel();
     };
     let count = async {

@@ -12,7 +12,7 @@ use crate::controller::Batch;
 use crate::core::millis;
 use crate::planted::planted;
 use crate::provider::{CallError, Retry};
-use crate::queue::Outcome;
+use crate::queue::Requeue;
 use crate::report::Answered;
 use crate::writes::{EventType, WriteError, reason};
 
@@ -70,24 +70,24 @@ impl Worker {
         let (outcome, report) = match plan.then {
             Then::Initialized => {
                 self.initialized(node, &plan.reserved, took);
-                (Outcome::Forget, None)
+                (Requeue::Forget, None)
             }
             Then::Done => {
                 self.waiting().gone(&key);
-                (Outcome::Forget, None)
+                (Requeue::Forget, None)
             }
             Then::LeftAlone => {
                 self.waiting().gone(&key);
-                (Outcome::Idle, None)
+                (Requeue::Idle, None)
             }
             Then::After(delay, why) => {
                 let report = Report {
                     quiet: true,
                     ..report(why, Some("PENDING"))
                 };
-                (Outcome::At(Instant::now() + delay), Some(report))
+                (Requeue::At(Instant::now() + delay), Some(report))
             }
-            Then::Retry(why) => (Outcome::Retry, Some(report(why, None))),
+            Then::Retry(why) => (Requeue::Retry, Some(report(why, None))),
             Then::CallError(trouble) => {
                 let failed = batch.failed(&key, &trouble);
                 return Some(Report {
@@ -126,10 +126,10 @@ impl Worker {
     }
 
     /// How to react to a write that did not happen.
-    pub(super) fn excuse(error: &WriteError) -> (Outcome, Option<Report>) {
+    pub(super) fn excuse(error: &WriteError) -> (Requeue, Option<Report>) {
         let (reason, at_once) = match error {
             // Another Node of this name has a change of its own, which makes it due.
-            WriteError::Gone => return (Outcome::Forget, None),
+            WriteError::Gone => return (Requeue::Forget, None),
             WriteError::Conflict | WriteError::Fenced(_) | WriteError::Unavailable(_) => {
                 (reason::NODE_NOT_INITIALIZED, false)
             }
@@ -148,9 +148,9 @@ impl Worker {
             quiet: false,
         };
         if planted!(NodeRetryIsLost) && matches!(error, WriteError::Unavailable(_)) {
-            return (Outcome::Forget, Some(report));
+            return (Requeue::Forget, Some(report));
         }
-        (Outcome::Retry, Some(report))
+        (Requeue::Retry, Some(report))
     }
 
     /// Logs a failed attempt and, if it is time, records an event (▲N13).
@@ -163,7 +163,7 @@ impl Worker {
             let tell = waiting.answered(&key, answered, report.at_once, now);
             (tell, waiting.attempts(&key))
         };
-        let told = self.told(node, answered, attempt, report.when_changed);
+        let reported = self.reported(node, answered, attempt, report.when_changed);
         let (provider, error) = (&self.driver.context.provider, answered.words.as_str());
         let retry_in_ms = self
             .driver
@@ -179,7 +179,7 @@ impl Worker {
             tracing::warn!(node = key, %provider, rpc, code, error, attempt, retry_in_ms, "Node not synced");
         }
         if tell {
-            self.event(node, answered.kind, answered.reason, told);
+            self.event(node, answered.kind, answered.reason, reported);
         }
     }
 }

@@ -123,7 +123,7 @@ pub(crate) struct Zones {
     /// A call with one of these Nodes is never answered.
     pub(crate) hang: BTreeSet<String>,
     /// The Nodes whose instances have a zone.
-    pub(crate) told: BTreeSet<String>,
+    pub(crate) reported: BTreeSet<String>,
     /// The Nodes of each LookupZones, by name.
     pub(crate) lookups: Vec<Vec<String>>,
 }
@@ -171,10 +171,10 @@ impl State {
         let number: String = node.name.chars().filter(char::is_ascii_digit).collect();
         let number: u32 = number.parse().unwrap_or(0);
         let zones = self.zones.as_ref();
-        let told = zones.is_some_and(|zones| zones.told.contains(&node.name));
+        let reported = zones.is_some_and(|zones| zones.reported.contains(&node.name));
         let instance = api::Instance {
-            zone: told.then(|| "z".to_owned()),
-            region: told.then(|| "r".to_owned()),
+            zone: reported.then(|| "z".to_owned()),
+            region: reported.then(|| "r".to_owned()),
             state: state.unwrap_or(api::InstanceState::Running).into(),
             provider_id: Some(format!("mock://{}", node.name)),
             instance_type: Some("small".to_owned()),

@@ -184,7 +184,7 @@ async fn m10_a_node_whose_zone_hangs_keeps_only_itself_waiting() {
     let cloud = Cloud::new();
     let zones = Zones {
         hang: ["n0042".to_owned()].into(),
-        told: (0..50)
+        reported: (0..50)
             .map(|i| format!("n{i:04}"))
             .filter(|n| n != "n0042")
             .collect(),

@@ -51,13 +51,13 @@ async fn fault_route_a_create_fails_with_each_code() {
         );
         // Failures that pass within seconds are not reported, nor are refused credentials within
         // half a minute.
-        let told = !matches!(
+        let reported = !matches!(
             code,
             FailureCode::Busy | FailureCode::NotInitialized | FailureCode::Credentials
         );
         assert_eq!(
             !world.events().is_empty(),
-            told,
+            reported,
             "an event reports a failure that lasts longer than seconds: {code:?} {:?}",
             world.events()
         );

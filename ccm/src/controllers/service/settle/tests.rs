@@ -84,11 +84,11 @@ fn b_s9_pending_is_again_after_exactly_the_delay() {
         &Verdict::Pending(secs(17), "being made".into()),
         now,
     );
-    assert_eq!(next.requeue, Some(Outcome::At(now + secs(17))));
-    let told = next.told.unwrap();
-    assert!(told.at_once && told.code == Some("PENDING"));
+    assert_eq!(next.requeue, Some(Requeue::At(now + secs(17))));
+    let reported = next.reported.unwrap();
+    assert!(reported.at_once && reported.code == Some("PENDING"));
     assert_eq!(
-        told.note.message,
+        reported.note.message,
         "The load balancer is not ready yet: being made"
     );
     assert_eq!(record.failures, 3, "failure count untouched");
@@ -99,37 +99,39 @@ fn b_s9_pending_is_again_after_exactly_the_delay() {
 fn b_s9_what_follows_each_failure() {
     use CallErrorCode as T;
     let now = Instant::now();
-    let at = |seconds| Outcome::At(now + secs(seconds));
-    let refused = |probe, each| Outcome::Refused {
+    let at = |seconds| Requeue::At(now + secs(seconds));
+    let refused = |probe, each| Requeue::Refused {
         probe: now + secs(probe),
         at: now + secs(each),
     };
     let cases = [
         (T::Invalid, None, at(1800), true),
         (T::Invalid, Some(60), at(60), true),
-        (T::Precondition, None, Outcome::Retry, true),
+        (T::Precondition, None, Requeue::Retry, true),
         (T::Precondition, Some(90), at(90), true),
-        (T::NotFound, None, Outcome::Retry, true),
+        (T::NotFound, None, Requeue::Retry, true),
         (T::Conflict, None, at(300), true),
         (T::Busy, None, at(1), false),
         (T::Throttled, Some(20), at(20), true),
         (T::Credentials, None, refused(20, 300), false),
         (T::Credentials, Some(60), refused(60, 60), false),
-        (T::Unavailable, None, Outcome::Retry, true),
-        (T::NotInitialized, None, Outcome::RetryTransport, false),
-        (T::Internal, None, Outcome::Retry, true),
-        (T::Unknown, None, Outcome::RetryTransport, false),
-        (T::Disconnected, None, Outcome::RetryTransport, false),
-        (T::Fault, None, Outcome::Retry, true),
-        (T::Fenced, None, Outcome::Retry, false),
+        (T::Unavailable, None, Requeue::Retry, true),
+        (T::NotInitialized, None, Requeue::RetryTransport, false),
+        (T::Internal, None, Requeue::Retry, true),
+        (T::Unknown, None, Requeue::RetryTransport, false),
+        (T::Disconnected, None, Requeue::RetryTransport, false),
+        (T::Fault, None, Requeue::Retry, true),
+        (T::Fenced, None, Requeue::Retry, false),
     ];
-    for (code, after, outcome, told) in cases {
+    for (code, after, outcome, reported) in cases {
         let mut record = record();
         let verdict = Verdict::Failed(trouble(code, after));
         let next = run(&mut record, Op::Ensure, &verdict, now);
         assert_eq!(next.requeue, Some(outcome), "{code:?}");
-        let tells = next.told.map(|told| (told.at_once, told.code));
-        let expected = (code != T::Fenced).then_some((told, Some(code.name())));
+        let tells = next
+            .reported
+            .map(|reported| (reported.at_once, reported.code));
+        let expected = (code != T::Fenced).then_some((reported, Some(code.name())));
         assert_eq!(tells, expected, "{code:?}");
         assert_eq!(record.failures, 1, "{code:?}");
         let rejected = record.progress == Progress::Rejected;
@@ -150,7 +152,7 @@ fn b_s9_refused_credentials_are_reported_for_all_where_the_driver_says_so() {
             ..reaction(trouble)
         };
         let (_, effects) = settle(record(), &call, &verdict, None, reaction, Instant::now());
-        let at_once = effects.told.map(|told| told.at_once);
+        let at_once = effects.reported.map(|reported| reported.at_once);
         assert_eq!((effects.refused, at_once), (event, Some(false)));
     }
 }
@@ -159,7 +161,7 @@ fn b_s9_refused_credentials_are_reported_for_all_where_the_driver_says_so() {
 fn b_s3_failures_in_upstreams_words() {
     let now = Instant::now();
     let set = set();
-    let told = |op, departed| {
+    let reported = |op, departed| {
         let service = service();
         let call = Call {
             departed,
@@ -167,34 +169,34 @@ fn b_s3_failures_in_upstreams_words() {
         };
         let verdict = Verdict::Failed(trouble(CallErrorCode::Precondition, None));
         let (_, effects) = settle(record(), &call, &verdict, None, reaction, now);
-        let note = effects.told.unwrap().note;
+        let note = effects.reported.unwrap().note;
         assert_eq!(note.kind, EventType::Warning);
         (note.reason.into_owned(), note.message)
     };
     let expect = |reason: &str, message: &str| (reason.to_owned(), message.to_owned());
     assert_eq!(
-        told(Op::Ensure, false),
+        reported(Op::Ensure, false),
         expect(
             "SyncLoadBalancerFailed",
             "Error syncing load balancer: failed to ensure load balancer: no"
         )
     );
     assert_eq!(
-        told(Op::Delete, false),
+        reported(Op::Delete, false),
         expect(
             "SyncLoadBalancerFailed",
             "Error syncing load balancer: failed to delete load balancer: no"
         )
     );
     assert_eq!(
-        told(Op::Delete, true),
+        reported(Op::Delete, true),
         expect(
             "DeleteLoadBalancerFailed",
             "Error deleting load balancer: no"
         )
     );
     assert_eq!(
-        told(Op::Update, false),
+        reported(Op::Update, false),
         expect(
             "UpdateLoadBalancerFailed",
             "Error updating load balancer with new hosts [a] [node names limited, total number of nodes: 1], error: no"
@@ -207,15 +209,15 @@ fn s18_a_delete_that_keeps_failing_says_so_whatever_the_failure() {
     let now = Instant::now();
     let mut record = record();
     let verdict = Verdict::Failed(trouble(CallErrorCode::Busy, None));
-    let told: Vec<_> = (0..4)
+    let reported: Vec<_> = (0..4)
         .map(|_| {
             run(&mut record, Op::Delete, &verdict, now)
-                .told
+                .reported
                 .unwrap()
                 .at_once
         })
         .collect();
-    assert_eq!(told, [false, false, true, true]);
+    assert_eq!(reported, [false, false, true, true]);
     assert_eq!(record.cloud.by(), Some(ME));
 }
 
@@ -230,12 +232,15 @@ fn s14_target_errors_never_fail_the_rest_and_are_tried_again() {
     };
     let verdict = Verdict::Ready(LoadBalancerStatus::default(), troubled(None));
     let next = run(&mut record, Op::Ensure, &verdict, now);
-    assert_eq!(next.requeue, Some(Outcome::Retry));
-    assert_eq!(next.told.unwrap().note.reason, "UpdateLoadBalancerFailed");
+    assert_eq!(next.requeue, Some(Requeue::Retry));
+    assert_eq!(
+        next.reported.unwrap().note.reason,
+        "UpdateLoadBalancerFailed"
+    );
     assert_eq!(record.progress, confirmed(None));
     let verdict = Verdict::Updated(troubled(Some(secs(9))));
     let next = run(&mut record, Op::Update, &verdict, now);
-    assert_eq!(next.requeue, Some(Outcome::At(now + secs(9))));
+    assert_eq!(next.requeue, Some(Requeue::At(now + secs(9))));
     assert_eq!(record.failures, 2);
     let next = run(
         &mut record,
@@ -243,7 +248,7 @@ fn s14_target_errors_never_fail_the_rest_and_are_tried_again() {
         &Verdict::Updated(Troubled::default()),
         now,
     );
-    assert_eq!(next.requeue, Some(Outcome::Forget));
+    assert_eq!(next.requeue, Some(Requeue::Forget));
     assert_eq!((record.failures, record.progress), (0, confirmed(Some(7))));
 }
 
@@ -274,7 +279,7 @@ fn s10_gone_on_update_is_made_anew_at_once() {
     let mut record = record();
     run(&mut record, Op::Ensure, &ready(), now);
     let next = run(&mut record, Op::Update, &Verdict::Missing, now);
-    assert_eq!((next.requeue, next.told), (None, None));
+    assert_eq!((next.requeue, next.reported), (None, None));
     assert_eq!(record.progress, Progress::UNCONFIRMED);
 }
 
@@ -285,7 +290,7 @@ fn b_s10_an_update_that_fails_is_followed_by_an_ensure() {
     run(&mut record, Op::Ensure, &ready(), now);
     let failed = Verdict::Failed(trouble(CallErrorCode::Internal, None));
     let next = run(&mut record, Op::Update, &failed, now);
-    assert_eq!(next.requeue, Some(Outcome::Retry));
+    assert_eq!(next.requeue, Some(Requeue::Retry));
     assert_eq!(record.progress, Progress::Rejected);
     run(&mut record, Op::Ensure, &failed, now);
     let expected = Progress::Rejected;
@@ -326,7 +331,7 @@ fn s13_get_in_sync_confirms_and_out_of_sync_does_not() {
     let now = Instant::now();
     let mut record = record();
     let next = run(&mut record, Op::Get, &Verdict::InSync(None), now);
-    assert_eq!(next.requeue, Some(Outcome::Forget));
+    assert_eq!(next.requeue, Some(Requeue::Forget));
     assert_eq!((record.cloud.by(), record.check), (Some(ME), false));
     assert_eq!(record.progress, confirmed(Some(7)));
     let found = Verdict::OutOfSync {

@@ -18,7 +18,7 @@ use crate::controllers::service::support::conditions;
 use crate::controllers::service::targets::TargetSet;
 use crate::core::{Key, millis};
 use crate::provider::{CallError, service_view};
-use crate::queue::Outcome;
+use crate::queue::Requeue;
 use crate::writes::{ServicePatch, ServiceStatusPatch, WriteError, reason};
 
 /// The least delay after a refused write, even if the provider asks for a shorter one.
@@ -35,7 +35,7 @@ impl Run<'_> {
     pub(super) async fn call(&mut self, op: Op) -> Result<(), Stop> {
         if self.context().stop.is_cancelled() || !self.may_call() {
             // The queue is paused or stopped. Nothing failed, so the Service stays due.
-            return Err(Stop::With(Outcome::At(Instant::now())));
+            return Err(Stop::With(Requeue::At(Instant::now())));
         }
         if op != Op::Delete {
             self.write_conditions().await?;
@@ -85,7 +85,7 @@ impl Run<'_> {
         answer: Answer,
         unfinished: bool,
         took: Duration,
-    ) -> Result<Option<Outcome>, Stop> {
+    ) -> Result<Option<Requeue>, Stop> {
         let Answer {
             new_handle,
             metadata,
@@ -121,11 +121,11 @@ impl Run<'_> {
         let rewritten = unfinished && !as_asked && written.is_some();
         let now = Instant::now();
         Ok(match (next, unwritten) {
-            (Some(Outcome::At(at)), None) if rewritten => {
-                Some(Outcome::At(at.max(now + REWRITTEN)))
+            (Some(Requeue::At(at)), None) if rewritten => {
+                Some(Requeue::At(at.max(now + REWRITTEN)))
             }
             // A quick retry must not repeat the refused write.
-            (Some(Outcome::At(at)), Some(Stop::With(outcome))) if at < now + AFTER_REFUSAL => {
+            (Some(Requeue::At(at)), Some(Stop::With(outcome))) if at < now + AFTER_REFUSAL => {
                 Some(outcome)
             }
             (next, _) => next,
@@ -287,15 +287,15 @@ impl Run<'_> {
         verdict: &Verdict,
         written: Option<&ServicePatch>,
         took: Duration,
-    ) -> Option<Outcome> {
+    ) -> Option<Requeue> {
         let mut record = self.take_record();
         record.latest = Arc::clone(&self.base);
         let reaction = |trouble: &CallError| self.batch.reaction(self.task, trouble);
         let (record, effects) = settle(record, call, verdict, written, reaction, Instant::now());
         self.record = Some(record);
         self.accepted = effects.accepted.unwrap_or(self.accepted);
-        self.reports.extend(effects.told.map(|told| Report {
-            told,
+        self.reports.extend(effects.reported.map(|reported| Report {
+            reported,
             rpc: Some(call.op.rpc()),
             took: Some(took),
         }));

@@ -28,7 +28,7 @@ async fn orphaned(arguments: &'static [&'static str]) -> World {
     world
 }
 
-fn told(world: &World) -> Vec<String> {
+fn reported(world: &World) -> Vec<String> {
     let events = world.events.recorded();
     events
         .into_iter()
@@ -50,11 +50,11 @@ async fn lists(world: &World, more: usize) {
 async fn s16_an_orphan_is_told_of_once_and_stays() {
     let world = orphaned(&[]).await;
     lists(&world, 1).await;
-    assert_eq!(told(&world), [""; 0], "one list is none");
+    assert_eq!(reported(&world), [""; 0], "one list is none");
     lists(&world, 3).await;
-    let told = told(&world);
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].contains("lb-u1"), "{told:?}");
+    let reported = reported(&world);
+    assert_eq!(reported.len(), 1, "{reported:?}");
+    assert!(reported[0].contains("lb-u1"), "{reported:?}");
     assert_eq!(world.cloud.state().balancers.len(), 3);
     assert_eq!(world.cloud.called("Delete"), 0);
 }
@@ -84,7 +84,10 @@ async fn s16_a_list_that_is_not_complete_counts_for_nothing() {
     let world = orphaned(DELETE).await;
     world.cloud.state().miscounted = 1;
     lists(&world, 3).await;
-    assert_eq!((told(&world).len(), world.cloud.called("Delete")), (0, 0));
+    assert_eq!(
+        (reported(&world).len(), world.cloud.called("Delete")),
+        (0, 0)
+    );
     world.cloud.state().miscounted = 0;
     lists(&world, 2).await;
     world
@@ -153,8 +156,8 @@ async fn s16_what_lists_say_is_counted_as_long_as_they_say_it() {
     }
     let events = world.events.recorded();
     let of = |reason: &str| {
-        let told = events.iter().filter(|event| event.contains(reason));
-        told.count()
+        let reported = events.iter().filter(|event| event.contains(reason));
+        reported.count()
     };
     assert_eq!(
         (of("DuplicateLoadBalancer"), of("LoadBalancerNotListed")),

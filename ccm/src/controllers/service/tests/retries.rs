@@ -299,19 +299,19 @@ async fn b_s9_n13_refused_credentials_are_told_at_once_on_one_service_and_later_
         world.server.put(&named(i));
     }
     sleep(Duration::from_secs(25)).await;
-    let told = || {
+    let reported = || {
         let events = world.events.recorded();
         events
             .iter()
             .filter(|event| event.contains("token expired"))
             .count()
     };
-    assert_eq!(told(), 1);
+    assert_eq!(reported(), 1);
     sleep(Duration::from_secs(30)).await;
-    assert_eq!(told(), 1 + 20, "within a minute");
+    assert_eq!(reported(), 1 + 20, "within a minute");
     sleep(Duration::from_mins(9)).await;
     assert!(world.cloud.called("Ensure") >= 40);
-    assert_eq!(told(), 1 + 20, "the same Events");
+    assert_eq!(reported(), 1 + 20, "the same Events");
 }
 
 /// Shows B-S9 and ▲M10.

@@ -13,10 +13,10 @@ use crate::controllers::service::fixtures::{node, service};
 /// The events on this Service after a minute.
 async fn after_a_minute(world: &World, name: &str) -> Vec<String> {
     sleep(Duration::from_mins(1)).await;
-    told(world, name)
+    reported(world, name)
 }
 
-fn told(world: &World, name: &str) -> Vec<String> {
+fn reported(world: &World, name: &str) -> Vec<String> {
     let about = format!(" default/{name}: ");
     let events = world.events.recorded();
     events
@@ -115,11 +115,11 @@ async fn n13_a_cloud_that_throttles_or_is_down_is_told_at_once_on_each_of_a_thou
         // Four at once, 20 ms each.
         sleep(Duration::from_secs(12)).await;
         let events = world.events.recorded();
-        let told = events
+        let reported = events
             .iter()
             .filter(|event| event.contains("Warning SyncLoadBalancerFailed"))
             .filter(|event| event.contains("the cloud is down"));
-        assert_eq!(told.count(), services, "{code:?}");
+        assert_eq!(reported.count(), services, "{code:?}");
         assert!(world.cloud.called("Ensure") > services, "{code:?}");
     }
 }
@@ -140,7 +140,7 @@ async fn n13_a_service_tells_that_no_answer_comes() {
     );
     sleep(Duration::from_mins(5)).await;
     has(
-        &told(&world, "web"),
+        &reported(&world, "web"),
         &[
             "was not answered within 300 s",
             "no answer in time from EnsureLoadBalancer",
@@ -169,7 +169,7 @@ async fn n13_a_service_tells_that_the_provider_is_away_or_may_not_be_used() {
             "next try as soon as the provider is available",
         ],
     );
-    assert_eq!(told(&world, "s1"), [""; 0], "another's");
+    assert_eq!(reported(&world, "s1"), [""; 0], "another's");
     world.provider.start(world.cloud.service());
     world
         .until("it is made", |w| w.address("web").is_some())
@@ -194,7 +194,7 @@ async fn n13_a_service_tells_that_the_provider_is_away_or_may_not_be_used() {
     sleep(Duration::from_mins(1)).await;
     for name in ["web", "s2"] {
         has(
-            &told(&world, name),
+            &reported(&world, name),
             &[
                 "the cloud scope of provider mock is not the accepted one, so the ccm creates, changes and deletes nothing",
             ],
@@ -218,7 +218,7 @@ async fn n13_a_service_that_comes_late_while_the_provider_is_away_is_told_before
         world.stop.cancel();
         world.tasks.join_next().await.unwrap().unwrap();
         has(
-            &told(&world, "web"),
+            &reported(&world, "web"),
             &["LoadBalancerPending", "provider mock is not available: "],
         );
     }

@@ -127,11 +127,11 @@ async fn s14_a_node_that_is_too_large_is_no_target_and_blocks_nobody() {
     };
     // An invalid address is not sent, but the Node is a target all the same.
     assert_eq!(targets(&world), ["long", "n0"]);
-    let told = world.events.recorded();
-    let told = told
+    let reported = world.events.recorded();
+    let reported = reported
         .iter()
         .filter(|event| event.contains("NodeTooLargeForTarget"));
-    assert_eq!(told.count(), 1);
+    assert_eq!(reported.count(), 1);
     world.server.put_node(node("many"));
     world.rest().await;
     assert_eq!(targets(&world), ["long", "many", "n0"]);
@@ -154,10 +154,10 @@ async fn s17_a_set_that_is_cut_is_told_and_follows_the_nodes_that_are_ready() {
         node.status.get_or_insert_default().conditions = Some(vec![ready]);
         world.server.put_node(node);
     };
-    let told = |words: &str| {
+    let reported = |words: &str| {
         let events = world.events.recorded();
-        let told = events.iter().filter(|event| event.contains(words));
-        told.count()
+        let reported = events.iter().filter(|event| event.contains(words));
+        reported.count()
     };
     let names = ["n0", "n1", "n2", "n3"];
     for name in &names[..2] {
@@ -168,7 +168,7 @@ async fn s17_a_set_that_is_cut_is_told_and_follows_the_nodes_that_are_ready() {
     world.server.put(&local);
     world.until("targets", |w| w.targets().len() == 2).await;
     world.rest().await;
-    assert_eq!(told("LoadBalancerTargetsCut"), 0);
+    assert_eq!(reported("LoadBalancerTargetsCut"), 0);
     for name in &names[2..] {
         put(name, "True");
     }
@@ -176,15 +176,15 @@ async fn s17_a_set_that_is_cut_is_told_and_follows_the_nodes_that_are_ready() {
     let chosen = world.targets();
     // Also if the same two are chosen.
     assert_eq!(
-        told("2 targets for a load balancer, and 4 Nodes qualify"),
+        reported("2 targets for a load balancer, and 4 Nodes qualify"),
         1
     );
-    assert_eq!(told("choose such Nodes by the annotation"), 1);
+    assert_eq!(reported("choose such Nodes by the annotation"), 1);
     put(&chosen[0], "False");
     let without = |w: &World| w.targets().len() == 2 && !w.targets().contains(&chosen[0]);
     world.until("another one", without).await;
     assert_eq!(
-        told("LoadBalancerTargetsCut"),
+        reported("LoadBalancerTargetsCut"),
         1,
         "once, as long as it lasts"
     );

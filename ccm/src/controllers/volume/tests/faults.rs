@@ -43,7 +43,7 @@ async fn fault_volume_each_failure_is_retried_as_the_contract_says() {
             "asks about the volume again after the time in the contract's table: {code:?}: {took} s"
         );
         assert_eq!(
-            bench.told("Warning VolumeLabelsFailed"),
+            bench.reported("Warning VolumeLabelsFailed"),
             events,
             "a Warning event reports it if the table has one: {code:?}"
         );
@@ -72,7 +72,7 @@ async fn fault_volume_a_zone_that_is_none_is_no_answer() {
         let written = bench.api.patches().len();
         assert_eq!(written, 0, "writes nothing: {wrong:?}");
         assert!(
-            bench.told("Warning VolumeLabelsFailed") > 0,
+            bench.reported("Warning VolumeLabelsFailed") > 0,
             "a Warning event says so: {wrong:?}"
         );
         let calls = bench.calls();
@@ -107,8 +107,8 @@ async fn fault_volume_refused_credentials_are_told_once() {
         "asks about one again after 20 s, and about the others as soon as that one is answered: {took} s"
     );
     assert_eq!(bench.calls(), 6, "asks about each once more");
-    let told = bench.told("VolumeLabelsFailed");
-    assert_eq!(told, 1, "one event, not one per volume");
+    let reported = bench.reported("VolumeLabelsFailed");
+    assert_eq!(reported, 1, "one event, not one per volume");
 }
 
 /// Fault: a volume is BUSY again and again | asks again quickly, five times; the sixth time an
@@ -125,8 +125,8 @@ async fn fault_volume_busy_five_times_then_backoff() {
         took < Duration::from_secs(10),
         "asks again quickly, five times: {took:?}"
     );
-    let told = bench.told("VolumeLabelsFailed");
-    assert_eq!(told, 1, "the sixth time an event reports it");
+    let reported = bench.reported("VolumeLabelsFailed");
+    assert_eq!(reported, 1, "the sixth time an event reports it");
 }
 
 /// Fault: the cloud has no such disk (NOT_FOUND) | asks about it once; one Warning event reports
@@ -138,8 +138,8 @@ async fn fault_volume_a_missing_disk_is_left_alone() {
     sleep(Duration::from_hours(3)).await;
     let seen = (bench.calls(), bench.api.patches().len());
     assert_eq!(seen, (1, 0), "asks about it once");
-    let told = bench.told("Warning VolumeNotFound");
-    assert_eq!(told, 1, "one Warning event reports it");
+    let reported = bench.reported("Warning VolumeNotFound");
+    assert_eq!(reported, 1, "one Warning event reports it");
     // The new process knows the same disks.
     bench.start_provider().await;
     sleep(Duration::from_mins(1)).await;
@@ -174,8 +174,8 @@ async fn fault_volume_a_hang_stops_nobody_else() {
         (Duration::from_mins(1)..Duration::from_secs(65)).contains(&took),
         "asks about that one again after the deadline (1 min): {took:?}"
     );
-    let told = bench.told("VolumeLabelsFailed");
-    assert_eq!(told, 1, "an event reports it");
+    let reported = bench.reported("VolumeLabelsFailed");
+    assert_eq!(reported, 1, "an event reports it");
 }
 
 /// Fault: the provider answers for a volume after the deadline of the call | does not use the late
@@ -189,8 +189,8 @@ async fn fault_volume_an_answer_after_the_deadline_is_not_heard() {
     // The deadline is a minute.
     sleep(Duration::from_secs(75)).await;
     assert_eq!(bench.api.patches().len(), 0, "does not use the late answer");
-    let told = bench.told("VolumeLabelsFailed");
-    assert_eq!(told, 1, "an event reports it");
+    let reported = bench.reported("VolumeLabelsFailed");
+    assert_eq!(reported, 1, "an event reports it");
     bench.cloud.set_latency(GET, Duration::ZERO).unwrap();
     bench.labelled("pv").await;
     assert_eq!(bench.api.patches().len(), 1, "writes the volume once");
@@ -291,7 +291,7 @@ async fn fault_volume_a_provider_that_dies_is_waited_for() {
             "labels the volume within a second of the provider's return: {kind:?}"
         );
         let events = bench.events.recorded();
-        assert_eq!(bench.told("Volume"), 0, "records no event: {events:?}");
+        assert_eq!(bench.reported("Volume"), 0, "records no event: {events:?}");
     }
 }
 
@@ -349,8 +349,8 @@ async fn fault_volume_a_refused_patch_is_told_and_tried_slowly() {
             (Duration::from_mins(30)..Duration::from_mins(31)).contains(&took),
             "tries again after 30 min: {code}: {took:?}"
         );
-        let told = bench.told("Warning VolumeWriteRefused");
-        assert_eq!(told, 1, "a Warning event reports it: {code}");
+        let reported = bench.reported("Warning VolumeWriteRefused");
+        assert_eq!(reported, 1, "a Warning event reports it: {code}");
         assert_eq!(bench.api.patches().len(), 2, "{code}");
     }
 }
@@ -416,7 +416,7 @@ async fn fault_volume_a_capability_that_is_gone_is_not_used() {
     offer(false).await;
     bench.api.put(disk("pv", "d-1"));
     sleep(Duration::from_hours(1)).await;
-    let seen = (bench.calls(), bench.told("Volume"));
+    let seen = (bench.calls(), bench.reported("Volume"));
     assert_eq!(seen, (0, 0), "asks nothing and records no event");
     offer(true).await;
     let volume = bench.labelled("pv").await;

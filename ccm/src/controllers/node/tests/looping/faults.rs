@@ -28,7 +28,7 @@ fn waits(looping: &Looping, least: f64, most: f64) -> bool {
 
 fn tells(looping: &Looping, what: &str) {
     assert!(
-        looping.told(&["Warning", "on purpose"]),
+        looping.reported(&["Warning", "on purpose"]),
         "a Warning event has the provider's message: {what}: {:?}",
         looping.events()
     );
@@ -37,7 +37,7 @@ fn tells(looping: &Looping, what: &str) {
 fn tells_nothing(looping: &Looping, what: &str) {
     let events = looping.events();
     assert!(
-        !looping.told(&["Warning"]),
+        !looping.reported(&["Warning"]),
         "one failure is not told: {what}: {events:?}"
     );
 }
@@ -109,7 +109,7 @@ impl Looping {
         events
     }
 
-    fn told(&self, words: &[&str]) -> bool {
+    fn reported(&self, words: &[&str]) -> bool {
         let mut events = self.events().into_iter();
         events.any(|event| words.iter().all(|word| event.contains(word)))
     }
@@ -200,7 +200,7 @@ async fn fault_node_provider_answers_precondition() {
 async fn fault_node_provider_answers_not_found() {
     fn as_internal(looping: &Looping, what: &str) {
         assert!(
-            looping.told(&["Warning", "INTERNAL"]),
+            looping.reported(&["Warning", "INTERNAL"]),
             "reads it as INTERNAL and never as \"gone\": {what}: {:?}",
             looping.events()
         );
@@ -245,7 +245,7 @@ async fn fault_node_provider_answers_busy() {
         "asks five times like that, then with backoff: {gaps:?}"
     );
     assert!(
-        looping.told(&["Warning", "on purpose"]),
+        looping.reported(&["Warning", "on purpose"]),
         "then an event has the provider's message"
     );
     looping.all().await;
@@ -296,9 +296,9 @@ async fn fault_node_provider_answers_credentials() {
     // Nodes that are not tried are due after 5 min. A Node that waits for a minute gets an event.
     tokio::time::sleep(Duration::from_secs(25)).await;
     let events = looping.context.writes.events.recorded();
-    let told = events.iter().filter(|event| event.contains("on purpose"));
+    let reported = events.iter().filter(|event| event.contains("on purpose"));
     assert_eq!(
-        told.count(),
+        reported.count(),
         1,
         "if all Nodes wait, one of them gets the event: {events:?}"
     );
@@ -356,7 +356,7 @@ async fn fault_node_provider_answers_internal() {
 async fn fault_node_provider_answers_nothing() {
     fn says_so(looping: &Looping, what: &str) {
         assert!(
-            looping.told(&["Warning", "no outcome"]),
+            looping.reported(&["Warning", "no outcome"]),
             "a Warning event says so: {what}: {:?}",
             looping.events()
         );

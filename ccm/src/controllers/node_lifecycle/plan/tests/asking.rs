@@ -22,7 +22,7 @@ impl Driver {
     }
 
     /// A pass whose answers were asked for so long ago: Ready Nodes are RUNNING, the others in this state.
-    fn told(&mut self, nodes: &[Arc<Node>], state: api::InstanceState, ago: Duration) -> Pass {
+    fn reported(&mut self, nodes: &[Arc<Node>], state: api::InstanceState, ago: Duration) -> Pass {
         let answers = nodes.iter().map(|node| Answer {
             node: Arc::clone(node),
             began: self.now - ago,
@@ -55,7 +55,7 @@ const AT_ONCE: Duration = Duration::ZERO;
 fn l1_a_node_is_asked_about_again_after_a_period_and_at_once_when_it_changes() {
     let mut driver = Driver::new();
     let nodes = cluster(3, 1);
-    driver.told(&nodes, Running, AT_ONCE);
+    driver.reported(&nodes, Running, AT_ONCE);
     assert_eq!(driver.due(&nodes).concat(), [""; 0]);
     let changed = [&nodes[1..], &[node("down-000", Some("False"))]].concat();
     assert_eq!(driver.due(&changed)[0], ["down-000"]);
@@ -70,19 +70,19 @@ fn l1_a_node_is_asked_about_again_after_a_period_and_at_once_when_it_changes() {
 fn l1_a_node_about_which_nothing_changes_waits_for_a_tenth_of_that_time() {
     let mut driver = Driver::new();
     let nodes = cluster(3, 1);
-    driver.told(&nodes, Running, AT_ONCE);
+    driver.reported(&nodes, Running, AT_ONCE);
     driver.now += Duration::from_secs(100);
-    driver.told(&nodes, Running, AT_ONCE);
+    driver.reported(&nodes, Running, AT_ONCE);
     assert!(driver.is_due_after(&nodes, Duration::from_secs(10)));
     driver.now += Duration::from_hours(1);
-    driver.told(&nodes, Running, AT_ONCE);
+    driver.reported(&nodes, Running, AT_ONCE);
     assert!(
         driver.is_due_after(&nodes, PERIOD * MOST_PERIODS),
         "at most"
     );
     // Another state is a change; and where nothing is known the next answer may be another one.
     for state in [Stopped, Unspecified, Unspecified] {
-        driver.told(&nodes, state, AT_ONCE);
+        driver.reported(&nodes, state, AT_ONCE);
         assert!(driver.is_due_after(&nodes, PERIOD), "{state:?}");
         driver.now += Duration::from_mins(10);
     }
@@ -93,13 +93,13 @@ fn l1_a_provider_that_takes_its_time_has_it_unless_an_absent_needs_another_answe
     let took = Duration::from_secs(20);
     let mut driver = Driver::new();
     let nodes = cluster(3, 1);
-    driver.told(&nodes, Running, took);
+    driver.reported(&nodes, Running, took);
     assert!(driver.is_due_after(&nodes, took));
-    driver.told(&nodes, Absent, took);
+    driver.reported(&nodes, Absent, took);
     assert!(driver.is_due_after(&nodes, PERIOD), "one ABSENT");
     assert_eq!(driver.due(&nodes)[1], ["down-000"]);
     driver.may_delete = false;
-    driver.told(&nodes, Absent, took);
+    driver.reported(&nodes, Absent, took);
     assert!(driver.is_due_after(&nodes, took), "two of them");
     assert_eq!(driver.due(&nodes)[0], ["down-000"], "its row is broken");
 }
@@ -108,16 +108,16 @@ fn l1_a_provider_that_takes_its_time_has_it_unless_an_absent_needs_another_answe
 fn l7_a_hint_makes_a_node_due_at_once_also_while_it_is_asked_about() {
     let mut driver = Driver::new();
     let nodes = cluster(3, 1);
-    driver.told(&nodes, Running, AT_ONCE);
+    driver.reported(&nodes, Running, AT_ONCE);
     driver.ledger.hinted(&nodes[0], driver.now);
     assert_eq!(driver.due(&nodes)[0], ["down-000"]);
     // It came before the question, so the answer is of after it.
     driver.now += PERIOD;
-    driver.told(&nodes, Running, PERIOD);
+    driver.reported(&nodes, Running, PERIOD);
     assert!(driver.is_due_after(&nodes, PERIOD));
     driver.ledger.hinted(&nodes[0], driver.now);
     driver.now += PERIOD;
-    driver.told(&nodes, Running, PERIOD * 2);
+    driver.reported(&nodes, Running, PERIOD * 2);
     assert_eq!(driver.due(&nodes)[0], ["down-000"]);
 }
 
@@ -126,9 +126,9 @@ fn l6_absent_answers_ten_minutes_apart_belong_together_and_no_longer_ones() {
     for (more, deleted) in [(Duration::ZERO, 1), (Duration::from_millis(1), 0)] {
         let mut driver = Driver::new();
         let nodes = cluster(3, 1);
-        driver.told(&nodes, Absent, AT_ONCE);
+        driver.reported(&nodes, Absent, AT_ONCE);
         driver.now += LONGEST_PENDING + more;
-        let pass = driver.told(&nodes, Absent, AT_ONCE);
+        let pass = driver.reported(&nodes, Absent, AT_ONCE);
         assert_eq!(pass.delete.len(), deleted, "{more:?}");
     }
 }
@@ -137,9 +137,9 @@ fn l6_absent_answers_ten_minutes_apart_belong_together_and_no_longer_ones() {
 fn l6_one_of_two_goes_where_a_ready_node_vouched_for_both_answers() {
     let mut driver = Driver::new();
     let nodes = cluster(1, 1);
-    driver.told(&nodes, Absent, AT_ONCE);
+    driver.reported(&nodes, Absent, AT_ONCE);
     driver.now += PERIOD;
-    let pass = driver.told(&nodes, Absent, AT_ONCE);
+    let pass = driver.reported(&nodes, Absent, AT_ONCE);
     assert!(pass.one_of_two && names(&pass.delete) == ["down-000"]);
     assert!(!pass.waiting, "it was told");
     // The other one was not Ready when the first answer came.
@@ -151,7 +151,7 @@ fn l6_one_of_two_goes_where_a_ready_node_vouched_for_both_answers() {
         Some(Ok(if gone { Absent } else { Running }))
     });
     driver.now += PERIOD;
-    let pass = driver.told(&nodes, Absent, AT_ONCE);
+    let pass = driver.reported(&nodes, Absent, AT_ONCE);
     assert!(pass.delete.is_empty() && pass.void.is_none(), "{pass:?}");
 }
 
@@ -161,7 +161,7 @@ fn l6_where_nothing_is_known_the_row_begins_again_and_the_hold_goes_on() {
     let nodes = cluster(2, 2);
     let minute = |driver: &mut Driver, state| {
         driver.now += Duration::from_mins(1);
-        driver.told(&nodes, state, AT_ONCE)
+        driver.reported(&nodes, state, AT_ONCE)
     };
     for _ in 0..=14 {
         assert!(minute(&mut driver, Absent).delete.is_empty());
@@ -176,13 +176,13 @@ fn l6_where_nothing_is_known_the_row_begins_again_and_the_hold_goes_on() {
 fn l6_a_held_node_is_asked_about_once_a_minute_and_at_once_after_a_hint() {
     let mut driver = Driver::new();
     let nodes = cluster(2, 2);
-    driver.told(&nodes, Absent, AT_ONCE);
+    driver.reported(&nodes, Absent, AT_ONCE);
     driver.now += PERIOD;
-    let pass = driver.told(&nodes, Absent, AT_ONCE);
+    let pass = driver.reported(&nodes, Absent, AT_ONCE);
     assert_eq!((pass.held.len(), pass.engaged), (2, true));
     assert!(driver.is_due_after(&nodes, Duration::from_secs(55)));
     driver.ledger.hinted(&nodes[0], driver.now);
-    driver.told(&nodes, Absent, PERIOD);
+    driver.reported(&nodes, Absent, PERIOD);
     assert_eq!(driver.due(&nodes)[1], ["down-000"]);
 }
 
@@ -190,10 +190,10 @@ fn l6_a_held_node_is_asked_about_once_a_minute_and_at_once_after_a_hint() {
 fn l6_a_deletion_that_is_put_off_needs_no_new_answers_and_leaves_its_room() {
     let mut driver = Driver::new();
     let nodes = cluster(3, 1);
-    driver.told(&nodes, Absent, AT_ONCE);
+    driver.reported(&nodes, Absent, AT_ONCE);
     for _ in 0..5 {
         driver.now += PERIOD;
-        let pass = driver.told(&nodes, Absent, AT_ONCE);
+        let pass = driver.reported(&nodes, Absent, AT_ONCE);
         assert_eq!(names(&pass.delete), ["down-000"]);
         driver.ledger.postpone(&mut driver.brake, &nodes[0]);
     }
@@ -204,9 +204,9 @@ fn l6_a_node_whose_delete_request_was_not_answered_goes_after_two_new_answers() 
     let mut driver = Driver::new();
     let nodes = cluster(3, 1);
     for _ in 0..3 {
-        assert!(driver.told(&nodes, Absent, AT_ONCE).delete.is_empty());
+        assert!(driver.reported(&nodes, Absent, AT_ONCE).delete.is_empty());
         driver.now += PERIOD;
-        let pass = driver.told(&nodes, Absent, AT_ONCE);
+        let pass = driver.reported(&nodes, Absent, AT_ONCE);
         assert_eq!(names(&pass.delete), ["down-000"]);
         driver.ledger.spare(&mut driver.brake, &nodes[0], false);
         driver.now += PERIOD;
@@ -220,9 +220,9 @@ fn l6_nodes_that_share_an_id_stay_and_are_named() {
     nodes[1] = edited(&nodes[1], |node| {
         node.spec.get_or_insert_default().provider_id = Some("mock://down-000".to_owned());
     });
-    driver.told(&nodes, Absent, AT_ONCE);
+    driver.reported(&nodes, Absent, AT_ONCE);
     driver.now += PERIOD;
-    let pass = driver.told(&nodes, Absent, AT_ONCE);
+    let pass = driver.reported(&nodes, Absent, AT_ONCE);
     assert_eq!(names(&pass.shared), ["down-000", "down-001"]);
     assert!(pass.delete.is_empty());
 }
@@ -232,7 +232,7 @@ fn b_l3_a_node_that_changed_since_the_answer_gets_no_taint_by_it() {
     let mut driver = Driver::new();
     let nodes = cluster(3, 1);
     let changed = [&nodes[1..], &[node("down-000", Some("False"))]].concat();
-    assert_eq!(driver.told(&nodes, Stopped, AT_ONCE).taint.len(), 1);
+    assert_eq!(driver.reported(&nodes, Stopped, AT_ONCE).taint.len(), 1);
     let pass = driver.pass_with(&nodes, &changed, |_| Some(Ok(Stopped)));
     assert!(pass.taint.is_empty(), "{pass:?}");
 }
@@ -243,7 +243,7 @@ fn l6_where_no_node_is_ready_only_those_that_were_recognised_are_witnesses() {
     let nodes = cluster(0, 3);
     let asked = driver.ledger.witnesses(&nodes, WITNESSES, |_| false);
     assert!(asked.is_empty(), "{asked:?}");
-    driver.told(&nodes, Running, AT_ONCE);
+    driver.reported(&nodes, Running, AT_ONCE);
     let asked = driver.ledger.witnesses(&nodes, WITNESSES, |_| false);
     assert_eq!(asked.len(), 3);
 }
@@ -269,8 +269,8 @@ fn a_pass_that_brought_failures_alone_says_so_unless_deadlines_passed() {
         let pass = Driver::new().pass_with(&nodes, &nodes, |node| Some(answer(node)));
         pass.failed
     };
-    let told = failed(&|_| Err(trouble())).unwrap();
-    assert!(told.starts_with("no lookup succeeded: "), "{told}");
+    let reported = failed(&|_| Err(trouble())).unwrap();
+    assert!(reported.starts_with("no lookup succeeded: "), "{reported}");
     assert_eq!(failed(&|_| Err(late())), None);
     let one = |node: &Node| {
         if name(node) == "down-000" {

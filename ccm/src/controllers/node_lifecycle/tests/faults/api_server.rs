@@ -14,7 +14,7 @@ struct Seen {
     /// How often the provider was asked about the Node since its instance was gone.
     answers: usize,
     /// The deletion was told to have failed.
-    told: bool,
+    reported: bool,
 }
 
 /// Each write of the Node's life in turn goes wrong, so often.
@@ -37,7 +37,7 @@ async fn in_each_write(fault: Fault, times: usize, check: fn(&Seen, &str)) {
         let wanted = ["PATCH n0003", "PATCH n0003", "DELETE n0003"];
         assert_eq!(looping.api.writes(), wanted, "writes nothing twice: {what}");
         let events = looping.context.writes.events.recorded();
-        let told = events.iter().any(|it| {
+        let reported = events.iter().any(|it| {
             // Upstream's words.
             it.contains("DeletingNodeFailed") && it.contains(": Failed deleting node n")
         });
@@ -48,7 +48,7 @@ async fn in_each_write(fault: Fault, times: usize, check: fn(&Seen, &str)) {
             times,
             gaps: after.take(times).collect(),
             answers,
-            told,
+            reported,
         };
         check(&seen, &what);
     }
@@ -89,7 +89,7 @@ fn new_answers(seen: &Seen, what: &str) {
 
 fn failed(seen: &Seen, what: &str) {
     assert_eq!(
-        seen.told,
+        seen.reported,
         seen.is_deletion(),
         "records an event for a deletion that fails (DeletingNodeFailed): {what}"
     );
@@ -104,7 +104,7 @@ async fn fault_lifecycle_api_server_answers_409() {
         next_pass(seen, what);
         new_answers(seen, what);
         assert!(
-            !seen.told,
+            !seen.reported,
             "records no event, because somebody else wrote: {what}"
         );
     }
@@ -157,7 +157,7 @@ async fn fault_lifecycle_api_server_answers_429() {
         // The fifth is given up.
         let given_up = seen.times > 5 && seen.is_deletion();
         assert!(
-            seen.told == given_up && (!given_up || seen.answers >= 4),
+            seen.reported == given_up && (!given_up || seen.answers >= 4),
             "then as after 500: {what}: {}",
             seen.answers
         );

@@ -189,13 +189,13 @@ fn expected(row: &Row, before: &Record, op: Op, verdict: Option<&Verdict>) -> Re
     record
 }
 
-fn requeue(row: &Row, now: Instant) -> Option<Outcome> {
+fn requeue(row: &Row, now: Instant) -> Option<Requeue> {
     match row[6].as_str() {
         "at once" => None,
-        "done" => Some(Outcome::Forget),
-        "backoff" => Some(Outcome::Retry),
-        "after its delay" => Some(Outcome::At(now + secs(17))),
-        "when it changes" | "slowly" => Some(Outcome::At(now + secs(1800))),
+        "done" => Some(Requeue::Forget),
+        "backoff" => Some(Requeue::Retry),
+        "after its delay" => Some(Requeue::At(now + secs(17))),
+        "when it changes" | "slowly" => Some(Requeue::At(now + secs(1800))),
         other => panic!("next: {other}"),
     }
 }

@@ -66,7 +66,7 @@ async fn in_each_write(fault: WriteFault, times: usize, checks: &[Check]) {
     }
 }
 
-fn told(seen: &Seen<'_>) {
+fn reported(seen: &Seen<'_>) {
     assert!(
         has_event(seen.world, &["Warning"]),
         "a Warning event says why: {}: {:?}",
@@ -137,7 +137,7 @@ async fn fault_service_api_server_answers_409() {
 #[tokio::test(start_paused = true)]
 async fn fault_service_api_server_answers_422() {
     for times in [1, 3] {
-        in_each_write(WriteFault::Refused(422), times, &[told, backoff]).await;
+        in_each_write(WriteFault::Refused(422), times, &[reported, backoff]).await;
     }
 }
 
@@ -173,7 +173,7 @@ async fn fault_service_api_server_answers_429() {
 #[tokio::test(start_paused = true)]
 async fn fault_service_api_server_answers_500() {
     for times in [1, 3] {
-        in_each_write(WriteFault::Refused(500), times, &[told, backoff]).await;
+        in_each_write(WriteFault::Refused(500), times, &[reported, backoff]).await;
     }
 }
 

@@ -27,7 +27,7 @@ fn waits(world: &World, least: f64, most: f64) -> bool {
     (least..=most).contains(&world.waited().as_secs_f64())
 }
 
-fn told(world: &World, what: &str) {
+fn reported(world: &World, what: &str) {
     assert!(
         has_event(world, &["Warning ", " default/web: ", "on purpose"]),
         "a Warning event has the provider's message: {what}: {:?}",
@@ -107,7 +107,7 @@ async fn fault_service_provider_answers_invalid() {
         );
     }
     let invalid = failure(api::FailureCode::Invalid.into());
-    in_each_rpc(&invalid, true, &[told, half_an_hour]).await;
+    in_each_rpc(&invalid, true, &[reported, half_an_hour]).await;
     for targets in [false, true] {
         let mut world = World::new(1).await;
         let faults = [invalid.clone()].into();
@@ -138,7 +138,7 @@ async fn fault_service_provider_answers_invalid() {
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_answers_precondition() {
     let precondition = failure(api::FailureCode::Precondition.into());
-    in_each_rpc(&precondition, true, &[told, backoff]).await;
+    in_each_rpc(&precondition, true, &[reported, backoff]).await;
     in_one_rpc("Update", &precondition, true, &[ensures]).await;
 }
 
@@ -183,7 +183,7 @@ async fn fault_service_provider_answers_conflict() {
         );
     }
     let conflict = failure(api::FailureCode::Conflict.into());
-    in_each_rpc(&conflict, true, &[told, five_minutes]).await;
+    in_each_rpc(&conflict, true, &[reported, five_minutes]).await;
     let world = World::new(1).await;
     let faults = [conflict].into();
     world.cloud.state().faults.insert("Ensure", faults);
@@ -254,7 +254,7 @@ async fn fault_service_provider_answers_throttled() {
         );
     }
     let throttled = failure(api::FailureCode::Throttled.into());
-    in_each_rpc(&throttled, false, &[told, five_seconds]).await;
+    in_each_rpc(&throttled, false, &[reported, five_seconds]).await;
     let world = World::new(1).await;
     let half_a_minute = prost_types::Duration {
         seconds: 30,
@@ -300,7 +300,7 @@ async fn fault_service_provider_answers_credentials() {
         );
     }
     let refused = failure(api::FailureCode::Credentials.into());
-    in_each_rpc(&refused, true, &[told, later]).await;
+    in_each_rpc(&refused, true, &[reported, later]).await;
 }
 
 /// Fault: the provider answers UNAVAILABLE to Get, Ensure, Update or Delete | a Warning event has
@@ -308,7 +308,7 @@ async fn fault_service_provider_answers_credentials() {
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_answers_unavailable() {
     let unavailable = failure(api::FailureCode::Unavailable.into());
-    in_each_rpc(&unavailable, true, &[told, backoff]).await;
+    in_each_rpc(&unavailable, true, &[reported, backoff]).await;
 }
 
 /// Fault: the provider answers NOT_INITIALIZED to Get, Ensure, Update or Delete | initialises the
@@ -328,7 +328,7 @@ async fn fault_service_provider_answers_not_initialized() {
 #[tokio::test(start_paused = true)]
 async fn fault_service_provider_answers_internal() {
     for code in [api::FailureCode::Internal.into(), 0, 4_711] {
-        in_each_rpc(&failure(code), true, &[told, backoff]).await;
+        in_each_rpc(&failure(code), true, &[reported, backoff]).await;
     }
 }
 

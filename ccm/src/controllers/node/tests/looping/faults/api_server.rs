@@ -55,8 +55,8 @@ async fn in_each_write(fault: Fault, times: usize, check: fn(&Seen, &str)) {
 
 impl Seen {
     fn tells(&self) -> bool {
-        let told = |event: &String| event.contains("Warning") && event.contains("on purpose");
-        self.events.iter().any(told)
+        let reported = |event: &String| event.contains("Warning") && event.contains("on purpose");
+        self.events.iter().any(reported)
     }
 }
 

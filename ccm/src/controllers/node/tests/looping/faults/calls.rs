@@ -40,7 +40,7 @@ async fn fault_node_provider_answers_a_grpc_status() {
         "asks about the Node itself alone, with backoff: {sizes:?} {gaps:?}"
     );
     assert!(
-        looping.told(&["Warning", "a handler died"]),
+        looping.reported(&["Warning", "a handler died"]),
         "a Warning event says so"
     );
     assert!(
@@ -85,11 +85,11 @@ async fn fault_node_provider_hangs() {
     );
     // One event with that reason: a repeated attempt updates it.
     assert!(
-        looping.told(&["Warning", "has not answered LookupInstances yet"]),
+        looping.reported(&["Warning", "has not answered LookupInstances yet"]),
         "an event says that the Node waits"
     );
-    let told = |this: &Looping| this.told(&["Warning", "was not answered within 60 s"]);
-    looping.until("an event names the deadline", told).await;
+    let reported = |this: &Looping| this.reported(&["Warning", "was not answered within 60 s"]);
+    looping.until("an event names the deadline", reported).await;
     looping.cloud.state().hang.clear();
     looping.api.delete("n0009");
     looping.until("all", |this| this.uninitialized() == 0).await;
@@ -170,7 +170,7 @@ async fn fault_node_provider_fails_for_an_hour() {
     looping.others(AT_ONCE).await;
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert!(
-        looping.told(&["Warning", "on purpose"]),
+        looping.reported(&["Warning", "on purpose"]),
         "an event says why within 60 s"
     );
     tokio::time::sleep(Duration::from_hours(1)).await;

@@ -32,26 +32,28 @@ impl Worker {
         let now = Instant::now();
         let last = reports.len().saturating_sub(1);
         for (number, report) in reports.into_iter().enumerate() {
-            let told = report.told;
+            let reported = report.reported;
             let answered = Answered {
-                kind: told.note.kind,
-                reason: match told.note.reason {
+                kind: reported.note.kind,
+                reason: match reported.note.reason {
                     Cow::Borrowed(reason) => reason,
                     // Only events from the provider have other reasons, and those are not reports.
                     Cow::Owned(_) => PENDING,
                 },
-                words: told.note.message,
-                code: told.code,
+                words: reported.note.message,
+                code: reported.code,
                 rpc: report.rpc,
             };
             // All of them belong to one attempt.
             let tell = if number == last {
-                state.waiting.answered(task, &answered, told.at_once, now)
+                state
+                    .waiting
+                    .answered(task, &answered, reported.at_once, now)
             } else {
-                told.at_once
+                reported.at_once
             };
             let attempt = state.waiting.attempts(task) + u32::from(number != last);
-            let next = self.next(task, told.when_changed);
+            let next = self.next(task, reported.when_changed);
             let (name, provider) = (Key::of(service), &self.driver.context.provider);
             let took_ms = report.took.map(millis);
             let (rpc, code, error) = (answered.rpc, answered.code, answered.words.as_str());
@@ -64,8 +66,8 @@ impl Worker {
                 warn!(service = %name, %provider, rpc, code, took_ms, error, attempt, retry_in_ms, "load balancer not synced");
             }
             if tell {
-                let message = report::told(&answered, provider, None, attempt, next);
-                self.told(service, answered.kind, answered.reason, message);
+                let message = report::reported(&answered, provider, None, attempt, next);
+                self.reported(service, answered.kind, answered.reason, message);
             }
         }
     }
@@ -83,17 +85,17 @@ impl Worker {
                 _ = ticks.tick() => {}
             }
             let patience = away.patience(&context.status.borrow(), Instant::now());
-            self.tell_the_overdue(patience);
+            self.report_overdue(patience);
         }
         self.metrics.unsaid(&context.provider);
         // After this, nobody can report until there is a new leader.
         let patience = Away::last_patience(&context.status.borrow());
         if let Some(patience) = patience {
-            self.tell_the_overdue(patience);
+            self.report_overdue(patience);
         }
     }
 
-    fn tell_the_overdue(&self, patience: Duration) {
+    fn report_overdue(&self, patience: Duration) {
         let (queue, now, mut state) = (&self.driver.queue, Instant::now(), self.state());
         for task in queue.busy() {
             if let Some(service) = self.shown(&state, &task) {
@@ -119,13 +121,13 @@ impl Worker {
             };
             match (self.obstacle(&state, &task), answered) {
                 (Some(obstacle), _) => {
-                    self.told(&service, EventType::Warning, PENDING, obstacle.in_full());
+                    self.reported(&service, EventType::Warning, PENDING, obstacle.in_full());
                 }
                 (None, Some(answered)) => {
                     let next = self.next(&task, false);
                     let provider = &self.driver.context.provider;
-                    let message = report::told(&answered, provider, None, attempts, next);
-                    self.told(&service, answered.kind, answered.reason, message);
+                    let message = report::reported(&answered, provider, None, attempts, next);
+                    self.reported(&service, answered.kind, answered.reason, message);
                 }
                 // A job is running for it.
                 (None, None) => {}
@@ -210,10 +212,10 @@ impl Worker {
     }
 
     pub(super) fn event(&self, service: &Service, note: Note) {
-        self.told(service, note.kind, &note.reason, note.message);
+        self.reported(service, note.kind, &note.reason, note.message);
     }
 
-    fn told(&self, service: &Service, kind: EventType, reason: &str, message: String) {
+    fn reported(&self, service: &Service, kind: EventType, reason: &str, message: String) {
         let events = &self.driver.context.writes.events;
         events.record(&service_reference(service), kind, reason, message);
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn told(world: &World, i: usize) -> Vec<String> {
+fn reported(world: &World, i: usize) -> Vec<String> {
     let about = format!(" {}: ", name(i));
     let mut events = world.events();
     events.retain(|event| event.contains(&about));
@@ -27,7 +27,7 @@ async fn b_r5_r9_a_cloud_that_fails_for_everybody_is_told_on_each_node_that_wait
         assert_eq!(events.len(), first, "{code:?} {events:?}");
         sleep(Duration::from_secs(50)).await;
         for i in 0..20 {
-            let events = told(&world, i);
+            let events = reported(&world, i);
             assert_eq!(events.len(), 1, "{code:?} {events:?}");
             for part in [
                 "Warning FailedToCreateRoute",
@@ -66,7 +66,7 @@ async fn r9_a_provider_that_goes_away_is_what_is_told_then() {
         .await;
     world.process.kill();
     sleep(Duration::from_secs(50)).await;
-    let events = told(&world, 1);
+    let events = reported(&world, 1);
     let text =
         "Could not create route 10.8.1.0/24 for node n0001: provider mock is not available: ";
     assert!(
@@ -79,5 +79,5 @@ async fn r9_a_provider_that_goes_away_is_what_is_told_then() {
     // A deleted Node waits no longer.
     world.api.delete(&name(1));
     sleep(Duration::from_mins(30)).await;
-    assert_eq!(told(&world, 1), events);
+    assert_eq!(reported(&world, 1), events);
 }

@@ -63,8 +63,8 @@ impl Routes {
         let tell = waiting.answered(&destination, &answered, event, now);
         if tell && let Some(object) = self.node(node) {
             let attempt = waiting.attempts(&destination);
-            let message = self.told(state, &destination, &answered, attempt);
-            self.tell_node(&object, message);
+            let message = self.reported(state, &destination, &answered, attempt);
+            self.report_node(&object, message);
         }
     }
 
@@ -74,11 +74,11 @@ impl Routes {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let stop = &self.context().stop;
         while stop.run_until_cancelled(ticks.tick()).await.is_some() {
-            self.tell_the_overdue();
+            self.report_overdue();
         }
     }
 
-    fn tell_the_overdue(&self) {
+    fn report_overdue(&self) {
         let (context, now) = (self.context(), Instant::now());
         let mut state = self.state();
         let State {
@@ -106,14 +106,14 @@ impl Routes {
                     node.name,
                     obstacle.in_full()
                 ),
-                (None, Some(answered)) => self.told(&state, &destination, &answered, attempts),
+                (None, Some(answered)) => self.reported(&state, &destination, &answered, attempts),
                 (None, None) => continue,
             };
-            self.tell_node(&object, message);
+            self.report_node(&object, message);
         }
     }
 
-    fn told(
+    fn reported(
         &self,
         state: &State,
         destination: &IpNet,
@@ -130,16 +130,16 @@ impl Routes {
             due.map(|due| list.map_or(due, |list| due.max(list)))
         };
         let due = due.map(|due| Next::At(context.wall_time(due)));
-        report::told(answered, &context.provider, None, attempt, due)
+        report::reported(answered, &context.provider, None, attempt, due)
     }
 
     /// Reports that another Node has the same Pod CIDR.
-    pub(super) fn tell_of_clash(&self, node: &NodeName, cidr: &IpNet, other: &str) {
+    pub(super) fn report_clash(&self, node: &NodeName, cidr: &IpNet, other: &str) {
         let Some(object) = self.node(node) else {
             return;
         };
         let NodeName { name, uid } = node;
-        self.tell_node(
+        self.report_node(
             &object,
             format!(
                 "Could not create route {uid} {cidr} for node {name}: node {other} has the same Pod CIDR"
@@ -147,7 +147,7 @@ impl Routes {
         );
     }
 
-    fn tell_node(&self, object: &Node, message: String) {
+    fn report_node(&self, object: &Node, message: String) {
         let reference = node_reference(object);
         let events = &self.context().writes.events;
         events.record(
