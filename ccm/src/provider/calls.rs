@@ -1,4 +1,4 @@
-//! What every call has in common: a lane per service, the fence, a deadline, the metrics.
+//! What every call has in common: a call limiter per service, the fence, a deadline, the metrics.
 
 mod balancers;
 mod instances;
@@ -20,17 +20,17 @@ use crate::core::{Fence, lock};
 use crate::planted::planted;
 
 /// A service's calls: so many at once, and none before the time that its cloud asked to wait for.
-pub(super) struct Lane {
+pub(super) struct CallLimiter {
     width: usize,
     permits: Semaphore,
     not_before: Mutex<Option<Instant>>,
 }
 
-/// A call waits in its lane for so long at most when its cloud said slow down; else it fails at once and its key waits.
+/// A call waits in its call limiter for so long at most when its cloud said slow down; else it fails at once and its key waits.
 const LONGEST_SLOWING: Duration = Duration::from_secs(30);
 
-impl Lane {
-    /// A lane for the `max_in_flight` of a capability: 8 where it is absent or zero, at most 32.
+impl CallLimiter {
+    /// A call limiter for the `max_in_flight` of a capability: 8 where it is absent or zero, at most 32.
     pub(super) fn new(max_in_flight: Option<u32>) -> Self {
         Self {
             width: width(max_in_flight),
@@ -94,16 +94,16 @@ fn width(max_in_flight: Option<u32>) -> usize {
     }
 }
 
-/// The lanes of a connection. A session that is initialised again over it has the same ones: `max_in_flight` is the process's.
-pub(super) struct Lanes {
-    pub(super) instances: Lane,
-    pub(super) zones: Lane,
-    pub(super) load_balancers: Lane,
-    pub(super) routes: Lane,
-    pub(super) volumes: Lane,
+/// The call limiters of a connection. A session that is initialised again over it has the same ones: `max_in_flight` is the process's.
+pub(super) struct CallLimiters {
+    pub(super) instances: CallLimiter,
+    pub(super) zones: CallLimiter,
+    pub(super) load_balancers: CallLimiter,
+    pub(super) routes: CallLimiter,
+    pub(super) volumes: CallLimiter,
 }
 
-impl Lanes {
+impl CallLimiters {
     /// Those that the provider asks for.
     pub(super) fn of(offered: &api::Capabilities) -> Self {
         let instances = offered.instances.as_ref().and_then(|c| c.max_in_flight);
@@ -111,11 +111,11 @@ impl Lanes {
         let routes = offered.routes.as_ref().and_then(|c| c.max_in_flight);
         let volumes = offered.volumes.as_ref().and_then(|c| c.max_in_flight);
         Self {
-            instances: Lane::new(instances),
-            zones: Lane::new(instances),
-            load_balancers: Lane::new(balancers.and_then(|c| c.max_in_flight)),
-            routes: Lane::new(routes),
-            volumes: Lane::new(volumes),
+            instances: CallLimiter::new(instances),
+            zones: CallLimiter::new(instances),
+            load_balancers: CallLimiter::new(balancers.and_then(|c| c.max_in_flight)),
+            routes: CallLimiter::new(routes),
+            volumes: CallLimiter::new(volumes),
         }
     }
 }
@@ -124,7 +124,7 @@ impl Lanes {
 #[derive(Clone, Copy)]
 struct Rpc<'a> {
     name: &'static str,
-    lane: &'a Lane,
+    limiter: &'a CallLimiter,
     deadline: Duration,
 }
 
@@ -165,12 +165,12 @@ impl Session {
             return Err(gone());
         }
         // The only place may be a list's for as long as that takes: it must not fail those behind it.
-        let a_list = (rpc.lane.width == 1).then_some(self.deadlines.list);
+        let a_list = (rpc.limiter.width == 1).then_some(self.deadlines.list);
         let cap = Instant::now() + rpc.deadline + a_list.unwrap_or_default();
         let _permit = tokio::select! {
             biased;
             () = self.closing() => return Err(gone()),
-            entered = rpc.lane.enter(cap) => entered?,
+            entered = rpc.limiter.enter(cap) => entered?,
         };
         if let Some(fence) = fence.filter(|_| !planted!(UnfencedCalls)) {
             fence.check()?;
@@ -194,7 +194,7 @@ impl Session {
             changing.answered();
         }
         if let Some(trouble) = reported {
-            rpc.lane.slow(trouble);
+            rpc.limiter.slow(trouble);
             if trouble.code == CallErrorCode::NotInitialized {
                 self.uninitialized.cancel();
             }

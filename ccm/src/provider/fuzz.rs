@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::call_log::CallLog;
-use super::calls::Lanes;
+use super::calls::CallLimiters;
 use super::connect::{Connection, Link, Tasks};
 use super::handshake::{Deadlines, check_info, check_initialized};
 use super::limits::{NAME_LIMIT, TEXT_LIMIT};
@@ -185,14 +185,14 @@ pub(super) fn session(link: &Link) -> Session {
     let info = info();
     let none = api::Capabilities::default();
     let offered = info.capabilities.as_ref().unwrap_or(&none);
-    let lanes = Arc::new(Lanes::of(offered));
+    let limiters = Arc::new(CallLimiters::of(offered));
     let metrics = Metrics::register(&mut prometheus_client::registry::Registry::default());
     Session::new(
         info,
         Arc::default(),
         api::ClusterRef::default(),
         link.clone(),
-        lanes,
+        limiters,
         Deadlines::raised(None, Duration::from_mins(15)),
         CallLog::new("mock".into(), metrics),
     )

@@ -375,7 +375,7 @@ impl Keeper {
         });
     }
 
-    /// One of our own calls: not in a lane, and not cut by a session's end. `sound`: whether an answer keeps to the contract; one that does not is counted as a fault.
+    /// One of our own calls: not in a call limiter, and not cut by a session's end. `sound`: whether an answer keeps to the contract; one that does not is counted as a fault.
     async fn own_call<T>(
         &self,
         rpc: &'static str,

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Projection;
 use super::call_log::CallLog;
-use super::calls::Lanes;
+use super::calls::CallLimiters;
 use super::connect::Link;
 use super::handshake::Deadlines;
 use super::limits::DEFAULT_REQUEST_BYTES;
@@ -29,7 +29,7 @@ pub(crate) struct Session {
     pub(super) cluster: api::ClusterRef,
     pub(super) link: Link,
     pub(super) deadlines: Deadlines,
-    pub(super) lanes: Arc<Lanes>,
+    pub(super) limiters: Arc<CallLimiters>,
     pub(super) max_request_bytes: usize,
     pub(super) log: CallLog,
     /// Cancelled when the session is over.
@@ -71,7 +71,7 @@ impl Session {
         ownership: Arc<Ownership>,
         cluster: api::ClusterRef,
         link: Link,
-        lanes: Arc<Lanes>,
+        limiters: Arc<CallLimiters>,
         deadlines: Deadlines,
         log: CallLog,
     ) -> Self {
@@ -84,7 +84,7 @@ impl Session {
             cluster,
             link,
             deadlines,
-            lanes,
+            limiters,
             log,
             over: CancellationToken::new(),
             uninitialized: CancellationToken::new(),
@@ -113,22 +113,22 @@ impl Session {
 
     /// How many lookups of instances may run at once: its `max_in_flight`, with its default and our limit.
     pub(crate) fn max_lookups(&self) -> usize {
-        self.lanes.instances.width()
+        self.limiters.instances.width()
     }
 
     /// How many calls about load balancers may run at once: as `max_lookups`.
     pub(crate) fn max_load_balancer_calls(&self) -> usize {
-        self.lanes.load_balancers.width()
+        self.limiters.load_balancers.width()
     }
 
     /// How many calls about routes may run at once: as `max_lookups`.
     pub(crate) fn max_route_calls(&self) -> usize {
-        self.lanes.routes.width()
+        self.limiters.routes.width()
     }
 
     /// How many calls about volumes may run at once: as `max_lookups`.
     pub(crate) fn max_volume_calls(&self) -> usize {
-        self.lanes.volumes.width()
+        self.limiters.volumes.width()
     }
 
     /// For people: that the cloud refuses the provider's credentials, and where.

@@ -157,7 +157,7 @@ impl Session {
         )?;
         Ok(Rpc {
             name,
-            lane: &self.lanes.load_balancers,
+            limiter: &self.limiters.load_balancers,
             deadline: self.deadlines.load_balancer,
         })
     }

@@ -42,7 +42,7 @@ impl Session {
         };
         let rpc = Rpc {
             name: "LookupInstances",
-            lane: &self.lanes.instances,
+            limiter: &self.limiters.instances,
             deadline: self.deadlines.lookup,
         };
         let frame_bytes = frame.encoded_len();
@@ -89,7 +89,7 @@ impl Session {
         };
         let rpc = Rpc {
             name: "LookupZones",
-            lane: &self.lanes.zones,
+            limiter: &self.limiters.zones,
             deadline: self.deadlines.lookup,
         };
         let frame_bytes = frame.encoded_len();
@@ -135,7 +135,7 @@ impl Session {
         };
         let rpc = Rpc {
             name: "ListInstances",
-            lane: &self.lanes.instances,
+            limiter: &self.limiters.instances,
             deadline: self.deadlines.list,
         };
         self.call(rpc, None, |link, deadline| async move {

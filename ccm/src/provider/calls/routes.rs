@@ -41,7 +41,7 @@ impl Session {
         self.offered("routes", self.route_capability().is_some())?;
         Ok(Rpc {
             name,
-            lane: &self.lanes.routes,
+            limiter: &self.limiters.routes,
             deadline: self.deadlines.routes,
         })
     }

@@ -25,7 +25,7 @@ impl Session {
         limits::check_request(&request, self.max_request_bytes)?;
         let rpc = Rpc {
             name: "GetVolumeLabels",
-            lane: &self.lanes.volumes,
+            limiter: &self.limiters.volumes,
             deadline: self.deadlines.lookup,
         };
         self.call(rpc, None, |link, deadline| async move {

@@ -7,7 +7,7 @@ use cloud_provider_api::v1alpha1 as api;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::super::call_log::CallLog;
-use super::super::calls::{Lanes, timed};
+use super::super::calls::{CallLimiters, timed};
 use super::super::claims::{Counted, judge};
 use super::super::connect::Link;
 use super::super::failures::{self, Place};
@@ -81,7 +81,9 @@ impl Keeper {
         info: &Arc<api::GetProviderInfoResponse>,
     ) -> String {
         let mut leading = self.with.leading.clone();
-        let lanes = Arc::new(Lanes::of(&info.capabilities.clone().unwrap_or_default()));
+        let limiters = Arc::new(CallLimiters::of(
+            &info.capabilities.clone().unwrap_or_default(),
+        ));
         let mut failures = 0_u32;
         loop {
             let request = leading.borrow_and_update().clone();
@@ -94,7 +96,7 @@ impl Keeper {
             let published = tokio::select! {
                 biased;
                 () = changed(&mut leading) => continue,
-                published = self.begin(link, info, &request, &lanes, &mut failures) => published,
+                published = self.begin(link, info, &request, &limiters, &mut failures) => published,
             };
             let published = match published {
                 Ok(published) => published,
@@ -129,7 +131,7 @@ impl Keeper {
         link: &Link,
         info: &api::GetProviderInfoResponse,
         request: &api::InitializeRequest,
-        lanes: &Arc<Lanes>,
+        limiters: &Arc<CallLimiters>,
         failures: &mut u32,
     ) -> Result<Published<'_>, Clash> {
         let initialized = self.initialized(link, request, failures).await;
@@ -137,10 +139,12 @@ impl Keeper {
         let ownership = Ownership::of(&[(&self.name, &counted.info)], None)?;
         // Who leads next must find it, also if we die with our first call.
         self.remember(&initialized.cloud_scope).await;
-        let lanes = if planted!(LanesOfEachSession) {
-            Arc::new(Lanes::of(&info.capabilities.clone().unwrap_or_default()))
+        let limiters = if planted!(LanesOfEachSession) {
+            Arc::new(CallLimiters::of(
+                &info.capabilities.clone().unwrap_or_default(),
+            ))
         } else {
-            Arc::clone(lanes)
+            Arc::clone(limiters)
         };
         let hints = initialized.deadline_hints.as_ref();
         let session = Session::new(
@@ -148,7 +152,7 @@ impl Keeper {
             Arc::new(ownership),
             request.cluster.clone().unwrap_or_default(),
             link.clone(),
-            lanes,
+            limiters,
             Deadlines::raised(hints, self.with.max_call_deadline),
             CallLog::new(Arc::clone(&self.name), self.with.metrics.clone()),
         );
