@@ -6,7 +6,7 @@ use std::path::Path;
 
 use simulation::plan::Plan;
 use simulation::regression::{Regression, files};
-use simulation::run::{judge, run};
+use simulation::run::judge;
 
 /// A seed that fails, with what it shows, is printed with the command that shows its trace.
 #[test]

@@ -186,7 +186,7 @@ async fn n13_s18_kubectl_describe_tells_what_was_answered_and_when_the_next_try_
         .await
         .unwrap();
     for (kind, name, words) in TOLD {
-        tells(&world, began, kind, name, words).await;
+        tells(&world, began, kind, name, *words).await;
     }
     // One line each, however often it was tried: the Events are counted up.
     for (kind, name, reason) in [
