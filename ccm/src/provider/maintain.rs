@@ -60,7 +60,8 @@ pub(crate) struct Maintain {
     pub(crate) status: watch::Sender<ProviderStatus>,
     /// Receives the provider's hints.
     pub(crate) hints: broadcast::Sender<Hint>,
-    /// The stored facts about the provider. A change of its scope decides again, without a restart.
+    /// The stored facts about the provider. A change of the stored scope leads to a new decision
+    /// without a restart.
     pub(crate) memory: Memory,
     /// How often Probe is called. It is much shorter than the time that the leader waits for an
     /// answer.
