@@ -277,14 +277,14 @@ pub struct Args {
     #[command(flatten)]
     legacy: legacy::LegacyArgs,
 
-    /// Where flags of the configuration file stand in it: `FILE:LINE`.
+    /// The place of each flag in the configuration file: `FILE:LINE`.
     #[arg(skip)]
     origins: BTreeMap<String, String>,
 }
 
 pub use version::VersionFormat;
 
-/// How log lines are written.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
     /// One line of text.
@@ -293,26 +293,26 @@ pub enum LogFormat {
     Json,
 }
 
-/// A flag that was given, and what the operator should know about it.
+/// A flag that was given, and a text about it for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
     /// The flag with its dashes.
     pub flag: String,
-    /// What replaced it, or why it does nothing.
+    /// What replaced it, or why it has no effect.
     pub text: String,
 }
 
-/// A value that cannot be right: which flag, what it was, what would be right.
+/// An invalid value of a flag, and what would be valid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{flag}={value}: expected {expected}", .origin.as_deref().unwrap_or_default())]
 pub struct InvalidFlag {
     /// The flag with its dashes.
     pub flag: &'static str,
-    /// What was given.
+    /// The given value.
     pub value: String,
-    /// What would be right.
+    /// What would be valid.
     pub expected: String,
-    /// `FILE:LINE: ` where it stands in the configuration file.
+    /// `FILE:LINE: ` if the value is in the configuration file.
     pub origin: Option<String>,
 }
 
@@ -333,12 +333,12 @@ impl Args {
         (self.verbosity, self.logging_format)
     }
 
-    /// What `--version` prints, where it was given.
+    /// The output of `--version`, if it was given.
     pub fn version(&self) -> Option<String> {
         self.version.and_then(version::text)
     }
 
-    /// Flags that were given and mean something else here, each with what replaced it.
+    /// A notice for each given flag that works differently here, or has no effect.
     pub fn notices(&self) -> Vec<Notice> {
         let mut notices = self.legacy.given();
         notices.extend(self.serving.notices());

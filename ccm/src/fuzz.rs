@@ -1,6 +1,7 @@
-//! What is fuzzed: each target takes bytes, makes of them what an attacker controls, and panics where a rule is broken.
+//! The fuzz targets. Each takes bytes, turns them into the input that an attacker controls, and
+//! panics if a rule is broken.
 //!
-//! `cargo test` plays the seeds, what was found before and some thousand mutations.
+//! `cargo test` plays the seeds, the inputs that were found before, and some thousand mutations.
 
 #[cfg(test)]
 mod driver;
@@ -10,11 +11,11 @@ use crate::{args, provider, serve, writes};
 
 /// One target.
 pub struct Target {
-    /// Its name, which is also that of its folder in `fuzz/regressions`.
+    /// Its name, and that of its folder in `fuzz/regressions`.
     pub name: &'static str,
     /// Plays one input.
     pub play: fn(&[u8]),
-    /// Inputs to begin with.
+    /// The first inputs.
     pub seeds: fn() -> Vec<Vec<u8>>,
     /// How many mutations `cargo test` plays.
     pub rounds: usize,
@@ -101,7 +102,7 @@ pub fn target(name: &str) -> Option<&'static Target> {
     TARGETS.iter().find(|target| target.name == name)
 }
 
-/// A runtime on this thread, whose clock jumps where nothing else is to be done.
+/// A runtime on this thread. Its clock jumps when there is nothing else to do.
 pub(crate) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -110,7 +111,7 @@ pub(crate) fn runtime() -> tokio::runtime::Runtime {
         .expect("a runtime")
 }
 
-/// Bytes of many kinds, for targets that make something of any bytes.
+/// Bytes of many kinds, for targets that take any bytes.
 pub(crate) fn noise(length: usize) -> Vec<Vec<u8>> {
     let one = |seed: u8| {
         let mut byte = seed.wrapping_mul(16);

@@ -1,4 +1,5 @@
-//! Bugs that a simulation plants, to show that it finds them. Without the feature `simulation` there are none, and the compiler leaves the questions out.
+//! Bugs that a simulation plants, to show that it finds them. Without the feature `simulation`
+//! there are no bugs, and the compiler removes the checks.
 
 #[cfg(feature = "simulation")]
 mod on {
@@ -12,17 +13,17 @@ mod on {
 
     macro_rules! bugs {
         ($($name:ident, $finding:literal, $what:literal;)*) => {
-            /// A bug that was mended once, or that somebody could make.
+            /// A bug that was fixed once, or that somebody could make.
             #[derive(Clone, Copy, Debug, PartialEq, Eq)]
             pub enum Bug {
                 $(#[doc = $what] $name,)*
             }
 
             impl Bug {
-                /// All of them.
+                /// All bugs.
                 pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-                /// What it does.
+                /// The bug's effect.
                 #[must_use]
                 pub fn what(self) -> &'static str {
                     match self {
@@ -30,7 +31,7 @@ mod on {
                     }
                 }
 
-                /// The finding of the review that it was; empty for one that was made up.
+                /// The finding of the review that reported it. Empty for a bug that was made up.
                 #[must_use]
                 pub fn finding(self) -> &'static str {
                     match self {
@@ -80,13 +81,14 @@ mod on {
 
     const _: () = assert!(Bug::ALL.len() <= 64, "REACHED has a bit for each");
 
-    /// Plants a bug for whatever runs on this thread from now on.
+    /// Plants a bug for all that runs on this thread from now on.
     pub fn plant(bug: Option<Bug>) {
         PLANTED.set(bug);
         REACHED.set(0);
     }
 
-    /// Whether this thread reached the place of this bug since the last [`plant`]. What did not reach it runs in the same way with the bug.
+    /// Whether this thread reached the place of this bug since the last [`plant`]. A run that did
+    /// not reach it is the same with and without the bug.
     #[must_use]
     pub fn is_reached(bug: Bug) -> bool {
         REACHED.get() & bit(bug) != 0

@@ -1,4 +1,4 @@
-//! The command line as a whole: groups in upstream's order, the configuration file under it.
+//! The command line as a whole, in upstream's groups, and the configuration file that it overrides.
 
 use std::ffi::OsString;
 
@@ -9,7 +9,7 @@ use clap::{Arg, ArgAction, Command, CommandFactory as _, FromArgMatches as _};
 use super::file::{self, FileFault};
 use super::{Args, legacy};
 
-/// The groups of `--help`, in the order in which a Go CCM has them; ours stand where they belong.
+/// The groups of `--help`, in the order of a Go CCM. The ccm's own groups are among them.
 pub(super) const GROUPS: [&str; 15] = [
     "Provider flags",
     "Debugging flags",
@@ -28,13 +28,13 @@ pub(super) const GROUPS: [&str; 15] = [
     "Global flags",
 ];
 
-/// Why there are no [`Args`].
+/// The reason why there are no [`Args`].
 #[derive(Debug, thiserror::Error)]
 pub enum ArgsError {
-    /// The command line; also `--help`, which is none.
+    /// An error of the command line; also `--help`, which is none.
     #[error(transparent)]
     CommandLine(Box<clap::Error>),
-    /// The file of `--config`: everything that is wrong with it.
+    /// All errors in the file of `--config`.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     File(Vec<FileFault>),
 }
@@ -45,7 +45,7 @@ impl From<clap::Error> for ArgsError {
     }
 }
 
-/// The command: what the fields of [`Args`] say, sorted as a Go CCM's help is.
+/// The command with the fields of [`Args`], sorted like the help of a Go CCM.
 pub fn command() -> Command {
     let derived = Args::command();
     let mut args: Vec<Arg> = derived.get_arguments().cloned().collect();
@@ -71,14 +71,15 @@ pub fn command() -> Command {
         .max_term_width(120)
         .disable_help_flag(true)
         .disable_help_subcommand(true)
-        // As Go's flags: of a flag that is given twice the last one counts.
+        // As with Go's flags: if a flag is given twice, the last one counts.
         .args_override_self(true)
         .after_help("`ccm probe` probes a provider, for exec probes of the kubelet: see `ccm probe --help`.")
         .args(args)
 }
 
 impl Args {
-    /// Reads the command line, and the file of `--config` where one is named. What stands on the command line wins.
+    /// Reads the command line, and the file of `--config` if it is given. The command line
+    /// overrides the file.
     pub fn parse_from_command_line(
         line: impl IntoIterator<Item = impl Into<OsString>>,
     ) -> Result<Self, ArgsError> {
@@ -107,7 +108,8 @@ impl Args {
     }
 }
 
-/// Whether it is a flag for a file, a directory or one of the cluster's ranges with an empty value (`--kubeconfig=`): for a Go CCM that is as if it were not given.
+/// Whether this is a flag with an empty value (`--kubeconfig=`) for a file, a directory or one of
+/// the cluster's ranges. To a Go CCM such a flag is absent.
 pub(super) fn says_nothing(argument: Option<&str>, command: &Command) -> bool {
     let name = argument.and_then(|text| text.strip_prefix("--")?.strip_suffix('='));
     name.is_some_and(|name| {
@@ -125,7 +127,7 @@ pub(super) fn takes_a_list(arg: &Arg) -> bool {
     matches!(arg.get_action(), ArgAction::Append) && !legacy::is_single(arg.get_id().as_str())
 }
 
-/// What clap says is wrong with one value, without its decoration.
+/// clap's error about one value, without clap's decoration.
 pub(super) fn what_is_wrong(error: &clap::Error) -> String {
     use clap::error::{ContextKind, ContextValue};
     if let Some(source) = std::error::Error::source(error) {

@@ -1,4 +1,4 @@
-//! The validated configuration: what the rest of the program reads.
+//! The validated configuration, which the rest of the program reads.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -9,11 +9,11 @@ use serde::{Serialize, Serializer};
 
 use super::{LeaderMigrationConfig, ServeConfig, TlsConfig};
 
-/// Everything that was asked for, validated.
+/// The whole configuration, validated.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Config {
-    /// Path of the kubeconfig; in-cluster configuration where absent.
+    /// Path of the kubeconfig. `None`: in-cluster configuration.
     pub kubeconfig: Option<PathBuf>,
     /// URL of the API server; overrides the kubeconfig's.
     pub master: Option<String>,
@@ -21,7 +21,7 @@ pub struct Config {
     pub providers: Vec<ProviderEndpoint>,
     /// Which cluster this is.
     pub cluster: ClusterConfig,
-    /// The controllers that are asked for.
+    /// The controllers to run.
     pub controllers: BTreeSet<Controller>,
     /// Leader election.
     pub leader_election: LeaderElectionConfig,
@@ -29,25 +29,25 @@ pub struct Config {
     pub leader_migration: Option<LeaderMigrationConfig>,
     /// `--use-service-account-credentials`; false.
     pub use_service_account_credentials: bool,
-    /// What the node controller reads.
+    /// The node controller's configuration.
     pub node: NodeConfig,
-    /// What the node lifecycle controller reads.
+    /// The node lifecycle controller's configuration.
     pub node_lifecycle: NodeLifecycleConfig,
-    /// What the service controller reads.
+    /// The service controller's configuration.
     pub service: ServiceConfig,
-    /// What the route controller reads.
+    /// The route controller's configuration.
     pub route: RouteConfig,
     /// The HTTPS port.
     pub serve: ServeConfig,
-    /// The admission webhooks, where any is asked for.
+    /// The admission webhooks, if any is on.
     pub webhooks: Option<WebhookConfig>,
-    /// The leader steps down after so long without an answer of its provider. 60 s.
+    /// The leader steps down after this long without an answer of its provider. 60 s.
     #[serde(serialize_with = "go_duration")]
     pub provider_timeout: Duration,
-    /// No deadline of a call is raised beyond this by the provider's hints. 15 min.
+    /// The provider's hints raise no deadline of a call beyond this. 15 min.
     #[serde(serialize_with = "go_duration")]
     pub max_call_deadline: Duration,
-    /// Requests a second to the API server; no limit where absent.
+    /// Requests per second to the API server. `None`: no limit.
     pub kube_api_qps: Option<f32>,
     /// Burst above `kube_api_qps`.
     pub kube_api_burst: Option<u32>,
@@ -61,13 +61,15 @@ pub struct ProviderEndpoint {
     pub name: String,
     /// The path of its Unix socket.
     pub socket: PathBuf,
-    /// The uid that must be on the other side (SO_PEERCRED); not checked where absent.
+    /// The uid that the peer must have (SO_PEERCRED). `None`: not checked.
     pub peer_uid: Option<u32>,
-    /// The cloud scope that the operator accepts (`--accept-cloud-scope`), where it was given.
+    /// The cloud scope that the operator accepts (`--accept-cloud-scope`).
     pub accepted_cloud_scope: Option<String>,
-    /// The classes of load balancers that it may serve (`--load-balancer-classes`); `default`: Services without a class. Where absent, new ones wait until they are accepted.
+    /// The classes of load balancers that it may serve (`--load-balancer-classes`). `default` means
+    /// Services without a class. `None`: new classes wait until an operator accepts them.
     pub load_balancer_classes: Option<Vec<String>>,
-    /// What its prefixes of provider IDs must begin with (`--provider-id-prefixes`). Where absent, new ones wait until they are accepted.
+    /// What its prefixes of provider IDs must begin with (`--provider-id-prefixes`). `None`: new
+    /// prefixes wait until an operator accepts them.
     pub provider_id_prefixes: Option<Vec<String>>,
 }
 
@@ -96,7 +98,7 @@ pub enum Controller {
     ServiceLb,
     /// `node-route-controller`.
     NodeRoute,
-    /// `persistent-volume-label-controller`: only where it is named.
+    /// `persistent-volume-label-controller`. It runs only if it is named.
     VolumeLabel,
 }
 
@@ -110,7 +112,7 @@ impl Controller {
         Self::VolumeLabel,
     ];
 
-    /// Whether `*` means it too.
+    /// Whether `*` includes it.
     pub fn on_by_default(self) -> bool {
         self != Self::VolumeLabel
     }
@@ -126,8 +128,8 @@ impl Controller {
         }
     }
 
-    /// The service account in `kube-system` that it has with `--use-service-account-credentials`: those that upstream names, to which each cluster binds
-    /// a role.
+    /// Its service account in `kube-system` with `--use-service-account-credentials`. These are
+    /// upstream's accounts, to which each cluster binds a role.
     pub fn service_account(self) -> &'static str {
         match self {
             Self::CloudNode | Self::CloudNodeLifecycle => "node-controller",
@@ -155,7 +157,7 @@ impl Serialize for Controller {
     }
 }
 
-/// As the flags take it: `1m30s`.
+/// The form that the flags take: `1m30s`.
 pub(super) fn go_duration<S: Serializer>(
     duration: &Duration,
     serializer: S,
@@ -195,7 +197,8 @@ pub struct NodeConfig {
     /// `--node-status-update-frequency`; 5 min.
     #[serde(serialize_with = "go_duration")]
     pub status_update_frequency: Duration,
-    /// `--concurrent-node-syncs`: lowers how many lookups run at once; the provider's `max_in_flight`, at most 32, where absent.
+    /// `--concurrent-node-syncs`: lowers how many lookups run at once. `None`: the provider's
+    /// `max_in_flight`, at most 32.
     pub concurrent_syncs: Option<usize>,
     /// How long a batch that is not full waits for more Nodes. 100 ms.
     #[serde(serialize_with = "go_duration")]
@@ -220,14 +223,15 @@ pub struct BrakeConfig {
     /// The window in which deletions are counted. 10 min.
     #[serde(serialize_with = "go_duration")]
     pub window: Duration,
-    /// So many deletions are always allowed in a window (unless they are half of the Nodes). 2.
+    /// This many deletions are always allowed in a window, unless they are half of the Nodes. 2.
     pub floor: usize,
-    /// So large a share of the provider's Nodes may be deleted in a window, 0.0..0.5. 0.10.
+    /// This share of the provider's Nodes may be deleted in a window, 0.0..0.5. 0.10.
     pub share: f64,
-    /// Beyond the limit nothing is deleted until the same absences held for so long. 15 min.
+    /// Beyond the limit nothing is deleted until the same instances were absent for this long. 15
+    /// min.
     #[serde(serialize_with = "go_duration")]
     pub hold: Duration,
-    /// A Node that is younger is never deleted. 1 min.
+    /// A Node that is younger than this is never deleted. 1 min.
     #[serde(serialize_with = "go_duration")]
     pub min_age: Duration,
 }
@@ -244,7 +248,7 @@ impl Default for BrakeConfig {
     }
 }
 
-/// What becomes of load balancers whose Service does not exist any more (▲S16).
+/// What to do with load balancers whose Service does not exist any more (▲S16).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "camelCase")]
 pub enum OrphanPolicy {
@@ -260,7 +264,8 @@ pub enum OrphanPolicy {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceConfig {
-    /// `--concurrent-service-syncs`: lowers how many Services are worked on at once; the provider's `max_in_flight`, at most 32, where absent.
+    /// `--concurrent-service-syncs`: lowers how many Services are reconciled at once. `None`: the
+    /// provider's `max_in_flight`, at most 32.
     pub concurrent_syncs: Option<usize>,
     /// `--adopt-unmarked-load-balancers`.
     pub adopt_unmarked: bool,
@@ -269,9 +274,10 @@ pub struct ServiceConfig {
     /// `--orphaned-load-balancer-period`; 10 min.
     #[serde(serialize_with = "go_duration")]
     pub orphan_period: Duration,
-    /// `--provider-annotation-prefixes`: prefixes of annotation keys that the provider may write on a Service.
+    /// `--provider-annotation-prefixes`: prefixes of annotation keys that the provider may write on
+    /// a Service.
     pub annotation_prefixes: Vec<String>,
-    /// `--service-cluster-ip-range`; where empty, the ServiceCIDR objects say it.
+    /// `--service-cluster-ip-range`. If empty, the ccm reads the ServiceCIDR objects.
     pub cluster_ip_ranges: Vec<ipnet::IpNet>,
 }
 
@@ -283,10 +289,11 @@ pub struct RouteConfig {
     pub allocate_node_cidrs: bool,
     /// `--configure-cloud-routes`; true.
     pub configure_cloud_routes: bool,
-    /// `--route-reconciliation-period`: passes begin at least so far apart; 10 s.
+    /// `--route-reconciliation-period`: the shortest time between the starts of two passes; 10 s.
     #[serde(serialize_with = "go_duration")]
     pub reconciliation_period: Duration,
-    /// `--concurrent-route-syncs`: lowers how many calls that make or remove routes run at once; the provider's `max_in_flight`, at most 32, where absent.
+    /// `--concurrent-route-syncs`: lowers how many calls that make or remove routes run at once.
+    /// `None`: the provider's `max_in_flight`, at most 32.
     pub concurrent_syncs: Option<usize>,
 }
 
@@ -300,9 +307,10 @@ pub struct WebhookConfig {
     pub bind_address: IpAddr,
     /// `--webhook-secure-port`; 10260.
     pub port: u16,
-    /// `--webhook-client-ca-file`; none: anybody may ask.
+    /// `--webhook-client-ca-file`. `None`: any client may call.
     pub client_ca_file: Option<PathBuf>,
-    /// `--webhook-tls-cert-file` and `--webhook-tls-private-key-file`, or what lies in `--webhook-cert-dir`; and how TLS is spoken.
+    /// `--webhook-tls-cert-file` and `--webhook-tls-private-key-file`, or the files in
+    /// `--webhook-cert-dir`; and the TLS settings.
     pub tls: TlsConfig,
 }
 

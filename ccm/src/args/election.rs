@@ -56,12 +56,12 @@ pub(super) struct ElectionArgs {
 }
 
 impl ElectionArgs {
-    /// The configuration; `wrong` gets what is wrong with it.
+    /// The configuration. Errors go to `wrong`.
     pub(super) fn config(
         self,
         wrong: &mut Vec<InvalidFlag>,
     ) -> (LeaderElectionConfig, Option<LeaderMigrationConfig>) {
-        // As upstream: without election there is nothing to migrate.
+        // As in upstream, nothing migrates without leader election.
         let migrates = self.leader_elect && self.enable_leader_migration;
         let migration = migrates.then(|| match &self.leader_migration_config {
             Some(path) if !path.as_os_str().is_empty() => {
@@ -80,7 +80,7 @@ impl ElectionArgs {
         (election, migration)
     }
 
-    /// Flags that were given and change nothing.
+    /// Notices for flags that were given and have no effect.
     pub(super) fn notices(&self) -> Vec<Notice> {
         let idle = |flag: &str, text: &str| Notice {
             flag: flag.to_owned(),
@@ -122,7 +122,7 @@ impl ElectionArgs {
                 "whole seconds: the Lease stores no smaller unit",
             ));
         }
-        // client-go jitters the retry period by up to 1.2 and refuses the same.
+        // client-go jitters the retry period by up to 1.2, and has the same limit.
         if renew <= retry.mul_f64(1.2) {
             wrong.push(InvalidFlag::new(
                 "--leader-elect-renew-deadline",

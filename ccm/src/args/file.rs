@@ -1,4 +1,5 @@
-//! The file of `--config`: flags as YAML. Keys are the names of flags; what is wrong is named with file, line, key and value.
+//! The file of `--config`: flags as YAML, with the names of flags as keys. An error names file,
+//! line, key and value.
 
 use std::fmt;
 use std::path::Path;
@@ -9,17 +10,17 @@ use serde_yaml::{Location, Spanned};
 
 use super::command::{says_nothing, takes_a_list, what_is_wrong};
 
-/// What a file cannot say: it would name another file, or end the program.
+/// The keys that a file cannot have. They name another file, or end the program.
 const COMMAND_LINE_ONLY: [&str; 3] = ["config", "help", "version"];
-/// Flags whose value is a list of `key=value`; a mapping may stand for it.
+/// Flags whose value is a list of `key=value`. The file may have a mapping instead.
 const PAIRS: [&str; 2] = ["feature-gates", "node-deletion-brake"];
 
-/// Something that is wrong in the file.
+/// An error in the file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FileFault {
     /// `FILE`, `FILE:LINE` or `FILE:LINE:COLUMN`.
     pub place: String,
-    /// What, and what would be right.
+    /// The error, and what would be right.
     pub what: String,
 }
 
@@ -38,11 +39,11 @@ pub(super) struct Entry {
     pub(super) id: String,
     /// `FILE:LINE`.
     pub(super) place: String,
-    /// The same as on a command line.
+    /// The same as arguments of the command line.
     pub(super) arguments: Vec<String>,
 }
 
-/// What the file says, in its order, each value checked; or everything that is wrong with it.
+/// The entries of the file, in its order and with checked values; or all errors in it.
 pub(super) fn read(path: &Path, command: &Command) -> Result<Vec<Entry>, Vec<FileFault>> {
     let file = path.display().to_string();
     let text = std::fs::read_to_string(path).map_err(|error| {
@@ -111,7 +112,7 @@ fn entry(key: &str, value: &Tree, place: String, command: &Command) -> Result<En
         .map(|value| format!("--{key}={value}"))
         .filter(|argument| !says_nothing(Some(argument), command))
         .collect();
-    // Each value for itself, so that the error is about this line.
+    // Each value is parsed alone, so that the error is about this line.
     for (argument, value) in arguments.iter().zip(&values) {
         if let Err(error) = command
             .clone()

@@ -1,4 +1,5 @@
-//! What people write: flags and the configuration file. Whatever it is, it is taken or refused, and what is taken is in its bounds.
+//! Fuzzes what people write: flags and the configuration file. The ccm accepts or refuses any text,
+//! and an accepted value is within its bounds.
 
 use std::str::FromStr as _;
 use std::sync::LazyLock;
@@ -11,7 +12,7 @@ use super::{Args, command, file, parse, speech};
 use crate::controllers::service;
 use crate::provider;
 
-/// One text; the first byte says what reads it.
+/// One text. The first byte selects its parser.
 pub(crate) fn parsers(input: &[u8]) {
     let Some((&which, text)) = input.split_first() else {
         return;
@@ -87,7 +88,7 @@ fn config(text: &str) {
 /// A whole command line, one flag a line.
 fn line(text: &str) {
     let flags = std::iter::once("ccm").chain(text.lines());
-    // No file is read here.
+    // Flags that read a file are left out.
     let flags = flags.filter(|flag| !flag.contains("config"));
     let Ok(args) = Args::parse_from_command_line(flags) else {
         return;

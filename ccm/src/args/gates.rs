@@ -1,4 +1,5 @@
-//! `--feature-gates`: those of a Go CCM are known, so that its command line can stay; each says what it does here.
+//! `--feature-gates`: the gates of a Go CCM, so that its command line can stay. Notices say what
+//! holds here.
 
 use super::{InvalidFlag, Notice, parse};
 
@@ -6,11 +7,11 @@ use super::{InvalidFlag, Notice, parse};
 #[derive(Debug)]
 pub(super) struct Gate {
     name: &'static str,
-    /// What a Go CCM does unless told otherwise.
+    /// Its default in a Go CCM.
     default: bool,
-    /// It can be set to nothing else.
+    /// It cannot have another value.
     locked: bool,
-    /// What holds here, and why, where the gate is about something that exists here.
+    /// The value that holds here, and why, if the gate is about something that exists here.
     here: Option<(bool, &'static str)>,
 }
 
@@ -101,7 +102,7 @@ const GATES: &[Gate] = &[
 
 const FLAG: &str = "--feature-gates";
 
-/// What the operator should know about the gates that were set; what cannot be goes to `wrong`.
+/// A notice for each gate that was set to another value than holds here. Errors go to `wrong`.
 pub(super) fn answers(given: &[String], wrong: &mut Vec<InvalidFlag>) -> Vec<Notice> {
     let mut answers = Vec::new();
     for setting in given.iter().map(|setting| setting.trim()) {

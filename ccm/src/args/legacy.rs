@@ -1,4 +1,5 @@
-//! Flags of the Go CCM that mean something else here, or nothing: accepted, and answered with what replaced them.
+//! Flags of a Go CCM that mean something else here, or nothing. The ccm accepts them, and says what
+//! replaced them.
 
 use super::{Notice, parse};
 
@@ -12,7 +13,7 @@ const LOGS: &str = "logs go to standard error; see -v, --logging-format and RUST
 const CONTENT_TYPE: &str = "the ccm speaks JSON with the API server";
 const LEASES: &str = "leader election uses Lease objects only";
 
-/// What a value looks like.
+/// The type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Bool,
@@ -26,11 +27,11 @@ use Kind::{Bool, Count, Duration, List, Text};
 
 /// A flag of a Go CCM.
 struct Legacy {
-    /// The group of `--help`, as there.
+    /// The group of `--help`, as in a Go CCM.
     group: &'static str,
     name: &'static str,
     kind: Kind,
-    /// With this value it asks for what is so anyway: nothing needs to be said.
+    /// This value asks for what holds anyway, so it gets no notice.
     holds: &'static str,
     answer: &'static str,
 }
@@ -51,7 +52,8 @@ const fn flag(
     }
 }
 
-/// What a Go CCM built on k8s.io/cloud-provider v0.36 lists in its help, and what it still takes without listing it.
+/// Flags of a Go CCM built on k8s.io/cloud-provider v0.36: those in its help, and those that it
+/// still takes without listing them.
 #[rustfmt::skip]
 const FLAGS: &[Legacy] = &[
     flag("Debugging flags", "contention-profiling", Bool, "false", PROFILING),
@@ -100,14 +102,14 @@ impl LegacyArgs {
     }
 }
 
-/// Whether it is one of these flags and takes one value.
+/// Whether this is the name of one of these flags, and the flag takes one value.
 pub(super) fn is_single(name: &str) -> bool {
     FLAGS
         .iter()
         .any(|flag| flag.name == name && flag.kind != List)
 }
 
-/// Whether it is one of these flags.
+/// Whether this is the name of one of these flags.
 #[cfg(test)]
 pub(super) fn is_legacy(name: &str) -> bool {
     FLAGS.iter().any(|flag| flag.name == name)

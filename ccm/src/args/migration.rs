@@ -1,4 +1,5 @@
-//! Leader migration (B-M6): which controllers run under the migration Lease, from the file that upstream's components read.
+//! Leader migration (B-M6): which controllers run under the migration Lease. Upstream's components
+//! read the same file.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,11 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{Controller, InvalidFlag};
 
-/// This program, as the file names it.
+/// The name of this program in the file.
 const COMPONENT: &str = "cloud-controller-manager";
-/// The Lease, where no file says otherwise.
+/// The migration Lease if there is no file.
 const DEFAULT_LEASE: &str = "cloud-provider-extraction-migration";
-/// The controllers that are migrated, where no file says otherwise.
+/// The controllers that migrate if there is no file.
 const DEFAULT_CONTROLLERS: [Controller; 3] = [
     Controller::NodeRoute,
     Controller::ServiceLb,
@@ -27,16 +28,17 @@ const FLAG: &str = "--leader-migration-config";
 pub struct LeaderMigrationConfig {
     /// The Lease's name, in the namespace of the main one.
     pub lease: String,
-    /// Controllers that the migration is about: whether they are this program's (under the migration Lease), or another's.
+    /// The controllers of the migration. True: this program runs them, under the migration Lease.
+    /// False: another component does.
     pub controllers: BTreeMap<Controller, bool>,
 }
 
-/// Under which Lease a controller runs here.
+/// The Lease under which a controller runs here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The main one.
+    /// The main Lease.
     Main,
-    /// That of the migration.
+    /// The migration Lease.
     Migration,
     /// None: another component runs it.
     Elsewhere,
@@ -55,7 +57,7 @@ impl Default for LeaderMigrationConfig {
 }
 
 impl LeaderMigrationConfig {
-    /// Under which Lease a controller runs here.
+    /// The Lease under which this controller runs here.
     pub fn side(&self, controller: Controller) -> Side {
         match self.controllers.get(&controller) {
             None => Side::Main,
@@ -65,7 +67,7 @@ impl LeaderMigrationConfig {
     }
 }
 
-/// The file as upstream has it.
+/// The file in upstream's format.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct File {
@@ -87,7 +89,7 @@ struct Leader {
     component: String,
 }
 
-/// Reads the file; what is wrong goes to `wrong`.
+/// Reads the file. Errors go to `wrong`.
 pub(super) fn read(
     path: &Path,
     main_lease: &str,
@@ -156,7 +158,7 @@ fn parse(text: &str, main_lease: &str) -> Result<LeaderMigrationConfig, Vec<Stri
                 faults.push(format!("controllerLeaders[{index}].{field}"));
             }
         }
-        // Most of what the file may name are controllers of the kube-controller-manager.
+        // Most controllers that the file may name belong to the kube-controller-manager.
         if let Some(controller) = named(&leader.name) {
             let ours = leader.component == COMPONENT || leader.component == "*";
             controllers.insert(controller, ours);
@@ -172,7 +174,7 @@ fn parse(text: &str, main_lease: &str) -> Result<LeaderMigrationConfig, Vec<Stri
     }
 }
 
-/// By name, alias, or as upstream's own default configuration names it.
+/// The controller with this name or alias, or with this name in upstream's default configuration.
 fn named(name: &str) -> Option<Controller> {
     match name {
         "service-controller" => Some(Controller::ServiceLb),

@@ -16,14 +16,14 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
         })
 }
 
-/// What the type's own reader takes; where it does not, `what` says what would be right.
+/// Parses with the type's own parser. An error says that `what` was expected.
 pub(super) fn expecting<T: FromStr>(
     what: &'static str,
 ) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
     move |text| text.parse().map_err(|_| format!("expected {what}"))
 }
 
-/// A truth value in any of the forms that Go takes.
+/// A boolean in any of the forms that Go takes.
 pub(super) fn boolean(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
@@ -32,7 +32,7 @@ pub(super) fn boolean(text: &str) -> Result<bool, String> {
     }
 }
 
-/// Whether it is the URL of an HTTP server.
+/// Whether this is the URL of an HTTP server.
 pub(super) fn is_url(text: &str) -> bool {
     text.parse::<http::Uri>().is_ok_and(|url| {
         matches!(url.scheme_str(), Some("http" | "https"))
@@ -40,7 +40,8 @@ pub(super) fn is_url(text: &str) -> bool {
     })
 }
 
-/// The URL of an API server as client-go reads it: a host or `HOST:PORT` alone is taken as `https` where `tls`, else as `http`. `None`: it is neither.
+/// The URL of an API server, as client-go reads it. A host or `HOST:PORT` alone gets the scheme
+/// `https` if `tls`, else `http`. `None` for any other text.
 pub(crate) fn server_url(text: &str, tls: bool) -> Option<http::Uri> {
     if is_url(text) {
         return text.parse().ok();
@@ -73,7 +74,7 @@ pub(super) fn endpoint(text: &str) -> Result<PathBuf, String> {
             "the socket's path {path:?} must be absolute: unix:///PATH"
         ));
     }
-    // sun_path holds 108 bytes with its closing zero.
+    // `sun_path` holds 108 bytes, the closing zero included.
     if path.len() > 107 {
         return Err(format!(
             "the socket's path is {} bytes long; the system allows 107",
@@ -116,7 +117,7 @@ impl FromStr for ProviderFlag {
     }
 }
 
-/// `window=10m,floor=2,share=10%,hold=15m,min-age=1m`; what is left out keeps its default.
+/// `window=10m,floor=2,share=10%,hold=15m,min-age=1m`. A part that is left out keeps its default.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct BrakeFlag(pub(super) BrakeConfig);
 
@@ -162,7 +163,7 @@ impl FromStr for BrakeFlag {
     }
 }
 
-/// A duration of more than nothing.
+/// A duration above zero.
 pub(super) fn positive(text: &str) -> Result<Duration, String> {
     duration(text).and_then(|duration| {
         if duration.is_zero() {

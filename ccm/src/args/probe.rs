@@ -1,4 +1,4 @@
-//! `ccm probe`: the one word that is no flag.
+//! `ccm probe`: the only subcommand.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ pub struct ProbeArgs {
 }
 
 impl ProbeArgs {
-    /// Reads the command line where its first argument is `probe`; `None` where it is not.
+    /// Reads the command line if its first argument is `probe`. Otherwise returns `None`.
     pub fn parse_from_command_line(
         line: impl IntoIterator<Item = impl Into<OsString>>,
     ) -> Option<Result<Self, clap::Error>> {
@@ -43,7 +43,7 @@ impl ProbeArgs {
         Some(Self::try_parse_from(std::iter::once(program).chain(line)))
     }
 
-    /// The socket, how long it may take, and whether the provider must be ready.
+    /// The socket, the longest time for an answer, and whether the provider must be ready.
     pub fn into_parts(self) -> (PathBuf, Duration, bool) {
         (self.endpoint, self.timeout, self.ready)
     }

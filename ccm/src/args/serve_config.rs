@@ -19,29 +19,29 @@ pub struct ServeConfig {
     pub port: u16,
     /// `--permit-port-sharing`; false.
     pub permit_port_sharing: bool,
-    /// Certificates, and how TLS is spoken.
+    /// Certificates, and the TLS settings.
     pub tls: TlsConfig,
-    /// Who asks.
+    /// How the port authenticates clients.
     pub authentication: AuthenticationConfig,
-    /// What they may.
+    /// How the port authorizes clients.
     pub authorization: AuthorizationConfig,
 }
 
-/// Certificates, and how TLS is spoken.
+/// Certificates, and the TLS settings.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TlsConfig {
-    /// `--tls-cert-file` and `--tls-private-key-file`; self-made where absent.
+    /// `--tls-cert-file` and `--tls-private-key-file`. `None`: a self-signed certificate.
     pub files: Option<TlsFiles>,
-    /// `--cert-dir`: where the self-made one is kept; in memory where absent.
+    /// `--cert-dir`: the directory of the self-signed certificate. `None`: it is in memory.
     pub directory: Option<PathBuf>,
     /// `--tls-sni-cert-key`.
     pub sni: Vec<SniFiles>,
     /// `--tls-min-version`; TLS 1.2.
     pub min_version: TlsVersion,
-    /// `--tls-cipher-suites`: those of TLS 1.2 that are offered; all where absent.
+    /// `--tls-cipher-suites`: the suites of TLS 1.2 that the port offers. `None`: all.
     pub cipher_suites: Option<BTreeSet<String>>,
-    /// `--tls-curve-preferences`: the groups that are offered; all where absent.
+    /// `--tls-curve-preferences`: the groups that the port offers. `None`: all.
     pub curves: Option<BTreeSet<u16>>,
 }
 
@@ -67,58 +67,61 @@ pub struct TlsFiles {
     pub private_key: PathBuf,
 }
 
-/// A certificate for some names.
+/// A certificate for some server names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SniFiles {
-    /// Where it is.
+    /// The certificate and its key.
     pub files: TlsFiles,
-    /// The names, `*` for whole labels at the front; those in the certificate where empty.
+    /// The names, with `*` for whole labels at the front. If empty, the names in the certificate.
     pub names: Vec<String>,
 }
 
-/// Who asks.
+/// How the port authenticates clients.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AuthenticationConfig {
-    /// `--authentication-kubeconfig`; the main kubeconfig where absent.
+    /// `--authentication-kubeconfig`. `None`: the main kubeconfig.
     pub kubeconfig: Option<PathBuf>,
-    /// `--authentication-skip-lookup`: the ConfigMap with the cluster's authorities is not read.
+    /// `--authentication-skip-lookup`: the ccm does not read the ConfigMap with the cluster's
+    /// authorities.
     pub skip_lookup: bool,
-    /// `--authentication-tolerate-lookup-failure`: it need not be readable.
+    /// `--authentication-tolerate-lookup-failure`: the ccm starts although it cannot read it.
     pub tolerate_lookup_failure: bool,
     /// `--authentication-token-webhook-cache-ttl`; 10 s.
     #[serde(serialize_with = "go_duration")]
     pub token_ttl: Duration,
-    /// `--client-ca-file`; that of the ConfigMap where absent.
+    /// `--client-ca-file`. `None`: the authorities of the ConfigMap.
     pub client_ca_file: Option<PathBuf>,
     /// Front proxies.
     pub request_header: RequestHeaderConfig,
 }
 
-/// `--requestheader-*`: front proxies, and how they say who asks. Header names are in lower case.
+/// `--requestheader-*`: front proxies, and the headers in which they name the user. Header names
+/// are in lower case.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestHeaderConfig {
-    /// Authorities of front proxies; those of the ConfigMap, with what it says of the rest, where absent.
+    /// The authorities of front proxies. `None`: those of the ConfigMap, with its settings for the
+    /// rest.
     pub client_ca_file: Option<PathBuf>,
-    /// Common names of front proxies; any where empty.
+    /// The common names that a front proxy may have. If empty, any.
     pub allowed_names: Vec<String>,
-    /// The user's name.
+    /// Headers with the user's name.
     pub username_headers: Vec<String>,
-    /// The user's UID.
+    /// Headers with the user's UID.
     pub uid_headers: Vec<String>,
-    /// The user's groups.
+    /// Headers with the user's groups.
     pub group_headers: Vec<String>,
-    /// More about the user.
+    /// Prefixes of headers with more about the user.
     pub extra_header_prefixes: Vec<String>,
 }
 
-/// What callers may.
+/// How the port authorizes clients.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AuthorizationConfig {
-    /// `--authorization-kubeconfig`; the main kubeconfig where absent.
+    /// `--authorization-kubeconfig`. `None`: the main kubeconfig.
     pub kubeconfig: Option<PathBuf>,
     /// `--authorization-always-allow-paths`; `/healthz`, `/readyz`, `/livez`.
     pub always_allow_paths: Vec<String>,

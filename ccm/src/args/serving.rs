@@ -1,4 +1,4 @@
-//! Flags of the HTTPS port: what is served to whom.
+//! Flags of the HTTPS port.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -212,14 +212,14 @@ impl ServingArgs {
         }
     }
 
-    /// What is asked for here and cannot be had.
+    /// Notices for settings that the ccm does not support.
     pub(super) fn notices(&self) -> Vec<Notice> {
         self.speech().notices()
     }
 
     pub(super) fn config(self, wrong: &mut Vec<InvalidFlag>) -> ServeConfig {
         for path in &self.authorization_always_allow_paths {
-            // An empty list is one empty value.
+            // An empty list arrives as one empty value.
             if !path.is_empty() && !path.starts_with('/') {
                 wrong.push(InvalidFlag::new(
                     "--authorization-always-allow-paths",
@@ -296,7 +296,7 @@ impl ServingArgs {
         let mut headers = |flag: &'static str, given: &[String]| -> Vec<String> {
             for name in given {
                 let name = name.trim();
-                // The flag is cleared by one empty value.
+                // One empty value clears the flag.
                 let cleared = name.is_empty() && given.len() == 1;
                 if !cleared && name.parse::<http::HeaderName>().is_err() {
                     wrong.push(InvalidFlag::new(flag, name, "names of HTTP headers"));

@@ -1,10 +1,10 @@
-//! How TLS is to be spoken on a port: the same for the port of health and metrics and for that of the webhooks.
+//! The TLS settings of a port: either that of health and metrics, or that of the webhooks.
 
 use std::collections::BTreeSet;
 
 use super::{InvalidFlag, Notice, SniFiles, TlsConfig, TlsFiles, TlsVersion};
 
-/// What TLS 1.2 can be restricted to here.
+/// The suites of TLS 1.2 that the flag can choose.
 const SUITES: [&str; 6] = [
     "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
     "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
@@ -13,18 +13,19 @@ const SUITES: [&str; 6] = [
     "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
     "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
 ];
-/// Go's other names for two of them.
+/// Go's other names of two of them.
 const SHORT_SUITES: [&str; 2] = [
     "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305",
     "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305",
 ];
-/// Always offered.
+/// Suites of TLS 1.3, which are always offered.
 const SUITES_OF_1_3: [&str; 3] = [
     "TLS_AES_128_GCM_SHA256",
     "TLS_AES_256_GCM_SHA384",
     "TLS_CHACHA20_POLY1305_SHA256",
 ];
-/// Known to Go, and never spoken here: without forward secrecy, or with CBC, RC4 or 3DES.
+/// Suites that Go knows and the ccm never offers: without forward secrecy, or with CBC, RC4 or
+/// 3DES.
 const OLD_SUITES: [&str; 16] = [
     "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
     "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
@@ -43,11 +44,12 @@ const OLD_SUITES: [&str; 16] = [
     "TLS_RSA_WITH_AES_256_GCM_SHA384",
     "TLS_RSA_WITH_RC4_128_SHA",
 ];
-/// Key exchange groups: what is offered here, and what else Go knows (P-521, and ML-KEM with X25519, P-256 and P-384).
+/// The key exchange groups that the ccm offers, then others that Go knows (P-521, and ML-KEM with
+/// X25519, P-256 and P-384).
 const CURVES: [u16; 3] = [23, 24, 29];
 const OTHER_CURVES: [u16; 4] = [25, 4587, 4588, 4589];
 
-/// The names of the flags that say how TLS is spoken on one port.
+/// The names of the flags with the TLS settings of one port.
 pub(super) struct SpeechFlags {
     pub(super) sni: &'static str,
     pub(super) min_version: &'static str,
@@ -55,7 +57,7 @@ pub(super) struct SpeechFlags {
     pub(super) curves: &'static str,
 }
 
-/// How TLS is to be spoken on one port, as given.
+/// The TLS settings of one port, as given.
 pub(super) struct Speech<'a> {
     pub(super) flags: &'static SpeechFlags,
     pub(super) sni: &'a [String],
@@ -65,7 +67,7 @@ pub(super) struct Speech<'a> {
 }
 
 impl Speech<'_> {
-    /// What is asked for here and cannot be had.
+    /// Notices for settings that the ccm does not support.
     pub(super) fn notices(&self) -> Vec<Notice> {
         let mut notices = Vec::new();
         let mut tell = |flag: &str, text: String| {
@@ -104,7 +106,7 @@ impl Speech<'_> {
         notices
     }
 
-    /// What is asked for; the certificate itself is not.
+    /// The TLS settings, without the certificate.
     pub(super) fn config(&self, wrong: &mut Vec<InvalidFlag>) -> TlsConfig {
         let min_version = match self.min_version {
             "" | "VersionTLS10" | "VersionTLS11" | "VersionTLS12" => TlsVersion::V12,
@@ -187,7 +189,7 @@ impl Speech<'_> {
     }
 }
 
-/// The values of a list without what is empty.
+/// The values of a list, trimmed, and without empty ones.
 pub(super) fn words(list: &[String]) -> impl Iterator<Item = &str> {
     list.iter()
         .map(|word| word.trim())

@@ -18,7 +18,7 @@ fn config(flags: &[&str]) -> Result<Config, Vec<String>> {
         .map_err(|wrong| wrong.iter().map(ToString::to_string).collect())
 }
 
-/// The flags that are answered, in order.
+/// The flags that get a notice, in order.
 fn answered(flags: &[&str]) -> Vec<String> {
     let notices = parse(flags).unwrap().notices();
     notices.into_iter().map(|notice| notice.flag).collect()
@@ -263,7 +263,7 @@ fn b_r1_routes_need_the_cidr_of_the_cluster() {
         };
         refused(flags, &["--cluster-cidr"]);
     }
-    // Not to run: not needed.
+    // A route controller that does not run needs no CIDR.
     for flags in [
         ["--allocate-node-cidrs", "--configure-cloud-routes=false"],
         ["--allocate-node-cidrs", "--controllers=*,-route"],
@@ -376,7 +376,7 @@ fn b_m5_flags_of_the_go_ccm_are_answered_unless_they_ask_for_what_is_so_anyway()
         ]),
         silent
     );
-    // Of a flag that is given twice the last one counts, as with Go's flags.
+    // As with Go's flags: if a flag is given twice, the last one counts.
     assert_eq!(answered(&["--profiling", "--profiling=false"]), silent);
     assert_eq!(
         config(&["--cluster-name=a", "--cluster-name=b"])

@@ -1,4 +1,4 @@
-//! From flags to a [`Config`]: what contradicts itself is named, all at once.
+//! From flags to a [`Config`]. All errors are reported at once.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::{
 };
 
 impl Args {
-    /// The validated configuration, or everything that is wrong with it.
+    /// The validated configuration, or all errors in it.
     pub fn into_config(mut self) -> Result<Config, Vec<InvalidFlag>> {
         let origins = std::mem::take(&mut self.origins);
         self.validated().map_err(|mut wrong| {
@@ -225,7 +225,7 @@ impl Args {
         }
     }
 
-    /// B-R1: routes need to know which of them are the cluster's.
+    /// B-R1: the route controller must know which routes are the cluster's.
     fn check_routes(&self, controllers: &BTreeSet<Controller>, wrong: &mut Vec<InvalidFlag>) {
         let runs = controllers.contains(&Controller::NodeRoute)
             && self.allocate_node_cidrs

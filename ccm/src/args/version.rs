@@ -1,26 +1,26 @@
-//! The version, in the forms that Kubernetes' components have.
+//! The version, in the forms of Kubernetes' components.
 
-/// How `--version` is asked.
+/// The form that `--version` asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionFormat {
-    /// `--version=false`: not at all.
+    /// `--version=false`: print nothing.
     No,
     /// One line.
     Line,
-    /// `--version=raw`: everything that is known.
+    /// `--version=raw`: print everything known.
     Raw,
 }
 
 /// `v1.2.3`.
 pub(crate) const GIT_VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 
-/// The commit that this was built of, which the image says in its environment: in the binary it
-/// would have each commit built anew.
+/// The commit that this was built from. The image has it in its environment: a commit in the binary
+/// would make each commit a new build.
 pub(crate) fn commit() -> String {
     std::env::var("CCM_COMMIT").unwrap_or_else(|_| "unknown".to_owned())
 }
 
-/// As Go names it: `linux/amd64`.
+/// The platform as Go names it: `linux/amd64`.
 pub(crate) fn platform() -> String {
     let arch = match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -45,7 +45,7 @@ pub(super) fn format(text: &str) -> Result<VersionFormat, String> {
         .map_err(|_| "expected true, false or raw".to_owned())
 }
 
-/// What is printed.
+/// The output of `--version`.
 pub(super) fn text(format: VersionFormat) -> Option<String> {
     match format {
         VersionFormat::No => None,

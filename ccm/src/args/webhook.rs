@@ -8,7 +8,7 @@ use super::parse;
 use super::speech::{Speech, SpeechFlags};
 use super::{InvalidFlag, Notice, TlsConfig, TlsFiles, Webhook, WebhookConfig};
 
-/// The name that a Go CCM gives to the files in `--webhook-cert-dir`.
+/// The name of the files in `--webhook-cert-dir`, as in a Go CCM.
 const PAIR: &str = "cloud-controller-manager-webhook";
 
 /// Flags of the admission webhooks, as upstream has them.
@@ -117,12 +117,12 @@ impl WebhookArgs {
         }
     }
 
-    /// What is asked for here and cannot be had.
+    /// Notices for settings that the ccm does not support.
     pub(super) fn notices(&self) -> Vec<Notice> {
         self.speech().notices()
     }
 
-    /// What is to be served; `None`: nothing.
+    /// The configuration of the webhooks. `None`: the ccm serves none.
     pub(super) fn config(self, wrong: &mut Vec<InvalidFlag>) -> Option<WebhookConfig> {
         let webhooks = named(&self.webhooks, wrong);
         let speech = self.speech().config(wrong);

@@ -1,6 +1,7 @@
-//! Plays each target on stable Rust: its seeds, what was found before, and mutations of both by a seeded stream.
+//! Plays each target on stable Rust: its seeds, the inputs that were found before, and mutations of
+//! both. The mutations come from a seeded generator.
 //!
-//! `FUZZ_ROUNDS` and `FUZZ_SEED` play more and others.
+//! `FUZZ_ROUNDS` sets how many mutations are played, and `FUZZ_SEED` which.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::{TARGETS, Target, target};
 
-/// An input of this length at most is made.
+/// The longest input that is made.
 const LONGEST: usize = 4_096;
 
 fn regressions(target: &Target) -> Vec<Vec<u8>> {
@@ -26,7 +27,7 @@ fn regressions(target: &Target) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// The number that a variable of the environment gives.
+/// The number in an environment variable.
 fn given(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| {

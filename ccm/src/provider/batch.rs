@@ -1,17 +1,19 @@
-//! What becomes of a batch whose call failed as a whole. Pure.
+//! How to split a batch whose call failed as a whole. Pure.
 //!
-//! A call may fail because of one of its items. So the others are asked for in smaller calls, until it is known which one it is. A failure
-//! comes quickly, and halves need the fewest calls. A deadline is long, and nobody in the call gets an answer before it: tenths need the fewest rounds, two for
-//! a hundred.
+//! One of its items may have made the call fail. So the batch is split into smaller calls, until
+//! that item is known. Most failures come quickly: after one the batch is halved, which needs few
+//! calls. A deadline is long, and no item of the call gets an answer before it: after one the batch
+//! is split into tenths, which need few rounds, two for a hundred items.
 
 use super::CallErrorCode;
 
-/// A batch that was not answered in time is asked for again in so many parts.
+/// The number of parts after a call that reached its deadline.
 pub(crate) const PARTS_OF_LATE: usize = 10;
-/// A batch whose call failed otherwise.
+/// The number of parts after any other failure.
 const PARTS_OF_FAILED: usize = 2;
 
-/// Whether a call may have failed because of one of its items. Others fail whatever is asked.
+/// Whether one of the items may have made the call fail. With the other codes a call fails whatever
+/// its items are.
 pub(crate) fn because_of_itself(code: CallErrorCode) -> bool {
     match code {
         CallErrorCode::Invalid
@@ -32,7 +34,7 @@ pub(crate) fn because_of_itself(code: CallErrorCode) -> bool {
     }
 }
 
-/// How many items of a batch of `count`, whose call failed so, are asked for in one call next.
+/// How many items of a failed batch of `count` go into each smaller call.
 pub(crate) fn smaller(count: usize, code: CallErrorCode) -> usize {
     let parts = match code {
         CallErrorCode::Deadline => PARTS_OF_LATE,
@@ -41,12 +43,12 @@ pub(crate) fn smaller(count: usize, code: CallErrorCode) -> usize {
     count.div_ceil(parts).max(1)
 }
 
-/// How many batches that makes.
+/// How many calls the split makes.
 pub(crate) fn parts(count: usize, code: CallErrorCode) -> usize {
     count.div_ceil(smaller(count, code))
 }
 
-/// The smaller batches that a batch is asked for in next, in its order.
+/// Splits a batch, in its order.
 pub(crate) fn cut<T>(items: Vec<T>, code: CallErrorCode) -> Vec<Vec<T>> {
     let size = smaller(items.len(), code);
     let mut items = items.into_iter();

@@ -1,4 +1,5 @@
-//! What is reported of a session's calls: metrics, log lines, and whether the cloud refuses the provider's credentials.
+//! Reports a session's calls: metrics, log lines, and whether the cloud refuses the provider's
+//! credentials.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -9,7 +10,7 @@ use tokio::time::Instant;
 use super::{CallError, CallErrorCode, Metrics};
 use crate::core::{lock, millis};
 
-/// A refusal that nobody met again for so long is not shown any more: what it was about may be gone.
+/// A refusal is shown for this long after an RPC last met it. Then its cause may be gone.
 const REFUSED_SHOWN: Duration = Duration::from_mins(15);
 
 /// Reports the calls of one session.
@@ -17,7 +18,8 @@ pub(super) struct CallLog {
     /// The name that the operator gave the provider.
     provider: Arc<str>,
     metrics: Metrics,
-    /// RPCs whose last answer was that the cloud refuses the provider's credentials: when, and its words.
+    /// By RPC, the time and the message of its last refusal of credentials. A success of the RPC
+    /// removes the entry.
     refused: Mutex<BTreeMap<&'static str, (Instant, String)>>,
 }
 
@@ -34,7 +36,8 @@ impl CallLog {
         &self.provider
     }
 
-    /// A call is over. `reported`: what went wrong, as the answer says or in its place.
+    /// Records a finished call. `reported` is the failure in the answer, or the one that came
+    /// instead of an answer.
     pub(super) fn record(&self, rpc: &'static str, reported: Option<&CallError>, took: Duration) {
         self.note_credentials(rpc, reported);
         let outcome = reported.map_or("ok", |trouble| trouble.code.label());
@@ -49,7 +52,7 @@ impl CallLog {
         );
     }
 
-    /// Remembers whether the cloud refuses the provider's credentials, and says so once.
+    /// Remembers whether the cloud refuses the provider's credentials, and logs each change once.
     fn note_credentials(&self, rpc: &'static str, reported: Option<&CallError>) {
         let mut refused = lock(&self.refused);
         match reported {
@@ -66,12 +69,12 @@ impl CallLog {
                     tracing::info!(provider = %self.provider, rpc, "the cloud accepts the provider's credentials again");
                 }
             }
-            // Says nothing about them.
+            // This failure says nothing about the credentials.
             Some(_) => {}
         }
     }
 
-    /// For people: that the cloud refuses the provider's credentials, and where.
+    /// For people: the latest refusal of the provider's credentials, with its RPC.
     pub(super) fn refused_credentials(&self) -> Option<String> {
         let refused = lock(&self.refused);
         let lately = refused

@@ -1,4 +1,4 @@
-//! What every call has in common: a call limiter per service, the fence, a deadline, the metrics.
+//! The common part of every call: a call limiter per service, the fence, a deadline, the metrics.
 
 mod balancers;
 mod instances;
@@ -19,18 +19,20 @@ use super::{CallError, CallErrorCode, Session};
 use crate::core::{Fence, lock};
 use crate::planted::planted;
 
-/// A service's calls: so many at once, and none before the time that its cloud asked to wait for.
+/// Limits the calls of one service: how many run at once, and when the next may start after a
+/// THROTTLED.
 pub(super) struct CallLimiter {
     width: usize,
     permits: Semaphore,
     not_before: Mutex<Option<Instant>>,
 }
 
-/// A call waits in its call limiter for so long at most when its cloud said slow down; else it fails at once and its key waits.
+/// The longest that a call waits in its call limiter after a THROTTLED. A call that had to wait
+/// longer fails at once, and its key waits in the queue.
 const LONGEST_SLOWING: Duration = Duration::from_secs(30);
 
 impl CallLimiter {
-    /// A call limiter for the `max_in_flight` of a capability: 8 where it is absent or zero, at most 32.
+    /// A call limiter for the `max_in_flight` of a capability: 8 if absent or zero, at most 32.
     pub(super) fn new(max_in_flight: Option<u32>) -> Self {
         Self {
             width: width(max_in_flight),
@@ -39,12 +41,13 @@ impl CallLimiter {
         }
     }
 
-    /// How many calls it lets through at once.
+    /// How many calls may run at once.
     pub(super) fn width(&self) -> usize {
         self.width
     }
 
-    /// Waits for a free place, and until the service may be called; each at most until `cap`.
+    /// Waits for a free permit, then until the service may be called. Neither wait goes beyond
+    /// `cap`.
     async fn enter(&self, cap: Instant) -> Result<SemaphorePermit<'_>, CallError> {
         let Ok(permit) = timeout_at(cap, self.permits.acquire()).await else {
             return Err(CallError::new(
@@ -52,7 +55,7 @@ impl CallLimiter {
                 "not sent: max_in_flight calls of this service are under way",
             ));
         };
-        // Nobody closes the semaphore.
+        // The semaphore is never closed.
         let permit = permit.map_err(|_| gone())?;
         while let Some(time) = self.closed_until() {
             let wait = time.saturating_duration_since(Instant::now());
@@ -70,13 +73,13 @@ impl CallLimiter {
         Ok(permit)
     }
 
-    /// When the service may be called again; `None`: now.
+    /// When the service may be called again. `None`: now.
     fn closed_until(&self) -> Option<Instant> {
         let not_before = lock(&self.not_before);
         not_before.filter(|time| *time > Instant::now())
     }
 
-    /// After a THROTTLED: no call of the service before its `retry_after` is over.
+    /// After a THROTTLED, holds back the service's calls for its `retry_after`, or for the default.
     fn slow(&self, trouble: &CallError) {
         if let Some(wait) = trouble.slows() {
             let until = Instant::now() + wait;
@@ -86,7 +89,7 @@ impl CallLimiter {
     }
 }
 
-/// How many calls may run at once: 8 where it is absent or zero, at most 32.
+/// How many calls may run at once: 8 if `max_in_flight` is absent or zero, at most 32.
 fn width(max_in_flight: Option<u32>) -> usize {
     match max_in_flight {
         None | Some(0) => 8,
@@ -94,7 +97,8 @@ fn width(max_in_flight: Option<u32>) -> usize {
     }
 }
 
-/// The call limiters of a connection. A session that is initialised again over it has the same ones: `max_in_flight` is the process's.
+/// The call limiters of a connection. All sessions on the connection share them: `max_in_flight` is
+/// a limit of the provider's process.
 pub(super) struct CallLimiters {
     pub(super) instances: CallLimiter,
     pub(super) zones: CallLimiter,
@@ -104,7 +108,7 @@ pub(super) struct CallLimiters {
 }
 
 impl CallLimiters {
-    /// Those that the provider asks for.
+    /// The call limiters that the provider's capabilities ask for.
     pub(super) fn of(offered: &api::Capabilities) -> Self {
         let instances = offered.instances.as_ref().and_then(|c| c.max_in_flight);
         let balancers = offered.load_balancers.as_ref();
@@ -128,7 +132,7 @@ struct Rpc<'a> {
     deadline: Duration,
 }
 
-/// An answer, and the trouble that it tells of, where it is an answer all the same.
+/// An answer, and the failure that it reports, if any. The answer is used all the same.
 struct Answered<T> {
     answer: T,
     reported: Option<CallError>,
@@ -151,7 +155,8 @@ fn gone() -> CallError {
 }
 
 impl Session {
-    /// Makes one call. `fence`: it is a mutating one, and is sent only while we lead.
+    /// Makes one call. A call with a `fence` is mutating, and is sent only while this process
+    /// leads.
     async fn call<T, F>(
         &self,
         rpc: Rpc<'_>,
@@ -164,7 +169,8 @@ impl Session {
         if self.is_over() {
             return Err(gone());
         }
-        // The only place may be a list's for as long as that takes: it must not fail those behind it.
+        // A listing may hold the only permit until the listing's own deadline. The calls behind it
+        // must not fail because of that.
         let a_list = (rpc.limiter.width == 1).then_some(self.deadlines.list);
         let cap = Instant::now() + rpc.deadline + a_list.unwrap_or_default();
         let _permit = tokio::select! {
@@ -176,7 +182,7 @@ impl Session {
             fence.check()?;
         }
         let changing = fence.map(Fence::changing);
-        // A provider that shuts down is waited for until this is over.
+        // While the provider shuts down, the connection lasts until this call is over.
         let _in_flight = self.link.in_flight();
         let start = Instant::now();
         let result = self.answer_of(rpc, send).await;
@@ -214,7 +220,7 @@ impl Session {
     {
         let sent = tokio::time::timeout(rpc.deadline, send(self.link.clone(), rpc.deadline));
         let result = tokio::select! {
-            // An answer that came with the end of the connection is an answer.
+            // An answer that arrives together with the end of the connection counts.
             biased;
             result = sent => result.unwrap_or_else(|_| {
                 Err(CallError::new(
@@ -233,7 +239,8 @@ impl Session {
         })
     }
 
-    /// Fault where the provider does not offer what is asked: a mistake of ours, and no call is made.
+    /// A fault if the provider does not offer the service. That is a bug of the ccm, and no call is
+    /// made.
     fn offered(&self, what: &str, offered: bool) -> Result<(), CallError> {
         if offered {
             return Ok(());
@@ -245,11 +252,15 @@ impl Session {
     }
 }
 
-/// The provider is told so much more than we wait (CORE-9): it is we who end a call. Did both in the same moment, what some stacks write behind their end would meet an end of ours that
-/// is not sent yet, and HTTP/2 would give up the connection with all other calls on it. Behind one that is sent, frames are passed over.
+/// The provider's deadline is longer than the ccm's own by this (CORE-9), so the ccm ends a call
+/// first.
+///
+/// If both sides end the stream at once, some stacks write trailing frames behind their end. These
+/// could arrive before the ccm has sent its own reset. HTTP/2 would then close the connection, with
+/// all other calls on it. After a reset that was sent, HTTP/2 ignores such frames.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// The request with what the provider is told of its deadline.
+/// The request, with the deadline that the provider gets.
 pub(super) fn timed<T>(message: T, deadline: Duration) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     request.set_timeout(deadline.saturating_add(GRACE));

@@ -1,6 +1,7 @@
-//! What of a provider's claims counts: classes of load balancers, and prefixes of provider IDs (▲S21). Pure.
+//! Which claims of a provider count: classes and provider ID prefixes (▲S21). Pure.
 //!
-//! The operator's flags bound them. Without a flag those count that the provider claimed at first in its cloud scope; the Lease remembers them, and a new one is held until an operator
+//! The operator's flags bound the claims. Without a flag, the claims count that the provider made
+//! first in its cloud scope. The Lease remembers them. A later claim is held until an operator
 //! accepts it.
 
 use std::collections::BTreeSet;
@@ -9,12 +10,11 @@ use cloud_provider_api::v1alpha1 as api;
 
 use crate::args::ProviderEndpoint;
 
-/// How Services without a class are named among the classes.
+/// The entry in the list of classes that means Services without a class.
 const NO_CLASS: &str = "default";
-/// Stands before the cloud scope, which may have spaces, and so is the last.
+/// Precedes the cloud scope in the stored text. The scope may contain spaces, so it comes last.
 const OF_SCOPE: &str = " scope=";
 
-/// Classes and prefixes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Claims {
     classes: BTreeSet<String>,
@@ -22,7 +22,7 @@ struct Claims {
 }
 
 impl Claims {
-    /// All that the provider says.
+    /// All claims of the provider.
     fn of(info: &api::GetProviderInfoResponse) -> Self {
         let offered = info.capabilities.as_ref();
         let balancers = offered.and_then(|offered| offered.load_balancers.as_ref());
@@ -38,7 +38,8 @@ impl Claims {
         }
     }
 
-    /// As the Lease remembers them; `None` where that was for another cloud scope. What cannot be read counts as nothing: then all is held.
+    /// Reads the text that the Lease remembers. `None` if it is for another cloud scope. An
+    /// unreadable text has no claims: then all claims are new, and held.
     fn remembered(text: &str, scope: &str) -> Option<Self> {
         match text.split_once(OF_SCOPE) {
             Some((_, other)) if other != scope => None,
@@ -63,7 +64,7 @@ impl Claims {
         }
     }
 
-    /// As the Lease remembers them: `classes=A,B prefixes=C scope=S`.
+    /// The text that the Lease remembers: `classes=A,B prefixes=C scope=S`.
     fn text_for(&self, scope: &str) -> String {
         format!("{}{OF_SCOPE}{scope}", self.text())
     }
@@ -96,22 +97,24 @@ impl Claims {
     }
 }
 
-/// What counts of a provider's claims.
+/// A provider's claims, judged.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Counted {
-    /// What the provider says of itself, without what does not count.
+    /// The provider's info, without the claims that do not count.
     pub(crate) info: api::GetProviderInfoResponse,
-    /// Outside of the operator's flags: only another flag lets them count.
+    /// Claims outside the operator's flags. Only other flags let them count.
     refused: Claims,
-    /// New since the Lease remembers: they wait for an operator.
+    /// Claims that the Lease does not remember. They wait for an operator.
     held: Claims,
-    /// What the Lease has to remember now, where it remembers nothing yet.
+    /// The text that the Lease has to remember now, if it remembers no claims of this cloud scope
+    /// yet.
     pub(crate) to_record: Option<String>,
-    /// What the Lease remembers once an operator has accepted what is held.
+    /// The text that the Lease remembers once an operator has accepted the held claims.
     accepted: String,
 }
 
-/// What a provider says of itself, without what the operator's flags do not allow: all that can be judged before its cloud scope is known.
+/// The provider's info, without the claims that the operator's flags do not allow. Nothing else can
+/// be judged before the cloud scope is known.
 pub(crate) fn within_bounds(
     info: &api::GetProviderInfoResponse,
     endpoint: &ProviderEndpoint,
@@ -119,7 +122,7 @@ pub(crate) fn within_bounds(
     judge(info, endpoint, None, "").info
 }
 
-/// Judges what a provider says of itself by the operator's flags, and by what the Lease remembers.
+/// Judges a provider's claims by the operator's flags, and by the text that the Lease remembers.
 pub(crate) fn judge(
     info: &api::GetProviderInfoResponse,
     endpoint: &ProviderEndpoint,
@@ -142,7 +145,7 @@ pub(crate) fn judge(
     let mut refused = said.clone();
     refused.classes.retain(|one| !in_bounds(one, classes));
     refused.prefixes.retain(|one| !within(one, prefixes));
-    // Where the operator has said what may be, that counts at once.
+    // A flag says which claims are allowed, so these count at once.
     let mut held = said.without(&refused).without(&known);
     if classes.is_some() {
         held.classes.clear();
@@ -170,8 +173,8 @@ pub(crate) fn judge(
 }
 
 impl Counted {
-    /// For the operator: what does not count, and what to do about it; empty where all counts. `command` accepts claims when `='…'` is put behind it; without a Lease there
-    /// is none.
+    /// For the operator: which claims do not count, and what to do about them. Empty if all count.
+    /// `command` accepts claims when `='…'` is appended to it. It is `None` without a Lease.
     pub(crate) fn complaint(&self, command: Option<&str>) -> String {
         let mut parts = Vec::new();
         if !self.refused.is_empty() {
@@ -240,7 +243,7 @@ mod tests {
         assert_eq!(text, "classes=a/b,default prefixes=mock:// scope=account 1");
         let again = judge(&said, &endpoint(None, None), Some(&text), "account 1");
         assert_eq!((again.info, again.to_record), (said, None));
-        // In another scope they are the first ones.
+        // In the other scope these claims are the first ones.
         let other = info(&["c/d"], false, &["aws:///"]);
         let counted = judge(&other, &endpoint(None, None), Some(&text), "account 2");
         assert_eq!(counted.info, other);
@@ -263,7 +266,7 @@ mod tests {
         let accepted = accepted.trim_end_matches('\'');
         let counted = judge(&said, &endpoint(None, None), Some(accepted), "account 1");
         assert_eq!((counted.info, counted.to_record), (said, None));
-        // What was accepted once stays so, also while the provider claims less.
+        // An accepted claim stays accepted, also while the provider claims less.
         let counted = judge(
             &info(&[], false, &[]),
             &endpoint(None, None),

@@ -1,4 +1,4 @@
-//! One connection to a provider: it connects once and never again. A new connection is a new [`Link`].
+//! One connection to a provider. It never reconnects: a new connection has a new [`Link`].
 
 use std::error::Error;
 use std::future::Future;
@@ -31,38 +31,38 @@ mod weighed;
 pub(crate) trait Pipe: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Pipe for T {}
 
-/// Dials a provider; handed in, so that a simulation can give an in-memory pipe.
+/// Dials a provider. It is a parameter, so that a simulation can pass an in-memory pipe.
 #[async_trait::async_trait]
 pub(crate) trait Connector: Send + Sync {
-    /// One new pipe to the provider.
+    /// Opens a new pipe to the provider.
     async fn connect(&self) -> Result<Box<dyn Pipe>, DialError>;
 }
 
 /// Why a provider could not be dialled.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DialError {
-    /// No such file.
+    /// The socket does not exist.
     #[error("waiting for the socket {0}: it does not exist yet")]
     Missing(PathBuf),
-    /// There is a file, and nobody listens.
+    /// The socket exists, and no process listens on it.
     #[error("no process listens on the socket {0}: the provider is not running")]
     Refused(PathBuf),
-    /// There is a socket, and we may not connect to it.
+    /// The socket exists, and this process may not connect to it.
     #[error(
         "uid {uid}, gid {gid} may not connect to the socket {path}: its mode is 0660, so both containers need one primary group (runAsGroup)"
     )]
     Denied {
         /// The socket.
         path: PathBuf,
-        /// Our user.
+        /// The user of this process.
         uid: u32,
-        /// Our primary group.
+        /// The primary group of this process.
         gid: u32,
     },
-    /// Nobody accepts connections.
+    /// The socket's queue is full.
     #[error("the queue of the socket {0} is full: the provider accepts no connections")]
     Full(PathBuf),
-    /// Somebody else listens.
+    /// A process of another user listens.
     #[error(
         "the socket {path} is served by uid {found}, but uid {wanted} is configured (--provider-peer-uid): sending nothing to it"
     )]
@@ -79,17 +79,17 @@ pub(crate) enum DialError {
     Io {
         /// The socket.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
 }
 
-/// Dials a Unix socket and checks who listens on it.
+/// Dials a Unix socket, and checks the user of the process that listens on it.
 #[derive(Clone, Debug)]
 pub(crate) struct UnixConnector {
     /// The path of the socket.
     pub(crate) socket: PathBuf,
-    /// The uid that must be on the other side; not checked where absent.
+    /// The uid that the peer must have. `None`: not checked.
     pub(crate) peer_uid: Option<u32>,
 }
 
@@ -133,13 +133,13 @@ impl Connector for UnixConnector {
 pub(super) struct Tasks(Arc<Mutex<JoinSet<()>>>);
 
 impl Tasks {
-    /// Runs futures in here, for as long as this lives.
+    /// An executor that adds tasks to this set while the set exists.
     pub(super) fn executor(&self) -> Executor {
         Executor(Arc::downgrade(&self.0))
     }
 }
 
-/// Gives hyper's tasks to [`Tasks`]. Weak: the tasks hold it themselves.
+/// Gives hyper's tasks to [`Tasks`]. The reference is weak because the tasks themselves hold it.
 #[derive(Clone)]
 pub(super) struct Executor(Weak<Mutex<JoinSet<()>>>);
 
@@ -157,20 +157,21 @@ where
     }
 }
 
-/// The sending side of one connection. When the connection is over every call fails.
+/// The sending side of one connection. When the connection is over, every call fails.
 ///
-/// A provider that shuts down says so (GOAWAY): from then on the connection takes no new calls, and lasts until those in flight are over (CORE-17).
+/// A provider that shuts down sends GOAWAY. From then on the connection takes no new calls. It
+/// lasts until the calls in flight are over (CORE-17).
 #[derive(Clone)]
 pub(super) struct Link {
     send: SendRequest<Body>,
-    /// What the answers may take together.
+    /// The memory that all answers may take together.
     budget: Budget,
     ended: CancellationToken,
-    /// It takes no new calls; a child of `ended`.
+    /// Cancelled when the connection takes no new calls. A child of `ended`.
     closing: CancellationToken,
     /// The calls in flight that have a deadline.
     calls: TaskTracker,
-    /// The error that it ended with.
+    /// The error that ended the connection.
     broke: Arc<OnceLock<String>>,
 }
 
@@ -181,7 +182,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Speaks HTTP/2 over the pipe. Its answers take what they take of `budget`.
+    /// Speaks HTTP/2 over the pipe. The answers take their memory from `budget`.
     pub(super) async fn over(pipe: Box<dyn Pipe>, budget: Budget) -> Result<Self, hyper::Error> {
         use hyper::rt::Executor as _;
 
@@ -210,13 +211,14 @@ impl Connection {
         };
         let (broke, closing) = (Arc::clone(&link.broke), link.closing.clone());
         tasks.executor().execute(async move {
-            // Also where this is aborted the guard tells that the connection is over.
+            // The guard reports the end of the connection also if this task is aborted.
             let _guard: DropGuard = guard;
             if let Err(error) = connection.await {
-                // Read by whoever the guard wakes.
+                // The tasks that the guard wakes read this.
                 let _ = broke.set(in_full(&error));
             }
-            // hyper dispatches no more requests. Its other task holds the pipe until the last stream is over.
+            // hyper sends no more requests. Its other task holds the pipe until the last stream is
+            // over.
             closing.cancel();
             unplugged.cancelled().await;
         });
@@ -226,7 +228,8 @@ impl Connection {
         })
     }
 
-    /// Returns when the calls in flight are over, each with its answer, at its own deadline, or with the connection.
+    /// Returns when the calls in flight are over. Each ends with its answer, at its deadline, or
+    /// with the connection.
     pub(super) async fn drained(&self) {
         self.link.calls.close();
         tokio::select! {
@@ -237,13 +240,13 @@ impl Connection {
     }
 }
 
-/// An error with what caused it.
+/// An error and its causes.
 fn in_full(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
         let cause = error.to_string();
-        // Some repeat what they are made of.
+        // Some errors already end with the text of their cause.
         if !text.ends_with(&cause) {
             text.push_str(": ");
             text.push_str(&cause);
@@ -264,7 +267,7 @@ impl Link {
         self.closing.cancelled().await;
     }
 
-    /// For people: why it takes no new calls.
+    /// For people: why the connection takes no new calls.
     pub(super) fn why_closing(&self) -> String {
         match self.broke.get() {
             Some(error) => format!("the connection to the provider broke: {error}"),
@@ -278,12 +281,13 @@ impl Link {
         self.closing.is_cancelled() || self.send.is_closed()
     }
 
-    /// A call with a deadline is in flight for as long as this is held: the connection waits for it.
+    /// Marks a call with a deadline as in flight while the caller holds the token. The connection
+    /// waits for it.
     pub(super) fn in_flight(&self) -> TaskTrackerToken {
         self.calls.token()
     }
 
-    /// What `:authority` is made of: other stacks reject a socket's path there.
+    /// The source of `:authority`. Other stacks reject a socket's path there.
     pub(super) fn origin() -> Uri {
         Uri::from_static("http://localhost")
     }

@@ -1,17 +1,18 @@
-//! Calls about many items, so that one item that makes a whole call fail starves no other.
+//! Calls about many items. An item that makes a whole call fail starves no other.
 
 use futures::stream::{FuturesUnordered, Stream, StreamExt, unfold};
 
 use super::CallError;
 use super::batch::{self, PARTS_OF_LATE, because_of_itself};
 
-/// What one call brought: its items, and the answers in their order.
+/// The items of one call, and the answers in their order.
 pub(crate) type Called<I, T> = (Vec<I>, Result<Vec<Result<T, CallError>>, CallError>);
 
-/// Makes one call for each batch, all at once (`call` limits what may be in flight). A call that fails as a whole, because of
-/// what was asked, is cut into smaller ones down to single items. Yields what each call brought as it comes; each item comes once.
+/// Makes one call for each batch, all at once; `call` limits how many are in flight. A call that
+/// fails as a whole because of its items is split into smaller ones, down to single items. Yields
+/// the result of each call as it comes. Each item comes once.
 ///
-/// Cutting ends when call after call fails: then it is not the items.
+/// Splitting ends when call after call fails: then no single item is the cause.
 pub(crate) fn answers<I, T, C, F>(batches: Vec<Vec<I>>, call: C) -> impl Stream<Item = Called<I, T>>
 where
     C: Fn(Vec<I>) -> F,
@@ -49,7 +50,7 @@ where
     )
 }
 
-/// The calls that it takes to find one item of so many. Halves take no more of them than tenths do.
+/// How many calls it takes to find one item among `count`. Halves take no more calls than tenths.
 fn calls_down_to_one(count: usize) -> usize {
     let levels = count.saturating_sub(1).checked_ilog(PARTS_OF_LATE);
     levels.map_or(0, |levels| PARTS_OF_LATE * (levels as usize + 1))

@@ -1,4 +1,4 @@
-//! What to do about a call that did not succeed. Pure.
+//! How to react to a call that did not succeed. Pure.
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -11,40 +11,40 @@ use super::weigh::Refused;
 use crate::planted::planted;
 use crate::queue::{PROBE, Requeue};
 
-/// Why a call, or an item of one, did not succeed. Says nothing about the existence of anything.
+/// Why a call, or an item of one, did not succeed. It says nothing about the existence of anything.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{code:?}: {message}")]
 pub(crate) struct CallError {
-    /// What kind of trouble.
+    /// The kind of failure.
     pub(crate) code: CallErrorCode,
     /// The provider's CamelCase reason, or empty. At most 1 KiB.
     pub(crate) reason: String,
-    /// For the operator. At most 1 KiB.
+    /// A text for the operator. At most 1 KiB.
     pub(crate) message: String,
     /// Already clamped to 1 s..10 min.
     pub(crate) retry_after: Option<Duration>,
 }
 
-/// The rows of the contract's table of failures, and what never comes in a body.
+/// The rows of the contract's table of failures, and the failures that no answer carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum CallErrorCode {
     /// The object is wrong.
     Invalid,
-    /// Something around it is missing.
+    /// Something around the object is missing, such as a subnet or quota.
     Precondition,
-    /// It is gone (UpdateLoadBalancer), or no such disk.
+    /// The load balancer is gone (UpdateLoadBalancer), or the disk does not exist.
     NotFound,
-    /// It belongs to somebody else.
+    /// The object in the cloud belongs to somebody else.
     Conflict,
-    /// Another operation holds it.
+    /// Another operation holds the object, or the provider has too much to do.
     Busy,
-    /// The cloud says slow down.
+    /// The cloud asks to slow down.
     Throttled,
-    /// The cloud refuses us.
+    /// The cloud refuses the provider's credentials.
     Credentials,
     /// The cloud's API is down.
     Unavailable,
-    /// The provider restarted under us.
+    /// The provider was not initialised, for example after a restart.
     NotInitialized,
     /// A fault of the provider.
     Internal,
@@ -56,12 +56,12 @@ pub(crate) enum CallErrorCode {
     Disconnected,
     /// The answer breaks the contract.
     Fault,
-    /// We are not the leader any more: the call was not made.
+    /// This process does not lead any more: the call was not made.
     Fenced,
 }
 
 impl CallErrorCode {
-    /// As the value of a metric's label.
+    /// The value of a metric's label.
     pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Invalid => "invalid",
@@ -84,7 +84,7 @@ impl CallErrorCode {
 }
 
 impl CallErrorCode {
-    /// For people: as the contract names it, or what became of the call.
+    /// For people: the contract's name of the code, or what happened to the call.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Invalid => "INVALID",
@@ -106,28 +106,31 @@ impl CallErrorCode {
     }
 }
 
-/// What the controller does about it.
+/// How a controller reacts to a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reaction {
     /// When to try again.
     pub(crate) retry: Retry,
-    /// Whether an event is recorded on the object: of whatever the cloud or the provider answered, from the first time on (repeats change that Event, ever less often). Not of what passes
-    /// within seconds, nor of refused credentials, which concern all objects alike.
+    /// Whether the controller records an event on the object. Every answer of the cloud or the
+    /// provider gets one, from the first time on. Repeats update that event, ever less often.
+    /// Failures that pass within seconds get none. Refused credentials get none either, because
+    /// they concern all objects alike.
     pub(crate) event: bool,
 }
 
 /// When to try again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Retry {
-    /// When the object changes, else after this.
+    /// When the object changes, or after this at the latest.
     WhenChangedElse(Duration),
     /// After exactly this.
     After(Duration),
-    /// The cloud refuses the provider's credentials, whatever is asked: one object of all that wait so is tried for all, and when it is taken the rest at once.
+    /// The cloud refuses the provider's credentials. One object is tried for all that wait so. When
+    /// it succeeds, the rest follow at once.
     Refused {
-        /// So soon is one of them tried.
+        /// One of them is tried after this.
         probe: Duration,
-        /// Each is tried again after this in any case: it may lack a right of its own.
+        /// Each is tried after this in any case: it may lack a right of its own.
         each: Duration,
     },
     /// With the key's backoff.
@@ -136,19 +139,20 @@ pub(crate) enum Retry {
     TransportBackoff,
 }
 
-/// An object that is wrong is asked about again after this, unchanged as it is.
+/// An invalid object is tried again after this, although it did not change.
 const INVALID_AGAIN: Duration = Duration::from_mins(30);
-/// What only a person can mend is asked about again after this.
+/// A failure that only a person can fix is tried again after this.
 const SLOW: Duration = Duration::from_mins(5);
-/// How often BUSY is repeated quickly.
+/// How often BUSY is retried quickly.
 const BUSY_TRIES: u32 = 5;
-/// How long calls are slowed where THROTTLED comes without `retry_after`.
+/// How long calls are held back after a THROTTLED without `retry_after`.
 const SLOWED: Duration = Duration::from_secs(5);
-/// So many lost connections in a row are told on the object; fewer are the status page's matter.
+/// After this many lost connections in a row, the next one gets an event on the object. The status
+/// page shows earlier ones.
 const DISCONNECTS_TOLD: u32 = 5;
 
 impl Retry {
-    /// What becomes of a key of a queue that failed so.
+    /// What the queue does with a key after this failure.
     pub(crate) fn outcome(self, now: Instant) -> Requeue {
         match self {
             Self::WhenChangedElse(after) | Self::After(after) => Requeue::At(now + after),
@@ -163,7 +167,7 @@ impl Retry {
 }
 
 impl CallError {
-    /// For the user who reads an event: what the provider says, its reason behind it.
+    /// For an event: the provider's message, then its reason. The code's label if both are empty.
     pub(crate) fn why(&self) -> String {
         match (self.message.is_empty(), self.reason.is_empty()) {
             (false, false) => format!("{} ({})", self.message, self.reason),
@@ -173,7 +177,7 @@ impl CallError {
         }
     }
 
-    /// CallError without a reason.
+    /// A failure without a reason.
     pub(crate) fn new(code: CallErrorCode, message: impl Into<String>) -> Self {
         Self {
             code,
@@ -188,26 +192,28 @@ impl CallError {
         Self::new(CallErrorCode::Fault, message)
     }
 
-    /// The cloud said slow down: for so long.
+    /// How long this THROTTLED holds back calls. `None` for other failures.
     pub(crate) fn slows(&self) -> Option<Duration> {
         let throttled = self.code == CallErrorCode::Throttled && !planted!(ThrottleIsIgnored);
         throttled.then(|| self.after_or(SLOWED))
     }
 
-    /// The object was BUSY `times` times in a row before: it is tried again after this, while that is to be quick. `jitter` (0.0..1.0) spreads 1.0 s over
-    /// 1.0 s to 1.5 s.
+    /// The short delay after BUSY, for an object that was BUSY `times` times in a row before.
+    /// `None`: no short delay is due. `jitter` (0.0..1.0) spreads the default of 1.0 s over 1.0 s
+    /// to 1.5 s.
     pub(crate) fn busy_again(&self, times: u32, jitter: f64) -> Option<Duration> {
         let quick = self.code == CallErrorCode::Busy && times < BUSY_TRIES;
         let spread = Duration::from_millis(500).mul_f64(jitter.clamp(0.0, 1.0));
         quick.then(|| self.after_or(Duration::from_secs(1) + spread))
     }
 
-    /// The provider's `retry_after`, else this.
+    /// The provider's `retry_after`, else `otherwise`.
     fn after_or(&self, otherwise: Duration) -> Duration {
         self.retry_after.unwrap_or(otherwise)
     }
 
-    /// What to do about it, for an object that already failed `failures` times in a row (0: this is the first time).
+    /// The reaction for an object that already failed `failures` times in a row (0: this is the
+    /// first time).
     pub(crate) fn reaction(&self, failures: u32) -> Reaction {
         self.reaction_jittered(failures, 0.0)
     }
@@ -238,7 +244,7 @@ impl CallError {
                 },
                 false,
             ),
-            // A deadline is a minute or more: whoever waits has waited long enough to be told.
+            // A deadline is a minute or more, so the first one already gets an event.
             CallErrorCode::Deadline => (Retry::TransportBackoff, true),
             CallErrorCode::Unknown => (Retry::TransportBackoff, failures > 0),
             CallErrorCode::Disconnected => (Retry::TransportBackoff, failures >= DISCONNECTS_TOLD),
@@ -263,7 +269,7 @@ impl From<api::Failure> for CallError {
             api::FailureCode::Credentials => CallErrorCode::Credentials,
             api::FailureCode::Unavailable => CallErrorCode::Unavailable,
             api::FailureCode::NotInitialized => CallErrorCode::NotInitialized,
-            // `code()` reads a value that is not known as UNSPECIFIED.
+            // `code()` reads an unknown value as UNSPECIFIED.
             api::FailureCode::Unspecified | api::FailureCode::Internal => CallErrorCode::Internal,
         };
         Self {
@@ -276,7 +282,9 @@ impl From<api::Failure> for CallError {
 }
 
 impl From<tonic::Status> for CallError {
-    /// A status is never an answer: whatever its code, nothing is known. An answer that we refuse to read breaks the contract, unless the others leave no room for it.
+    /// A status is never an answer: whatever its code, nothing is known. An answer that the ccm
+    /// refuses to read breaks the contract, unless only the memory of other answers leaves no room
+    /// for it.
     fn from(status: tonic::Status) -> Self {
         match caused_by::<Refused>(&status) {
             Some(refused @ Refused::Together { .. }) => {
@@ -305,7 +313,7 @@ impl From<crate::core::Fenced> for CallError {
     }
 }
 
-/// A status that tonic made of an error of the connection, not one that the provider sent.
+/// Whether tonic made this status from a connection error. The provider did not send such a status.
 fn lost_connection(status: &tonic::Status) -> bool {
     caused_by::<std::io::Error>(status).is_some()
         || caused_by::<hyper::Error>(status).is_some_and(|error| {
@@ -313,7 +321,7 @@ fn lost_connection(status: &tonic::Status) -> bool {
         })
 }
 
-/// The error of this kind that the status was made of.
+/// The error of this type that the status was made from.
 fn caused_by<E: std::error::Error + 'static>(status: &tonic::Status) -> Option<&E> {
     let mut source = status.source();
     while let Some(error) = source {

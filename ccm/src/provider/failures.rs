@@ -5,7 +5,7 @@ use cloud_provider_api::v1alpha1 as api;
 
 use super::CallError;
 
-/// Where in an answer a failure stands.
+/// The place of a failure in an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// The call failed as a whole.
@@ -14,7 +14,7 @@ pub(super) enum Place {
     Item,
 }
 
-/// What every RPC whose request has `cluster` may answer.
+/// The codes that every RPC may answer whose request has `cluster`.
 const EVERYWHERE: &[Code] = &[
     Code::Invalid,
     Code::Precondition,
@@ -24,11 +24,11 @@ const EVERYWHERE: &[Code] = &[
     Code::Internal,
 ];
 
-/// The codes that one RPC lists beside those.
+/// The codes that one RPC lists beside `EVERYWHERE`.
 struct Listed {
     rpc: &'static str,
     codes: &'static [Code],
-    /// Listed for an item of a batch, and not for the whole.
+    /// Codes that it lists for an item of a batch, and not for the whole call.
     of_an_item: &'static [Code],
 }
 
@@ -73,7 +73,7 @@ const LISTED: &[Listed] = &[
     listed("GetVolumeLabels", AND_NOT_FOUND),
 ];
 
-/// Whether this RPC may answer this code there.
+/// Whether this RPC may answer this code at this place.
 fn may_answer(rpc: &str, place: Place, code: Code) -> bool {
     EVERYWHERE.contains(&code)
         || LISTED.iter().any(|listed| {
@@ -83,11 +83,11 @@ fn may_answer(rpc: &str, place: Place, code: Code) -> bool {
         })
 }
 
-/// The failure as the controller reads it: with a code that the RPC does not list it is INTERNAL (CORE-21), and its
-/// message says which code came.
+/// The failure as the controller reads it. A code that the RPC does not list becomes INTERNAL
+/// (CORE-21), and the message names the code.
 pub(super) fn read(rpc: &str, place: Place, mut failure: api::Failure) -> api::Failure {
     let code = failure.code();
-    // An unknown code is UNSPECIFIED here; `CallError` reads both as INTERNAL.
+    // An unknown code is UNSPECIFIED here. `CallError` reads both as INTERNAL.
     if code == Code::Unspecified || may_answer(rpc, place, code) {
         return failure;
     }
@@ -106,7 +106,7 @@ pub(super) fn read(rpc: &str, place: Place, mut failure: api::Failure) -> api::F
     failure
 }
 
-/// What a failure in an answer of this RPC means.
+/// The `CallError` of a failure in an answer of this RPC.
 pub(super) fn trouble(rpc: &str, place: Place, failure: api::Failure) -> CallError {
     read(rpc, place, failure).into()
 }
@@ -125,7 +125,7 @@ mod tests {
         (1..=10).map(|code| Code::try_from(code).unwrap()).collect()
     }
 
-    /// The RPCs of the contract and their comments, each as one line.
+    /// The comments of the contract's RPCs, each as one line.
     fn comments() -> BTreeMap<String, String> {
         let files = FileDescriptorSet::decode(api::FILE_DESCRIPTOR_SET).unwrap();
         let mut comments = BTreeMap::new();
@@ -134,7 +134,7 @@ mod tests {
                 continue;
             }
             for at in &file.source_code_info.as_ref().unwrap().location {
-                // Of a service (field 6) a method (field 2).
+                // The path of a method (field 2) of a service (field 6).
                 if let &[6, service, 2, method] = at.path.as_slice() {
                     let service = &file.service[usize::try_from(service).unwrap()];
                     let method = &service.method[usize::try_from(method).unwrap()];
@@ -147,7 +147,7 @@ mod tests {
         comments
     }
 
-    /// The list "Failures:" of a comment: for the whole, and for an item alone.
+    /// The list "Failures:" of a comment: for the whole call, and for an item alone.
     fn list_of(comment: &str) -> Option<(Vec<Code>, Vec<Code>)> {
         let (_, list) = comment.split_once("Failures")?;
         let (_, list) = list.split_once(": ").unwrap();
@@ -305,7 +305,7 @@ mod tests {
                 Code::Credentials,
                 CallErrorCode::Credentials,
             ),
-            // A word that no RPC has lists nothing.
+            // No RPC has this name, so it lists nothing.
             (
                 "NoSuchRpc",
                 Place::Whole,

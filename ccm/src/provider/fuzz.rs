@@ -33,10 +33,11 @@ use crate::fuzz::runtime;
 pub(crate) use seeds::{answer_seeds, connection_seeds};
 
 const NAMES: [&str; 2] = ["node-1", "node-2"];
-/// What decoding may allocate beside what was counted for it: of an answer that is next to nothing.
+/// How much decoding may allocate beyond the counted bytes. It matters for answers that are nearly
+/// empty.
 const SLACK: u64 = 256;
 
-/// An RPC: its path, and its answer's decoder, which says what it allocates at most.
+/// An RPC: its path, and a decoder of its answer that returns the peak of the allocated bytes.
 type Rpc = (&'static str, fn(&[u8]) -> u64);
 
 macro_rules! rpcs {
@@ -72,7 +73,7 @@ fn peak<M: Message + Default>(bytes: &[u8]) -> u64 {
     info.bytes_max
 }
 
-/// The RPC that the first byte names, whether the rest is a whole message, and the rest.
+/// The RPC that the first byte selects, whether the rest is a whole message, and the rest.
 fn read(input: &[u8]) -> Option<(usize, bool, &[u8])> {
     let (&first, rest) = input.split_first()?;
     Some((usize::from(first & 0x7f) % RPCS.len(), first < 0x80, rest))
@@ -83,7 +84,7 @@ pub(super) fn frame(message: &[u8]) -> Vec<u8> {
     [&[0][..], &length.to_be_bytes(), message].concat()
 }
 
-/// Decoding an answer allocates no more than what was counted before it was decoded.
+/// Asserts that decoding an answer allocates no more than was counted before.
 pub(crate) fn decoding(input: &[u8]) {
     let Some((rpc, _, message)) = read(input) else {
         return;
@@ -100,7 +101,7 @@ pub(crate) fn decoding(input: &[u8]) {
     }
 }
 
-/// Whatever a call is answered: what comes of it keeps to the contract.
+/// Whatever an RPC answers, the result keeps to the contract.
 pub(crate) fn answers(input: &[u8]) {
     let Some((rpc, whole, rest)) = read(input) else {
         return;
@@ -117,7 +118,8 @@ pub(crate) fn answers(input: &[u8]) {
     });
 }
 
-/// Whatever a provider writes into the connection: a call ends with it, and nothing waits for more.
+/// Whatever a provider writes into the connection, a call ends with the connection and does not
+/// wait for more.
 pub(crate) fn connection(input: &[u8]) {
     let Some((&size, bytes)) = input.split_first() else {
         return;
@@ -151,7 +153,7 @@ pub(crate) fn connection(input: &[u8]) {
     });
 }
 
-/// Answers each call by its path: with a body, and the end of the answer after the future.
+/// Answers each call by its path: with a body, and with the trailers once the future is ready.
 pub(super) fn serve<F>(
     tasks: &Tasks,
     pipe: DuplexStream,
@@ -229,7 +231,7 @@ pub(super) fn node(name: &str) -> Node {
     node
 }
 
-/// A trouble is something that can be shown to people.
+/// Asserts that an error can be shown to people.
 fn well_told<T>(result: Result<T, CallError>) -> Option<T> {
     match result {
         Ok(found) => Some(found),
@@ -373,7 +375,7 @@ async fn ask_instances(rpc: usize, session: &Session) {
     }
 }
 
-/// What a provider says of itself.
+/// The RPCs in which a provider describes itself.
 async fn ask_itself(rpc: usize, link: Link) {
     use api::provider_service_client::ProviderServiceClient;
     let mut client = ProviderServiceClient::with_origin(link, Link::origin());
@@ -415,7 +417,8 @@ async fn ask_itself(rpc: usize, link: Link) {
     }
 }
 
-/// One address of an instance, as it stands in a Node: of a type that Kubernetes has, and what that type says.
+/// One address of an instance, as a Node would show it. It has a type that Kubernetes knows, and
+/// fits that type.
 pub(crate) fn address(given: &api::NodeAddress) {
     match super::view::node_addresses(std::slice::from_ref(given)) {
         Err(trouble) => drop(well_told(Err::<(), _>(trouble))),

@@ -1,4 +1,4 @@
-//! Whether what a provider says of itself can be worked with. Pure.
+//! Whether the ccm can work with a provider, judged by what it says of itself. Pure.
 
 use std::time::Duration;
 
@@ -6,15 +6,15 @@ use cloud_provider_api::v1alpha1 as api;
 
 use super::limits::{self, LEAST_REQUEST_BYTES, NAME_LIMIT};
 
-/// The most prefixes of provider IDs.
+/// The most prefixes of provider IDs that a provider may claim.
 const MOST_PREFIXES: usize = 16;
-/// The Lease remembers them, and is written every two seconds.
+/// The Lease remembers the classes, and the leader writes it every two seconds.
 const MOST_CLASSES: usize = 64;
 
 /// This controller's version.
 pub(super) const CONTROLLER_VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Why this provider cannot be worked with, as a sentence for the operator.
+/// Whether the ccm can work with this provider. An error is a sentence for the operator.
 pub(super) fn check_info(info: &api::GetProviderInfoResponse) -> Result<(), String> {
     let name = limits::shown(&info.provider_name);
     if info.min_controller_minor > api::CONTRACT_MINOR {
@@ -52,7 +52,7 @@ pub(super) fn check_info(info: &api::GetProviderInfoResponse) -> Result<(), Stri
     Ok(())
 }
 
-/// Whether its prefixes of provider IDs and classes of load balancers can be worked with.
+/// Whether the ccm can work with its prefixes of provider IDs and its classes of load balancers.
 fn check_claims(info: &api::GetProviderInfoResponse, name: &str) -> Result<(), String> {
     let prefixes = &info.provider_id_prefixes;
     let offers_instances = info
@@ -89,7 +89,7 @@ fn check_claims(info: &api::GetProviderInfoResponse, name: &str) -> Result<(), S
             classes.len()
         ));
     }
-    // Both stand in a command that an operator is told to run.
+    // Both appear in a command that an operator is asked to run.
     let allowed = |char: char| char.is_ascii_alphanumeric() || "._:/@+-".contains(char);
     let strange =
         |text: &&String| text.is_empty() || text.len() > NAME_LIMIT || !text.chars().all(allowed);
@@ -102,7 +102,8 @@ fn check_claims(info: &api::GetProviderInfoResponse, name: &str) -> Result<(), S
     Ok(())
 }
 
-/// Whether an Initialize was answered as it must be. The scope stands in a command that an operator is told to run.
+/// Whether an answer of Initialize keeps to the contract. The scope appears in a command that an
+/// operator is asked to run.
 pub(super) fn check_initialized(initialized: &api::Initialized) -> Result<(), String> {
     let scope = &initialized.cloud_scope;
     if !(1..=NAME_LIMIT).contains(&scope.len()) {
@@ -121,7 +122,7 @@ pub(super) fn check_initialized(initialized: &api::Initialized) -> Result<(), St
     }
 }
 
-/// How long each kind of call may take.
+/// The longest duration of each kind of call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Deadlines {
     pub(super) lookup: Duration,
@@ -131,7 +132,8 @@ pub(super) struct Deadlines {
 }
 
 impl Deadlines {
-    /// The contract's defaults, raised by the provider's hints up to `cap`. A hint never lowers one.
+    /// The contract's defaults, raised by the provider's hints up to `cap`. A hint never lowers
+    /// one.
     pub(super) fn raised(hints: Option<&api::DeadlineHints>, cap: Duration) -> Self {
         let none = api::DeadlineHints::default();
         let hints = hints.unwrap_or(&none);
@@ -166,7 +168,7 @@ mod tests {
         }
     }
 
-    /// Finding B3: an operator is told to run a command with the scope in it.
+    /// Finding B3: an operator is asked to run a command that contains the scope.
     #[test]
     fn prov_9_a_scope_has_no_character_that_a_shell_obeys() {
         let check = |scope: &str| {

@@ -1,9 +1,9 @@
-//! What a provider says of itself, unasked.
+//! Hints that a provider sends unasked.
 
-/// A hint of the provider that something may have changed; may be lost.
+/// A provider's hint that something may have changed. Hints can be lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Hint {
-    /// Anything.
+    /// Anything may have changed.
     Resync,
     /// An instance, by provider ID or Node name (either may be empty).
     Instance {

@@ -1,4 +1,4 @@
-//! Requests that fit, by count and by bytes, and answers that keep to the contract. Pure.
+//! Requests within the limits of count and bytes, and answers that keep to the contract. Pure.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,16 +14,18 @@ use crate::core::text::plain;
 pub(crate) const NAME_LIMIT: usize = 253;
 /// The most bytes of a provider ID, a handle, a message or a reason (CORE-11).
 pub(crate) const TEXT_LIMIT: usize = 1024;
-/// The most bytes of what becomes a part of an object of Kubernetes: an instance, the status of a load balancer, the labels of a volume (CORE-11).
+/// The most bytes of a part of a Kubernetes object: an instance, the status of a load balancer, the
+/// labels of a volume (CORE-11).
 const ITEM_LIMIT: usize = 64 * 1024;
-/// So many events of one answer are read (CORE-11).
+/// The most events of one answer that the ccm reads (CORE-11).
 pub(crate) const MOST_EVENTS: usize = 32;
-/// What a provider accepts unless it says otherwise.
+/// The most bytes of a request, unless the provider says otherwise.
 pub(crate) const DEFAULT_REQUEST_BYTES: u64 = 4 * 1024 * 1024;
-/// What a provider must accept at least.
+/// The least that a provider may state as its `max_request_bytes`.
 pub(crate) const LEAST_REQUEST_BYTES: u64 = 64 * 1024;
 
-/// A text of the provider, on one line and cut to `TEXT_LIMIT` at a character; a cut one ends with `…`.
+/// A text of the provider, on one line, and cut to `TEXT_LIMIT` at a character. A cut text ends
+/// with `…`.
 pub(crate) fn cut(text: &str) -> String {
     const MARK: char = '…';
     let mut text = plain(text).into_owned();
@@ -35,19 +37,20 @@ pub(crate) fn cut(text: &str) -> String {
     text
 }
 
-/// As much of a foreign value as a message can hold.
+/// The part of a foreign value that fits into a message.
 pub(crate) fn shown(text: &str) -> &str {
     &text[..text.floor_char_boundary(128)]
 }
 
-/// `retry_after` of a failure, clamped to 1 s..10 min. `None` where it is no valid duration: then it was not stated.
+/// `retry_after` of a failure, clamped to 1 s..10 min. `None` if it is no valid duration: then it
+/// counts as absent.
 pub(crate) fn retry_after(given: &prost_types::Duration) -> Option<Duration> {
     const SHORTEST: Duration = Duration::from_secs(1);
     const LONGEST: Duration = Duration::from_mins(10);
     duration(given).map(|given| given.clamp(SHORTEST, LONGEST))
 }
 
-/// When to ask again for something that is pending: 5 s where it is not stated, else clamped to 1 s..10 min.
+/// When to ask again about something that is pending: 5 s if absent, else clamped to 1 s..10 min.
 pub(crate) fn pending_after(pending: &api::Pending) -> Duration {
     pending
         .retry_after
@@ -56,14 +59,14 @@ pub(crate) fn pending_after(pending: &api::Pending) -> Duration {
         .unwrap_or(Duration::from_secs(5))
 }
 
-/// A duration as protobuf defines it; `None` where it is negative or malformed.
+/// A duration as protobuf defines it. `None` if it is negative or malformed.
 pub(crate) fn duration(given: &prost_types::Duration) -> Option<Duration> {
     let seconds = u64::try_from(given.seconds).ok()?;
     let nanos = u32::try_from(given.nanos).ok()?;
     (nanos < 1_000_000_000).then(|| Duration::new(seconds, nanos))
 }
 
-/// Whether this is a DNS name as Kubernetes understands one (RFC 1123 subdomain).
+/// Whether this is a DNS name for Kubernetes (RFC 1123 subdomain).
 pub(crate) fn is_dns_name(text: &str) -> bool {
     let part = |part: &str| {
         let bytes = part.as_bytes();
@@ -103,8 +106,8 @@ pub(crate) struct Cut {
     pub(crate) too_large: Vec<(usize, CallError)>,
 }
 
-/// Cuts items of these encoded sizes into requests of at most `max_count` items and `max_bytes` bytes, of which `frame` bytes are taken
-/// by what is not an item.
+/// Cuts items of these encoded sizes into requests of at most `max_count` items and `max_bytes`
+/// bytes. `frame` is how many of the bytes are not items.
 pub(crate) fn cut_batches(
     sizes: impl IntoIterator<Item = usize>,
     frame: usize,
@@ -145,23 +148,24 @@ pub(crate) fn cut_batches(
     cut
 }
 
-/// One item of an answer, by the Node that it names; the outcome is `None` where it was not set.
+/// One item of an answer, by the Node that it names. `outcome` is `None` if it is not set.
 pub(crate) struct Named<T> {
     pub(crate) name: String,
     pub(crate) uid: String,
     pub(crate) outcome: Option<Result<T, CallError>>,
 }
 
-/// The items of an answer, for the Nodes that were asked about.
+/// The items of an answer, for the Nodes of the request.
 pub(crate) struct Matched<T> {
-    /// In the order of what was asked.
+    /// In the order of the request.
     pub(crate) results: Vec<Result<T, CallError>>,
-    /// Names in the answer that nobody asked about (cut, at most 10): for the log.
+    /// Names in the answer that the request did not contain (cut, at most 10), for the log.
     pub(crate) strays: Vec<String>,
 }
 
-/// Gives each item to the Node that it names, by name and UID. A result that is missing, doubled, unset, or for another UID is that
-/// Node's fault; what nobody asked for is ignored.
+/// Gives each item to the Node that it names, by name and UID. A result that is missing,
+/// duplicated, unset or for another UID is that Node's fault. Results for Nodes outside the request
+/// are ignored.
 pub(crate) fn match_results<T>(
     asked: &[(&str, &str)],
     answer: impl IntoIterator<Item = Named<T>>,
@@ -217,7 +221,8 @@ pub(crate) fn match_results<T>(
     Matched { results, strays }
 }
 
-/// Whether an instance keeps to the contract: a known state, addresses, and a provider ID of this provider (PROV-8).
+/// Checks that an instance keeps to the contract: a known state, valid addresses, and a provider ID
+/// of this provider (PROV-8).
 pub(crate) fn check_instance(
     instance: api::Instance,
     prefixes: &[String],
@@ -239,7 +244,7 @@ pub(crate) fn check_instance(
     Ok(instance)
 }
 
-/// Whether a provider ID is of this provider (PROV-8).
+/// Checks that a provider ID belongs to this provider (PROV-8).
 pub(crate) fn check_provider_id(id: &str, prefixes: &[String]) -> Result<(), CallError> {
     check_text("provider_id", id)?;
     if prefixes
@@ -255,7 +260,7 @@ pub(crate) fn check_provider_id(id: &str, prefixes: &[String]) -> Result<(), Cal
     )))
 }
 
-/// A zone and region.
+/// Checks a zone and region.
 pub(crate) fn check_zone(zone: api::Zone) -> Result<api::Zone, CallError> {
     for (what, text) in [("zone", &zone.zone), ("region", &zone.region)] {
         if let Some(text) = text
@@ -267,7 +272,7 @@ pub(crate) fn check_zone(zone: api::Zone) -> Result<api::Zone, CallError> {
     Ok(zone)
 }
 
-/// A handle: absent, or 1 byte to 1 KiB.
+/// Checks a handle: absent, or 1 byte to 1 KiB.
 pub(crate) fn check_handle(handle: Option<&str>) -> Result<(), CallError> {
     handle.map_or(Ok(()), |handle| check_text("handle", handle))
 }
@@ -290,7 +295,7 @@ fn past(what: &str, text: &str, limit: usize) -> CallError {
     ))
 }
 
-/// Fault where a name is longer than a name may be.
+/// A fault if a name is too long.
 pub(crate) fn check_name(what: &str, name: &str) -> Result<(), CallError> {
     if name.len() > NAME_LIMIT {
         return Err(past(what, name, NAME_LIMIT));
@@ -298,7 +303,7 @@ pub(crate) fn check_name(what: &str, name: &str) -> Result<(), CallError> {
     Ok(())
 }
 
-/// Fault where something is larger than a part of an object of Kubernetes may be.
+/// A fault if an item is too large for a part of a Kubernetes object.
 pub(crate) fn check_item(what: &str, item: &impl Message) -> Result<(), CallError> {
     let bytes = item.encoded_len();
     if bytes > ITEM_LIMIT {
@@ -309,7 +314,7 @@ pub(crate) fn check_item(what: &str, item: &impl Message) -> Result<(), CallErro
     Ok(())
 }
 
-/// Fault where a single request is larger than the provider accepts.
+/// A fault if a single request is larger than the provider accepts.
 pub(crate) fn check_request(request: &impl Message, max_bytes: usize) -> Result<(), CallError> {
     let size = request.encoded_len();
     if size > max_bytes {
@@ -320,7 +325,7 @@ pub(crate) fn check_request(request: &impl Message, max_bytes: usize) -> Result<
     Ok(())
 }
 
-/// The first events of an answer, with their texts cut.
+/// Keeps the first events of an answer, with their texts cut.
 pub(crate) fn cut_events(events: &mut Vec<api::Event>) {
     events.truncate(MOST_EVENTS);
     for event in events {

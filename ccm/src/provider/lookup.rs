@@ -1,4 +1,4 @@
-//! Asking about many Nodes, so that one that makes a whole call fail starves nobody.
+//! Calls about many Nodes. A Node that makes a whole call fail starves no other.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,21 +11,22 @@ use super::batch::{self, because_of_itself};
 use super::{CallError, CallErrorCode, divide};
 use crate::core::lock;
 
-/// What was found for one Node.
+/// The answer for one Node.
 #[derive(Debug)]
 pub(crate) struct Lookup<T> {
-    /// The Node, as it was asked about.
+    /// The Node of the request.
     pub(crate) node: Arc<Node>,
     /// The answer for it.
     pub(crate) answer: Result<T, CallError>,
-    /// The answer is the failure of a call, not this Node's own.
+    /// The answer is the failure of a whole call, not this Node's own.
     pub(crate) whole: bool,
 }
 
-/// What one call brought: the Nodes it asked about, and the answers in their order.
+/// The Nodes of one call, and the answers in their order.
 pub(crate) type Called<T> = divide::Called<Arc<Node>, T>;
 
-/// Makes one call for each batch, as [`divide::answers`] does. Yields the answers of each call as they come; each Node comes once.
+/// Makes one call for each batch, as [`divide::answers`] does. Yields the answers of each call as
+/// they come. Each Node comes once.
 pub(crate) fn answers<T, C, F>(
     batches: Vec<Vec<Arc<Node>>>,
     call: C,
@@ -37,7 +38,7 @@ where
     divide::answers(batches, call).map(|(nodes, outcome)| of_call(nodes, outcome))
 }
 
-/// What one call brought for each of its Nodes.
+/// The answer of one call, for each of its Nodes.
 pub(crate) fn of_call<T>(
     nodes: Vec<Arc<Node>>,
     outcome: Result<Vec<Result<T, CallError>>, CallError>,
@@ -74,16 +75,18 @@ fn of_each<T>(nodes: Vec<Arc<Node>>, found: Vec<Result<T, CallError>>) -> Vec<Lo
         .collect()
 }
 
-/// The Nodes that may be asked about in small company only, so that the others of their batch need not wait for them each time: those that made a
-/// call of their own fail are asked about alone, and a call that was not answered is cut into smaller ones until it is known which Node it is.
+/// The Nodes that may share a call with few others only, so that those do not wait for them each
+/// time. A Node that made its own call fail is asked about alone. After a call without an answer in
+/// time, each of its Nodes is asked about in smaller calls, until the slow one is known.
 #[derive(Debug, Default)]
 pub(crate) struct IsolatedKeys {
-    /// By UID: how many may be asked about in one call.
+    /// By UID: the most Nodes of a call that contains this one.
     most: Mutex<BTreeMap<String, usize>>,
 }
 
 impl IsolatedKeys {
-    /// Batches of at most `max`: first those of Nodes that nothing is held against, last those of one Node each.
+    /// Batches of at most `max` Nodes: first those of unrestricted Nodes, last those of one Node
+    /// each.
     pub(crate) fn batches(&self, nodes: Vec<Arc<Node>>, max: usize) -> Vec<Vec<Arc<Node>>> {
         let max = max.max(1);
         let most = self.most();
@@ -101,12 +104,12 @@ impl IsolatedKeys {
         batches
     }
 
-    /// Whether this Node is asked about alone.
+    /// Whether a call about this Node contains no other.
     pub(crate) fn is_alone(&self, node: &Node) -> bool {
         uid(node).is_some_and(|uid| self.most().get(uid) == Some(&1))
     }
 
-    /// Learns from what one call brought.
+    /// Learns from the answers of one call.
     pub(crate) fn learn<T>(&self, found: &[Lookup<T>]) {
         let mut most = self.most();
         for lookup in found {
@@ -126,7 +129,7 @@ impl IsolatedKeys {
         }
     }
 
-    /// The call about these was not answered before its deadline.
+    /// Records that a call about these Nodes had no answer before its deadline.
     pub(crate) fn late(&self, nodes: &[Arc<Node>]) {
         let size = batch::smaller(nodes.len(), CallErrorCode::Deadline);
         let mut most = self.most();
@@ -135,7 +138,7 @@ impl IsolatedKeys {
         }
     }
 
-    /// Forgets the Nodes that are not there any more.
+    /// Forgets the Nodes that are gone.
     pub(crate) fn keep(&self, nodes: &[Arc<Node>]) {
         let mut most = self.most();
         if !most.is_empty() {
@@ -186,7 +189,7 @@ mod tests {
         }
     }
 
-    /// Nodes that failed, and how many calls it took; calls with one of `poison` fail.
+    /// The Nodes that failed, and the number of calls. A call with one of `poison` fails.
     async fn ask(count: usize, poison: &[usize], code: CallErrorCode) -> (Vec<usize>, usize) {
         let calls = AtomicUsize::new(0);
         let calls = &calls;
@@ -227,7 +230,7 @@ mod tests {
         let (mut failed, _) = ask(100, &[3, 50, 98], CallErrorCode::Internal).await;
         failed.sort_unstable();
         assert_eq!(failed, [3, 50, 98]);
-        // Each in a tenth of its own, and all tenths are late at the same time.
+        // Each is in a different tenth, and all tenths are late at the same time.
         let (mut failed, _) = ask(100, &[5, 25, 45, 65, 85], CallErrorCode::Deadline).await;
         failed.sort_unstable();
         assert_eq!(failed, [5, 25, 45, 65, 85]);
@@ -253,12 +256,12 @@ mod tests {
                 waited.insert(number, start.elapsed());
             }
         }
-        // The one itself is known after the third.
+        // The slow Node is known after the third deadline.
         assert!(waited.remove(&37).unwrap() < DEADLINE * 4);
         assert_eq!(waited.len(), 99);
         let longest = waited.values().max().unwrap();
         assert!(*longest < DEADLINE * 3, "{longest:?}");
-        // Most of them do not even wait for the second.
+        // Most Nodes do not even wait for the second deadline.
         let soon = waited.values().filter(|waited| **waited < DEADLINE * 2);
         assert_eq!(soon.count(), 90);
     }

@@ -1,6 +1,7 @@
-//! Keeps a provider connected, for ever: dial, ask who it is, probe it, and while we lead initialise it and listen to its hints.
+//! Keeps a provider connected, for ever: dials it, asks who it is, probes it. While this process
+//! leads, it also initialises the provider and receives its hints.
 //!
-//! Everything runs inside of one future: whoever drops it ends it all.
+//! Everything runs inside one future. Dropping the future ends it all.
 
 mod changes;
 mod lead;
@@ -31,46 +32,49 @@ use crate::core::{lock, millis};
 
 const INFO_DEADLINE: Duration = Duration::from_secs(10);
 const PROBE_DEADLINE: Duration = Duration::from_secs(5);
-/// How often Probe is asked.
+/// How often the ccm calls Probe.
 pub(crate) const PROBE_PERIOD: Duration = Duration::from_secs(10);
-/// After so many Probes in a row without an answer the connection is given up.
+/// The connection is closed after this many failed Probes in a row.
 const PROBES_MISSED: u32 = 2;
-/// A Probe that failed is repeated after this.
+/// When a failed Probe is repeated.
 const PROBE_AGAIN: Duration = Duration::from_secs(1);
-/// A provider that cannot be worked with is asked again after this, or when it goes away.
+/// A provider that the ccm cannot work with is asked again after this, or when its connection ends.
 const REFUSED_AGAIN: Duration = Duration::from_secs(30);
-/// The same reason is logged again after this, and then after twice as long each time.
+/// When the same reason is logged again. The pause doubles each time.
 const SAID_AGAIN: Duration = Duration::from_secs(10);
-/// But after this at the latest.
+/// The longest such pause.
 const LATEST_SAID_AGAIN: Duration = Duration::from_mins(10);
 const DIAL_DEADLINE: Duration = Duration::from_secs(5);
 
-/// What `maintain` works with.
+/// The parameters of [`maintain`].
 pub(crate) struct Maintain {
-    /// Which provider.
+    /// The provider.
     pub(crate) endpoint: ProviderEndpoint,
     /// Dials it.
     pub(crate) connector: Arc<dyn Connector>,
-    /// While we lead: what Initialize is to be asked with. Set only after the Lease was read, so that `memory` is its own: with
-    /// an older view another scope would pass for the first.
+    /// While this process leads: the request for Initialize. It is set only after the Lease was
+    /// read, so that `memory` is up to date. With an older view, another scope would pass for the
+    /// first one.
     pub(crate) leading: watch::Receiver<Option<Arc<api::InitializeRequest>>>,
-    /// Where it is published how the provider is.
+    /// Publishes the provider's status.
     pub(crate) status: watch::Sender<ProviderStatus>,
-    /// Where its hints go.
+    /// Receives the provider's hints.
     pub(crate) hints: broadcast::Sender<Hint>,
-    /// What is stored of it. A change of its scope decides again, without a restart.
+    /// The stored facts about the provider. A change of the stored scope leads to a new decision
+    /// without a restart.
     pub(crate) memory: Memory,
-    /// How often it is asked how it is: well within what the leader waits for an answer.
+    /// How often Probe is called. It is much shorter than the time that the leader waits for an
+    /// answer.
     pub(crate) probe_period: Duration,
     /// `Config::max_call_deadline`.
     pub(crate) max_call_deadline: Duration,
-    /// Counts the calls.
+    /// The metrics of the calls.
     pub(crate) metrics: Metrics,
     /// Seed of the jitter.
     pub(crate) seed: u64,
 }
 
-/// Keeps the provider connected. Never returns; it stops where it is dropped, and then nobody holds the connection any more.
+/// Keeps the provider connected. Never returns. When it is dropped, the connection ends.
 pub(crate) async fn maintain(with: Maintain) -> Infallible {
     let keeper = Keeper {
         name: with.endpoint.name.as_str().into(),
@@ -90,7 +94,7 @@ pub(crate) async fn maintain(with: Maintain) -> Infallible {
 }
 
 impl Keeper {
-    /// Shows each state that the provider gets into as a metric.
+    /// Shows each state of the provider as a metric.
     async fn show_state(&self) -> Infallible {
         let mut status = self.with.status.subscribe();
         loop {
@@ -117,10 +121,10 @@ impl Keeper {
                     let started = Instant::now();
                     let why = keeper.serve(&connection.link, info).await;
                     if connection.link.is_closing() {
-                        // Received in the same future as this.
+                        // The receiver lives in the same future.
                         let _ = draining.send(connection);
                     }
-                    // One that ends as soon as it stands is not made in a circle.
+                    // A connection that ends soon counts as a failure, so that the pause grows.
                     failures = if started.elapsed() < PROBE_PERIOD {
                         failures.saturating_add(1)
                     } else {
@@ -143,7 +147,7 @@ impl Keeper {
                         () = sleep(REFUSED_AGAIN) => {}
                         () = connection.link.ended() => {}
                     }
-                    // One that goes away at once is not dialled without a pause either.
+                    // A refused process counts as a failure too, also if it goes away at once.
                     failures = failures.saturating_add(1);
                     why
                 }
@@ -153,7 +157,9 @@ impl Keeper {
         }
     }
 
-    /// Keeps the connections that take no new calls until those in flight are over (CORE-17). Each call has a deadline, so each connection ends; with our lead all do.
+    /// Keeps the connections that take no new calls until their calls in flight are over (CORE-17).
+    /// Each call has a deadline, so each connection ends. When this process stops leading, all of
+    /// them end.
     async fn drain(&self, mut connections: mpsc::UnboundedReceiver<Connection>) -> Infallible {
         let mut draining = FuturesUnordered::new();
         let mut leading = self.with.leading.clone();
@@ -174,11 +180,11 @@ impl Keeper {
 
 /// Why there is no connection.
 enum Setback {
-    /// Nobody could be dialled.
+    /// Dialling failed.
     Dial(String),
-    /// It was dialled and did not answer as it should.
+    /// The process on the socket was dialled, and did not answer as it should.
     Unclear(String),
-    /// It answered, and cannot be worked with.
+    /// The process answered, and the ccm cannot work with it.
     Refused(Connection, String),
 }
 
@@ -187,22 +193,22 @@ struct Keeper {
     with: Maintain,
     name: Arc<str>,
     random: Mutex<StdRng>,
-    /// Where WatchChanges goes on; kept over reconnects.
+    /// The token with which WatchChanges resumes. It is kept over reconnects.
     resume_token: Mutex<String>,
-    /// What was logged last, and when.
+    /// The reason that was logged last, and when.
     said: Mutex<Option<Said>>,
-    /// What all answers may take together.
+    /// The memory that all answers may take together.
     budget: Budget,
 }
 
 struct Said {
     why: String,
     at: Instant,
-    /// Until it is said again.
+    /// The pause until the reason is logged again.
     gap: Duration,
 }
 
-/// What there is to remember where a reason is logged now; `None`: not now.
+/// What to remember if the reason is to be logged now. `None`: do not log it now.
 fn says(said: Option<&Said>, why: &str, now: Instant) -> Option<Said> {
     let gap = match said {
         Some(said) if said.why == why => {
@@ -221,7 +227,7 @@ fn says(said: Option<&Said>, why: &str, now: Instant) -> Option<Said> {
 }
 
 impl Keeper {
-    /// Dials, and asks who answers.
+    /// Dials the provider, and calls GetProviderInfo.
     async fn connect(&self) -> Result<(Connection, Arc<api::GetProviderInfoResponse>), Setback> {
         let pipe = match timeout(DIAL_DEADLINE, self.with.connector.connect()).await {
             Ok(Ok(pipe)) => pipe,
@@ -279,7 +285,7 @@ impl Keeper {
         Ok((connection, Arc::new(info)))
     }
 
-    /// Works with a connection until it is over; returns why.
+    /// Works with a connection until it is over. Returns the reason.
     async fn serve(&self, link: &Link, info: Arc<api::GetProviderInfoResponse>) -> String {
         tracing::info!(
             provider = %self.name,
@@ -289,7 +295,7 @@ impl Keeper {
             "connected to the provider"
         );
         if let Some(said) = &mut *lock(&self.said) {
-            // The next loss is another one.
+            // The next loss is a new one.
             said.gap = SAID_AGAIN;
         }
         self.with.status.send_modify(|status| {
@@ -308,7 +314,7 @@ impl Keeper {
         }
     }
 
-    /// Probes the provider, for ever; returns why the connection is to be given up.
+    /// Probes the provider, for ever. Returns why the connection is to be closed.
     async fn probe(&self, link: &Link, info: &api::GetProviderInfoResponse) -> String {
         let mut missed = 0;
         loop {
@@ -347,10 +353,10 @@ impl Keeper {
         }
     }
 
-    /// Publishes what a Probe said; nobody is woken where it is the same as before.
+    /// Publishes the answer of a Probe. It wakes no receiver if nothing changed.
     fn probed(&self, answer: &api::ProbeResponse) {
         let state = match answer.state() {
-            // Also a state that is not known.
+            // Includes an unknown state.
             api::ProbeState::Unspecified => api::ProbeState::Broken,
             state => state,
         };
@@ -375,7 +381,9 @@ impl Keeper {
         });
     }
 
-    /// One of our own calls: not in a call limiter, and not cut by a session's end. `sound`: whether an answer keeps to the contract; one that does not is counted as a fault.
+    /// A call of `maintain` itself. It needs no call limiter, and the end of a session does not cut
+    /// it. `sound` says whether an answer keeps to the contract. An answer that does not counts as
+    /// a fault.
     async fn own_call<T>(
         &self,
         rpc: &'static str,
@@ -412,7 +420,7 @@ impl Keeper {
         result
     }
 
-    /// There is no connection, and this is why.
+    /// Publishes that there is no connection, and why.
     fn down(&self, why: &str) {
         self.with.status.send_modify(|status| {
             status.session = None;
@@ -425,7 +433,7 @@ impl Keeper {
         self.say(why);
     }
 
-    /// Logs a reason when it is new, and again now and then.
+    /// Logs a reason when it is new, and again from time to time.
     fn say(&self, why: &str) {
         let mut said = lock(&self.said);
         if let Some(says) = says(said.as_ref(), why, Instant::now()) {
@@ -440,8 +448,8 @@ impl Keeper {
     }
 }
 
-/// The pause before the next attempt: 0.1 s to 1 s where nobody listens (it costs nothing, and the controllers go on within a
-/// second: ▲M9), growing to 5 s where somebody does and fails.
+/// The pause before the next attempt. It is 0.1 s to 1 s if no process listens: such an attempt is
+/// cheap, and the controllers go on within a second (▲M9). After failures it grows to 5 s.
 fn delay(failures: u32, random: &mut StdRng) -> Duration {
     let doubled = 2_u64.saturating_pow(failures.saturating_sub(1));
     let most = doubled.saturating_mul(1000).min(5000);
@@ -453,7 +461,7 @@ pub(super) fn client(link: &Link) -> ProviderServiceClient<Link> {
         .max_decoding_message_size(api::MOST_MESSAGE_BYTES)
 }
 
-/// Waits for a change; for ever where nobody can make one any more.
+/// Waits for a change. It waits for ever if the sender is gone.
 async fn changed<T>(receiver: &mut watch::Receiver<T>) {
     if receiver.changed().await.is_err() {
         pending::<()>().await;
@@ -476,7 +484,7 @@ mod tests {
             );
             delays.into_iter().max().unwrap_or_default()
         };
-        // `maintain` counts no failure where nobody listens, and one where a connection ended soon.
+        // `maintain` counts no failure if no process listens, and one if a connection ended soon.
         for (failures, most) in [(0, 1), (1, 1), (2, 2), (3, 4), (4, 5), (u32::MAX, 5)] {
             let most = Duration::from_secs(most);
             let longest = longest(failures);

@@ -1,4 +1,5 @@
-//! What is stored of a provider, on the Lease or, without one, in memory: its cloud scope (▲S20) and what it claims (▲S21).
+//! The stored facts about a provider: its cloud scope (▲S20) and its claims (▲S21). They are on the
+//! Lease, or in memory without one.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -15,13 +16,14 @@ pub(crate) struct Memory {
     /// The Lease's annotations (`Elector::annotations`).
     annotations: watch::Receiver<Annotations>,
     store: Store,
-    /// The command that sets an annotation when `KEY=VALUE` is put behind it; `None` without a Lease.
+    /// The command that sets an annotation when `KEY=VALUE` is appended to it. `None` without a
+    /// Lease.
     annotate: Option<String>,
     scope: Note,
     claims: Note,
 }
 
-/// One annotation, and its value when it was last seen.
+/// One annotation, and the last value that was seen.
 struct Note {
     key: String,
     seen: Mutex<Option<String>>,
@@ -29,7 +31,8 @@ struct Note {
 
 impl Note {
     fn new(name: &str, provider: &str) -> Self {
-        // A provider's name has at most 47 bytes, so the key keeps within the 63 of an annotation's name.
+        // A provider's name has at most 47 bytes, so the key fits into the 63 bytes of an
+        // annotation's name.
         Self {
             key: format!("{}{name}-{provider}", crate::core::DOMAIN),
             seen: Mutex::default(),
@@ -54,7 +57,7 @@ impl Memory {
         }
     }
 
-    /// Changes whenever something else may be stored.
+    /// Changes whenever the stored values may have changed.
     pub(crate) fn changes(&self) -> watch::Receiver<Annotations> {
         self.annotations.clone()
     }
@@ -74,27 +77,29 @@ impl Memory {
         (self.store)(&self.scope.key, scope);
     }
 
-    /// Stores claims. [`Self::claims`] returns them at once: until they are stored no other ones pass for the first.
+    /// Stores claims. [`Self::claims`] returns them at once, so that no other claims pass for the
+    /// first before they are stored.
     pub(super) fn store_claims(&self, claims: &str) {
         let mut seen = lock(&self.claims.seen);
         *seen = Some(claims.to_owned());
         (self.store)(&self.claims.key, claims);
     }
 
-    /// The command that accepts a scope when `=SCOPE` is put behind it.
+    /// The command that accepts a scope when `=SCOPE` is appended to it.
     pub(super) fn accept_scope(&self) -> String {
         let command = |annotate: &String| format!("{annotate} {}", self.scope.key);
         let annotate = self.annotate.as_ref();
         annotate.map_or_else(|| "ccm --accept-cloud-scope".to_owned(), command)
     }
 
-    /// The command that accepts claims when `='CLAIMS'` is put behind it.
+    /// The command that accepts claims when `='CLAIMS'` is appended to it.
     pub(super) fn accept_claims(&self) -> Option<String> {
         let annotate = self.annotate.as_ref()?;
         Some(format!("{annotate} {}", self.claims.key))
     }
 
-    /// A value that was deleted (with the Lease, or the annotation alone) is stored again: an operator accepts another one only by naming it.
+    /// The value of an annotation. If it was deleted (with the Lease, or alone), it is stored
+    /// again: an operator accepts another value only by naming it.
     fn seen(&self, note: &Note) -> Option<String> {
         let now = self.annotations.borrow().get(&note.key).cloned();
         let mut seen = lock(&note.seen);

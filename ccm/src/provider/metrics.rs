@@ -1,5 +1,6 @@
-//! `ccm_provider_*`: calls by RPC and outcome and their latency (▲M7), the provider's state and attempts to connect, whether its cloud scope is
-//! the accepted one (▲S20), and how many Nodes are of another cloud (▲L4).
+//! `ccm_provider_*`: calls by RPC and outcome with their latency (▲M7), and the provider's state
+//! and attempts to connect. Also whether its cloud scope is the accepted one (▲S20), and how many
+//! Nodes are of another cloud (▲L4).
 
 use std::time::Duration;
 
@@ -42,7 +43,7 @@ struct Whose {
     provider: String,
 }
 
-/// Counts and latency of calls to providers, and how they are.
+/// The metrics of providers and of the calls to them.
 #[derive(Clone)]
 pub(crate) struct Metrics {
     calls: Family<Call, Counter>,
@@ -104,7 +105,7 @@ impl Metrics {
         metrics
     }
 
-    /// A call, for tests of what is shown.
+    /// Touches each family once, for tests of the output.
     #[cfg(test)]
     pub(crate) fn touch(&self) {
         self.observe("mock", "LookupInstances", "ok", Duration::ZERO);
@@ -114,7 +115,7 @@ impl Metrics {
         self.unclaimed("mock", Some(1));
     }
 
-    /// An attempt to connect is over.
+    /// Counts a finished attempt to connect.
     pub(super) fn connected(&self, provider: &str, outcome: &'static str) {
         let provider = provider.to_owned();
         self.connects
@@ -122,7 +123,7 @@ impl Metrics {
             .inc();
     }
 
-    /// The state that the provider is in now.
+    /// Shows the provider's present state.
     pub(super) fn state(&self, provider: &str, status: &ProviderStatus) {
         let current = status.state();
         for state in STATES {
@@ -135,7 +136,8 @@ impl Metrics {
         }
     }
 
-    /// What was decided about the provider's cloud scope; `None`: it is not initialised.
+    /// Shows the decision about the provider's cloud scope. `None`: the provider is not
+    /// initialised.
     pub(super) fn scope(&self, provider: &str, accepted: Option<bool>) {
         let whose = Whose {
             provider: provider.to_owned(),
@@ -151,7 +153,8 @@ impl Metrics {
         }
     }
 
-    /// How many Nodes are of another cloud than the provider's; `None`: it is not initialised, or knows no instances.
+    /// Shows how many Nodes are of another cloud than the provider's. `None`: the provider is not
+    /// initialised, or offers no instances.
     pub(crate) fn unclaimed(&self, provider: &str, nodes: Option<usize>) {
         let whose = Whose {
             provider: provider.to_owned(),

@@ -11,9 +11,11 @@ use super::maintain::client;
 use super::weigh::Budget;
 use super::{limits, probe_word};
 
-/// Asks the provider on this socket how it is, and says in one line what came of it: `Err` where the probe fails.
+/// Probes the provider on this socket, and returns the result in one line. `Err` if the probe
+/// fails.
 ///
-/// Any answer to Probe is one of a living provider (it is given from memory, PROV-4): a cloud that fails must not make the kubelet kill it.
+/// Any answer to Probe proves that the provider lives, since it answers from memory (PROV-4). A
+/// failing cloud must not make the kubelet kill it.
 pub(crate) async fn probe(
     socket: PathBuf,
     patience: Duration,
@@ -73,7 +75,7 @@ async fn ask(socket: &Path) -> Result<api::ProbeResponse, String> {
     let answered = client(&connection.link).probe(api::ProbeRequest {}).await;
     answered.map(tonic::Response::into_inner).map_err(|status| {
         match std::error::Error::source(&status) {
-            // Made of an error of the connection, on this side.
+            // A connection error on this side.
             Some(source) => no_answer(source),
             None => format!(
                 "Probe was answered with the gRPC status {:?}: {}",

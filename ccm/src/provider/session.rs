@@ -1,4 +1,5 @@
-//! What the controllers hold of a provider: who it is, and the way to call it (the calls are in `calls`).
+//! A controller's handle on a provider: its identity, and the means to call it (the calls are in
+//! `calls`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,17 +15,17 @@ use super::handshake::Deadlines;
 use super::limits::DEFAULT_REQUEST_BYTES;
 use crate::ownership::Ownership;
 
-/// `InstanceCapability.max_batch` where the provider states none.
+/// The default of `InstanceCapability.max_batch`.
 pub(crate) const DEFAULT_MAX_BATCH: usize = 100;
 
-/// An initialised session with a provider: all calls of the controllers go through one. It ends with its connection, and with our
-/// lead; calls after that are `Disconnected`.
+/// An initialised session with a provider. All calls of the controllers go through one. It ends
+/// with its connection, and when this process stops leading. Calls after that are `Disconnected`.
 pub(crate) struct Session {
-    /// What `GetProviderInfo` answered, validated.
+    /// The validated answer of `GetProviderInfo`, without claims that do not count.
     pub(crate) info: api::GetProviderInfoResponse,
-    /// What it wants to see of Nodes.
+    /// The parts of Nodes that the provider reads.
     pub(crate) projections: Projections,
-    /// Who owns which Node and Service.
+    /// Which provider owns which Node and Service.
     pub(crate) ownership: Arc<Ownership>,
     pub(super) cluster: api::ClusterRef,
     pub(super) link: Link,
@@ -34,18 +35,19 @@ pub(crate) struct Session {
     pub(super) log: CallLog,
     /// Cancelled when the session is over.
     pub(super) over: CancellationToken,
-    /// Cancelled when the provider says that it was not initialised.
+    /// Cancelled when the provider says that it was not initialised, and when other claims count.
     pub(super) uninitialized: CancellationToken,
 }
 
-/// What a provider wants to see of Nodes, and when.
+/// The parts of Nodes that a provider reads, and the changes that concern it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Projections {
-    /// What it wants to see of Nodes.
+    /// The parts of a Node.
     pub(crate) nodes: Projection,
-    /// What it wants to see of targets of load balancers.
+    /// The parts of a load balancer's target.
     pub(crate) targets: Projection,
-    /// What of that is a reason to update them (`LoadBalancerCapability.target_projection`).
+    /// The parts of a target whose change is a reason to update it
+    /// (`LoadBalancerCapability.target_projection`).
     pub(crate) target_identity: Projection,
 }
 
@@ -91,7 +93,7 @@ impl Session {
         }
     }
 
-    /// `InstanceCapability.max_batch`, with its default.
+    /// `InstanceCapability.max_batch`, or its default.
     pub(crate) fn max_batch(&self) -> usize {
         self.info
             .capabilities
@@ -101,17 +103,18 @@ impl Session {
             .map_or(DEFAULT_MAX_BATCH, |batch| batch as usize)
     }
 
-    /// How long a lookup is waited for.
+    /// The deadline of a lookup.
     pub(crate) fn lookup_deadline(&self) -> Duration {
         self.deadlines.lookup
     }
 
-    /// How long a call about a load balancer is waited for.
+    /// The deadline of a call about a load balancer.
     pub(crate) fn load_balancer_deadline(&self) -> Duration {
         self.deadlines.load_balancer
     }
 
-    /// How many lookups of instances may run at once: its `max_in_flight`, with its default and our limit.
+    /// How many lookups of instances may run at once: the provider's `max_in_flight`, with its
+    /// default and the ccm's limit.
     pub(crate) fn max_lookups(&self) -> usize {
         self.limiters.instances.width()
     }
@@ -131,17 +134,18 @@ impl Session {
         self.limiters.volumes.width()
     }
 
-    /// For people: that the cloud refuses the provider's credentials, and where.
+    /// For people: the latest refusal of the provider's credentials, with its RPC.
     pub(crate) fn refused_credentials(&self) -> Option<String> {
         self.log.refused_credentials()
     }
 
-    /// Whether the provider offers something.
+    /// Whether the provider offers a capability.
     pub(crate) fn offers(&self, what: impl FnOnce(&api::Capabilities) -> bool) -> bool {
         self.info.capabilities.as_ref().is_some_and(what)
     }
 
-    /// Returns when the session is over for calls in flight too: its connection is gone, or we do not lead any more.
+    /// Returns when the session is over also for calls in flight: the connection is gone, or this
+    /// process leads no more.
     pub(crate) async fn ended(&self) {
         tokio::select! {
             biased;
@@ -150,7 +154,8 @@ impl Session {
         }
     }
 
-    /// Returns when the session takes no new calls: it is over, its provider is shutting down or forgot the Initialize.
+    /// Returns when the session takes no new calls. Either it is over, or the provider shuts down,
+    /// or the session must be initialised again.
     pub(super) async fn closing(&self) {
         tokio::select! {
             biased;

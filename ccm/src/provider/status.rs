@@ -1,4 +1,4 @@
-//! How a provider is, and whether its cloud is the one that was accepted.
+//! The state of a provider, and whether its cloud is the accepted one.
 
 use std::sync::Arc;
 
@@ -7,45 +7,49 @@ use tokio::time::Instant;
 
 use super::Session;
 
-/// How a provider is; published by `watch`. Tests and the wiring start from `default()`: never seen.
+/// The state of a provider, published by `watch`. Tests and the wiring start with `default()`:
+/// never connected.
 ///
-/// A new `Arc<Session>` means: back again. `last_answer` alone changes without waking anybody: read it when the time comes.
+/// A new `Arc<Session>` means that the provider is back. A change of `last_answer` alone wakes no
+/// receiver: read it when needed.
 #[derive(Clone, Default)]
 pub(crate) struct ProviderStatus {
-    /// The initialised session, while there is one: only while we lead.
+    /// The initialised session, if there is one. Only a leader has one.
     pub(crate) session: Option<Arc<Session>>,
-    /// What its last Probe said; UNSPECIFIED before the first, and while it cannot be reached.
+    /// The state in the last Probe. UNSPECIFIED before the first Probe, and without a connection.
     pub(crate) probe: api::ProbeState,
-    /// For people: what its last Probe said; empty when READY.
+    /// For people: the message of the last Probe. Empty if READY.
     pub(crate) probe_message: String,
-    /// For people: why there is no session, or why the scope is not accepted; empty when all is well.
+    /// For people: why there is no session, or why the scope is not accepted. Empty if all is well.
     pub(crate) message: String,
-    /// For people: what it claims that is not served, and how to accept it; empty where there is none (▲S21).
+    /// For people: the claims that are not served, and how to accept them. Empty if there are none
+    /// (▲S21).
     pub(crate) held: String,
-    /// When it last answered GetProviderInfo, Probe or Initialize.
+    /// When the provider last answered GetProviderInfo, Probe or Initialize.
     pub(crate) last_answer: Option<Instant>,
-    /// Whether its `cloud_scope` is the accepted one; else nothing is created or deleted (▲S20).
+    /// Whether its `cloud_scope` is the accepted one. Otherwise the ccm creates and deletes nothing
+    /// (▲S20).
     pub(crate) scope_accepted: bool,
-    /// Who it is, while it is connected: on standbys too.
+    /// The provider's info while it is connected, also on standbys.
     pub(crate) info: Option<Arc<api::GetProviderInfoResponse>>,
-    /// What Initialize last answered.
+    /// The cloud scope in the last answer of Initialize.
     pub(crate) cloud_scope: Option<String>,
 }
 
-/// What a controller needs of a provider.
+/// A capability that a controller needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Capability {
-    /// It knows instances.
+    /// The provider knows instances.
     Instances,
     /// It makes load balancers.
     LoadBalancers,
-    /// It has routes.
+    /// It makes routes.
     Routes,
     /// It knows volumes.
     Volumes,
 }
 
-/// What [`ProviderStatus::state`] may return.
+/// The values of [`ProviderStatus::state`].
 pub(super) const STATES: [&str; 6] = [
     "disconnected",
     "connected",
@@ -56,7 +60,7 @@ pub(super) const STATES: [&str; 6] = [
 ];
 
 impl ProviderStatus {
-    /// The state as a metric shows it: by the connection and the last Probe, also on a standby.
+    /// The state as a metric shows it, by the connection and the last Probe. Standbys have one too.
     pub(super) fn state(&self) -> &'static str {
         match self.probe {
             _ if self.info.is_none() => "disconnected",
@@ -78,8 +82,9 @@ impl ProviderStatus {
         }
     }
 
-    /// The session, where the provider has this capability and may be used: a scope that is not accepted may have instances, routes and disks with
-    /// the same IDs in another account, and what is said of those must not reach our objects (▲S20).
+    /// The session, if the controllers may work now, the scope is accepted (▲S20), and the provider
+    /// offers this capability. Another account may have instances, routes and disks with the same
+    /// IDs. Answers about those must not reach objects of this cluster.
     pub(crate) fn usable(&self, capability: Capability) -> Option<Arc<Session>> {
         let session = self.working().filter(|_| self.scope_accepted)?;
         let offered = session.offers(|offered| match capability {
@@ -91,17 +96,17 @@ impl ProviderStatus {
         offered.then(|| Arc::clone(session))
     }
 
-    /// Whether Nodes may be deleted: READY and the scope accepted.
+    /// Whether Nodes may be deleted: the provider is READY, and its scope is accepted.
     pub(crate) fn may_delete_nodes(&self) -> bool {
         self.session.is_some() && self.probe == api::ProbeState::Ready && self.scope_accepted
     }
 
-    /// Whether routes may be removed: as Nodes.
+    /// Whether routes may be deleted: as for Nodes.
     pub(crate) fn may_delete_routes(&self) -> bool {
         self.may_delete_nodes()
     }
 
-    /// For people: what is wrong; empty when all is well.
+    /// For people: what is wrong. Empty if all is well.
     pub(crate) fn complaint(&self) -> &str {
         let all = [&self.message, &self.probe_message, &self.held];
         all.into_iter()
@@ -109,13 +114,13 @@ impl ProviderStatus {
             .map_or("", |it| it)
     }
 
-    /// Whether a replica may stand for election: its own provider answers.
+    /// Whether this replica may stand for election: its own provider answers.
     pub(crate) fn reachable(&self) -> bool {
         self.info.is_some()
     }
 }
 
-/// A probe's state as people read it.
+/// The state of a Probe, for people.
 pub(crate) fn probe_word(state: api::ProbeState) -> &'static str {
     state.as_str_name().trim_start_matches("PROBE_STATE_")
 }
@@ -123,21 +128,23 @@ pub(crate) fn probe_word(state: api::ProbeState) -> &'static str {
 /// Whether a cloud scope is the accepted one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is.
+    /// It is the accepted one.
     Accepted,
-    /// It is, and is to be remembered as the one that was last seen.
+    /// It is accepted, and the Lease has to remember it.
     AcceptedAndNew,
-    /// It is another than this one: nothing is created or deleted.
+    /// Another scope is accepted, so the ccm creates and deletes nothing.
     Refused {
         /// The scope that was accepted.
         accepted: String,
     },
 }
 
-/// Decides about a scope: `last_seen` is what the Lease remembers, `operator_accepts` what `--accept-cloud-scope` says.
+/// Decides about a scope. `last_seen` is the scope that the Lease remembers, `operator_accepts` the
+/// value of `--accept-cloud-scope`.
 ///
-/// The first scope ever is accepted, unless the operator named another. A flag that names an older scope than the one that was
-/// accepted since (by the annotation) is no refusal.
+/// The first scope ever is accepted, unless the flag names another. A flag may name an older scope
+/// than the one that an operator accepted since by the annotation. Then the newer one stays
+/// accepted.
 pub(crate) fn scope_verdict(
     last_seen: Option<&str>,
     given: &str,

@@ -1,4 +1,5 @@
-//! For tests: a provider process in memory, which can be started, killed and started again, and a `maintain` that works with it.
+//! For tests: a provider process in memory, which a test can start, stop and start again, and a
+//! `maintain` that works with it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,37 +21,38 @@ use super::connect::{DialError, Pipe};
 use super::{Connector, Hint, Maintain, Memory, Metrics, ProviderStatus, Session, maintain};
 use crate::args::ProviderEndpoint;
 
-/// Where the Lease remembers the cloud scope in tests.
+/// The annotation in which the Lease remembers the cloud scope in tests.
 pub(crate) const SCOPE_KEY: &str = "grpc-ccm.io/cloud-scope-mock";
 const CLAIMS_KEY: &str = "grpc-ccm.io/claims-mock";
 
-/// A provider process in memory, or none. It serves what `provider_sdk::Server::into_service` gives.
+/// A provider process in memory, or none. It serves the result of
+/// `provider_sdk::Server::into_service`.
 #[derive(Clone, Default)]
 pub(crate) struct InMemory(Arc<Mutex<Processes>>);
 
 #[derive(Default)]
 struct Processes {
     runs: Option<Process>,
-    /// Those that shut down.
+    /// The processes that shut down.
     drain: Vec<Process>,
 }
 
 struct Process {
     service: GrpcService,
     tasks: Tasks,
-    /// Its connections end when their calls are over.
+    /// When cancelled, each connection ends once its calls are over.
     terminate: CancellationToken,
 }
 
 impl InMemory {
-    /// A provider that runs.
+    /// A provider with a running process.
     pub(crate) fn running(service: GrpcService) -> Self {
         let provider = Self::default();
         provider.start(service);
         provider
     }
 
-    /// Starts a process; one that runs is killed.
+    /// Starts a process. A running one is killed.
     pub(crate) fn start(&self, service: GrpcService) {
         self.0.lock().unwrap().runs = Some(Process {
             service,
@@ -59,7 +61,8 @@ impl InMemory {
         });
     }
 
-    /// SIGTERM: nobody is accepted any more, and calls in flight may finish, however long that takes.
+    /// SIGTERM: the process accepts no connections any more. Calls in flight may finish, however
+    /// long they take.
     pub(crate) fn shut_down(&self) {
         let mut processes = self.0.lock().unwrap();
         if let Some(process) = processes.runs.take() {
@@ -68,7 +71,8 @@ impl InMemory {
         }
     }
 
-    /// Kills the process, and those that shut down: connections break, handlers are dropped.
+    /// Kills the process, and those that shut down. Their connections break, and their handlers are
+    /// dropped.
     pub(crate) fn kill(&self) {
         *self.0.lock().unwrap() = Processes::default();
     }
@@ -104,22 +108,22 @@ impl Connector for InMemory {
     }
 }
 
-/// A `maintain` at work. It ends with this.
+/// A running `maintain`. It ends when this is dropped.
 pub(crate) struct Running {
     pub(crate) status: watch::Receiver<ProviderStatus>,
     pub(crate) leading: watch::Sender<Option<Arc<api::InitializeRequest>>>,
     /// The Lease's annotations.
     pub(crate) annotations: watch::Sender<BTreeMap<String, String>>,
-    /// The cloud scopes that were to be stored.
+    /// The cloud scopes that `maintain` asked to store.
     pub(crate) recorded: Arc<Mutex<Vec<String>>>,
-    /// The Lease cannot be written.
+    /// While true, cloud scopes are not stored.
     pub(crate) unwritable: Arc<AtomicBool>,
     pub(crate) hints: broadcast::Sender<Hint>,
     pub(crate) metrics: prometheus_client::registry::Registry,
     _tasks: JoinSet<()>,
 }
 
-/// What the leader initialises with in tests.
+/// The leader's request for Initialize in tests.
 pub(crate) fn initialize_request() -> Arc<api::InitializeRequest> {
     Arc::new(api::InitializeRequest {
         cluster: Some(api::ClusterRef {
@@ -130,12 +134,12 @@ pub(crate) fn initialize_request() -> Arc<api::InitializeRequest> {
     })
 }
 
-/// Starts `maintain` for a provider `mock`; it leads when `lead` is called.
+/// Starts `maintain` for a provider `mock`. It leads once `lead` is called.
 pub(crate) fn maintained(connector: impl Connector + 'static) -> Running {
     maintained_probed(connector, super::PROBE_PERIOD)
 }
 
-/// The same with another probe period: for tests of days.
+/// The same with another probe period, for tests that last days.
 pub(crate) fn maintained_probed(
     connector: impl Connector + 'static,
     probe_period: Duration,
@@ -199,7 +203,7 @@ pub(crate) fn maintained_probed(
 }
 
 impl Running {
-    /// Accepts what is held of the provider's claims, as the command says that stands in the status.
+    /// Accepts the held claims, as the command in the status says.
     pub(crate) async fn accept_claims(&self) {
         let held = |status: &ProviderStatus| status.session.is_some() && !status.held.is_empty();
         let status = self.until("something is held", held).await;
@@ -215,7 +219,7 @@ impl Running {
         self.leading.send_replace(Some(initialize_request()));
     }
 
-    /// Waits until the status is as asked; 10 minutes of tokio's time at most.
+    /// Waits until the status is as wanted, for at most 10 minutes of tokio's time.
     pub(crate) async fn until(
         &self,
         what: &str,

@@ -1,4 +1,4 @@
-//! Sessions with a provider in memory, under paused time.
+//! Sessions with a provider, most of them in memory and under paused time.
 
 mod calling;
 mod connecting;

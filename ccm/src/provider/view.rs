@@ -1,4 +1,4 @@
-//! Kubernetes objects as the provider sees them, and what it answers as Kubernetes objects. Pure.
+//! Kubernetes objects as the provider sees them, and its answers as Kubernetes objects. Pure.
 
 mod ingress;
 mod volumes;
@@ -20,10 +20,10 @@ use crate::core::{LAST_APPLIED, is_ready};
 pub(crate) use ingress::load_balancer_status;
 pub(crate) use volumes::{is_asked_about, volume_view};
 
-/// What `spec.loadBalancerSourceRanges` was before it was a field.
+/// The annotation that `spec.loadBalancerSourceRanges` replaced.
 const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 
-/// What the provider wants to see of a Node.
+/// The parts of a Node that the provider reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Projection {
     labels: Keys,
@@ -31,7 +31,7 @@ pub(crate) struct Projection {
     groups: BTreeSet<Group>,
 }
 
-/// Which labels are sent.
+/// The labels that are sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Keys {
     All,
@@ -64,7 +64,7 @@ impl From<&api::NodeProjection> for Projection {
 }
 
 impl Projection {
-    /// What either of them shows.
+    /// A projection that shows all that either of them shows.
     pub(crate) fn and(&self, other: &Self) -> Self {
         Self {
             labels: match (&self.labels, &other.labels) {
@@ -77,7 +77,7 @@ impl Projection {
     }
 }
 
-/// The Node as the provider asked to see it.
+/// The Node with the parts that the provider asked for.
 pub(crate) fn node_view(node: &Node, projection: &Projection) -> api::NodeView {
     let spec = node.spec.as_ref();
     let status = node.status.as_ref();
@@ -153,7 +153,8 @@ fn node_info_view(info: &NodeSystemInfo) -> api::NodeInfo {
     }
 }
 
-/// Who may reach the load balancer: the field, or where that is empty the annotation of old, which the API server checks like the field.
+/// The clients that may reach the load balancer: the field's ranges, or those of the old annotation
+/// if the field is empty. The API server validates the annotation like the field.
 pub(crate) fn source_ranges(service: &Service) -> Vec<String> {
     let field = service
         .spec
@@ -169,7 +170,8 @@ pub(crate) fn source_ranges(service: &Service) -> Vec<String> {
     if text.is_empty() {
         return Vec::new();
     }
-    // What is no range is sent like the rest: without it the load balancer would be open to everybody.
+    // A text that is no range is sent like the rest. Without it the load balancer would be open to
+    // everybody.
     text.split(',')
         .map(|range| range.trim().to_owned())
         .collect()
@@ -224,7 +226,7 @@ pub(crate) fn service_view(service: &Service) -> api::ServiceView {
     view.external_traffic_policy = spec.external_traffic_policy.clone().unwrap_or_default();
     view.internal_traffic_policy
         .clone_from(&spec.internal_traffic_policy);
-    // Kubernetes writes "none" of these as zero.
+    // Kubernetes writes an absent port as zero.
     view.health_check_node_port = spec.health_check_node_port.filter(|port| *port != 0);
     view.ip_families = spec.ip_families.clone().unwrap_or_default();
     view.ip_family_policy.clone_from(&spec.ip_family_policy);
@@ -244,7 +246,7 @@ fn port_view(port: &core::ServicePort) -> api::ServicePort {
         app_protocol: port.app_protocol.clone(),
         port: port.port,
         target_port: match &port.target_port {
-            // Kubernetes writes "none" as 0.
+            // Kubernetes writes an absent port as 0.
             None | Some(IntOrString::Int(0)) => String::new(),
             Some(IntOrString::Int(number)) => number.to_string(),
             Some(IntOrString::String(name)) => name.clone(),
@@ -283,7 +285,7 @@ fn status_view(status: &core::LoadBalancerStatus) -> api::LoadBalancerStatus {
 fn timestamp(time: &Time) -> prost_types::Timestamp {
     let seconds = time.0.as_second();
     let nanos = time.0.subsec_nanosecond();
-    // jiff counts both parts below zero before 1970; protobuf wants nanos that count forward.
+    // Before 1970 both parts of jiff's time are negative. In protobuf the nanos are never negative.
     if nanos < 0 {
         prost_types::Timestamp {
             seconds: seconds - 1,
@@ -294,7 +296,7 @@ fn timestamp(time: &Time) -> prost_types::Timestamp {
     }
 }
 
-/// One address of a Node; `None` where the contract has no such type, or the address is no address.
+/// One address of a Node. `None` if the contract has no such type, or the text is no address.
 pub(crate) fn node_address(address: &core::NodeAddress) -> Option<api::NodeAddress> {
     let kind = match address.type_.as_str() {
         "Hostname" => api::NodeAddressType::Hostname,
@@ -304,7 +306,7 @@ pub(crate) fn node_address(address: &core::NodeAddress) -> Option<api::NodeAddre
         "ExternalDNS" => api::NodeAddressType::ExternalDns,
         _ => return None,
     };
-    // A kubelet wrote it: a longer one is no address, and is not sent (CORE-11).
+    // A kubelet wrote it. A longer text is no address, and is not sent (CORE-11).
     let fits = address.address.len() <= NAME_LIMIT;
     fits.then(|| api::NodeAddress {
         r#type: kind.into(),
@@ -312,7 +314,7 @@ pub(crate) fn node_address(address: &core::NodeAddress) -> Option<api::NodeAddre
     })
 }
 
-/// An instance's addresses as a Node shows them, in their order; a repetition is left out.
+/// An instance's addresses as a Node shows them, in their order and without repetitions.
 pub(crate) fn node_addresses(
     addresses: &[api::NodeAddress],
 ) -> Result<Vec<core::NodeAddress>, CallError> {

@@ -1,6 +1,8 @@
-//! What an answer weighs: its bytes, and what decoding them would allocate (CORE-11). It is read as it arrives, before anything is decoded.
+//! Weighs an answer: its bytes, and the memory that decoding them would take (CORE-11). The bytes
+//! are read as they arrive, before any decoding.
 //!
-//! Two bytes on the wire may be a message of hundreds in memory, so bytes alone bound nothing.
+//! Two bytes on the wire may become a message of hundreds of bytes in memory, so a limit of bytes
+//! alone bounds nothing.
 
 mod budget;
 mod shapes;
@@ -12,12 +14,13 @@ use shapes::{Field, SHAPES, Shape};
 
 pub(super) use budget::Budget;
 
-/// The most that decoding one answer may allocate. With the bytes themselves it stays below 128 MiB.
+/// The most memory that decoding one answer may take. Together with the bytes it stays below 128
+/// MiB.
 const MOST_DECODED: u64 = 96 * 1024 * 1024;
-/// What the allocator adds to a text or a list, rounded up.
+/// The memory that the allocator adds to a text or a list, rounded up.
 const ALLOCATION: u64 = 24;
 
-/// Why an answer is not read any further: it breaks the contract.
+/// Why the ccm reads no more of an answer.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refused {
     /// It has too many bytes.
@@ -28,7 +31,8 @@ pub(super) enum Refused {
         "the answer of {rpc} would take more than {MOST_DECODED} bytes of memory: it has too many items"
     )]
     Decoded { rpc: String },
-    /// It and the others that are being read would take too much memory: it may be right, and another time it is read.
+    /// With the other answers that are being read, it would take too much memory. The answer may
+    /// keep to the contract, and can be read at another time.
     #[error(
         "the answer of {rpc} was not read: with the others that the provider sends at the same time it would take more than {TOGETHER} bytes of memory"
     )]
@@ -38,38 +42,38 @@ pub(super) enum Refused {
     Malformed { rpc: String },
 }
 
-/// What is wrong with the bytes.
+/// The fault in the bytes.
 #[derive(Clone, Copy)]
 enum Wrong {
-    /// More than so many.
+    /// The answer has more bytes than this.
     Bytes(u64),
     Decoded,
     Together,
     Malformed,
 }
 
-/// A message that is being read, and the messages around it.
+/// A message that is being read. Its outer messages have levels of their own.
 struct Level {
     shape: Option<&'static Shape>,
-    /// Where it ends, counted from the start of its frame.
+    /// The message's end, counted from the start of its frame.
     end: u64,
-    /// The fields that were there already.
+    /// The fields that appeared before, as bits.
     seen: u64,
-    /// How many groups are open: an old form of protobuf, which decoding passes over.
+    /// The number of open groups. Groups are an old form of protobuf, which decoding skips.
     groups: u32,
 }
 
-/// What the next bytes are.
+/// The kind of the next bytes.
 enum Next {
-    /// The head of a frame of gRPC.
+    /// The header of a gRPC frame.
     Head { bytes: [u8; 5], had: usize },
     /// A number of up to ten bytes.
     Number { of: Number, value: u64, had: u32 },
-    /// Bytes that hold nothing to count.
+    /// Bytes without anything to count.
     Skip(u64),
 }
 
-/// What a number says.
+/// The meaning of a number.
 #[derive(Clone, Copy)]
 enum Number {
     Tag,
@@ -92,11 +96,11 @@ pub(super) struct Weight {
     rpc: String,
     root: Option<&'static Shape>,
     most_bytes: u64,
-    /// The stream has no end: each of its messages counts by itself.
+    /// The stream has no end, so each message counts alone.
     endless: bool,
     bytes: u64,
     decoded: u64,
-    /// What it takes of the budget of all answers.
+    /// The answer's share of the budget of all answers.
     share: Share,
     levels: Vec<Level>,
     at: u64,
@@ -104,7 +108,8 @@ pub(super) struct Weight {
 }
 
 impl Weight {
-    /// Of the answer to a request for this path. What it takes of the budget goes back when this is dropped.
+    /// The weight of the answer to a request for this path. Dropping it returns its share of the
+    /// budget.
     pub(super) fn of(path: &str, budget: &Budget) -> Self {
         let rpc = path.rsplit('/').next().unwrap_or_default();
         Self {
@@ -121,7 +126,7 @@ impl Weight {
         }
     }
 
-    /// What was counted for decoding.
+    /// The counted memory of decoding.
     #[cfg(any(test, fuzzing))]
     pub(super) fn decoded(&self) -> u64 {
         self.decoded
@@ -180,7 +185,7 @@ impl Weight {
         Ok(())
     }
 
-    /// A message of so many bytes begins.
+    /// A message of `length` bytes begins.
     fn begin(&mut self, length: u64) -> Result<(), Wrong> {
         if self.endless {
             self.bytes = 0;
@@ -196,7 +201,7 @@ impl Weight {
                 return Err(Wrong::Bytes(most));
             }
         }
-        // Once for itself, once for its place in the list that the messages become.
+        // Once for the message, and once for its place in the list that the messages become.
         self.charge(2 * self.root.map_or(0, |shape| shape.size))?;
         self.at = 0;
         self.next = TAG;
@@ -275,7 +280,7 @@ impl Weight {
         Ok(())
     }
 
-    /// One more value of a field: what its list or map takes for it.
+    /// One more value of a field: charges what its list or map takes for it.
     fn item(&mut self, field: u64) -> Result<Option<&'static Field>, Wrong> {
         let Some(level) = self.levels.last_mut().filter(|level| level.groups == 0) else {
             return Ok(None);
@@ -290,7 +295,7 @@ impl Weight {
         Ok(Some(known))
     }
 
-    /// Of a field with a length: a text, a message, or numbers in one piece.
+    /// A field with a length: a text, a message, or packed numbers.
     fn length(&mut self, field: u64, length: u64) -> Result<(), Wrong> {
         let end = self.levels.last().map_or(0, |level| level.end);
         if length > end.saturating_sub(self.at) {
@@ -314,7 +319,7 @@ impl Weight {
         if self.decoded > MOST_DECODED {
             return Err(Wrong::Decoded);
         }
-        // The bytes too: they are kept until the message is whole.
+        // The bytes count too: they are kept until the message is complete.
         if !self.share.grow_to(self.bytes + self.decoded) {
             return Err(Wrong::Together);
         }

@@ -1,4 +1,4 @@
-//! docs/configuration.md is what the command says.
+//! docs/configuration.md lists the flags as the command has them.
 
 use std::fmt::Write as _;
 
@@ -67,7 +67,7 @@ fn table() -> String {
     text
 }
 
-/// Run it with UPDATE_DOCS=1 to write the list anew.
+/// Run it with UPDATE_DOCS=1 to update the list.
 #[test]
 fn docs_configuration_lists_the_flags_as_they_are() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/configuration.md");

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A file of this text, and its path for errors.
+/// A file with this text, and its path for errors.
 fn file(text: &str) -> (tempfile::TempDir, String) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("ccm.yaml");
@@ -78,7 +78,7 @@ fn b_m5_the_command_line_wins_over_the_file() {
     assert_eq!(config.controllers, BTreeSet::from([Controller::ServiceLb]));
     assert!(!config.leader_election.enabled);
     assert_eq!(config.kubeconfig, Some(PathBuf::from("/file")));
-    // What goes together may stand in both.
+    // Of two flags that need each other, one may be in the file and one on the command line.
     let config = with("tls-cert-file: /a\n", &["--tls-private-key-file=/b"]).unwrap();
     assert!(config.serve.tls.files.is_some());
 }
@@ -145,12 +145,12 @@ fn b_m5_what_is_wrong_with_a_file_is_named_with_its_line() {
         ),
         ("- a\n", &["FILE: expected a mapping", "not a list"]),
         ("a: [\n", &["FILE:"]),
-        // All at once.
+        // All errors at once.
         (
             "leader-elct: 1\nsecure-port: x\n",
             &["FILE:1: leader-elct", "FILE:2: secure-port"],
         ),
-        // What only shows in the whole.
+        // An error that shows only in the whole configuration.
         (
             "cluster-name: a\nleader-elect-lease-duration: 5s\n",
             &["FILE:2: --leader-elect-lease-duration=5s: expected longer than"],

@@ -89,7 +89,7 @@ fn b_m4_flags_of_the_port_that_are_wrong_are_named() {
     ] {
         refused(&[flag], words);
     }
-    // What Go speaks and this does not is told, and does no harm.
+    // A setting that Go supports and the ccm does not gets a notice, and has no other effect.
     assert_eq!(
         answered(&[
             "--tls-min-version=VersionTLS10",

@@ -1,8 +1,10 @@
-//! What a Go CCM's options do (k8s.io/cloud-provider/options), situation by situation, and its whole list of flags.
+//! The options of a Go CCM (k8s.io/cloud-provider/options), case by case, and its whole list of
+//! flags.
 
 use super::*;
 
-/// Group, name, type and default of each flag that the `--help` of a Go CCM prints; an integration test holds the names to the real thing.
+/// Group, name, type and default of each flag in the `--help` of a Go CCM. An integration test
+/// compares the names with those of the real program.
 const GO_FLAGS: &str = include_str!("go_ccm_flags.txt");
 
 struct GoFlag {
@@ -41,7 +43,7 @@ fn b_m5_no_flag_of_a_go_ccm_is_unknown_and_each_stands_in_its_group() {
         let ours = arg(&command, flag.name).unwrap_or_else(|| panic!("--{} is unknown", flag.name));
         assert_eq!(ours.get_help_heading(), Some(flag.group), "--{}", flag.name);
         assert!(ours.get_help().is_some(), "--{}", flag.name);
-        // Booleans stand alone or take a value behind "=", as in Go.
+        // As in Go, a boolean has no value, or one behind "=".
         if flag.kind == "bool" && flag.name != "help" {
             let values = ours.get_num_args().unwrap();
             assert_eq!(
@@ -74,7 +76,8 @@ fn b_m5_no_flag_of_a_go_ccm_is_unknown_and_each_stands_in_its_group() {
 
 #[test]
 fn b_m5_defaults_are_upstreams_except_where_it_is_slower() {
-    // No default here means "as many as the provider allows" (▲M11), or a flag that does nothing.
+    // These have no default here. Without them the provider's limit holds (▲M11), or none of the
+    // ccm's own.
     let differs = [
         "concurrent-node-syncs",
         "concurrent-service-syncs",
@@ -110,7 +113,7 @@ fn b_m5_defaults_are_upstreams_except_where_it_is_slower() {
     }
 }
 
-/// Upstream: nothing is given.
+/// Upstream: no flag is given.
 #[test]
 fn b_m5_upstream_options_defaults() {
     let config = config(&[]).unwrap();
@@ -154,7 +157,7 @@ fn b_m5_upstream_options_defaults() {
     assert!(config.webhooks.is_none());
 }
 
-/// A whole command line, as one for a Go CCM looks like.
+/// A whole command line, as for a Go CCM.
 const WHOLE: [&str; 35] = [
     "--allocate-node-cidrs=true",
     "--authorization-always-allow-paths=",
@@ -193,7 +196,7 @@ const WHOLE: [&str; 35] = [
     "--webhook-tls-sni-cert-key=a.crt,a.key:a.example",
 ];
 
-/// Upstream: every flag is given, and a list is cleared.
+/// Upstream: every flag is given, and one clears a list.
 #[test]
 fn b_m5_upstream_options_from_flags() {
     let config = config(&WHOLE).unwrap();
@@ -254,7 +257,7 @@ fn b_m5_upstream_options_without_webhooks() {
     );
 }
 
-/// Upstream: aliases are taken for the names, also behind a minus.
+/// Upstream: an alias counts as the name, also behind a minus.
 #[test]
 fn b_m1_upstream_options_aliases() {
     for (alias, name) in [
@@ -322,6 +325,6 @@ fn b_m5_an_empty_file_name_is_none_as_for_a_go_ccm() {
     let flags: Vec<&str> = files.iter().map(String::as_str).collect();
     let shown = |flags: &[&str]| serde_json::to_value(config(flags).unwrap()).unwrap();
     assert_eq!(shown(&flags), shown(&[]));
-    // A name that must not be empty is told.
+    // A name must not be empty.
     refused(&["--cluster-name="], &["--cluster-name="]);
 }

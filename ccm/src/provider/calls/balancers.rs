@@ -16,14 +16,14 @@ fn client(link: Link) -> LoadBalancerServiceClient<Link> {
         .max_decoding_message_size(api::MOST_MESSAGE_BYTES)
 }
 
-/// What the answers have in common.
+/// The common parts of the answers.
 trait Answer {
     fn handle(&mut self) -> &mut Option<String>;
     fn events(&mut self) -> &mut Vec<api::Event>;
     fn target_errors(&mut self) -> &mut Vec<api::TargetError>;
-    /// The failure; or a fault where no outcome is set, or one that breaks the contract.
+    /// The failure, or a fault if the answer has no outcome or one that breaks the contract.
     fn trouble(&self) -> Option<CallError>;
-    /// The failure, which the answer has no more then.
+    /// Takes the failure out of the answer.
     fn take_failure(&mut self) -> Option<api::Failure>;
     fn fail(&mut self, failure: api::Failure);
 }
@@ -118,7 +118,8 @@ fn check_found(found: &api::LoadBalancer) -> Result<(), CallError> {
     limits::check_name("load_balancer_name", &found.load_balancer_name)
 }
 
-/// The answer as the contract wants it: what breaks it becomes a `failed` that says so, and a good handle is kept all the same.
+/// The answer as the contract requires it. A fault becomes a `failed` that describes it, and a
+/// valid handle is kept all the same.
 fn checked<T: Answer>(rpc: &str, mut answer: T) -> Answered<T> {
     if let Some(failure) = answer.take_failure() {
         answer.fail(failures::read(rpc, Place::Whole, failure));
@@ -162,8 +163,9 @@ impl Session {
         })
     }
 
-    /// GetLoadBalancer; `cluster` is filled in here. `outcome` is set; one that breaks the contract is a `failed` with the reason
-    /// `ContractFault`, and so it is in all calls of this service.
+    /// GetLoadBalancer. This fills in `cluster`. The answer's `outcome` is set. As in all calls of
+    /// this service, an answer that breaks the contract becomes a `failed` with the reason
+    /// `ContractFault`.
     pub(crate) async fn get_load_balancer(
         &self,
         mut request: api::GetLoadBalancerRequest,
@@ -179,7 +181,8 @@ impl Session {
         .await
     }
 
-    /// EnsureLoadBalancer; `cluster` is filled in here. A `failed` outcome is an Ok here: it can carry a handle.
+    /// EnsureLoadBalancer. This fills in `cluster`. A `failed` outcome is `Ok` here, because it can
+    /// carry a handle.
     pub(crate) async fn ensure_load_balancer(
         &self,
         fence: &Fence,
@@ -236,7 +239,8 @@ impl Session {
         .await
     }
 
-    /// ListLoadBalancers; `Err` where the listing was not complete.
+    /// ListLoadBalancers. `Err` if the listing is not complete, or an item breaks the contract's
+    /// limits.
     pub(crate) async fn list_load_balancers(
         &self,
     ) -> Result<Vec<api::ListedLoadBalancer>, CallError> {

@@ -23,9 +23,12 @@ fn client(link: Link) -> InstanceServiceClient<Link> {
 }
 
 impl Session {
-    /// Asks about these Nodes. The answers are in the order of `nodes`; each was matched by name and UID and checked against
-    /// the contract's limits, so that a result that is missing, doubled or unset is that Node's `Fault`.
-    /// `Err`: the call failed as a whole. `nodes` is at most `max_batch` long; it is cut further to `max_request_bytes`.
+    /// Asks about these Nodes. The answers are in the order of `nodes`. Each was matched by name
+    /// and UID, and checked against the contract's limits. A result that is missing, duplicated or
+    /// unset is that Node's `Fault`.
+    ///
+    /// `Err`: the call failed as a whole. The Nodes are cut into requests of at most `max_batch`
+    /// Nodes and `max_request_bytes` bytes.
     pub(crate) async fn lookup_instances(
         &self,
         nodes: &[&Node],
@@ -37,7 +40,7 @@ impl Session {
             cluster: Some(self.cluster.clone()),
             nodes: Vec::new(),
             facets: facets.iter().map(|facet| i32::from(*facet)).collect(),
-            // A `max_age` beyond what protobuf can say is no real one.
+            // A `max_age` beyond protobuf's range is left out.
             max_age: prost_types::Duration::try_from(max_age).ok(),
         };
         let rpc = Rpc {
@@ -77,7 +80,7 @@ impl Session {
         self.lookup(nodes, frame_bytes, ask).await
     }
 
-    /// Zones of these Nodes, as `lookup_instances`.
+    /// The zones of these Nodes, as `lookup_instances`.
     pub(crate) async fn lookup_zones(
         &self,
         nodes: &[&Node],
@@ -122,7 +125,7 @@ impl Session {
         self.lookup(nodes, frame_bytes, ask).await
     }
 
-    /// All instances; `Err` where the listing was not complete, or one of them breaks the contract.
+    /// All instances. `Err` if the listing is not complete, or one of them breaks the contract.
     pub(crate) async fn list_instances(
         &self,
         facets: &[api::InstanceFacet],
@@ -160,7 +163,7 @@ impl Session {
         .await
     }
 
-    /// Cuts the Nodes into requests that fit, asks, and gives each Node its answer.
+    /// Cuts the Nodes into requests that fit, sends them, and gives each Node its answer.
     async fn lookup<'a, T>(
         &'a self,
         nodes: &[&Node],
@@ -211,8 +214,9 @@ impl Session {
             .collect())
     }
 
-    /// The answer for each Node that was asked about, unless the call failed as a whole. Nothing else of it is kept. CallError of a Node that concerns all is told, else that
-    /// something is there that nobody asked for: the others stand.
+    /// The answer for each Node of the request, unless the call failed as a whole. `reported` is
+    /// the failure of a Node that concerns all, else a fault for a result without a Node in the
+    /// request. The results count all the same.
     fn matched_nodes<T>(
         &self,
         rpc: &str,
@@ -259,10 +263,10 @@ impl Session {
     }
 }
 
-/// What was found for each Node; `Err`: nothing is known of any.
+/// The answer for each Node. `Err`: nothing is known of any.
 type Answers<T> = Result<Vec<Result<T, CallError>>, CallError>;
 
-/// The names and UIDs of the Nodes that are asked about.
+/// The names and UIDs of these Nodes.
 fn names(nodes: &[api::NodeView]) -> Vec<(String, String)> {
     let names = nodes.iter();
     names

@@ -1,4 +1,4 @@
-//! Listings: a stream that ends with a count, or is no listing (CORE-16).
+//! Listings: a stream that ends with a count. A stream without one is no listing (CORE-16).
 
 use cloud_provider_api::v1alpha1 as api;
 use prost::Message;
@@ -30,7 +30,7 @@ pub(super) async fn collect<M: Message + Default, T>(
             Part::Failed(failure) => {
                 return Err(failures::trouble(rpc, Place::Whole, failure));
             }
-            // The first is the list: most come in one message.
+            // Most listings come in one message, so the first part becomes the list.
             Part::Items(more) if items.is_empty() => items = more,
             Part::Items(more) => items.extend(more),
             Part::End(given) => end = Some(given),

@@ -20,7 +20,8 @@ fn client(link: Link) -> RouteServiceClient<Link> {
         .max_decoding_message_size(api::MOST_MESSAGE_BYTES)
 }
 
-/// What CreateRoutes and DeleteRoutes answer for each route, in the order of what was asked; `Err`: nothing is known of any.
+/// The answer of CreateRoutes and DeleteRoutes for each route, in the order of the request. `Err`:
+/// nothing is known of any.
 type Answers = Result<Vec<Result<(), CallError>>, CallError>;
 
 impl Session {
@@ -32,7 +33,7 @@ impl Session {
             .map_or(100, |batch| batch as usize)
     }
 
-    /// What the provider says of its RouteService; `None`: it has none.
+    /// The provider's RouteCapability. `None`: it offers no routes.
     pub(crate) fn route_capability(&self) -> Option<&api::RouteCapability> {
         self.info.capabilities.as_ref()?.routes.as_ref()
     }
@@ -46,7 +47,8 @@ impl Session {
         })
     }
 
-    /// All routes of the cluster's network; `Err` where the listing was not complete. What a single route says is not checked; one whose ownership is not known is counted as a fault.
+    /// All routes of the cluster's network. `Err` if the listing is not complete. The content of a
+    /// single route is not checked. A route whose ownership is not known is reported as a fault.
     pub(crate) async fn list_routes(&self) -> Result<Vec<api::Route>, CallError> {
         let rpc = Rpc {
             deadline: self.deadlines.list,
@@ -74,7 +76,7 @@ impl Session {
                     Ok(api::Ownership::Unspecified) | Err(_)
                 )
             });
-            // The others stand: who reads them leaves this one alone.
+            // The other routes count. The callers leave this one alone.
             let reported = unowned.map(|route| {
                 CallError::fault(format!(
                     "the ownership {} of route {:?} is not known",
@@ -90,9 +92,12 @@ impl Session {
         .await
     }
 
-    /// CreateRoutes. The answers are in the order of `routes`, each matched by its `route_key` (never twice the same), so that a result that is missing,
-    /// doubled or unset is that route's `Fault`. `Err`: the call failed as a whole, and nothing is known of any of them. `routes` is at most
-    /// `max_route_batch` long; it is cut further to `max_request_bytes`.
+    /// CreateRoutes. The answers are in the order of `routes`. Each is matched by its `route_key`,
+    /// which is unique in `routes`. A result that is missing, duplicated or unset is that route's
+    /// `Fault`.
+    ///
+    /// `Err`: the call failed as a whole, and nothing is known of any route. The routes are cut
+    /// into requests of at most `max_route_batch` routes and `max_request_bytes` bytes.
     pub(crate) async fn create_routes(
         &self,
         fence: &Fence,
@@ -147,7 +152,7 @@ impl Session {
         send: impl Fn(Vec<api::Route>) -> BoxFuture<'a, Answers>,
     ) -> Answers {
         let cluster = self.cluster.encoded_len();
-        // A field of the request: its tag, its length, itself.
+        // The field `cluster` of the request: its tag, its length, itself.
         let frame = 1 + prost::length_delimiter_len(cluster) + cluster;
         let cut = limits::cut_batches(
             routes.iter().map(Message::encoded_len),
@@ -212,12 +217,13 @@ impl Session {
     }
 }
 
-/// The keys of the routes that are asked for.
+/// The keys of these routes.
 fn keys(routes: &[api::Route]) -> Vec<String> {
     routes.iter().map(|route| route.route_key.clone()).collect()
 }
 
-/// What an answer tells besides: trouble of one route that concerns all, else that something is there that nobody asked for. The others stand.
+/// The failure that an answer reports. It is the failure of one route that concerns all, else a
+/// fault for a result without a route in the request. The results count all the same.
 fn reported(results: &[Result<(), CallError>], strays: &[String]) -> Option<CallError> {
     let of_all = results
         .iter()
@@ -238,7 +244,8 @@ fn reported(results: &[Result<(), CallError>], strays: &[String]) -> Option<Call
     of_all.cloned().or_else(stray)
 }
 
-/// Gives each result to the route that it names; and names that nobody asked about (cut, at most 10).
+/// Gives each result to the route that it names. Also returns the keys that the request did not
+/// name (cut, at most 10).
 fn match_results(
     rpc: &str,
     asked: &[String],
@@ -308,7 +315,7 @@ mod tests {
         assert_eq!(read(vec![done("b")]), (1, None), "that is the route's");
         let stray = vec![done("a"), done("z")];
         assert_eq!(read(stray), (1, Some(CallErrorCode::Fault)));
-        // What slows all calls down comes first.
+        // A failure that slows all calls comes first.
         let throttled = api::Failure {
             code: api::FailureCode::Throttled.into(),
             ..api::Failure::default()

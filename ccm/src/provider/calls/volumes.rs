@@ -12,7 +12,8 @@ use super::super::{CallError, Session};
 use super::{Answered, Rpc, timed};
 
 impl Session {
-    /// The labels of this volume; none for one that is not this cloud's (VOL-1). Keys and values are as the provider gave them.
+    /// The labels of this volume; no labels if it is not of this cloud (VOL-1). Keys and values are
+    /// as the provider gave them.
     pub(crate) async fn get_volume_labels(
         &self,
         volume: api::VolumeView,

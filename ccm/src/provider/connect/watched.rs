@@ -1,4 +1,5 @@
-//! The pipe of a connection, watched for what hyper does not tell: that the provider drains it, and that it is really over.
+//! Watches a connection's pipe for two events that hyper does not report: the provider drains it,
+//! and it is really over.
 
 use std::io;
 use std::pin::Pin;
@@ -9,11 +10,12 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::Pipe;
 
-/// Bytes of a frame's head: length, type, flags, stream.
+/// The bytes of a frame's header: length, type, flags, stream.
 const HEAD: usize = 9;
 const GOAWAY: u8 = 7;
 
-/// A pipe that tells when the other side sends GOAWAY, and when it is dropped: hyper drops it with the last stream.
+/// A pipe that reports a GOAWAY from the other side, and its own drop. hyper drops it with the last
+/// stream.
 pub(super) struct Watched {
     pipe: Box<dyn Pipe>,
     frames: Frames,
@@ -82,18 +84,18 @@ impl AsyncWrite for Watched {
     }
 }
 
-/// Where in the frames of HTTP/2 the reading is.
+/// The reader's position in the frames of HTTP/2.
 #[derive(Default)]
 struct Frames {
     head: [u8; HEAD],
-    /// Bytes of the head that are read.
+    /// How many bytes of the header were read.
     have: usize,
-    /// Bytes of the payload that are not.
+    /// How many bytes of the payload are still to come.
     left: usize,
 }
 
 impl Frames {
-    /// Reads on. Whether the head of a GOAWAY was among it.
+    /// Reads more bytes. Returns whether they completed the header of a GOAWAY.
     fn go_away(&mut self, mut bytes: &[u8]) -> bool {
         let mut found = false;
         while let Some(first) = bytes.first() {
@@ -133,7 +135,7 @@ mod tests {
 
     #[test]
     fn core_17_a_goaway_is_seen_however_the_bytes_are_cut() {
-        // What looks like one within a payload is none.
+        // Bytes within a payload that look like a GOAWAY are none.
         let data = frame(0, &frame(GOAWAY, &[0; 8]).repeat(40));
         let mut bytes = frame(4, &[]);
         bytes.extend(&data);

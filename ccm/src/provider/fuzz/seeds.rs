@@ -1,4 +1,4 @@
-//! Answers and frames to begin with.
+//! The answers and frames that fuzzing starts with.
 
 use cloud_provider_api::v1alpha1 as api;
 use prost::Message as _;
@@ -54,7 +54,7 @@ fn lookup() -> api::LookupInstancesResponse {
     }
 }
 
-/// Honest answers, one of each RPC.
+/// Valid answers, one of each RPC.
 pub(crate) fn answer_seeds() -> Vec<Vec<u8>> {
     let zones = zones("z", "r");
     let found = api::GetLoadBalancerResponse {
@@ -117,7 +117,7 @@ pub(crate) fn answer_seeds() -> Vec<Vec<u8>> {
     ];
     let seed = |(rpc, message): (u8, Vec<u8>)| [&[rpc][..], &message].concat();
     let mut seeds: Vec<_> = messages.into_iter().map(seed).collect();
-    // Lists: an item and their end, as frames.
+    // Lists: an item and the end, as frames.
     let list =
         |rpc: u8, message: Vec<u8>| [&[0x80 | rpc][..], &frame(&message), &frame(&[])].concat();
     let instance = api::ListInstancesResponse {
@@ -139,7 +139,8 @@ pub(crate) fn answer_seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Answers beyond what is allowed, or near it: much of what a message may have much of, texts that are too long, and what must not be left out.
+/// Answers at or beyond the limits: long lists, texts that are too long, and required fields left
+/// out.
 fn breaking_answer_seeds() -> Vec<Vec<u8>> {
     let name = |number: usize| format!("n{number}");
     let message = || "slow down ".repeat(120);
@@ -217,7 +218,7 @@ fn breaking_answer_seeds() -> Vec<Vec<u8>> {
             },
         )),
     };
-    // An instance without a state, and a provider that claims what others have.
+    // An instance without a state, and a provider whose prefix claims the IDs of others.
     let forgetful = api::LookupInstancesResponse {
         results: vec![result(1)],
         failed: None,
@@ -239,7 +240,8 @@ fn breaking_answer_seeds() -> Vec<Vec<u8>> {
     .into()
 }
 
-/// What an honest provider writes: settings, the head of an answer, an answer, its end; and the frames of its farewell.
+/// What a valid provider writes: settings, the headers of an answer, the answer, its end, and the
+/// frames of its shutdown.
 pub(crate) fn connection_seeds() -> Vec<Vec<u8>> {
     const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
     const ACK: [u8; 9] = [0, 0, 0, 4, 1, 0, 0, 0, 0];

@@ -33,7 +33,7 @@ fn inst_2_results_are_matched_by_name_and_uid() {
         matched(&ASKED, vec![ok("b", "2", 20), ok("a", "1", 10)]),
         [Ok(10), Ok(20)]
     );
-    // One fault, never the other's.
+    // The fault is that of one Node, never of the other.
     let rows: [(Vec<Named<u8>>, &str); 6] = [
         (vec![ok("b", "2", 20)], "no result for node \"a\""),
         (
@@ -95,7 +95,7 @@ fn batches_are_cut_by_count_and_bytes() {
         let large: Vec<_> = cut.too_large.iter().map(|(index, _)| *index).collect();
         (cut.batches, large)
     };
-    // Each item takes three bytes more.
+    // Each item takes three more bytes.
     assert_eq!(cut(&[], 5, 100), (vec![], vec![]));
     assert_eq!(cut(&[7; 5], 2, 1000), (vec![0..2, 2..4, 4..5], vec![]));
     assert_eq!(cut(&[7; 5], 100, 30), (vec![0..2, 2..4, 4..5], vec![]));
@@ -218,7 +218,7 @@ fn texts_are_cut_at_a_character() {
     assert!(shown(&"😀".repeat(300)).len() <= 128);
 }
 
-/// Finding B10: an event's message and a line of the log stay one.
+/// Finding B10: the text of an event, or of a line of the log, stays on one line.
 #[test]
 fn texts_are_on_one_line() {
     assert_eq!(cut("no\n[+]lease ok\u{202e}"), "no [+]lease ok ");

@@ -1,4 +1,4 @@
-//! While we lead: the provider's hints (WatchChanges).
+//! While this process leads: the provider's hints (WatchChanges).
 
 use cloud_provider_api::v1alpha1 as api;
 use cloud_provider_api::v1alpha1::watch_changes_response::Change;
@@ -12,11 +12,11 @@ use super::lead::{LASTED, backoff};
 use super::{Keeper, client};
 use crate::core::{lock, millis};
 
-/// So many streams of hints in a row that fail are told.
+/// A warning is logged if this many streams in a row ended early and the last one failed.
 const HINTS_MISSED: u32 = 3;
 
 impl Keeper {
-    /// Passes the provider's hints on. Never returns; the end of a stream is no fault.
+    /// Passes on the provider's hints. Never returns. The end of a stream is no fault.
     pub(super) async fn watch_changes(&self, link: &Link, session: &Session) {
         if !session.offers(|offered| offered.changes.is_some()) {
             return std::future::pending().await;
@@ -35,7 +35,8 @@ impl Keeper {
             };
             let pause = backoff(failures);
             if let Err(trouble) = &received {
-                // Without hints all goes on, only later: once for each row of failures.
+                // Without hints the controllers see changes later. The warning comes once for each
+                // series of failures.
                 if failures == HINTS_MISSED {
                     tracing::warn!(provider = %self.name, error = %trouble, failures, retry_in_ms = millis(pause), "WatchChanges fails: the ccm sees changes in the cloud at its next periodic check, not at once");
                 } else {
@@ -81,7 +82,7 @@ impl Keeper {
                 fits
             });
             if let Some(hint) = change.and_then(hint) {
-                // Nobody may be listening.
+                // There may be no receiver.
                 let _ = self.with.hints.send(hint);
             }
         }
@@ -93,7 +94,7 @@ impl Keeper {
     }
 }
 
-/// Whether what it names can be something's name or ID (CORE-11).
+/// Whether each name and ID of the hint keeps to its limit (CORE-11).
 fn fits(change: &Change) -> bool {
     match change {
         Change::Instance(it) => {

@@ -1,4 +1,4 @@
-//! While we lead: Initialize, the scope, the claims.
+//! While this process leads: Initialize, the scope, the claims.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,12 +23,14 @@ use crate::planted::planted;
 const INITIALIZE_DEADLINE: Duration = Duration::from_mins(1);
 /// The longest pause between two attempts to initialise.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// A scope is written to the Lease at once: if it is not there after this, it is said.
+/// The elector writes a scope to the Lease at once. If the write takes longer than this, a warning
+/// is logged.
 const REMEMBERED: Duration = Duration::from_secs(3);
-/// A session or a stream that lasted so long was a good one: its end is no failure.
+/// A session or stream that lasted this long was a good one: its end is no failure.
 pub(super) const LASTED: Duration = Duration::from_secs(30);
 
-/// A session that the controllers see. Its end is the session's end for all who hold it, also where the future that holds this is dropped.
+/// A session that the controllers see. Dropping this ends the session for all its holders, also
+/// when the whole future is dropped.
 struct Published<'a> {
     keeper: &'a Keeper,
     session: Arc<Session>,
@@ -37,8 +39,8 @@ struct Published<'a> {
 }
 
 impl Published<'_> {
-    /// Follows the stored scope and claims and the provider's hints, until another session has to take the place of this one. Returns whether that is
-    /// because other claims count.
+    /// Follows the stored scope, the stored claims and the provider's hints until another session
+    /// must replace this one. Returns whether the reason is that other claims count.
     async fn lasts(&self, link: &Link, info: &api::GetProviderInfoResponse) -> bool {
         let keeper = self.keeper;
         tokio::select! {
@@ -49,7 +51,7 @@ impl Published<'_> {
             }
             () = keeper.watch_scope(&self.scope) => false,
             () = keeper.watch_claims(info, &self.scope, &self.counted) => {
-                // What is in flight goes on.
+                // Calls in flight go on.
                 self.session.uninitialized.cancel();
                 true
             }
@@ -60,7 +62,8 @@ impl Published<'_> {
 
 impl Drop for Published<'_> {
     fn drop(&mut self) {
-        // What is in flight goes on to its end where only a new Initialize was asked for, and where the provider drains it.
+        // Calls in flight go on if only a new Initialize is needed, or if the provider drains the
+        // connection.
         let drains = self.session.link.is_closing() && !planted!(DrainIsCut);
         if !self.session.uninitialized.is_cancelled() && !drains {
             self.session.over.cancel();
@@ -74,7 +77,8 @@ impl Drop for Published<'_> {
 }
 
 impl Keeper {
-    /// Whenever we lead: initialises and publishes a session. Returns why the connection is to be given up.
+    /// Initialises the provider and publishes a session, each time that this process leads. Returns
+    /// why the connection is to be closed.
     pub(super) async fn lead(
         &self,
         link: &Link,
@@ -113,7 +117,8 @@ impl Keeper {
             if has_other_claims {
                 continue;
             }
-            // A provider that forgets each Initialize at once is not asked in a circle.
+            // A provider that forgets each Initialize at once is not initialised again without a
+            // pause.
             if was_uninitialized && started.elapsed() < LASTED {
                 failures = failures.saturating_add(1);
                 if failures > 1 {
@@ -125,7 +130,8 @@ impl Keeper {
         }
     }
 
-    /// Initialises the provider, and publishes the session as soon as its scope is stored. `failures` of it in a row are counted.
+    /// Initialises the provider, and publishes the session as soon as the scope is stored.
+    /// `failures` counts the failed attempts in a row.
     async fn begin(
         &self,
         link: &Link,
@@ -137,7 +143,7 @@ impl Keeper {
         let initialized = self.initialized(link, request, failures).await;
         let counted = self.counted(info, &initialized.cloud_scope);
         let ownership = Ownership::of(&[(&self.name, &counted.info)], None)?;
-        // Who leads next must find it, also if we die with our first call.
+        // The next leader must find the scope, even if this process dies with its first call.
         self.remember(&initialized.cloud_scope).await;
         let limiters = if planted!(LanesOfEachSession) {
             Arc::new(CallLimiters::of(
@@ -166,7 +172,7 @@ impl Keeper {
         })
     }
 
-    /// Asks Initialize until it succeeds.
+    /// Calls Initialize until it succeeds.
     async fn initialized(
         &self,
         link: &Link,
@@ -230,7 +236,7 @@ impl Keeper {
         });
     }
 
-    /// Says why there is no session.
+    /// Publishes why there is no session.
     fn tell(&self, why: &str) {
         self.with.status.send_if_modified(|status| {
             let news = status.message != why;
@@ -256,8 +262,9 @@ impl Keeper {
         });
     }
 
-    /// Returns when the Lease remembers this scope, or the one that is accepted in its place: before that nothing is called. It can take as long as the Lease
-    /// cannot be written; then it is lost, and with it our lead.
+    /// Returns when the Lease remembers this scope, or when another one is the accepted one.
+    /// Controllers make no calls before that. It can take as long as the Lease cannot be written.
+    /// Then this process loses the Lease and stops leading.
     async fn remember(&self, scope: &str) {
         let mut seen = self.with.memory.changes();
         loop {
@@ -275,13 +282,14 @@ impl Keeper {
         }
     }
 
-    /// Whether this scope is the accepted one, by what is stored and by the operator's flag.
+    /// The decision about this scope, by the stored scope and the operator's flag.
     fn verdict(&self, scope: &str) -> Verdict {
         let operator = self.with.endpoint.accepted_cloud_scope.as_deref();
         scope_verdict(self.with.memory.scope().as_deref(), scope, operator)
     }
 
-    /// What of the provider's claims counts (▲S21). The first ones in a scope are remembered, but for a scope that is not accepted: nothing is made or deleted there.
+    /// Which of the provider's claims count (▲S21). The first claims in a scope are stored, unless
+    /// the scope is not accepted: there the ccm creates and deletes nothing.
     fn counted(&self, info: &api::GetProviderInfoResponse, scope: &str) -> Counted {
         let verdict = self.verdict(scope);
         let known = self.with.memory.claims();
@@ -295,7 +303,7 @@ impl Keeper {
         counted
     }
 
-    /// Returns when other claims count than those that the session was made with.
+    /// Returns when other claims count than at the start of the session.
     async fn watch_claims(
         &self,
         info: &api::GetProviderInfoResponse,
@@ -303,7 +311,7 @@ impl Keeper {
         counted: &Counted,
     ) {
         let mut annotations = self.with.memory.changes();
-        // Also what changed before this.
+        // Earlier changes count too.
         annotations.mark_changed();
         loop {
             changed(&mut annotations).await;
@@ -314,7 +322,7 @@ impl Keeper {
         }
     }
 
-    /// Whether the scope is the accepted one, and what is to be said about it.
+    /// Whether the scope is the accepted one, and the message about it.
     fn judge(&self, scope: &str) -> (bool, String) {
         match self.verdict(scope) {
             Verdict::Accepted => (true, String::new()),
@@ -333,10 +341,10 @@ impl Keeper {
         }
     }
 
-    /// Decides about the scope again whenever the Lease remembers another. Never returns.
+    /// Decides about the scope again whenever the Lease's annotations change. Never returns.
     async fn watch_scope(&self, scope: &str) {
         let mut seen = self.with.memory.changes();
-        // Also what changed between `publish` and here.
+        // Changes count too that came between `publish` and here.
         seen.mark_changed();
         loop {
             changed(&mut seen).await;
@@ -359,7 +367,7 @@ impl Keeper {
     }
 }
 
-/// When Initialize is tried again.
+/// The pause before the next Initialize.
 fn pause(trouble: &CallError, failures: u32) -> Duration {
     match trouble.reaction(failures).retry {
         Retry::After(pause)

@@ -166,7 +166,7 @@ async fn throttled_slows_the_whole_service_and_no_other() {
     lookup(&session, &nodes).await.unwrap();
     assert!(start.elapsed() >= Duration::from_secs(19));
 
-    // Too long to wait for: it fails at once, and says when.
+    // This is too long to wait: the call fails at once, and says when to try again.
     fake.set(|s| s.failures = [failure(api::FailureCode::Throttled, Some(300))].into());
     lookup(&session, &nodes).await.unwrap_err();
     let before = fake.called("LookupInstances");
@@ -249,7 +249,7 @@ async fn an_answer_that_breaks_the_contract_is_a_failure_that_keeps_the_handle()
         assert_eq!(failure.reason, "ContractFault");
         assert!(answer.events[0].message.len() <= 1024);
     }
-    // NOT_FOUND as a status is no answer.
+    // NOT_FOUND as a gRPC status is no answer.
     let get = session
         .get_load_balancer(api::GetLoadBalancerRequest::default())
         .await;
@@ -336,7 +336,7 @@ async fn m13_a_code_that_the_rpc_does_not_list_is_internal() {
         assert_eq!(named, given != code, "{failure:?}");
     }
 
-    // Of a Node CONFLICT is listed; of the whole it is not.
+    // CONFLICT is listed for a Node, but not for the whole call.
     let nodes = nodes(1);
     fake.set(|s| s.failures = [failure(Code::Conflict, None)].into());
     let whole = lookup(&session, &nodes).await.unwrap_err();
@@ -355,7 +355,7 @@ async fn m13_a_code_that_the_rpc_does_not_list_is_internal() {
         assert_eq!(item.unwrap_err().code, code);
     }
 
-    // A listing, which has no items that fail.
+    // A listing has no items that can fail.
     let failed = Part::Failed(failure(Code::NotFound, None));
     fake.set(|s| s.list = vec![api::ListInstancesResponse { part: Some(failed) }]);
     let list = session.list_instances(&[]).await;
@@ -397,7 +397,7 @@ async fn an_answer_of_20_mib_is_a_fault_and_no_more() {
     let nodes = nodes(1);
     let trouble = lookup(&session, &nodes).await.unwrap_err();
     assert_eq!(trouble.code, CallErrorCode::Fault);
-    // 10 MiB pass.
+    // An answer of 10 MiB is accepted.
     fake.set(|s| {
         s.lookup = |request| {
             let mut results = all_run(request);

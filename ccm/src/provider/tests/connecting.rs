@@ -30,14 +30,14 @@ async fn a_restarted_provider_is_never_called_before_initialize() {
     let second = Fake::new("2");
     provider.kill();
     provider.start(second.service());
-    // A call on the old session reaches nobody, at once.
+    // A call on the old session fails at once, and reaches no process.
     let nodes = [&n];
     let called = session.lookup_instances(&nodes, &[], Duration::ZERO);
     let trouble = timeout(Duration::from_secs(1), called).await.unwrap();
     assert_eq!(trouble.unwrap_err().code, CallErrorCode::Disconnected);
     assert!(session.is_over());
 
-    // Only a new session, which was initialised first.
+    // Calls need a new session, for which the new process was initialised.
     running
         .until("the new process", |s| {
             s.info.as_ref().is_some_and(|i| i.boot_id == "2")
@@ -109,7 +109,7 @@ async fn a_provider_that_needs_a_newer_controller_is_refused() {
     assert!(!status.reachable());
     tokio::time::sleep(Duration::from_secs(89)).await;
     assert_eq!(fake.log(), ["GetProviderInfo"; 3], "every 30 s");
-    // A process that comes in its place is asked at once.
+    // A process that takes its place is asked at once.
     provider.start(Fake::new("2").service());
     timeout(Duration::from_secs(2), running.session())
         .await

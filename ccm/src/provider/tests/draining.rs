@@ -1,4 +1,5 @@
-//! A provider that ends gracefully (CORE-17): what it drains has its own answer. Over a real socket, with the SDK's server.
+//! A provider that ends gracefully (CORE-17): each call in flight gets its own answer. These tests
+//! use a real socket and the SDK's server.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,10 +18,10 @@ use super::super::testing::{Running, maintained};
 use super::super::{CallError, CallErrorCode, Session};
 use crate::core::Fence;
 
-/// No wait of a test is longer.
+/// The longest wait of a test.
 const SOON: Duration = Duration::from_secs(15);
 
-/// A cloud whose Ensure takes until the test lets it go on.
+/// A cloud whose Ensure lasts until the test lets it go on.
 #[derive(Clone)]
 struct Slow {
     name: &'static str,
@@ -77,7 +78,6 @@ impl LoadBalancers for Slow {
     }
 }
 
-/// A process of the provider.
 struct Process {
     slow: Slow,
     terminate: CancellationToken,
@@ -108,7 +108,7 @@ impl Process {
         }
     }
 
-    /// Returns when so many calls of Ensure began.
+    /// Returns when `count` calls of Ensure have begun.
     async fn ensuring(&self, count: usize) {
         let mut ensuring = self.slow.ensuring.subscribe();
         let begun = ensuring.wait_for(|begun| *begun == count);
@@ -160,7 +160,7 @@ impl Bench {
 
 type Answered = Result<api::EnsureLoadBalancerResponse, CallError>;
 
-/// An Ensure that goes on beside the test.
+/// An Ensure that runs beside the test.
 fn ensure(session: &Arc<Session>) -> JoinSet<Answered> {
     ensure_behind(session, &Fence::open())
 }
@@ -215,7 +215,7 @@ async fn core_17_an_ensure_that_a_provider_drains_ends_with_its_own_answer() {
 
     process.terminate.cancel();
     bench.unpublished().await;
-    // It is not sent, and cuts nothing.
+    // The call is not sent, and cuts no other call.
     let trouble = lookup(&session).await.unwrap_err();
     assert_eq!(trouble.code, CallErrorCode::Disconnected, "{trouble}");
     assert!(session.is_over(), "it takes no calls");
@@ -227,7 +227,8 @@ async fn core_17_an_ensure_that_a_provider_drains_ends_with_its_own_answer() {
     timeout(SOON, session.ended()).await.unwrap();
 }
 
-/// The next process listens on the same path while the one before drains: both have calls in flight, each ends with its own answer.
+/// The next process listens on the same path while the previous one drains. Both have calls in
+/// flight, and each call gets its own answer.
 #[tokio::test]
 async fn core_17_the_next_process_is_worked_with_while_the_one_before_drains() {
     let bench = Bench::new();
@@ -278,7 +279,7 @@ async fn core_17_a_provider_that_is_killed_while_it_drains_loses_its_calls() {
     timeout(SOON, session.ended()).await.unwrap();
 }
 
-/// What it gives up at the end of its drain is a call whose end nobody knows.
+/// A call that the process gives up at the end of its drain has an unknown result.
 #[tokio::test]
 async fn core_17_a_call_that_outlasts_the_drain_is_disconnected() {
     let bench = Bench::new();
@@ -292,7 +293,8 @@ async fn core_17_a_call_that_outlasts_the_drain_is_disconnected() {
     process.ended().await;
 }
 
-/// Shows ▲M12: who leads no more has no call in flight, whoever drains.
+/// Shows ▲M12: after it stops leading, this process has no call in flight, even if a provider
+/// drains.
 #[tokio::test]
 async fn m12_the_end_of_the_lead_cuts_what_is_drained() {
     let bench = Bench::new();
@@ -307,7 +309,7 @@ async fn m12_the_end_of_the_lead_cuts_what_is_drained() {
     assert_eq!(trouble.code, CallErrorCode::Disconnected, "{trouble}");
 }
 
-/// Shows ▲M3: who leads next may not begin while the provider still works on it.
+/// Shows ▲M3: the next leader may not begin while the provider still works on the call.
 #[tokio::test]
 async fn m3_a_call_whose_connection_breaks_may_go_on_in_the_provider() {
     let bench = Bench::new();

@@ -1,4 +1,5 @@
-//! Who ends a call that is not answered in time, and that the connection outlives it.
+//! The ccm ends a call without an answer before the provider does, and the connection outlives the
+//! call.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -20,10 +21,11 @@ const RST_STREAM: u8 = 3;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 const CANCEL: u32 = 8;
-/// What an HTTP/2 connection begins with.
+/// The length of the preface of an HTTP/2 connection.
 const PREFACE: usize = 24;
 
-/// The connection of a provider on a stack like grpc-java's: when its own timer for a call rings it resets the stream, and what is said in the same moment goes out behind the reset.
+/// The connection of a provider on a stack like grpc-java's. When its own timer for a call expires,
+/// it resets the stream. Its answer at the same moment follows the reset.
 struct Late {
     process: InMemory,
     fake: Fake,
@@ -50,7 +52,7 @@ impl Connector for Late {
         let (passed, over) = (answers.clone(), Arc::clone(&ended));
         tasks.spawn(async move {
             while let Some(frame) = frame(&mut from_provider).await {
-                // Of DATA, too.
+                // END_STREAM is the same bit in DATA and HEADERS.
                 if frame[3] <= HEADERS && frame[4] & END_STREAM != 0 {
                     over.lock().unwrap().insert(stream_of(&frame));
                 }
@@ -74,7 +76,7 @@ impl Connector for Late {
                     let (answers, ended) = (answers.clone(), Arc::clone(&ended));
                     timers.spawn(async move {
                         let began = Instant::now();
-                        // The provider has read the call by then.
+                        // By then the provider has read the call.
                         sleep(Duration::from_millis(1)).await;
                         let Some(reported) = fake.reported("LookupInstances") else {
                             return;
@@ -107,9 +109,9 @@ fn stream_of(frame: &[u8]) -> u32 {
     u32::from_be_bytes([frame[5], frame[6], frame[7], frame[8]])
 }
 
-/// RST_STREAM, and behind it an answer of nothing but trailers.
+/// RST_STREAM, and behind it an answer that consists of trailers.
 fn reset_and_trailers(stream: u32) -> Vec<u8> {
-    // `:status: 200` of HPACK's table, and a field in full.
+    // `:status: 200` from HPACK's table, then a literal field.
     let mut fields = vec![0x88, 0];
     for text in ["grpc-status", "4"] {
         fields.push(u8::try_from(text.len()).unwrap());
@@ -148,8 +150,9 @@ async fn lookup(session: &Session) -> Result<(), CallError> {
     answers.await.map(drop)
 }
 
-/// It is told a second more than we wait. Did both end the call in the same moment, our own reset could still wait to be sent when its frames come, and for these HTTP/2 gives up the
-/// connection.
+/// The provider's deadline is a second longer than the ccm's. If both ended the call at the same
+/// moment, the ccm's reset could still wait to be sent when the provider's frames arrive. HTTP/2
+/// would then close the connection.
 #[tokio::test(start_paused = true)]
 async fn m10_a_provider_that_writes_behind_its_end_of_a_call_does_not_cost_the_connection() {
     let (_running, fake, session) = hanging().await;
@@ -173,7 +176,7 @@ async fn m10_a_provider_that_writes_behind_its_end_of_a_call_does_not_cost_the_c
     assert_eq!(fake.called("GetProviderInfo"), 1, "{:?}", fake.log());
 }
 
-/// A provider whose HTTP/2 breaks the rules as soon as it is asked to.
+/// A provider whose HTTP/2 breaks the protocol when a test asks for it.
 struct Breaks {
     process: InMemory,
     now: Arc<Notify>,
@@ -191,7 +194,7 @@ impl Connector for Breaks {
                 _ = tokio::io::copy_bidirectional(&mut provider, &mut theirs) => return,
                 () = now.notified() => {}
             }
-            // DATA of no stream.
+            // DATA without a stream.
             let _ = theirs.write_all(&[0; 9]).await;
             std::future::pending::<()>().await;
         });

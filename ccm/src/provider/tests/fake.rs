@@ -1,4 +1,4 @@
-//! A provider whose every answer a test scripts.
+//! A provider whose answers a test scripts.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -16,35 +16,34 @@ use tower::util::BoxCloneSyncService;
 type Answer<T> = Result<Response<T>, Status>;
 type Lookup = fn(&api::LookupInstancesRequest) -> Vec<api::LookupInstanceResult>;
 
-/// What the process answers.
+/// The answers of the process, and a log of its calls.
 pub(super) struct Script {
     pub(super) info: api::GetProviderInfoResponse,
     pub(super) probe: api::ProbeState,
     pub(super) probe_message: String,
-    /// The boot ID that Probe tells, where it is another.
+    /// The boot ID in the answer of Probe, if it differs.
     pub(super) probed_boot_id: Option<String>,
     pub(super) scope: String,
     /// RPCs that never answer.
     pub(super) hang: BTreeSet<&'static str>,
-    /// RPCs that take so long.
+    /// How long these RPCs take.
     pub(super) slow: BTreeMap<&'static str, Duration>,
-    /// What the next Initialize calls fail with.
+    /// The failures of the next calls of Initialize.
     pub(super) initialize: VecDeque<api::Failure>,
-    /// What the next calls of LoadBalancerService and LookupInstances fail with.
+    /// The failures of the next calls of LoadBalancerService and LookupInstances.
     pub(super) failures: VecDeque<api::Failure>,
     pub(super) lookup: Lookup,
     pub(super) list: Vec<api::ListInstancesResponse>,
     pub(super) ensure: api::EnsureLoadBalancerResponse,
     pub(super) changes: Vec<api::WatchChangesResponse>,
-    /// What was called, in order; WatchChanges with its token.
+    /// The calls so far, in order; WatchChanges with its token.
     pub(super) log: Vec<String>,
-    /// How many LookupInstances ran at once, and at most.
+    /// How many LookupInstances run now, and the most that ran at once.
     pub(super) running: (usize, usize),
     /// The `grpc-timeout` of each RPC's last call.
     pub(super) reported: BTreeMap<&'static str, Duration>,
 }
 
-/// A process with its script.
 #[derive(Clone)]
 pub(super) struct Fake(pub(super) Arc<Mutex<Script>>);
 
@@ -57,7 +56,7 @@ pub(super) fn failure(code: api::FailureCode, retry_after: Option<i64>) -> api::
     }
 }
 
-/// Every Node runs.
+/// Answers that every Node runs.
 pub(super) fn all_run(request: &api::LookupInstancesRequest) -> Vec<api::LookupInstanceResult> {
     let result = |node: &api::NodeView| api::LookupInstanceResult {
         node_name: node.name.clone(),
@@ -71,7 +70,7 @@ pub(super) fn all_run(request: &api::LookupInstancesRequest) -> Vec<api::LookupI
     request.nodes.iter().map(result).collect()
 }
 
-/// A `grpc-timeout`.
+/// Parses a `grpc-timeout`.
 fn timeout(text: &str) -> Duration {
     let (number, unit) = text.split_at(text.len() - 1);
     let number: u64 = number.parse().unwrap();
@@ -129,7 +128,7 @@ impl Fake {
         self
     }
 
-    /// What was called so far, Probes left out.
+    /// The calls so far, without Probes.
     pub(super) fn log(&self) -> Vec<String> {
         let script = self.0.lock().unwrap();
         script
@@ -145,7 +144,7 @@ impl Fake {
         script.log.iter().filter(|entry| *entry == rpc).count()
     }
 
-    /// How long the RPC's last call may take, as the provider is told.
+    /// The deadline of the RPC's last call, as the provider learned it.
     pub(super) fn reported(&self, rpc: &str) -> Option<Duration> {
         self.0.lock().unwrap().reported.get(rpc).copied()
     }

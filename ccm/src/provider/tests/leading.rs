@@ -72,7 +72,7 @@ async fn prov_18_what_waits_is_not_sent_to_a_provider_that_forgot_its_initialize
         fake.set(|s| s.failures = [forgot].into());
         ensure(&session).await
     };
-    // The first is answered after 10 s: the provider forgot. The second is still under way until 15 s.
+    // The first fails after 10 s with NOT_INITIALIZED. The second is under way until 15 s.
     let waits = async {
         sleep(Duration::from_secs(6)).await;
         ensure(&session).await
@@ -83,7 +83,7 @@ async fn prov_18_what_waits_is_not_sent_to_a_provider_that_forgot_its_initialize
             new.is_some_and(|new| !Arc::ptr_eq(new, &session))
         });
         let next = next.await.session.unwrap();
-        // One place is the second's.
+        // The second call takes one place.
         let answers = tokio::join!(ensure(&next), ensure(&next));
         assert!(answers.0.is_ok() && answers.1.is_ok(), "{answers:?}");
         start.elapsed()
@@ -123,7 +123,7 @@ async fn a_failed_initialize_is_repeated_and_told() {
     let session = running.session().await;
     assert!(running.status.borrow().message.is_empty());
     assert_eq!(fake.called("Initialize"), 4);
-    // Who does not lead any more has no session.
+    // A process that does not lead has no session.
     running.leading.send_replace(None);
     running.until("no session", |s| s.session.is_none()).await;
     let answer = session
@@ -168,7 +168,8 @@ async fn s20_a_changed_scope_is_accepted_by_the_annotation_without_a_restart() {
     }
     assert_eq!(running.recorded.lock().unwrap().len(), 1);
 
-    // Somebody deletes the Lease: what it remembered is remembered anew, and nothing is accepted by that.
+    // Somebody deletes the Lease. The ccm stores again what it remembered, and that accepts
+    // nothing.
     running.annotations.send_replace([].into());
     let mut annotations = running.annotations.subscribe();
     let again = annotations.wait_for(|now| now.contains_key(SCOPE_KEY));
@@ -234,14 +235,14 @@ async fn s20_nothing_is_called_before_the_first_scope_is_remembered() {
     let status = running.status.borrow().clone();
     assert!(status.session.is_none() && status.reachable());
     assert_eq!(fake.called("Initialize"), 1);
-    // Another leader's scope is found there instead: ours is another than the accepted one.
+    // The Lease has another leader's scope instead, so this scope is not the accepted one.
     running
         .annotations
         .send_replace([(SCOPE_KEY.into(), "account 2".into())].into());
     let status = running.until("a session", |s| s.session.is_some()).await;
     assert!(!status.scope_accepted);
 
-    // It can be written after a while.
+    // The Lease becomes writable after a while.
     let running = maintained(InMemory::running(Fake::new("2").service()));
     running.unwritable.store(true, Ordering::SeqCst);
     running.lead();

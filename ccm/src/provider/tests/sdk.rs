@@ -1,4 +1,4 @@
-//! The SDK's provider on the other side.
+//! Sessions with a provider of the SDK.
 
 use std::time::Duration;
 

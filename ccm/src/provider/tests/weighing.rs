@@ -1,4 +1,4 @@
-//! Large answers that come at the same time.
+//! Large answers that arrive at the same time.
 
 use std::future::ready;
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn empty_items(count: u64) -> Vec<u8> {
     frame(&[0x12, 0x00].repeat(usize::try_from(count).unwrap()))
 }
 
-/// The body of an answer that would take so much memory.
+/// The body of an answer that takes about `bytes` bytes of memory.
 fn answer_of(bytes: u64) -> Bytes {
     let weight = |items| {
         let mut weight = Weight::of(LOOKUP, &Budget::default());
@@ -46,7 +46,7 @@ async fn play() {
         let (large, mut ended) = (large.clone(), ended.clone());
         let is_lookup = path == LOOKUP;
         let body = if is_lookup { large } else { frame(&[]).into() };
-        // What is decoded already is kept until the answer ends.
+        // The decoded part is kept until the answer ends.
         let until = async move {
             if is_lookup {
                 ended.wait_for(|over| *over).await.unwrap();
@@ -69,7 +69,7 @@ async fn play() {
         let why = "the answer of LookupInstances was not read: with the others that the provider sends at the same time";
         assert!(trouble.message.starts_with(why), "{trouble}");
     }
-    // A small answer is read beside the large one.
+    // The ccm reads a small answer beside the large one.
     let small = session
         .get_load_balancer(api::GetLoadBalancerRequest::default())
         .await;
@@ -88,7 +88,7 @@ fn m14_large_answers_at_once_take_what_one_may_and_small_ones_are_read() {
     assert!(peak < 160, "{peak} MiB");
 }
 
-/// The provider answers with these bodies, by the RPC.
+/// Connects to a provider that answers each RPC with its body from `bodies`.
 async fn answering(bodies: fn(&str) -> Vec<u8>) -> (Connection, Tasks) {
     let (ours, theirs) = duplex(64 * 1024);
     let tasks = Tasks::default();

@@ -1,4 +1,4 @@
-//! Where a provider says that a load balancer is.
+//! The addresses of a load balancer, as a provider states them.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -10,8 +10,11 @@ use super::filled;
 use crate::provider::CallError;
 use crate::provider::limits;
 
-/// Where a load balancer can be reached, as `status.loadBalancer` of a Service. What the API server would refuse is a fault, with the
-/// value named, and so is an address in `service_ranges`. An absent `ip_mode` becomes `VIP`, as the API server would make it, so that the two compare.
+/// The addresses of a load balancer, as `status.loadBalancer` of a Service. A value that the API
+/// server would refuse is a fault that names the value. So is an address in `service_ranges`.
+///
+/// The API server sets an absent `ip_mode` to `VIP`. This does the same, so that the two compare as
+/// equal.
 pub(crate) fn load_balancer_status(
     status: &api::LoadBalancerStatus,
     service_ranges: &[IpNet],
@@ -81,8 +84,9 @@ fn ingress(
     })
 }
 
-/// What keeps an address from being a load balancer's. kube-proxy takes the traffic to an ingress address on each Node for the Service: with one of these a provider
-/// would take over what Nodes say to themselves or to their neighbours.
+/// Why an address cannot be a load balancer's. On each Node, kube-proxy sends traffic for an
+/// ingress address to the Service. With one of these addresses a provider would take over traffic
+/// within a Node, or to its neighbours.
 fn nobodys(address: IpAddr) -> Option<&'static str> {
     let address = address.to_canonical();
     let link_local = match address {
@@ -104,7 +108,8 @@ fn nobodys(address: IpAddr) -> Option<&'static str> {
     }
 }
 
-/// An address in the Service range is some Service's, or will be: kube-proxy would give its traffic to this one.
+/// Why an address in a Service range cannot be a load balancer's. It is another Service's, now or
+/// later, and kube-proxy would send that traffic to this Service.
 fn of_services(address: IpAddr, ranges: &[IpNet]) -> Option<String> {
     let address = address.to_canonical();
     let range = ranges.iter().find(|range| range.contains(&address))?;

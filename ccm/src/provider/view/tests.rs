@@ -174,7 +174,7 @@ fn a_service_is_sent_whole() {
             ("TCP", "", None)
         ]
     );
-    // What the provider says of a load balancer comes back as it was.
+    // The status comes back as it was.
     let status = view.status.unwrap();
     assert_eq!(
         Some(load_balancer_status(&status, &[]).unwrap()),
@@ -278,7 +278,7 @@ fn no_load_balancer_is_at_an_address_that_nodes_use_among_themselves() {
     }
 }
 
-/// Shows ▲S22 (finding B13): kube-proxy would give this load balancer what is meant for another Service.
+/// Shows ▲S22 (finding B13): kube-proxy would send another Service's traffic to this load balancer.
 #[test]
 fn no_load_balancer_is_at_an_address_of_the_clusters_services() {
     let ranges = ["10.96.0.0/12", "fd00:10::/108"].map(|range| range.parse().unwrap());

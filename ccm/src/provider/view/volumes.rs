@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::core::LAST_APPLIED;
 
-/// The fields of a PersistentVolume's `spec` that are a source. A volume has one of them.
+/// The fields of a PersistentVolume's `spec` that are a volume source. A volume has one of them.
 const SOURCES: [&str; 22] = [
     "awsElasticBlockStore",
     "azureDisk",
@@ -32,7 +32,7 @@ const SOURCES: [&str; 22] = [
     "vsphereVolume",
 ];
 
-/// The volume with its source; `None` where it has none that is known here.
+/// The volume with its source. `None` if it has no known source.
 pub(crate) fn volume_view(volume: &PersistentVolume) -> Option<api::VolumeView> {
     let spec = serde_json::to_value(volume.spec.as_ref()?).ok()?;
     let (source_type, fields) = SOURCES
@@ -41,7 +41,7 @@ pub(crate) fn volume_view(volume: &PersistentVolume) -> Option<api::VolumeView> 
     let text = |value: &Value| match value {
         Value::String(text) => Some(text.clone()),
         Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
-        // Objects hold references to Secrets, and what else only a driver understands.
+        // Objects hold references to Secrets, and data that only a driver understands.
         Value::Null | Value::Array(_) | Value::Object(_) => None,
     };
     let metadata = &volume.metadata;
@@ -60,7 +60,8 @@ pub(crate) fn volume_view(volume: &PersistentVolume) -> Option<api::VolumeView> 
     })
 }
 
-/// Whether a provider that names these sources as its own (VOL-2) is asked about the volume. One that names none is asked about all.
+/// Whether to ask the provider about the volume. `source_types` are the sources that the provider
+/// names as its own (VOL-2); if it names none, it is asked about all volumes.
 pub(crate) fn is_asked_about(volume: &api::VolumeView, source_types: &[String]) -> bool {
     let driver = volume.source.get("driver").map(String::as_str);
     source_types.is_empty()

@@ -1,21 +1,24 @@
-//! What all answers that are being read from a provider may take together.
+//! The memory that all answers from one provider may take together while they are read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The most that all of them take, beside `EACH`. The largest answer that is allowed at all fits when it is alone.
+/// The most memory of all answers together, beside `EACH`. The largest answer that is allowed fits
+/// when it is alone.
 pub(super) const TOGETHER: u64 = 128 * 1024 * 1024;
-/// So much each answer may take in any case: a provider that sends large ones delays no small one.
+/// The memory that each answer may take in any case, so that large answers delay no small one.
 const EACH: u64 = 128 * 1024;
-/// The budget is taken in pieces of this size: counting is per item, and answers have millions.
+/// The budget is taken in pieces of this size. Counting is per item, and an answer can have
+/// millions.
 const PIECE: u64 = EACH;
 
-/// The budget of one provider. Its connections share it: one that the provider drains lives on beside the next one.
+/// The budget of one provider. Its connections share it, since a draining connection lives on
+/// beside the next one.
 #[derive(Clone, Debug, Default)]
 pub(in super::super) struct Budget(Arc<AtomicU64>);
 
 impl Budget {
-    /// Nothing of it, for an answer that begins.
+    /// An empty share, for an answer that begins.
     pub(super) fn share(&self) -> Share {
         Share {
             taken: Arc::clone(&self.0),
@@ -29,16 +32,18 @@ impl Budget {
     }
 }
 
-/// What one answer took of the budget. It goes back when this is dropped.
+/// The share of one answer in the budget. Dropping it returns the memory.
 ///
-/// Nobody waits for a share: an answer that gets none fails, so that two that wait for each other cannot be.
+/// No answer waits for a share: it fails if it gets none. So two answers cannot wait for each
+/// other.
 pub(super) struct Share {
     taken: Arc<AtomicU64>,
     held: u64,
 }
 
 impl Share {
-    /// Makes it enough for an answer that takes so much in all. False where the other answers leave too little.
+    /// Grows the share for an answer that takes `all` bytes in total. False if the other answers
+    /// leave too little.
     pub(super) fn grow_to(&mut self, all: u64) -> bool {
         let wanted = all.saturating_sub(EACH);
         if wanted <= self.held {
@@ -56,7 +61,7 @@ impl Share {
         fitted
     }
 
-    /// Gives it back.
+    /// Returns the memory.
     pub(super) fn release(&mut self) {
         self.taken.fetch_sub(self.held, Ordering::Relaxed);
         self.held = 0;

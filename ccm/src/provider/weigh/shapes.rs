@@ -1,4 +1,5 @@
-//! The shapes of messages, from the contract's own description: which of their bytes become how much memory.
+//! The shapes of messages, from the contract's own descriptors: how much memory each of their bytes
+//! takes.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -10,17 +11,17 @@ use prost_types::{DescriptorProto, FieldDescriptorProto, FileDescriptorSet};
 
 use super::ALLOCATION;
 
-/// A list begins with room for so many.
+/// The capacity of a list after its first item.
 const LEAST_LIST: u64 = 4;
-/// A map keeps up to so many entries in one piece, and makes the piece for the first.
+/// The most entries in one node of a map. The first entry allocates a whole node.
 const MAP_PIECE: u64 = 11;
-/// Of a piece so many entries are there at least when the map grows.
+/// The fewest entries of a node when the map grows.
 const LEAST_PIECE: u64 = 5;
-/// What a piece holds besides its entries: where its neighbours are.
+/// The memory of a node besides its entries: the links to other nodes.
 const PIECE_LINKS: u64 = 112;
-/// A text, a list or a map without what it holds.
+/// A text, a list or a map without its content.
 const HANDLE: u64 = 32;
-/// A number, and what tells which variant or whether something is there.
+/// A number, or the tag of a variant or of an option.
 const WORD: u64 = 8;
 
 /// All shapes of the contract.
@@ -32,26 +33,25 @@ pub(super) struct Shapes {
     answers: BTreeMap<String, Inner>,
 }
 
-/// A message.
 pub(super) struct Shape {
-    /// At most so large it is in memory, without what it points to.
+    /// An upper bound of the message's size in memory, without the data behind its pointers.
     pub(super) size: u64,
     fields: Vec<(u64, Field)>,
 }
 
-/// Which message a field holds.
+/// The message that a field holds.
 #[derive(Clone, Copy)]
 pub(super) struct Inner(usize);
 
-/// What a field's values take in memory besides their place in the message.
+/// The memory that a field's values take besides their place in the message.
 pub(super) struct Field {
     /// The first value.
     pub(super) first: u64,
     /// Each further one.
     pub(super) further: u64,
-    /// The message that it is.
+    /// The type of the value, if it is a message.
     pub(super) message: Option<Inner>,
-    /// What each byte of its content takes, where it is no message.
+    /// The memory that each byte of its content takes, if it is no message.
     pub(super) per_byte: u64,
 }
 
@@ -62,7 +62,7 @@ impl Inner {
 }
 
 impl Shape {
-    /// A field by its number, and its index.
+    /// The field with this number, and its index.
     pub(super) fn field(&self, number: u64) -> Option<(usize, &Field)> {
         let index = self
             .fields
@@ -74,7 +74,7 @@ impl Shape {
 
 impl Shapes {
     fn of_the_contract() -> Self {
-        // The description is made with this program.
+        // The build makes the descriptors, so they can be decoded.
         let set = FileDescriptorSet::decode(api::FILE_DESCRIPTOR_SET).unwrap_or_default();
         let described = Described::of(&set);
         let names: BTreeMap<&str, Inner> = described
@@ -101,7 +101,7 @@ impl Shapes {
         }
     }
 
-    /// The message that an RPC answers.
+    /// The shape of an RPC's answer.
     pub(super) fn answer(&'static self, path: &str) -> Option<&'static Shape> {
         self.answers.get(path).map(|inner| inner.get())
     }
@@ -112,7 +112,7 @@ impl Shapes {
     }
 }
 
-/// Messages by their full names, as fields name them.
+/// Messages by their full names, as fields refer to them.
 struct Described<'a>(BTreeMap<String, &'a DescriptorProto>);
 
 impl<'a> Described<'a> {
@@ -168,12 +168,12 @@ impl<'a> Described<'a> {
             first,
             further,
             message,
-            // A number of a list may be a single byte.
+            // A number in a list may take a single byte on the wire.
             per_byte: if is_text { 1 } else { 2 * WORD },
         }
     }
 
-    /// One value of a field.
+    /// The memory of one value of a field.
     fn value(&self, field: &FieldDescriptorProto) -> u64 {
         match field.r#type() {
             Type::Message | Type::Group => self.size(field.type_name()),

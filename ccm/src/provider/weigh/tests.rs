@@ -8,7 +8,7 @@ const PROBE: &str = "/cloudprovider.v1alpha1.ProviderService/Probe";
 const WATCH: &str = "/cloudprovider.v1alpha1.ProviderService/WatchChanges";
 const KIB: usize = 1024;
 
-/// A frame of gRPC.
+/// A gRPC frame.
 fn frame(message: &[u8]) -> Vec<u8> {
     let length = u32::try_from(message.len()).unwrap();
     [&[0][..], &length.to_be_bytes(), message].concat()
@@ -20,7 +20,7 @@ fn weigh(path: &str, bytes: &[u8]) -> Result<u64, Refused> {
     Ok(weight.decoded)
 }
 
-/// A field that no message has, of so many bytes.
+/// A field that no message has, with `length` bytes.
 fn unknown(length: usize) -> Vec<u8> {
     let mut message = vec![0xfa, 0x7f];
     prost::encoding::encode_varint(length as u64, &mut message);
@@ -86,7 +86,7 @@ fn empty_items_are_refused_before_they_are_decoded() {
     let refused = weigh(LOOKUP, &items).unwrap_err();
     let rpc = "LookupInstances".to_owned();
     assert_eq!(refused, Refused::Decoded { rpc });
-    // A listing of nothing but empty messages.
+    // A listing that contains only empty messages.
     assert!(weigh(LIST, &frame(&[]).repeat(2 * KIB * KIB)).is_err());
 }
 
@@ -98,7 +98,7 @@ fn each_rpc_has_its_own_most_of_bytes() {
         panic!("it has too many bytes");
     };
     assert_eq!((rpc.as_str(), most), ("Probe", 65_536));
-    // A listing is counted as a whole, and each of its messages; a watch by its messages alone.
+    // Both a whole listing and each of its messages are limited. In a watch only each message is.
     let part = frame(&unknown(15 * KIB * KIB));
     weigh(LIST, &part.repeat(2)).unwrap();
     assert!(weigh(LIST, &part.repeat(3)).is_err());
@@ -123,7 +123,7 @@ fn what_is_no_message_is_refused_and_nothing_panics() {
         let refused = weigh(LOOKUP, &frame(wrong)).unwrap_err();
         assert!(matches!(refused, Refused::Malformed { .. }), "{wrong:?}");
     }
-    // A group that nobody knows is passed over.
+    // An unknown group is skipped.
     weigh(LOOKUP, &frame(&[0x7b, 0x12, 0x00, 0x7c])).unwrap();
 }
 
