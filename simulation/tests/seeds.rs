@@ -37,7 +37,9 @@ fn what_failed_once_holds_and_fails_again_with_its_bug() {
 mod the_same_seed_has_the_same_trace {
     use std::process::Command;
 
-    use super::{Plan, run};
+    use simulation::run::run;
+
+    use super::Plan;
 
     #[test]
     fn twice() {
