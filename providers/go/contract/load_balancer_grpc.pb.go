@@ -143,8 +143,8 @@ const (
 // clouds cannot keep such a mark, but only a name made of the UID, or nothing. They cannot tell
 // clusters apart. The provider of such a cloud answers UNMARKED for every load balancer that it
 // finds, and the operator grants `adopt_unmarked` for good. A load balancer that holds only one of
-// the two carries no mark. There are two exceptions. A load balancer that holds only another
-// cluster's owner ID SHOULD be FOREIGN, so that no grant adopts it. An adapter of code, such as Go's
+// the two carries no mark. There are two exceptions. For a load balancer that holds only
+// another cluster's owner ID, FOREIGN is better, so that no grant adopts it. An adapter of code, such as Go's
 // cloud interface, that finds a Service's load balancer by itself and shows no marks answers OURS
 // for each load balancer that the code finds.
 //
@@ -425,8 +425,8 @@ type LoadBalancerService_ListLoadBalancersClient = grpc.ServerStreamingClient[Li
 // clouds cannot keep such a mark, but only a name made of the UID, or nothing. They cannot tell
 // clusters apart. The provider of such a cloud answers UNMARKED for every load balancer that it
 // finds, and the operator grants `adopt_unmarked` for good. A load balancer that holds only one of
-// the two carries no mark. There are two exceptions. A load balancer that holds only another
-// cluster's owner ID SHOULD be FOREIGN, so that no grant adopts it. An adapter of code, such as Go's
+// the two carries no mark. There are two exceptions. For a load balancer that holds only
+// another cluster's owner ID, FOREIGN is better, so that no grant adopts it. An adapter of code, such as Go's
 // cloud interface, that finds a Service's load balancer by itself and shows no marks answers OURS
 // for each load balancer that the code finds.
 //
