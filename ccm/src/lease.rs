@@ -1,9 +1,13 @@
-//! Leader election by a Lease, after client-go's rules, and the [`Fence`] that follows from it.
+//! Leader election by a Lease, by client-go's rules, and the [`Fence`] that follows from it.
 //!
-//! A Go CCM and this one contend for the same Lease. What makes that safe, whatever is slow, lost or repeated:
-//! every write carries the resourceVersion that was read; somebody else's Lease expires only by the local monotonic
-//! clock, counted from when its spec was last seen to change; our own ends at the *start* of the last good renewal plus
-//! the renew deadline, which is shorter than the duration that others wait; and the fence opens only until then.
+//! A Go CCM and this one may compete for the same Lease. Four rules keep that safe, even if
+//! requests are slow, lost or repeated:
+//! - Every write carries the resourceVersion of the last read or write.
+//! - Another holder's Lease expires only by the local monotonic clock, counted from the last change
+//!   of its spec that this process saw.
+//! - Our own term ends at the *start* of the last good renewal plus the renew deadline, which is
+//!   shorter than the duration that others wait.
+//! - The fence is open only until then.
 
 mod annotations;
 mod record;
@@ -39,9 +43,9 @@ use wake::Wake;
 
 pub(crate) use term::{Lost, Term};
 
-/// After a conflict or a refused renewal we look again this soon.
+/// The wait after a conflict, and the shortest one after a failed renewal.
 const SOON: Duration = Duration::from_millis(200);
-/// A standby that saw a release waits up to this long, so that not all of them ask at once.
+/// The longest wait of a standby that saw a release, so that not all of them ask at once.
 const RELEASE_JITTER: Duration = Duration::from_millis(50);
 
 /// `leader_election_master_status`.
@@ -56,7 +60,6 @@ struct NameLabel {
 }
 
 impl Metrics {
-    /// Registers the metrics.
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         registry.register(
@@ -67,7 +70,7 @@ impl Metrics {
         metrics
     }
 
-    /// A candidate for this Lease, which does not lead yet.
+    /// Reports that this process is a standby for this Lease.
     pub(crate) fn stands(&self, name: &str) {
         self.set(name, false);
     }
@@ -80,12 +83,12 @@ impl Metrics {
     }
 }
 
-/// An identity for this process that no other has (B-M3): host name, `_`, UUID.
+/// This process's identity, which no other has (B-M3): host name, `_`, UUID.
 pub(crate) fn identity(host: &str, unique: uuid::Uuid) -> String {
     format!("{host}_{unique}")
 }
 
-/// Stands for election. Clones share one state; one of them at a time may stand.
+/// Takes part in the election. Clones share one state, and only one of them at a time may do so.
 #[derive(Clone)]
 pub(crate) struct Elector {
     shared: Arc<Shared>,
@@ -100,29 +103,29 @@ struct Shared {
     rng: Mutex<StdRng>,
     metrics: Metrics,
     annotations: Annotations,
-    /// Its UID as last read or written: `kubectl describe` looks for events by it.
+    /// The Lease's UID in the last read or write: `kubectl describe` finds events by it.
     uid: Mutex<Option<String>>,
-    /// Start of the last good renewal while a term lasts.
+    /// The start of the last good renewal; `None` outside of a term.
     renewed: watch::Sender<Option<Instant>>,
-    /// Who held it when it was last looked at.
+    /// The holder in the last read, if it is another process.
     other: Mutex<Option<Other>>,
 }
 
-/// Another process that holds the Lease, and until when, by our clock, if it is never heard of again.
+/// Another process that holds the Lease, and when the Lease expires by our clock unless it changes.
 struct Other {
     holder: String,
     expiry: Instant,
 }
 
-/// What one look at the Lease gave.
+/// The result of one attempt.
 enum Attempt {
     Held(Box<Lease>, Instant),
-    /// Not before then.
+    /// Try again then at the earliest.
     Wait(Instant),
 }
 
 impl Elector {
-    /// `client` is the one of [`crate::kube_client::KubeClients::lease`]: not fenced.
+    /// `client` comes from [`crate::kube_client::KubeClients::lease`], which no fence guards.
     pub(crate) fn new(
         client: Client,
         config: LeaderElectionConfig,
@@ -151,12 +154,13 @@ impl Elector {
         }
     }
 
-    /// This process, as the Lease names it.
+    /// This process's name in the Lease.
     pub(crate) fn identity(&self) -> &str {
         &self.shared.identity
     }
 
-    /// The Lease, for the events `LeaderElection` "<identity> became leader" and "<identity> stopped leading", and those about the provider's cloud scope.
+    /// The Lease, for events: `LeaderElection` "<identity> became leader" and "<identity> stopped
+    /// leading", and those about the provider's cloud scope.
     pub(crate) fn reference(&self) -> ObjectReference {
         ObjectReference {
             api_version: Some("coordination.k8s.io/v1".to_owned()),
@@ -168,21 +172,22 @@ impl Elector {
         }
     }
 
-    /// The Lease's annotations as last seen; fresh to within a retry period while the Lease is held or stood for.
+    /// The Lease's annotations as last seen. At most a retry period old while this process holds
+    /// the Lease or tries to.
     pub(crate) fn annotations(&self) -> watch::Receiver<BTreeMap<String, String>> {
         self.shared.annotations.subscribe()
     }
 
-    /// Writes an annotation at once where the Lease is held, else with the next renewal, unless somebody changes it before: then theirs stays, and
-    /// [`Self::annotations`] shows it.
+    /// Writes an annotation: at once if the Lease is held, else with the next write. If somebody
+    /// else changes the annotation before, their value stays, and [`Self::annotations`] shows it.
     pub(crate) fn set_annotation(&self, key: &str, value: &str) {
         self.shared.annotations.set(key, value);
     }
 
-    /// For people: who leads in this process's place, and when this one would.
+    /// For people: the present leader, and when this process may take over.
     pub(crate) fn stands_behind(&self) -> Option<String> {
         let other = lock(&self.shared.other);
-        // What is past says nothing of now: the API server does not answer.
+        // If the expiry has passed, the API server does not answer, and the holder is unknown.
         let other = other.as_ref().filter(|other| other.expiry > Instant::now());
         let Other { holder, expiry } = other?;
         let until = self.shared.by_the_wall_clock(*expiry);
@@ -191,7 +196,7 @@ impl Elector {
         ))
     }
 
-    /// Whether a leader renews as it should (B-M4). A standby is well.
+    /// Whether a leader renews in time (B-M4). A standby is always healthy.
     pub(crate) fn health(&self) -> Result<(), String> {
         let Some(renewed) = *self.shared.renewed.borrow() else {
             return Ok(());
@@ -208,7 +213,8 @@ impl Elector {
         ))
     }
 
-    /// Stands for election while `standing` says so, until the Lease is held (the fence is then open) or `stop` is cancelled.
+    /// Tries to take the Lease while `standing` is true. Returns when this process holds it, with
+    /// an open fence, or when `stop` is cancelled.
     pub(crate) async fn acquire(
         &self,
         mut standing: watch::Receiver<bool>,
@@ -219,7 +225,7 @@ impl Elector {
         let mut reported = String::new();
         let mut complaint = String::new();
         loop {
-            // Nobody looks meanwhile.
+            // Nobody reads the Lease meanwhile.
             *lock(&shared.other) = None;
             tokio::select! {
                 biased;
@@ -258,8 +264,8 @@ impl Elector {
 }
 
 impl Shared {
-    /// Looks at the Lease and takes it if it is free. Bounded; never dropped halfway by [`Elector::acquire`], so that
-    /// what was taken is known.
+    /// Reads the Lease and takes it if it is free. Takes bounded time. [`Elector::acquire`] never
+    /// drops it halfway, so the result is always known.
     async fn attempt(
         &self,
         observed: &mut Option<Observed>,
@@ -273,7 +279,8 @@ impl Shared {
             record::observe(observed, lease.spec.as_ref(), now);
             self.publish(lease);
         }
-        // Also when it is gone: whoever held it holds it on, by its own clock, and will make it again.
+        // This also holds for a deleted Lease: its holder still leads by its own clock, and will
+        // create it again.
         match record::claim(
             observed.as_ref(),
             &self.identity,
@@ -300,13 +307,13 @@ impl Shared {
         let start = Instant::now();
         match timeout_at(start + self.patience(), self.write(lease)).await? {
             Ok(lease) => Ok(Attempt::Held(Box::new(lease), start)),
-            // Another one was faster, or an annotation was edited.
+            // Another process was faster, or somebody edited an annotation.
             Err(error) if is(&error, 409) => Ok(Attempt::Wait(start + SOON)),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Says why the Lease cannot be stood for: once, until something else is in the way.
+    /// Logs why this process cannot take the Lease: once, until the reason changes.
     fn complain(&self, attempt: &Result<Attempt, AttemptError>, said: &mut String) {
         let Err(trouble) = attempt else {
             said.clear();
@@ -340,7 +347,7 @@ impl Shared {
         *said = text;
     }
 
-    /// For people, in whole seconds.
+    /// The wall time of `at`, in whole seconds, for people.
     fn by_the_wall_clock(&self, at: Instant) -> jiff::Timestamp {
         wall_time(at, Instant::now(), (self.wall)())
     }
@@ -349,7 +356,7 @@ impl Shared {
         self.api.get_opt(&self.config.resource_name).await
     }
 
-    /// Writes the Lease as ours; creates it where it has no resourceVersion.
+    /// Writes the Lease as ours. Creates it if it has no resourceVersion.
     async fn write(&self, mut lease: Lease) -> kube::Result<Lease> {
         let duration = self.config.lease_duration;
         record::hold(&mut lease, &self.identity, duration, (self.wall)());
@@ -365,7 +372,7 @@ impl Shared {
         Ok(lease)
     }
 
-    /// A Lease to be created, with the annotations of the one that somebody deleted.
+    /// A Lease to create, with the annotations of the deleted one.
     fn absent(&self) -> Lease {
         let mut lease = record::absent(&self.config.resource_namespace, &self.config.resource_name);
         lease.metadata.annotations = self.annotations.of_a_new_lease();
@@ -377,7 +384,7 @@ impl Shared {
         self.annotations.observe(lease);
     }
 
-    /// How long one request may take: there must be time for another before the deadline.
+    /// How long one request may take, so that there is time for another before the deadline.
     fn patience(&self) -> Duration {
         self.config.renew_deadline / 3
     }
@@ -393,14 +400,14 @@ impl Shared {
     }
 }
 
-/// Waits until `standing` has the value; for ever when nobody is left to change it.
+/// Waits until `standing` has the value. Waits for ever if nobody can change it any more.
 async fn becomes(standing: &mut watch::Receiver<bool>, value: bool) {
     if standing.wait_for(|now| *now == value).await.is_err() {
         std::future::pending::<()>().await;
     }
 }
 
-/// Why an attempt to take the Lease came to nothing.
+/// Why an attempt to take the Lease failed.
 #[derive(Debug, thiserror::Error)]
 enum AttemptError {
     #[error("no answer in time")]
@@ -410,7 +417,7 @@ enum AttemptError {
 }
 
 impl AttemptError {
-    /// What the API server refused, and the right that is missing; `None` where it did not answer.
+    /// The refused request and the missing right; `None` if the API server did not refuse.
     fn refusal(&self) -> Option<String> {
         match self {
             Self::Kube(error) => refusal(error),

@@ -34,39 +34,38 @@ pub(crate) use metrics::LoopMetrics;
 use process::Process;
 pub use system::{from_config, probe};
 
-/// At the end, answers of the HTTPS port and, without a Lease, events are finished for so long at most.
+/// At the end: the most time for answers of the HTTPS port and, without a Lease, for events.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
-/// What the outside gives a run: a simulation hands in its own.
+/// A run's environment. A simulation passes its own.
 pub(crate) struct Deps {
     /// The API server; the ccm puts its own layer over it.
     pub(crate) kube: kube_client::Base,
-    /// The same API server without credentials, where each controller brings its own.
+    /// The same API server without credentials, if each controller brings its own.
     pub(crate) anonymous: Option<kube_client::Base>,
     /// Dials the provider.
     pub(crate) connector: Arc<dyn Connector>,
-    /// Wall time.
     pub(crate) wall: WallClock,
-    /// Seed of all randomness.
+    /// The seed of all randomness.
     pub(crate) seed: u64,
-    /// This process, as the Lease names it; no other has the same.
+    /// This process's name in the Lease. No other process has it.
     pub(crate) identity: String,
-    /// The HTTPS port, bound; `None`: there is none.
+    /// The bound HTTPS port; `None`: no port.
     pub(crate) listener: Option<serve::Listener>,
-    /// The port of the admission webhooks, bound; `None`: there is none.
+    /// The bound port of the admission webhooks; `None`: no port.
     pub(crate) webhook_listener: Option<serve::Listener>,
-    /// Who is asked about the callers of the HTTPS port, where that is not the API server of `kube`.
+    /// Authenticates the callers of the HTTPS port, if that is not the API server of `kube`.
     pub(crate) authentication: Option<kube_client::Base>,
-    /// As `authentication`, for what they may do.
+    /// Authorizes these callers, if that is not the API server of `kube`.
     pub(crate) authorization: Option<kube_client::Base>,
-    /// Cancelled when the process shall end.
+    /// Cancelled when the process should end.
     pub(crate) shutdown: CancellationToken,
 }
 
 /// Why a run ends with a failure.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// B-M3.
+    /// Another process may lead now (B-M3).
     #[error("the Lease was lost, another process may lead: {0}")]
     LeaseLost(String),
     /// A bug.
@@ -75,19 +74,20 @@ pub enum RunError {
     /// The configuration has no provider.
     #[error("no provider is configured: see --provider")]
     NoProvider,
-    /// A second signal came.
+    /// A second signal came while the process was ending.
     #[error("asked to end a second time: what was in flight was given up")]
     Impatient,
-    /// Signals cannot be received.
+    /// The process cannot receive signals.
     #[error("signals cannot be received: {0}")]
     Signals(std::io::Error),
-    /// A kubeconfig, the in-cluster configuration, the HTTPS port or its certificate cannot be used.
+    /// The ccm cannot use a kubeconfig, the in-cluster configuration, the HTTPS port or its
+    /// certificate.
     #[error("{0}")]
     Start(String),
 }
 
 impl Deps {
-    /// A seed for each part of the process: `salt` is its number.
+    /// The seed for the part of the process with the number `salt`.
     fn seed(&self, salt: u64) -> u64 {
         self.seed
             .wrapping_add(salt.wrapping_mul(0x9e37_79b9_7f4a_7c15))
@@ -108,21 +108,22 @@ pub(crate) async fn run(mut deps: Deps, config: Config) -> Result<(), RunError> 
     result
 }
 
-/// The tasks of a run, which end with it.
+/// The tasks of a run. They end with it.
 #[derive(Default)]
 struct Tasks {
-    /// They never end by themselves.
+    /// These tasks never end by themselves.
     background: JoinSet<()>,
-    /// Keeps the client CAs of the HTTPS port, and ends with what is wrong with its configuration.
+    /// Keeps the client CAs of the HTTPS port. It ends with an error in their configuration.
     authorities: JoinSet<String>,
-    /// They end when they are told to: `stop` and `stop_serving`.
+    /// These tasks end after `stop` and `stop_serving`.
     closing: JoinSet<()>,
     stop: CancellationToken,
     stop_serving: CancellationToken,
 }
 
 impl Tasks {
-    /// Returns when one of them has ended. Without it the process would go on with a cache that stands still, or without its provider.
+    /// Returns when one of the tasks has ended. Otherwise the process would go on with a stale
+    /// cache, or without its provider.
     async fn break_off(&mut self) -> RunError {
         tokio::select! {
             biased;
@@ -147,7 +148,7 @@ impl Tasks {
     }
 }
 
-/// A part of the process ended that should not have.
+/// Logs that a part of the process ended, which is a bug.
 fn broken(ended: &Result<(), tokio::task::JoinError>) -> RunError {
     tracing::error!(
         ?ended,

@@ -48,7 +48,7 @@ use request::Asked;
 use store::{Done, Effect, Id, Object, Store};
 use watch::Watcher;
 
-/// The API server. Clones are the same one.
+/// The API server. Clones share its state.
 #[derive(Clone)]
 pub struct ApiServer {
     inner: Arc<Inner>,
@@ -56,12 +56,12 @@ pub struct ApiServer {
 
 struct Inner {
     store: Mutex<Store>,
-    /// The newest version of each kind: a watch wakes for its own.
+    /// The newest version of each kind. A watch wakes only for its own kind.
     changed: [Sender<u64>; KINDS.len()],
     seed: u64,
-    /// How often each thing was drawn for.
+    /// How often a number was drawn for each purpose.
     drawn: Mutex<BTreeMap<u64, u64>>,
-    /// Requests of these processes wait until then.
+    /// Requests of these processes wait until this time.
     cut_off: Mutex<BTreeMap<String, Instant>>,
     faults: Faults,
     checker: Checker,
@@ -86,7 +86,7 @@ impl ApiServer {
         store.wall = Some(Box::new(wall));
         for name in ["default", "kube-system"] {
             let namespace = json!({"metadata": {"name": name}});
-            // The store is empty.
+            // The store is empty, so this cannot fail.
             let _ = store.create_as("namespaces", "", namespace, "kube-apiserver");
         }
         Self {
@@ -107,7 +107,7 @@ impl ApiServer {
         lock(&self.inner.store)
     }
 
-    /// Somebody else does something to what it holds: a user, a kubelet, another controller.
+    /// Changes objects as a user, a kubelet or another controller.
     pub fn act<T>(&self, act: impl FnOnce(&mut Store) -> T) -> T {
         let done = act(&mut self.store());
         self.tell();
@@ -156,8 +156,8 @@ impl ApiServer {
         kube::Client::new(service, "default")
     }
 
-    /// A number that follows from the seed and from what it is for, and not from the order of what
-    /// happens at one instant.
+    /// A number from the seed and the purpose. It does not depend on the order of events at one
+    /// instant.
     fn draw(&self, what: impl std::hash::Hash) -> u64 {
         let mut hasher = DefaultHasher::new();
         (self.inner.seed, what).hash(&mut hasher);
@@ -313,7 +313,7 @@ impl ApiServer {
         Ok(answer::of_page(kind, &page, asked.selected().is_none()))
     }
 
-    /// POST, PUT, PATCH and DELETE, and what the checker says about it.
+    /// POST, PUT, PATCH and DELETE. The checker judges the effect.
     fn write(
         &self,
         identity: &str,
@@ -386,7 +386,7 @@ impl ApiServer {
     }
 }
 
-/// A fault.
+/// The refusal of a fault.
 fn on_purpose(code: u16) -> Refusal {
     let reason = match code {
         409 => "Conflict",

@@ -47,13 +47,13 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// A leader writes nothing later than this after the last renewal that succeeded was sent.
+    /// How long after its last successful renewal was sent a leader may still write.
     #[must_use]
     pub fn renew_deadline(&self) -> Duration {
         Duration::from_secs(self.lease.as_secs() * 2 / 3)
     }
 
-    /// The Leases of which one permits this request.
+    /// The Leases that permit this request. One of them is enough.
     fn leases(&self, identity: &str, site: &str) -> &'static [&'static str] {
         let rpc = MUTATING_RPCS.contains(&site);
         if identity.starts_with(SECOND) {
@@ -68,13 +68,13 @@ impl Rules {
     }
 }
 
-/// When a request was sent, and what it was to change as it was then.
+/// When a request was sent, and its target at that time.
 pub(crate) struct Sent {
     pub(crate) at: Instant,
     pub(crate) over: Option<Arc<Object>>,
 }
 
-/// The checker of a run. Clones are the same one.
+/// The checker of a run. Clones share its state.
 #[derive(Clone)]
 pub struct Checker(Arc<Mutex<Inner>>);
 
@@ -82,16 +82,16 @@ struct Inner {
     trace: Trace,
     clouds: Vec<Cloud>,
     rules: Rules,
-    /// When each process sent its last renewal of each Lease that succeeded.
+    /// When each process sent its last successful renewal of each Lease.
     renewed: BTreeMap<(String, String), Instant>,
     /// The last process to acquire each Lease.
     leader: BTreeMap<String, String>,
-    /// How often that changed.
+    /// How often the leader of a Lease changed.
     terms: u64,
-    /// Processes that are being ended or killed.
+    /// Processes that a step ends or kills.
     ending: BTreeSet<String>,
     changes: u64,
-    /// How many of them were calls of the provider.
+    /// How many of the changes were calls of the provider.
     mutating: u64,
     /// When processes deleted Nodes.
     deleted: Vec<Instant>,
@@ -103,7 +103,7 @@ struct Inner {
     routes_by_hand: Vec<Route>,
     /// How many writes the clouds had at the last check.
     writes: u64,
-    /// More instances were gone at once than a brake lets go.
+    /// At some time, more instances were gone than a brake lets go at once.
     braked: bool,
 }
 
@@ -142,19 +142,19 @@ impl Checker {
         self.inner().changes
     }
 
-    /// How many calls that change the cloud.
+    /// How many calls could change the cloud so far.
     #[must_use]
     pub fn mutating_calls(&self) -> u64 {
         self.inner().mutating
     }
 
-    /// Whether a call is under way: also a list that hangs may be followed by a change.
+    /// Whether a call is under way. Even a hanging list may lead to a change.
     #[must_use]
     pub fn is_called(&self) -> bool {
         self.inner().calls.is_any_under_way()
     }
 
-    /// The leaders.
+    /// The process that leads by the ccm's Lease.
     #[must_use]
     pub fn leader(&self) -> Option<String> {
         self.inner().leader.get(LEASE).cloned()
@@ -166,7 +166,7 @@ impl Checker {
         self.inner().terms
     }
 
-    /// Whether a process that runs holds this Lease.
+    /// Whether a running process holds this Lease.
     #[must_use]
     pub fn is_led(&self, lease: &str) -> bool {
         let inner = self.inner();
@@ -181,17 +181,17 @@ impl Checker {
         self.inner().ending.insert(identity.to_owned());
     }
 
-    /// Somebody made this in a cloud by hand.
+    /// A person created this load balancer, and no ccm may touch it.
     pub fn planted(&self, balancer: LoadBalancer) {
         self.inner().by_hand.push(balancer);
     }
 
-    /// Somebody made this route by hand, and no ccm may touch it.
+    /// A person created this route, and no ccm may touch it.
     pub fn planted_route(&self, route: Route) {
         self.inner().routes_by_hand.push(route);
     }
 
-    /// A process sends a request that changes something.
+    /// Checks whether this process may send this request, which changes something.
     pub fn sent(&self, identity: &str, site: &str) {
         let mut inner = self.inner();
         inner.changes += 1;
@@ -212,7 +212,7 @@ impl Checker {
         }
     }
 
-    /// The API server did what a process asked for.
+    /// Checks the effect of a process's request on the API server.
     pub(crate) fn wrote(
         &self,
         identity: &str,
@@ -273,7 +273,7 @@ impl Checker {
         }
     }
 
-    /// A number for a connection that no other one has.
+    /// A number for a new connection.
     #[must_use]
     pub fn connection(&self) -> u64 {
         let mut inner = self.inner();
@@ -281,7 +281,7 @@ impl Checker {
         inner.connections
     }
 
-    /// A call reaches a provider. Connections have numbers; `deadline` is what the caller grants.
+    /// Takes a call to a provider. Connections have numbers; `deadline` is the caller's.
     #[must_use]
     pub fn call(&self, identity: &str, connection: u64, rpc: &str, deadline: Duration) -> Call {
         let mut inner = self.inner();
@@ -294,13 +294,13 @@ impl Checker {
         Call::new(self.clone(), number)
     }
 
-    /// The call was answered; `throttled`: with THROTTLED, and this `retry_after`.
+    /// Takes the answer of a call. `throttled`: it is THROTTLED, with this `retry_after`.
     fn answered(&self, number: u64, throttled: Option<Duration>) {
         self.inner().calls.answered(number, throttled);
     }
 
-    /// The call broke off before its answer; `drained`: the provider was finishing what it had in
-    /// flight.
+    /// Takes the end of a call without an answer. `drained`: the provider was finishing its calls
+    /// in flight.
     fn broke_off(&self, number: u64, drained: bool) {
         let mut inner = self.inner();
         let Some(call) = inner.calls.end(number) else {
@@ -324,8 +324,8 @@ impl Checker {
         }
     }
 
-    /// After each step: what must hold at any time. `hindered`: until when requests to the API
-    /// server went wrong, as far as it is known.
+    /// Checks after each step what must hold at any time. `hindered`: until when requests to the
+    /// API server failed, as far as it is known.
     pub fn always(
         &self,
         nodes: &[Arc<Object>],
@@ -348,15 +348,15 @@ impl Checker {
         }
     }
 
-    /// Whether a deletion brake may hold Nodes for a while: at some time more instances were gone
-    /// than may go at once.
+    /// Whether a deletion brake may hold Nodes for a while. If so, more instances were gone at some
+    /// time than may go at once.
     #[must_use]
     pub fn may_brake(&self) -> bool {
         self.inner().braked
     }
 
-    /// Whether the deletion brake may hold Nodes for longer than a run: so many instances are gone
-    /// that half of the Nodes or more would be deleted.
+    /// Whether the deletion brake may hold Nodes for longer than a run. If so, half of the Nodes or
+    /// more have no instance or were deleted.
     #[must_use]
     pub fn is_braked(&self, nodes: &[Arc<Object>]) -> bool {
         let inner = self.inner();
@@ -367,7 +367,7 @@ impl Checker {
         gone * 2 >= all && (gone, all) != (1, 2)
     }
 
-    /// Whether this machine runs, as far as its Node goes.
+    /// The instance of this Node; `None` if it does not exist.
     #[must_use]
     pub fn machine_of(&self, node: &Value) -> Option<Instance> {
         self.inner().instance(node)
@@ -388,7 +388,8 @@ impl Inner {
         if before.map(String::as_str) == Some(identity) {
             return;
         }
-        // A process that lets the Lease expire has done all it can.
+        // The old leader released a Lease that was taken before its expiry. One that lets it expire
+        // has done all it can.
         let given_back = before.filter(|before| {
             let key = (lease.to_owned(), (*before).clone());
             let renewed = self.renewed.get(&key);
@@ -412,8 +413,8 @@ impl Inner {
         model::instance(self.clouds.first()?, node)
     }
 
-    /// How many Nodes that are not Ready have no instance or were recently deleted, how many Nodes
-    /// exist, and how many may be deleted at once.
+    /// The number of absences, of Nodes, and of Nodes that may go at once. An absence is a Node
+    /// that is not Ready and has no instance, or a recent deletion.
     fn absences(&self, nodes: &[Arc<Object>]) -> (usize, usize, usize) {
         const WINDOW: Duration = Duration::from_mins(12);
         let lately = |at: &&Instant| at.elapsed() < WINDOW;

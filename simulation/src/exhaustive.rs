@@ -1,4 +1,4 @@
-//! All that can go wrong once, and all pairs of it, within the life of one Service and of one Node.
+//! All single faults and all pairs of them, in the life of one Service and of one Node.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -10,13 +10,13 @@ use crate::run::judge;
 /// The result of the run.
 #[derive(Debug, Default)]
 pub struct Played {
-    /// How many runs with one strike, and with two.
+    /// The number of runs with one fault, and with two.
     pub runs: (u64, u64),
-    /// The plans that failed, with what they show.
+    /// The plans that failed, with their first violations.
     pub failed: Vec<(Plan, String)>,
 }
 
-/// Plays all of this life; `done` is called after each run.
+/// Plays all faults of this life. Calls `done` after each run.
 pub fn play(life: Life, done: impl Fn(bool) + Sync) -> anyhow::Result<Played> {
     let counts = judge(&life.plan())?.counts;
     let singles = life.singles(&counts);

@@ -15,11 +15,11 @@ use crate::plan::{Step, Strike, Wrong};
 /// The fault of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ApiFault {
-    /// Nothing is done, and this status is answered.
+    /// The request has no effect, and the answer has this status.
     Code(u16),
-    /// It is done, and the connection breaks before the answer.
+    /// The request takes effect, and the connection breaks before the answer.
     Lost,
-    /// The connection breaks before anything is done.
+    /// The connection breaks before the request takes effect.
     Broken,
     /// The request is delayed by this time.
     Late(Duration),
@@ -38,7 +38,7 @@ impl ApiFault {
     }
 }
 
-/// A process that dies after its request had its effect does so within this.
+/// If a leader dies after the effect of its request, it does so within this time.
 const DIES_WITHIN: Duration = Duration::from_millis(16);
 /// The delay of a request during which a step happens; ten times this for a call. Watches deliver
 /// the step meanwhile.
@@ -46,16 +46,16 @@ const MEANWHILE: Duration = Duration::from_millis(200);
 /// A leader copes with requests for its Lease that take no longer than this.
 pub const SLOW_AT_MOST: Duration = Duration::from_millis(1_200);
 
-/// The faults of a run, and what was hit. Clones are the same ones.
+/// The faults of a run, and their hits. Clones share them.
 #[derive(Clone)]
 pub struct Faults(Arc<Inner>);
 
 struct Inner {
     began: Instant,
     state: Mutex<State>,
-    /// Told when a leader is to die.
+    /// Notified when a leader should die.
     death: Notify,
-    /// Told when something happens.
+    /// Notified when a step happens.
     happens: Notify,
 }
 
@@ -67,13 +67,13 @@ struct State {
     hit: BTreeMap<(String, String), u64>,
     /// The delay of each request to the API server, and when it ends.
     slow: Option<(Instant, Duration)>,
-    /// When a leader is to die.
+    /// When leaders should die.
     deaths: VecDeque<Instant>,
-    /// The steps that happen now.
+    /// The steps that should happen now.
     happening: VecDeque<Step>,
-    /// When the Lease was last out of a leader's reach.
+    /// Until when the Lease was last out of a leader's reach.
     lease_trouble: Option<Instant>,
-    /// When a request to the API server last went wrong.
+    /// Until when requests to the API server last failed.
     api_trouble: Option<Instant>,
     off: bool,
 }
@@ -101,7 +101,7 @@ impl Faults {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on nothing goes wrong.
+    /// Ends all faults.
     pub fn end(&self) {
         let mut state = self.state();
         state.off = true;
@@ -114,7 +114,7 @@ impl Faults {
         self.state().slow = Some((until, by));
     }
 
-    /// Until then a leader cannot be expected to keep its Lease.
+    /// Until this time a leader may lose its Lease.
     pub fn lease_trouble(&self, until: Instant) {
         let mut state = self.state();
         state.lease_trouble = state.lease_trouble.max(Some(until));
@@ -127,14 +127,14 @@ impl Faults {
         trouble.is_some_and(|at| at.elapsed() <= within)
     }
 
-    /// Until when requests to the API server went wrong, as far as it is known.
+    /// Until when requests to the API server failed, as far as it is known.
     #[must_use]
     pub fn hindered(&self) -> Option<Instant> {
         let state = self.state();
         state.api_trouble.max(state.lease_trouble)
     }
 
-    /// Counts a request at this site, and says what goes wrong with it.
+    /// Counts a request at this site, and returns its fault.
     fn strike(&self, site: &str) -> Option<Wrong> {
         let since = self.0.began.elapsed();
         let mut state = self.state();
@@ -171,7 +171,7 @@ impl Faults {
         self.0.happens.notify_one();
     }
 
-    /// The next thing that happens while a request is on its way.
+    /// Returns the next step that happens while a request is on its way.
     pub async fn happens(&self) -> Step {
         loop {
             let next = self.state().happening.pop_front();
@@ -250,7 +250,7 @@ impl Faults {
         }
     }
 
-    /// Returns when the leader is to die.
+    /// Returns when the leader should die.
     pub async fn death(&self) {
         loop {
             let due = self.state().deaths.front().copied();
@@ -272,13 +272,13 @@ impl Faults {
         self.state().counts.get(site).copied().unwrap_or_default()
     }
 
-    /// How many at each site.
+    /// How many requests were sent at each site.
     #[must_use]
     pub fn counts(&self) -> BTreeMap<String, u64> {
         self.state().counts.clone()
     }
 
-    /// Notes a fault that somebody else played.
+    /// Notes a fault that a step set in the provider.
     pub fn played(&self, site: &str, kind: &str) {
         note(&mut self.state(), site, kind);
     }

@@ -1,4 +1,4 @@
-//! `simulate`: plays seeds, and makes the plan of one that fails shorter.
+//! `simulate`: plays seeds, and shortens the plan of a seed that fails.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -106,7 +106,7 @@ fn verdict(holds: bool) -> ExitCode {
     }
 }
 
-/// How far the runs are.
+/// The progress of the runs.
 struct Progress {
     of: u64,
     began: Instant,
@@ -177,7 +177,7 @@ fn many(
     Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// What can go wrong, and did not.
+/// The possible faults that no run had.
 fn never_hit(covered: &Covered) -> Vec<(String, String)> {
     let all = everything().into_iter();
     all.map(|(site, wrong)| (site, wrong.kind()))
@@ -185,7 +185,7 @@ fn never_hit(covered: &Covered) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The bugs that are named, or all.
+/// The bugs of the options, or all.
 fn chosen(options: &Options) -> impl Iterator<Item = Bug> {
     let named = |bug: &Bug| options.bugs.contains(&format!("{bug:?}"));
     Bug::ALL
@@ -194,7 +194,7 @@ fn chosen(options: &Options) -> impl Iterator<Item = Bug> {
         .filter(move |bug| named(bug) || (options.bugs.is_empty() && options.planted))
 }
 
-/// Plants bugs, and says which seed finds each.
+/// Plants bugs, and prints the seed that finds each.
 fn planted(seeds: &Range<u64>, options: &Options) -> anyhow::Result<ExitCode> {
     let bugs: Vec<Bug> = chosen(options).collect();
     let all = look(&bugs, seeds.clone(), |bug, seed, seen| {
@@ -211,7 +211,7 @@ fn planted(seeds: &Range<u64>, options: &Options) -> anyhow::Result<ExitCode> {
     Ok(verdict(missed.is_empty()))
 }
 
-/// Every fault once, and every pair.
+/// Plays every fault and every pair of faults.
 fn all_of_a_life() -> anyhow::Result<ExitCode> {
     let mut right = true;
     for life in Life::ALL {
@@ -232,7 +232,7 @@ fn all_of_a_life() -> anyhow::Result<ExitCode> {
     Ok(verdict(right))
 }
 
-/// Plays one plan; where it fails, the shortest one that still fails.
+/// Plays one plan. If it fails, prints the shortest plan that still fails.
 fn one(plan: Plan, options: &Options) -> anyhow::Result<ExitCode> {
     let filter: EnvFilter = options.logs.parse()?;
     let bug = chosen(options).next();
@@ -268,7 +268,7 @@ fn one(plan: Plan, options: &Options) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
-/// Leaves out, one by one, what is not needed to fail in the same way: faults first, then steps.
+/// Removes parts that the failure does not need, one by one: faults first, then steps.
 fn shortest(mut plan: Plan, violations: &[String]) -> anyhow::Result<Plan> {
     let kind = violations.first().map(|first| kind(first));
     loop {
@@ -314,7 +314,7 @@ fn logged(plan: &Plan, filter: EnvFilter) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// Logs become lines of the trace.
+/// Adds logs to the trace as lines.
 struct Logs(Trace);
 
 impl io::Write for Logs {

@@ -1,5 +1,5 @@
-//! Panics of any task of a run: the ccm catches those of its jobs and goes on, so that nobody else
-//! would see them.
+//! Panics of all tasks of a run. The ccm catches panics of its jobs and goes on, so nothing else
+//! would report them.
 
 use std::cell::RefCell;
 use std::sync::Once;
@@ -10,7 +10,7 @@ thread_local! {
 
 static HOOKED: Once = Once::new();
 
-/// From now on panics of this thread are noted.
+/// Forgets all panics. From now on, those of this thread are noted.
 pub(crate) fn forget() {
     HOOKED.call_once(|| {
         let before = std::panic::take_hook();
@@ -22,7 +22,7 @@ pub(crate) fn forget() {
     SEEN.take();
 }
 
-/// The panics on this thread since then.
+/// The panics on this thread since the last call.
 pub(crate) fn seen() -> Vec<String> {
     SEEN.take()
 }

@@ -2,8 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Does this for each number, in their order, on all cores; after one for which it answers false
-/// none is begun.
+/// Calls `work` for each number in order, on all cores. After a `false`, starts no further call.
 pub fn each(
     numbers: std::ops::Range<u64>,
     work: impl Fn(u64) -> anyhow::Result<bool> + Sync,

@@ -1,5 +1,5 @@
-//! A run before it runs: the world, a script of what users, kubelets, the console and operators do,
-//! and what goes wrong. All of it follows from a seed.
+//! A run before it is played: the world, the faults, and a script of steps by users, kubelets, the
+//! console and operators. All of it follows from a seed.
 
 mod generate;
 mod single;
@@ -21,7 +21,7 @@ pub use wrong::everything;
 pub const CLASS: &str = "mock.grpc-ccm.io/lb";
 /// The class that the second ccm serves, if it runs.
 pub const SECOND_CLASS: &str = "mock.grpc-ccm.io/second";
-/// A class that nobody serves here.
+/// A class without a ccm.
 pub const FOREIGN_CLASS: &str = "example.com/other";
 
 /// The class that a user gives a Service.
@@ -71,11 +71,11 @@ pub enum Step {
     Join(u8),
     /// `kubectl delete node`.
     DeleteNode(u8),
-    /// The kubelet is ready, or is not; then it is again after a minute.
+    /// The kubelet reports Ready, or not. If not, it reports Ready again a minute later.
     Ready(u8, bool),
     /// The instance is stopped in the console; its Node is not ready 40 s later.
     Stop(u8),
-    /// It is started again.
+    /// The instance is started again in the console.
     Start(u8),
     /// The instance is deleted; its Node is not ready 40 s later.
     Terminate(u8),
@@ -100,17 +100,17 @@ pub enum Step {
     AllAbsent(u64),
     /// A user makes a Service of type LoadBalancer.
     Create(u8, Class),
-    /// A user changes its port.
+    /// A user changes the Service's port.
     EditPort(u8),
-    /// A user annotates it.
+    /// A user sets an annotation on the Service.
     Annotate(u8),
-    /// A user changes its type.
+    /// A user changes the Service's type to ClusterIP.
     ToClusterIp(u8),
-    /// And back, perhaps with another class.
+    /// A user changes the type back, perhaps with another class.
     ToLoadBalancer(u8, Class),
-    /// A user deletes it.
+    /// A user deletes the Service.
     Delete(u8),
-    /// A user removes our annotations from it.
+    /// A user removes the annotation with the load balancer's record from the Service.
     StripRecord(u8),
     /// The load balancer is deleted in the console.
     RemoveBalancer(u8),
@@ -177,21 +177,21 @@ mod code {
 /// The fault of a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Wrong {
-    /// With a request to the API server.
+    /// The fault of a request to the API server.
     Api(ApiFault),
-    /// With a call of the provider.
+    /// The fault of a call of the provider.
     Rpc(Box<Fault>),
-    /// The leader dies: before it has its effect, or after.
+    /// The leader dies: before the effect of its request, or after it.
     Dies {
-        /// After it.
+        /// Whether the effect comes first.
         after: bool,
     },
-    /// These things happen while the request is on its way.
+    /// These steps happen while the request is on its way.
     Meanwhile(Vec<Step>),
 }
 
 impl Wrong {
-    /// A failure that is answered.
+    /// A faulty call of this RPC. `code`: the failure in its answer.
     #[must_use]
     pub fn failure(rpc: &str, kind: FaultKind, code: Option<FailureCode>) -> Self {
         let mut fault = match code {
@@ -218,13 +218,12 @@ impl Wrong {
     }
 }
 
-/// A request that goes wrong: the `number`th (from 1) at this site that is sent at `from_ms` or
-/// later.
+/// A faulty request: the `number`th (from 1) at this site after `from_ms`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Strike {
-    /// An RPC, or verb and kind of a request to the API server.
+    /// An RPC, or the verb and kind of a request to the API server.
     pub site: String,
-    /// From when on it counts.
+    /// The number counts from this time on.
     pub from_ms: u64,
     /// From 1.
     pub number: u32,
@@ -236,23 +235,23 @@ pub struct Strike {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Setup {
-    /// How many ccms there are.
+    /// The number of ccms.
     pub ccms: u8,
     /// How many seconds each ccm's wall clock is ahead.
     pub clocks: Vec<i64>,
     /// The lease duration in seconds. The renew deadline is two thirds of it, the retry period a
-    /// sixth: renewals are most of what happens in an hour.
+    /// sixth. Most requests of an hour are renewals.
     pub lease_seconds: u64,
-    /// What the world has; in a file each is a field of its own.
+    /// The traits of the world. In a file each is a field of its own.
     #[serde(flatten)]
     pub traits: Traits,
-    /// How many calls it takes at once.
+    /// How many calls the provider takes at once.
     pub max_in_flight: u32,
     /// How long each operation of the cloud takes, in milliseconds.
     pub slow_ms: u64,
     /// How long the creation of load balancers takes, in seconds.
     pub made_in_s: u64,
-    /// And to go.
+    /// How long the deletion of load balancers takes, in seconds.
     pub gone_in_s: u64,
 }
 
@@ -272,13 +271,13 @@ impl Default for Setup {
 }
 
 impl Setup {
-    /// Whether the world has this.
+    /// Whether the world has this trait.
     pub fn has(&self, what: Trait) -> bool {
         self.traits.0.contains(&what)
     }
 }
 
-/// What a world has, or has not.
+/// A trait that a world has, or does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trait {
@@ -286,7 +285,7 @@ pub enum Trait {
     Migration,
     /// Another ccm, with a provider of the same name, serves [`SECOND_CLASS`].
     Second,
-    /// Routes are made.
+    /// The ccm manages routes.
     Routes,
     /// Routes follow the addresses of their Nodes.
     TracksAddresses,
@@ -328,7 +327,7 @@ impl Trait {
     ];
 }
 
-/// What a world has. A file says `true` or `false` of each.
+/// The traits of a world. A file says `true` or `false` for each.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(from = "BTreeMap<Trait, bool>", into = "BTreeMap<Trait, bool>")]
 pub struct Traits(BTreeSet<Trait>);
@@ -348,7 +347,7 @@ impl Default for Traits {
 }
 
 impl Traits {
-    /// These, and for all others what is usual.
+    /// The default traits with these changes.
     pub fn with(changes: impl IntoIterator<Item = (Trait, bool)>) -> Self {
         let mut traits = Self::default();
         for (what, has) in changes {
@@ -378,7 +377,7 @@ impl From<Traits> for BTreeMap<Trait, bool> {
 /// A run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// The seed for everything that the plan leaves open.
+    /// The seed for everything outside of the plan.
     pub seed: u64,
     /// The world.
     pub setup: Setup,
@@ -452,19 +451,19 @@ impl Plan {
             .collect()
     }
 
-    /// How many things could be left out.
+    /// How many parts the plan has: its steps and faults.
     #[must_use]
     pub fn len(&self) -> usize {
         self.strikes.len() + self.steps.len()
     }
 
-    /// Whether nothing happens.
+    /// Whether the plan has no part.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The same without its `index`th part: what goes wrong comes first.
+    /// The plan without its `index`th part. Faults come before steps.
     #[must_use]
     pub fn without(&self, index: usize) -> Self {
         let mut less = self.clone();

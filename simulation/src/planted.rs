@@ -1,4 +1,4 @@
-//! Which seed finds each bug that can be planted, and the table of that.
+//! Finds the seed that shows each planted bug, and writes the table of them.
 
 use std::ops::Range;
 use std::path::Path;
@@ -13,13 +13,13 @@ use crate::run::judge;
 /// The result of the search for a bug.
 #[derive(Debug)]
 pub struct Looked {
-    /// Which.
+    /// The bug.
     pub bug: Bug,
-    /// The first seed that shows it, and what it shows. Without the bug that seed holds.
+    /// The first seed that shows it, and the violation. Without the bug this seed holds.
     pub found: Option<(u64, String)>,
 }
 
-/// Searches for these bugs with these seeds. `found` is called for each seed that shows one sooner
+/// Searches for these bugs with these seeds. Calls `found` for each seed that shows a bug sooner
 /// than the seeds before.
 pub fn look(
     bugs: &[Bug],
@@ -87,7 +87,7 @@ fn head(bug: Bug) -> String {
     format!("| {what} | {} |", bug.finding())
 }
 
-/// The table with these rows; the others are as they were.
+/// The table with these rows. All other rows stay.
 fn table(before: &str, all: &[Looked], seeds: &Range<u64>) -> String {
     let rows = Bug::ALL.iter().map(|bug| {
         let looked = all.iter().find(|looked| looked.bug == *bug);

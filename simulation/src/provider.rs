@@ -20,7 +20,7 @@ use crate::checker::Checker;
 use crate::faults::Faults;
 use crate::trace::Trace;
 
-/// The provider of a run. Clones are the same one.
+/// The provider of a run. Clones share it.
 #[derive(Clone)]
 pub struct Provider(Arc<Inner>);
 
@@ -31,9 +31,9 @@ struct Inner {
     trace: Trace,
     process: Mutex<Option<Process>>,
     draining: Mutex<Vec<Process>>,
-    /// Told when a scripted fault killed the process.
+    /// Notified when a scripted fault has killed the process.
     died: tokio::sync::Notify,
-    /// Told when a call has ended that may have changed the cloud.
+    /// Notified when a call has ended that may have changed the cloud.
     done: tokio::sync::Notify,
 }
 
@@ -41,7 +41,7 @@ struct Process {
     service: GrpcService,
     tasks: Tasks,
     terminate: CancellationToken,
-    /// It finishes what it has in flight, and its connections live.
+    /// Whether the process finishes its calls in flight on open connections.
     drains: Arc<AtomicBool>,
 }
 
@@ -58,7 +58,7 @@ impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Tasks {
 }
 
 impl Provider {
-    /// A provider of this cloud, whose process does not run yet.
+    /// A provider of this cloud. Its process does not run yet.
     #[must_use]
     pub fn new(cloud: Cloud, checker: Checker, faults: Faults, trace: Trace) -> Self {
         Self(Arc::new(Inner {
@@ -80,7 +80,7 @@ impl Provider {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a process; one that runs is killed.
+    /// Starts a process, and kills the old one if it runs.
     pub async fn start(&self) -> anyhow::Result<()> {
         let weak = Arc::downgrade(&self.0);
         let service = provider_mock::service(&self.0.cloud, move |crash| {
@@ -94,7 +94,7 @@ impl Provider {
             }
         })
         .await?;
-        // Its connections would outlive it.
+        // The old process's connections would outlive it.
         self.kill();
         *self.process() = Some(Process {
             service,
@@ -106,7 +106,7 @@ impl Provider {
         Ok(())
     }
 
-    /// Kills the process: connections break, handlers are dropped.
+    /// Kills the process: its connections break, and its handlers are dropped.
     pub fn kill(&self) {
         if let Some(process) = self.process().take() {
             self.0.trace.note("provider: is killed");
@@ -114,7 +114,7 @@ impl Provider {
         }
     }
 
-    /// All connections break; the process lives on.
+    /// Breaks all connections. The process lives on.
     pub fn disconnect(&self) {
         if let Some(process) = &*self.process() {
             self.0.trace.note("provider: its connections break");
@@ -128,7 +128,7 @@ impl Provider {
         }
     }
 
-    /// SIGTERM: nobody is accepted any more, and calls in flight may finish.
+    /// SIGTERM: the process accepts no connection any more, and may finish its calls in flight.
     pub fn shut_down(&self) {
         if let Some(process) = self.process().take() {
             self.0.trace.note("provider: shuts down");
@@ -212,7 +212,7 @@ impl Provider {
                 Ok::<_, std::io::Error>(answer)
             }
         });
-        // A date would be that of the machine.
+        // A Date header would have the machine's date.
         let connection = hyper::server::conn::http2::Builder::new(tasks.clone())
             .auto_date_header(false)
             .serve_connection(TokioIo::new(theirs), handler);
@@ -242,7 +242,7 @@ impl Inner {
     }
 }
 
-/// How long the caller waits for the answer.
+/// The caller's deadline for the answer.
 fn timeout<T>(request: &http::Request<T>) -> Duration {
     let told = request.headers().get("grpc-timeout");
     let told = told.and_then(|value| value.to_str().ok());

@@ -1,4 +1,4 @@
-//! Plans that failed once, kept in files with what they show.
+//! Plans that failed once, in files with their violations.
 
 use std::path::{Path, PathBuf};
 
@@ -23,7 +23,7 @@ pub struct Regression {
 }
 
 impl Regression {
-    /// The one in this file.
+    /// Reads the plan in this file.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path);
         let text = text.with_context(|| path.display().to_string())?;
@@ -36,7 +36,7 @@ impl Regression {
         Ok(read)
     }
 
-    /// As the file has it, a step and a strike a line.
+    /// The text of the file, with one step or fault a line.
     pub fn text(&self) -> anyhow::Result<String> {
         let Plan {
             seed,
@@ -75,7 +75,7 @@ impl Regression {
     }
 }
 
-/// The bug of this name.
+/// The bug with this name.
 pub fn named(name: &str) -> anyhow::Result<Bug> {
     let mut all = Bug::ALL.iter().copied();
     all.find(|bug| format!("{bug:?}") == name)

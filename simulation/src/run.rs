@@ -1,4 +1,4 @@
-//! One run: the world, the processes, the script.
+//! One run: the world, the processes, the plan.
 
 mod by_hand;
 mod calm;
@@ -29,7 +29,7 @@ pub use setup::FOREIGN_OWNER;
 
 /// How often the run checks for conditions that last too long.
 const LOOK: Duration = Duration::from_secs(5);
-/// When virtual time begins, as wall clocks show it.
+/// The start of virtual time, in Unix seconds.
 const EPOCH: i64 = 1_800_000_000;
 /// The result of a run.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ pub fn run(plan: &Plan) -> anyhow::Result<Report> {
     play(plan, Trace::new)
 }
 
-/// The same without a trace, which costs more than all the rest.
+/// Runs a plan without a trace, which costs more than all the rest.
 pub fn judge(plan: &Plan) -> anyhow::Result<Report> {
     play(plan, Trace::of_violations)
 }
@@ -60,7 +60,7 @@ pub fn judge(plan: &Plan) -> anyhow::Result<Report> {
 pub fn play(plan: &Plan, trace: impl FnOnce() -> Trace) -> anyhow::Result<Report> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_time().start_paused(true);
-    // Which of several receivers of one `watch` channel is woken first is drawn by tokio.
+    // tokio draws which of several receivers of a `watch` channel wakes first.
     #[cfg(tokio_unstable)]
     builder.rng_seed(tokio::runtime::RngSeed::from_bytes(
         &plan.seed.to_le_bytes(),
@@ -83,7 +83,7 @@ struct Process {
     task: JoinHandle<()>,
 }
 
-/// Tells of the end of a task, also of one that is aborted or panics.
+/// Notifies of the end of a task, even if it is aborted or panics.
 struct Ends(Arc<Notify>);
 
 impl Drop for Ends {
@@ -95,7 +95,7 @@ impl Drop for Ends {
 struct Run {
     api: ApiServer,
     cloud: Cloud,
-    /// All clouds: that of the second ccm too.
+    /// All clouds, with that of the second ccm.
     clouds: Vec<Cloud>,
     provider: Provider,
     second: Option<Provider>,
@@ -105,15 +105,15 @@ struct Run {
     began: Instant,
     seed: u64,
     setup: Setup,
-    /// As in the setup, until nothing goes wrong any more.
+    /// From the setup. Changes when the faults end.
     slow_ms: u64,
     routes: bool,
-    /// Nothing goes wrong any more.
+    /// The faults have ended.
     calm: bool,
     /// Nodes that the provider wrongly reported as gone.
     lied: BTreeSet<u8>,
     processes: Vec<Process>,
-    /// Told when one of them has ended.
+    /// Notified when a process has ended.
     ended: Arc<Notify>,
     started: u32,
     machines: u8,
@@ -133,7 +133,7 @@ enum After {
     Register(u8),
     /// A machine boots.
     Boot(u8),
-    /// The fault with this number is over.
+    /// The fault with this number ends.
     Honest(u64),
     FairWeather,
     StartCcm(usize),
@@ -172,7 +172,7 @@ impl Run {
                 trace.clone(),
             )
         };
-        // Nothing goes wrong with the second one by itself.
+        // The second provider has no faults of its own.
         let second = clouds
             .get(1)
             .map(|cloud| provider(cloud, &Faults::new(&[])));
@@ -240,7 +240,7 @@ impl Run {
         }
     }
 
-    /// The last place is the second ccm's, if it runs.
+    /// Starts the ccm of this place. The last place is the second ccm's, if it runs.
     fn start_ccm(&mut self, place: usize) -> anyhow::Result<Process> {
         self.started += 1;
         let second = place >= usize::from(self.setup.ccms);
@@ -290,7 +290,7 @@ impl Run {
         })
     }
 
-    /// Lets time pass; what ended is started again.
+    /// Lets time pass. Starts processes again that have ended.
     async fn until(&mut self, at: Instant) -> anyhow::Result<()> {
         loop {
             if let Some(wait) = self.suspended.take() {
@@ -335,7 +335,7 @@ impl Run {
         }
     }
 
-    /// A kubelet starts each ccm again that has ended.
+    /// Plans to start each ccm again that has ended, as a kubelet does.
     fn start_again(&mut self) {
         for place in 0..self.processes.len() {
             let waits = self

@@ -10,20 +10,21 @@ use tokio::time::Instant;
 #[derive(Clone)]
 pub struct Trace {
     began: Instant,
-    /// Most runs hold, and nobody reads their traces: those are not even formatted.
+    /// Whether to keep events. Most runs hold, and nobody reads their traces, so they are not
+    /// formatted.
     keeps: bool,
     inner: Arc<Mutex<Inner>>,
 }
 
 struct Inner {
     lines: Vec<String>,
-    /// Keys are fixed, so that the same trace has the same digest in every process.
+    /// Has fixed keys, so that the same trace has the same digest in every process.
     hasher: DefaultHasher,
     violations: Vec<String>,
 }
 
 impl Trace {
-    /// An empty one; its time begins now.
+    /// An empty trace, whose time begins now.
     #[must_use]
     pub fn new() -> Self {
         let inner = Inner {
@@ -38,7 +39,7 @@ impl Trace {
         }
     }
 
-    /// One that keeps violations alone.
+    /// A trace that keeps only violations.
     #[must_use]
     pub fn of_violations() -> Self {
         Self {
@@ -57,7 +58,7 @@ impl Trace {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Notes an event. `format_args!` costs nothing where the trace is not kept.
+    /// Notes an event. `format_args!` costs nothing if the trace is not kept.
     pub fn note(&self, event: impl Display) {
         if !self.keeps {
             return;
@@ -79,7 +80,7 @@ impl Trace {
         self.inner().violations.push(what.to_string());
     }
 
-    /// The invariants that did not hold, in their order.
+    /// The violated invariants, in order.
     #[must_use]
     pub fn violations(&self) -> Vec<String> {
         self.inner().violations.clone()

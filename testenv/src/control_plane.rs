@@ -28,15 +28,14 @@ pub struct Options {
     pub api_server_flags: Vec<String>,
 }
 
-/// A running control plane of one's own: etcd and kube-apiserver on the loopback, with RBAC, and no
-/// controllers.
+/// A running control plane: etcd and kube-apiserver on the loopback, with RBAC, and no controllers.
 ///
-/// So no Pod, Endpoints or garbage is ever seen to: what a test wants of these it writes itself.
-/// Dropping it kills both processes and removes their data.
+/// So nothing manages Pods, Endpoints or garbage: a test writes these objects itself. Dropping the
+/// control plane kills both processes and removes their data.
 #[derive(Debug)]
 pub struct ControlPlane {
-    // Dropped in this order: kube-apiserver's end would hang without etcd, and both write into the
-    // directory.
+    // Fields are dropped in this order: kube-apiserver would not end without etcd, and both write
+    // into the directory.
     api_server: Option<Process>,
     etcd: Process,
     components: Components,
@@ -45,8 +44,8 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Starts one with the default [`Options`], after building the binary if need be; returns once
-    /// it serves.
+    /// Starts one with the default [`Options`]. Builds the binary if necessary. Returns when the
+    /// API server answers.
     pub async fn start() -> Result<Self, Error> {
         Self::start_with(Options::default()).await
     }
@@ -60,7 +59,7 @@ impl ControlPlane {
         Self::start_components(Components::new(binary, options)?).await
     }
 
-    /// Starts one of these.
+    /// Starts one from these components.
     pub(crate) async fn start_components(mut components: Components) -> Result<Self, Error> {
         let etcd = components.start_etcd().await?;
         let (api_server, port) = components.start_api_server().await?;
@@ -77,15 +76,15 @@ impl ControlPlane {
         })
     }
 
-    /// One for all tests of this test binary, started by whoever asks first.
+    /// The control plane that all tests of this test binary share. The first caller starts it.
     ///
-    /// Tests that share it keep to names of their own; one that kills or suspends needs
-    /// [`start`](Self::start), and the compiler sees to that: those take `&mut self`. It ends with
-    /// the process.
+    /// Each test uses names of its own. A test that kills or suspends a process needs its own
+    /// control plane: those methods take `&mut self`, so the compiler requires
+    /// [`start`](Self::start). This one ends with the process.
     ///
     /// # Panics
     ///
-    /// If it cannot be started.
+    /// If the control plane cannot be started.
     pub async fn shared() -> &'static Self {
         static SHARED: OnceCell<ControlPlane> = OnceCell::const_new();
         SHARED
@@ -101,7 +100,7 @@ impl ControlPlane {
         format!("https://127.0.0.1:{}", self.port)
     }
 
-    /// A file for `--kubeconfig`.
+    /// The user's kubeconfig, for `--kubeconfig`.
     pub fn kubeconfig(&self, user: User) -> PathBuf {
         self.components.credentials.kubeconfig(user)
     }
@@ -153,12 +152,13 @@ impl ControlPlane {
         assert!(applied.status.success(), "{}: {errors}", file.display());
     }
 
-    /// Grants the ccm what `deploy/kustomize/base/rbac.yaml` grants it.
+    /// Grants the ccm the rights in `deploy/kustomize/base/rbac.yaml`.
     pub fn grant(&self) {
         self.apply(&deployed("kustomize/base/rbac.yaml"));
     }
 
-    /// A ccm as its own service account, with a provider of this name at this endpoint: for [`Process::start`].
+    /// The command of a ccm with its own service account and a provider of this name at this
+    /// endpoint: for [`Process::start`].
     pub fn ccm(&self, binary: impl AsRef<OsStr>, provider: &str, endpoint: &str) -> Command {
         let mut command = Command::new(binary);
         command
@@ -190,12 +190,12 @@ impl ControlPlane {
         fs::read_to_string(self.components.path("kube-apiserver.log")).unwrap_or_default()
     }
 
-    /// The process of kube-apiserver, `None` while it is killed: for its pid and memory.
+    /// The process of kube-apiserver, for its PID and memory; `None` while it is killed.
     pub fn api_server(&self) -> Option<&Process> {
         self.api_server.as_ref()
     }
 
-    /// Where a cluster has it.
+    /// The files and commands, for a cluster that adds components.
     pub(crate) fn components(&self) -> &Components {
         &self.components
     }
@@ -216,7 +216,7 @@ impl ControlPlane {
     ///
     /// # Panics
     ///
-    /// If etcd does not do it.
+    /// If etcd refuses the compaction.
     pub async fn forget_before(&mut self, version: u64) -> Result<(), Error> {
         self.kill_api_server();
         let compacted = compact(self.etcd_port(), version).await;
@@ -252,7 +252,7 @@ impl ControlPlane {
     }
 }
 
-/// A file of `deploy/`.
+/// The path of a file in `deploy/`.
 pub fn deployed(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../deploy")

@@ -1,4 +1,4 @@
-//! A cluster's Nodes, Services, Leases and Events as tests read, change and await them.
+//! A test's view of a cluster: reads, changes and awaits Nodes, Services, Leases and Events.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -16,17 +16,18 @@ use crate::objects::{LoadBalancerBuilder, NodeBuilder, UNINITIALIZED, ingress, i
 
 /// The namespace of the Lease.
 const SYSTEM: &str = "kube-system";
-/// The Lease that ccms compete for.
+/// The name of the Lease that ccms compete for.
 pub const LEASE: &str = "cloud-controller-manager";
 
-/// What a test sees of a cluster. Its Services are in the namespace `default`.
+/// A test's view of a cluster. Its Services are in the namespace `default`.
 ///
-/// A request that fails ends the test by a panic. What waits does so for at most [`patience`](Self::patience).
+/// A failed request panics, which ends the test. Methods that wait panic after
+/// [`patience`](Self::patience).
 #[derive(Clone)]
 pub struct View {
-    /// For what is not here.
+    /// The client, for requests without a method here.
     pub client: Client,
-    /// How long anything may take that should happen soon.
+    /// The longest time for anything that should happen soon.
     pub patience: Duration,
 }
 
@@ -54,7 +55,7 @@ impl View {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// The Node, or why the API server does not return it.
+    /// The Node, or the error of the API server.
     pub async fn node(&self, name: &str) -> Result<Node, String> {
         self.nodes()
             .get(name)
@@ -72,12 +73,12 @@ impl View {
         edit(&self.nodes(), name, patch).await;
     }
 
-    /// Waits until the Node is as wanted, and returns it.
+    /// Waits until `good` accepts the Node, and returns it. `what` describes that in the panic.
     pub async fn node_becomes(&self, name: &str, what: &str, good: impl Fn(&Node) -> bool) -> Node {
         self.becomes(&self.nodes(), name, what, good).await
     }
 
-    /// Waits until the Node has a provider ID and not the taint of an uninitialised one, and returns it.
+    /// Waits until the Node has a provider ID and no `uninitialized` taint, and returns it.
     pub async fn initialised(&self, name: &str) -> Node {
         self.node_becomes(name, "is initialised", |node| {
             let spec = node.spec.as_ref();
@@ -107,7 +108,7 @@ impl View {
         deleted.expect("the Service can be deleted");
     }
 
-    /// Waits until the Service is as wanted, and returns it.
+    /// Waits until `good` accepts the Service, and returns it. `what` describes that in the panic.
     pub async fn service_becomes(
         &self,
         name: &str,
@@ -128,7 +129,7 @@ impl View {
         self.goes(&self.services(), name).await;
     }
 
-    /// The ccm's Lease, or why the API server does not return it.
+    /// The ccm's Lease, or the error of the API server.
     pub async fn lease(&self) -> Result<Lease, String> {
         self.leases()
             .get(LEASE)
@@ -136,7 +137,7 @@ impl View {
             .map_err(|error| error.to_string())
     }
 
-    /// Who holds the Lease; empty if nobody does.
+    /// The holder of the Lease; empty if it has none.
     pub async fn holder(&self) -> Result<String, String> {
         let spec = self.lease().await?.spec.unwrap_or_default();
         Ok(spec.holder_identity.unwrap_or_default())
@@ -147,7 +148,7 @@ impl View {
         edit(&self.leases(), LEASE, patch).await;
     }
 
-    /// Waits until the Lease was renewed so many times: by default some two seconds for each.
+    /// Waits for `times` renewals of the Lease, by default some two seconds for each.
     pub async fn renewals(&self, times: usize) {
         let mut seen = None;
         for _ in 0..=times {
@@ -175,7 +176,7 @@ impl View {
         events.into_iter().map(text).collect()
     }
 
-    /// Waits for an event on an object of this name whose text has this; the text.
+    /// Waits for an event on an object of this name that contains `part`, and returns its text.
     pub async fn event(&self, name: &str, part: &str) -> String {
         let what = format!("an event {part:?} on {name}");
         eventually(&what, self.patience, async || {
@@ -186,7 +187,7 @@ impl View {
         .await
     }
 
-    /// Waits until the object is as wanted, and returns it.
+    /// Waits until `good` accepts the object, and returns it. `what` describes that in the panic.
     pub async fn becomes<K>(
         &self,
         api: &Api<K>,

@@ -1,4 +1,5 @@
-//! The node lifecycle controller (B-L1 to ▲L7): deletes Nodes whose instance is gone, taints those that are shut down.
+//! The node lifecycle controller (B-L1 to ▲L7): deletes Nodes whose instance is gone, and taints
+//! those that are shut down.
 //!
 //! ```text
 //! every --node-monitor-period, a hint, a late answer, or a provider that is back:
@@ -45,14 +46,16 @@ pub(crate) use metrics::Metrics;
 use plan::{Findings, Ledger, Pass};
 use reported::Reported;
 
-/// Hints that come together make one pass (▲L7).
+/// One pass serves all hints that come within this time (▲L7).
 const DEBOUNCE: Duration = Duration::from_millis(100);
-/// Passes begin at least so far apart, whatever is hinted: two ABSENT answers must be two answers.
+/// The shortest time between the starts of two passes, also after hints: two ABSENT answers must be
+/// independent.
 const LEAST_GAP: Duration = Duration::from_secs(1);
-/// A pass waits no longer than this for its answers, and no longer than a period: what comes later is judged then.
+/// The longest wait for the answers to one round of questions; a shorter period shortens it. A
+/// later answer triggers another pass.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
-/// What outlives a loop in one process: what was deleted lately still counts when we lead again.
+/// Outlives a loop in one process: recent deletions still count in its next term.
 #[derive(Default)]
 pub(crate) struct Memory {
     /// By provider.
@@ -60,7 +63,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// The brake of this provider: the one of the loops before, deletions and hold included.
+    /// This provider's brake. All terms of this process share it, with its deletions and its hold.
     fn brake(&self, provider: &str, config: BrakeConfig) -> Arc<Mutex<Brake>> {
         let mut brakes = self.brakes.lock().unwrap_or_else(PoisonError::into_inner);
         let brake = brakes.entry(provider.to_owned()).or_insert_with(|| {
@@ -75,36 +78,35 @@ fn lock(brake: &Mutex<Brake>) -> MutexGuard<'_, Brake> {
     brake.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The loop of one provider. Returns after `context.stop`, when what is in flight is over.
+/// The loop of one provider. Returns after `context.stop`, when no work is in flight any more.
 pub(crate) async fn run(context: LoopContext, memory: Arc<Memory>, metrics: Metrics) {
     let lifecycle = Arc::new(Lifecycle::new(context, &memory, metrics));
     tokio::join!(
         controller::run(&lifecycle),
         ready::watch(lifecycle.context()),
     );
-    // Whoever leads next says it.
+    // The next leader reports its own number.
     lifecycle.metrics.held(&lifecycle.context().provider, 0);
 }
 
-/// The controller.
 struct Lifecycle {
-    /// Its one key is the pass.
+    /// The only key stands for a pass.
     driver: Driver<()>,
     metrics: Metrics,
     /// Outlives the ledger.
     brake: Arc<Mutex<Brake>>,
     hinted: Mutex<Hinted>,
-    /// Answers have come.
+    /// Notified when answers have come.
     arrived: Arc<Notify>,
     /// Locked for as long as a pass runs.
     passes: sync::Mutex<Passes>,
 }
 
-/// What lasts from pass to pass.
+/// The state that lasts from pass to pass.
 struct Passes {
-    /// The session that all answers are of; none where the last pass did not end.
+    /// The session of all answers; none if the last pass did not end.
     session: Weak<Session>,
-    /// Nodes could be deleted on the last pass's answers.
+    /// Whether the last pass could delete Nodes.
     could_delete: bool,
     /// When the next pass is due by the period.
     tick: Instant,
@@ -117,7 +119,8 @@ struct Passes {
 }
 
 impl Passes {
-    /// A pass begins, unless it is too early: then `Err` says when it may. The first pass of a session begins anew, and at once.
+    /// Begins a pass. `Err`: it is too early, and the pass may begin then. The first pass of a
+    /// session begins at once and drops all earlier answers.
     fn begin(&mut self, session: &Arc<Session>, period: Duration) -> Result<Instant, Instant> {
         let start = Instant::now();
         let last = std::mem::take(&mut self.session);
@@ -155,7 +158,7 @@ impl Reconciler for Lifecycle {
         sources.other(self.follow_status());
     }
 
-    /// The period may be long, and a leader's first pass comes before its provider is initialised (▲M9).
+    /// Asks a provider that is usable again at once (▲M9): the next tick may be a long period away.
     fn renewed(&self, _: &Arc<Session>, _: &ProviderStatus) -> Vec<()> {
         vec![()]
     }
@@ -178,9 +181,9 @@ impl Reconciler for Lifecycle {
                 let refused = passes.evidence.is_refused();
                 let later = self.pass(&mut passes, session, start, batch).await;
                 passes.session = Arc::downgrade(session);
-                // The cloud takes the provider's credentials again: the other Nodes are due.
+                // The cloud takes the provider's credentials again, so the other Nodes are due.
                 let soon = refused && !passes.evidence.is_refused();
-                // A pass that takes longer than the period is followed by the next one.
+                // If the pass took longer than the period, the next one follows at once.
                 let next = if soon { passes.earliest } else { passes.tick };
                 later.unwrap_or(Requeue::At(next))
             }
@@ -232,7 +235,8 @@ impl Lifecycle {
         self.context().config.node_lifecycle.monitor_period
     }
 
-    /// Answers that come after their pass are judged without waiting for the period.
+    /// Triggers a pass for answers that come after their pass, so that they need not wait for the
+    /// period.
     async fn follow_answers(&self) {
         loop {
             self.arrived.notified().await;
@@ -243,7 +247,7 @@ impl Lifecycle {
         }
     }
 
-    /// What a provider was asked before it went away counts for nothing.
+    /// Discards the answers to earlier calls when the provider stops being usable.
     async fn follow_status(&self) {
         let mut status = self.context().status.clone();
         loop {
@@ -258,7 +262,7 @@ impl Lifecycle {
         }
     }
 
-    /// `Some`: the cloud refuses the provider's credentials, so it is asked again then.
+    /// `Some`: the cloud refuses the provider's credentials; the pass asks again after that.
     async fn pass(
         &self,
         passes: &mut Passes,
@@ -268,7 +272,7 @@ impl Lifecycle {
     ) -> Option<Requeue> {
         let may_delete = self.may_delete(session);
         let could_delete = std::mem::replace(&mut passes.could_delete, may_delete);
-        // What a provider that is not READY was asked counts for nothing when it is.
+        // Answers to calls from before the provider was READY must not count afterwards.
         if may_delete && !could_delete {
             passes.evidence.give_up();
         }
@@ -292,7 +296,7 @@ impl Lifecycle {
         refused
     }
 
-    /// Asks what is to be asked now, and returns the answers that count. `None`: there is no Node to ask about.
+    /// Asks the due questions, and returns the answers that count. `None`: no Node is suspect.
     async fn ask(
         &self,
         passes: &mut Passes,
@@ -318,7 +322,7 @@ impl Lifecycle {
         Some(answers.await)
     }
 
-    /// Takes note of what failed. `Some`: the cloud refused the provider's credentials for every Node.
+    /// Logs the failures. `Some`: the cloud refused the provider's credentials for every Node.
     fn note_failures(&self, answers: &[Answer], batch: &Batch<'_, ()>) -> Option<Requeue> {
         let (mut refused, mut failures) = (None, 0);
         for answer in answers {
@@ -336,7 +340,7 @@ impl Lifecycle {
         refused.filter(|_| failures == answers.len())
     }
 
-    /// Does what follows from the answers.
+    /// Judges the answers: taints and deletes Nodes.
     async fn judge(
         &self,
         passes: &mut Passes,
@@ -360,7 +364,8 @@ impl Lifecycle {
         };
         let pass = passes.ledger.pass(&mut lock(&self.brake), &findings);
         drop(nodes);
-        // What it is asked while it knows nothing counts for nothing later.
+        // The provider was not trustworthy when it got the calls under way, so their answers must
+        // not count.
         if pass.void.is_some() {
             passes.evidence.give_up();
         }
@@ -381,7 +386,7 @@ impl Lifecycle {
             .is_some_and(|current| Arc::ptr_eq(current, session))
     }
 
-    /// Whether Nodes may be deleted on this session's answers, now.
+    /// Whether this session's answers may delete Nodes now.
     fn may_delete(&self, session: &Arc<Session>) -> bool {
         !self.context().stop.is_cancelled()
             && self.is_current(session)
@@ -389,7 +394,7 @@ impl Lifecycle {
     }
 }
 
-/// The Nodes with this provider's ID, in the order of their names (B-L4).
+/// The Nodes that belong to this provider, sorted by name (B-L4).
 fn owned(context: &LoopContext, ownership: &Ownership) -> Vec<Arc<Node>> {
     let ours = NodeOwner::Provider(&context.provider);
     let mut nodes = context.cluster.nodes.all();

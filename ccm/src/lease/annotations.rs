@@ -1,4 +1,5 @@
-//! The Lease's annotations: what they were when the Lease was last read or written, and what this process wants to add.
+//! The Lease's annotations: those of the last read or write, and those that this process wants to
+//! add.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
@@ -14,7 +15,7 @@ pub(super) type All = BTreeMap<String, String>;
 pub(super) struct Annotations {
     seen: watch::Sender<All>,
     wanted: Mutex<BTreeMap<String, Wanted>>,
-    /// Notified when something is wanted: the next renewal is due now.
+    /// Notified when an annotation is wanted: the next renewal is due now.
     hurry: Notify,
 }
 
@@ -22,7 +23,8 @@ pub(super) struct Annotations {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Wanted {
     value: String,
-    /// The value before. The annotation is written only over this one: whoever changed it meanwhile wins.
+    /// The value before. The write replaces only this value; if somebody else has changed it,
+    /// theirs stays.
     over: Option<String>,
 }
 
@@ -31,7 +33,7 @@ impl Annotations {
         self.seen.subscribe()
     }
 
-    /// The next write of the Lease adds this annotation, unless somebody changes it before.
+    /// Adds this annotation with the next write of the Lease, unless somebody changes it before.
     pub(super) fn set(&self, key: &str, value: &str) {
         let over = self.seen.borrow().get(key).cloned();
         let value = value.to_owned();
@@ -39,18 +41,19 @@ impl Annotations {
         self.hurry.notify_one();
     }
 
-    /// Returns when something is wanted.
+    /// Returns after a call of [`Self::set`].
     pub(super) async fn hurried(&self) {
         self.hurry.notified().await;
     }
 
-    /// The annotations of a Lease that is to be created: somebody deleted it, and what it stored is kept.
+    /// The annotations for a Lease to create. Somebody deleted it, and these keep what it stored.
     pub(super) fn of_a_new_lease(&self) -> Option<All> {
         let seen = self.seen.borrow();
         (!seen.is_empty()).then(|| seen.clone())
     }
 
-    /// Adds what is wanted to `lease`, except what somebody changed meanwhile. [`Self::written`] takes the result.
+    /// Adds the wanted annotations to `lease`, except those that somebody changed meanwhile. If the
+    /// API server stores the Lease, pass the result to [`Self::written`].
     pub(super) fn add_to(&self, lease: &mut Lease) -> Written {
         let wanted = self.wanted().clone();
         for (key, Wanted { value, over }) in &wanted {
@@ -62,13 +65,13 @@ impl Annotations {
         Written(wanted)
     }
 
-    /// The API server stored the Lease to which [`Self::add_to`] added this.
+    /// Forgets the wanted annotations that the API server has stored.
     pub(super) fn written(&self, Written(written): &Written) {
         self.wanted()
             .retain(|key, value| written.get(key) != Some(value));
     }
 
-    /// The Lease was read or written.
+    /// Takes the annotations of a Lease that was read or written.
     pub(super) fn observe(&self, lease: &Lease) {
         let now = lease.metadata.annotations.as_ref();
         self.seen.send_if_modified(|seen| {
@@ -85,7 +88,7 @@ impl Annotations {
     }
 }
 
-/// What one write of the Lease was to add.
+/// The annotations that one write should add.
 pub(super) struct Written(BTreeMap<String, Wanted>);
 
 #[cfg(test)]

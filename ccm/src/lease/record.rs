@@ -1,4 +1,4 @@
-//! What a Lease says and what we write into it, after client-go's rules. Pure.
+//! The fields of a Lease: reads and writes them by client-go's rules. Pure.
 
 use std::time::Duration;
 
@@ -7,26 +7,26 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use tokio::time::Instant;
 
-/// The spec as it was last seen, and since when by the local clock: another holder's Lease expires by this
-/// clock alone. `renewTime` is somebody else's clock and is compared with nothing.
+/// The last spec and since when, by the local clock. Another holder's Lease expires by this clock
+/// alone. `renewTime` is from another clock, so nothing compares it.
 #[derive(Debug)]
 pub(super) struct Observed {
     spec: LeaseSpec,
     since: Instant,
 }
 
-/// Who has the Lease.
+/// The holder of the Lease.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Claim {
-    /// Nobody: never held, released, or expired.
+    /// None: never held, released, or expired.
     Free,
-    /// This process (an answer that was lost on its way to us).
+    /// This process. It did not get the answer to its write.
     Ours,
-    /// Another one, at least until then.
+    /// Another process, at least until then.
     Until(Instant),
 }
 
-/// Notes what was read at `now`. The clock starts again whenever any field of the spec differs.
+/// Takes the spec that was read at `now`. Any change of a field starts the clock again.
 pub(super) fn observe(observed: &mut Option<Observed>, spec: Option<&LeaseSpec>, now: Instant) {
     let spec = spec.cloned().unwrap_or_default();
     if observed.as_ref().is_none_or(|seen| seen.spec != spec) {
@@ -34,7 +34,7 @@ pub(super) fn observe(observed: &mut Option<Observed>, spec: Option<&LeaseSpec>,
     }
 }
 
-/// Who has the Lease as it was last seen. `unstated` is how long a holder that states no duration keeps it.
+/// The holder by the last read. `unstated` is the duration for a holder that states none.
 pub(super) fn claim(
     observed: Option<&Observed>,
     identity: &str,
@@ -60,7 +60,7 @@ pub(super) fn claim(
     }
 }
 
-/// The holder that the Lease names; empty when it is free.
+/// The holder's identity; empty if the Lease is free.
 pub(super) fn holder(lease: &Lease) -> &str {
     lease
         .spec
@@ -69,7 +69,7 @@ pub(super) fn holder(lease: &Lease) -> &str {
         .unwrap_or_default()
 }
 
-/// A Lease that is not there yet.
+/// A Lease that does not exist yet.
 pub(super) fn absent(namespace: &str, name: &str) -> Lease {
     Lease {
         metadata: ObjectMeta {
@@ -81,7 +81,7 @@ pub(super) fn absent(namespace: &str, name: &str) -> Lease {
     }
 }
 
-/// Makes `lease` ours: taken over or renewed, everything else in it left alone.
+/// Takes or renews `lease` for `identity`. Leaves all other fields alone.
 pub(super) fn hold(lease: &mut Lease, identity: &str, duration: Duration, wall: Timestamp) {
     let fresh = lease.spec.is_none() && lease.metadata.resource_version.is_none();
     let spec = lease.spec.get_or_insert_default();
@@ -100,7 +100,7 @@ pub(super) fn hold(lease: &mut Lease, identity: &str, duration: Duration, wall: 
     spec.renew_time = Some(MicroTime(wall));
 }
 
-/// Gives `lease` away, as client-go does.
+/// Releases `lease`, as client-go does.
 pub(super) fn release(lease: &mut Lease, wall: Timestamp) {
     let spec = lease.spec.get_or_insert_default();
     spec.holder_identity = Some(String::new());
@@ -131,7 +131,8 @@ mod tests {
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut seen = None;
         assert_eq!(claim(seen.as_ref(), "me", OWN, start), Claim::Free);
-        // A renewTime of 1970 is not read as expired, one far in the future not as valid.
+        // A renewTime of 1970 does not make the Lease expired. One far in the future does not make
+        // it valid.
         observe(&mut seen, Some(&spec("go", Some(15), 0)), start);
         assert_eq!(
             claim(seen.as_ref(), "me", OWN, at(14)),
@@ -139,7 +140,7 @@ mod tests {
         );
         observe(&mut seen, Some(&spec("go", Some(15), 0)), at(14));
         assert_eq!(claim(seen.as_ref(), "me", OWN, at(15)), Claim::Free);
-        // Any change starts the clock again, also of a field that is not renewTime.
+        // A change of any field starts the clock again.
         observe(&mut seen, Some(&spec("go", Some(16), 0)), at(15));
         assert_eq!(
             claim(seen.as_ref(), "me", OWN, at(30)),
@@ -208,7 +209,7 @@ mod tests {
         assert_eq!(lease.spec.unwrap().lease_transitions, Some(2));
     }
 
-    /// ccm/tests/stored says where the Lease comes from.
+    /// ccm/tests/stored describes the origin of the Lease.
     #[tokio::test(start_paused = true)]
     async fn b_m3_s20_the_lease_of_an_older_version_is_read_and_written_as_it_wrote_it() {
         let stored = include_str!("../../tests/stored/f13e2bc/lease.json");
@@ -219,7 +220,7 @@ mod tests {
         assert_eq!(claim(seen.as_ref(), "me", OWN, now), until);
         assert_eq!(claim(seen.as_ref(), holder(&stored), OWN, now), Claim::Ours);
 
-        // What the one before remembers stays, and so does what only we write.
+        // Annotations of the older version stay, and an annotation of this version is added.
         let mut lease = stored.clone();
         let claims = "classes=default prefixes=mock:// scope=account 1, region a";
         let key = "grpc-ccm.io/claims-mock".to_owned();

@@ -1,4 +1,4 @@
-//! A term: renewed until it is lost or given back.
+//! A term: renews the Lease until it is lost or released.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use super::wake::Wake;
 use super::{AttemptError, SOON, Shared, is, params, record};
 use crate::planted::planted;
 
-/// A release that takes longer is given up: the Lease then expires by itself.
+/// After this the ccm gives a release up: the Lease then expires by itself.
 const RELEASE_CAP: Duration = Duration::from_secs(5);
 
-/// Writes that one renewal tries in vain before its last.
+/// The conflicts of one renewal that another write follows.
 const RENEWAL_WRITES: usize = 2;
 
-/// Why the Lease is not ours any more.
+/// Why this process does not hold the Lease any more.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Lost {
     /// No renewal succeeded in time.
@@ -24,24 +24,24 @@ pub(crate) enum Lost {
     Deadline {
         /// The renew deadline.
         within: Duration,
-        /// What the last attempt said.
+        /// The error of the last attempt.
         last_error: String,
     },
-    /// Somebody else is written in it; empty: somebody cleared it.
+    /// The Lease names another holder. Empty: somebody cleared the holder.
     #[error("the Lease is held by {holder:?}")]
     Taken {
-        /// Their identity.
+        /// The identity of the new holder.
         holder: String,
     },
 }
 
-/// The time in which the Lease is held. Dropping it closes the fence.
+/// The time in which this process holds the Lease. Dropping it closes the fence.
 pub(crate) struct Term {
     shared: Arc<Shared>,
     lease: Lease,
-    /// Start of the last good renewal.
+    /// The start of the last good renewal.
     renewed: Instant,
-    /// Not before then is the next renewal tried.
+    /// When the next renewal is due.
     next: Instant,
     last_error: String,
     lost: Option<Lost>,
@@ -49,7 +49,7 @@ pub(crate) struct Term {
 }
 
 impl Term {
-    /// `None` when the answer came so late that the term is over already.
+    /// `None` if the answer came so late that the term is over already.
     pub(super) fn begin(shared: Arc<Shared>, lease: Lease, start: Instant) -> Option<Self> {
         let mut term = Self {
             renewed: start,
@@ -83,7 +83,7 @@ impl Term {
         self.shared.fence.extend(self.deadline());
     }
 
-    /// Renews until the Lease is lost; the fence is closed then. May be dropped and called again at any time.
+    /// Renews until the Lease is lost; then the fence is closed. Cancel safe.
     pub(crate) async fn hold(&mut self) -> Lost {
         loop {
             if let Some(lost) = &self.lost {
@@ -93,7 +93,8 @@ impl Term {
             let seen = tokio::select! {
                 biased;
                 () = sleep_until(self.next.min(deadline)) => Some(&self.lease),
-                // Whoever finds no Lease may take it at once (client-go does): so it is made again at once, without a write of what is not there any more.
+                // client-go takes a missing Lease at once. So this process creates it again at
+                // once, without a write of the old one first.
                 () = self.wake.not_held_by(&self.shared.identity) => None,
                 () = hurried(&self.shared, self.renewed) => Some(&self.lease),
             };
@@ -110,11 +111,11 @@ impl Term {
                 deadline
             };
             let outcome = timeout_at(limit, renewal).await;
-            // Whether or not the renewal succeeded, the next one starts from the Lease as it was last read.
+            // Even after a failed renewal, the next one starts from the Lease as last read.
             if let Some(read) = read.filter(|_| !planted!(StaleRenewal)) {
                 self.lease = read;
             }
-            // Also a good answer counts for nothing after the deadline (this process may have been suspended).
+            // A good answer after the deadline does not count: the process may have been suspended.
             if Instant::now() >= deadline {
                 self.lose_by_deadline();
                 continue;
@@ -126,7 +127,7 @@ impl Term {
                     let why = trouble.refusal().unwrap_or_else(|| trouble.to_string());
                     self.retry(start, why);
                 }
-                // The deadline, which was looked at above.
+                // The deadline, which is checked above.
                 Err(_) => {}
             }
         }
@@ -135,7 +136,7 @@ impl Term {
     fn retry(&mut self, start: Instant, error: String) {
         let left = self.deadline().saturating_duration_since(Instant::now());
         tracing::warn!(%error, lost_in = ?left, "cannot renew the Lease");
-        // Sooner than the next regular renewal, but never at once.
+        // Sooner than the next regular renewal, but not at once.
         let again = start + self.shared.retry() / 2;
         self.next = again.max(Instant::now() + SOON);
         self.last_error = error;
@@ -160,9 +161,10 @@ impl Term {
         shared.metrics.set(&shared.config.resource_name, false);
     }
 
-    /// Gives the Lease back, so that another takes over at once. The fence is closed first: call it when nothing
-    /// mutating is in flight. Takes at most 5 s and never goes past the deadline; a lost Lease is left alone. Where a call that changes the cloud was
-    /// cancelled less than a lease duration ago the Lease is left to expire.
+    /// Closes the fence and releases the Lease, so that another process can take over at once. Call
+    /// it when no mutating call is in flight. Takes at most 5 s, and ends at the deadline. Leaves a
+    /// lost Lease alone. Lets the Lease expire if a mutating provider call was cancelled less than
+    /// a lease duration ago.
     pub(crate) async fn release(self) {
         self.end();
         let deadline = self.deadline();
@@ -176,7 +178,7 @@ impl Term {
             tracing::warn!(given_up = ?ago, "letting the Lease expire instead of releasing it: the provider may still work on a cancelled call");
             return;
         }
-        // Before anybody else can lead: the answer may come after the next one has begun.
+        // Logged before another process can lead: the answer may come after its first log.
         tracing::info!("stopped leading");
         let limit = deadline.min(Instant::now() + RELEASE_CAP);
         match timeout_at(limit, give_back(&self.shared, self.lease.clone())).await {
@@ -196,13 +198,14 @@ impl Drop for Term {
 }
 
 enum Renewal {
-    /// As the server has it now, and when the request was sent that made it so.
+    /// The Lease as the server has it now, and when the successful request was sent.
     Done(Box<Lease>, Instant),
     Taken(String),
 }
 
-/// One renewal: a PUT of what we last saw; where that is not what is there, or nothing is known of it, a read and another. Each request has its own time. `read` is the
-/// Lease as it was read last, also where what follows fails or is dropped.
+/// Renews once: writes the Lease as last seen. After a conflict, or if `seen` is `None`, reads the
+/// Lease and writes again. Each request has its own deadline. `read` gets the last read Lease, even
+/// if a later request fails or the future is dropped.
 async fn renew(
     shared: &Shared,
     seen: Option<&Lease>,
@@ -215,7 +218,8 @@ async fn renew(
         if let Some(lease) = seen {
             match timeout(shared.patience(), shared.write(lease)).await? {
                 Ok(lease) => return Ok(Renewal::Done(Box::new(lease), start)),
-                // Somebody wrote in between (perhaps we: an answer was lost), or it was deleted, or made again by another.
+                // Somebody wrote in between, perhaps this process itself if an answer was lost. Or
+                // somebody deleted the Lease, or created it again.
                 Err(error) if is(&error, 409) || is(&error, 404) => {
                     conflicts += 1;
                     if conflicts > RENEWAL_WRITES {
@@ -240,7 +244,7 @@ async fn renew(
     }
 }
 
-/// Something is wanted of the next renewal: it is due now, but never at once after the one before.
+/// Returns when an annotation is wanted, but not right after the last renewal.
 async fn hurried(shared: &Shared, renewed: Instant) {
     shared.annotations.hurried().await;
     sleep_until(renewed + SOON).await;

@@ -47,7 +47,7 @@ fn candidate_for(sim: &Sim, name: &str, faults: Faults, seed: u64, duration: u64
         resource_name: "cloud-controller-manager".to_owned(),
         resource_namespace: "kube-system".to_owned(),
     };
-    // Wall clocks that are wrong by hours, each by others: nothing may depend on them.
+    // Each wall clock is wrong by other hours: nothing may depend on it.
     let wrong = i64::try_from(seed % 7).unwrap() * 5000 - 15_000;
     let base = Instant::now();
     let wall: WallClock = Arc::new(move || {
@@ -90,7 +90,7 @@ impl Candidate {
     }
 }
 
-/// Holds the Lease in the background; the term comes back when `stop` is cancelled.
+/// Holds the Lease in the background. Returns the term when `stop` is cancelled.
 fn keep(mut term: Term, stop: CancellationToken) -> tokio::task::JoinHandle<(Term, Option<Lost>)> {
     tokio::spawn(async move {
         let lost = tokio::select! {
@@ -110,7 +110,7 @@ async fn b_m3_a_standby_says_who_leads_and_when_it_may_itself() {
     let kept = CancellationToken::new();
     let holds = keep(term, kept.clone());
     let said = async {
-        // Long enough for renewals of the one and looks of the other.
+        // Long enough for several renewals by `a` and reads by `b`.
         sleep(Duration::from_mins(1)).await;
         let said = b.elector.stands_behind();
         (said, (b.elector.shared.wall)())
@@ -123,7 +123,7 @@ async fn b_m3_a_standby_says_who_leads_and_when_it_may_itself() {
     let at = said.split_once("may take the Lease from ").unwrap().1;
     let at: Timestamp = at.parse().unwrap();
     assert!(said.starts_with("a leads; if it does not renew"), "{said}");
-    // The duration of 15 s since it last saw a renewal, which come every 2 s; by its own clock, which is wrong like any.
+    // 15 s after `b` last saw a renewal, which come every 2 s, by the wall clock of `b`.
     let ahead = at.duration_since(now).as_secs();
     assert!((11..=16).contains(&ahead), "{said}, and it is {now}");
     assert_eq!(a.elector.stands_behind(), None, "it leads");
@@ -146,7 +146,7 @@ async fn b_m3_created_when_absent_and_renewed() {
     let spec = &sim.lease().unwrap()["spec"];
     assert_eq!(spec["leaseTransitions"], 0);
     assert_ne!(spec["renewTime"], spec["acquireTime"]);
-    // Once each 2 s: one request, a PUT.
+    // Every 2 s one request, a PUT.
     let (watches, others) = sim.requests();
     assert!(watches <= 1 && (30..34).contains(&others), "{others}");
 }
@@ -192,7 +192,7 @@ async fn m3_released_and_taken_over_within_a_second() {
 #[tokio::test(start_paused = true)]
 async fn b_m3_a_dead_holder_is_followed_after_its_duration() {
     let sim = Sim::new();
-    // Held by a Go CCM, with a renewTime from long ago and from the far future.
+    // A Go CCM holds it, with a renewTime from long ago or far in the future.
     for (renewed, duration) in [
         ("1999-01-01T00:00:00.000000Z", 15),
         ("2099-01-01T00:00:00.000000Z", 7),
@@ -230,7 +230,7 @@ async fn b_m3_errors_shorter_than_the_deadline_lose_nothing() {
             ..NEAR
         },
         Faults { cut: 1.0, ..NEAR },
-        // Done, and the answers lost: the next write conflicts with our own.
+        // Writes succeed and the answers get lost: the next write conflicts with our own.
         Faults { lose: 1.0, ..NEAR },
     ] {
         a.wire.set(faults);
@@ -278,11 +278,12 @@ async fn b_m3_deleted_while_held_is_made_again() {
     let remembered = a.elector.annotations().borrow().clone();
     assert_eq!(remembered.len(), 1);
     sim.delete();
-    // A standby that has seen a live holder does not take a deleted Lease before that one's time is over.
+    // A standby that has seen a live holder does not take a deleted Lease before the holder's time
+    // is over.
     let held = timeout(Duration::from_secs(30), term.hold()).await;
     assert!(held.is_err() && a.fence.check().is_ok());
     assert_eq!(sim.holder(), "a");
-    // ▲S20: who deletes the Lease accepts no other cloud scope by that.
+    // ▲S20: deleting the Lease does not accept another cloud scope.
     assert_eq!(*a.elector.annotations().borrow(), remembered);
     assert!(!standby.is_finished());
     standby.abort();
@@ -296,14 +297,15 @@ async fn b_m3_deleted_while_held_is_made_again_before_another_looks() {
     let soon = Duration::from_millis(100);
     for _ in 0..3 {
         assert!(timeout(soon * 5, term.hold()).await.is_err());
-        // client-go takes a Lease that is not there; it looks every two to four seconds.
+        // client-go takes a missing Lease. It reads the Lease every two to four seconds.
         let (_, before) = sim.requests();
         sim.delete();
         assert!(timeout(soon, term.hold()).await.is_err());
         assert_eq!(sim.holder(), "a");
         assert_eq!(sim.requests().1 - before, 2, "one look, one write");
     }
-    // It looked at the wrong moment: then it leads, and we end with the first look: until its answer is here what we write counts as in flight.
+    // If client-go reads the Lease in between, it leads. Our term ends after one read. Our writes
+    // until its answer count as in flight.
     let (_, before) = sim.requests();
     sim.delete();
     sim.edit(|lease| lease["spec"]["holderIdentity"] = "go_2".into());
@@ -331,14 +333,14 @@ async fn s20_foreign_fields_and_edits_stay() {
         seen.borrow().get(key).map(String::as_str),
         Some("account-1")
     );
-    // The operator accepts another scope; every later renewal leaves it so, and we see it.
+    // The operator accepts another scope. Later renewals keep it, and we see it.
     sim.edit(|lease| lease["metadata"]["annotations"][key] = "account-2".into());
     assert!(timeout(Duration::from_secs(9), term.hold()).await.is_err());
     assert_eq!(
         seen.borrow().get(key).map(String::as_str),
         Some("account-2")
     );
-    // An edit that comes between our decision and our write wins over it.
+    // An edit between our decision and our write wins.
     a.elector.set_annotation(key, "account-3");
     sim.edit(|lease| lease["metadata"]["annotations"][key] = "account-4".into());
     assert!(timeout(Duration::from_secs(9), term.hold()).await.is_err());
@@ -368,7 +370,7 @@ async fn b_m3_a_conflict_at_a_slow_api_server_loses_nothing() {
         let a = candidate(&sim, "a", slow, 5);
         let mut term = a.lead_within(30.0).await;
         for minute in 1..=3 {
-            // Somebody with kubectl: what the leader read last is old.
+            // After an edit with kubectl the leader's last read is out of date.
             sim.edit(|lease| {
                 lease["metadata"]["annotations"] = json!({"note": minute.to_string()});
             });
@@ -398,7 +400,7 @@ async fn s20_what_is_to_be_remembered_is_written_at_once_and_not_with_the_next_r
         "{:?}",
         start.elapsed()
     );
-    // The API server does not answer for a while: it is written as soon as it does.
+    // The API server does not answer for a while: the annotation is written as soon as it does.
     a.wire.set(UNANSWERED);
     a.elector.set_annotation("k", "another");
     tokio::time::sleep(Duration::from_secs(4)).await;
@@ -423,7 +425,7 @@ async fn b_m3_stands_only_while_allowed() {
     a.may.send_replace(true);
     let term = a.lead_within(1.0).await;
     term.release().await;
-    // Stopped: nothing is taken, also when the request to take it was already on its way.
+    // After `stop` the candidate keeps no Lease, even if its request was already on its way.
     a.wire.set(Faults {
         delay: Duration::from_secs(1),
         ..NEAR

@@ -1,5 +1,6 @@
-//! One watch of the Lease, so that a standby notices a release at once, and a leader that its Lease was deleted or taken. It only
-//! wakes: what is decided is decided on a fresh read. Where it cannot be had (RBAC, a lost connection), the poll does its work alone.
+//! Watches the Lease. So a standby notices a release at once, and a leader the deletion or loss of
+//! its Lease. An event only triggers a fresh read, which decides. Without a watch (missing rights,
+//! a lost connection), polling is enough.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ type Events = BoxStream<'static, kube::Result<WatchEvent<Lease>>>;
 
 /// The API server ends a watch after this.
 const WATCH_SECONDS: u32 = 290;
-/// A watch that lasts longer than the API server lets it has lost its connection.
+/// A watch that lasts longer has lost its connection.
 const WATCH_CAP: Duration = Duration::from_mins(5);
 const CONNECT_CAP: Duration = Duration::from_secs(10);
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
@@ -46,17 +47,17 @@ impl Wake {
         }
     }
 
-    /// Returns when the Lease was seen without a holder. May be dropped and called again at any time.
+    /// Returns when an event shows the Lease without a holder. Cancel safe.
     pub(super) async fn released(&mut self) {
         while !matches!(self.seen().await.as_deref(), Some("")) {}
     }
 
-    /// Returns when the Lease was seen gone, or with another holder than this one. May be dropped and called again at any time.
+    /// Returns when an event shows the Lease deleted, or with another holder. Cancel safe.
     pub(super) async fn not_held_by(&mut self, identity: &str) {
         while self.seen().await.as_deref() == Some(identity) {}
     }
 
-    /// The holder, as soon as the Lease was seen changed; `None`: it is gone.
+    /// Waits for an event, and returns the holder; `None`: the Lease was deleted.
     async fn seen(&mut self) -> Option<String> {
         loop {
             match &mut self.state {

@@ -1,4 +1,4 @@
-//! Candidate, leader, candidate again, until the end.
+//! Makes this process a candidate, then the leader, then a candidate again, until the end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,23 +13,24 @@ use crate::lease::Elector;
 use crate::provider;
 use crate::writes::{EventType, reason};
 
-/// Before the Lease is released, events that wait are written for so long at most: a hand-over should take less than a second.
+/// Before the release of the Lease: the most time for queued events. A hand-over should take less
+/// than a second.
 const EVENT_FLUSH: Duration = Duration::from_millis(300);
 
-/// Stands for the Lease, and leads.
+/// Acquires the Lease, and leads.
 pub(super) struct Candidate<'a> {
     pub(super) leader: Leader<'a>,
     pub(super) elector: Option<&'a Elector>,
     pub(super) provider_metrics: &'a provider::Metrics,
-    /// While this process leads: what the provider is initialised with.
+    /// The Initialize request, while this process leads.
     pub(super) leading: &'a watch::Sender<Option<Arc<api::InitializeRequest>>>,
 }
 
 impl Candidate<'_> {
-    /// Works until the end of the process, or until the Lease is lost.
+    /// Works until the process ends, or until it loses the Lease.
     pub(super) async fn work(&self) -> Result<(), RunError> {
         let (context, shutdown) = (self.leader.context, self.leader.shutdown);
-        // A replica that could not work yet does not stand in the way of one that can.
+        // A replica that cannot work yet does not take the Lease from one that can.
         let identity = identity::initialize_request(&context.watch_client, &context.config);
         let request = tokio::select! {
             biased;
@@ -65,7 +66,7 @@ impl Candidate<'_> {
         }
     }
 
-    /// A replica stands for election while its provider answers. Never returns.
+    /// Makes this replica a candidate while its provider answers. Never returns.
     async fn follow_provider(&self, standing: &watch::Sender<bool>) {
         let mut status = self.leader.context.status.clone();
         loop {
@@ -78,7 +79,7 @@ impl Candidate<'_> {
         }
     }
 
-    /// One term after the other.
+    /// Leads in one term after the other.
     async fn terms(
         &self,
         standing: &watch::Sender<bool>,
@@ -120,7 +121,7 @@ impl Candidate<'_> {
     }
 }
 
-/// The event on the Lease that client-go's leader election records.
+/// Records the event on the Lease that client-go's leader election records.
 pub(super) fn announce(context: &LoopContext, elector: &Elector, what: &str) {
     context.writes.events.record(
         &elector.reference(),

@@ -1,5 +1,6 @@
-//! Whether the Nodes are of the provider's cloud (▲L4). Those of another are left alone; where all are, somebody gave the socket to the wrong provider, and whoever
-//! describes the Lease is told.
+//! Whether the Nodes belong to the provider's cloud (▲L4). The ccm leaves Nodes of other clouds
+//! alone. If all Nodes are, the socket probably belongs to the wrong provider. Then an event on the
+//! Lease says so.
 
 use std::future::pending;
 use std::time::Duration;
@@ -14,10 +15,10 @@ use crate::provider::{Metrics, ProviderStatus, Session};
 use crate::report::REPORT_AGAIN;
 use crate::writes::{EventType, reason};
 
-/// How often the Nodes are looked at.
+/// How often the ccm counts the Nodes.
 const LOOK: Duration = Duration::from_secs(30);
 
-/// Counts the Nodes of another cloud, and tells where there are no others. Never returns.
+/// Counts the Nodes of other clouds, and warns if all are. Never returns.
 pub(super) async fn tell(
     mut status: watch::Receiver<ProviderStatus>,
     provider: &str,
@@ -29,7 +30,7 @@ pub(super) async fn tell(
         return pending().await;
     };
     nodes.synced().await;
-    // When it was told last; kept while the provider is away.
+    // The time of the last warning. Kept while the provider is away.
     let mut reported: Option<Instant> = None;
     let mut ticks = interval(LOOK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -57,7 +58,7 @@ pub(super) async fn tell(
         tokio::select! {
             biased;
             changed = status.changed() => if changed.is_err() {
-                // The provider's room has ended: so does everything.
+                // The provider's task has ended, so the process ends too.
                 pending::<()>().await;
             },
             _ = ticks.tick() => {}
@@ -65,7 +66,8 @@ pub(super) async fn tell(
     }
 }
 
-/// What is told where each Node is of a cloud, and none of the provider's. One that is new may be.
+/// The warning for a cluster whose Nodes all belong to other clouds. A new Node may be the
+/// provider's.
 fn warning(provider: &str, session: &Session, clouds: &Clouds) -> Option<String> {
     let none = clouds.ours == 0 && clouds.new == 0;
     let (name, id) = clouds.another.as_ref().filter(|_| none)?;
@@ -162,13 +164,13 @@ mod tests {
         minutes(3).await;
         assert_eq!(reported(), texts, "events are forgotten");
 
-        // One that is new may be ours.
+        // A new Node may belong to the provider.
         store.apply(Event::Apply(node("new", "")));
         minutes(60).await;
         assert_eq!(reported().len(), 0);
         store.apply(Event::Delete(node("new", "")));
 
-        // One of ours: the others may well be somebody else's.
+        // One Node belongs to the provider, so the others may well be another provider's.
         store.apply(Event::Apply(node("ours", "mock://1")));
         minutes(60).await;
         assert_eq!(

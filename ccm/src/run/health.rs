@@ -1,13 +1,15 @@
-//! What `/healthz` and `/readyz` say.
+//! The checks of `/healthz` and `/readyz`.
 
 use super::status::Page;
 use crate::cluster::Cluster;
 use crate::serve::{Health, Probe};
 
-/// B-M4: ready is who has its caches and its provider; healthy is who, leading, renews the Lease.
+/// B-M4: a ready process has its caches and its provider. A healthy leader renews the Lease.
 ///
-/// Who was ready stays so when the API server goes away later, as upstream's components do: all replicas would turn at once, nobody is
-/// routed to one of them, and the caches are as good as before. That a leader cannot renew, `/healthz` tells; it ends by itself then.
+/// A ready process stays ready when the API server fails later, like upstream's components.
+/// Otherwise all replicas would turn at once. No traffic is routed to one of them, and the caches
+/// are as good as before. If a leader cannot renew, `/healthz` says so, and the leader ends by
+/// itself.
 pub(super) fn checks(health: &Health, cluster: &Cluster, page: &Page) {
     page.leases.checks(health);
     if let Some(nodes) = cluster.watched_nodes().cloned() {

@@ -1,4 +1,4 @@
-//! Which cluster this is: what Initialize is asked with.
+//! The cluster's identity, for the Initialize request.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use crate::args::Config;
 use crate::core::millis;
 use crate::kube_client::refusal;
 
-/// Reads the UID of `kube-system`, unless the operator gave an owner ID, and the API server's version. Tries until it succeeds.
+/// Reads the API server's version and the UID of `kube-system`, unless the operator gave an owner
+/// ID. Tries until it succeeds.
 pub(super) async fn initialize_request(client: &Client, config: &Config) -> api::InitializeRequest {
     let read = || async {
         let version = client.apiserver_version().await?.git_version;

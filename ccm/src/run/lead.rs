@@ -1,4 +1,4 @@
-//! One term as leader: the loops run, and end.
+//! One term as leader: starts the loops and ends them.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -20,39 +20,42 @@ use crate::controllers::{node, node_lifecycle, route, service, volume};
 use crate::lease::{Elector, Lost, Term};
 use crate::provider::ProviderStatus;
 
-/// How long loops may finish what they are at before their calls are cancelled.
+/// How long loops may go on with calls in flight before they are cancelled.
 const DRAIN: Duration = Duration::from_secs(20);
 
-/// A request for the migration's Lease that is under way ends within this.
+/// How long a step-down waits for a request for the migration's Lease.
 const STOOD: Duration = Duration::from_secs(5);
 
-/// How a term ended. The loops have ended in any case.
+/// Why a term ended. The loops have ended in any case.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// The process shall end: the Lease may be released.
+    /// The process should end. The caller may release the Lease.
     Stopped,
-    /// No answer of the provider for too long: the Lease may be released, and stood for again.
+    /// The provider has not answered for too long. The caller may release the Lease and acquire it
+    /// again.
     ProviderGone,
-    /// The Lease is not ours any more.
+    /// This process does not hold the Lease any more.
     Lost(Lost),
-    /// The migration's Lease is not ours any more: the main one may be released.
+    /// This process does not hold the migration's Lease any more. The caller may release the main
+    /// one.
     MigrationLost(Lost),
-    /// A loop ended by itself, which is a bug: the Lease may be released.
+    /// A loop ended by itself, which is a bug. The caller may release the Lease.
     Broken(Controller),
 }
 
-/// Clients of controllers that have an identity of their own.
+/// The clients of controllers with an identity of their own.
 pub(super) type Own = BTreeMap<Controller, kube::Client>;
 
-/// The second Lease (B-M6), which this process stands for while it holds the main one: so no two replicas of this program ever hold one each.
+/// The second Lease (B-M6). A process acquires it only while it holds the main one. So two replicas
+/// of this program never hold one each.
 pub(super) struct Migration {
     pub(super) elector: Elector,
     pub(super) own: Own,
-    /// What the loops under it are given: their writes and calls pass its fence.
+    /// The context of the loops under this Lease. Its fence guards their writes and calls.
     pub(super) context: LoopContext,
 }
 
-/// What controllers must not forget when their loops are started again in this process.
+/// State that controllers keep when their loops start again in this process.
 #[derive(Clone, Default)]
 pub(super) struct Memories {
     node_lifecycle: Arc<node_lifecycle::Memory>,
@@ -70,8 +73,9 @@ pub(super) struct Leader<'a> {
 }
 
 impl Leader<'_> {
-    /// Leads until something ends it. While the loops drain the Leases are renewed. The migration's Lease is given back here, the main one by the caller.
-    /// `term` is `None` with `--leader-elect=false`.
+    /// Leads until something ends the term. Renews the Leases while the loops drain. Releases the
+    /// migration's Lease; the caller releases the main one. `term` is `None` with
+    /// `--leader-elect=false`.
     pub(super) async fn lead(&self, term: Option<&mut Term>) -> End {
         let mut second = None;
         let end = self.lead_with(term, &mut second).await;
@@ -90,7 +94,7 @@ impl Leader<'_> {
             Some(_) => Standing::Stands,
             None => Standing::Over,
         });
-        // One future each for the whole term: a renewal in flight is never cut short by something else that happens.
+        // One future each for the whole term, so that no other event cuts a renewal short.
         let mut lost = pin!(hold(term));
         let migration_lost = stand_and_hold(self.migration, &stop_standing, &standing, second);
         let mut migration_lost = pin!(migration_lost);
@@ -127,7 +131,8 @@ impl Leader<'_> {
                 loops.abort_migrated(self.context, self.metrics);
             }
             let ends = step_down(&mut loops, self.metrics, &mut stands);
-            // Its fence is closed: what drains under it changes nothing any more.
+            // The fence of a lost Lease is closed: loops that drain under it change nothing any
+            // more.
             let renewing = async {
                 if !migration_is_over {
                     migration_lost.await;
@@ -145,9 +150,10 @@ impl Leader<'_> {
         end
     }
 
-    /// Starts and stops loops, as the provider offers and as the migration's Lease is held.
+    /// Starts and stops loops by the provider's capabilities and the migration's Lease.
     fn follow(&self, loops: &mut Loops, info: &GetProviderInfoResponse, holds: bool) {
-        // A provider that states nothing offers nothing (B-M2): each controller says that it is skipped.
+        // A provider without capabilities offers nothing (B-M2): each controller is logged as
+        // skipped.
         let capabilities = info.capabilities.clone().unwrap_or_default();
         let migrated = self.migration.filter(|_| holds);
         let migrated = migrated.map(|migration| (&migration.context, &migration.own));
@@ -160,7 +166,7 @@ impl Leader<'_> {
     }
 }
 
-/// Returns when the loops have finished what they had in flight, and the migration's Lease is not stood for any more: one that is taken is given back.
+/// Returns when the loops have drained and the attempt to acquire the migration's Lease is over.
 async fn step_down(
     loops: &mut Loops,
     metrics: &LoopMetrics,
@@ -174,16 +180,17 @@ async fn step_down(
     let _ = tokio::join!(loops.drain(metrics), timeout(STOOD, stood));
 }
 
-/// How it stands with the migration's Lease.
+/// The state of the migration's Lease in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     Stands,
     Holds,
-    /// There is none, or it is not stood for any more.
+    /// No migration, or the attempt to acquire the Lease is over.
     Over,
 }
 
-/// Stands for the migration's Lease, keeps the term where it is seen when this future is dropped, and returns when it is lost.
+/// Acquires the migration's Lease, and returns when it is lost. Keeps the term in `second`, so that
+/// the caller has it after this future is dropped.
 async fn stand_and_hold(
     migration: Option<&Migration>,
     stop: &CancellationToken,
@@ -193,7 +200,7 @@ async fn stand_and_hold(
     let Some(migration) = migration else {
         return std::future::pending().await;
     };
-    // Whoever holds the main Lease has its provider.
+    // The holder of the main Lease has a provider that answers.
     let always = watch::Sender::new(true);
     let Some(term) = migration.elector.acquire(always.subscribe(), stop).await else {
         standing.send_replace(Standing::Over);
@@ -227,7 +234,7 @@ async fn silent(status: &watch::Receiver<ProviderStatus>, began: Instant, timeou
     }
 }
 
-/// Whether a controller can run on what a provider offers; else why not (B-M2, B-R1).
+/// Why a controller cannot run on a provider's capabilities; `None` if it can (B-M2, B-R1).
 fn obstacle(
     controller: Controller,
     capabilities: &Capabilities,
@@ -259,19 +266,20 @@ fn obstacle(
     }
 }
 
-/// The loops of one provider, each with its own stop.
+/// The loops of one provider. Each has its own stop token.
 #[derive(Default)]
 struct Loops {
     memories: Memories,
     tasks: JoinSet<()>,
     running: BTreeMap<Controller, (CancellationToken, AbortHandle)>,
-    /// Told to stop, and still finishing what they have in flight.
+    /// Loops that still drain after their stop.
     ending: BTreeMap<Controller, AbortHandle>,
     skipped: BTreeMap<Controller, &'static str>,
 }
 
 impl Loops {
-    /// Starts what the provider offers and stops what it offers no more: another image may serve the socket since.
+    /// Starts loops for the offered capabilities and stops the others: another version of the
+    /// provider may have taken the socket.
     fn follow(
         &mut self,
         capabilities: &Capabilities,
@@ -303,7 +311,7 @@ impl Loops {
                 kept_off.or_else(|| obstacle(*controller, capabilities, &context.config.route));
             match (why, self.running.contains_key(controller)) {
                 (None, true) => {}
-                // One loop of a kind at a time: it starts again when the old one is over.
+                // A controller has one loop at a time: the new one starts when the old one is over.
                 (None, false) if self.is_ending(*controller) => {}
                 (None, false) => {
                     self.skipped.remove(controller);
@@ -373,12 +381,12 @@ impl Loops {
         metrics.running(controller, true);
     }
 
-    /// Returns when a loop has ended: which, if it was not told to.
+    /// Returns when a loop has ended. `Some`: that controller's loop should still run.
     async fn ended(&mut self) -> Option<Controller> {
         let ended = match self.tasks.join_next_with_id().await {
             None => std::future::pending().await,
             Some(Ok((id, ()))) => id,
-            // A panic; its text is in the log already.
+            // A panic; the panic hook has logged its text.
             Some(Err(error)) => error.id(),
         };
         let (&controller, _) = self
@@ -392,7 +400,7 @@ impl Loops {
         Some(controller)
     }
 
-    /// Tells all loops to stop and waits for what they have in flight, at most [`DRAIN`].
+    /// Stops all loops, and waits at most [`DRAIN`] until they have drained.
     async fn drain(&mut self, metrics: &LoopMetrics) {
         for (controller, (stop, _)) in std::mem::take(&mut self.running) {
             stop.cancel();
@@ -404,7 +412,7 @@ impl Loops {
         }
     }
 
-    /// Cancels what runs under the migration's Lease, which is lost.
+    /// Cancels the loops under the migration's Lease, which is lost.
     fn abort_migrated(&mut self, context: &LoopContext, metrics: &LoopMetrics) {
         let migration = context.config.leader_migration.as_ref();
         let migrated = |controller: &Controller| {
@@ -419,7 +427,7 @@ impl Loops {
         }
     }
 
-    /// Cancels everything at once, and waits until it is cancelled.
+    /// Cancels all loops at once, and waits until they have ended.
     async fn abort(&mut self, metrics: &LoopMetrics) {
         for controller in std::mem::take(&mut self.running).into_keys() {
             metrics.running(controller, false);

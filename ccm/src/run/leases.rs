@@ -1,4 +1,5 @@
-//! The Leases that this process stands for: the main one, and that of the leader migration (B-M6).
+//! The Leases that this process tries to hold: the main one, and that of the leader migration
+//! (B-M6).
 
 use std::fmt::Write as _;
 
@@ -7,17 +8,17 @@ use crate::core::Fence;
 use crate::lease::Elector;
 use crate::serve::{Health, Probe};
 
-/// Each Lease with the fence that follows from it.
+/// Each Lease with its fence.
 #[derive(Clone)]
 pub(super) struct Leases {
     pub(super) fence: Fence,
-    /// `None` with `--leader-elect=false`: the fence is open then.
+    /// `None` with `--leader-elect=false`: then the fence is open.
     pub(super) elector: Option<Elector>,
-    /// Where there is a leader migration.
+    /// `None` without a leader migration.
     pub(super) migration: Option<(Fence, Elector)>,
 }
 
-/// The fence of what runs under the main Lease.
+/// The fence for everything under the main Lease.
 pub(super) fn fence(config: &LeaderElectionConfig) -> Fence {
     if config.enabled {
         return Fence::closed();
@@ -29,7 +30,7 @@ pub(super) fn fence(config: &LeaderElectionConfig) -> Fence {
 }
 
 impl Leases {
-    /// `elector` makes one for a Lease and its fence; the number makes its jitter another one's.
+    /// `elector` makes an elector for a Lease and its fence. The number seeds its jitter.
     pub(super) fn new(
         fence: Fence,
         config: &Config,
@@ -53,7 +54,7 @@ impl Leases {
         }
     }
 
-    /// B-M4: that a leader cannot renew, `/healthz` tells.
+    /// Adds checks to `/healthz` that fail if a leader cannot renew (B-M4).
     pub(super) fn checks(&self, health: &Health) {
         if let Some(elector) = self.elector.clone() {
             health.check(Probe::Health, "leaderElection", move || elector.health());
@@ -63,7 +64,7 @@ impl Leases {
         }
     }
 
-    /// For people: whether this process leads, a line for each Lease.
+    /// For people: one line for each Lease, whether this process leads.
     pub(super) fn text(&self) -> String {
         let identity = self
             .elector

@@ -1,4 +1,4 @@
-//! All that a process counts.
+//! All metrics of a process.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
@@ -46,8 +46,9 @@ impl LoopMetrics {
         }
     }
 
-    /// A controller was started, or stopped: in the metric, and, as in a Go CCM, in the list of `/healthz?verbose`. One that ends by itself ends the process, so
-    /// what runs is well.
+    /// Reports that a controller started or stopped: in the metric and, like a Go CCM, in the list
+    /// of `/healthz?verbose`. A controller that ends by itself ends the process, so a running one
+    /// is healthy.
     pub(super) fn running(&self, controller: Controller, runs: bool) {
         let labels = RunningLabels {
             manager: "cloud-controller-manager",
@@ -62,7 +63,8 @@ impl LoopMetrics {
         }
     }
 
-    /// `/readyz` waits for the first list of what one loop alone watches, for as long as the loop runs.
+    /// Makes `/readyz` wait for the first list of objects that only this loop watches, while the
+    /// loop runs.
     pub(super) fn awaits<K: Send + Sync + 'static>(
         &self,
         objects: &'static str,
@@ -78,7 +80,7 @@ impl LoopMetrics {
     }
 }
 
-/// A check of `/readyz` that goes with the loop it is of.
+/// A check of `/readyz` that ends with its loop.
 pub(super) struct Awaited {
     health: Health,
     objects: &'static str,
@@ -90,7 +92,7 @@ impl Drop for Awaited {
     }
 }
 
-/// All that `/metrics` shows.
+/// All families of `/metrics`.
 pub(super) struct Metrics {
     pub(super) queues: crate::queue::Metrics,
     pub(super) loops: LoopMetrics,

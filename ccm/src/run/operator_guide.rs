@@ -1,6 +1,7 @@
-//! docs/operator-guide.md is what the program does: its tables are written from here, and the texts that it quotes stand in the code.
+//! Holds docs/operator-guide.md to the program: writes its tables, and looks its quotes up in the
+//! code.
 //!
-//! Run with UPDATE_DOCS=1 to write the tables anew.
+//! Run with UPDATE_DOCS=1 to write the tables again.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -15,7 +16,7 @@ use crate::writes::reason;
 
 const GUIDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operator-guide.md");
 
-/// Holds a part of the guide to this text, or writes it.
+/// Compares a part of the guide with this text, or writes it.
 fn part(name: &str, table: &str) {
     let begin = format!(
         "<!-- {name}: written by `make docs` -->
@@ -61,7 +62,7 @@ fn sources() -> Vec<(PathBuf, String)> {
     all
 }
 
-/// What the names of metrics begin with.
+/// The first words of metric names, as literals in the code.
 const ROOMS: [&str; 9] = [
     "\"ccm_",
     "\"node_controller_",
@@ -91,7 +92,7 @@ async fn docs_operator_guide_lists_every_metric() {
         );
     }
     part("metrics", &table);
-    // A family that is made somewhere and not shown here would be missing in the guide.
+    // A family that the code makes, but `touched` does not show, would be missing in the guide.
     for (path, code) in sources() {
         for room in ROOMS {
             for (at, _) in code.match_indices(room) {
@@ -122,13 +123,13 @@ fn docs_operator_guide_lists_every_event() {
         );
     }
     part("events", &table);
-    // No reason is written down beside the table, and none goes into an event past it.
+    // No reason is a literal outside of the table, so no event bypasses the table.
     for (path, code) in sources() {
         if path.ends_with("writes/reason.rs") {
             continue;
         }
         for word in &words {
-            // The verb and the reason of one thing may be the same word in a log.
+            // Only the whole literal counts: a log may use the word in a sentence.
             let literal = format!("\"{word}\"");
             assert!(
                 !code.contains(&literal),
@@ -156,7 +157,7 @@ fn docs_operator_guide_lists_every_event() {
     }
 }
 
-/// Whether a text is made as reasons are: `TwoWords`.
+/// Whether a text has the form of a reason: `TwoWords`.
 fn is_reason(text: &str) -> bool {
     text.len() > 5
         && text.starts_with(|c: char| c.is_ascii_uppercase())
@@ -164,13 +165,13 @@ fn is_reason(text: &str) -> bool {
         && text.chars().skip(1).any(|c| c.is_ascii_uppercase())
 }
 
-/// What a Go CCM starts with too.
+/// The defaults, without any flag.
 fn defaults() -> Config {
     let args = Args::parse_from_command_line(["ccm"]).unwrap();
     args.into_config().unwrap()
 }
 
-/// How many lookups an hour keep so many initialised Nodes current.
+/// How many lookups an hour keep `nodes` initialised Nodes current.
 pub(crate) fn refreshes_an_hour(nodes: usize, batch: usize, period: Duration) -> u64 {
     let rounds = 3600 / period.as_secs();
     nodes.div_ceil(batch) as u64 * rounds
@@ -237,12 +238,12 @@ fn docs_operator_guide_counts_the_calls_to_the_cloud() {
     part("cloud calls", &table);
 }
 
-/// A line that is quoted (`> …`) is in the words of the program; `…` stands for what differs.
+/// A quoted line (`> …`) has the program's words; `…` replaces the parts that differ.
 #[test]
 fn docs_operator_guide_quotes_what_is_said() {
     let guide = std::fs::read_to_string(GUIDE).unwrap();
     let plain = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    // Lines that a backslash continues are one.
+    // Joins lines that a backslash continues.
     let said: String = sources()
         .into_iter()
         .map(|(_, code)| plain(&code.replace("\\\n", " ").replace("\\\"", "\"")))

@@ -1,4 +1,4 @@
-//! The parts of a process at work, and how they are put together.
+//! The parts of a running process, and how they fit together.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::provider::{Hint, ProviderStatus};
 use crate::writes::{EventSink, Writes};
 use crate::{kube_client, provider, serve};
 
-/// What works until the process ends; its tasks are in [`Tasks`].
+/// The parts that work until the process ends. Their tasks are in [`Tasks`].
 pub(super) struct Process {
     config: Arc<Config>,
     metrics: Metrics,
@@ -39,11 +39,11 @@ pub(super) struct Process {
 
 /// The provider, which a task keeps connected.
 struct Provider {
-    /// As configured.
+    /// The configured name.
     name: Arc<str>,
     status: watch::Receiver<ProviderStatus>,
     hints: broadcast::Sender<Hint>,
-    /// While this process leads: what the provider is initialised with.
+    /// The Initialize request, while this process leads.
     leading: watch::Sender<Option<Arc<api::InitializeRequest>>>,
 }
 
@@ -134,7 +134,7 @@ impl Process {
         })
     }
 
-    /// Serves the ports, where there are any.
+    /// Serves the bound ports.
     pub(super) fn serve(&mut self, deps: &mut Deps, tasks: &mut Tasks) {
         let (config, status) = (&self.config, &self.provider.status);
         if let Some(listener) = deps.listener.take() {
@@ -178,12 +178,12 @@ impl Process {
         }
     }
 
-    /// Leads whenever the Lease is held, until the end.
+    /// Leads whenever this process holds the Lease, until the end.
     pub(super) async fn work(&self, deps: &Deps) -> Result<(), RunError> {
         let context = self.context(deps);
         let own = |fence: &Fence| own_clients(&self.clients, deps.anonymous.as_ref(), fence);
         let migration = self.leases.migration.as_ref();
-        // The controllers that are migrated: the same, behind the fence of their own Lease.
+        // Migrated controllers get the same context, behind the fence of their own Lease.
         let migration = migration.map(|(fence, elector)| Migration {
             elector: elector.clone(),
             own: own(fence),
@@ -230,7 +230,7 @@ impl Process {
     }
 }
 
-/// Each controller's client, where they have identities of their own.
+/// The client of each controller that has an identity of its own.
 fn own_clients(
     clients: &kube_client::KubeClients,
     anonymous: Option<&kube_client::Base>,

@@ -1,5 +1,5 @@
-//! Where a provider's cloud scope is remembered (▲S20): on the Lease, or, without one, as long as this process lives. And who is told that it is another than the accepted one:
-//! whoever describes the Lease.
+//! Stores a provider's cloud scope (▲S20): on the Lease or, without one, in memory. If the scope is
+//! not the accepted one, an event on the Lease says so.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -13,7 +13,7 @@ use crate::provider::{Memory, ProviderStatus};
 use crate::report::REPORT_AGAIN;
 use crate::writes::{EventType, reason};
 
-/// What is stored of this provider: on the Lease or, without one, as long as this process lives.
+/// The stored values of this provider: on the Lease or, without one, as long as this process lives.
 pub(super) fn memory(
     elector: Option<&Elector>,
     config: &LeaderElectionConfig,
@@ -38,7 +38,8 @@ pub(super) fn memory(
     Memory::new(provider, annotations, None, store)
 }
 
-/// Tells that a provider's cloud scope is not the accepted one, which stops everything, and that it is again; and which of its claims are not served. Never returns.
+/// Reports that a provider's cloud scope is not the accepted one, which stops everything, and that
+/// it is again. Also reports which of its claims the ccm does not serve. Never returns.
 pub(super) async fn tell(
     mut status: watch::Receiver<ProviderStatus>,
     provider: &str,
@@ -81,7 +82,7 @@ pub(super) async fn tell(
         tokio::select! {
             biased;
             changed = status.changed() => if changed.is_err() {
-                // The provider's room has ended: so does everything.
+                // The provider's task has ended, so the process ends too.
                 pending::<()>().await;
             },
             () = again => {}
@@ -89,12 +90,13 @@ pub(super) async fn tell(
     }
 }
 
-/// What was told last, and when.
+/// The last report and its time.
 #[derive(Default)]
 struct Reported(Option<(String, Instant)>);
 
 impl Reported {
-    /// Warns of what is not told yet, or was told long ago. Returns when it is to be told again; nothing is where there is nothing to tell.
+    /// Warns if the text is new, or the last warning is old. Returns when the next one is due;
+    /// `None` if the text is empty.
     fn warn(&mut self, text: &str, warn: impl Fn(&str)) -> Option<Instant> {
         if text.is_empty() {
             self.0 = None;
@@ -136,7 +138,7 @@ mod tests {
         );
     }
 
-    /// ccm/tests/stored says where the Lease comes from.
+    /// ccm/tests/stored describes the origin of the Lease.
     #[test]
     fn s20_the_scope_stands_on_the_lease_where_an_older_version_put_it() {
         let stored = include_str!("../../tests/stored/f13e2bc/lease.json");
@@ -188,7 +190,7 @@ mod tests {
         minutes(1).await;
         let warning = "Warning CloudScopeChanged provider mock: accept it: kubectl annotate";
         assert_eq!(reported(), [warning]);
-        // Whatever else changes, and when the provider comes again: the same is not news.
+        // The same text after another change or a new session is no news.
         sender.send_replace(ProviderStatus::default());
         minutes(1).await;
         sender.send_replace(judged(&session, false, "accept it: kubectl annotate"));

@@ -1,4 +1,4 @@
-//! A run in somebody else's world: an API server, a provider and a clock that are handed in.
+//! A run in a simulated world: the caller passes an API server, a provider and a clock.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::args::Config;
 use crate::core::WallClock;
 use crate::provider::{Connector, DialError, Pipe};
 
-/// Dials the provider; `None` where no process listens.
+/// Dials the provider; `None` if no process listens.
 pub type Dial = Arc<dyn Fn() -> Option<DuplexStream> + Send + Sync>;
 
-/// What a ccm finds around itself.
+/// The environment of a simulated ccm.
 pub struct World {
     /// The API server.
     pub kube: kube::Client,
@@ -21,7 +21,7 @@ pub struct World {
     pub dial: Dial,
     /// Wall time.
     pub wall: WallClock,
-    /// Seed of all randomness.
+    /// The seed of all randomness.
     pub seed: u64,
     /// The process's name in the Lease.
     pub identity: String,
@@ -41,7 +41,7 @@ impl Connector for Dialled {
     }
 }
 
-/// Runs until `shutdown`, or until the Lease is lost. There are no ports.
+/// Runs until `shutdown`, or until the process loses the Lease. Opens no ports.
 pub async fn run_in(world: World, config: Config) -> Result<(), RunError> {
     let deps = Deps {
         kube: world.kube.into(),

@@ -1,4 +1,4 @@
-//! The status page (`/statusz`): what an operator asks first, in a few lines.
+//! The status page (`/statusz`): a few lines for an operator's first questions.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::leases::Leases;
 use crate::core::text::plain;
 use crate::provider::{ProviderStatus, probe_word};
 
-/// What the page is made of.
+/// The sources of the page.
 pub(super) struct Page {
     pub(super) provider: Arc<str>,
     pub(super) status: watch::Receiver<ProviderStatus>,
@@ -19,14 +19,14 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// The page as it is now.
+    /// The page's text now.
     pub(super) fn text(&self) -> String {
         let mut page = self.leases.text();
         let mut lines = vec![provider(&self.provider, &self.status.borrow())];
         lines.extend(self.node_lifecycle.status_lines());
         lines.extend(self.route.status_lines());
         for line in lines {
-            // The words may be a provider's: a line break in them would forge a line of ours.
+            // A provider's text may hold a line break, which would forge a line of the page.
             page.push_str(&plain(&line));
             page.push('\n');
         }

@@ -1,4 +1,4 @@
-//! A run on a real system: its signals, clock, randomness and sockets.
+//! A run on a real system, with its signals, clock, randomness and sockets.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::args::{Config, ProbeArgs, version};
 use crate::provider::UnixConnector;
 use crate::{kube_client, lease, provider, serve};
 
-/// Asks a provider how it is; the line says what came of it.
+/// Asks a provider for its state. The line reports the result.
 pub async fn probe(args: ProbeArgs) -> Result<String, String> {
     let (socket, patience, ready) = args.into_parts();
     provider::probe(socket, patience, ready).await
@@ -55,7 +55,7 @@ pub async fn from_config(config: Config) -> Result<(), RunError> {
     }
 }
 
-/// What the system gives: clients, sockets, clock and randomness.
+/// The environment of a real system: clients, sockets, clock and randomness.
 async fn deps(config: &Config, shutdown: CancellationToken) -> Result<Deps, RunError> {
     let kube = kube_client::connect(config).await.map_err(start)?;
     let anonymous = if config.use_service_account_credentials {

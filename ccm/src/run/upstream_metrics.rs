@@ -1,4 +1,4 @@
-//! The metrics under the names, with the types, labels and buckets that a Go CCM has them under (B-M7).
+//! Holds the metrics to the names, types, labels and buckets of a Go CCM (B-M7).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,7 +16,7 @@ const SYNCS: &[&str] = &[
     "1", "2", "4", "8", "16", "32", "64", "128", "256", "512", "1024", "2048", "4096", "8192",
     "16384", "+Inf",
 ];
-/// As Go adds them up.
+/// The sums that Go computes.
 const QUEUE: &[&str] = &[
     "1e-08",
     "1e-07",
@@ -160,7 +160,7 @@ const UPSTREAM: &[(&str, &str, &[&str], &[&str])] = &[
     ("process_max_fds", "gauge", &[], &[]),
 ];
 
-/// What a scraper knows of a family.
+/// The parts of a family that a scraper sees.
 #[derive(Debug, Default)]
 pub(super) struct Family {
     pub(super) kind: String,
@@ -170,7 +170,7 @@ pub(super) struct Family {
     samples: usize,
 }
 
-/// Reads the text as Prometheus does.
+/// Parses the text like Prometheus.
 pub(super) fn scraped(text: &str) -> BTreeMap<String, Family> {
     let mut families: BTreeMap<String, Family> = BTreeMap::new();
     for line in text.lines() {
@@ -215,7 +215,7 @@ pub(super) fn scraped(text: &str) -> BTreeMap<String, Family> {
     families
 }
 
-/// Everything that a family could be shown with.
+/// A registry with a sample in each family.
 pub(super) fn touched() -> Registry {
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry, &crate::serve::Health::default());
@@ -235,7 +235,7 @@ pub(super) fn touched() -> Registry {
     metrics.loops.node_lifecycle.touch();
     metrics.loops.route.touch();
     metrics.loops.service.touch();
-    // Its load is shown for as long as it lives.
+    // The registry shows the queue's load only while the queue lives.
     std::mem::forget(queue);
     registry
 }
@@ -257,7 +257,7 @@ async fn b_m7_names_types_labels_and_buckets_are_those_of_a_go_ccm() {
         assert_eq!(shown, *labels, "{name}");
         assert_eq!(family.buckets, *buckets, "{name}");
     }
-    // Ours begin with what cannot be taken for upstream's.
+    // Our own families have prefixes that upstream does not use.
     let known: BTreeSet<&str> = UPSTREAM.iter().map(|row| row.0).collect();
     for name in families
         .keys()
@@ -272,7 +272,7 @@ async fn b_m7_names_types_labels_and_buckets_are_those_of_a_go_ccm() {
             "service_controller_orphaned_",
             "service_controller_overdue_",
             "service_controller_unlisted_",
-            // Upstream's too, where it serves webhooks.
+            // Upstream has this one too, if it serves webhooks.
             "cloud_provider_webhook_",
         ];
         assert!(ours.iter().any(|prefix| name.starts_with(prefix)), "{name}");

@@ -1,4 +1,4 @@
-//! Which admission webhooks are served, and by whom.
+//! The admission webhooks to serve, with their reviews.
 
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::kind::{Kind, Trait};
 
-/// Maps that are not there when they are empty.
+/// Maps that an object lacks when they are empty.
 const MAPS: [&str; 6] = [
     "labels",
     "annotations",
@@ -26,7 +26,7 @@ const NODE_INFO: [&str; 10] = [
     "systemUUID",
 ];
 
-/// As objects are read from a request: without what is empty, with what has a default.
+/// Completes an object from a request: removes empty fields and sets defaults.
 pub(super) fn complete(kind: &Kind, object: &mut Value) {
     let managed = object["metadata"]
         .as_object_mut()

@@ -10,7 +10,7 @@ pub(super) struct Kind {
     pub(super) group: &'static str,
     /// With the group.
     pub(super) version: &'static str,
-    /// As objects say it.
+    /// The kind's name in objects.
     pub(super) word: &'static str,
     traits: &'static [Trait],
 }
@@ -106,27 +106,27 @@ impl Kind {
         self.traits.contains(&what)
     }
 
-    /// By its plural.
+    /// The kind with this plural.
     pub(super) fn named(plural: &str) -> Option<&'static Self> {
         KINDS.iter().find(|kind| kind.plural == plural)
     }
 
-    /// Its place among the kinds.
+    /// The kind's index in [`KINDS`].
     pub(super) fn place(plural: &str) -> Option<usize> {
         KINDS.iter().position(|kind| kind.plural == plural)
     }
 
-    /// As refusals name the resource.
+    /// The resource's name in refusals.
     pub(super) fn resource(&self) -> String {
         dotted(self.plural, self.group)
     }
 
-    /// As refusals of content name the kind.
+    /// The kind's name in refusals of content.
     pub(super) fn full(&self) -> String {
         dotted(self.word, self.group)
     }
 
-    /// An object without anything in it: fields that are always there.
+    /// An object with only the fields that are always there.
     pub(super) fn blank(&self) -> Value {
         match self.plural {
             "services" => json!({"metadata": {}, "spec": {}, "status": {"loadBalancer": {}}}),

@@ -28,12 +28,12 @@ type Path = Vec<String>;
 /// The effect of a write.
 #[derive(Default)]
 struct Changes {
-    /// New, or with another value.
+    /// New fields, and fields with another value.
     taken: Vec<Path>,
     removed: Vec<Path>,
 }
 
-/// Notes in `new` who owns what after a write. Whether anything but times changed.
+/// Updates the managed fields in `new` after a write. Returns whether anything but times changed.
 pub(super) fn note(
     kind: &Kind,
     status: bool,
@@ -44,8 +44,7 @@ pub(super) fn note(
 ) -> bool {
     let before = old.and_then(|old| old["metadata"]["managedFields"].as_array());
     if let (Some(_), None) = (old, before) {
-        // Of an object that nobody owned anything of when it was made, the API server never notes
-        // it.
+        // If an object had no managed fields when it was created, the API server never adds them.
         if let Some(metadata) = new["metadata"].as_object_mut() {
             metadata.remove("managedFields");
         }
@@ -116,7 +115,7 @@ pub(super) fn note(
 }
 
 fn compare_whole(kind: &Kind, status: bool, old: &Value, new: &Value, changes: &mut Changes) {
-    // Each part is written by its own door.
+    // The object and its status are written separately.
     let other = match (kind.has(Trait::Status), status) {
         (true, true) => "spec",
         (true, false) => "status",
@@ -149,17 +148,17 @@ fn compare_whole(kind: &Kind, status: bool, old: &Value, new: &Value, changes: &
     }
 }
 
-/// The fields of both.
+/// The fields of either object.
 fn fields<'a>(old: &'a Value, new: &'a Value) -> impl Iterator<Item = &'a str> {
     let keys = |value: &'a Value| value.as_object().into_iter().flat_map(Map::keys);
     let more = keys(new).filter(|key| old.get(key.as_str()).is_none());
     keys(old).chain(more).map(String::as_str)
 }
 
-/// Where in an object.
+/// A place in an object.
 struct At<'a> {
     kind: &'a str,
-    /// The names of the fields on the path; `*` is an item.
+    /// The field names of the path. `*` is an item.
     names: Vec<&'a str>,
     path: Path,
 }
@@ -194,7 +193,8 @@ impl<'a> At<'a> {
         )
     }
 
-    /// The keys of a list's items; none: by value. `None`: the list is owned as a whole.
+    /// The keys of a list's items. Empty: the items are values. `None`: the list is owned as a
+    /// whole.
     fn keys(&self) -> Option<&'static [&'static str]> {
         match (self.kind, self.names.as_slice()) {
             (_, ["metadata", "finalizers"]) | ("nodes", ["spec", "podCIDRs"]) => Some(&[]),
@@ -288,7 +288,7 @@ fn compare_items<'a>(
             path.push(step_of_all.clone());
             path
         };
-        // Items with the same key are owned together.
+        // Items with the same key have one owner.
         match (before.as_slice(), after.as_slice()) {
             ([] | [_], [] | [_]) => {
                 let sides = (before.first().copied(), after.first().copied());
@@ -315,7 +315,7 @@ fn compare_items<'a>(
     }
 }
 
-/// A step that has steps below it and is owned itself has `.` among them.
+/// Adds a path. A field that is owned itself and has owned fields below it gets the step `.` too.
 fn insert(fields: &mut Map<String, Value>, path: &[String]) -> bool {
     let [step, rest @ ..] = path else {
         let differs = !fields.is_empty() && !fields.contains_key(".");
@@ -354,7 +354,7 @@ fn remove(fields: &mut Map<String, Value>, path: &[String]) -> bool {
         below.remove(".").is_some()
     };
     if differs && below.is_empty() {
-        // Nothing is left below; it is no leaf of its own.
+        // No step is left below, and the field is not owned itself.
         fields.remove(step);
     } else if differs && below.len() == 1 && below.contains_key(".") {
         below.clear();

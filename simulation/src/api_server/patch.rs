@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::refusal::Refusal;
 
-/// How a patch is to be applied.
+/// The ways to apply a patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patch {
     /// RFC 7386.
@@ -16,7 +16,7 @@ pub enum Patch {
 }
 
 impl Patch {
-    /// By the content type.
+    /// The patch with this content type.
     pub(super) fn of(content: &[u8]) -> Option<Self> {
         match content {
             b"application/merge-patch+json" => Some(Self::Merge),

@@ -4,14 +4,14 @@ use serde_json::{Value, json};
 
 use super::kind::Kind;
 
-/// A refusal: what the Status says.
+/// A refusal: the content of the Status.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Refusal {
     /// The status code.
     pub code: u16,
     /// The reason in one word; empty for some.
     pub reason: &'static str,
-    /// For people. These are our own words, and not those of a real one.
+    /// For people. The words are ours, not a real API server's.
     pub message: String,
     /// The object of the refusal, or null.
     pub details: Value,
@@ -58,7 +58,7 @@ impl Refusal {
     pub(super) fn precondition(kind: &Kind, name: &str, field: &str) -> Self {
         let what = format!("its {field} is not the one of the precondition");
         let mut refusal = Self::conflict(kind, name, &what);
-        // A real one names the kind here, and not the resource.
+        // A real API server names the kind here, not the resource.
         refusal.details["kind"] = json!(kind.word);
         refusal
     }
@@ -74,7 +74,7 @@ impl Refusal {
         Self::new(410, "Expired", message)
     }
 
-    /// The content is refused, for these causes.
+    /// Refuses the content, for these causes.
     pub(super) fn invalid(kind: &Kind, name: &str, causes: &[Cause]) -> Self {
         let told: Vec<String> = causes
             .iter()
@@ -106,7 +106,7 @@ impl Refusal {
     }
 }
 
-/// The Status of what was deleted at once.
+/// The Status for an object that was deleted at once.
 pub(super) fn deleted(kind: &Kind, name: &str, uid: &Value) -> Value {
     let mut details = details(kind, kind.plural, name);
     details["uid"] = uid.clone();

@@ -9,7 +9,7 @@ use super::kind::{Kind, Trait};
 use super::refusal::Refusal;
 use super::store::Id;
 
-/// The parameters that are understood; a request with others asks for something that is not served.
+/// The supported parameters. A request with another one asks for an unsupported feature.
 const PARAMETERS: [&str; 10] = [
     "allowWatchBookmarks",
     "continue",
@@ -34,7 +34,7 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// `None`: no API server serves this, or this one does not.
+    /// `None`: no API server supports this request, or this one does not.
     pub(super) fn of(method: &Method, path: &str, query: &str) -> Option<Self> {
         let query = parameters(query)?;
         let path = path
@@ -42,7 +42,7 @@ impl Asked {
             .or_else(|| path.strip_prefix("/apis/"))?;
         let kinds = super::kind::KINDS.iter();
         let mut kinds = kinds.filter(|kind| path.starts_with(kind.version));
-        // The group's version is all that a kind's path begins with.
+        // A kind's path begins with the version of its group.
         let path = path
             .strip_prefix(kinds.next()?.version)?
             .strip_prefix('/')?;
@@ -84,7 +84,7 @@ impl Asked {
         })
     }
 
-    /// The call site, as faults and coverage name it.
+    /// The call site's name in faults and coverage.
     pub(super) fn site(&self) -> String {
         let part = if self.status { "/status" } else { "" };
         format!("{} {}{part}", self.verb, self.kind.plural)
@@ -117,20 +117,20 @@ impl Asked {
         }
     }
 
-    /// The name that the field selector asks for.
+    /// The name in the field selector.
     pub(super) fn selected(&self) -> Option<&str> {
         self.parameter("fieldSelector")
             .strip_prefix("metadata.name=")
     }
 
-    /// Whether an object is one of those that are asked for.
+    /// Whether the request is about this object.
     pub(super) fn shows(&self, id: &Id) -> bool {
         id.kind == self.kind.plural
             && (self.namespace.is_empty() || id.namespace == self.namespace)
             && self.selected().is_none_or(|name| name == id.name)
     }
 
-    /// Where a page begins: the version of the list and the first object.
+    /// The start of a page: the version of the list and the first object.
     pub(super) fn continued(&self) -> Result<Option<(u64, Id)>, Refusal> {
         let token = self.parameter("continue");
         if token.is_empty() {

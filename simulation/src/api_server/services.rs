@@ -1,4 +1,4 @@
-//! Addresses and ports of Services: what the API server chooses, keeps, and takes back when a
+//! Addresses and ports of Services: those that the API server chooses, keeps, and removes when a
 //! Service's type changes.
 
 use std::collections::BTreeSet;
@@ -69,8 +69,8 @@ pub(super) fn keep(old: &Value, new: &mut Value) {
     }
 }
 
-/// Fields go that a Service of the new type does not have, where the user did not change them at
-/// once.
+/// Removes fields that the new type of the Service does not have, unless the user changed them in
+/// the same write.
 pub(super) fn drop_of_other_types(old: &Value, new: &mut Value) {
     if has_node_ports(old) && !has_node_ports(new) && node_ports(old).is_superset(&node_ports(new))
     {
@@ -98,8 +98,8 @@ pub(super) fn drop_of_other_types(old: &Value, new: &mut Value) {
     new["status"]["loadBalancer"] = json!({});
 }
 
-/// Chooses what is left to choose. `taken` are the node ports of other Services. `Err`: this port
-/// of it is one of these.
+/// Chooses the missing addresses and ports. `taken`: node ports of other Services. `Err`: the index
+/// of a port that another Service has.
 pub(super) fn choose(
     service: &mut Value,
     mut taken: BTreeSet<u64>,
@@ -133,7 +133,7 @@ pub(super) fn choose(
     }
     taken.extend(node_ports(service));
     let mut next = || {
-        // One that was given back is not given out again at once.
+        // A released port is not assigned again soon.
         let all = (0..PORTS).map(|place| FIRST_PORT + (number * 8 + place) % PORTS);
         let free = all
             .into_iter()

@@ -1,4 +1,4 @@
-//! Objects, and the one history that lists and watches are answered from.
+//! Objects, and the history that all lists and watches read.
 
 mod write;
 
@@ -38,8 +38,7 @@ impl Id {
     }
 }
 
-/// An object as it was at one version, without `apiVersion` and `kind`. Readers share it, and its
-/// text too.
+/// An object at one version, without `apiVersion` and `kind`. Readers share it and its text.
 #[derive(Debug)]
 pub struct Object {
     value: Value,
@@ -74,33 +73,33 @@ impl Object {
 pub struct Change {
     /// The resourceVersion.
     pub version: u64,
-    /// When.
+    /// The time of the change.
     pub at: Instant,
     /// ADDED, MODIFIED or DELETED.
     pub what: &'static str,
-    /// Which object.
+    /// The changed object.
     pub id: Id,
-    /// As it was then.
+    /// The object after the change.
     pub object: Arc<Object>,
-    /// As it was before.
+    /// The object before the change.
     before: Option<Arc<Object>>,
 }
 
 /// The effect of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// The object was made.
+    /// The object was created.
     Created,
-    /// It was changed, or was so already.
+    /// The object exists, changed or not.
     Kept,
-    /// It is gone.
+    /// The object is gone.
     Deleted,
 }
 
 /// A write that succeeded.
 #[derive(Clone, Debug)]
 pub struct Done {
-    /// The object as it is answered.
+    /// The object in the answer.
     pub object: Arc<Object>,
     /// Its effect.
     pub effect: Effect,
@@ -111,7 +110,7 @@ pub struct Done {
 pub(super) struct Page {
     pub(super) version: u64,
     pub(super) items: Vec<Arc<Object>>,
-    /// Where the next page begins, and how many objects are there from then on.
+    /// The first object of the next page, and how many objects remain from there on.
     pub(super) rest: Option<(Id, usize)>,
 }
 
@@ -125,7 +124,7 @@ pub struct Store {
     chosen: u64,
     objects: BTreeMap<Id, Arc<Object>>,
     history: VecDeque<Change>,
-    /// No watch may begin before this version, and no list is of an older one.
+    /// The oldest version for watches and lists.
     oldest: u64,
     /// Wall time in seconds, as `creationTimestamp` shows it.
     pub wall: Option<Box<dyn Fn() -> String + Send>>,
@@ -148,8 +147,8 @@ impl Store {
         self.oldest
     }
 
-    /// Watches and pages that begin before this are too old. Watches that are open still get what
-    /// they have not read.
+    /// Makes all earlier versions too old for watches and pages. Open watches still get unread
+    /// changes.
     pub fn compact(&mut self) {
         self.oldest = self.version;
     }

@@ -11,7 +11,7 @@ use super::names::{dns_label, label_value, qualified, subdomain};
 use super::refusal::{Cause, Refusal};
 use service::{ingresses, service, service_updated};
 
-/// Why content is refused, so far.
+/// The causes so far for refusing the content.
 #[derive(Default)]
 pub(super) struct Causes(Vec<Cause>);
 
@@ -70,7 +70,7 @@ impl Causes {
         }
     }
 
-    /// `Err` where anything is refused.
+    /// `Err` if there is a cause.
     pub(super) fn settle(self, kind: &Kind, name: &str) -> Result<(), Refusal> {
         if self.0.is_empty() {
             return Ok(());
@@ -109,7 +109,7 @@ pub(super) fn created(kind: &Kind, object: &Value) -> Causes {
             "namespaces" | "services" => {
                 causes.words("metadata.name", name, &dns_label(text(name)));
             }
-            // A path must be able to name it, and nothing more.
+            // The name only has to be valid in a path.
             "events" => {}
             _ => causes.words("metadata.name", name, &subdomain(text(name))),
         }
@@ -256,7 +256,7 @@ fn metadata_changed(causes: &mut Causes, old: &Value, new: &Value) {
 fn taints(causes: &mut Causes, node: &Value) {
     let mut seen = BTreeSet::new();
     for (i, taint) in list(&node["spec"], "taints") {
-        // A real one names them so.
+        // A real API server gives this path.
         let at = format!("metadata.taints[{i}]");
         causes.words(
             &format!("{at}.key"),
@@ -335,7 +335,7 @@ fn volume_updated(causes: &mut Causes, old: &Value, new: &Value) {
     }
     let affinity = &old["spec"]["nodeAffinity"];
     if !affinity.is_null() {
-        // A real one names it so.
+        // A real API server gives this path.
         causes.immutable("nodeAffinity", affinity, &new["spec"]["nodeAffinity"]);
     }
 }

@@ -1,5 +1,5 @@
-//! The calls that a provider was sent, and what the contract says of them: `max_in_flight`,
-//! `retry_after`, and what a provider that shuts down may finish.
+//! The calls to a provider, and the contract's rules for them: `max_in_flight`, `retry_after`, and
+//! calls in flight when a provider shuts down.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use tokio::time::Instant;
 
 use super::Checker;
 
-/// A call that ends with its answer, or breaks off when this is dropped before.
+/// A call in flight. Dropping it before its answer breaks it off.
 pub struct Call {
     checker: Checker,
     number: u64,
     over: bool,
-    /// The provider finishes what it has in flight, and its connections live.
+    /// Whether the provider is finishing its calls in flight on open connections.
     drained: Option<Arc<AtomicBool>>,
 }
 
@@ -29,14 +29,14 @@ impl Call {
         }
     }
 
-    /// The process of the call. The value says whether it finishes its calls in flight.
+    /// Sets the process of the call. The value says whether it finishes its calls in flight.
     #[must_use]
     pub fn of(mut self, drained: Arc<AtomicBool>) -> Self {
         self.drained = Some(drained);
         self
     }
 
-    /// It was answered; `throttled`: with THROTTLED, and this `retry_after`.
+    /// Ends the call with an answer. `throttled`: it is THROTTLED, with this `retry_after`.
     pub fn answered(mut self, throttled: Option<Duration>) {
         self.over = true;
         self.checker.answered(self.number, throttled);
@@ -67,7 +67,7 @@ impl Known {
         provider_mock::MUTATING_RPCS.contains(&self.rpc.as_str())
     }
 
-    /// Whether its caller has waited for as long as it said.
+    /// Whether the caller's deadline is over, or ends within two seconds.
     pub(super) fn is_due(&self) -> bool {
         self.began.elapsed() + Duration::from_secs(2) >= self.deadline
     }
@@ -77,17 +77,18 @@ impl Known {
 pub(super) struct Calls {
     last: u64,
     in_flight: BTreeMap<u64, Known>,
-    /// Since when and until when a service is not to be called, by connection.
+    /// When each service sent THROTTLED and when the next call may come, by connection.
     throttled: BTreeMap<(u64, &'static str), (Instant, Instant)>,
     /// Operations that go on after their cancellation: the owner, and the end.
     going: Vec<(String, String, Instant)>,
 }
 
-/// A call that was sent within this time of another was already on its way.
+/// A call within this time of another event was already on its way.
 const MOMENT: Duration = Duration::from_millis(5);
 
 impl Calls {
-    /// The call's number; and how long before it should it came.
+    /// Returns the call's number and, if it came before its `retry_after` was over, how early it
+    /// was.
     pub(super) fn begin(
         &mut self,
         identity: &str,
@@ -126,20 +127,20 @@ impl Calls {
         }
     }
 
-    /// It was cancelled, and goes on all the same.
+    /// Notes a cancelled call whose operation goes on in the cloud.
     pub(super) fn goes_on(&mut self, call: &Known, lasts: Duration) {
         let until = call.began + lasts;
         self.going
             .push((call.identity.clone(), call.rpc.clone(), until));
     }
 
-    /// Whether any call is not over. The stream of hints has no end.
+    /// Whether any call is under way, except for the stream of hints, which never ends.
     pub(super) fn is_any_under_way(&self) -> bool {
         let mut all = self.in_flight.values();
         all.any(|call| call.rpc != "WatchChanges")
     }
 
-    /// A call of this process that changes the cloud and is not over.
+    /// A call or operation of this process that changes the cloud and is not over.
     pub(super) fn still_running(&self, identity: &str) -> Option<String> {
         let now = Instant::now();
         let going = self
@@ -155,8 +156,8 @@ impl Calls {
         going.or_else(in_flight)
     }
 
-    /// Connections on which more calls of a service have been in flight for a moment than the
-    /// provider takes.
+    /// Connections with more calls of a service in flight than the provider takes, for longer than
+    /// a moment.
     pub(super) fn crowded(&self, limit: usize) -> Vec<(String, &'static str, usize)> {
         let mut counts: BTreeMap<(u64, &'static str), (usize, &str)> = BTreeMap::new();
         for call in self.in_flight.values() {
@@ -175,7 +176,7 @@ impl Calls {
     }
 }
 
-/// The service of an RPC whose calls count for `max_in_flight`.
+/// The service of an RPC, if its calls count for `max_in_flight`.
 fn service(rpc: &str) -> Option<&'static str> {
     match rpc {
         "LookupInstances" | "ListInstances" => Some("InstanceService"),

@@ -129,21 +129,20 @@ fn shows_address(node: &Value) -> bool {
     all.is_some_and(|all| all.iter().any(|one| one["type"] == "InternalIP"))
 }
 
-/// Whether the Node has a provider ID: another one is never deleted.
+/// Whether the Node has a provider ID. A ccm never deletes a Node without one.
 #[must_use]
 pub fn is_known(node: &Value) -> bool {
     node["spec"]["providerID"].is_string()
 }
 
-/// Whether the Service is kept until its load balancer is gone.
+/// Whether the finalizer keeps the Service until its load balancer is gone.
 #[must_use]
 pub fn has_finalizer(service: &Value) -> bool {
     let all = service["metadata"]["finalizers"].as_array();
     all.is_some_and(|all| all.iter().any(|one| one == FINALIZER))
 }
 
-/// Whether the Service is a load balancer of the class that was written down when its load balancer
-/// was asked for.
+/// Whether the Service is of type LoadBalancer and has the class in its record.
 #[must_use]
 pub fn is_recorded(service: &Value) -> bool {
     let record = service["metadata"]["annotations"][RECORD].as_str();

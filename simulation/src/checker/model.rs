@@ -19,7 +19,7 @@ pub const CLUSTER_CIDR: &str = "10.244.";
 
 const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 
-/// The world as it is.
+/// The present world.
 pub struct World<'a> {
     /// All Nodes.
     pub nodes: &'a [Arc<Object>],
@@ -106,7 +106,7 @@ fn node_is(world: &World<'_>, cloud: &Cloud, node: &Value) -> Vec<String> {
     let (name, ready) = (name(node), is_ready(node));
     let mut wrong = Vec::new();
     let Some(instance) = instance(cloud, node) else {
-        // A kubelet that says it is Ready outlives nothing here.
+        // A Ready Node stays: no ccm deletes it.
         if !ready && !world.braked && is_known(node) {
             wrong.push(format!(
                 "the Node {name} is there, and its instance is gone"
@@ -163,7 +163,7 @@ fn node_is(world: &World<'_>, cloud: &Cloud, node: &Value) -> Vec<String> {
     wrong
 }
 
-/// The names of the Nodes that load balancers balance to.
+/// The names of the Nodes that are targets of load balancers.
 fn targets(nodes: &[Arc<Object>]) -> Vec<String> {
     let fit = |node: &&Arc<Object>| {
         node["spec"]["providerID"].is_string()
@@ -320,7 +320,7 @@ fn routes(world: &World<'_>, cloud: &Cloud) -> Vec<String> {
         };
         wanted.insert(cidr);
         if !is_known(node) || instance(cloud, node).is_none() {
-            // No route to it is possible.
+            // The cloud cannot have a route to this Node.
             continue;
         }
         let to: Vec<&Route> = all
@@ -349,7 +349,7 @@ fn routes(world: &World<'_>, cloud: &Cloud) -> Vec<String> {
         }
     }
     if world.nodes.is_empty() {
-        // A view without Nodes removes no route (▲R7).
+        // If the view has no Nodes, the ccm removes no route (▲R7).
         return wrong;
     }
     let ours = |route: &&Route| {

@@ -1,4 +1,4 @@
-//! The condition of a Node whose route the cloud refuses: no Pod may be scheduled onto it.
+//! Checks the condition of a Node whose route the cloud refuses: it must keep Pods off the Node.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use super::fields::{NETWORK_UNAVAILABLE, condition, is_known};
 use super::model::pod_cidr;
 use crate::api_server::store::Object;
 
-/// A write that nothing hinders is done within this.
+/// A leader without hindrance sets a condition within this time.
 const TOLD_WITHIN: Duration = Duration::from_secs(15);
-/// Failures that concern the route alone, and not all calls alike.
+/// Failures that concern one route and not all calls.
 const OF_ITSELF: [&str; 2] = ["failed:INTERNAL", "failed:PRECONDITION"];
 
 /// Routes that the cloud refused, by their Node's UID.
@@ -25,8 +25,8 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    /// Takes in what the cloud answered lately, for the present leader; answers the Nodes that hide
-    /// for too long that they have no route.
+    /// Takes the cloud's latest answers, for the present leader. Returns the Nodes whose condition
+    /// has hidden a missing route for too long.
     pub(super) fn hidden(
         &mut self,
         cloud: &Cloud,
@@ -40,18 +40,19 @@ impl Refused {
             }
             self.seen = call.number;
             let refused = OF_ITSELF.contains(&call.outcome.as_str());
-            // One of several routes may have been the reason: the ccm sends each alone, when it is its turn.
+            // One route of several may be the reason. The ccm sends each alone later.
             if refused && call.names.len() > 1 {
                 continue;
             }
-            // For a Node without a provider ID no route is made: the call was for an earlier Node with its Pods' addresses.
+            // The ccm creates no route for a Node without a provider ID. Then the call was for an
+            // earlier Node with the same Pod CIDR.
             let named = |node: &&Arc<Object>| {
                 is_known(node)
                     && pod_cidr(node).is_some_and(|cidr| call.names.iter().any(|name| name == cidr))
             };
             for node in nodes.iter().filter(named) {
                 let uid = uid(node).to_owned();
-                // Where the process ended meanwhile, nobody is left to say so.
+                // If the process has ended meanwhile, no process knows of the refusal.
                 if let Some(leader) = leader.filter(|_| refused) {
                     let first = (Instant::now(), leader.clone());
                     self.since.entry(uid).or_insert(first);
@@ -69,7 +70,8 @@ impl Refused {
             if hindered.is_some_and(|at| at >= *since) {
                 return false;
             }
-            // It said so: what it says later may be of a route that was made all the same.
+            // The condition was set. If it changes later, the cloud may have created the route
+            // despite its answer.
             if condition(node, NETWORK_UNAVAILABLE) == Some("True") {
                 return false;
             }

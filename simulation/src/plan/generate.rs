@@ -1,5 +1,5 @@
-//! From a seed to a plan. Things happen to one object in a row, and what goes wrong goes wrong near
-//! them. It knows the kinds of things that happen, and no bug.
+//! Makes a plan from a seed. One object gets several steps in a row, and faults come near them. It
+//! knows kinds of steps and faults, and no bug.
 
 mod coincidence;
 
@@ -15,7 +15,7 @@ use super::wrong::{CODES, RPC_KINDS, STATUSES, could_hit};
 use super::{ByHand, Class, Plan, RPCS, Setup, Step, Strike, Trait, Traits, Wrong};
 use crate::faults::ApiFault;
 
-/// The sites at which things go wrong that have to do with a Node.
+/// The sites of faults that concern a Node.
 const NODE_SITES: [&str; 11] = [
     "PATCH nodes",
     "PATCH nodes/status",
@@ -30,10 +30,10 @@ const NODE_SITES: [&str; 11] = [
     "Initialize",
 ];
 
-/// With a Node's route.
+/// The sites of faults that concern a Node's route.
 const ROUTE_SITES: [&str; 3] = ["ListRoutes", "CreateRoutes", "DeleteRoutes"];
 
-/// With a Service.
+/// The sites of faults that concern a Service.
 const SERVICE_SITES: [&str; 12] = [
     "PATCH services",
     "PATCH services/status",
@@ -49,7 +49,7 @@ const SERVICE_SITES: [&str; 12] = [
     "Initialize",
 ];
 
-/// With who leads and who answers.
+/// The sites of faults that concern the election and the provider's process.
 const PROCESS_SITES: [&str; 5] = [
     "PUT leases",
     "GET leases",
@@ -58,7 +58,7 @@ const PROCESS_SITES: [&str; 5] = [
     "WatchChanges",
 ];
 
-/// The objects of steps in a row.
+/// The subject of several steps in a row.
 #[derive(Clone, Copy)]
 enum About {
     Node(u8),
@@ -107,7 +107,7 @@ pub(super) fn plan(seed: u64) -> Plan {
         let at = generator.random.random_range(20_000..minutes * 60_000);
         generator.episode(at);
     }
-    // A stream of its own: what is drawn from it leaves the rest of the plan as it is.
+    // Draws from a stream of its own, so that the rest of the plan stays the same.
     generator.random = ChaCha8Rng::seed_from_u64(seed);
     generator.random.set_stream(1);
     if !quiet && generator.chance(1, 3) {
@@ -194,7 +194,7 @@ impl Generator {
         ])
     }
 
-    /// Machines join, and Services are created.
+    /// Machines join, and a user creates Services.
     fn begin(&mut self) {
         for node in 0..self.nodes {
             let at = self.random.random_range(0..60_000);
@@ -217,7 +217,7 @@ impl Generator {
         }
     }
 
-    /// Several things in a row, mostly to one object, and what goes wrong meanwhile.
+    /// Several steps in a row, mostly for one object, with faults near them.
     fn episode(&mut self, mut at: u64) {
         let about = match self.random.random_range(0..20) {
             0..=7 => About::Node(self.random.random_range(0..self.nodes)),
@@ -293,7 +293,7 @@ impl Generator {
             _ if self.setup.has(Trait::Routes) => self.of_route(i),
             _ => vec![Step::Terminate(i), Step::Join(new)],
         };
-        // Much happens while a Node joins.
+        // Often something else happens while a Node joins.
         if let Some(Step::Join(joined)) = script.last().cloned()
             && self.chance(1, 2)
         {
@@ -323,7 +323,7 @@ impl Generator {
 
     fn of_service(&mut self, i: u8) -> Vec<Step> {
         let (class, other) = (self.class(), self.class());
-        // Without hints, only lists find it.
+        // Without hints, the ccm sees it only in a list.
         let shown = self.setup.has(Trait::Hints) || self.setup.has(Trait::ListsBalancers);
         match self.random.random_range(0..18) {
             0 | 1 => vec![Step::EditPort(i)],
@@ -376,7 +376,7 @@ impl Generator {
         }
     }
 
-    /// Something goes wrong soon, with one of the first requests at its site.
+    /// Plans a fault soon after `at`, in one of the first requests to a site.
     fn strike_near(&mut self, at: u64, about: About) {
         if self.quiet {
             return;
@@ -392,7 +392,7 @@ impl Generator {
         let before = self.pick(&[0, 0, 500]);
         let after = self.pick(&[0, 0, 2_000, 40_000]);
         let number = self.pick(&[1, 1, 1, 2, 3]);
-        // Two in a row are more than twice as much.
+        // Two faults in a row show more than twice as much as one.
         let twice = self.chance(1, 4);
         for number in number..=number + u32::from(twice) {
             self.strikes.push(Strike {
@@ -404,7 +404,7 @@ impl Generator {
         }
     }
 
-    /// Where it goes wrong. The calls about routes are few, and concern some seeds only.
+    /// The site of a fault. Calls about routes are few, and only some seeds have them.
     fn site(&mut self, about: About) -> &'static str {
         let routed =
             matches!(about, About::Node(_)) && self.setup.has(Trait::Routes) && self.chance(1, 3);

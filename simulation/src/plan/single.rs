@@ -1,24 +1,24 @@
-//! The life of one Service and of one Node, in a small and quick world: for what can go wrong once
-//! or twice in it, each at each place.
+//! The life of one Service and of one Node, in a small and quick world: the base for each single
+//! fault and each pair, at each place.
 
 use std::collections::BTreeMap;
 
 use super::{Class, Plan, Setup, Step, Strike, Trait, Traits, Wrong};
 
-/// Whose life.
+/// The object whose life a plan plays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
-    /// It is created, edited and deleted.
+    /// A Service is created, edited and deleted.
     Service,
-    /// It joins, stops, starts and is gone.
+    /// A Node joins, stops, starts and loses its instance.
     Node,
 }
 
 impl Life {
-    /// Both.
+    /// Both lives.
     pub const ALL: [Self; 2] = [Self::Service, Self::Node];
 
-    /// Nothing goes wrong.
+    /// The plan without faults.
     #[must_use]
     pub fn plan(self) -> Plan {
         let mut steps = vec![(0, Step::Join(0)), (0, Step::Join(1)), (0, Step::Join(2))];
@@ -49,8 +49,8 @@ impl Life {
         }
     }
 
-    /// Everything that can go wrong once, at each request of this life. `counts`: how many requests
-    /// there are at each site.
+    /// Each possible fault at each request of this life. `counts`: the number of requests at each
+    /// site.
     #[must_use]
     pub fn singles(self, counts: &BTreeMap<String, u64>) -> Vec<Strike> {
         let mut all = Vec::new();
@@ -68,7 +68,7 @@ impl Life {
         all
     }
 
-    /// The plan in which these go wrong.
+    /// The plan with these faults.
     #[must_use]
     pub fn with(self, strikes: &[&Strike]) -> Plan {
         let mut plan = self.plan();
@@ -77,12 +77,12 @@ impl Life {
     }
 }
 
-/// From when on things go wrong.
+/// Faults begin at this time, in milliseconds.
 const BEGINS: u64 = 30_000;
-/// Of a site that is called again and again, the first requests.
+/// At a site with many requests, only the first ones get faults.
 const MOST: u64 = 4;
 
-/// Whether this one is worth a pair: one kind of refusal stands for all.
+/// Whether pairs include this fault: some kinds of refusals stand for all.
 #[must_use]
 pub fn counts_in_pairs(strike: &Strike) -> bool {
     use crate::faults::ApiFault;

@@ -9,7 +9,7 @@ use provider_sdk::FailureCode;
 use super::{RPCS, SITES, Wrong};
 use crate::faults::ApiFault;
 
-/// The failures that calls are answered with.
+/// The failures of faulty calls.
 pub(super) const CODES: [FailureCode; 7] = [
     FailureCode::Unavailable,
     FailureCode::Internal,
@@ -20,7 +20,7 @@ pub(super) const CODES: [FailureCode; 7] = [
     FailureCode::NotInitialized,
 ];
 
-/// How else calls go wrong.
+/// The other kinds of faults of calls.
 pub(super) const RPC_KINDS: [FaultKind; 8] = [
     FaultKind::FailureAfter,
     FaultKind::HangAfter,
@@ -63,7 +63,7 @@ pub(super) fn could_hit(rpc: &str, kind: FaultKind, code: FailureCode) -> Option
     Some(fault)
 }
 
-/// Everything that can go wrong somewhere: site and kind.
+/// All possible faults: site and kind.
 #[must_use]
 pub fn everything() -> Vec<(String, Wrong)> {
     let late = ApiFault::Late(Duration::from_secs(8));

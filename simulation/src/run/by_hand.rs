@@ -66,7 +66,7 @@ impl Run {
         if !stays {
             self.remove_routes(i);
         }
-        // Two routes to the same Pods no cloud takes.
+        // No cloud takes two routes to the same Pods.
         let mut all = self.cloud.routes().into_iter();
         if all.any(|one| one.destination_cidr == route.destination_cidr) {
             return;
@@ -75,11 +75,11 @@ impl Run {
             self.checker.planted_route(route);
         }
     }
-    /// The Node's own routes go.
+    /// Removes the Node's own routes.
     pub(super) fn remove_routes(&self, i: u8) {
         let routes = self.cloud.routes().into_iter();
         for route in routes.filter(|route| route.destination_cidr == pod_cidr(i)) {
-            // It may have gone by itself.
+            // The route may be gone already.
             let _ = self.cloud.remove_route(&route.name);
         }
     }

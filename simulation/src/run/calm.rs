@@ -1,4 +1,4 @@
-//! The end of a run: nothing goes wrong any more, and everything comes to be as it should.
+//! The end of a run: faults end, and the state must become right.
 
 use std::time::Duration;
 
@@ -10,37 +10,37 @@ use crate::checker::model::{self, World};
 use crate::checker::{LEASE, MIGRATION_LEASE, SECOND_LEASE, is_known};
 use crate::plan::Trait;
 
-/// After this time without faults, the Nodes are deleted that no brake holds.
+/// After this time without faults, Nodes without an instance must be gone if no brake holds them.
 const SOON: Duration = Duration::from_mins(8);
 /// After this time without faults, the whole state must be right.
 const CALM: Duration = Duration::from_mins(25);
-/// An active brake releases Nodes after a quarter of an hour, then one or two in ten minutes. They
-/// may take this long.
+/// An active brake releases Nodes after a quarter of an hour, then one or two in ten minutes. This
+/// is enough time for all.
 const BRAKED: Duration = Duration::from_mins(75);
 /// After that, nothing may change for this time.
 const STILL: Duration = Duration::from_mins(5);
 /// A run ends sooner if the state is right and nothing has changed for this time: a pending timer
-/// would have to undo a right state. One seed in [`PATIENT`] waits all the same, and shows that
-/// none does.
+/// would have to undo a right state. One seed in [`PATIENT`] waits longer all the same, and shows
+/// that no timer does.
 const SETTLED: Duration = Duration::from_secs(100);
-/// How often it is asked whether everything is right.
+/// How often the run checks whether the state is right.
 const LOOK: Duration = Duration::from_secs(20);
 /// See [`SETTLED`].
 const PATIENT: u64 = 32;
-/// One seed in this many is stirred at the end.
+/// One seed in this many ends with events that must change nothing.
 const STIRRED: u64 = 3;
 
 impl Run {
-    /// Faults end, and what the model says must come to be.
+    /// Ends the faults, and checks that the expected state follows.
     pub(super) async fn calm(&mut self) -> anyhow::Result<()> {
         self.faults.end();
         for cloud in &self.clouds {
             cloud.be_honest();
             setup::ways(&self.setup, cloud)?;
-            // A Node that cannot be attached can from now on.
+            // The cloud can attach all Nodes from now on.
             cloud.change_settings(|settings| settings.target_errors.clear())?;
         }
-        // A call that hangs ends at its deadline. A stream has none: its connection breaks.
+        // A hanging call ends at its deadline. A stream has no deadline, so its connection breaks.
         if self.faults.has_hung("WatchChanges") {
             self.provider.disconnect();
         }
@@ -68,11 +68,12 @@ impl Run {
         Ok(())
     }
 
-    /// The cloud refuses nothing any more, and is quick: else a run would take hours.
+    /// Makes the cloud accept everything, and quickly: otherwise a run would take hours.
     async fn hurry(&mut self) -> anyhow::Result<()> {
         let quick = self.slow_ms.min(8_000);
         if self.setup.has(Trait::GoesOn) {
-            // A cancelled call goes on as slowly as it began. No later call is to overtake it in the cloud.
+            // A cancelled call goes on as slowly as it began. No later call should overtake it in
+            // the cloud.
             let slow = Duration::from_millis(self.slow_ms);
             self.fair();
             self.until(Instant::now() + slow).await?;
@@ -82,7 +83,7 @@ impl Run {
         Ok(())
     }
 
-    /// The clouds refuse nothing.
+    /// Makes the clouds accept everything.
     fn fair(&self) {
         for cloud in &self.clouds {
             cloud.set_weather(provider_mock::Weather {
@@ -92,8 +93,8 @@ impl Run {
         }
     }
 
-    /// Lets time pass until the state is right and stable. `false`: it is not by then, or that was
-    /// not required.
+    /// Lets time pass until the state is right and stable. `false`: it was not by `until`, or
+    /// `patient` is set.
     async fn settles(&mut self, until: Instant, patient: bool) -> anyhow::Result<bool> {
         let mut last = (self.events(), Instant::now());
         while !patient && Instant::now() < until {
@@ -108,17 +109,17 @@ impl Run {
         Ok(false)
     }
 
-    /// Counts changes, and processes that began to lead: a new leader begins with a look at everything.
+    /// Counts changes and new leaders: a new leader checks everything.
     fn events(&self) -> u64 {
         self.checker.changes() + self.checker.terms()
     }
 
-    /// Something is to come: a call ends, a machine boots, a process takes over the Lease.
+    /// Whether something is pending: a call, a step's consequence, or a new leader.
     fn is_under_way(&self) -> bool {
         self.checker.is_called() || !self.later.is_empty() || !self.is_led()
     }
 
-    /// Whether a process that runs holds each Lease.
+    /// Whether a running process holds each Lease.
     fn is_led(&self) -> bool {
         let leases = [
             Some(LEASE),
@@ -131,7 +132,7 @@ impl Run {
             .all(|lease| self.checker.is_led(lease))
     }
 
-    /// Nothing changes any more, and everything is right.
+    /// Checks that nothing changes any more, and that the state is right.
     async fn still(&mut self) -> anyhow::Result<()> {
         let (before, read) = (self.checker.changes(), self.reads());
         self.until(Instant::now() + STILL).await?;
@@ -175,7 +176,7 @@ impl Run {
         wrong
     }
 
-    /// Where no brake had reason to hold, Nodes without an instance are gone by now.
+    /// Checks that Nodes without an instance are gone, if no brake had reason to hold.
     fn soon(&self) {
         let nodes = self.api.list("nodes");
         if self.checker.may_brake() {
@@ -195,8 +196,8 @@ impl Run {
         }
     }
 
-    /// Events that must change nothing: Nodes that are not Ready for a moment, a label, new
-    /// processes.
+    /// Plays events that must change nothing in the cloud: Nodes that are not Ready for a moment, a
+    /// label, new processes.
     async fn stir(&mut self) -> anyhow::Result<()> {
         let before = self.checker.mutating_calls();
         self.trace.note("* Nodes are not Ready for a moment");

@@ -23,7 +23,7 @@ pub(super) fn rules(setup: &Setup) -> Rules {
     }
 }
 
-/// The cloud, and that of the second ccm.
+/// The clouds of the provider and, if there is one, of the second provider.
 pub(super) fn clouds(setup: &Setup) -> anyhow::Result<Vec<Cloud>> {
     let mut fixture = Fixture::default();
     let offered = &mut fixture.capabilities;
@@ -66,7 +66,7 @@ pub(super) fn clouds(setup: &Setup) -> anyhow::Result<Vec<Cloud>> {
     Ok(clouds)
 }
 
-/// Properties of the provider that are no faults.
+/// Sets properties of the provider that are no faults.
 pub(super) fn ways(setup: &Setup, cloud: &Cloud) -> anyhow::Result<()> {
     if setup.has(Trait::SilentGet) {
         cloud.set_fault(Fault::new("GetLoadBalancer", FaultKind::IngressAddress))?;
@@ -74,7 +74,7 @@ pub(super) fn ways(setup: &Setup, cloud: &Cloud) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The configuration of a ccm; `second`: of the second one.
+/// The configuration of the ccm, or of the second one.
 pub(super) fn config(setup: &Setup, second: bool) -> anyhow::Result<Config> {
     let lease = setup.lease_seconds;
     let mut line = vec![
@@ -107,7 +107,7 @@ pub(super) fn config(setup: &Setup, second: bool) -> anyhow::Result<Config> {
     parsed(line)
 }
 
-/// Parsing a command line takes as long as playing a minute, so each is parsed once.
+/// Parsing a command line takes as long as a minute of a run, so each is parsed once.
 fn parsed(line: Vec<String>) -> anyhow::Result<Config> {
     static PARSED: Mutex<BTreeMap<Vec<String>, Config>> = Mutex::new(BTreeMap::new());
     let mut parsed = PARSED.lock().unwrap_or_else(PoisonError::into_inner);

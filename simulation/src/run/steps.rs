@@ -72,18 +72,18 @@ impl Run {
         Ok(())
     }
 
-    /// The kubelet, or the node controller for it, writes the condition.
+    /// Writes the Ready condition, like the kubelet or the node controller.
     fn ready(&self, i: u8, status: &str) {
         let now = wall(self.began).to_string();
         let condition = json!({"type": "Ready", "status": status, "reason": "Simulated", "message": "", "lastTransitionTime": now, "lastHeartbeatTime": now});
         let patch = json!({"status": {"conditions": [condition]}});
-        // It may be gone.
+        // The Node may be gone.
         let _ = self
             .api
             .act(|store| store.patch(&node_id(i), Patch::Strategic, true, &patch, "kubelet"));
     }
 
-    /// Its kubelet is late once, and a user labels the Node.
+    /// The kubelet is late once, and a user labels the Node.
     pub(super) fn flap(&mut self, i: u8) {
         if self.runs(i) {
             self.ready(i, "False");
@@ -134,11 +134,11 @@ impl Run {
                 self.register(*i);
             }
             Step::DeleteNode(i) => {
-                // It may be gone.
+                // The Node may be gone.
                 let _ = self
                     .api
                     .act(|store| store.delete(&node_id(*i), &Value::Null));
-                // Its kubelet registers again.
+                // The kubelet registers again.
                 self.after(Duration::from_secs(30), After::Register(*i));
             }
             Step::Ready(i, false) => {
@@ -174,7 +174,7 @@ impl Run {
             Step::Readdress(i) => {
                 self.machines += 1;
                 let address = IpAddr::V4(Ipv4Addr::new(10, 0, 1, self.machines));
-                // It may be gone.
+                // The instance may be gone.
                 let _ = self.cloud.change_instance(&node(*i), |instance| {
                     instance.addresses = vec![provider_mock::Address::InternalIp(address)];
                 });
@@ -198,11 +198,11 @@ impl Run {
             }
             Step::TargetTrouble(i, trouble) => {
                 let failure = trouble.then(|| FailureSpec::new(FailureCode::Precondition));
-                // The name is no rule's business.
+                // The settings do not restrict this name, so this cannot fail.
                 let _ = self.cloud.set_target_error(&node(*i), failure);
             }
             Step::AbsentOnce(i) => {
-                // Two such answers would be one too many.
+                // Two such answers in a row may delete the Node.
                 if self.lied.insert(*i) {
                     let fault = Fault::new("LookupInstances", FaultKind::InstanceState)
                         .subject(node(*i))
@@ -238,7 +238,7 @@ impl Run {
                 }
             }
             Step::ToLoadBalancer(i, class) => {
-                // The class of one that is a load balancer already cannot be changed.
+                // A user cannot change the class of a Service that is a load balancer already.
                 let typed = self.api.get(&service(*i));
                 let typed = typed.is_some_and(|now| now["spec"]["type"] == "ClusterIP");
                 if typed && !self.is_stripped(&service(*i)) {
@@ -247,14 +247,14 @@ impl Run {
                 }
             }
             Step::Delete(i) => {
-                // It may be gone.
+                // The Service may be gone.
                 let _ = self
                     .api
                     .act(|store| store.delete(&service(*i), &Value::Null));
             }
             Step::StripRecord(i) => {
-                // Of a Service with another class than then, nothing else says that its load
-                // balancer is still here.
+                // If the Service has another class now, only this record says that its old load
+                // balancer still exists.
                 let patch = json!({"metadata": {"annotations": {RECORD: null}}});
                 let now = self.api.get(&service(*i));
                 if now.is_some_and(|now| is_recorded(&now)) {
@@ -270,7 +270,7 @@ impl Run {
                     owner.is_some_and(|owner| Some(&owner.uid) == uid.as_ref())
                 });
                 if let Some(own) = own {
-                    // It may have gone by itself.
+                    // The load balancer may be gone already.
                     let _ = self.cloud.remove_load_balancer(&own.handle);
                 }
             }
@@ -320,7 +320,7 @@ impl Run {
                 self.after(Duration::from_secs(2), After::StartProvider);
             }
             Step::ServeClass => {
-                // The class is well-formed.
+                // The class is valid, so this cannot fail.
                 let _ = self.cloud.change_settings(|settings| {
                     let classes = &mut settings.capabilities.load_balancers.classes;
                     classes.retain(|class| class != CLASS);
@@ -357,7 +357,7 @@ impl Run {
         process.task.abort();
     }
 
-    /// A request of the leader was its last.
+    /// Kills the leader: a fault of one of its requests asks for that.
     pub(super) fn kill_leader(&self) {
         let leader = self.checker.leader();
         let mut all = self.processes.iter();
@@ -367,7 +367,7 @@ impl Run {
         }
     }
 
-    /// A machine whose kubelet has not registered yet.
+    /// Creates a machine, whose kubelet registers later.
     fn machine(&mut self, i: u8) {
         self.machines += 1;
         let mut instance = Instance::new(node(i));
@@ -381,7 +381,8 @@ impl Run {
         }
     }
 
-    /// The kubelet of a machine registers; while a Node of its name is there it waits.
+    /// The kubelet of a machine registers. It waits while a Node of its name is left without a
+    /// machine.
     fn register(&mut self, i: u8) {
         let running = |one: Instance| one.power == Power::Running;
         if !self.cloud.instance(&node(i)).is_some_and(running) {
@@ -406,7 +407,7 @@ impl Run {
             object["spec"]["podCIDR"] = json!(pod_cidr(i));
             object["spec"]["podCIDRs"] = json!([pod_cidr(i)]);
         }
-        // It is not there.
+        // No such Node exists, so this cannot fail.
         let _ = self.api.act(|store| store.create("nodes", "", object));
     }
 
@@ -442,7 +443,7 @@ impl Run {
         }
         let object =
             json!({"metadata": {"name": id.name}, "spec": spec, "status": {"loadBalancer": {}}});
-        // One that is there stays.
+        // An existing Service stays.
         let _ = self
             .api
             .act(|store| store.create("services", "default", object));

@@ -1,4 +1,4 @@
-//! What a pass writes.
+//! The writes of a pass.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,23 +14,23 @@ use crate::controller::LoopContext;
 use crate::provider::Session;
 use crate::writes::{EventType, NodePatch, WriteError, node_reference, reason};
 
-/// Writes to the API server that run at once.
+/// The most concurrent writes to the API server.
 const WRITERS: usize = 16;
 
-/// What became of a Node that was to be deleted.
+/// The result of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Deleted,
     /// Not deleted: the provider's own list has its instance.
     Listed,
-    /// Certainly not deleted by us.
+    /// We certainly did not delete it.
     Spared,
-    /// Nobody knows.
+    /// The API server may have deleted it.
     Unknown,
 }
 
 impl Lifecycle {
-    /// Nodes whose machine is shut down (B-L3).
+    /// Taints Nodes whose machine is shut down (B-L3).
     pub(super) async fn put_taints_on(&self, nodes: &[Arc<Node>]) {
         let bare = nodes.iter().filter_map(|node| {
             let taints = plan::with_shutdown_taint(node)?;
@@ -39,7 +39,8 @@ impl Lifecycle {
         set_all_taints(self.context(), bare.collect(), "set").await;
     }
 
-    /// Deletes the Nodes that are due, each after a last look. `listing`: the provider has a list, which may veto. `now`: that of the pass.
+    /// Deletes the Nodes that are due. Reads each one again just before. `listing`: the provider
+    /// offers a list, which may veto. `now`: the time of the pass.
     pub(super) async fn delete(
         &self,
         passes: &mut Passes,
@@ -84,7 +85,8 @@ impl Lifecycle {
         }
     }
 
-    /// The provider IDs that the provider's own list has: their Nodes stay. `None`: all Nodes wait for a list. One of two goes only by a complete one.
+    /// The provider IDs in the provider's own list: their Nodes stay. `None`: all Nodes wait for a
+    /// list. One of two Nodes needs a complete list.
     async fn listed(
         &self,
         passes: &mut Passes,
@@ -102,7 +104,7 @@ impl Lifecycle {
                     passes.ledger.postpone(&mut lock(&self.brake), node);
                 }
             }
-            // No list, no veto: it never testifies, neither way.
+            // Without a complete list there is no veto.
             Heard::Nothing(error) => {
                 let provider = &self.context().provider;
                 tracing::warn!(%provider, error, "the list of instances is not complete");
@@ -118,7 +120,7 @@ impl Lifecycle {
         None
     }
 
-    /// `may_delete` is asked at the last moment.
+    /// Calls `may_delete` just before the request.
     async fn delete_one(&self, decided: &Node, may_delete: impl Fn() -> bool) -> Fate {
         let (name, provider) = (plan::name(decided), &self.context().provider);
         let writes = &self.context().writes;
@@ -135,7 +137,7 @@ impl Lifecycle {
             tracing::info!(node = name, %provider, reason, "Node not deleted");
             return Fate::Spared;
         }
-        // Since the pass.
+        // Another Node may have got this provider ID since the pass.
         let nodes = &self.context().cluster.nodes;
         let holders = nodes.found_by(plan::provider_id(&fresh));
         if holders.iter().any(|holder| plan::name(holder) != name) {
@@ -181,7 +183,7 @@ impl Lifecycle {
     }
 }
 
-/// Gives these Nodes these taints.
+/// Sets the taints of each of these Nodes.
 pub(super) async fn set_all_taints(
     context: &LoopContext,
     changes: Vec<(Arc<Node>, Vec<Taint>)>,
@@ -205,7 +207,7 @@ async fn set_taints(context: &LoopContext, node: &Node, taints: Vec<Taint>, what
     let (name, provider) = (plan::name(node), &context.provider);
     match context.writes.patch_node(node, &patch).await {
         Ok(_) => tracing::info!(node = name, %provider, "shutdown taint {what}"),
-        // The next round sees the Node as it is then.
+        // The next pass decides by the Node's new state.
         Err(WriteError::Gone | WriteError::Conflict | WriteError::Fenced(_)) => {}
         Err(error @ (WriteError::Refused(_) | WriteError::Unavailable(_))) => {
             tracing::warn!(node = name, %provider, %error, "shutdown taint not {what}");

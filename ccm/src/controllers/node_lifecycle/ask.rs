@@ -1,8 +1,9 @@
-//! Asking about Nodes, so that one whose lookup hangs does not keep the others waiting (▲M10).
+//! Asks about Nodes. A Node whose lookup hangs does not keep the others waiting (▲M10).
 //!
-//! Each batch is a call with a deadline of its own, which may outlast the pass that made it. A pass takes the answers that have arrived. A Node is not
-//! asked about again while a call about it is under way. A call about several Nodes that misses its deadline is cut into tenths,
-//! and so on; the Nodes are asked about in calls of that size until they are answered for.
+//! Each batch is a call with a deadline of its own, and may outlast its pass. A pass takes the
+//! answers that have arrived. It asks about a Node only while no other call about that Node is
+//! under way. If a call about several Nodes misses its deadline, the next calls about them hold a
+//! tenth as many Nodes. That repeats until an answer comes.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -21,50 +22,49 @@ use crate::planted::planted;
 use crate::provider::lookup::{self, Called, IsolatedKeys};
 use crate::provider::{CallError, CallErrorCode, Session};
 
-/// Where the provider takes one call at a time, a Node that is asked about alone has this long.
+/// The deadline of a call about one isolated Node, if this controller makes one call at a time.
 const ONLY_PLACE: Duration = Duration::from_secs(10);
-/// Calls whose answers nobody has taken yet.
+/// The most calls whose answers wait for a pass to take them.
 const BACKLOG: usize = 64;
 
-/// What is asked of a Node that may be shut down.
+/// Asked about a suspect: it may be shut down.
 pub(super) const POWER: &[api::InstanceFacet] =
     &[api::InstanceFacet::Existence, api::InstanceFacet::Power];
-/// What is asked where only ABSENT matters.
+/// Asked where only ABSENT matters.
 pub(super) const EXISTENCE: &[api::InstanceFacet] = &[api::InstanceFacet::Existence];
 
-/// What the provider said of one Node.
+/// The provider's answer about one Node.
 #[derive(Clone, Debug)]
 pub(super) struct Answer {
-    /// The Node, as it was when it was asked about.
+    /// The Node, as it was when the ccm asked.
     pub(super) node: Arc<Node>,
-    /// When the call was sent.
+    /// When the ccm sent the call.
     pub(super) began: Instant,
-    /// When it was answered.
+    /// When the answer came.
     pub(super) at: Instant,
-    /// The answer.
     pub(super) found: Result<api::Instance, CallError>,
 }
 
-/// What lasts from pass to pass.
+/// The state that lasts from pass to pass.
 pub(super) struct Asker {
     isolated: Arc<IsolatedKeys>,
     calls: JoinSet<()>,
-    /// Nodes that a call is under way for, by UID, and the round that it belongs to.
+    /// The Nodes with a call under way, by UID, and the round of the call.
     under_way: BTreeMap<String, u64>,
     round: u64,
-    /// Of this session.
+    /// Places of the current session.
     places: Option<Arc<Places>>,
     sender: mpsc::Sender<Vec<Answer>>,
     answers: mpsc::Receiver<Vec<Answer>>,
-    /// Notified of all of them.
+    /// Notified of each call's answers.
     arrived: Arc<Notify>,
 }
 
-/// How many calls may be under way. Held here and not in the session's limiter, where they would wait on their deadlines.
+/// Limits the calls under way. The session's limiter would let them wait while their deadlines run.
 struct Places {
     width: usize,
     all: Semaphore,
-    /// For Nodes that are asked about alone: those that hang must not take the places of all others.
+    /// Limits the calls about isolated Nodes: if they hang, other Nodes still find places.
     alone: Semaphore,
 }
 
@@ -83,7 +83,7 @@ impl Asker {
         }
     }
 
-    /// No answer that is under way counts.
+    /// Drops all calls under way, and the answers that have arrived.
     pub(super) fn give_up(&mut self) {
         let isolated = Arc::clone(&self.isolated);
         *self = Self {
@@ -92,7 +92,7 @@ impl Asker {
         };
     }
 
-    /// Forgets the Nodes that are not there any more.
+    /// Forgets Nodes that no longer exist.
     pub(super) fn keep(&self, nodes: &[Arc<Node>]) {
         self.isolated.keep(nodes);
     }
@@ -107,7 +107,7 @@ impl Asker {
         !self.under_way.is_empty()
     }
 
-    /// Sends the questions, in batches, all at once (▲L5).
+    /// Sends all questions at once, in batches (▲L5).
     pub(super) fn ask(
         &mut self,
         session: &Arc<Session>,
@@ -115,7 +115,7 @@ impl Asker {
         facets: &'static [api::InstanceFacet],
     ) {
         let places = self.places.get_or_insert_with(|| {
-            // One place is left for Nodes that wait to be initialised.
+            // One place stays free for lookups that initialise Nodes.
             let width = session.max_lookups().saturating_sub(1).max(1);
             Arc::new(Places {
                 width,
@@ -143,7 +143,7 @@ impl Asker {
                         at,
                         found: lookup.answer,
                     });
-                    // Nobody waits for them any more.
+                    // The asker has given these calls up.
                     if sender.send(answers.collect()).await.is_err() {
                         return;
                     }
@@ -158,7 +158,8 @@ impl Asker {
         !self.answers.is_empty()
     }
 
-    /// What has arrived when all that was asked since the last call of this is answered, and at `until` the latest.
+    /// Waits until all questions since the last `gather` have an answer, at most until `until`.
+    /// Returns all answers that have arrived.
     pub(super) async fn gather(&mut self, until: Instant) -> Vec<Answer> {
         let mut gathered = self.reap();
         let round = self.round;
@@ -191,7 +192,7 @@ impl Asker {
             reaped.extend(self.take(answers));
         }
         if over {
-            // Also that of a task that died.
+            // A task that panicked leaves its Nodes here.
             self.under_way.clear();
         }
         reaped
@@ -207,7 +208,7 @@ async fn call(
     facets: &[api::InstanceFacet],
 ) -> Called<api::Instance> {
     let alone = nodes.len() == 1 && nodes.iter().any(|node| isolated.is_alone(node));
-    // Neither is ever closed.
+    // Nobody closes these semaphores.
     let _alone = if alone {
         places.alone.acquire().await.ok()
     } else {

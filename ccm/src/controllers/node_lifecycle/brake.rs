@@ -1,17 +1,21 @@
 //! The mass-absence brake: how many Nodes may be deleted now. Pure.
 //!
-//! Within a window at most `max(floor, share)` of the provider's Nodes go, and never half of them or more. As soon as more
-//! are due than that leaves room for, the brake holds: *none* goes until its own absence has held for `hold` of valid passes, and
-//! then no more than the same number in a window. It stays so until no absence is left.
+//! Within a window at most `max(floor, share)` of the provider's Nodes go, and always less than
+//! half of them. If more Nodes are due than the window still allows, the brake holds. While it
+//! holds, a Node goes only after its own absence has lasted for `hold` in valid passes. The limit
+//! for each window stays the same. The brake holds until no absence is left.
 //!
-//! Small clusters: of one or two Nodes each is half of them or more. One of two may go at once all the same when it is the only one that is due, nothing was deleted within the
-//! window, and the other Node was Ready and vouched for the provider in the same passes. Else it waits for `hold`, and then one may go
-//! in a window. (The only Node of a cluster has nobody to witness for the provider, so its passes are never valid, and it stays.)
+//! Small clusters: one Node of one or two is half or more. One of two may still go at once if the
+//! brake does not hold yet, on three conditions. It is the only due Node. Nothing was deleted
+//! within the window. The other Node was Ready and vouched for the provider in the same passes.
+//! Otherwise it waits for `hold`, and then one may go in each window. The only Node of a cluster
+//! stays: it has no witness, so its passes are void.
 //!
-//! A Node counts once. A delete request without an answer counts, for nobody knows what became of it; when that Node is due again it was not deleted, and its new
-//! deletion takes the same room.
+//! A Node counts once. A delete request without an answer counts, because it may have succeeded. If
+//! that Node is due again, it was not deleted, and its next deletion takes the same room.
 //!
-//! A process does not know what another one deleted before it: for its first window no more than `floor` go, whatever the share.
+//! A process does not know the deletions of the process before it. So in its first window at most
+//! `floor` Nodes go, whatever the share is.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -25,38 +29,38 @@ use crate::planted::planted;
 #[derive(Debug)]
 pub(super) struct Brake {
     config: BrakeConfig,
-    /// When, and the Node's UID; in the order of time.
+    /// The time and the Node's UID, oldest first.
     deletions: VecDeque<(Instant, String)>,
     holding: bool,
-    /// Until then the share does not count: who led before may have used it up.
+    /// The share does not apply before this time: the former leader may have used it up.
     cautious_until: Option<Instant>,
 }
 
 /// The Nodes that are due.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Due<'a> {
-    /// For each of those that may go now, how long its absence has held in valid passes.
+    /// For each Node that this pass may delete: how long its absence has lasted in valid passes.
     pub(super) held: &'a [Duration],
-    /// How many others are due, and wait for another answer.
+    /// How many other due Nodes wait for another answer.
     pub(super) waiting: usize,
-    /// The UIDs of all of them.
+    /// The UIDs of all due Nodes.
     pub(super) uids: &'a [&'a str],
-    /// Ready Nodes vouched for the provider in all passes that said so.
+    /// Ready Nodes vouched for the provider in each pass that reported one of these Nodes ABSENT.
     pub(super) witnessed: bool,
-    /// How many Nodes the provider has now, these included.
+    /// How many Nodes the provider has now, the due ones included.
     pub(super) nodes: usize,
 }
 
-/// What the brake lets through.
+/// The brake's decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
-    /// Which of the due Nodes may go, by their place.
+    /// The due Nodes that may go, as indexes into `Due::held`.
     pub(super) allowed: Vec<usize>,
-    /// How many it keeps back.
+    /// How many of `Due::held` stay.
     pub(super) held: usize,
-    /// It began to hold just now.
+    /// The brake began to hold in this call, and at least one due Node stays.
     pub(super) engaged: bool,
-    /// The one that may go is one of two.
+    /// The Node that may go is one of two.
     pub(super) one_of_two: bool,
 }
 
@@ -70,7 +74,8 @@ impl Brake {
         }
     }
 
-    /// The brake of a process that leads for the first time: what was deleted before `now` is not known.
+    /// The brake of a process that leads for the first time: it does not know the deletions before
+    /// `now`.
     pub(super) fn of_a_new_process(config: BrakeConfig, now: Instant) -> Self {
         Self {
             cautious_until: Some(now + config.window),
@@ -78,13 +83,13 @@ impl Brake {
         }
     }
 
-    /// Which of the due Nodes may go. Does not count anything as deleted.
+    /// Decides which of the due Nodes may go. Does not count them as deleted.
     pub(super) fn judge(&mut self, due: &Due<'_>, now: Instant) -> Verdict {
         self.forget(now);
         let gone = self.gone(due.uids);
         let all = due.nodes.saturating_add(gone);
         let most = self.most(all, now);
-        // Always less than half.
+        // Always less than half of all Nodes.
         let limit = most.min(all.saturating_sub(1) / 2);
         let count = due.held.len() + due.waiting;
         let long_enough = |held: &Duration| *held >= self.config.hold;
@@ -98,10 +103,10 @@ impl Brake {
         let limit = limit.max(usize::from(one_of_two));
         let room = limit.saturating_sub(gone);
         let was_holding = self.holding;
-        // One that is due and finds no room is beyond the limit, as are many.
+        // A single due Node beyond the limit makes the brake hold, as many do.
         self.holding = was_holding || count > room;
         let room = if self.holding {
-            // At the same pace, but not at a standstill.
+            // At least one Node may go in each window.
             limit.max(1).saturating_sub(gone)
         } else {
             room
@@ -122,12 +127,12 @@ impl Brake {
         }
     }
 
-    /// The deletion of this Node is on its way.
+    /// Counts a deletion that is about to be sent.
     pub(super) fn count(&mut self, uid: &str, now: Instant) {
         self.deletions.push_back((now, uid.to_owned()));
     }
 
-    /// The last deletion of this Node that was counted did certainly not happen.
+    /// Removes the last counted deletion of this Node: it certainly did not happen.
     pub(super) fn uncount(&mut self, uid: &str) {
         let last = self.deletions.iter().rposition(|(_, of)| of == uid);
         if let Some(last) = last {
@@ -135,7 +140,8 @@ impl Brake {
         }
     }
 
-    /// How many Nodes were deleted within the window; those that are due were not.
+    /// How many Nodes were deleted within the window. A due Node still exists, so it does not
+    /// count.
     fn gone(&self, due: &[&str]) -> usize {
         let all: BTreeSet<&str> = self.deletions.iter().map(|(_, uid)| uid.as_str()).collect();
         let due = due.iter().copied();
@@ -143,22 +149,22 @@ impl Brake {
         all.difference(&due).count()
     }
 
-    /// No absence is left.
+    /// Stops holding: no absence is left.
     pub(super) fn release(&mut self) {
         self.holding = false;
     }
 
-    /// How long an absence has to hold while the brake does.
+    /// How long an absence must last while the brake holds.
     pub(super) fn hold(&self) -> Duration {
         self.config.hold
     }
 
-    /// Whether it holds.
+    /// Whether the brake holds.
     pub(super) fn holds(&self) -> bool {
         self.holding
     }
 
-    /// The larger of floor and share.
+    /// The larger one of floor and share.
     fn most(&self, nodes: usize, now: Instant) -> usize {
         let share = if self.cautious_until.is_some_and(|until| now < until) {
             0
@@ -188,7 +194,7 @@ mod tests {
         Brake::new(BrakeConfig::default())
     }
 
-    /// Nobody was Ready to vouch.
+    /// No Ready Node vouched for the provider.
     fn judged(brake: &mut Brake, held: &[Duration], nodes: usize, now: Instant) -> Verdict {
         let due = Due {
             held,
@@ -245,7 +251,7 @@ mod tests {
         let verdict = brake().judge(&one, now);
         assert_eq!((verdict.allowed, verdict.one_of_two), (vec![0], true));
         assert!(!verdict.engaged);
-        // Not where anything is otherwise.
+        // If one of the conditions fails, the Node stays.
         let two = [Duration::ZERO; 2];
         let none = BrakeConfig {
             floor: 0,
@@ -267,14 +273,14 @@ mod tests {
         ] {
             let verdict = brake.judge(&due, now);
             assert!(verdict.allowed.is_empty() && brake.holds(), "{what}");
-            // Once it holds, it holds until no absence is left.
+            // A brake that holds does so until no absence is left.
             assert!(brake.judge(&one, now).allowed.is_empty(), "{what}");
         }
-        // One went within the window: of three there are two left.
+        // One Node went within the window: of three Nodes two are left.
         let mut brake = brake();
         brake.count("gone", now);
         assert!(brake.judge(&one, now).allowed.is_empty());
-        // After the hold it goes as any other.
+        // After the hold it goes like any other.
         let late = brake.judge(
             &Due {
                 held: &[LONG],
@@ -316,7 +322,7 @@ mod tests {
         let mut brake = brake();
         let start = Instant::now();
         assert_eq!(allowed(&mut brake, &[Duration::ZERO; 2], 20, start), 2);
-        // A third one in the window: it waits for the hold, even when the window has passed.
+        // A third absence in the window waits for the hold, even after the window.
         let third = judged(
             &mut brake,
             &[Duration::ZERO],
@@ -331,7 +337,7 @@ mod tests {
             allowed(&mut brake, &[LONG], 18, start + Duration::from_mins(16)),
             1
         );
-        // Without an absence it lets go.
+        // The caller releases the brake when no absence is left.
         judged(&mut brake, &[], 17, start + Duration::from_mins(17));
         assert!(brake.holds());
         brake.release();
@@ -401,7 +407,7 @@ mod tests {
         let verdict = brake.judge(&due(&["again"]), now);
         assert_eq!(verdict.allowed, [0]);
         brake.count("again", now);
-        // When it is seen that another request had deleted it, that one still counts.
+        // Another request had deleted the Node: the first deletion still counts.
         brake.uncount("again");
         assert!(brake.judge(&due(&["another"]), now).allowed.is_empty());
     }

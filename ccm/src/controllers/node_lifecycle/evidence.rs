@@ -1,6 +1,7 @@
-//! What a pass goes by: the answers that have come, the ABSENT ones only with a witness (▲L6).
+//! Collects the answers that a pass judges, and the ABSENT ones only with a witness (▲L6).
 //!
-//! An ABSENT answer is a claim until somebody vouches for the provider. A claim may wait for its witnesses over several passes.
+//! An ABSENT answer is a claim until a witness vouches for the provider. A claim may wait for its
+//! witnesses over several passes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,18 +15,19 @@ use super::ask::{Answer, Asker, EXISTENCE, POWER};
 use super::plan::{self, Ledger, Questions, WITNESSES};
 use crate::provider::Session;
 
-/// What lasts from pass to pass, of one session.
+/// The state of one session that lasts from pass to pass.
 pub(super) struct Evidence {
     asker: Asker,
-    /// ABSENT answers that nobody has vouched for yet.
+    /// ABSENT answers without a witness so far.
     claims: Vec<Answer>,
-    /// How many witnesses were asked because of them.
+    /// How many witnesses were asked because of the claims.
     asked: usize,
     /// UIDs of the witnesses that have not answered yet.
     witnesses: BTreeSet<String>,
-    /// The cloud refused the provider's credentials for every Node: one is asked about for all, from then on.
+    /// Set while the cloud refuses the provider's credentials for every Node. From this time on,
+    /// one Node at a time stands for all.
     refused: Option<Instant>,
-    /// So long a pass waits for answers.
+    /// The longest wait for the answers to one round of questions.
     wait: Duration,
 }
 
@@ -42,7 +44,7 @@ impl Evidence {
         }
     }
 
-    /// No answer of before, and none that is under way, counts.
+    /// Drops all earlier answers and all calls under way.
     pub(super) fn give_up(&mut self) {
         self.asker.give_up();
         self.claims.clear();
@@ -51,12 +53,13 @@ impl Evidence {
         self.refused = None;
     }
 
-    /// The cloud refuses the credentials, whatever is asked: nobody is asked about before this.
+    /// The cloud refuses the credentials, whatever the question: the ccm asks about no Node before
+    /// `until`.
     pub(super) fn refused(&mut self, until: Instant) {
         self.refused = Some(until);
     }
 
-    /// Whether the cloud refuses the credentials, as far as known.
+    /// Whether the cloud refused the credentials, and no lookup has succeeded since.
     pub(super) fn is_refused(&self) -> bool {
         self.refused.is_some()
     }
@@ -66,7 +69,7 @@ impl Evidence {
         self.asker.has_news()
     }
 
-    /// Whether this Node is being asked about, or waits for a witness.
+    /// Whether a call about this Node is under way, or its ABSENT waits for a witness.
     pub(super) fn is_busy(&self, uid: &str) -> bool {
         self.asker.is_asked(uid) || self.is_claimed(uid)
     }
@@ -76,7 +79,8 @@ impl Evidence {
         claims.any(|claim| plan::uid(&claim.node) == uid)
     }
 
-    /// Asks these questions, and returns the answers that count now. `nodes` are all with this provider's ID.
+    /// Asks these questions, and returns the answers that count now. `nodes` are all Nodes of this
+    /// provider.
     pub(super) async fn collect(
         &mut self,
         session: &Arc<Session>,
@@ -112,7 +116,8 @@ impl Evidence {
         answers
     }
 
-    /// What may be asked: while the cloud refuses the credentials one Node for all, and the others as soon as it is answered for.
+    /// The questions that may be sent now. While the cloud refuses the credentials, that is one
+    /// Node for all. Its answer frees the others.
     fn affordable(&self, ledger: &Ledger, questions: Questions) -> Questions {
         match self.refused {
             None => questions,
@@ -123,7 +128,7 @@ impl Evidence {
         }
     }
 
-    /// Sends the questions. Returns whether witnesses are asked with them.
+    /// Sends the questions. Returns whether they include witnesses.
     fn ask(
         &mut self,
         session: &Arc<Session>,
@@ -143,7 +148,8 @@ impl Evidence {
         true
     }
 
-    /// The witnesses to ask because of the claims that nobody vouches for; `None`: no more in this pass. `witnessed`: this pass asked some already.
+    /// The next witnesses for claims without one. `None`: no more in this pass. `witnessed`: this
+    /// pass has asked some already.
     fn further_witnesses(
         &mut self,
         ledger: &mut Ledger,
@@ -154,7 +160,7 @@ impl Evidence {
         let claims = self.claims.iter();
         let open = claims.filter(|claim| !plan::is_vouched(claim, answers, nodes));
         let open = open.count();
-        // Those that were asked in this pass had their time; in the next one others are asked too.
+        // The witnesses of this pass had their time to answer. The next pass asks others too.
         let awaited = !self.witnesses.is_empty() && (witnessed || self.asked >= WITNESSES);
         if open == 0 || self.is_refused() || awaited {
             return None;
@@ -168,16 +174,17 @@ impl Evidence {
         if !next.is_empty() {
             return Some(next);
         }
-        // Where no Node is Ready, each Node that is asked about may still vouch for them.
+        // If no Node is Ready, any other Node whose answer is still to come may vouch for the
+        // claims.
         let awaited = plan::is_none_ready(nodes) && self.asker.is_asking();
         if self.witnesses.is_empty() && !awaited {
-            // They stay without a witness: the pass is void.
+            // The claims stay without a witness, so the pass is void.
             answers.append(&mut self.claims);
         }
         None
     }
 
-    /// Nodes that are asked about as witnesses now.
+    /// Picks witnesses to ask now, and takes note of them.
     fn next_witnesses(
         &mut self,
         ledger: &mut Ledger,
@@ -194,7 +201,7 @@ impl Evidence {
         next
     }
 
-    /// Takes what arrives while a pass waits: ABSENT answers wait for a witness.
+    /// Takes the answers that arrive within the wait. ABSENT answers become claims.
     async fn gather(&mut self, answers: &mut Vec<Answer>) {
         for answer in self.asker.gather(Instant::now() + self.wait).await {
             self.witnesses.remove(plan::uid(&answer.node));

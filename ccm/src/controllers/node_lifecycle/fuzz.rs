@@ -1,4 +1,5 @@
-//! A provider that says of each Node in each pass what it likes: no living Node goes, and no more of the others than the brake lets go.
+//! The provider gives any answer about each Node in each pass. No Ready Node goes, and no more of
+//! the others than the brake allows.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -47,9 +48,9 @@ fn uid(node: &Node) -> &str {
     node.metadata.uid.as_deref().unwrap_or_default()
 }
 
-/// One cluster, as many passes as the bytes suffice for.
+/// Runs passes over one cluster: as many as the input suffices for, and at most [`MOST_PASSES`].
 pub(crate) fn brake(input: &[u8]) {
-    // A clock that nobody waits for.
+    // A paused clock.
     crate::fuzz::runtime().block_on(async {
         let _ = passes(&mut Unstructured::new(input));
     });
@@ -81,7 +82,7 @@ fn passes(input: &mut Unstructured<'_>) -> arbitrary::Result<()> {
     let mut alive: BTreeSet<usize> = (0..input.int_in_range(1..=MOST_NODES)?).collect();
     let mut in_row = [0_u32; MOST_NODES];
     let mut deleted: Vec<Instant> = Vec::new();
-    // Most is said in this mood, so that absences last for long enough to matter.
+    // The Nodes that are not Ready, as bits. They change seldom, so that absences last.
     let mut down = 0_u64;
     for _ in 0..MOST_PASSES {
         if input.is_empty() {

@@ -1,4 +1,4 @@
-//! What the provider hinted at since the last pass (▲L7).
+//! The instances of the provider's hints since the last pass (▲L7).
 
 use std::collections::BTreeSet;
 
@@ -7,20 +7,20 @@ use k8s_openapi::api::core::v1::Node;
 use super::plan;
 use crate::provider::Hint;
 
-/// Instances that the provider hinted at since the last pass.
 #[derive(Default)]
 pub(super) struct Hinted {
-    /// Any of them.
+    /// Any instance may have changed.
     all: bool,
-    /// Provider IDs, and names of Nodes.
+    /// Provider IDs and names of Nodes.
     some: BTreeSet<String>,
 }
 
 impl Hinted {
-    /// So many are kept. Hints come also while no pass takes them, as the provider is not READY.
+    /// The bound of `some`. Hints also come while no pass takes them, because the provider is not
+    /// usable.
     const MOST: usize = 10_000;
 
-    /// Takes note of the hint. Whether it is about instances.
+    /// Takes a hint. Returns whether it is about instances.
     pub(super) fn add(&mut self, hint: &Hint) -> bool {
         match hint {
             Hint::LoadBalancer { .. } | Hint::Routes => return false,
@@ -41,7 +41,7 @@ impl Hinted {
         true
     }
 
-    /// Whether one may be about this Node.
+    /// Whether a hint may be about this Node.
     pub(super) fn concerns(&self, node: &Node) -> bool {
         self.all
             || self.some.contains(plan::provider_id(node))

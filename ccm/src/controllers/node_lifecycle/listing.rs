@@ -1,5 +1,5 @@
-//! The provider's own list of instances, which may veto deletions. It outlasts the pass that asked for it: the Nodes that are to be deleted wait for it, up to its deadline, and
-//! all others do not (▲M10).
+//! The provider's own list of instances, which may veto deletions. The call outlasts the pass that
+//! made it. The Nodes to delete wait for it until its deadline; all other Nodes do not (▲M10).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,30 +11,30 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::provider::{CallError, Session};
 
-/// A pass waits so long for a list, from when it was asked for.
+/// How long passes wait for a list, from the start of its call.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a pass hears of the list.
+/// The state of the list, as a pass sees it.
 #[derive(Debug)]
 pub(super) enum Heard {
-    /// These provider IDs are on it.
+    /// The list is complete and has these provider IDs.
     Complete(BTreeSet<String>),
-    /// There is none, and why.
+    /// There is no list, for this reason.
     Nothing(String),
-    /// It may still come.
+    /// The list may still come.
     NotYet,
 }
 
-/// At most one list is under way.
+/// Holds at most one call.
 #[derive(Default)]
 pub(super) struct Listing {
-    /// In a set, so that it ends with its owner.
+    /// A set, so that dropping it ends the call.
     call: JoinSet<Result<BTreeSet<String>, CallError>>,
     began: Option<Instant>,
 }
 
 impl Listing {
-    /// The list that is under way, or a new one.
+    /// Waits for the list of the call under way, or of a new one.
     pub(super) async fn hear(&mut self, session: &Arc<Session>) -> Heard {
         let began = *self.began.get_or_insert_with(Instant::now);
         if self.call.is_empty() {
@@ -44,9 +44,9 @@ impl Listing {
             Ok(Some(Ok(Ok(listed)))) => Heard::Complete(listed),
             Ok(Some(Ok(Err(trouble)))) => Heard::Nothing(trouble.to_string()),
             Ok(Some(Err(error))) => Heard::Nothing(error.to_string()),
-            // One was asked for above.
+            // The set is not empty here: a call was added above.
             Ok(None) => Heard::Nothing("it was not asked for".to_owned()),
-            // Where the provider takes one call at a time, nobody else could ask anything.
+            // If the provider takes one call at a time, this one blocks all others.
             Err(_) if session.max_lookups() <= 1 => {
                 let seconds = PATIENCE.as_secs();
                 Heard::Nothing(format!(
@@ -59,14 +59,15 @@ impl Listing {
         heard
     }
 
-    /// What is under way counts no more.
+    /// Drops the call under way.
     pub(super) fn give_up(&mut self) {
         self.call.abort_all();
         self.call = JoinSet::new();
         self.began = None;
     }
 
-    /// A pass had no use for it: a list that came meanwhile would be old for the next one.
+    /// Drops a list that has come. This pass does not need it, and for a later one it would be too
+    /// old.
     pub(super) fn not_needed(&mut self) {
         if self.call.try_join_next().is_some() {
             self.give_up();

@@ -21,7 +21,7 @@ impl Provider {
     }
 }
 
-/// Lifecycle metrics, and what the brake holds, for the status page.
+/// The lifecycle metrics, and the brake's state for the status page.
 #[derive(Clone)]
 pub(crate) struct Metrics {
     deleted: Family<Provider, Counter>,
@@ -57,7 +57,7 @@ impl Metrics {
         metrics
     }
 
-    /// Lines for the status page: one for each provider whose brake holds.
+    /// One line for the status page for each provider whose brake holds.
     pub(crate) fn status_lines(&self) -> Vec<String> {
         let holding = self.holding.lock().unwrap_or_else(PoisonError::into_inner);
         let line = |(provider, held): (&String, &usize)| {
@@ -68,7 +68,7 @@ impl Metrics {
         holding.iter().map(line).collect()
     }
 
-    /// Each once, for tests of what is shown.
+    /// Touches each family once, for tests of the exposition.
     #[cfg(test)]
     pub(crate) fn touch(&self) {
         self.deleted("mock");

@@ -1,13 +1,20 @@
-//! One pass over the Nodes that are not Ready: what is asked, and what follows from the answers. Pure.
+//! One pass over the Nodes that are not Ready: what to ask, and what the answers lead to. Pure.
 //!
-//! A Node is due for deletion when the provider called its instance ABSENT in two *valid* passes in a row. A pass is void, and counts for
-//! nothing, when a Ready Node is called ABSENT, an answer is about another Node's instance, or no witness is recognised. Witnesses are Ready Nodes, others in
-//! each pass. They are asked only where a Node is called ABSENT: as many of them as such Nodes, at most three, and the rest of the three where none of those
-//! is recognised. Their answer must not be older than the one that they vouch for. Where no Node is Ready, the Nodes that are asked about are their own witnesses: if the
-//! provider recognises none of them the pass is void. So a provider that looks into the wrong account, or an empty answer, deletes nothing, whatever the
-//! number of Nodes; and the Nodes of a cluster whose instances are all gone stay until one Node is Ready again.
+//! A Node is due for deletion after ABSENT in two *valid* passes in a row. The ccm discards a void
+//! pass. A pass is void in three cases: a Ready Node gets ABSENT, an answer is about another Node's
+//! instance, or the provider recognises no witness.
 //!
-//! A Node about which nothing changes is asked about less and less often: it waits for a tenth of the time that it has been so.
+//! Witnesses are Ready Nodes, other ones in each pass. The ccm asks about them only if a Node gets
+//! ABSENT: as many witnesses as such Nodes, at most three. If the provider recognises none of them,
+//! it asks about the rest of the three. A witness's answer must not be older than the ABSENT that
+//! it vouches for. If no Node is Ready, the Nodes that are not Ready vouch for each other. If the
+//! provider recognises none of those, the pass is void.
+//!
+//! So a provider that reads the wrong account, or answers with nothing, deletes no Node. If all
+//! instances of a cluster are gone, its Nodes stay until one Node is Ready again.
+//!
+//! The ccm asks less often about a Node that does not change. It waits for a tenth of the time
+//! since the last change, at least one period and at most `MOST_PERIODS`.
 
 mod nodes;
 mod record;
@@ -38,76 +45,82 @@ use record::{Absence, Known};
 use trust::{failed, is_recognised, void, vouches_as_ready};
 pub(super) use trust::{is_claim, is_none_ready, is_too_old, is_vouched};
 
-/// At most so many Ready Nodes are asked about in a pass.
+/// The most witnesses in a pass.
 pub(super) const WITNESSES: usize = 3;
-/// What the passes so far have shown. Holds only Nodes that exist, by UID.
+/// The results of the passes so far. Holds only Nodes that exist, by UID.
 #[derive(Debug)]
 pub(super) struct Ledger {
     min_age: Duration,
     period: Duration,
-    /// Two passes that are further apart count as so far apart only: nobody knows what was between.
+    /// A longer time between two ABSENT answers counts as this one: the instance may have existed
+    /// between.
     longest_step: Duration,
     absences: BTreeMap<String, Absence>,
-    /// The Nodes that are not Ready and were asked about in this session.
+    /// The answers in this session about Nodes that are not Ready.
     known: BTreeMap<String, Known>,
-    /// The last witness: the next ones come after it in the order of names.
+    /// The last witness. The next ones follow it in the order of names.
     last_witness: String,
 }
 
-/// What a pass asks.
+/// The questions of a pass.
 #[derive(Debug, Default)]
 pub(super) struct Questions {
     /// No Node is suspect: all are Ready, or on their way out.
     pub(super) idle: bool,
-    /// Nodes that are not Ready.
+    /// Nodes that are not Ready and have no ABSENT that counts.
     pub(super) suspects: Vec<Arc<Node>>,
-    /// Those of which the last answer was ABSENT: witnesses are asked together with them.
+    /// Nodes whose last answer was an ABSENT that counts. The ccm asks about witnesses together
+    /// with them.
     pub(super) absent: Vec<Arc<Node>>,
 }
 
-/// What a pass has found.
+/// The input of a pass.
 pub(super) struct Findings<'a> {
-    /// What has arrived. Of other Nodes nothing new is known.
+    /// The answers that have arrived. A Node without one keeps its state.
     pub(super) answers: &'a [Answer],
-    /// All Nodes with this provider's ID, as they are after the answers.
+    /// All Nodes of this provider, as they are after the answers.
     pub(super) nodes: &'a [Arc<Node>],
-    /// The provider is READY and its scope the accepted one.
+    /// The provider is READY and its cloud scope is the accepted one.
     pub(super) may_delete: bool,
-    /// It can tell STOPPED.
+    /// The provider can report STOPPED.
     pub(super) power_state: bool,
     /// When the pass began.
     pub(super) start: Instant,
-    /// Now.
     pub(super) now: Instant,
-    /// Now, as Kubernetes stores it.
+    /// The time now, as Kubernetes stores it.
     pub(super) wall: Timestamp,
 }
 
-/// What follows.
+/// The result of a pass.
 #[derive(Debug, Default)]
 pub(super) struct Pass {
-    /// To delete, after a last look; counted as deleted until `Ledger::spare` says otherwise.
+    /// The Nodes to delete if they are still the same when read again. They count as deleted until
+    /// `Ledger::spare` or `Ledger::postpone`.
     pub(super) delete: Vec<Arc<Node>>,
-    /// The one of `delete` is one of two Nodes: where the provider offers a list, it goes only by a complete one.
+    /// The Node in `delete` is one of two. If the provider offers a list, the deletion needs a
+    /// complete one.
     pub(super) one_of_two: bool,
-    /// To taint as shut down.
+    /// The Nodes to taint as shut down.
     pub(super) taint: Vec<Arc<Node>>,
-    /// Due, and held back by the brake.
+    /// Due Nodes that the brake holds back.
     pub(super) held: Vec<Arc<Node>>,
-    /// Due, and kept because another Node has the same provider ID: which of them is meant nobody knows.
+    /// Due Nodes that stay because another Node has the same provider ID: the answer may mean
+    /// either.
     pub(super) shared: Vec<Arc<Node>>,
-    /// Nodes are due that this pass was told nothing about.
+    /// Some due Nodes got no answer in this pass.
     pub(super) waiting: bool,
-    /// The brake began to hold in this pass.
+    /// The brake began to hold in this pass, and at least one due Node stays.
     pub(super) engaged: bool,
-    /// Why the pass counts for nothing, for people.
+    /// Why the pass is void, for people.
     pub(super) void: Option<String>,
-    /// Why it was told nothing: all that arrived are failures. The rows of other Nodes stand.
+    /// Why the pass learned nothing: all answers are failures. Nodes without an answer keep their
+    /// counts.
     pub(super) failed: Option<String>,
 }
 
 impl Ledger {
-    /// An empty ledger; a Node that is younger than `min_age` is never due; `longest_step` is the longest time that two passes in a row may be apart.
+    /// An empty ledger. A Node that is not older than `min_age` is never due. `longest_step` is the
+    /// longest time between two ABSENT answers that counts in full.
     pub(super) fn new(min_age: Duration, period: Duration, longest_step: Duration) -> Self {
         Self {
             min_age,
@@ -119,13 +132,13 @@ impl Ledger {
         }
     }
 
-    /// Another session: no answer of an earlier one counts. What was deleted still does.
+    /// Begins a new session: no earlier answer counts. The brake keeps its deletions.
     pub(super) fn start_over(&mut self) {
         self.absences.clear();
         self.known.clear();
     }
 
-    /// The provider hinted at this Node.
+    /// Makes this Node due, because the provider hinted at it.
     pub(super) fn hinted(&mut self, node: &Node, now: Instant) {
         if let Some(known) = self.known.get_mut(uid(node)) {
             known.due = now;
@@ -133,8 +146,9 @@ impl Ledger {
         }
     }
 
-    /// What to ask; `nodes` are all with this provider's ID, in the order of their names; `busy` are those that are being asked about. Without suspects
-    /// nothing is asked, and what was held against anybody is forgotten.
+    /// The questions of a pass. `nodes` are all Nodes of this provider, sorted by name. `busy`: a
+    /// call about the Node is under way, or its ABSENT waits for a witness. Without suspects there
+    /// are no questions, and the brake is released unless an absence is left.
     pub(super) fn questions(
         &mut self,
         brake: &mut Brake,
@@ -175,7 +189,7 @@ impl Ledger {
         }
     }
 
-    /// One of these questions for all: about the Node that waits for longest. So they take turns.
+    /// The question about the Node that has waited longest. So the Nodes take turns.
     pub(super) fn one_for_all(&self, questions: &Questions) -> Questions {
         let due = |node: &&Arc<Node>| self.known.get(uid(node)).map(|known| known.due);
         let all = questions.suspects.iter().chain(&questions.absent);
@@ -191,7 +205,8 @@ impl Ledger {
             .is_none_or(|known| now >= known.due || known.condition != condition(node))
     }
 
-    /// The next witnesses, at most so many: Ready Nodes. Where there is none: Nodes that the provider recognised before.
+    /// The next witnesses, at most `count`: Ready Nodes. If no Node is Ready: Nodes that the
+    /// provider recognised before.
     pub(super) fn witnesses(
         &mut self,
         nodes: &[Arc<Node>],
@@ -220,7 +235,7 @@ impl Ledger {
         witnesses
     }
 
-    /// What follows from the answers.
+    /// Takes the answers, and decides what follows from them.
     pub(super) fn pass(&mut self, brake: &mut Brake, found: &Findings<'_>) -> Pass {
         let now_there: BTreeMap<&str, &Arc<Node>> =
             found.nodes.iter().map(|node| (uid(node), node)).collect();
@@ -228,7 +243,8 @@ impl Ledger {
             found.nodes.iter().filter(|node| is_suspect(node)).collect();
         let suspect_uids: BTreeSet<&str> = suspects.iter().map(|node| uid(node)).collect();
         self.keep_only(found.nodes, &suspect_uids);
-        // What was asked of a Node that was Ready meanwhile, or has another ID now, is no answer about it as it is.
+        // Drops an answer if the Node's Ready condition or provider ID has changed since the
+        // question.
         let relevant: Vec<&Answer> = found
             .answers
             .iter()
@@ -268,7 +284,7 @@ impl Ledger {
             return pass;
         }
         if self.absences.is_empty() {
-            // An empty ledger may be a new one: only answers tell that no absence is left.
+            // The ledger may be new. Only answers about all suspects show that no absence is left.
             let known = |node: &&Arc<Node>| self.known.get(uid(node));
             let reported = |node| known(node).is_some_and(|known| known.state != Unspecified);
             if suspects.iter().all(reported) {
@@ -280,7 +296,8 @@ impl Ledger {
         pass
     }
 
-    /// Whether the Node is shut down, as it is now, and has no taint yet.
+    /// Whether the last answer shows the Node shut down in its present condition, and it has no
+    /// taint yet.
     fn is_stopped(&self, node: &Node) -> bool {
         let known = self.known.get(uid(node));
         let stopped =
@@ -288,7 +305,7 @@ impl Ledger {
         stopped && !has_shutdown_taint(node)
     }
 
-    /// Which of the Nodes that are due go now.
+    /// Decides which of the due Nodes go now.
     fn judge(
         &mut self,
         brake: &mut Brake,
@@ -298,7 +315,7 @@ impl Ledger {
         pass: &mut Pass,
     ) {
         let due = self.due(suspects, found, pass);
-        // Only what this pass was told makes a Node go; the others count for the brake.
+        // Only a Node with an ABSENT in this pass may go. The others count for the brake.
         let (due, waiting): (Vec<_>, Vec<_>) = due
             .into_iter()
             .partition(|node| reported.contains(uid(node)));
@@ -307,7 +324,8 @@ impl Ledger {
         pass.engaged = verdict.engaged;
         pass.one_of_two = verdict.one_of_two;
         let allowed: BTreeSet<usize> = verdict.allowed.into_iter().collect();
-        // Answers that are no farther apart than the longest step count as one absence without a gap. A hold is some fifteen of them.
+        // The next ABSENT may come this much later without a gap in the absence: at most the
+        // longest step after this one. A hold spans about fifteen answers or more.
         let step = self.longest_step.saturating_sub(self.period);
         let next = found.start + step.min(brake.hold() / 15);
         for (place, node) in due.into_iter().enumerate() {
@@ -318,7 +336,7 @@ impl Ledger {
                 }
                 pass.delete.push(Arc::clone(node));
             } else {
-                // After a hint it is due at once.
+                // A Node that a hint made due stays due at once.
                 if let Some(known) = self.known.get_mut(uid(node))
                     && known.due > found.now
                 {
@@ -332,7 +350,8 @@ impl Ledger {
         }
     }
 
-    /// The Nodes that enough answers call gone; those that share their provider ID are kept.
+    /// The Nodes with enough ABSENT answers. Those that share their provider ID go to
+    /// `pass.shared`.
     fn due<'a>(
         &self,
         suspects: &[&'a Arc<Node>],
@@ -356,7 +375,7 @@ impl Ledger {
         due
     }
 
-    /// What the brake says of those that are due, and of those that wait for another answer.
+    /// Asks the brake about the due Nodes. `waiting` have no ABSENT in this pass.
     fn brake(
         &self,
         brake: &mut Brake,
@@ -379,7 +398,8 @@ impl Ledger {
         brake.judge(&due, found.now)
     }
 
-    /// A Node of `Pass::delete` was not deleted, or nobody knows: it needs two new answers. `certain`: that nothing was deleted.
+    /// A Node of `Pass::delete` was not deleted, or may have been: it needs two new answers.
+    /// `certain`: nothing was deleted.
     pub(super) fn spare(&mut self, brake: &mut Brake, node: &Node, certain: bool) {
         self.absences.remove(uid(node));
         if certain {
@@ -387,7 +407,7 @@ impl Ledger {
         }
     }
 
-    /// A Node of `Pass::delete` has to wait for something else than answers about it: what they said stands.
+    /// A Node of `Pass::delete` waits for the provider's list. Its ABSENT answers still count.
     pub(super) fn postpone(&mut self, brake: &mut Brake, node: &Node) {
         if let Some(absence) = self.absences.get_mut(uid(node)) {
             absence.sent = false;
@@ -395,7 +415,7 @@ impl Ledger {
         brake.uncount(uid(node));
     }
 
-    /// Where a Node waits for something that comes soon: it is asked about in the next pass.
+    /// Makes the Node due with the next pass: what it waits for may come soon.
     pub(super) fn hurry(&mut self, node: &Node, now: Instant) {
         if let Some(known) = self.known.get_mut(uid(node)) {
             known.due = now;
@@ -411,14 +431,14 @@ impl Ledger {
         match known.state {
             Absent => {
                 let absence = self.absences.entry(uid.to_owned()).or_default();
-                // Between two conditions it may have been Ready.
+                // The Node may have been Ready between two conditions.
                 if other_condition {
                     absence.break_row();
                 }
                 absence.answered(witnessed, self.longest_step, now);
                 again = !absence.is_enough();
             }
-            // Not known: the row is broken, the time so far stands.
+            // An unknown state breaks the row. The absence keeps its time.
             Unspecified => {
                 if let Some(absence) = self.absences.get_mut(uid) {
                     absence.break_row();
@@ -450,7 +470,7 @@ impl Ledger {
 }
 
 impl Answer {
-    /// What it says; `Unspecified` where nothing is known.
+    /// The instance's state; `Unspecified` if the lookup failed.
     pub(super) fn state(&self) -> api::InstanceState {
         let instance = self.found.as_ref();
         instance.map_or(Unspecified, api::Instance::state)

@@ -1,4 +1,5 @@
-//! Nodes that are Ready again lose the shutdown taint (B-L3). That needs no provider, and waits for no lookup.
+//! Takes the shutdown taint off Nodes that are Ready again (B-L3). It needs no provider, and waits
+//! for no lookup.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use crate::controller::LoopContext;
 use crate::ownership::Ownership;
 use crate::provider::{ProviderStatus, within_bounds};
 
-/// Every period, until `context.stop`.
+/// Runs every period, until `context.stop`.
 pub(super) async fn watch(context: &LoopContext) {
     let period = context.config.node_lifecycle.monitor_period;
     let mut ownership = None;
@@ -28,12 +29,13 @@ pub(super) async fn watch(context: &LoopContext) {
     }
 }
 
-/// Which Nodes are the provider's; `None` while it is away: then it is as it was.
+/// Which Nodes belong to the provider; `None` if that is unknown now. Then the caller keeps its
+/// last value.
 fn known(status: &ProviderStatus, configured: &[ProviderEndpoint]) -> Option<Arc<Ownership>> {
     if let Some(session) = &status.session {
         return Some(Arc::clone(&session.ownership));
     }
-    // It is there, and cannot be initialised: what it claims counts within the operator's flags.
+    // The provider answers but is not initialised: its prefixes count within the operator's flags.
     let [endpoint] = configured else {
         return None;
     };
@@ -42,7 +44,7 @@ fn known(status: &ProviderStatus, configured: &[ProviderEndpoint]) -> Option<Arc
     Some(Arc::new(ownership))
 }
 
-/// Nodes that are Ready again.
+/// Takes the shutdown taint off each Node that is Ready again.
 pub(super) async fn take_taints_off(context: &LoopContext, ownership: &Ownership) {
     let nodes = owned(context, ownership);
     let tainted = nodes.into_iter().filter_map(|node| {

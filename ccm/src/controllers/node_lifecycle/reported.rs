@@ -1,4 +1,4 @@
-//! The reports of passes to operators and users: once, not in each pass.
+//! Reports passes to operators and users: each state once in a while, not in each pass.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,10 +11,11 @@ use super::{Lifecycle, lock};
 use crate::report::REPORT_AGAIN;
 use crate::writes::{EventType, node_reference, reason};
 
-/// One message names at most this many Nodes. An active brake is reported on at most this many of the Nodes that it holds.
+/// One message names at most this many Nodes. A report about the brake covers at most this many
+/// Nodes.
 const TOLD_AT: usize = 10;
 
-/// What was reported, and when.
+/// The last reports and their times.
 #[derive(Default)]
 pub(super) struct Reported {
     /// The last pass was void.
@@ -27,12 +28,12 @@ pub(super) struct Reported {
     listed: Times,
 }
 
-/// When it was last reported of each Node that it stays; by UID.
+/// When the ccm last reported that a Node stays; by UID.
 #[derive(Default)]
 struct Times(BTreeMap<String, Instant>);
 
 impl Times {
-    /// Whether to report this Node now. If so, it counts as reported.
+    /// Whether to report this Node now. If so, counts it as reported.
     fn is_due(&mut self, node: &Node) -> bool {
         let last = self.0.get(plan::uid(node));
         let due = last.is_none_or(|at| at.elapsed() >= REPORT_AGAIN);
@@ -44,7 +45,7 @@ impl Times {
 }
 
 impl Reported {
-    /// What a pass found.
+    /// Reports the result of a pass.
     pub(super) fn pass(&mut self, lifecycle: &Lifecycle, pass: &Pass) {
         let (provider, metrics) = (&lifecycle.context().provider, &lifecycle.metrics);
         let void = pass.void.as_ref().or(pass.failed.as_ref());
@@ -71,7 +72,8 @@ impl Reported {
         }
     }
 
-    /// Reports on each Node that stays because it shares its provider ID with others, again and again.
+    /// Reports each Node that stays because it shares its provider ID. Repeats the report while it
+    /// stays.
     fn shared(&mut self, lifecycle: &Lifecycle, shared: &[Arc<Node>]) {
         let there: BTreeSet<&str> = shared.iter().map(|node| plan::uid(node)).collect();
         self.shared.0.retain(|uid, _| there.contains(uid.as_str()));
@@ -100,7 +102,7 @@ impl Reported {
         }
     }
 
-    /// Reports on a Node that stays because the provider's answers contradict each other, again and again.
+    /// Reports a Node that stays because the provider's list has its instance. Repeats that.
     pub(super) fn listed(&mut self, lifecycle: &Lifecycle, node: &Node) {
         if !self.listed.is_due(node) {
             return;
@@ -116,7 +118,7 @@ impl Reported {
         );
     }
 
-    /// One of two Nodes is not deleted because the provider's list cannot be had.
+    /// Reports that one of two Nodes stays because the list of instances failed.
     pub(super) fn no_list(&mut self, lifecycle: &Lifecycle, node: &Node, error: &str) {
         if !self.listed.is_due(node) {
             return;
@@ -133,13 +135,13 @@ impl Reported {
         );
     }
 
-    /// Forgets the Nodes whose next report is due in any case.
+    /// Forgets each Node whose next report is due anyway.
     pub(super) fn forget_old(&mut self) {
         self.listed.0.retain(|_, at| at.elapsed() < REPORT_AGAIN);
     }
 }
 
-/// A brake that holds says so.
+/// Reports that the brake holds.
 fn brake(lifecycle: &Lifecycle, nodes: &[Arc<Node>]) {
     let (provider, count) = (&lifecycle.context().provider, nodes.len());
     let first = || nodes.iter().take(TOLD_AT);
@@ -162,7 +164,7 @@ fn minutes_of_the_hold(lifecycle: &Lifecycle) -> u64 {
     hold.as_secs().div_ceil(60)
 }
 
-/// That its deletion is held, and why.
+/// Records an event: the deletion of this Node is held, and why.
 fn held(lifecycle: &Lifecycle, node: &Node, why: String) {
     let (reference, reason) = (node_reference(node), reason::NODE_DELETION_HELD);
     let events = &lifecycle.context().writes.events;

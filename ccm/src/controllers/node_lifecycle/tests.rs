@@ -1,4 +1,4 @@
-//! The whole loop, with a session of a provider in memory.
+//! Runs the whole loop with a session of a provider in memory.
 
 mod calls;
 mod faults;
@@ -24,7 +24,7 @@ use crate::provider::testing::{InMemory, Running, maintained};
 
 const PERIOD: Duration = Duration::from_secs(5);
 const SOON: Duration = Duration::from_secs(1);
-/// Of a lookup.
+/// The deadline of a lookup.
 const DEADLINE: Duration = Duration::from_mins(1);
 
 fn node(i: usize, ready: &str) -> Node {
@@ -96,7 +96,7 @@ impl Looping {
         (this, cloud)
     }
 
-    /// Leads no more, and leads again.
+    /// Loses the leadership and gets it again.
     async fn again(&mut self) {
         self.stop.cancel();
         self.tasks.join_next().await.unwrap().unwrap();
@@ -155,7 +155,7 @@ async fn b_l2_a_node_whose_instance_is_gone_goes_after_two_passes() {
     let took = looping.until("deleted", |this| this.left() == 19).await;
     assert!(took <= Duration::from_secs(11), "{took:?}");
     let lookups = looping.cloud.state().lookups.clone();
-    // A Ready Node vouches for the first answer, and another one for the second.
+    // One Ready Node vouches for the first answer, and another one for the second.
     assert_eq!(lookups.len(), 3, "{lookups:?}");
     assert_eq!(lookups[2].len(), 2, "{lookups:?}");
     assert_ne!(lookups[1][0], lookups[2][0], "{lookups:?}");
@@ -247,7 +247,7 @@ async fn m9_a_provider_that_is_back_is_asked_at_once() {
             .provider
             .until("paused", |status| status.working().is_none())
             .await;
-        // A pass comes to nothing.
+        // This pass asks nothing.
         tokio::time::sleep(Duration::from_secs(6)).await;
         let calls = looping.lookups();
         looping.cloud.state().probe = api::ProbeState::Ready;
@@ -258,7 +258,7 @@ async fn m9_a_provider_that_is_back_is_asked_at_once() {
         let took = looping.until("asked", |this| this.lookups() > calls).await;
         assert!(took <= Duration::from_millis(100), "{took:?}");
     }
-    // Another process, too.
+    // The same after a new provider process.
     let calls = looping.lookups();
     looping.process.start(looping.cloud.service());
     looping
@@ -291,7 +291,7 @@ async fn l7_a_hint_is_followed_at_once_and_many_are_one() {
     assert!(took <= Duration::from_millis(300), "{took:?}");
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(looping.lookups(), calls + 1);
-    // However soon after a pass: a second lies between two of them.
+    // Also soon after a pass: at least a second lies between two passes.
     looping
         .until("asked", |this| this.lookups() > calls + 1)
         .await;

@@ -1,4 +1,4 @@
-//! The fence, whatever happens to the Lease.
+//! The fence under faults of the Lease and of the network.
 
 use super::*;
 use crate::core::Fenced;
@@ -21,7 +21,8 @@ async fn m12_the_fence_closes_at_the_deadline_while_renewals_hang() {
     });
     let held = keep(term, stop);
     a.fence.wait_closed().await;
-    // At the start of the last good renewal plus 10 s, to the millisecond of tokio's timer.
+    // The fence closes at the start of the last good renewal plus 10 s, to the millisecond of
+    // tokio's timer.
     let over = Instant::now() - (renewed + Duration::from_secs(10));
     assert!(over <= Duration::from_millis(1), "{over:?}");
     let (term, lost) = held.await.unwrap();
@@ -37,14 +38,14 @@ async fn m12_the_fence_closes_at_the_deadline_while_renewals_hang() {
     assert!(taken > renewed + Duration::from_secs(15));
 }
 
-/// The property that all of this is for: whatever the network does, at most one fence is open at any time.
+/// The purpose of this module: whatever the network does, at most one fence is open at any time.
 #[tokio::test(start_paused = true)]
 async fn m12_never_two_open_fences() {
     let mut terms = 0;
     for seed in 0..25 {
         terms += never_two(seed).await;
     }
-    // The test says nothing if nobody ever led.
+    // The test shows nothing if nobody leads.
     assert!(terms > 125, "{terms}");
 }
 
@@ -56,7 +57,7 @@ async fn never_two(seed: u64) -> usize {
     let mut fences = Vec::new();
     for (index, name) in ["a", "b", "c"].into_iter().enumerate() {
         let faults = Faults {
-            // Near servers as well: there, nothing but the rule keeps two apart.
+            // Some servers are near: there, only the rules keep two leaders apart.
             delay: Duration::from_millis(
                 rng.random_range(1..if seed.is_multiple_of(2) { 20 } else { 1500 }),
             ),
@@ -67,7 +68,8 @@ async fn never_two(seed: u64) -> usize {
             lose: rng.random_range(0.0..0.2),
             twice: rng.random_range(0.0..0.5),
         };
-        // Hardly longer than the renew deadline of 10 s: a wider gap would hide what goes wrong.
+        // The Lease lasts hardly longer than the renew deadline of 10 s: a wider gap would hide
+        // faults.
         let candidate = candidate_for(&sim, name, faults, seed * 10 + index as u64, 11);
         fences.push(candidate.fence.clone());
         let mut rng = StdRng::seed_from_u64(seed * 100 + index as u64);
@@ -82,9 +84,9 @@ async fn never_two(seed: u64) -> usize {
                 let lost = timeout(time, term.hold()).await;
                 match (lost, rng.random_range(0..4)) {
                     (Ok(_), _) => {}
-                    // The process died.
+                    // The process dies.
                     (Err(_), 0) => drop(term),
-                    // It was cut off for long.
+                    // The process is cut off for long.
                     (Err(_), 1) => {
                         candidate
                             .wire

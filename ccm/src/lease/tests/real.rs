@@ -1,4 +1,5 @@
-//! Elections on a real API server, with the rights of `deploy/kustomize/base/rbac.yaml` and no more, and against a Go CCM.
+//! Elections on a real API server, with only the rights of `deploy/kustomize/base/rbac.yaml`, and
+//! against a Go CCM.
 
 use std::time::Instant as Wall;
 
@@ -18,7 +19,7 @@ struct Real {
 }
 
 impl Real {
-    /// Through the layer and as the ccm's own service account.
+    /// Uses the ccm's client layer and its own service account.
     async fn new(plane: &ControlPlane, identity: &str, config: LeaderElectionConfig) -> Self {
         let kubeconfig = plane.kubeconfig(User::Ccm);
         let base = kube_client::connect_to(Some(&kubeconfig), None)
@@ -93,7 +94,7 @@ async fn b_m3_real_release_edit_and_deletion() {
         .set_annotation("grpc-ccm.io/cloud-scope-mock", "one");
     let standby = async { (b.lead().await, Wall::now()) };
     let leading = async {
-        // An edit, a deletion, and renewals that go on over both.
+        // An edit and a deletion, while renewals go on.
         let edit = json!({"metadata": {"annotations": {"note": "operator"}, "labels": {"a": "b"}}});
         leases
             .patch(NAME, &PatchParams::default(), &Patch::Merge(edit))
@@ -175,7 +176,7 @@ async fn b_m3_real_contention_with_a_go_ccm() {
             "--secure-port=0",
         ]);
     let mut go = Process::start(command, plane.directory().join("go-ccm.log")).unwrap();
-    // While we renew, Go waits: for longer than the Lease would last.
+    // While this process renews, Go waits: for longer than the Lease's duration.
     let held = tokio::select! {
         lost = term.hold() => panic!("{lost}"),
         held = async {
@@ -201,7 +202,8 @@ async fn b_m3_real_contention_with_a_go_ccm() {
         .unwrap()
         .lease_transitions;
     assert_eq!(transitions, Some(1));
-    // Killed, Go releases nothing: we wait out its duration by our own clock, and not much longer.
+    // A killed Go CCM releases nothing: this process waits out its duration by its own clock, and
+    // hardly longer.
     let standing = tokio::spawn(async move { (rust.lead().await, Wall::now()) });
     assert!(
         timeout(Duration::from_secs(6), async {

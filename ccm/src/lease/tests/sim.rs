@@ -1,5 +1,6 @@
-//! An API server that knows one kind, Leases, and lives in memory: optimistic locking, watches, and a network
-//! that delays, fails, loses answers and delivers requests twice. What was sent arrives, also when the sender has given up.
+//! An API server in memory for Leases only, with optimistic locking and watches. Its network delays
+//! requests, fails them, loses answers and delivers requests twice. A sent request takes effect
+//! even if the sender has given up.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -22,22 +23,23 @@ use tokio_stream::wrappers::BroadcastStream;
 
 type Answer = UnsyncBoxBody<Bytes, kube::Error>;
 
-/// How the way to the server and back behaves. Chances are per request.
+/// The faults on the way to the server and back. Chances are per request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Faults {
-    /// Most that a request takes to the server, and most that its answer takes back.
+    /// The longest time of each way, besides `least`.
     pub(super) delay: Duration,
-    /// What each way takes besides.
+    /// The shortest time of each way.
     pub(super) least: Duration,
-    /// Chance that one way takes ten times that.
+    /// The chance that a way may take ten times `delay`.
     pub(super) slow: f64,
-    /// Chance of a 500 or 429 without effect.
+    /// The chance of a 500 or 429 without effect.
     pub(super) refuse: f64,
-    /// Chance that the server never sees it; half of these hang, half break.
+    /// The chance that the server never sees the request. Half of these hang, half break.
     pub(super) cut: f64,
-    /// Chance that it is done but the answer is lost; half of these hang, half break.
+    /// The chance that the request takes effect but its answer is lost. Half of these hang, half
+    /// break.
     pub(super) lose: f64,
-    /// Chance that a write arrives a second time, later.
+    /// The chance that a write arrives a second time, later.
     pub(super) twice: f64,
 }
 
@@ -51,10 +53,10 @@ const GOOD: Faults = Faults {
     twice: 0.0,
 };
 
-/// Nothing arrives, and everything hangs.
+/// No request arrives, and all hang.
 pub(super) const CUT_OFF: Faults = Faults { cut: 2.0, ..GOOD };
 
-/// Everything arrives and is done, and no answer comes back.
+/// All requests take effect, and no answer comes back.
 pub(super) const UNANSWERED: Faults = Faults { lose: 2.0, ..GOOD };
 
 #[derive(Clone)]
@@ -67,11 +69,11 @@ pub(super) struct Sim {
 struct State {
     lease: Option<Value>,
     version: u64,
-    /// Method of each request that arrived.
+    /// The method of each request that arrived, and whether it is a watch.
     seen: Vec<(Method, bool)>,
 }
 
-/// One process's way to the server; its faults can be changed.
+/// One process's connection to the server, with faults that can change.
 #[derive(Clone)]
 pub(super) struct Wire {
     pub(super) client: Client,
@@ -84,7 +86,7 @@ impl Wire {
     }
 }
 
-/// What happens to one request.
+/// The fate of one request.
 struct Fate {
     there: Duration,
     back: Duration,
@@ -146,7 +148,7 @@ impl Sim {
         }
     }
 
-    /// The Lease as it is.
+    /// The present Lease.
     pub(super) fn lease(&self) -> Option<Value> {
         self.state.lock().unwrap().lease.clone()
     }
@@ -166,7 +168,7 @@ impl Sim {
         (watches, state.seen.len() - watches)
     }
 
-    /// Somebody with kubectl: changes the Lease, or makes it.
+    /// Changes the Lease as with kubectl, or creates it.
     pub(super) fn edit(&self, change: impl FnOnce(&mut Value)) {
         let mut lease = self.lease().unwrap_or_else(|| {
             json!({
@@ -215,7 +217,7 @@ impl Sim {
         if watch && !fate.lose {
             return Ok(self.watch());
         }
-        // On a task of its own: a request that was sent is carried out, whoever still waits for it.
+        // In a task of its own: a sent request takes effect even if the sender stops waiting.
         let (answered, answer) = oneshot::channel();
         let (sim, method) = (self.clone(), parts.method);
         tokio::spawn(async move {

@@ -1,4 +1,4 @@
-//! POST, PUT, PATCH and DELETE: from a request to the object that is kept.
+//! POST, PUT, PATCH and DELETE: from a request to the stored object.
 
 use std::sync::Arc;
 
@@ -84,7 +84,7 @@ impl Store {
         })
     }
 
-    /// Whether objects may be made in the namespace.
+    /// Whether the namespace accepts new objects.
     fn is_open(&self, kind: &Kind, namespace: &str, name: &str) -> Result<(), Refusal> {
         match self.objects.get(&Id::new("namespaces", "", namespace)) {
             None => Err(Refusal::not_found(known("namespaces")?, namespace)),
@@ -196,7 +196,7 @@ impl Store {
             None | Some("") if !kind.has(Trait::Unconditional) => {
                 let mut causes = Causes::default();
                 causes.invalid("metadata.resourceVersion", &json!(0), "none");
-                // A real one names the resource here, and not the kind.
+                // A real API server names the resource here, not the kind.
                 let mut refused = causes.settle(kind, &id.name);
                 if let Err(refused) = &mut refused {
                     refused.details["kind"] = json!(kind.plural);
@@ -230,7 +230,7 @@ impl Store {
         let held =
             !object["metadata"]["finalizers"].is_null() || !object["spec"]["finalizers"].is_null();
         if !old["metadata"]["deletionTimestamp"].is_null() && !held {
-            // Watches show it as it was.
+            // The DELETED event shows the old object.
             self.keep("DELETED", id, old.value.clone());
             return Ok(Done {
                 object: Object::new(object),

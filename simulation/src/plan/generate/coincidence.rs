@@ -1,4 +1,4 @@
-//! A request on its way, and what somebody does in that moment.
+//! A step that happens while a request is on its way.
 
 use rand::RngExt as _;
 
@@ -11,13 +11,14 @@ impl Generator {
         let node = self.random.random_range(0..self.nodes);
         let service = self.random.random_range(0..self.services);
         let ccm = self.random.random_range(0..self.setup.ccms);
-        // What goes on after it was cancelled matters when processes end.
+        // An operation that goes on after its cancellation matters when processes end.
         let kind = match self.random.random_range(0..5) {
             0..=2 if self.setup.has(Trait::GoesOn) => 4,
             kind => kind,
         };
         let (steps, site, after, wrong) = match kind {
-            // A process is cut off when its watch breaks, and the API server forgets what it missed.
+            // A process is cut off when its watch breaks, and the API server forgets the missed
+            // changes.
             0 => {
                 let label = (node + 1) % self.nodes;
                 let steps = vec![
@@ -29,7 +30,7 @@ impl Generator {
                 ];
                 (steps, "EVENT nodes", 5_000, Wrong::Api(ApiFault::Broken))
             }
-            // The machine is suspended while a request waits to be sent again.
+            // The machine is suspended while a request waits for its next try.
             1 => {
                 let class = self.class();
                 let (site, step) = if self.chance(1, 2) {
@@ -42,14 +43,14 @@ impl Generator {
                 let steps = vec![(0, step), (when, Step::Suspend(seconds))];
                 (steps, site, 0, Wrong::Api(ApiFault::Code(429)))
             }
-            // Another machine takes the place of one that is gone while the ccm asks about that.
+            // Another machine replaces a missing one while the ccm asks about it.
             2 => {
                 let site = self.pick(&["GET nodes", "ListInstances", "LookupInstances"]);
                 let steps = vec![(0, Step::Replace(node, 1))];
                 let again = vec![Step::DeleteNode(node), Step::Join(node)];
                 (steps, site, 41_000, Wrong::Meanwhile(again))
             }
-            // Nobody hears whether a Node was deleted.
+            // The ccm does not learn whether a Node was deleted.
             3 => {
                 let fault = self.pick(&[ApiFault::Broken, ApiFault::Lost, ApiFault::Code(503)]);
                 let steps = vec![(0, Step::Terminate(node))];

@@ -24,7 +24,7 @@ fn node(ready: &str) -> Node {
     node
 }
 
-/// A cluster with the Node `n`, which is not Ready, and the Node as the loop saw it.
+/// A cluster with the Node `n`, which is not Ready, and the Node as the loop read it.
 fn bench() -> (FakeApi, Lifecycle, Arc<Node>) {
     let api = FakeApi::default();
     api.put(&node("Unknown"));
@@ -93,7 +93,7 @@ async fn l6_what_changed_since_is_seen_and_the_node_stays() {
     let (api, lifecycle, seen) = bench();
     assert_eq!(lifecycle.delete_one(&seen, || false).await, Fate::Spared);
     assert!(api.writes().is_empty());
-    // Between the last look and the delete: the preconditions.
+    // A change between the last read and the request: the preconditions catch it.
     let edits: [Edit; 2] = [edits[0], edits[1]];
     for edit in edits {
         let (api, lifecycle, seen) = bench();
@@ -122,7 +122,7 @@ async fn b_l3_the_shutdown_taint_comes_and_goes() {
         server.node("n").unwrap().spec.unwrap().taints,
         Some(Vec::new())
     );
-    // Nothing to do: nothing is written.
+    // A second call finds nothing to do, so it writes nothing.
     let writes = server.writes().len();
     ready::take_taints_off(lifecycle.context(), &ownership).await;
     assert_eq!(server.writes().len(), writes);

@@ -1,4 +1,4 @@
-//! What a Node says of itself, and its shutdown taint. Pure.
+//! The fields of a Node that a pass reads, and its shutdown taint. Pure.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::planted::planted;
 const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 pub(super) const NO_SCHEDULE: &str = "NoSchedule";
 
-/// The status of a Node's Ready condition, and since when it is so.
+/// The status of a Node's Ready condition, and the time of its last transition.
 pub(super) type Condition = (String, Option<Time>);
 
 pub(super) fn is_suspect(node: &Node) -> bool {
@@ -31,14 +31,14 @@ pub(super) fn condition(node: &Node) -> Option<Condition> {
     Some((ready.status.clone(), ready.last_transition_time.clone()))
 }
 
-/// The provider IDs that several Nodes have.
+/// The provider IDs of more than one Node.
 pub(super) fn ids_of_several(nodes: &[Arc<Node>]) -> BTreeSet<&str> {
     let mut once = BTreeSet::new();
     let ids = nodes.iter().map(|node| provider_id(node));
     ids.filter(|id| !once.insert(*id)).collect()
 }
 
-/// Whether a Node that was to be deleted may go, by what the API server says just before. `Err` says why not.
+/// Whether the ccm may still delete the Node, by the copy just read. `Err` says why not.
 pub(in super::super) fn last_look(
     decided: &Node,
     fresh: &Node,
@@ -62,7 +62,7 @@ pub(in super::super) fn last_look(
     }
 }
 
-/// The taints with the shutdown taint; `None` where it is there.
+/// The taints and the shutdown taint; `None` if the Node has it already.
 pub(in super::super) fn with_shutdown_taint(node: &Node) -> Option<Vec<Taint>> {
     (!has_shutdown_taint(node)).then(|| {
         let shutdown = Taint {
@@ -74,7 +74,7 @@ pub(in super::super) fn with_shutdown_taint(node: &Node) -> Option<Vec<Taint>> {
     })
 }
 
-/// The taints without the shutdown taint, where the Node is Ready and has it (B-L3).
+/// The taints without the shutdown taint, if the Node is Ready and has it (B-L3).
 pub(in super::super) fn without_shutdown_taint(node: &Node) -> Option<Vec<Taint>> {
     (is_ready(node) && has_shutdown_taint(node)).then(|| {
         let others = taints(node).iter().filter(|taint| !is_shutdown(taint));
@@ -82,19 +82,18 @@ pub(in super::super) fn without_shutdown_taint(node: &Node) -> Option<Vec<Taint>
     })
 }
 
-/// `spec.providerID`; empty where there is none.
+/// `spec.providerID`; empty if unset.
 pub(in super::super) fn provider_id(node: &Node) -> &str {
     let spec = node.spec.as_ref();
     spec.and_then(|spec| spec.provider_id.as_deref())
         .unwrap_or_default()
 }
 
-/// `metadata.uid`; empty where there is none.
+/// `metadata.uid`; empty if unset.
 pub(in super::super) fn uid(node: &Node) -> &str {
     node.metadata.uid.as_deref().unwrap_or_default()
 }
 
-/// `metadata.name`.
 pub(in super::super) fn name(node: &Node) -> &str {
     node.metadata.name.as_deref().unwrap_or_default()
 }
@@ -117,7 +116,7 @@ pub(super) fn is_going(node: &Node) -> bool {
     node.metadata.deletion_timestamp.is_some()
 }
 
-/// Older than that; one whose age is not known is not.
+/// Whether the Node is older than `age`; false if its age is unknown.
 pub(super) fn is_older(node: &Node, age: Duration, wall: Timestamp) -> bool {
     node.metadata
         .creation_timestamp

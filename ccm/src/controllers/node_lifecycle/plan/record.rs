@@ -1,4 +1,4 @@
-//! What is known of one Node that is not Ready. Pure.
+//! The record of one Node that is not Ready. Pure.
 
 use std::time::Duration;
 
@@ -11,47 +11,48 @@ use super::Findings;
 use super::nodes::{Condition, condition};
 use crate::planted::planted;
 
-/// So many ABSENT answers in a row make a Node due.
+/// A Node is due after this many ABSENT answers in a row.
 const ENOUGH: u32 = 2;
-/// An answer that comes so long after the one before it does not belong to it.
+/// An answer that comes later than this after the one before starts a new row.
 pub(super) const LONGEST_PENDING: Duration = Duration::from_mins(10);
-/// A Node waits at most so many periods until it is asked about again.
+/// The longest time until the ccm asks about a Node again, in periods.
 pub(crate) const MOST_PERIODS: u32 = 6;
-/// A Node waits for this part of the time for which nothing has changed about it.
+/// The ccm asks about a Node again after the time since the last change, divided by this.
 const PART: u32 = 10;
 
-/// The instance of one Node is said to be gone.
+/// The provider reports that the instance of one Node is gone.
 #[derive(Debug, Default)]
 pub(super) struct Absence {
     /// ABSENT answers in valid passes in a row.
     pub(super) in_row: u32,
-    /// A Ready Node vouched for each of them.
+    /// Whether a Ready Node vouched for each of them.
     pub(super) witnessed: bool,
-    /// The time between valid passes that both said ABSENT, added up.
+    /// The sum of the times between consecutive ABSENT answers in valid passes.
     pub(super) held: Duration,
-    /// When the last answer said so; `None` after anything else.
+    /// When the last ABSENT came; `None` if another answer or a void pass followed.
     pub(super) last: Option<Instant>,
-    /// Its deletion is on its way.
+    /// The ccm is deleting the Node.
     pub(super) sent: bool,
 }
 
-/// What was last answered about a Node that is not Ready.
+/// The last answer about a Node that is not Ready.
 #[derive(Debug)]
 pub(super) struct Known {
-    /// `Unspecified`: it is not known.
+    /// `Unspecified`: the lookup failed.
     pub(super) state: api::InstanceState,
-    /// The Node's Ready condition, as it was when it was asked about.
+    /// The Node's Ready condition when the ccm asked.
     pub(super) condition: Option<Condition>,
-    /// State and condition are the same since then.
+    /// State and condition have not changed since this time.
     pub(super) since: Instant,
-    /// When it is to be asked about again.
+    /// When the ccm asks about the Node again.
     pub(super) due: Instant,
-    /// When the provider last hinted at it.
+    /// When the provider last hinted at the Node.
     pub(super) hinted: Option<Instant>,
 }
 
 impl Absence {
-    /// A valid pass was told ABSENT. `longest_step`: more than that between two answers does not count.
+    /// Takes an ABSENT of a valid pass. Of the time since the last one, at most `longest_step`
+    /// counts.
     pub(super) fn answered(&mut self, witnessed: bool, longest_step: Duration, now: Instant) {
         let since = |last: Instant| now.saturating_duration_since(last);
         if self.last.is_some_and(|last| since(last) > LONGEST_PENDING) {
@@ -60,7 +61,7 @@ impl Absence {
         if let Some(last) = self.last {
             self.held += since(last).min(longest_step);
         }
-        // Two answers of one pass are one.
+        // Two answers in one pass count as one.
         if self.last != Some(now) {
             self.witnessed = witnessed && (self.witnessed || self.in_row == 0);
             self.in_row = self.in_row.saturating_add(1);
@@ -79,14 +80,14 @@ impl Absence {
         self.in_row >= ENOUGH
     }
 
-    /// Whether its Node is to be deleted.
+    /// Whether the Node is due for deletion.
     pub(super) fn is_due(&self) -> bool {
         self.is_enough() || planted!(OneAbsentIsEnough) && self.in_row > 0
     }
 }
 
 impl Known {
-    /// Nothing was known before.
+    /// The record after the first answer.
     pub(super) fn of(answer: &Answer, now: Instant) -> Self {
         Self {
             state: answer.state(),
@@ -97,7 +98,7 @@ impl Known {
         }
     }
 
-    /// Whether the Node's condition is another one than before.
+    /// Takes an answer. Returns whether the Node's Ready condition has changed since the last one.
     pub(super) fn answered(&mut self, answer: &Answer, now: Instant) -> bool {
         let (state, condition) = (answer.state(), condition(&answer.node));
         let other_condition = self.condition != condition;
@@ -109,7 +110,8 @@ impl Known {
         other_condition
     }
 
-    /// When it is to be asked about next. `again`: as soon as may be.
+    /// Sets when the ccm asks again. `again`: a second ABSENT may be missing, so as soon as
+    /// possible.
     pub(super) fn plan(
         &mut self,
         answer: &Answer,
@@ -122,13 +124,14 @@ impl Known {
         let least = found.start + period;
         let lasted = found.now.saturating_duration_since(self.since) / PART;
         let pause = lasted.clamp(period, longest);
-        // Of a Node that nobody answers for, the next answer may be another one.
+        // After a failed lookup the ccm asks again each period.
         let steady = !again && self.state != Unspecified;
         let due = if steady { found.start + pause } else { least };
-        // A provider that takes its time has as much time for others.
+        // After a slow answer the provider has as much time for other Nodes.
         let rested = answer.at + took.min(longest);
         self.due = if again { due } else { due.max(rested) };
-        // Whether the answer was of before the hint or after it nobody knows.
+        // The provider may have answered before the change that it hinted at, so the Node is due
+        // again.
         if self.hinted.take().is_some_and(|at| at > answer.began) {
             self.due = found.now;
         }

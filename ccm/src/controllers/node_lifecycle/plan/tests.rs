@@ -15,7 +15,7 @@ use crate::args::BrakeConfig;
 use crate::core::is_ready;
 use crate::provider::{CallError, CallErrorCode};
 
-// Spelled out: users tolerate it.
+// Written out, because users tolerate this taint.
 const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 const PERIOD: Duration = Duration::from_secs(5);
 
@@ -45,7 +45,7 @@ fn edited(node: &Arc<Node>, edit: impl FnOnce(&mut Node)) -> Arc<Node> {
     Arc::new(node)
 }
 
-/// `ready` Ready Nodes and `down` that are not, in the order of names.
+/// `ready` Ready Nodes and `down` that are not, sorted by name.
 fn cluster(ready: usize, down: usize) -> Vec<Arc<Node>> {
     let down = (0..down).map(|i| node(&format!("down-{i:03}"), Some("Unknown")));
     let ready = (0..ready).map(|i| node(&format!("ready-{i:03}"), Some("True")));
@@ -69,7 +69,7 @@ struct Driver {
     may_delete: bool,
     power_state: bool,
     pending: BTreeSet<String>,
-    /// The provider IDs that are answered for Nodes; none for the others.
+    /// The provider IDs in the answers, by Node. Other answers have none.
     ids: BTreeMap<&'static str, &'static str>,
 }
 
@@ -90,7 +90,7 @@ impl Driver {
         }
     }
 
-    /// A pass: `answer` says what is answered for a Node, `after` what the Nodes are then.
+    /// A pass: `answer` gives the provider's answer for a Node, `after` the Nodes after it.
     fn pass_with(
         &mut self,
         nodes: &[Arc<Node>],
@@ -98,7 +98,7 @@ impl Driver {
         answer: impl Fn(&Node) -> Option<Result<api::InstanceState, CallError>>,
     ) -> Pass {
         self.now += PERIOD;
-        // How often a Node is asked about has tests of its own.
+        // Other tests cover how often the ccm asks about a Node.
         for node in nodes {
             self.ledger.hurry(node, self.now);
         }
@@ -139,7 +139,7 @@ impl Driver {
         self.ledger.pass(&mut self.brake, &findings)
     }
 
-    /// A pass in which Ready Nodes are RUNNING and the others in this state.
+    /// A pass in which Ready Nodes are RUNNING and the others in state `down`.
     fn pass(&mut self, nodes: &[Arc<Node>], down: api::InstanceState) -> Pass {
         self.pass_with(nodes, nodes, |node| {
             Some(Ok(if is_ready(node) { Running } else { down }))
@@ -195,12 +195,12 @@ fn b_l2_l6_two_absent_answers_in_valid_passes_in_a_row() {
     assert!(driver.pass(&nodes, Absent).delete.is_empty());
     let second = driver.pass(&nodes, Absent);
     assert_eq!(names(&second.delete), ["down-000"]);
-    // Its deletion is on its way: it is not asked about again.
+    // Its deletion is on its way, so the ccm does not ask about it again.
     let questions = driver
         .ledger
         .questions(&mut driver.brake, &nodes, |_| false, driver.now);
     assert!(questions.idle);
-    // It was spared: two new answers.
+    // The Node was spared, so it needs two new answers.
     let gone = second.delete[0].clone();
     driver.ledger.spare(&mut driver.brake, &gone, true);
     assert!(driver.pass(&nodes, Absent).delete.is_empty());
@@ -239,12 +239,12 @@ fn b_l4_nothing_but_absent_counts_and_everything_else_breaks_the_row() {
     }
 }
 
-/// The Node as it was made anew, with another UID.
+/// The Node after a deletion and a new creation, with another UID.
 fn anew(node: &Arc<Node>) -> Arc<Node> {
     edited(node, |node| node.metadata.uid = Some("another".to_owned()))
 }
 
-/// Not Ready as before, but since another moment: it may have been Ready between.
+/// Still not Ready, but since another time: it may have been Ready between.
 fn flapped(node: &Arc<Node>) -> Arc<Node> {
     edited(node, |node| {
         let status = node.status.get_or_insert_default();
@@ -261,14 +261,14 @@ fn l6_an_answer_about_a_node_that_was_another_one_or_ready_meanwhile_counts_for_
         let mut later = nodes.clone();
         later[0] = change(&nodes[0]);
         let absent = |node: &Node| Some(Ok(if is_ready(node) { Running } else { Absent }));
-        // The answers to what was asked before come after it.
+        // Answers to questions from before the change come after it.
         let mut driver = Driver::new();
         driver.pass(&nodes, Absent);
         assert!(driver.pass_with(&nodes, &later, absent).delete.is_empty());
-        // The row is a new one: it takes two more.
+        // A new row begins: it takes two more answers.
         assert!(driver.pass(&later, Absent).delete.is_empty());
         assert_eq!(driver.pass(&later, Absent).delete.len(), 1);
-        // And where the change comes between two passes.
+        // The same, if the change comes between two passes.
         let mut driver = Driver::new();
         driver.pass(&nodes, Absent);
         assert!(driver.pass(&later, Absent).delete.is_empty());
@@ -303,7 +303,7 @@ fn l6_absent_needs_a_witness_whose_answer_is_no_older() {
         let vouched = is_vouched(&claim, &witness, &nodes);
         assert_eq!(vouched, vouches, "{state:?} after {after} s");
     }
-    // A Node that is not Ready vouches only where none is.
+    // A Node that is not Ready vouches only if no Node is Ready.
     let other = [answer(&node("other", None), Stopped, 6)];
     assert!(!is_vouched(&claim, &other, &nodes));
     assert!(is_vouched(&claim, &other, &nodes[..1]));
@@ -334,7 +334,7 @@ fn m10_an_answer_that_is_still_to_come_neither_counts_nor_breaks_the_row() {
     driver.pending.clear();
     assert_eq!(said(&mut driver), 1, "two answers, with nothing between");
 
-    // What makes all answers worth nothing breaks this row too, as does time.
+    // A void pass, a provider that is not READY and a long time break this row too.
     let void: Between = |driver, nodes| {
         let pass = driver.pass_with(nodes, nodes, |_| Some(Ok(Absent)));
         assert!(pass.void.is_some());
@@ -364,7 +364,7 @@ fn m10_an_answer_that_is_still_to_come_neither_counts_nor_breaks_the_row() {
 fn m10_a_node_that_was_due_waits_for_a_pass_that_says_so() {
     let nodes = cluster(20, 6);
     let mut driver = Driver::new();
-    // The brake holds them all until a quarter of an hour is over.
+    // The brake holds them all for a quarter of an hour.
     for _ in 0..400 {
         if !driver.pass(&nodes, Absent).delete.is_empty() {
             break;
@@ -389,7 +389,7 @@ fn l6_a_pass_that_calls_a_ready_node_absent_is_void() {
         });
         assert!(pass.void.is_some() && pass.delete.is_empty());
     }
-    // A Node that became Ready while the question was asked is one of them.
+    // The same, if a Node becomes Ready while the question is under way.
     let mut driver = Driver::new();
     let after: Vec<_> = [node("down-000", Some("True"))]
         .into_iter()
@@ -403,7 +403,7 @@ fn l6_a_pass_that_calls_a_ready_node_absent_is_void() {
 fn l6_a_pass_with_answers_about_other_nodes_instances_is_void() {
     let mut driver = Driver::new();
     let nodes = cluster(3, 1);
-    // Each answer stands under another Node's name: whose the ABSENT is nobody knows.
+    // Each answer is about another Node's instance, so it is unclear whose instance is ABSENT.
     driver.ids.insert("ready-001", "mock://ready-000");
     for _ in 0..4 {
         let pass = driver.pass(&nodes, Absent);
@@ -414,7 +414,7 @@ fn l6_a_pass_with_answers_about_other_nodes_instances_is_void() {
         );
         assert!(pass.delete.is_empty());
     }
-    // Its own ID, or another spelling of it, is no other Node's.
+    // The Node's own ID, or another spelling of it, belongs to no other Node.
     driver.ids = BTreeMap::from([
         ("ready-001", "mock://ready-001"),
         ("ready-002", "mock:///2"),
@@ -466,7 +466,7 @@ fn l6_without_a_ready_node_the_asked_ones_witness() {
     let nodes = cluster(0, 10);
     let pass = driver.pass_with(&nodes, &nodes, one_is_known);
     assert!(pass.void.is_none() && pass.delete.is_empty());
-    // Nine of ten: the brake.
+    // Nine of ten are due, so the brake holds.
     let pass = driver.pass_with(&nodes, &nodes, one_is_known);
     assert!(pass.engaged && pass.delete.is_empty() && pass.held.len() == 9);
     // The only Node of a cluster stays.
@@ -517,7 +517,8 @@ fn b_l3_stopped_is_tainted_and_ready_is_not() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Whatever the answers: never a Ready Node, never on one answer, never more than a window allows.
+    /// Whatever the answers, it deletes no Ready Node, none after one answer, and none beyond the
+    /// limit.
     #[test]
     fn l6_no_sequence_of_answers_deletes_what_must_stay(
         size in 1_usize..40,

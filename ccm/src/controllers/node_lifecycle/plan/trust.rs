@@ -1,4 +1,4 @@
-//! Whether the answers of a pass can be trusted: which of them vouch for the provider, and why a pass is void. Pure.
+//! Whether the ccm can trust the answers of a pass, and why a pass is void. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,20 +15,22 @@ use super::nodes::{is_witness, name, provider_id, uid};
 use crate::core::is_ready;
 use crate::provider::CallErrorCode;
 
-/// ABSENT that was asked for so long ago counts for nothing: calls about a batch, a part of it, and a witness may each take a minute.
+/// An ABSENT to an older question does not count. The calls about a batch, a part of it, and a
+/// witness may each take a minute.
 pub(super) const OLDEST_ANSWER: Duration = Duration::from_mins(3);
 
-/// Whether this is an ABSENT that somebody must vouch for.
+/// Whether this is an ABSENT that needs a witness.
 pub(in super::super) fn is_claim(answer: &Answer) -> bool {
     answer.state() == Absent && !is_ready(&answer.node)
 }
 
-/// Whether it was asked for too long ago.
+/// Whether the ccm asked the question too long ago.
 pub(in super::super) fn is_too_old(claim: &Answer, now: Instant) -> bool {
     now.saturating_duration_since(claim.began) > OLDEST_ANSWER
 }
 
-/// Whether one of these answers vouches for an ABSENT: it came no earlier, and is about a Node that was Ready, or where none is about any.
+/// Whether one of these answers vouches for an ABSENT: it came no earlier, and is about a Ready
+/// Node. If no Node is Ready, any Node will do.
 pub(in super::super) fn is_vouched(
     claim: &Answer,
     answers: &[Answer],
@@ -45,7 +47,7 @@ pub(in super::super) fn is_vouched(
     })
 }
 
-/// Whether the Nodes that are asked about are their own witnesses.
+/// Whether no Node is Ready: then the others vouch for each other.
 pub(in super::super) fn is_none_ready(nodes: &[Arc<Node>]) -> bool {
     !nodes.iter().any(|node| is_witness(node))
 }
@@ -58,7 +60,7 @@ pub(super) fn is_recognised(state: api::InstanceState) -> bool {
     matches!(state, Present | Running | Stopped)
 }
 
-/// Why the pass counts for nothing.
+/// Why the pass is void; `None` if it is valid.
 pub(super) fn void(
     found: &Findings<'_>,
     relevant: &[&Answer],
@@ -91,7 +93,8 @@ pub(super) fn void(
     }
 }
 
-/// Why nothing was told, where all answers are failures. One that misses its deadline may be a Node whose lookup hangs.
+/// Why the pass learned nothing, if all answers are failures. Missed deadlines alone do not count:
+/// one Node's lookup may hang.
 pub(super) fn failed(answers: &[Answer]) -> Option<String> {
     if answers.iter().any(|answer| answer.found.is_ok()) {
         return None;
@@ -101,7 +104,8 @@ pub(super) fn failed(answers: &[Answer]) -> Option<String> {
     Some(format!("no lookup succeeded: {trouble}"))
 }
 
-/// An answer that is about another Node's instance: then what the others are about is not known either. An ID that no other Node has may be another spelling.
+/// An answer about another Node's instance: the other answers may be mixed up too. An ID that no
+/// Node has may be another spelling.
 fn mixed_up<'a>(found: &'a Findings<'_>) -> Option<(&'a str, &'a str)> {
     let others = found.answers.iter().filter_map(|answer| {
         let instance = answer.found.as_ref().ok()?;

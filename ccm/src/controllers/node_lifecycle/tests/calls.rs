@@ -1,4 +1,4 @@
-//! How often the provider is asked (▲L1).
+//! How often the ccm asks the provider (▲L1).
 
 use super::*;
 
@@ -11,13 +11,13 @@ async fn l1_a_node_about_which_nothing_changes_is_asked_about_less_often() {
         tokio::time::sleep(time).await;
         looping.lookups() - before
     };
-    // Each period at first, as upstream.
+    // At first the ccm asks each period, like upstream.
     let minute = in_the_next(Duration::from_mins(1)).await;
     assert!((11..=12).contains(&minute), "{minute}");
     tokio::time::sleep(Duration::from_mins(9)).await;
     let hour = in_the_next(Duration::from_hours(1)).await;
     assert_eq!(hour, 120);
-    // A hint: the one Node, at once.
+    // After a hint the ccm asks at once, and about that Node only.
     tokio::time::sleep(SOON).await;
     let before = looping.lookups();
     let _ = looping.context.hints.send(Hint::Instance {
@@ -27,7 +27,7 @@ async fn l1_a_node_about_which_nothing_changes_is_asked_about_less_often() {
     let took = looping.until("asked", |this| this.lookups() > before).await;
     assert!(took <= Duration::from_millis(200), "{took:?}");
     assert_eq!(looping.cloud.state().lookups[before], ["n0004"]);
-    // Its Ready condition: with the next pass, and each period again.
+    // After a change of the Ready condition the ccm asks with the next pass, and each period again.
     tokio::time::sleep(Duration::from_mins(5)).await;
     looping.api.edit("n0003", |old| {
         old.status = node(3, "False").status;
@@ -37,7 +37,8 @@ async fn l1_a_node_about_which_nothing_changes_is_asked_about_less_often() {
     let lookups = looping.cloud.state().lookups.clone();
     let about = lookups[before..].iter().flatten();
     assert!(about.clone().any(|name| name == "n0003"), "{lookups:?}");
-    // Gone, or shut down: half a minute later than upstream at most, and a period for the second answer.
+    // The ccm sees a stopped or absent instance at most half a minute later than upstream. The
+    // second answer takes one more period.
     let state = |node: &str, state| {
         let states = &mut looping.cloud.state().states;
         states.insert(node.to_owned(), state);
@@ -55,8 +56,8 @@ async fn l1_a_node_about_which_nothing_changes_is_asked_about_less_often() {
     assert!(took <= 7 * PERIOD + SOON, "{took:?}");
 }
 
-/// What a cloud without batches is asked, and what a controller would ask that asks in each period, for each Node that is not Ready, whether its instance
-/// exists and then whether it runs (upstream's does).
+/// The calls to a provider without batches, compared with upstream's. Upstream asks each period,
+/// for each Node that is not Ready: whether its instance exists, and then whether it runs.
 #[tokio::test(start_paused = true)]
 async fn l1_calls_by_situation() {
     use api::InstanceState::{Absent, Running, Stopped};

@@ -1,5 +1,6 @@
-//! The life of a Node that is shut down, comes back, and whose instance goes in the end, with one thing going wrong on it. Whatever it is: the taint comes and goes,
-//! the Node is deleted when its instance is gone, and no other ever is.
+//! The life of a Node with one fault in it: it is shut down, comes back, and in the end its
+//! instance goes. Whatever the fault is, the taint comes and goes. The Node is deleted when its
+//! instance is gone, and no other Node is.
 
 use cloud_provider_api::v1alpha1::FailureCode;
 
@@ -27,7 +28,7 @@ impl Looping {
         self.left() - usize::from(self.api.node(NODE).is_some())
     }
 
-    /// Its instance goes: so does the Node, after two answers.
+    /// Removes the instance, and waits until the Node is gone after two answers.
     async fn goes(&self, within: Duration) {
         self.down([3], api::InstanceState::Absent);
         let took = self
@@ -38,11 +39,12 @@ impl Looping {
     }
 }
 
-/// The provider says so about the Node, for so many passes, while it is said to be gone by all other answers.
+/// In the next `times` passes the provider answers `instead` about the Node. All its other answers
+/// call the instance gone.
 async fn instead(instead: Instead, times: usize) -> Looping {
     let looping = Looping::start(20).await;
     looping.down([3], api::InstanceState::Absent);
-    // One answer, and then trouble in place of the second.
+    // One ABSENT, and then a failure in place of the second.
     let asked = |this: &Looping| {
         let state = this.cloud.state();
         let lookups = state.lookups.iter().zip(&state.times);
@@ -63,7 +65,7 @@ async fn instead(instead: Instead, times: usize) -> Looping {
     );
     looping.until("deleted", |this| this.left() == 19).await;
     let asked = asked(&looping);
-    // One answer before the trouble, and one after, are not two in a row.
+    // One ABSENT before the failure and one after it are not two in a row.
     assert!(
         asked.len() >= 1 + times + 2,
         "starts its count of ABSENT answers again: {instead:?}: {asked:?}"
@@ -72,7 +74,7 @@ async fn instead(instead: Instead, times: usize) -> Looping {
     looping
 }
 
-/// In this way once, and four times.
+/// Fails with this code once, and four times.
 async fn fails(code: FailureCode) {
     for times in [1, 4] {
         let looping = instead(Instead::Failed(code.into()), times).await;

@@ -49,7 +49,7 @@ async fn l6_a_mass_absence_is_held_and_said() {
     );
     tokio::time::sleep(Duration::from_mins(5)).await;
     assert_eq!(looping.left(), 90);
-    // The rest turns out to be there after all.
+    // The other instances turn out to exist.
     looping.cloud.state().states.clear();
     looping
         .until("let go", |this| this.metrics.status_lines().is_empty())
@@ -61,18 +61,18 @@ async fn l6_a_mass_absence_is_held_and_said() {
 #[tokio::test(start_paused = true)]
 async fn l6_the_brake_outlives_the_loop() {
     let mut looping = Looping::start(100).await;
-    // The first window of a process knows the floor alone.
+    // In the first window of a process only the floor applies.
     tokio::time::sleep(Duration::from_mins(11)).await;
     looping.down(0..10, api::InstanceState::Absent);
     looping.until("a tenth", |this| this.left() == 90).await;
-    // Each start of the loop finds another tenth.
+    // After each start of the loop nine more Nodes lose their instance.
     for round in 1..5 {
         looping.again().await;
         looping.down(round * 10..round * 10 + 9, api::InstanceState::Absent);
         tokio::time::sleep(Duration::from_mins(1)).await;
         assert_eq!(looping.left(), 90, "round {round}");
     }
-    // It still holds when the window is over: for a quarter of an hour since the last start.
+    // The brake still holds after the window: for a quarter of an hour since the last start.
     tokio::time::sleep(Duration::from_mins(13)).await;
     looping.again().await;
     let took = looping.until("the next", |this| this.left() < 90).await;
@@ -119,7 +119,7 @@ async fn l6_who_shares_a_provider_id_is_told_and_stays() {
         spec.provider_id = Some("mock://n0003".to_owned());
     });
     looping.down([3], api::InstanceState::Absent);
-    // Whoever runs under the name of the other one does not report either.
+    // The Node that runs under the other name is not Ready either.
     looping
         .cloud
         .state()
@@ -137,7 +137,7 @@ async fn l6_who_shares_a_provider_id_is_told_and_stays() {
         assert!(event.contains("instance mock://n0003 is gone"), "{event}");
         assert!(event.contains(other), "{event}");
     }
-    // A person decides.
+    // A person deletes the right Node.
     looping.api.delete("n0003");
     looping.until("deleted", |this| this.left() == 18).await;
 }
@@ -148,7 +148,7 @@ async fn l6_of_two_nodes_the_one_whose_machine_is_gone_goes_at_once() {
     looping.down([1], api::InstanceState::Absent);
     let took = looping.until("deleted", |this| this.left() == 1).await;
     assert!(took <= Duration::from_secs(11), "{took:?}");
-    // The other one has nobody to vouch for the provider.
+    // No Ready Node is left to vouch for the provider.
     looping.down([0], api::InstanceState::Absent);
     tokio::time::sleep(Duration::from_mins(40)).await;
     assert_eq!(looping.left(), 1);
@@ -187,7 +187,7 @@ async fn l6_where_a_witness_is_not_recognised_others_are_asked() {
     let first = looping.cloud.state().lookups[1].clone();
     assert!(first == ["n0000"] || first == ["n0002"], "{first:?}");
 
-    // Three are enough to say that the provider recognises nobody.
+    // Three witnesses are enough to decide that the provider recognises none.
     for node in ["n0003", "n0004"] {
         fail(node);
     }

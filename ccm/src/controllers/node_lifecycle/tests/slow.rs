@@ -9,10 +9,11 @@ async fn m10_a_node_whose_lookup_hangs_keeps_no_other_waiting() {
     looping.down([5], api::InstanceState::Running);
     looping.down([3], api::InstanceState::Absent);
     looping.down(10..150, api::InstanceState::Running);
-    // Nobody knows yet which one it is: the others wait for two deadlines at most, and two passes.
+    // The ccm does not know yet which lookup hangs: the others wait for at most two deadlines and
+    // two passes.
     let took = looping.until("deleted", |this| this.left() == 199).await;
     assert!(took <= 2 * DEADLINE + 2 * PERIOD + SOON, "{took:?}");
-    // Now it is known.
+    // Now the ccm knows.
     tokio::time::sleep(Duration::from_mins(1)).await;
     for next in [4, 7] {
         looping.down([next], api::InstanceState::Absent);
@@ -21,7 +22,7 @@ async fn m10_a_node_whose_lookup_hangs_keeps_no_other_waiting() {
         assert!(took <= 3 * PERIOD + SOON, "{took:?}");
         tokio::time::sleep(Duration::from_mins(11)).await;
     }
-    // It is asked about alone, and as seldom as it takes to wait for its deadline.
+    // The ccm asks about it alone.
     let lookups = looping.cloud.state().lookups.clone();
     let last = &lookups[lookups.len() - 20..];
     assert!(
@@ -29,7 +30,7 @@ async fn m10_a_node_whose_lookup_hangs_keeps_no_other_waiting() {
             .all(|names| names.len() == 1 || !names.iter().any(|name| name == "n0005")),
         "{last:?}"
     );
-    // It answers again, and is treated as all others.
+    // When it answers again, the ccm treats it like all others.
     looping.cloud.state().hang.clear();
     looping.down([5], api::InstanceState::Absent);
     looping.until("it too", |this| this.left() == 196).await;
@@ -38,7 +39,7 @@ async fn m10_a_node_whose_lookup_hangs_keeps_no_other_waiting() {
 #[tokio::test(start_paused = true)]
 async fn m10_many_nodes_whose_lookups_hang_keep_no_other_waiting() {
     let looping = Looping::start(200).await;
-    // A zone whose API hangs, spread over all batches.
+    // The lookups of every third Node hang, so each batch has some.
     let zone = (0..100).filter(|i| i % 3 == 0);
     let hang = zone.map(|i| format!("n{i:04}"));
     looping.cloud.state().hang.extend(hang);
@@ -48,7 +49,7 @@ async fn m10_many_nodes_whose_lookups_hang_keep_no_other_waiting() {
     assert!(took <= Duration::from_mins(7), "{took:?}");
     tokio::time::sleep(Duration::from_mins(5)).await;
     looping.down([52], api::InstanceState::Absent);
-    // It was not Ready for so long that it is asked about every half minute.
+    // The Node has been not Ready for so long that the ccm asks about it every half minute.
     let took = looping.until("next", |this| this.left() == 198).await;
     assert!(took <= 8 * PERIOD, "{took:?}");
 }
@@ -61,7 +62,7 @@ async fn m10_a_slow_answer_about_one_node_counts_and_holds_nobody_up() {
     looping.down([3], api::InstanceState::Absent);
     looping.down([5], api::InstanceState::Absent);
     let gone = |name: &'static str| move |this: &Looping| this.api.node(name).is_none();
-    // Both are asked about in one call.
+    // One call asks about both.
     let took = looping.until("the other", gone("n0005")).await;
     assert!(took <= Duration::from_mins(1) + 3 * PERIOD, "{took:?}");
     let about: Vec<Instant> = {
@@ -88,7 +89,7 @@ async fn m10_a_provider_that_is_slow_is_waited_for() {
         let what = format!("deleted at {seconds} s a call");
         let took = looping.until(&what, |this| this.left() == 299).await;
         assert!(took <= Duration::from_mins(5), "{seconds} s: {took:?}");
-        // It is asked in full batches.
+        // The ccm still sends full batches.
         let lookups = looping.cloud.state().lookups.clone();
         let before = lookups.len();
         tokio::time::sleep(Duration::from_mins(10)).await;
@@ -129,13 +130,13 @@ async fn l6_where_no_node_is_ready_a_slow_answer_vouches_too() {
     cloud.state().delay = Duration::from_secs(20);
     looping.down(1..5, api::InstanceState::Running);
     looping.down([0], api::InstanceState::Absent);
-    // It is asked about first, and while it is answered for no other Node was.
+    // The ccm asks about it first. No other Node has an answer yet when its answer comes.
     let took = looping.until("deleted", |this| this.left() == 4).await;
     assert!(took <= Duration::from_mins(20), "{took:?}");
     assert!(looping.api.node("n0000").is_none());
 }
 
-/// A1: so many are down, all but one of them with an instance, and a call takes so long for each Node.
+/// A1: of `down` Nodes one has no instance, and a call takes `per_node` for each of its Nodes.
 async fn goes_in_time(down: usize, per_node: Duration, batch: u32) {
     let offer = |offered: &mut api::InstanceCapability| {
         offered.max_batch = Some(batch);

@@ -1,9 +1,9 @@
-//! When a Node is asked about again, and what an answer counts for.
+//! When the ccm asks about a Node again, and what the time of an answer means.
 
 use super::*;
 
 impl Driver {
-    /// Which Nodes are due; those whose last answer was ABSENT apart.
+    /// The names of the due Nodes: those without and those with an ABSENT that counts.
     fn due(&mut self, nodes: &[Arc<Node>]) -> [Vec<String>; 2] {
         let questions = self
             .ledger
@@ -12,7 +12,7 @@ impl Driver {
             .map(|nodes| nodes.iter().map(|node| name(node).to_owned()).collect())
     }
 
-    /// Whether anything is due after this, and not a moment earlier.
+    /// Whether a Node is due after `wait`, and not a moment earlier.
     fn is_due_after(&mut self, nodes: &[Arc<Node>], wait: Duration) -> bool {
         let moment = Duration::from_millis(1);
         self.now += wait.saturating_sub(moment);
@@ -21,7 +21,7 @@ impl Driver {
         before.is_empty() && !self.due(nodes).concat().is_empty()
     }
 
-    /// A pass whose answers were asked for so long ago: Ready Nodes are RUNNING, the others in this state.
+    /// A pass with answers to questions of `ago`: Ready Nodes are RUNNING, the others in `state`.
     fn reported(&mut self, nodes: &[Arc<Node>], state: api::InstanceState, ago: Duration) -> Pass {
         let answers = nodes.iter().map(|node| Answer {
             node: Arc::clone(node),
@@ -80,7 +80,7 @@ fn l1_a_node_about_which_nothing_changes_waits_for_a_tenth_of_that_time() {
         driver.is_due_after(&nodes, PERIOD * MOST_PERIODS),
         "at most"
     );
-    // Another state is a change; and where nothing is known the next answer may be another one.
+    // Another state is a change. After a failed lookup the next one may succeed.
     for state in [Stopped, Unspecified, Unspecified] {
         driver.reported(&nodes, state, AT_ONCE);
         assert!(driver.is_due_after(&nodes, PERIOD), "{state:?}");
@@ -111,7 +111,7 @@ fn l7_a_hint_makes_a_node_due_at_once_also_while_it_is_asked_about() {
     driver.reported(&nodes, Running, AT_ONCE);
     driver.ledger.hinted(&nodes[0], driver.now);
     assert_eq!(driver.due(&nodes)[0], ["down-000"]);
-    // It came before the question, so the answer is of after it.
+    // The hint came no later than the question, so the answer covers it.
     driver.now += PERIOD;
     driver.reported(&nodes, Running, PERIOD);
     assert!(driver.is_due_after(&nodes, PERIOD));
@@ -142,7 +142,7 @@ fn l6_one_of_two_goes_where_a_ready_node_vouched_for_both_answers() {
     let pass = driver.reported(&nodes, Absent, AT_ONCE);
     assert!(pass.one_of_two && names(&pass.delete) == ["down-000"]);
     assert!(!pass.waiting, "it was told");
-    // The other one was not Ready when the first answer came.
+    // The other Node was not Ready when the first answer came.
     let mut driver = Driver::new();
     let other = node("ready-000", Some("Unknown"));
     let before = [Arc::clone(&nodes[0]), other];

@@ -1,4 +1,4 @@
-//! What keeps a Node that was called ABSENT twice.
+//! Guards that keep a Node after two ABSENT answers.
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn l6_the_brake_holds_a_mass_absence_for_a_quarter_of_an_hour() {
         }
     };
     assert_eq!((passes, gone), (15 * 60 / 5 + 1, 10));
-    // Void passes do not count towards it, and all that recover let the brake go.
+    // Void passes do not count for the hold. When all absent Nodes recover, the brake lets go.
     let nodes = &nodes[10..];
     driver.pass(nodes, Running);
     assert!(!driver.brake.holds());
@@ -52,7 +52,7 @@ fn l6_the_hold_counts_only_valid_passes_and_one_recovery_starts_it_again() {
 fn l6_a_gap_between_two_answers_holds_no_longer_than_the_longest_step() {
     let mut driver = Driver::new();
     let nodes = cluster(2, 2);
-    // Each gap is five minutes, and counts as one.
+    // Each gap lasts five minutes and counts as one minute.
     let gap = Duration::from_mins(5).saturating_sub(PERIOD);
     for _ in 0..=14 {
         driver.now += gap;
@@ -139,7 +139,7 @@ fn l6_nodes_that_share_a_provider_id_are_never_due() {
     }
     assert_eq!(names(&pass.delete), ["down-002"]);
     assert_eq!(names(&pass.shared), ["down-000", "down-001"]);
-    // The one is gone: whether the other one's instance is, is known.
+    // One of the two is gone: now it is clear whose instance an answer means.
     nodes.remove(0);
     let pass = driver.pass(&nodes, Absent);
     assert_eq!(names(&pass.delete), ["down-001"]);
@@ -154,7 +154,7 @@ fn l6_a_node_keeps_another_one_with_its_provider_id_though_it_is_ready() {
     });
     let mut driver = Driver::new();
     for _ in 0..3 {
-        // The provider goes by the name.
+        // The provider finds instances by the names of Nodes.
         assert!(driver.pass(&nodes, Absent).delete.is_empty());
     }
 }

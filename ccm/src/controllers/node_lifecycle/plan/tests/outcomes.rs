@@ -1,4 +1,4 @@
-//! What becomes of a Node, and of its taints: tables.
+//! Tables: when a Node is deleted, and when its taint is set or removed.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn b_l3_only_the_shutdown_taint_comes_and_goes() {
         value: Some("x".to_owned()),
         ..shutdown()
     };
-    // What is there, what a stopped Node gets, what a Ready one keeps.
+    // Columns: name, taints before, taints of a stopped Node, taints of a Ready Node.
     let rows = [
         ("none", vec![], Some(vec![shutdown()]), None),
         ("ours", vec![shutdown()], None, Some(vec![])),
@@ -54,7 +54,8 @@ fn b_l3_only_the_shutdown_taint_comes_and_goes() {
 
 #[test]
 fn b_l1_b_l2_b_l3_what_becomes_of_a_node() {
-    // Its Ready condition, what the cloud says, whether it is deleted, whether it is tainted.
+    // Columns: name, Ready condition, the provider's answer, whether the Node is deleted, whether
+    // it is tainted.
     let rows = [
         ("not ready, gone", Some("False"), Ok(Absent), true, false),
         ("unknown, gone", Some("Unknown"), Ok(Absent), true, false),

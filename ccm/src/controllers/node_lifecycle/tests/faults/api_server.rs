@@ -1,23 +1,24 @@
-//! The API server refuses, hangs, loses answers and cuts the watch; and the ccm is killed between two writes.
+//! The API server refuses, hangs, loses answers and cuts the watch; and the ccm is killed between
+//! two writes.
 
 use super::*;
 use crate::controllers::node::testing::Fault;
 
-/// What is seen of a Node's life in which a write went wrong.
+/// The observations of a Node's life in which one write failed.
 struct Seen {
     /// 1 is the taint, 2 its removal, 3 the deletion.
     number: usize,
-    /// So often.
+    /// How often the write failed.
     times: usize,
-    /// The seconds from each write that went wrong until the next.
+    /// The seconds from each failed write to the next write.
     gaps: Vec<f64>,
-    /// How often the provider was asked about the Node since its instance was gone.
+    /// How often the ccm asked about the Node after its instance was gone.
     answers: usize,
-    /// The deletion was told to have failed.
+    /// An event reports that the deletion failed.
     reported: bool,
 }
 
-/// Each write of the Node's life in turn goes wrong, so often.
+/// Runs the Node's life three times. Each time another one of its writes fails, `times` times.
 async fn in_each_write(fault: Fault, times: usize, check: fn(&Seen, &str)) {
     for number in 1..=3 {
         let what = format!("write {number}, {fault:?}, {times} times");
@@ -38,7 +39,7 @@ async fn in_each_write(fault: Fault, times: usize, check: fn(&Seen, &str)) {
         assert_eq!(looping.api.writes(), wanted, "writes nothing twice: {what}");
         let events = looping.context.writes.events.recorded();
         let reported = events.iter().any(|it| {
-            // Upstream's words.
+            // These are upstream's words.
             it.contains("DeletingNodeFailed") && it.contains(": Failed deleting node n")
         });
         let gaps = looping.api.faults.gaps();
@@ -78,7 +79,7 @@ fn next_pass(seen: &Seen, what: &str) {
     );
 }
 
-/// Two before the first deletion, and two before each of the next.
+/// Two answers before the first deletion, and two before each further one.
 fn new_answers(seen: &Seen, what: &str) {
     assert!(
         !seen.is_deletion() || seen.answers >= 2 * (1 + seen.times),
@@ -132,7 +133,8 @@ async fn fault_lifecycle_api_server_answers_422() {
     );
 }
 
-/// Of three Nodes one may go in ten minutes: how long it takes where the first try fails so.
+/// One of three Nodes may go in ten minutes. Returns how long that takes if the first try fails
+/// with `code`.
 async fn of_three(code: u16) -> Duration {
     let looping = Looping::start(3).await;
     looping.api.faults.writes(1, 1, Fault::Refused(code));
@@ -154,7 +156,7 @@ async fn fault_lifecycle_api_server_answers_429() {
             "sends the write five times in all, each time after the Retry-After: {what}: {:?}",
             seen.gaps
         );
-        // The fifth is given up.
+        // The ccm gives up after the fifth request.
         let given_up = seen.times > 5 && seen.is_deletion();
         assert!(
             seen.reported == given_up && (!given_up || seen.answers >= 4),
@@ -180,7 +182,7 @@ async fn fault_lifecycle_api_server_answers_500() {
 }
 
 fn given_up(seen: &Seen, what: &str) {
-    // A deletion waits for two new answers.
+    // A deletion needs two new answers.
     assert!(
         (10.0..22.0).contains(&seen.gaps[0]),
         "gives up after 10 s: {what}: {:?}",
@@ -225,7 +227,7 @@ async fn fault_lifecycle_api_server_fails_the_last_look() {
         looping.goes(Duration::from_mins(2)).await;
         assert_eq!(looping.api.writes(), ["DELETE n0003"], "{fault:?}");
         let answers = looping.asked();
-        // One look has five reads at most.
+        // The ccm sends one read at most five times.
         assert!(
             answers >= 2 * (1 + 20 / 5),
             "a deletion needs two new answers: {fault:?}: {answers}"
@@ -241,13 +243,13 @@ async fn fault_lifecycle_api_server_cuts_the_watch() {
     let looping = Looping::start(20).await;
     looping.down([3, 5], api::InstanceState::Absent);
     looping.api.faults.cut_watch(true);
-    // One is Ready again, one is another Node: nobody tells.
+    // One Node is Ready again, one is another Node, and no watch event says so.
     looping
         .api
         .edit(NODE, |old| old.status = node(3, "True").status);
     looping.api.delete("n0005");
     looping.api.put(&node(5, "True"));
-    // One goes down, and nobody tells.
+    // A third one goes down, without a watch event.
     looping.down([7], api::InstanceState::Absent);
     tokio::time::sleep(Duration::from_mins(2)).await;
     assert_eq!(
@@ -300,7 +302,8 @@ async fn fault_lifecycle_ccm_killed_between_writes() {
 }
 
 impl Looping {
-    /// Waits until it is so; where it is killed, a new process does it.
+    /// Waits until `wanted`. If `killed`, kills the process at the faulty write first and starts
+    /// another.
     async fn survives(&mut self, killed: bool, wanted: impl Fn(&Self) -> bool) {
         if killed {
             self.until("the write", |this| this.api.faults.happened())
