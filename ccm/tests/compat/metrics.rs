@@ -33,6 +33,18 @@ pub fn scenarios() -> Vec<Scenario> {
         None,
         Some("gauge {provider} []"),
     );
+    for name in [
+        "route_controller_failing_routes",
+        "service_controller_overdue_services",
+    ] {
+        scenario = scenario.differs(
+            "▲M7",
+            "the ccm counts the routes that fail and the Services that wait",
+            &format!("metric {name}"),
+            None,
+            Some("gauge {provider} []"),
+        );
+    }
     for family in [
         "adds_total",
         "depth",

@@ -26,6 +26,6 @@ def test_ctrl_c_ends_it_quietly_and_removes_its_socket(tmp_path, number):
 
 
 def test_a_wrong_command_line_is_told_in_one_line():
-    for arguments, words in [([], "usage"), (["machines.csv", "p.sock"], "right would be unix:///")]:
+    for arguments, words in [([], "usage"), (["machines.csv", "p.sock"], "use one like unix:///")]:
         ended = subprocess.run([sys.executable, str(PROGRAM), *arguments], capture_output=True, text=True, timeout=60)
         assert ended.returncode == 1 and words in ended.stderr and ended.stderr.count("\n") == 1, ended.stderr
