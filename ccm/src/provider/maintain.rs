@@ -8,6 +8,7 @@ mod lead;
 
 use std::convert::Infallible;
 use std::future::pending;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -80,6 +81,7 @@ pub(crate) async fn maintain(with: Maintain) -> Infallible {
         name: with.endpoint.name.as_str().into(),
         random: Mutex::new(StdRng::seed_from_u64(with.seed)),
         resume_token: Mutex::new(String::new()),
+        unheard: AtomicBool::new(false),
         said: Mutex::new(None),
         budget: Budget::default(),
         with,
@@ -195,6 +197,9 @@ struct Keeper {
     random: Mutex<StdRng>,
     /// The token with which WatchChanges resumes. It is kept over reconnects.
     resume_token: Mutex<String>,
+    /// The last stream of WatchChanges has sent no message yet, and began without a token; kept over
+    /// sessions.
+    unheard: AtomicBool,
     /// The reason that was logged last, and when.
     said: Mutex<Option<Said>>,
     /// The memory that all answers may take together.

@@ -1,5 +1,7 @@
 //! While this process leads: the provider's hints (WatchChanges).
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use cloud_provider_api::v1alpha1 as api;
 use cloud_provider_api::v1alpha1::watch_changes_response::Change;
 use tokio::time::{Instant, sleep};
@@ -22,12 +24,9 @@ impl Keeper {
             return std::future::pending().await;
         }
         let mut failures = 0_u32;
-        let mut unheard = false;
         loop {
             let started = Instant::now();
-            let received = self
-                .stream_of_changes(link, &session.cluster, &mut unheard)
-                .await;
+            let received = self.stream_of_changes(link, &session.cluster).await;
             failures = if started.elapsed() >= LASTED {
                 0
             } else {
@@ -47,23 +46,22 @@ impl Keeper {
         }
     }
 
-    /// `unheard`: the stream before ended without a message, and there is no token. Changes since
-    /// then are in no stream, so a resync follows as soon as this one reports changes.
+    /// If the stream before ended without a message, there is no token, and changes since then are
+    /// in no stream. So a resync follows as soon as this one reports changes.
     async fn stream_of_changes(
         &self,
         link: &Link,
         cluster: &api::ClusterRef,
-        unheard: &mut bool,
     ) -> Result<(), CallError> {
         let resume_token = self.token().clone();
-        let missed = std::mem::replace(unheard, resume_token.is_empty());
+        let missed = self.unheard.swap(resume_token.is_empty(), Relaxed);
         let request = api::WatchChangesRequest {
             cluster: Some(cluster.clone()),
             resume_token,
         };
         let mut stream = client(link).watch_changes(request).await?.into_inner();
         while let Some(change) = stream.message().await? {
-            if std::mem::take(unheard) && missed {
+            if self.unheard.swap(false, Relaxed) && missed {
                 let _ = self.with.hints.send(Hint::Resync);
             }
             if let Some(Change::Failed(failure)) = change.change {

@@ -106,7 +106,7 @@ async fn b_s8_s8_handled_elsewhere_and_retained() {
     world.service_goes("kept").await;
     assert!(world.made("kept").is_some());
     world
-        .event("kept", "Warning RetainedLoadBalancer The provider keeps the load balancer in the cloud: load balancer")
+        .event("kept", "Warning RetainedLoadBalancer The provider keeps the load balancer in the cloud: kept load balancer")
         .await;
     let events = world.events("kept").await;
     assert!(
