@@ -183,7 +183,7 @@ fn faults_and_hooks(served: &Served) {
         (&["instance", "stop", "nobody"][..], "nobody"),
         (
             &["fault", "set", "Probe", "failure"][..],
-            "cannot strike Probe",
+            "does not apply to Probe",
         ),
         (&["latency", "Prob", "5ms"][..], "Probe"),
         (&["calls", "Bogus"][..], "\"Bogus\" is no RPC"),
