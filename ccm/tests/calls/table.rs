@@ -9,8 +9,6 @@ use crate::allowed;
 use crate::half::Calls;
 use crate::life::Row;
 
-/// If it is 1, the page is written. Otherwise the page must have similar counts.
-
 const BEGIN: &str = "<!-- calls:begin -->";
 const END: &str = "<!-- calls:end -->";
 
