@@ -1,5 +1,5 @@
-// Package sdk serves the cloud provider contract (cloudprovider.v1alpha1) for a vendor: a cloud for the Kubernetes controllers, as a separate process
-// on a Unix socket.
+// Package sdk serves the cloud provider contract (cloudprovider.v1alpha1) on a Unix socket. With it a vendor writes a provider: the process through
+// which the Kubernetes controllers use the vendor's cloud.
 //
 // A vendor implements [Provider] and, on the same value, the interfaces that the cloud supports: [Instances], [Zones], [LoadBalancers], [Routes],
 // [Clusters], [Volumes] and [Changes]. A cloud that answers for many Nodes or routes at once implements [InstanceBatches], [ZoneBatches] or

@@ -23,7 +23,7 @@ async fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    // The processes of the demo end with it in all cases.
+    // Whichever branch ends first, the stage is dropped, and that ends the demo's processes.
     let (told, mut ending) = tokio::sync::oneshot::channel();
     tokio::select! {
         code = demo(keep, vendor, told) => code,
