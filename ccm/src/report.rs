@@ -312,6 +312,11 @@ impl<K: Clone + Ord> Waiting<K> {
         overdue
     }
 
+    /// How many wait.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     /// How many have waited for longer than [`PATIENCE`].
     pub(crate) fn count_overdue(&self, now: Instant) -> usize {
         let waits = |entry: &&Entry| now.saturating_duration_since(entry.since) > PATIENCE;

@@ -21,7 +21,7 @@ mod ready;
 mod reported;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
@@ -30,6 +30,7 @@ use tokio::time::Instant;
 
 use crate::args::BrakeConfig;
 use crate::controller::{self, Batch, Driver, LoopContext, Reconciler, Sources, Spec, Width};
+use crate::core::lock;
 use crate::ownership::{NodeOwner, Ownership};
 use crate::provider::{Capability, ProviderStatus, Retry, Session};
 use crate::queue::{Backoff, Requeue};
@@ -65,17 +66,13 @@ pub(crate) struct Memory {
 impl Memory {
     /// This provider's brake. All terms of this process share it, with its deletions and its hold.
     fn brake(&self, provider: &str, config: BrakeConfig) -> Arc<Mutex<Brake>> {
-        let mut brakes = self.brakes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut brakes = lock(&self.brakes);
         let brake = brakes.entry(provider.to_owned()).or_insert_with(|| {
             let brake = Brake::of_a_new_process(config, Instant::now());
             Arc::new(Mutex::new(brake))
         });
         Arc::clone(brake)
     }
-}
-
-fn lock(brake: &Mutex<Brake>) -> MutexGuard<'_, Brake> {
-    brake.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The loop of one provider. Returns after `context.stop`, when no work is in flight any more.
@@ -151,7 +148,7 @@ impl Reconciler for Lifecycle {
 
     fn sources<'a>(&'a self, sources: &mut Sources<'a, ()>) {
         sources.hints_after(DEBOUNCE, LEAST_GAP, |hint| {
-            let mut hinted = self.hinted.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut hinted = lock(&self.hinted);
             hinted.add(hint).then_some(()).into_iter().collect()
         });
         sources.other(self.follow_answers());
@@ -307,7 +304,7 @@ impl Lifecycle {
         let (ledger, evidence) = (&mut passes.ledger, &mut passes.evidence);
         let nodes = owned(self.context(), &session.ownership);
         let hinted = {
-            let mut hinted = self.hinted.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut hinted = lock(&self.hinted);
             std::mem::take(&mut *hinted)
         };
         for node in nodes.iter().filter(|node| hinted.concerns(node)) {

@@ -19,7 +19,7 @@ mod plan;
 mod reported;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -33,6 +33,7 @@ use rand_chacha::ChaCha8Rng;
 use tokio::time::Instant;
 
 use crate::controller::{self, Driver, LoopContext, Permits, Spec};
+use crate::core::lock;
 use crate::ownership::Ownership;
 use crate::provider::{Capability, Session};
 use crate::queue::{Backoff, Queue};
@@ -131,7 +132,7 @@ impl Routes {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn period(&self) -> Duration {
@@ -227,13 +228,13 @@ impl Metrics {
 
     /// Lines for the status page, one for each provider with a pass.
     pub(crate) fn status_lines(&self) -> Vec<String> {
-        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = lock(&self.found);
         let line = |(provider, found): (&String, &Found)| format!("{provider}: {found}");
         found.iter().map(line).collect()
     }
 
     pub(crate) fn found(&self, provider: &str, found: Found) {
-        let mut all = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.found);
         all.insert(provider.to_owned(), found);
     }
 
@@ -248,7 +249,7 @@ impl Metrics {
     /// Forgets the provider's result, because its loop has ended.
     fn forget(&self, provider: &str) {
         self.failing(provider, 0);
-        let mut all = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.found);
         all.remove(provider);
     }
 }

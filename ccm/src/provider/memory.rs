@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use crate::core::lock;
 use tokio::sync::watch;
+
+use crate::core::lock;
 
 type Annotations = BTreeMap<String, String>;
 /// Stores an annotation of this key and value.

@@ -4,16 +4,15 @@
 use std::collections::BTreeMap;
 
 use kube::ResourceExt as _;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::ListParams;
 use serde_json::json;
 use testenv::objects::{UNINITIALIZED, ingress, is_tainted};
-use testenv::{Pooled, eventually};
+use testenv::{LEASE, Pooled, eventually};
 
 use crate::aws::Aws;
 use crate::clouds::{Cloud, Instance};
 use crate::life::{PLANES, SOON, World, instances};
 
-const LEASE: &str = "cloud-controller-manager";
 /// Both sides have the same, as an operator would give them. Upstream does not release the Lease,
 /// and ends where a cloud has routes and no cluster CIDR is given.
 const FLAGS: [&str; 5] = [
@@ -58,11 +57,8 @@ impl World {
     /// Gives the Service this port, and waits until the cloud has it.
     pub async fn listen(&self, port: u16) {
         let ports = json!([{"name": "http", "port": port, "protocol": "TCP"}]);
-        let patch = Patch::Merge(json!({"spec": {"ports": ports}}));
-        self.services()
-            .patch("web", &PatchParams::default(), &patch)
-            .await
-            .unwrap();
+        let patch = json!({"spec": {"ports": ports}});
+        self.edit_service("web", patch).await;
         eventually(&format!("the cloud has port {port}"), SOON, async || {
             let standing = self.cloud.load_balancers().unwrap();
             let good = standing.len() == 1 && standing[0].contains(&port.to_string());

@@ -9,8 +9,9 @@ use tokio::time::Instant;
 
 use super::listing::Heard;
 use super::plan::{self, Pass};
-use super::{Lifecycle, Passes, lock};
+use super::{Lifecycle, Passes};
 use crate::controller::LoopContext;
+use crate::core::lock;
 use crate::provider::Session;
 use crate::writes::{EventType, NodePatch, WriteError, node_reference, reason};
 

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::plan;
+use crate::core::lock;
 use crate::planted::planted;
 use crate::provider::lookup::{self, Called, IsolatedKeys};
 use crate::provider::{CallError, CallErrorCode, Session};
@@ -244,8 +245,4 @@ fn no_answer() -> CallError {
         ),
         retry_after: None,
     }
-}
-
-fn lock(sent: &Mutex<BTreeMap<String, Instant>>) -> MutexGuard<'_, BTreeMap<String, Instant>> {
-    sent.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,13 +1,15 @@
 //! `node_lifecycle_controller_*`.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+
+use crate::core::lock;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Provider {
@@ -59,7 +61,7 @@ impl Metrics {
 
     /// One line for the status page for each provider whose brake holds.
     pub(crate) fn status_lines(&self) -> Vec<String> {
-        let holding = self.holding.lock().unwrap_or_else(PoisonError::into_inner);
+        let holding = lock(&self.holding);
         let line = |(provider, held): (&String, &usize)| {
             format!(
                 "{provider}: the deletion brake holds back {held} Nodes whose instances are reported gone"
@@ -89,7 +91,7 @@ impl Metrics {
         self.held
             .get_or_create(&Provider::named(provider))
             .set(gauge);
-        let mut holding = self.holding.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut holding = lock(&self.holding);
         if nodes == 0 {
             holding.remove(provider);
         } else {

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Node;
 use tokio::time::Instant;
 
+use super::Lifecycle;
 use super::plan::{self, Pass};
-use super::{Lifecycle, lock};
+use crate::core::lock;
 use crate::report::REPORT_AGAIN;
 use crate::writes::{EventType, node_reference, reason};
 

@@ -15,6 +15,7 @@ use super::ledger::{Due, Ended};
 use super::plan::Task;
 use super::{RESYNC, Routes, State};
 use crate::controller::{Batch, Driver, Reconciler, Sources, Width, lowered};
+use crate::core::lock;
 use crate::provider::batch::because_of_itself;
 use crate::provider::divide::{self, Called};
 use crate::provider::{CallError, CallErrorCode, Capability, ProviderStatus, Session};
@@ -216,7 +217,7 @@ impl Work<'_> {
     fn removed(&self, (items, outcome): Called<Item, ()>) -> Vec<Item> {
         self.routes.log(Kind::Delete, &items, &outcome);
         let mut state = self.routes.state();
-        let mut chains = self.chains.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut chains = lock(&self.chains);
         let mut follow = Vec::new();
         for (item, answer, whole) in Self::each(&mut state, items, outcome) {
             let destination = item.destination;

@@ -85,8 +85,7 @@ impl Routes {
             ledger, waiting, ..
         } = &mut *state;
         waiting.keep(|destination| ledger.is_failing(destination));
-        let failing = waiting.keys().len();
-        self.metrics.failing(&context.provider, failing);
+        self.metrics.failing(&context.provider, waiting.len());
         let obstacle = Obstacle::of_provider(&context.provider, &context.status.borrow());
         let overdue = waiting.overdue(now, PATIENCE, |_, answered| match (&obstacle, answered) {
             (Some(obstacle), _) => obstacle.text.clone(),
