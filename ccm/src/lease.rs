@@ -384,7 +384,7 @@ impl Shared {
         self.annotations.observe(lease);
     }
 
-    /// How long one request may take, so that there is time for another before the deadline.
+    /// The longest time for one request, which leaves time for another before the deadline.
     fn patience(&self) -> Duration {
         self.config.renew_deadline / 3
     }

@@ -425,7 +425,7 @@ impl Keeper {
         result
     }
 
-    /// Publishes that there is no connection, and why.
+    /// Publishes the loss of the connection and its reason.
     fn down(&self, why: &str) {
         self.with.status.send_modify(|status| {
             status.session = None;

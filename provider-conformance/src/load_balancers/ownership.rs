@@ -248,7 +248,7 @@ async fn other_cluster_delete(run: &Run) -> Verdict {
     untouched(&stage, &ours, &before).await
 }
 
-/// Checks that there is nothing to remove.
+/// Checks that nothing is left to remove.
 fn is_done(asked: &Exchange<pb::DeleteLoadBalancerResponse>, why: &str) -> Verdict {
     let done = matches!(asked.answer()?.outcome, Some(Deleted::Done(_)));
     asked.must(done, "LB-24", format_args!("`done`: {why}"))

@@ -122,7 +122,7 @@ func TestANodeWithoutAProviderIDIsAskedAboutByItsMetadataAlone(t *testing.T) {
 	if found := w.ask(view("new", ""), existence, power).GetFound(); found.GetState() != contract.InstanceState_INSTANCE_STATE_RUNNING {
 		t.Errorf("%v", found)
 	}
-	// Only its text says that there is none, so nothing is certain. The operator reads the text.
+	// Only the text of the error says that the load balancer does not exist, so nothing is certain. The operator reads the text.
 	failed := w.ask(view("unknown", ""), existence, metadata).GetFailed()
 	code(t, failed, contract.FailureCode_FAILURE_CODE_INTERNAL)
 	if failed.GetMessage() != "getting the machine by name: instance not found" {
@@ -541,7 +541,7 @@ func TestACloudThatTakesMuchForGrantedFailsWithItsOwnWords(t *testing.T) {
 	if failed.GetMessage() != "EnsureLoadBalancer answered neither a status nor an error for Service default/being-made" {
 		t.Errorf("%v", failed)
 	}
-	// Its update succeeds without a load balancer: a GetLoadBalancer before it shows that there is none.
+	// Its update succeeds without a load balancer: a GetLoadBalancer before the update finds none.
 	update := func(name string) *contract.UpdateLoadBalancerResponse {
 		answer, err := w.balancers.UpdateLoadBalancer(w.context(patience), &contract.UpdateLoadBalancerRequest{Cluster: cluster(), Service: whole(name), Targets: a})
 		must(t, err)

@@ -260,7 +260,8 @@ async fn b_s2_m12_an_edit_during_a_call_costs_no_second_call() {
     assert!(now.metadata.labels.is_some(), "the edit stays");
 }
 
-/// What is deleted needs no targets. The next load balancer is made by another job, which has them.
+/// A job that begins with a delete has no targets. Another job, which has them, makes the next load
+/// balancer.
 #[tokio::test(start_paused = true)]
 async fn b_s2_b_s7_a_type_that_is_changed_back_during_the_delete_gives_it_its_targets() {
     let world = World::new(1).await;

@@ -94,7 +94,7 @@ func At(path string) *Store { return &Store{path} }
 // Call is one call of the cloud's API.
 type Call struct {
 	At time.Time `json:"at"`
-	// What has method and resource, such as `GET /load_balancers/lb-1`.
+	// What holds the method and the resource, such as `GET /load_balancers/lb-1`.
 	What string `json:"what"`
 	// Status is what the API answered.
 	Status int `json:"status"`
