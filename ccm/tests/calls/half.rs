@@ -22,6 +22,11 @@ use crate::binary::{binary, text};
 /// pass.
 pub const SOON: Duration = Duration::from_secs(90);
 
+/// The cloud that answers from a cache of instances, and the call that fills it.
+const CACHES: &str = "careless";
+const FILLS: &str = "GET /instances";
+/// How long a machine boots.
+const BOOT: Duration = Duration::from_millis(1500);
 const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 
 /// Which controller.
@@ -229,19 +234,23 @@ impl Half {
         text(command.output().unwrap())
     }
 
-    /// The calls of the cloud's API from this one on, by method, and the total number of calls.
-    pub fn calls_from(&self, first: usize) -> (Calls, usize) {
+    /// All calls of the cloud's API, one on each line.
+    fn log(&self) -> String {
         let mut path = self.state.clone().into_os_string();
         path.push(".calls");
-        let text = std::fs::read_to_string(path).unwrap_or_default();
+        std::fs::read_to_string(path).unwrap_or_default()
+    }
+
+    /// The calls of the cloud's API from this one on, by method, and the total number of calls.
+    pub fn calls_from(&self, first: usize) -> (Calls, usize) {
         let mut calls = Calls::new();
         let mut all = 0;
-        for line in text.lines() {
+        for line in self.log().lines() {
             all += 1;
             let call: Value = serde_json::from_str(line).unwrap();
             let what = call["what"].as_str().unwrap();
             // It fills its cache every five seconds, whatever any controller does.
-            if all > first && !(self.cloud == "careless" && what == "GET /instances") {
+            if all > first && !(self.cloud == CACHES && what == FILLS) {
                 let method = what.split(' ').next().unwrap();
                 *calls.entry(method.to_owned()).or_default() += 1;
             }
@@ -249,11 +258,23 @@ impl Half {
         (calls, all)
     }
 
-    /// An instance, and its Node as a kubelet registers it: some time later, when the machine has booted.
+    /// An instance, and its Node as a kubelet registers it: some time later, when the machine has
+    /// booted. By then a cloud with a cache of instances has filled it.
     pub async fn register(&self, number: u8) {
         let name = node(number);
+        let before = self.log().lines().count();
         self.edit(&["instance-add", &name]);
-        sleep(Duration::from_millis(1500)).await;
+        if self.cloud == CACHES {
+            self.becomes("it fills its cache", async || {
+                let log = self.log();
+                let mut calls = log.lines().skip(before);
+                let filled = calls.any(|call| call.contains(FILLS));
+                filled.then_some(()).ok_or(log)
+            })
+            .await;
+        } else {
+            sleep(BOOT).await;
+        }
         let node = NodeBuilder::new(name)
             .uninitialized()
             .label("kubernetes.io/os", "linux")
@@ -347,9 +368,7 @@ impl Half {
     /// Waits until the cloud was written to so often since that call, with success.
     pub async fn written_since(&self, first: usize) {
         self.becomes("the cloud is written to", async || {
-            let mut path = self.state.clone().into_os_string();
-            path.push(".calls");
-            let text = std::fs::read_to_string(path).unwrap_or_default();
+            let text = self.log();
             let written = text.lines().skip(first).any(|line| {
                 let call: Value = serde_json::from_str(line).unwrap_or_default();
                 call["status"] == 200
