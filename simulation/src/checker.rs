@@ -250,6 +250,14 @@ impl Checker {
                     ));
                 }
             }
+            "PATCH nodes" if is_known(now) && !before.is_some_and(is_known) => {
+                let Inner {
+                    refused, clouds, ..
+                } = &mut *inner;
+                if let Some(cloud) = clouds.first() {
+                    refused.is_known(cloud, now);
+                }
+            }
             "PATCH services" => {
                 let released = before.is_some_and(has_finalizer) && !has_finalizer(now);
                 let uid = now["metadata"]["uid"].as_str().unwrap_or_default();

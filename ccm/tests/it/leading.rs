@@ -4,13 +4,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use provider_mock::{Fault, FaultKind, Fixture};
-use testenv::objects::{UNINITIALIZED, ingress};
-use testenv::{User, eventually};
+use testenv::eventually;
+use testenv::objects::ingress;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::proxy::Proxy;
-use crate::world::{FAST_LEASE, SOON, World, balancer, said, taints};
+use crate::world::{FAST_LEASE, SOON, World, balancer, said};
 
 const HANDLE: &str = "grpc-ccm.io/load-balancer";
 
@@ -261,62 +261,4 @@ async fn b_m3_without_election_it_warns_works_and_leaves_the_lease_alone() {
     assert!(world.lease().await.is_err());
     ccm.terminate();
     assert_eq!(ccm.wait(SOON).await.unwrap().code(), Some(0));
-}
-
-#[tokio::test]
-async fn b_m3_a_go_ccm_and_ours_hand_over_to_each_other() {
-    let mut world = World::new(Fixture::default()).await;
-    let go = |world: &mut World| {
-        let mut command = world.plane.command("go-ccm");
-        command
-            .arg("--kubeconfig")
-            .arg(world.plane.kubeconfig(User::Admin))
-            .args(FAST_LEASE)
-            .args([
-                "--cloud-provider=bench",
-                "--authentication-skip-lookup=true",
-                "--controllers=cloud-node-controller",
-                "--secure-port=0",
-            ]);
-        world.start(command)
-    };
-    let go_ccm = go(&mut world);
-    let go_identity = world.leader().await;
-    let mut ours = world.ccm(&FAST_LEASE);
-    let line = said(&ours, "another process leads").await;
-    assert!(line.contains(&go_identity), "{line}");
-    world.join("node-1").await;
-    eventually("the Go CCM initialised node-1", SOON, async || {
-        let node = world.node("node-1").await?;
-        let id = node.spec.as_ref().and_then(|spec| spec.provider_id.clone());
-        if taints(&node).contains(&UNINITIALIZED) {
-            return Err(format!("{id:?}"));
-        }
-        Ok(())
-    })
-    .await;
-    assert_eq!(world.cloud().call_count("Initialize"), 0);
-
-    // It does not release: ours waits the duration that it wrote.
-    drop(go_ccm);
-    world.led_by(&ours).await;
-    world.join("node-2").await;
-    let node = world.initialised("node-2").await;
-    assert_eq!(
-        node.spec.unwrap().provider_id.as_deref(),
-        Some("mock://zone-1/node-2")
-    );
-
-    let _go_ccm = go(&mut world);
-    ours.terminate();
-    assert_eq!(ours.wait(SOON).await.unwrap().code(), Some(0));
-    eventually("the Go CCM leads", SOON, async || {
-        let holder = world.holder().await?;
-        if holder.is_empty() || ours.log().contains(&holder) {
-            Err(holder)
-        } else {
-            Ok(())
-        }
-    })
-    .await;
 }

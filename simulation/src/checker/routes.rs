@@ -21,10 +21,19 @@ const OF_ITSELF: [&str; 2] = ["failed:INTERNAL", "failed:PRECONDITION"];
 #[derive(Default)]
 pub(super) struct Refused {
     seen: u64,
+    /// The last list of routes when a Node became known.
+    known: BTreeMap<String, u64>,
     since: BTreeMap<String, (Instant, String)>,
 }
 
 impl Refused {
+    /// This Node has its provider ID now.
+    pub(super) fn is_known(&mut self, cloud: &Cloud, node: &Value) {
+        let lists = cloud.calls(Some("ListRoutes"));
+        let last = lists.last().map_or(0, |list| list.number);
+        self.known.insert(uid(node).to_owned(), last);
+    }
+
     /// Takes the cloud's latest answers, for the present leader. Returns the Nodes whose condition
     /// has hidden a missing route for too long.
     pub(super) fn hidden(
@@ -34,6 +43,7 @@ impl Refused {
         leader: Option<&String>,
         hindered: Option<Instant>,
     ) -> Vec<String> {
+        let lists = cloud.calls(Some("ListRoutes"));
         for call in cloud.calls(Some("CreateRoutes")) {
             if call.number <= self.seen {
                 continue;
@@ -44,10 +54,13 @@ impl Refused {
             if refused && call.names.len() > 1 {
                 continue;
             }
-            // The ccm creates no route for a Node without a provider ID. Then the call was for an
-            // earlier Node with the same Pod CIDR.
+            // The ccm creates no route for a Node without a provider ID, and plans after a list. Else
+            // the call was for an earlier Node with the same Pod CIDR.
             let named = |node: &&Arc<Object>| {
+                let known = self.known.get(uid(node)).copied().unwrap_or(0);
+                let planned = known + 1..call.number;
                 is_known(node)
+                    && lists.iter().any(|list| planned.contains(&list.number))
                     && pod_cidr(node).is_some_and(|cidr| call.names.iter().any(|name| name == cidr))
             };
             for node in nodes.iter().filter(named) {
