@@ -1,5 +1,6 @@
 //! Items that every room may use. Nothing here starts a task, opens a socket or logs.
 
+mod backoff;
 mod clock;
 mod condition;
 mod fence;
@@ -9,6 +10,7 @@ mod lock;
 mod prune;
 pub mod text;
 
+pub(crate) use backoff::Backoff;
 pub(crate) use clock::{WallClock, millis, wall_time};
 pub(crate) use condition::{is_ready, ready_condition};
 pub(crate) use fence::{Fence, Fenced};

@@ -33,10 +33,10 @@ use rand_chacha::ChaCha8Rng;
 use tokio::time::Instant;
 
 use crate::controller::{self, Driver, LoopContext, Permits, Spec};
-use crate::core::lock;
+use crate::core::{Backoff, lock};
 use crate::ownership::Ownership;
 use crate::provider::{Capability, Session};
-use crate::queue::{Backoff, Queue};
+use crate::queue::Queue;
 use crate::report::Waiting;
 use calls::Calls;
 use facts::NodeFacts;
@@ -100,10 +100,7 @@ impl Routes {
         let spec = |queue, base: Duration| Spec {
             name: "route_controller",
             queue,
-            backoff: Backoff {
-                base,
-                max: LONGEST_DELAY.max(base),
-            },
+            backoff: Backoff::new(base, LONGEST_DELAY.max(base)),
             needs: Capability::Routes,
         };
         let (seed, queues) = (context.seed, &context.queue_metrics);

@@ -29,7 +29,7 @@ use super::status::probe_word;
 use super::weigh::Budget;
 use super::{CallError, CallErrorCode, Hint, Memory, Metrics, ProviderStatus};
 use crate::args::ProviderEndpoint;
-use crate::core::{lock, millis};
+use crate::core::{Backoff, lock, millis};
 
 const INFO_DEADLINE: Duration = Duration::from_secs(10);
 const PROBE_DEADLINE: Duration = Duration::from_secs(5);
@@ -41,10 +41,10 @@ const PROBES_MISSED: u32 = 2;
 const PROBE_AGAIN: Duration = Duration::from_secs(1);
 /// A provider that the ccm cannot work with is asked again after this, or when its connection ends.
 const REFUSED_AGAIN: Duration = Duration::from_secs(30);
-/// When the same reason is logged again. The pause doubles each time.
-const SAID_AGAIN: Duration = Duration::from_secs(10);
-/// The longest such pause.
-const LATEST_SAID_AGAIN: Duration = Duration::from_mins(10);
+/// The pause until the same reason is logged again.
+const SAID_AGAIN: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_mins(10));
+/// The longest pause before the next attempt to connect, after failures.
+const LONGEST_DELAY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(5));
 const DIAL_DEADLINE: Duration = Duration::from_secs(5);
 
 /// The parameters of [`maintain`].
@@ -209,25 +209,25 @@ struct Keeper {
 struct Said {
     why: String,
     at: Instant,
-    /// The pause until the reason is logged again.
-    gap: Duration,
+    /// How often the reason was logged before that.
+    before: u32,
 }
 
 /// What to remember if the reason is to be logged now. `None`: do not log it now.
 fn says(said: Option<&Said>, why: &str, now: Instant) -> Option<Said> {
-    let gap = match said {
+    let before = match said {
         Some(said) if said.why == why => {
-            if now.saturating_duration_since(said.at) < said.gap {
+            if now.saturating_duration_since(said.at) < SAID_AGAIN.pause(said.before) {
                 return None;
             }
-            (said.gap * 2).min(LATEST_SAID_AGAIN)
+            said.before.saturating_add(1)
         }
-        _ => SAID_AGAIN,
+        _ => 0,
     };
     Some(Said {
         why: why.to_owned(),
         at: now,
-        gap,
+        before,
     })
 }
 
@@ -301,7 +301,7 @@ impl Keeper {
         );
         if let Some(said) = &mut *lock(&self.said) {
             // The next loss is a new one.
-            said.gap = SAID_AGAIN;
+            said.before = 0;
         }
         self.with.status.send_modify(|status| {
             *status = ProviderStatus {
@@ -456,9 +456,8 @@ impl Keeper {
 /// The pause before the next attempt. It is 0.1 s to 1 s if no process listens: such an attempt is
 /// cheap, and the controllers go on within a second (▲M9). After failures it grows to 5 s.
 fn delay(failures: u32, random: &mut StdRng) -> Duration {
-    let doubled = 2_u64.saturating_pow(failures.saturating_sub(1));
-    let most = doubled.saturating_mul(1000).min(5000);
-    Duration::from_millis(random.random_range(100..=most))
+    let most = LONGEST_DELAY.pause(failures.saturating_sub(1));
+    Duration::from_millis(random.random_range(100..=millis(most)))
 }
 
 pub(super) fn client(link: &Link) -> ProviderServiceClient<Link> {
@@ -517,7 +516,7 @@ mod tests {
             [0, 10, 30, 70, 150, 310, 630, 1_230, 1_830, 2_430, 3_030]
         );
         let now = start + Duration::from_secs(3_100);
-        let other = says(said.as_ref(), "it hangs", now).map(|said| said.gap);
-        assert_eq!(other, Some(SAID_AGAIN), "another one at once");
+        let other = says(said.as_ref(), "it hangs", now).map(|said| said.before);
+        assert_eq!(other, Some(0), "another one at once");
     }
 }

@@ -16,13 +16,14 @@ use super::super::limits;
 use super::super::status::{Verdict, scope_verdict};
 use super::super::{CallError, ProviderStatus, Retry, Session};
 use super::{Keeper, changed, client};
-use crate::core::millis;
+use crate::core::{Backoff, millis};
 use crate::ownership::{Clash, Ownership};
 use crate::planted::planted;
 
 const INITIALIZE_DEADLINE: Duration = Duration::from_mins(1);
 /// The longest pause between two attempts to initialise.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), LONGEST_PAUSE);
 /// The elector writes a scope to the Lease at once. If the write takes longer than this, a warning
 /// is logged.
 const REMEMBERED: Duration = Duration::from_secs(3);
@@ -377,9 +378,7 @@ fn pause(trouble: &CallError, failures: u32) -> Duration {
     }
 }
 
-/// 0.5 s, doubled with each failure, at most 30 s.
+/// The pause after this many failures in a row.
 pub(super) fn backoff(failures: u32) -> Duration {
-    Duration::from_millis(500)
-        .saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1)))
-        .min(LONGEST_PAUSE)
+    BACKOFF.pause(failures.saturating_sub(1))
 }
