@@ -8,7 +8,6 @@ mod lead;
 
 use std::convert::Infallible;
 use std::future::pending;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -80,8 +79,7 @@ pub(crate) async fn maintain(with: Maintain) -> Infallible {
     let keeper = Keeper {
         name: with.endpoint.name.as_str().into(),
         random: Mutex::new(StdRng::seed_from_u64(with.seed)),
-        resume_token: Mutex::new(String::new()),
-        unheard: AtomicBool::new(false),
+        next: Mutex::new(changes::Next::Resumes(String::new())),
         said: Mutex::new(None),
         budget: Budget::default(),
         with,
@@ -195,11 +193,7 @@ struct Keeper {
     with: Maintain,
     name: Arc<str>,
     random: Mutex<StdRng>,
-    /// The token with which WatchChanges resumes. It is kept over reconnects.
-    resume_token: Mutex<String>,
-    /// The last stream of WatchChanges has sent no message yet, and began without a token; kept over
-    /// sessions.
-    unheard: AtomicBool,
+    next: Mutex<changes::Next>,
     /// The reason that was logged last, and when.
     said: Mutex<Option<Said>>,
     /// The memory that all answers may take together.
