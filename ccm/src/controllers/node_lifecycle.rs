@@ -324,7 +324,7 @@ impl Lifecycle {
                 continue;
             };
             let (node, provider) = (plan::name(&answer.node), &self.context().provider);
-            tracing::debug!(node, %provider, error = %trouble, "no lookup result for this Node's instance");
+            tracing::debug!(node, %provider, call_id = trouble.call_id(), error = %trouble, "no lookup result for this Node's instance");
             failures += 1;
             let retry = batch.reaction(&(), trouble).retry;
             if matches!(retry, Retry::Refused { .. }) {

@@ -20,6 +20,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::call_log::{CallId, CallIds};
 use super::calls::timed;
 use super::connect::{Connection, Connector, Link};
 use super::handshake::{CONTROLLER_VERSION, check_info};
@@ -80,6 +81,7 @@ pub(crate) async fn maintain(with: Maintain) -> Infallible {
         name: with.endpoint.name.as_str().into(),
         random: Mutex::new(StdRng::seed_from_u64(with.seed)),
         next: Mutex::new(changes::Next::Resumes(String::new())),
+        ids: CallIds::new(with.seed),
         said: Mutex::new(None),
         budget: Budget::default(),
         with,
@@ -194,6 +196,8 @@ struct Keeper {
     name: Arc<str>,
     random: Mutex<StdRng>,
     next: Mutex<changes::Next>,
+    /// The IDs of all calls.
+    ids: CallIds,
     /// The reason that was logged last, and when.
     said: Mutex<Option<Said>>,
     /// The memory that all answers may take together.
@@ -247,7 +251,8 @@ impl Keeper {
             controller_version: CONTROLLER_VERSION.to_owned(),
             contract_minor: api::CONTRACT_MINOR,
         };
-        let mut client = client(&connection.link);
+        let call_id = self.ids.next();
+        let mut client = client(&connection.link.for_call(&call_id));
         let mut unserved = false;
         let call = async {
             let answer = client
@@ -260,6 +265,7 @@ impl Keeper {
         let answer = self
             .own_call(
                 "GetProviderInfo",
+                &call_id,
                 INFO_DEADLINE,
                 &connection.link,
                 call,
@@ -318,10 +324,12 @@ impl Keeper {
         let mut missed = 0;
         loop {
             let started = Instant::now();
-            let mut client = client(link);
+            let call_id = self.ids.next();
+            let mut client = client(&link.for_call(&call_id));
             let answer = self
                 .own_call(
                     "Probe",
+                    &call_id,
                     PROBE_DEADLINE,
                     link,
                     client.probe(timed(api::ProbeRequest {}, PROBE_DEADLINE)),
@@ -337,7 +345,7 @@ impl Keeper {
                             "{missed} Probes in a row failed, the last with: {trouble}"
                         );
                     }
-                    tracing::warn!(provider = %self.name, error = %trouble, retry_in_ms = millis(PROBE_AGAIN), "Probe failed; one more failure closes the connection");
+                    tracing::warn!(provider = %self.name, %call_id, error = %trouble, retry_in_ms = millis(PROBE_AGAIN), "Probe failed; one more failure closes the connection");
                     sleep(PROBE_AGAIN).await;
                     continue;
                 }
@@ -386,6 +394,7 @@ impl Keeper {
     async fn own_call<T>(
         &self,
         rpc: &'static str,
+        call_id: &CallId,
         deadline: Duration,
         link: &Link,
         call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
@@ -407,6 +416,7 @@ impl Keeper {
                 "the connection to the provider is gone",
             )),
         };
+        let result = result.map_err(|trouble: CallError| trouble.of_call(call_id));
         let outcome = match &result {
             Ok(answer) if sound(answer) => "ok",
             Ok(_) => CallErrorCode::Fault.label(),
@@ -415,7 +425,7 @@ impl Keeper {
         self.with
             .metrics
             .observe(&self.name, rpc, outcome, started.elapsed());
-        tracing::debug!(provider = %self.name, rpc, took_ms = millis(started.elapsed()), outcome, "called the provider");
+        tracing::debug!(provider = %self.name, rpc, %call_id, took_ms = millis(started.elapsed()), outcome, "called the provider");
         result
     }
 

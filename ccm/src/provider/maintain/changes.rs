@@ -33,7 +33,9 @@ impl Keeper {
         let mut failures = 0_u32;
         loop {
             let started = Instant::now();
-            let received = self.stream_of_changes(link, &session.cluster).await;
+            let call_id = self.ids.next();
+            let link = link.for_call(&call_id);
+            let received = self.stream_of_changes(&link, &session.cluster).await;
             failures = if started.elapsed() >= LASTED {
                 0
             } else {
@@ -44,9 +46,9 @@ impl Keeper {
                 // Without hints the controllers see changes later. The warning comes once for each
                 // series of failures.
                 if failures == HINTS_MISSED {
-                    tracing::warn!(provider = %self.name, error = %trouble, failures, retry_in_ms = millis(pause), "WatchChanges fails: the ccm sees changes in the cloud at its next periodic check, not at once");
+                    tracing::warn!(provider = %self.name, %call_id, error = %trouble, failures, retry_in_ms = millis(pause), "WatchChanges fails: the ccm sees changes in the cloud at its next periodic check, not at once");
                 } else {
-                    tracing::debug!(provider = %self.name, error = %trouble, failures, retry_in_ms = millis(pause), "WatchChanges ended");
+                    tracing::debug!(provider = %self.name, %call_id, error = %trouble, failures, retry_in_ms = millis(pause), "WatchChanges ended");
                 }
             }
             sleep(pause).await;

@@ -161,7 +161,11 @@ impl Keeper {
             link.clone(),
             limiters,
             Deadlines::raised(hints, self.with.max_call_deadline),
-            CallLog::new(Arc::clone(&self.name), self.with.metrics.clone()),
+            CallLog::new(
+                Arc::clone(&self.name),
+                self.ids.clone(),
+                self.with.metrics.clone(),
+            ),
         );
         let session = Arc::new(session);
         self.publish(&session, &initialized.cloud_scope, &counted);
@@ -188,7 +192,7 @@ impl Keeper {
             *failures = failures.saturating_add(1);
             self.tell(&format!("Initialize failed: {trouble}"));
             let pause = pause(&trouble, *failures);
-            tracing::warn!(provider = %self.name, error = %trouble, attempt = *failures, retry_in_ms = millis(pause), "Initialize failed; controllers make no calls until it succeeds");
+            tracing::warn!(provider = %self.name, call_id = trouble.call_id(), error = %trouble, attempt = *failures, retry_in_ms = millis(pause), "Initialize failed; controllers make no calls until it succeeds");
             sleep(pause).await;
         }
     }
@@ -199,11 +203,13 @@ impl Keeper {
         request: &api::InitializeRequest,
     ) -> Result<api::Initialized, CallError> {
         use api::initialize_response::Outcome;
-        let mut client = client(link);
+        let call_id = self.ids.next();
+        let mut client = client(&link.for_call(&call_id));
         let call = client.initialize(timed(request.clone(), INITIALIZE_DEADLINE));
         let answer = self
             .own_call(
                 "Initialize",
+                &call_id,
                 INITIALIZE_DEADLINE,
                 link,
                 call,
@@ -217,14 +223,17 @@ impl Keeper {
             )
             .await?;
         match answer.outcome {
-            None => Err(CallError::fault("the answer of Initialize has no outcome")),
+            None => {
+                Err(CallError::fault("the answer of Initialize has no outcome").of_call(&call_id))
+            }
             Some(Outcome::Failed(failure)) => {
                 self.answered();
-                Err(failures::trouble("Initialize", Place::Whole, failure))
+                Err(failures::trouble("Initialize", Place::Whole, failure).of_call(&call_id))
             }
             Some(Outcome::Initialized(initialized)) => {
                 self.answered();
-                check_initialized(&initialized).map_err(CallError::fault)?;
+                check_initialized(&initialized)
+                    .map_err(|fault| CallError::fault(fault).of_call(&call_id))?;
                 Ok(initialized)
             }
         }
