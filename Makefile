@@ -174,6 +174,8 @@ check: ## formatting, lints, documentation, commit subjects
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	# With --all-targets cargo leaves out the suites, even those that are named.
+	$(CARGO) clippy --workspace $(addprefix --test ,$(SUITES)) -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
 	@.ci/generate-go --check
 	@unformatted=$$(gofmt -l testenv/control-plane testenv/helm providers/go providers/testapi providers/digitalocean providers/hetzner providers/aws) && test -z "$$unformatted" || { echo "gofmt -l: $$unformatted"; exit 1; }

@@ -1,18 +1,22 @@
 //! Items that every room may use. Nothing here starts a task, opens a socket or logs.
 
+mod backoff;
 mod clock;
 mod condition;
 mod fence;
 mod key;
+mod label;
 mod labels;
 mod lock;
 mod prune;
 pub mod text;
 
+pub(crate) use backoff::Backoff;
 pub(crate) use clock::{WallClock, millis, wall_time};
 pub(crate) use condition::{is_ready, ready_condition};
 pub(crate) use fence::{Fence, Fenced};
 pub(crate) use key::Key;
+pub(crate) use label::{ProviderLabel, set_gauge};
 pub(crate) use labels::{is_reserved_key, is_valid_key, is_valid_value};
 pub(crate) use lock::lock;
 pub(crate) use prune::{LAST_APPLIED, Prune};

@@ -28,6 +28,7 @@ mod tests;
 mod view;
 mod weigh;
 
+pub(crate) use call_log::CallId;
 pub(crate) use claims::within_bounds;
 pub(crate) use connect::{Connector, UnixConnector};
 #[cfg(feature = "simulation")]

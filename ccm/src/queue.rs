@@ -12,35 +12,13 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::core::lock;
+use crate::core::{Backoff, lock};
 
 pub(crate) use metrics::Metrics;
 use metrics::{Load, Observed, Recorder};
 pub(crate) use refused::PROBE;
 use refused::Refused;
 use state::State;
-
-/// The delays of a key that fails repeatedly: `base * 2^failures`, at most `max`. Jitter adds up to
-/// a fifth, so that keys that failed together do not return together. It never subtracts: a cloud
-/// gets no more calls than from upstream's controllers.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Backoff {
-    /// The first delay.
-    pub(crate) base: Duration,
-    /// The longest delay.
-    pub(crate) max: Duration,
-}
-
-impl Backoff {
-    /// The delay after this many failures in a row. `jitter` is from 0 to 1.
-    pub(crate) fn delay(self, failures: u32, jitter: f64) -> Duration {
-        let whole = 2_u32
-            .checked_pow(failures)
-            .and_then(|factor| self.base.checked_mul(factor))
-            .map_or(self.max, |delay| delay.min(self.max));
-        whole.mul_f64(1.0 + jitter / 5.0).min(self.max)
-    }
-}
 
 /// When a key is due again after work on it. If somebody added the key meanwhile, the earlier time
 /// counts.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use crate::provider::ProviderStatus;
+use crate::provider::{CallId, ProviderStatus};
 use crate::writes::EventType;
 
 /// An object that has waited for this long gets an event, within the minute that ▲N13 promises.
@@ -34,6 +34,8 @@ pub(crate) struct Answered {
     pub(crate) code: Option<&'static str>,
     /// The name of that call.
     pub(crate) rpc: Option<&'static str>,
+    /// Its ID, for the log.
+    pub(crate) call_id: Option<CallId>,
 }
 
 /// When the ccm tries next.

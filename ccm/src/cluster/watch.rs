@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::Store;
 use super::apply::First;
-use crate::core::{Prune, lock, millis};
+use crate::core::{Backoff, Prune, lock, millis};
 use crate::kube_client::refusal_of_watch;
 
 /// Objects in a page of a list. A list takes the memory of one page of whole objects, and the
@@ -23,8 +23,7 @@ use crate::kube_client::refusal_of_watch;
 const PAGE: u32 = 200;
 /// The API server ends a watch after this many seconds. A dead connection is noticed 5 s later.
 const WATCH_SECONDS: u32 = 120;
-const FIRST_DELAY: Duration = Duration::from_millis(500);
-const LONGEST_DELAY: Duration = Duration::from_secs(30);
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
 /// After this time without a failure the watch counts as healthy: in a quiet cluster no event
 /// proves it.
 const TROUBLE_LASTS: Duration = Duration::from_mins(1);
@@ -131,7 +130,8 @@ where
                         if last_failure.is_some_and(|at| at.elapsed() > TROUBLE_LASTS) {
                             failures = 0;
                         }
-                        let delay = delay(failures, &mut random);
+                        let jitter = random.random_range(0.5..=1.0);
+                        let delay = BACKOFF.pause(failures).mul_f64(jitter);
                         failures = failures.saturating_add(1);
                         let kind = K::kind(&());
                         let trouble = if let Some(refused) = refusal_of_watch(&error) {
@@ -180,11 +180,4 @@ fn needs_new_list(error: &watcher::Error) -> bool {
         }
         _ => false,
     }
-}
-
-fn delay(failures: u32, random: &mut ChaCha8Rng) -> Duration {
-    let whole = FIRST_DELAY
-        .saturating_mul(2_u32.saturating_pow(failures))
-        .min(LONGEST_DELAY);
-    whole.mul_f64(random.random_range(0.5..=1.0))
 }

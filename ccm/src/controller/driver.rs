@@ -15,9 +15,9 @@ use super::failures::Failures;
 use super::gate;
 use super::load::{Load, UnderWay, Width};
 use super::sources::Sources;
-use crate::core::lock;
+use crate::core::{Backoff, lock};
 use crate::provider::{Capability, ProviderStatus, Session};
-use crate::queue::{Backoff, Queue, Requeue};
+use crate::queue::{Queue, Requeue};
 
 /// A controller.
 pub(crate) trait Reconciler: Send + Sync + 'static {

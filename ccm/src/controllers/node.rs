@@ -35,11 +35,11 @@ use crate::cluster::Change;
 use crate::controller::{
     Batch, Driver, LoopContext, Permits, Reconciler, Sources, Spec, Wake, Width, lowered,
 };
-use crate::core::{Key, lock};
+use crate::core::{Backoff, Key, lock};
 use crate::ownership::Ownership;
 use crate::provider::lookup::IsolatedKeys;
 use crate::provider::{Capability, Projection, ProviderStatus, Session};
-use crate::queue::{Backoff, Requeue};
+use crate::queue::Requeue;
 use crate::report::{self, Answered, Away, Next, Waiting};
 use crate::writes::{EventType, node_reference, reason};
 
@@ -96,10 +96,7 @@ impl Worker {
         let spec = Spec {
             name: "cloud-node-controller",
             queue: "Nodes",
-            backoff: Backoff {
-                base: Duration::from_secs(1),
-                max: Duration::from_mins(2),
-            },
+            backoff: Backoff::new(Duration::from_secs(1), Duration::from_mins(2)),
             needs: Capability::Instances,
         };
         Self {

@@ -30,10 +30,10 @@ use tokio::time::Instant;
 
 use crate::args::BrakeConfig;
 use crate::controller::{self, Batch, Driver, LoopContext, Reconciler, Sources, Spec, Width};
-use crate::core::lock;
+use crate::core::{Backoff, lock};
 use crate::ownership::{NodeOwner, Ownership};
 use crate::provider::{Capability, ProviderStatus, Retry, Session};
-use crate::queue::{Backoff, Requeue};
+use crate::queue::Requeue;
 
 #[cfg(test)]
 pub(crate) use plan::MOST_PERIODS;
@@ -208,10 +208,7 @@ impl Lifecycle {
         let spec = Spec {
             name: "cloud-node-lifecycle-controller",
             queue: "NodeLifecycle",
-            backoff: Backoff {
-                base: period,
-                max: period,
-            },
+            backoff: Backoff::new(period, period),
             needs: Capability::Instances,
         };
         Self {
@@ -327,7 +324,7 @@ impl Lifecycle {
                 continue;
             };
             let (node, provider) = (plan::name(&answer.node), &self.context().provider);
-            tracing::debug!(node, %provider, error = %trouble, "no lookup result for this Node's instance");
+            tracing::debug!(node, %provider, call_id = trouble.call_id(), error = %trouble, "no lookup result for this Node's instance");
             failures += 1;
             let retry = batch.reaction(&(), trouble).retry;
             if matches!(retry, Retry::Refused { .. }) {

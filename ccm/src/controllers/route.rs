@@ -23,7 +23,6 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use ipnet::IpNet;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -33,10 +32,10 @@ use rand_chacha::ChaCha8Rng;
 use tokio::time::Instant;
 
 use crate::controller::{self, Driver, LoopContext, Permits, Spec};
-use crate::core::lock;
+use crate::core::{Backoff, ProviderLabel, lock, set_gauge};
 use crate::ownership::Ownership;
 use crate::provider::{Capability, Session};
-use crate::queue::{Backoff, Queue};
+use crate::queue::Queue;
 use crate::report::Waiting;
 use calls::Calls;
 use facts::NodeFacts;
@@ -100,10 +99,7 @@ impl Routes {
         let spec = |queue, base: Duration| Spec {
             name: "route_controller",
             queue,
-            backoff: Backoff {
-                base,
-                max: LONGEST_DELAY.max(base),
-            },
+            backoff: Backoff::new(base, LONGEST_DELAY.max(base)),
             needs: Capability::Routes,
         };
         let (seed, queues) = (context.seed, &context.queue_metrics);
@@ -166,16 +162,11 @@ impl Routes {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Whose {
-    provider: String,
-}
-
 /// `route_controller_*`.
 #[derive(Clone)]
 pub(crate) struct Metrics {
     synced: Counter,
-    failing: Family<Whose, Gauge>,
+    failing: Family<ProviderLabel, Gauge>,
     /// The result of the last pass, by provider.
     found: Arc<Mutex<BTreeMap<String, Found>>>,
 }
@@ -239,11 +230,7 @@ impl Metrics {
     }
 
     fn failing(&self, provider: &str, count: usize) {
-        let whose = Whose {
-            provider: provider.to_owned(),
-        };
-        let count = i64::try_from(count).unwrap_or(i64::MAX);
-        self.failing.get_or_create(&whose).set(count);
+        set_gauge(&self.failing, provider, count);
     }
 
     /// Forgets the provider's result, because its loop has ended.

@@ -44,11 +44,10 @@ use crate::cluster::Change;
 use crate::controller::{
     Batch, Driver, LoopContext, Reconciler, Sources, Spec, Wake, Width, lowered,
 };
-use crate::core::{Key, lock};
+use crate::core::{Backoff, Key, lock};
 use crate::ownership::Ownership;
 use crate::planted::planted;
 use crate::provider::{Capability, Hint, Projections, ProviderStatus, Session};
-use crate::queue::Backoff;
 use crate::report::Waiting;
 use ledger::{Ledger, Task};
 use lists::Lists;
@@ -144,10 +143,7 @@ impl Worker {
         let spec = Spec {
             name: "service-controller",
             queue: "service",
-            backoff: Backoff {
-                base: Duration::from_secs(5),
-                max: Duration::from_mins(5),
-            },
+            backoff: Backoff::new(Duration::from_secs(5), Duration::from_mins(5)),
             needs: Capability::LoadBalancers,
         };
         let driver = Driver::new(context, spec);

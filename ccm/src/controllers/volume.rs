@@ -23,9 +23,8 @@ use k8s_openapi::api::core::v1::PersistentVolume;
 
 use crate::cluster::{Change, Store};
 use crate::controller::{Batch, Driver, LoopContext, Reconciler, Sources, Spec, Wake, Width};
-use crate::core::lock;
+use crate::core::{Backoff, lock};
 use crate::provider::{Capability, ProviderStatus, Session};
-use crate::queue::Backoff;
 pub(crate) use webhook::Webhook;
 #[cfg(any(test, fuzzing))]
 pub(crate) use webhook::fuzz;
@@ -59,10 +58,7 @@ impl Worker {
             name: "persistent-volume-label-controller",
             // The name in the first cloud controllers.
             queue: "pvLabels",
-            backoff: Backoff {
-                base: Duration::from_secs(1),
-                max: Duration::from_mins(5),
-            },
+            backoff: Backoff::new(Duration::from_secs(1), Duration::from_mins(5)),
             needs: Capability::Volumes,
         };
         Self {

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use http::{HeaderMap, Method, StatusCode};
 
+use crate::core::Backoff;
+
 /// The most attempts for a request that the server answers with 429 or 503 and Retry-After.
 const PUT_OFF: u32 = 5;
 /// The most attempts for a GET without an answer.
@@ -28,22 +30,20 @@ pub(super) fn again(
 ) -> Option<Duration> {
     let wait = match outcome {
         Outcome::Answer(StatusCode::TOO_MANY_REQUESTS, headers) if attempt < PUT_OFF => {
-            retry_after(headers).unwrap_or_else(|| doubling(Duration::from_millis(500), attempt))
+            retry_after(headers).unwrap_or_else(|| doubling(500, attempt))
         }
         Outcome::Answer(StatusCode::SERVICE_UNAVAILABLE, headers) if attempt < PUT_OFF => {
             retry_after(headers)?
         }
-        Outcome::Broken if *method == Method::GET && attempt < BROKEN => {
-            doubling(Duration::from_millis(100), attempt)
-        }
+        Outcome::Broken if *method == Method::GET && attempt < BROKEN => doubling(100, attempt),
         Outcome::Answer(..) | Outcome::Broken => return None,
     };
     let wait = wait.clamp(Duration::from_millis(50), LONGEST);
     Some(wait + wait.mul_f64(0.2 * jitter))
 }
 
-fn doubling(first: Duration, attempt: u32) -> Duration {
-    first.saturating_mul(1 << (attempt - 1).min(16))
+fn doubling(first_ms: u64, attempt: u32) -> Duration {
+    Backoff::new(Duration::from_millis(first_ms), LONGEST).pause(attempt - 1)
 }
 
 /// In seconds; the API server does not use dates.

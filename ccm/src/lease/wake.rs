@@ -13,6 +13,7 @@ use kube::api::{WatchEvent, WatchParams};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::record;
+use crate::core::Backoff;
 
 type Events = BoxStream<'static, kube::Result<WatchEvent<Lease>>>;
 
@@ -21,7 +22,7 @@ const WATCH_SECONDS: u32 = 290;
 /// A watch that lasts longer has lost its connection.
 const WATCH_CAP: Duration = Duration::from_mins(5);
 const CONNECT_CAP: Duration = Duration::from_secs(10);
-const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
+const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
 
 enum State {
     Waiting(Instant),
@@ -33,7 +34,8 @@ enum State {
 pub(super) struct Wake {
     api: Api<Lease>,
     name: String,
-    backoff: Duration,
+    /// Pauses since the last event.
+    pauses: u32,
     state: State,
 }
 
@@ -42,7 +44,7 @@ impl Wake {
         Self {
             api,
             name: name.to_owned(),
-            backoff: BACKOFF.0,
+            pauses: 0,
             state: State::Waiting(Instant::now()),
         }
     }
@@ -75,7 +77,7 @@ impl Wake {
                 },
                 State::Open(events, end) => match timeout_at(*end, events.next()).await {
                     Ok(Some(Ok(WatchEvent::Added(lease) | WatchEvent::Modified(lease)))) => {
-                        self.backoff = BACKOFF.0;
+                        self.pauses = 0;
                         return Some(record::holder(&lease).to_owned());
                     }
                     Ok(Some(Ok(WatchEvent::Deleted(_)))) => return None,
@@ -87,8 +89,8 @@ impl Wake {
     }
 
     fn wait(&mut self) {
-        self.state = State::Waiting(Instant::now() + self.backoff);
-        self.backoff = (self.backoff * 2).min(BACKOFF.1);
+        self.state = State::Waiting(Instant::now() + BACKOFF.pause(self.pauses));
+        self.pauses = self.pauses.saturating_add(1);
     }
 }
 

@@ -2,9 +2,12 @@
 //! credentials.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
 use tokio::time::Instant;
 
 use super::{CallError, CallErrorCode, Metrics};
@@ -13,10 +16,37 @@ use crate::core::{lock, millis};
 /// A refusal is shown for this long after an RPC last met it. Then its cause may be gone.
 const REFUSED_SHOWN: Duration = Duration::from_mins(15);
 
+/// The ID of a call, which the provider gets as `ccm-call-id`. Both processes log it.
+pub(crate) type CallId = Arc<str>;
+
+/// Numbers the calls of this process to one provider. Clones count together.
+#[derive(Clone)]
+pub(super) struct CallIds {
+    /// Another process has another one.
+    process: u32,
+    last: Arc<AtomicU64>,
+}
+
+impl CallIds {
+    /// The seed is this process's own.
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            process: StdRng::seed_from_u64(seed).random(),
+            last: Arc::default(),
+        }
+    }
+
+    pub(super) fn next(&self) -> CallId {
+        let number = self.last.fetch_add(1, Relaxed) + 1;
+        format!("{:08x}-{number}", self.process).into()
+    }
+}
+
 /// Reports the calls of one session.
 pub(super) struct CallLog {
     /// The name that the operator gave the provider.
     provider: Arc<str>,
+    ids: CallIds,
     metrics: Metrics,
     /// By RPC, the time and the message of its last refusal of credentials. A success of the RPC
     /// removes the entry.
@@ -24,12 +54,18 @@ pub(super) struct CallLog {
 }
 
 impl CallLog {
-    pub(super) fn new(provider: Arc<str>, metrics: Metrics) -> Self {
+    pub(super) fn new(provider: Arc<str>, ids: CallIds, metrics: Metrics) -> Self {
         Self {
             provider,
+            ids,
             metrics,
             refused: Mutex::default(),
         }
+    }
+
+    /// The ID of the next call.
+    pub(super) fn next_id(&self) -> CallId {
+        self.ids.next()
     }
 
     pub(super) fn provider(&self) -> &str {
@@ -38,13 +74,20 @@ impl CallLog {
 
     /// Records a finished call. `reported` is the failure in the answer, or the one that came
     /// instead of an answer.
-    pub(super) fn record(&self, rpc: &'static str, reported: Option<&CallError>, took: Duration) {
-        self.note_credentials(rpc, reported);
+    pub(super) fn record(
+        &self,
+        rpc: &'static str,
+        call_id: &str,
+        reported: Option<&CallError>,
+        took: Duration,
+    ) {
+        self.note_credentials(rpc, call_id, reported);
         let outcome = reported.map_or("ok", |trouble| trouble.code.label());
         self.metrics.observe(&self.provider, rpc, outcome, took);
         tracing::debug!(
             provider = %self.provider,
             rpc,
+            call_id,
             took_ms = millis(took),
             outcome,
             error = reported.map(|trouble| trouble.message.as_str()),
@@ -53,7 +96,7 @@ impl CallLog {
     }
 
     /// Remembers whether the cloud refuses the provider's credentials, and logs each change once.
-    fn note_credentials(&self, rpc: &'static str, reported: Option<&CallError>) {
+    fn note_credentials(&self, rpc: &'static str, call_id: &str, reported: Option<&CallError>) {
         let mut refused = lock(&self.refused);
         match reported {
             Some(trouble) if trouble.code == CallErrorCode::Credentials => {
@@ -61,7 +104,7 @@ impl CallLog {
                     .insert(rpc, (Instant::now(), trouble.message.clone()))
                     .is_none()
                 {
-                    tracing::warn!(provider = %self.provider, rpc, error = %trouble, "the cloud refuses the provider's credentials");
+                    tracing::warn!(provider = %self.provider, rpc, call_id, error = %trouble, "the cloud refuses the provider's credentials");
                 }
             }
             None => {

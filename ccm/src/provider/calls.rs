@@ -14,6 +14,7 @@ use cloud_provider_api::v1alpha1 as api;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use super::call_log::CallId;
 use super::connect::Link;
 use super::{CallError, CallErrorCode, Session};
 use crate::core::{Fence, lock};
@@ -166,6 +167,37 @@ impl Session {
     where
         F: Future<Output = Result<Answered<T>, CallError>>,
     {
+        let (answer, _) = self.call_with_id(rpc, fence, send).await?;
+        Ok(answer)
+    }
+
+    /// As `call`, for an answer with a result for each item.
+    async fn call_each<T, F>(
+        &self,
+        rpc: Rpc<'_>,
+        fence: Option<&Fence>,
+        send: impl FnOnce(Link, Duration) -> F,
+    ) -> Result<Vec<Result<T, CallError>>, CallError>
+    where
+        F: Future<Output = Result<Answered<Vec<Result<T, CallError>>>, CallError>>,
+    {
+        let (results, call_id) = self.call_with_id(rpc, fence, send).await?;
+        let results = results.into_iter();
+        Ok(results
+            .map(|result| result.map_err(|trouble| trouble.of_call(&call_id)))
+            .collect())
+    }
+
+    /// As `call`, also with the call's ID.
+    async fn call_with_id<T, F>(
+        &self,
+        rpc: Rpc<'_>,
+        fence: Option<&Fence>,
+        send: impl FnOnce(Link, Duration) -> F,
+    ) -> Result<(T, CallId), CallError>
+    where
+        F: Future<Output = Result<Answered<T>, CallError>>,
+    {
         if self.is_over() {
             return Err(gone());
         }
@@ -185,7 +217,8 @@ impl Session {
         // While the provider shuts down, the connection lasts until this call is over.
         let _in_flight = self.link.in_flight();
         let start = Instant::now();
-        let result = self.answer_of(rpc, send).await;
+        let call_id = self.log.next_id();
+        let result = self.answer_of(rpc, &call_id, send).await;
         let reported = match &result {
             Ok(answered) => answered.reported.as_ref(),
             Err(trouble) => Some(trouble),
@@ -205,20 +238,28 @@ impl Session {
                 self.uninitialized.cancel();
             }
         }
-        self.log.record(rpc.name, reported, start.elapsed());
-        result.map(|answered| answered.answer)
+        self.log
+            .record(rpc.name, &call_id, reported, start.elapsed());
+        match result {
+            Ok(answered) => Ok((answered.answer, call_id)),
+            Err(trouble) => Err(trouble.of_call(&call_id)),
+        }
     }
 
     /// Sends one call, and waits for its answer, its deadline or the end of the session.
     async fn answer_of<T, F>(
         &self,
         rpc: Rpc<'_>,
+        call_id: &CallId,
         send: impl FnOnce(Link, Duration) -> F,
     ) -> Result<Answered<T>, CallError>
     where
         F: Future<Output = Result<Answered<T>, CallError>>,
     {
-        let sent = tokio::time::timeout(rpc.deadline, send(self.link.clone(), rpc.deadline));
+        let sent = tokio::time::timeout(
+            rpc.deadline,
+            send(self.link.for_call(call_id), rpc.deadline),
+        );
         let result = tokio::select! {
             // An answer that arrives together with the end of the connection counts.
             biased;

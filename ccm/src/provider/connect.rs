@@ -19,6 +19,7 @@ use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 use tonic::body::Body;
 
+use super::call_log::CallId;
 use super::weigh::{Budget, Weight};
 use crate::core::lock;
 use watched::Watched;
@@ -164,6 +165,8 @@ where
 #[derive(Clone)]
 pub(super) struct Link {
     send: SendRequest<Body>,
+    /// Sent with each call.
+    call_id: Option<CallId>,
     /// The memory that all answers may take together.
     budget: Budget,
     ended: CancellationToken,
@@ -203,6 +206,7 @@ impl Connection {
         let guard = ended.clone().drop_guard();
         let link = Link {
             send,
+            call_id: None,
             budget,
             ended,
             closing,
@@ -287,6 +291,14 @@ impl Link {
         self.calls.token()
     }
 
+    /// The same connection, for one call with this ID.
+    pub(super) fn for_call(&self, call_id: &CallId) -> Self {
+        Self {
+            call_id: Some(Arc::clone(call_id)),
+            ..self.clone()
+        }
+    }
+
     /// The source of `:authority`. Other stacks reject a socket's path there.
     pub(super) fn origin() -> Uri {
         Uri::from_static("http://localhost")
@@ -306,6 +318,10 @@ impl tower::Service<Request<Body>> for Link {
         const AGENT: HeaderValue =
             HeaderValue::from_static(concat!("grpc-ccm/", env!("CARGO_PKG_VERSION")));
         request.headers_mut().insert(USER_AGENT, AGENT);
+        let id = self.call_id.as_deref();
+        if let Some(Ok(id)) = id.map(HeaderValue::from_str) {
+            request.headers_mut().insert("ccm-call-id", id);
+        }
         let weight = Weight::of(request.uri().path(), &self.budget);
         let answer = self.send.send_request(request);
         Box::pin(async move { Ok(answer.await?.map(|body| Weighed::new(body, weight))) })

@@ -1,11 +1,13 @@
 //! How to react to a call that did not succeed. Pure.
 
 use std::error::Error as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
 use tokio::time::Instant;
 
+use super::call_log::CallId;
 use super::limits;
 use super::weigh::Refused;
 use crate::planted::planted;
@@ -23,6 +25,8 @@ pub(crate) struct CallError {
     pub(crate) message: String,
     /// Already clamped to 1 s..10 min.
     pub(crate) retry_after: Option<Duration>,
+    /// The ID of the call that failed. `None`: no call was made.
+    pub(crate) call_id: Option<CallId>,
 }
 
 /// The rows of the contract's table of failures, and the failures that no answer carries.
@@ -184,7 +188,19 @@ impl CallError {
             reason: String::new(),
             message: limits::cut(&message.into()),
             retry_after: None,
+            call_id: None,
         }
+    }
+
+    /// The failure of the call with this ID.
+    pub(super) fn of_call(mut self, call_id: &CallId) -> Self {
+        self.call_id = Some(Arc::clone(call_id));
+        self
+    }
+
+    /// For the log.
+    pub(crate) fn call_id(&self) -> Option<&str> {
+        self.call_id.as_deref()
     }
 
     /// An answer that breaks the contract.
@@ -277,6 +293,7 @@ impl From<api::Failure> for CallError {
             reason: limits::cut(&failure.reason),
             message: limits::cut(&failure.message),
             retry_after: failure.retry_after.as_ref().and_then(limits::retry_after),
+            call_id: None,
         }
     }
 }

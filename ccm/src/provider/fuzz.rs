@@ -20,7 +20,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::call_log::CallLog;
+use super::call_log::{CallIds, CallLog};
 use super::calls::CallLimiters;
 use super::connect::{Connection, Link, Tasks};
 use super::handshake::{Deadlines, check_info, check_initialized};
@@ -196,7 +196,7 @@ pub(super) fn session(link: &Link) -> Session {
         link.clone(),
         limiters,
         Deadlines::raised(None, Duration::from_mins(15)),
-        CallLog::new("mock".into(), metrics),
+        CallLog::new("mock".into(), CallIds::new(7), metrics),
     )
 }
 
@@ -267,7 +267,7 @@ async fn ask(rpc: usize, link: &Link) {
         0..=2 => ask_instances(rpc, &session).await,
         3 => {
             let answer = session.get_load_balancer(api::GetLoadBalancerRequest::default());
-            if let Some(answer) = well_told(answer.await) {
+            if let Some((answer, _)) = well_told(answer.await) {
                 use api::get_load_balancer_response::Outcome::Found;
                 check_extras(
                     answer.handle.as_deref(),
@@ -283,7 +283,9 @@ async fn ask(rpc: usize, link: &Link) {
         }
         4 => {
             let request = api::EnsureLoadBalancerRequest::default();
-            if let Some(answer) = well_told(session.ensure_load_balancer(&fence, request).await) {
+            if let Some((answer, _)) =
+                well_told(session.ensure_load_balancer(&fence, request).await)
+            {
                 assert!(answer.outcome.is_some());
                 check_extras(
                     answer.handle.as_deref(),
@@ -294,7 +296,9 @@ async fn ask(rpc: usize, link: &Link) {
         }
         5 => {
             let request = api::UpdateLoadBalancerRequest::default();
-            if let Some(answer) = well_told(session.update_load_balancer(&fence, request).await) {
+            if let Some((answer, _)) =
+                well_told(session.update_load_balancer(&fence, request).await)
+            {
                 assert!(answer.outcome.is_some());
                 check_extras(
                     answer.handle.as_deref(),
@@ -305,7 +309,9 @@ async fn ask(rpc: usize, link: &Link) {
         }
         6 => {
             let request = api::DeleteLoadBalancerRequest::default();
-            if let Some(answer) = well_told(session.delete_load_balancer(&fence, request).await) {
+            if let Some((answer, _)) =
+                well_told(session.delete_load_balancer(&fence, request).await)
+            {
                 assert!(answer.outcome.is_some());
                 check_extras(answer.handle.as_deref(), &answer.events, Vec::new());
             }

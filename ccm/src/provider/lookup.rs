@@ -68,6 +68,7 @@ fn of_each<T>(nodes: Vec<Arc<Node>>, found: Vec<Result<T, CallError>>) -> Vec<Lo
                     reason: String::new(),
                     message: "no answer for this Node".to_owned(),
                     retry_after: None,
+                    call_id: None,
                 })
             }),
             whole: false,
@@ -186,6 +187,7 @@ mod tests {
             reason: String::new(),
             message: String::new(),
             retry_after: None,
+            call_id: None,
         }
     }
 

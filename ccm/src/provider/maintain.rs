@@ -8,7 +8,6 @@ mod lead;
 
 use std::convert::Infallible;
 use std::future::pending;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -21,6 +20,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::call_log::{CallId, CallIds};
 use super::calls::timed;
 use super::connect::{Connection, Connector, Link};
 use super::handshake::{CONTROLLER_VERSION, check_info};
@@ -29,7 +29,7 @@ use super::status::probe_word;
 use super::weigh::Budget;
 use super::{CallError, CallErrorCode, Hint, Memory, Metrics, ProviderStatus};
 use crate::args::ProviderEndpoint;
-use crate::core::{lock, millis};
+use crate::core::{Backoff, lock, millis};
 
 const INFO_DEADLINE: Duration = Duration::from_secs(10);
 const PROBE_DEADLINE: Duration = Duration::from_secs(5);
@@ -41,10 +41,10 @@ const PROBES_MISSED: u32 = 2;
 const PROBE_AGAIN: Duration = Duration::from_secs(1);
 /// A provider that the ccm cannot work with is asked again after this, or when its connection ends.
 const REFUSED_AGAIN: Duration = Duration::from_secs(30);
-/// When the same reason is logged again. The pause doubles each time.
-const SAID_AGAIN: Duration = Duration::from_secs(10);
-/// The longest such pause.
-const LATEST_SAID_AGAIN: Duration = Duration::from_mins(10);
+/// The pause until the same reason is logged again.
+const SAID_AGAIN: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_mins(10));
+/// The longest pause before the next attempt to connect, after failures.
+const LONGEST_DELAY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(5));
 const DIAL_DEADLINE: Duration = Duration::from_secs(5);
 
 /// The parameters of [`maintain`].
@@ -80,8 +80,8 @@ pub(crate) async fn maintain(with: Maintain) -> Infallible {
     let keeper = Keeper {
         name: with.endpoint.name.as_str().into(),
         random: Mutex::new(StdRng::seed_from_u64(with.seed)),
-        resume_token: Mutex::new(String::new()),
-        unheard: AtomicBool::new(false),
+        next: Mutex::new(changes::Next::Resumes(String::new())),
+        ids: CallIds::new(with.seed),
         said: Mutex::new(None),
         budget: Budget::default(),
         with,
@@ -195,11 +195,9 @@ struct Keeper {
     with: Maintain,
     name: Arc<str>,
     random: Mutex<StdRng>,
-    /// The token with which WatchChanges resumes. It is kept over reconnects.
-    resume_token: Mutex<String>,
-    /// The last stream of WatchChanges has sent no message yet, and began without a token; kept over
-    /// sessions.
-    unheard: AtomicBool,
+    next: Mutex<changes::Next>,
+    /// The IDs of all calls.
+    ids: CallIds,
     /// The reason that was logged last, and when.
     said: Mutex<Option<Said>>,
     /// The memory that all answers may take together.
@@ -209,25 +207,25 @@ struct Keeper {
 struct Said {
     why: String,
     at: Instant,
-    /// The pause until the reason is logged again.
-    gap: Duration,
+    /// How often the reason was logged before that.
+    before: u32,
 }
 
 /// What to remember if the reason is to be logged now. `None`: do not log it now.
 fn says(said: Option<&Said>, why: &str, now: Instant) -> Option<Said> {
-    let gap = match said {
+    let before = match said {
         Some(said) if said.why == why => {
-            if now.saturating_duration_since(said.at) < said.gap {
+            if now.saturating_duration_since(said.at) < SAID_AGAIN.pause(said.before) {
                 return None;
             }
-            (said.gap * 2).min(LATEST_SAID_AGAIN)
+            said.before.saturating_add(1)
         }
-        _ => SAID_AGAIN,
+        _ => 0,
     };
     Some(Said {
         why: why.to_owned(),
         at: now,
-        gap,
+        before,
     })
 }
 
@@ -253,7 +251,8 @@ impl Keeper {
             controller_version: CONTROLLER_VERSION.to_owned(),
             contract_minor: api::CONTRACT_MINOR,
         };
-        let mut client = client(&connection.link);
+        let call_id = self.ids.next();
+        let mut client = client(&connection.link.for_call(&call_id));
         let mut unserved = false;
         let call = async {
             let answer = client
@@ -266,6 +265,7 @@ impl Keeper {
         let answer = self
             .own_call(
                 "GetProviderInfo",
+                &call_id,
                 INFO_DEADLINE,
                 &connection.link,
                 call,
@@ -301,7 +301,7 @@ impl Keeper {
         );
         if let Some(said) = &mut *lock(&self.said) {
             // The next loss is a new one.
-            said.gap = SAID_AGAIN;
+            said.before = 0;
         }
         self.with.status.send_modify(|status| {
             *status = ProviderStatus {
@@ -324,10 +324,12 @@ impl Keeper {
         let mut missed = 0;
         loop {
             let started = Instant::now();
-            let mut client = client(link);
+            let call_id = self.ids.next();
+            let mut client = client(&link.for_call(&call_id));
             let answer = self
                 .own_call(
                     "Probe",
+                    &call_id,
                     PROBE_DEADLINE,
                     link,
                     client.probe(timed(api::ProbeRequest {}, PROBE_DEADLINE)),
@@ -343,7 +345,7 @@ impl Keeper {
                             "{missed} Probes in a row failed, the last with: {trouble}"
                         );
                     }
-                    tracing::warn!(provider = %self.name, error = %trouble, retry_in_ms = millis(PROBE_AGAIN), "Probe failed; one more failure closes the connection");
+                    tracing::warn!(provider = %self.name, %call_id, error = %trouble, retry_in_ms = millis(PROBE_AGAIN), "Probe failed; one more failure closes the connection");
                     sleep(PROBE_AGAIN).await;
                     continue;
                 }
@@ -392,6 +394,7 @@ impl Keeper {
     async fn own_call<T>(
         &self,
         rpc: &'static str,
+        call_id: &CallId,
         deadline: Duration,
         link: &Link,
         call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
@@ -413,6 +416,7 @@ impl Keeper {
                 "the connection to the provider is gone",
             )),
         };
+        let result = result.map_err(|trouble: CallError| trouble.of_call(call_id));
         let outcome = match &result {
             Ok(answer) if sound(answer) => "ok",
             Ok(_) => CallErrorCode::Fault.label(),
@@ -421,7 +425,7 @@ impl Keeper {
         self.with
             .metrics
             .observe(&self.name, rpc, outcome, started.elapsed());
-        tracing::debug!(provider = %self.name, rpc, took_ms = millis(started.elapsed()), outcome, "called the provider");
+        tracing::debug!(provider = %self.name, rpc, %call_id, took_ms = millis(started.elapsed()), outcome, "called the provider");
         result
     }
 
@@ -456,9 +460,8 @@ impl Keeper {
 /// The pause before the next attempt. It is 0.1 s to 1 s if no process listens: such an attempt is
 /// cheap, and the controllers go on within a second (▲M9). After failures it grows to 5 s.
 fn delay(failures: u32, random: &mut StdRng) -> Duration {
-    let doubled = 2_u64.saturating_pow(failures.saturating_sub(1));
-    let most = doubled.saturating_mul(1000).min(5000);
-    Duration::from_millis(random.random_range(100..=most))
+    let most = LONGEST_DELAY.pause(failures.saturating_sub(1));
+    Duration::from_millis(random.random_range(100..=millis(most)))
 }
 
 pub(super) fn client(link: &Link) -> ProviderServiceClient<Link> {
@@ -517,7 +520,7 @@ mod tests {
             [0, 10, 30, 70, 150, 310, 630, 1_230, 1_830, 2_430, 3_030]
         );
         let now = start + Duration::from_secs(3_100);
-        let other = says(said.as_ref(), "it hangs", now).map(|said| said.gap);
-        assert_eq!(other, Some(SAID_AGAIN), "another one at once");
+        let other = says(said.as_ref(), "it hangs", now).map(|said| said.before);
+        assert_eq!(other, Some(0), "another one at once");
     }
 }

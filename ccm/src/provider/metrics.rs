@@ -12,6 +12,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::status::{ProviderStatus, STATES};
+use crate::core::{ProviderLabel, set_gauge};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Call {
@@ -38,11 +39,6 @@ struct InState {
     state: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Whose {
-    provider: String,
-}
-
 /// The metrics of providers and of the calls to them.
 #[derive(Clone)]
 pub(crate) struct Metrics {
@@ -50,8 +46,8 @@ pub(crate) struct Metrics {
     durations: Family<Kind, Histogram, fn() -> Histogram>,
     connects: Family<Attempt, Counter>,
     states: Family<InState, Gauge>,
-    scope_accepted: Family<Whose, Gauge>,
-    unclaimed: Family<Whose, Gauge>,
+    scope_accepted: Family<ProviderLabel, Gauge>,
+    unclaimed: Family<ProviderLabel, Gauge>,
 }
 
 fn histogram() -> Histogram {
@@ -139,35 +135,13 @@ impl Metrics {
     /// Shows the decision about the provider's cloud scope. `None`: the provider is not
     /// initialised.
     pub(super) fn scope(&self, provider: &str, accepted: Option<bool>) {
-        let whose = Whose {
-            provider: provider.to_owned(),
-        };
-        match accepted {
-            Some(accepted) => {
-                let gauge = self.scope_accepted.get_or_create(&whose);
-                gauge.set(i64::from(accepted));
-            }
-            None => {
-                self.scope_accepted.remove(&whose);
-            }
-        }
+        show(&self.scope_accepted, provider, accepted.map(usize::from));
     }
 
     /// Shows how many Nodes are of another cloud than the provider's. `None`: the provider is not
     /// initialised, or offers no instances.
     pub(crate) fn unclaimed(&self, provider: &str, nodes: Option<usize>) {
-        let whose = Whose {
-            provider: provider.to_owned(),
-        };
-        match nodes {
-            Some(nodes) => {
-                let gauge = self.unclaimed.get_or_create(&whose);
-                gauge.set(i64::try_from(nodes).unwrap_or(i64::MAX));
-            }
-            None => {
-                self.unclaimed.remove(&whose);
-            }
-        }
+        show(&self.unclaimed, provider, nodes);
     }
 
     pub(super) fn observe(
@@ -191,5 +165,15 @@ impl Metrics {
                 outcome,
             })
             .inc();
+    }
+}
+
+/// Sets the provider's gauge, or removes it.
+fn show(family: &Family<ProviderLabel, Gauge>, provider: &str, count: Option<usize>) {
+    match count {
+        Some(count) => set_gauge(family, provider, count),
+        None => {
+            family.remove(&provider.into());
+        }
     }
 }

@@ -8,7 +8,8 @@ use rand_chacha::ChaCha8Rng;
 use tokio::time::Instant;
 
 use super::metrics::Load;
-use super::{Backoff, PROBE, Refused, Requeue};
+use super::{PROBE, Refused, Requeue};
+use crate::core::Backoff;
 
 /// A key that is waiting or in work. Other keys have no entry.
 #[derive(Debug)]
@@ -167,7 +168,7 @@ impl<K: Clone + Ord> State<K> {
                 Requeue::Retry | Requeue::RetryTransport => {
                     transport = outcome == Requeue::RetryTransport;
                     let jitter = self.random.random_range(0.0..=1.0);
-                    let delay = self.backoff.delay(entry.failures, jitter);
+                    let delay = self.backoff.jittered(entry.failures, jitter);
                     entry.failures = entry.failures.saturating_add(1);
                     Some(earlier(hastened, now + delay))
                 }

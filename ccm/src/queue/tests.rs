@@ -5,10 +5,7 @@ use tokio::time::{advance, timeout};
 
 use super::*;
 
-const BACKOFF: Backoff = Backoff {
-    base: Duration::from_secs(5),
-    max: Duration::from_mins(5),
-};
+const BACKOFF: Backoff = Backoff::new(Duration::from_secs(5), Duration::from_mins(5));
 const NO_LINGER: Duration = Duration::ZERO;
 const LINGER: Duration = Duration::from_millis(100);
 
@@ -398,7 +395,7 @@ proptest! {
                             Requeue::At(at) => want(&mut wanted, key, at),
                             _ => {
                                 vague.insert(key);
-                                want(&mut wanted, key, start + BACKOFF.max);
+                                want(&mut wanted, key, start + BACKOFF.pause(u32::MAX));
                             }
                         }
                     }

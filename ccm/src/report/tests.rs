@@ -8,6 +8,7 @@ fn answered(words: &str) -> Answered {
         words: words.to_owned(),
         code: Some("PRECONDITION"),
         rpc: Some("EnsureLoadBalancer"),
+        call_id: None,
     }
 }
 
@@ -118,6 +119,7 @@ fn what_is_told_says_who_answered_what_and_when_it_goes_on() {
     let refused = Answered {
         code: None,
         rpc: None,
+        call_id: None,
         ..answered("no")
     };
     assert_eq!(

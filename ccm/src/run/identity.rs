@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
-use backon::{ExponentialBuilder, Retryable};
 use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
+use tokio::time::sleep;
 
 use crate::args::Config;
-use crate::core::millis;
+use crate::core::{Backoff, millis};
 use crate::kube_client::refusal;
+
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
 
 /// Reads the API server's version and the UID of `kube-system`, unless the operator gave an owner
 /// ID. Tries until it succeeds.
@@ -25,37 +27,34 @@ pub(super) async fn initialize_request(client: &Client, config: &Config) -> api:
         };
         Ok::<_, kube::Error>((version, owner_id))
     };
-    let forever = ExponentialBuilder::default()
-        .with_min_delay(Duration::from_millis(200))
-        .with_max_delay(Duration::from_secs(5))
-        .without_max_times();
-    loop {
-        let read = read
-            .retry(forever)
-            .notify(|error: &kube::Error, wait| {
-                if let Some(refused) = refusal(error) {
-                    tracing::warn!(%refused, retry_in_ms = millis(wait), "the API server answers, but refuses");
-                } else {
-                    tracing::warn!(%error, retry_in_ms = millis(wait), "waiting for the API server");
-                }
-            })
-            .await;
-        if let Ok((kubernetes_version, owner_id)) = read {
-            return api::InitializeRequest {
-                cluster: Some(api::ClusterRef {
-                    name: config.cluster.name.clone(),
-                    owner_id,
-                }),
-                previous_owner_ids: config.cluster.previous_owner_ids.clone(),
-                cluster_cidrs: config
-                    .cluster
-                    .cidrs
-                    .iter()
-                    .map(ToString::to_string)
-                    .collect(),
-                kubernetes_version,
-                read_only: false,
-            };
+    let mut failures = 0_u32;
+    let (kubernetes_version, owner_id) = loop {
+        let error = match read().await {
+            Ok(read) => break read,
+            Err(error) => error,
+        };
+        let wait = BACKOFF.pause(failures);
+        failures = failures.saturating_add(1);
+        if let Some(refused) = refusal(&error) {
+            tracing::warn!(%refused, retry_in_ms = millis(wait), "the API server answers, but refuses");
+        } else {
+            tracing::warn!(%error, retry_in_ms = millis(wait), "waiting for the API server");
         }
+        sleep(wait).await;
+    };
+    api::InitializeRequest {
+        cluster: Some(api::ClusterRef {
+            name: config.cluster.name.clone(),
+            owner_id,
+        }),
+        previous_owner_ids: config.cluster.previous_owner_ids.clone(),
+        cluster_cidrs: config
+            .cluster
+            .cidrs
+            .iter()
+            .map(ToString::to_string)
+            .collect(),
+        kubernetes_version,
+        read_only: false,
     }
 }

@@ -221,10 +221,7 @@ pub(super) fn touched() -> Registry {
     let metrics = Metrics::register(&mut registry, &crate::serve::Health::default());
     metrics.loops.running(Controller::CloudNode, true);
     metrics.lease.stands("cloud-controller-manager");
-    let backoff = crate::queue::Backoff {
-        base: Duration::from_secs(1),
-        max: Duration::from_secs(1),
-    };
+    let backoff = crate::core::Backoff::new(Duration::from_secs(1), Duration::from_secs(1));
     let queue = crate::queue::Queue::new("service", backoff, 1, &metrics.queues);
     queue.add(1);
     metrics.kube.touch("127.0.0.1:6443");

@@ -98,7 +98,7 @@ impl Report {
         let facts = |played: Vec<std::thread::Result<Facts>>| -> Vec<Facts> {
             played
                 .into_iter()
-                .map(|it| it.unwrap_or_else(|why| fact("in vain", message(&why))))
+                .map(|it| it.unwrap_or_else(|why| fact("in vain", &message(&why))))
                 .collect()
         };
         let (go, ours) = (facts(go), facts(ours));

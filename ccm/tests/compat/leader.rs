@@ -49,7 +49,7 @@ fn hand_over(name: &'static str, what: &'static str, to: fn(&Side) -> Who) -> Sc
             let ranges = json!({"spec": {"loadBalancerSourceRanges": ["198.51.100.0/24"]}});
             side.edit_service(name, ranges).await;
             side.asked_times(ENSURE, &subject, calls + 1).await;
-            fact("calls of Ensure until the hand-over was over", calls)
+            fact("calls of Ensure until the hand-over was over", &calls)
         },
     )
 }

@@ -245,6 +245,6 @@ pub fn nothing() -> Facts {
 }
 
 /// One fact.
-pub fn fact(name: &str, value: impl ToString) -> Facts {
+pub fn fact(name: &str, value: &(impl ToString + ?Sized)) -> Facts {
     Facts::from([(format!("fact: {name}"), value.to_string())])
 }

@@ -1,6 +1,6 @@
 //! Load balancers for Services.
 
-use kube::api::{DeleteParams, Patch};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use testenv::objects::{LoadBalancerBuilder, NodeBuilder};
 
@@ -102,7 +102,7 @@ pub async fn targets_join(side: &Side) {
 /// All Services that are left are deleted, as their owners would.
 pub async fn all_go(side: &Side) {
     let services: kube::Api<k8s_openapi::api::core::v1::Service> = kube::Api::all(side.client());
-    let all = services.list(&Default::default()).await.unwrap();
+    let all = services.list(&ListParams::default()).await.unwrap();
     for service in all {
         let namespace = service.metadata.namespace.unwrap_or_default();
         if namespace != "default" {
@@ -158,11 +158,11 @@ fn no_matter(name: &'static str, what: &'static str, patch: Value) -> Scenario {
 
 /// How often Ensure was called.
 async fn ensured(side: &Side, namespace: &str) -> Facts {
-    fact("calls of Ensure", side.asked(ENSURE, &subject(namespace)))
+    fact("calls of Ensure", &side.asked(ENSURE, &subject(namespace)))
 }
 
 /// The one port, with this change.
-fn port(change: Value) -> Value {
+fn port(change: &Value) -> Value {
     let mut port = json!({"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080});
     for (key, value) in change.as_object().unwrap() {
         port[key] = value.clone();
@@ -170,7 +170,7 @@ fn port(change: Value) -> Value {
     json!({"spec": {"ports": [port]}})
 }
 
-fn spec(change: Value) -> Value {
+fn spec(change: &Value) -> Value {
     json!({"spec": change})
 }
 
@@ -185,12 +185,12 @@ pub fn scenarios() -> Vec<Scenario> {
 /// Every field that matters (B-S4).
 fn matter() -> Vec<Scenario> {
     let later = json!({"metadata": {"annotations": {"example.com/later": "yes"}}});
-    let two = json!([
+    let two = spec(&json!({"ports": [
         {"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080},
         {"name": "https", "port": 443, "protocol": "TCP", "targetPort": 8443}
-    ]);
-    let ranges = spec(json!({"loadBalancerSourceRanges": ["198.51.100.0/24"]}));
-    let affinity = spec(json!({"sessionAffinity": "ClientIP"}));
+    ]}));
+    let ranges = spec(&json!({"loadBalancerSourceRanges": ["198.51.100.0/24"]}));
+    let affinity = spec(&json!({"sessionAffinity": "ClientIP"}));
     let local = json!({"externalTrafficPolicy": "Local", "healthCheckNodePort": 30_012});
     let dual = json!({"ipFamilyPolicy": "PreferDualStack", "ipFamilies": ["IPv4", "IPv6"]});
     vec![
@@ -198,56 +198,56 @@ fn matter() -> Vec<Scenario> {
         matters(
             "port-number",
             "a port gets another number",
-            port(json!({"port": 81})),
+            port(&json!({"port": 81})),
         ),
         matters(
             "port-name",
             "a port gets another name",
-            port(json!({"name": "web"})),
+            port(&json!({"name": "web"})),
         ),
         matters(
             "port-protocol",
             "a port becomes UDP",
-            port(json!({"protocol": "UDP"})),
+            port(&json!({"protocol": "UDP"})),
         ),
         matters(
             "target-port",
             "a port gets another target port",
-            port(json!({"targetPort": 9090})),
+            port(&json!({"targetPort": 9090})),
         ),
         matters(
             "node-port",
             "a port gets another node port",
-            port(json!({"nodePort": 30_011})),
+            port(&json!({"nodePort": 30_011})),
         ),
         matters(
             "app-protocol",
             "a port gets an app protocol",
-            port(json!({"appProtocol": "http"})),
+            port(&json!({"appProtocol": "http"})),
         ),
-        matters("port-added", "a port is added", spec(json!({"ports": two}))),
+        matters("port-added", "a port is added", two),
         matters("affinity", "session affinity is set", affinity),
         matters(
             "external-ips",
             "external IPs are set",
-            spec(json!({"externalIPs": ["198.51.100.7"]})),
+            spec(&json!({"externalIPs": ["198.51.100.7"]})),
         ),
         matters("annotation", "an annotation is set", later),
         matters(
             "traffic-local",
             "the traffic policy becomes Local",
-            spec(json!({"externalTrafficPolicy": "Local"})),
+            spec(&json!({"externalTrafficPolicy": "Local"})),
         ),
         matters(
             "health-port",
             "the traffic policy becomes Local with a health check port",
-            spec(local),
+            spec(&local),
         ),
-        matters("dual-stack", "a second IP family is added", spec(dual)),
+        matters("dual-stack", "a second IP family is added", spec(&dual)),
         matters(
             "load-balancer-ip",
             "loadBalancerIP is set",
-            spec(json!({"loadBalancerIP": "192.0.2.200"})),
+            spec(&json!({"loadBalancerIP": "192.0.2.200"})),
         ),
         Scenario::new(
             "ranges-cleared",
@@ -255,10 +255,10 @@ fn matter() -> Vec<Scenario> {
             &["B-S4"],
             async |side: Side, name| {
                 made(&side, name, balancer(name)).await;
-                let ranges = spec(json!({"loadBalancerSourceRanges": ["198.51.100.0/24"]}));
+                let ranges = spec(&json!({"loadBalancerSourceRanges": ["198.51.100.0/24"]}));
                 side.edit_service(name, ranges).await;
                 side.asked_times(ENSURE, &subject(name), 2).await;
-                side.edit_service(name, spec(json!({"loadBalancerSourceRanges": null})))
+                side.edit_service(name, spec(&json!({"loadBalancerSourceRanges": null})))
                     .await;
                 side.asked_times(ENSURE, &subject(name), 3).await;
                 ensured(&side, name).await
@@ -271,12 +271,12 @@ fn matter() -> Vec<Scenario> {
             &["B-S4"],
             async |side: Side, name| {
                 made(&side, name, balancer(name)).await;
-                side.edit_service(name, spec(json!({"sessionAffinity": "ClientIP"})))
+                side.edit_service(name, spec(&json!({"sessionAffinity": "ClientIP"})))
                     .await;
                 side.asked_times(ENSURE, &subject(name), 2).await;
                 let timeout =
                     json!({"sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 100}}});
-                side.edit_service(name, spec(timeout)).await;
+                side.edit_service(name, spec(&timeout)).await;
                 side.asked_times(ENSURE, &subject(name), 3).await;
                 ensured(&side, name).await
             },
@@ -298,17 +298,17 @@ fn do_not_matter() -> Vec<Scenario> {
         no_matter(
             "selector",
             "the selector is changed",
-            spec(json!({"selector": {"app": "other"}})),
+            spec(&json!({"selector": {"app": "other"}})),
         ),
         no_matter(
             "not-ready-too",
             "not ready addresses are published",
-            spec(json!({"publishNotReadyAddresses": true})),
+            spec(&json!({"publishNotReadyAddresses": true})),
         ),
         no_matter(
             "internal-policy",
             "the internal traffic policy is changed",
-            spec(json!({"internalTrafficPolicy": "Local"})),
+            spec(&json!({"internalTrafficPolicy": "Local"})),
         ),
         no_matter(
             "other-finalizer",
@@ -325,7 +325,7 @@ fn do_not_matter() -> Vec<Scenario> {
                     json!({"status": {"loadBalancer": {"ingress": [{"ip": "203.0.113.9"}]}}});
                 let services = side.services(name);
                 services
-                    .patch_status("web", &Default::default(), &Patch::Merge(status))
+                    .patch_status("web", &PatchParams::default(), &Patch::Merge(status))
                     .await
                     .unwrap();
                 side.renewals(4).await;

@@ -20,7 +20,7 @@ use crate::binary::binary;
 
 /// Long enough for anything that should happen soon, on a slow machine, also where the Go CCM's
 /// backoff has to pass.
-pub const SOON: Duration = Duration::from_secs(60);
+pub const SOON: Duration = Duration::from_mins(1);
 
 /// The flags of both: short periods for the scenarios, and metrics for everybody. The Lease is
 /// renewed often, for `Side::renewals`. A leader loses it only after 10 s without an answer,

@@ -1,5 +1,6 @@
 //! The tables of results in `docs/`.
 
+use std::fmt::Write as _;
 use std::path::Path;
 
 use crate::compare::Row;
@@ -56,12 +57,8 @@ pub fn of_controllers(rows: &[Row]) -> String {
             let cited: Vec<String> = cited.map(|(id, why)| format!("{id}: {why}")).collect();
             format!("equal, except {}", cited.join("; "))
         };
-        text += &format!(
-            "| {} | {} | {} | {result} |\n",
-            row.name,
-            row.what,
-            row.ids.join(", ")
-        );
+        let (name, what, ids) = (&row.name, &row.what, row.ids.join(", "));
+        let _ = writeln!(text, "| {name} | {what} | {ids} | {result} |");
     }
     text
 }
@@ -93,7 +90,7 @@ pub fn of_ways(exceptions: &[Exception]) -> String {
         } else {
             scenarios.join(", ")
         };
-        text += &format!("| {why} | {named} |\n");
+        let _ = writeln!(text, "| {why} | {named} |");
     }
     text
 }

@@ -16,7 +16,7 @@ mod world;
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Node;
-use kube::ResourceExt as _;
+use kube::ResourceExt;
 use testenv::objects::{UNINITIALIZED, ingress, is_tainted};
 use testenv::{LEASE, eventually};
 
@@ -62,12 +62,12 @@ async fn m9_a_provider_in_another_language_takes_over_under_load_and_nothing_is_
             (now >= made + CHANGES).then_some(()).ok_or(now)
         })
         .await;
-        let sessions = world.sessions(&ccm);
+        let sessions = world::sessions(&ccm);
         world.end(provider).await;
         provider = world.provider(language).await;
         let answers = tokio::time::Instant::now();
         eventually("the ccm has a session again", PATIENCE, async || {
-            let now = world.sessions(&ccm);
+            let now = world::sessions(&ccm);
             (now > sessions).then_some(()).ok_or_else(|| ccm.log())
         })
         .await;
@@ -86,10 +86,7 @@ async fn m9_a_provider_in_another_language_takes_over_under_load_and_nothing_is_
     }
     // A load balancer for each Service and no other, each on an address of its own.
     let services = world.all_services().await;
-    let uids: BTreeSet<String> = services
-        .iter()
-        .filter_map(|service| service.uid())
-        .collect();
+    let uids: BTreeSet<String> = services.iter().filter_map(ResourceExt::uid).collect();
     let balancers = world.load_balancers();
     let owners: Vec<&str> = balancers
         .iter()

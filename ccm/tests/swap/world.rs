@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use k8s_openapi::api::core::v1::{Node, Service};
-use kube::ResourceExt as _;
+use kube::ResourceExt;
 use kube::api::ListParams;
 use provider_mock::{Fixture, Mock};
 use serde_json::{Value, json};
@@ -161,11 +161,6 @@ impl World {
         Process::start(command, self.file("ccm.log")).unwrap()
     }
 
-    /// How many times the ccm has initialised a provider.
-    pub fn sessions(&self, ccm: &Process) -> usize {
-        ccm.log().matches("initialised the provider").count()
-    }
-
     pub async fn said(&self, ccm: &Process, text: &str) {
         eventually(&format!("the log says {text:?}"), PATIENCE, async || {
             let log = ccm.log();
@@ -227,7 +222,7 @@ impl World {
         let waiting: Vec<String> = all
             .iter()
             .filter(|node| is_tainted(node, UNINITIALIZED))
-            .map(|node| node.name_any())
+            .map(ResourceExt::name_any)
             .collect();
         if all.len() != nodes || !waiting.is_empty() {
             return Err(format!("{} Nodes, {waiting:?} wait", all.len()));
@@ -378,4 +373,9 @@ fn port_of(service: &Service) -> i32 {
     ports
         .and_then(|ports| ports.first())
         .map_or(0, |port| port.port)
+}
+
+/// How many times the ccm has initialised a provider.
+pub fn sessions(ccm: &Process) -> usize {
+    ccm.log().matches("initialised the provider").count()
 }

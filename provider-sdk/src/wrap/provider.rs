@@ -6,6 +6,7 @@ use futures::stream::{self, StreamExt};
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::{Request, Response, Status};
+use tracing::Instrument;
 
 use cloud_provider_api::v1alpha1::initialize_response::Outcome;
 use cloud_provider_api::v1alpha1::provider_service_server::ProviderService;
@@ -13,7 +14,7 @@ use cloud_provider_api::v1alpha1::watch_changes_response::Change as ChangeTo;
 use cloud_provider_api::v1alpha1::{self as pb};
 
 use super::limits::{ID_BYTES, NAME_BYTES, batch_of, fault, fits};
-use super::run::{Ready, Task, cluster_of, died};
+use super::run::{Ready, Task, cluster_of, died, span_of};
 use super::{Parts, Wrap, convert};
 use crate::{
     Call, Change, Failure, HealthState, Hints, InitializeRequest, Initialized, NodeFieldGroup,
@@ -125,6 +126,7 @@ impl ProviderService for Wrap {
         &self,
         request: Request<pb::WatchChangesRequest>,
     ) -> Result<Response<Self::WatchChangesStream>, Status> {
+        let span = span_of("WatchChanges", request.metadata());
         let request = request.into_inner();
         let ready = match self.0.admit(request.cluster) {
             Ok(ready) => ready,
@@ -144,17 +146,19 @@ impl ProviderService for Wrap {
         );
         let (sender, hints) = mpsc::channel(HINTS);
         let provider = Arc::clone(&self.0.provider);
-        let task = tokio::spawn(async move {
+        let watching = async move {
             let Some(changes) = provider.changes() else {
                 return Err(super::not_offered("WatchChanges"));
             };
             changes
                 .watch(&call, &request.resume_token, &Hints { sender })
                 .await
-        });
+        };
+        let task = tokio::spawn(watching.instrument(span.clone()));
         let watch = Watch {
             hints,
             task: Some(Task(task)),
+            span,
             last: None,
             _end: ended.drop_guard(),
             stop: self.0.streams.clone(),
@@ -170,6 +174,7 @@ struct Watch {
     hints: mpsc::Receiver<(Option<Change>, String)>,
     /// The vendor's method, while it runs.
     task: Option<Task<Result<(), Failure>>>,
+    span: tracing::Span,
     /// The last item after the method has ended.
     last: Option<Result<pb::WatchChangesResponse, Status>>,
     _end: DropGuard,
@@ -203,7 +208,7 @@ async fn next_hint(
                 return watch.last.map(|last| (last, None));
             }
             joined = finished => {
-                watch.last = finish(joined);
+                watch.last = watch.span.in_scope(|| finish(joined));
                 watch.task = None;
                 // Hints that were sent before are still delivered.
                 watch.hints.close();

@@ -8,6 +8,8 @@ import (
 	"runtime/debug"
 	"sync"
 	"time"
+
+	"google.golang.org/grpc/metadata"
 )
 
 const (
@@ -79,6 +81,7 @@ func (o *OverrunError) Unwrap() error { return context.DeadlineExceeded }
 // context, Attempt returns an [OverrunError], so the call gets an answer. If ended is not nil, Attempt calls it when the method has really ended,
 // with its context and its error, and before Attempt returns. So the object of the call is free when the caller gets the answer.
 func Attempt[T any](ctx context.Context, budget Budget, log *slog.Logger, method string, ended func(context.Context, error), work func(context.Context) (T, error)) (answer T, err error) {
+	log = ofCall(ctx, log)
 	began := time.Now()
 	inTime, stop := context.WithDeadline(ctx, budget.Stop)
 	type outcome struct {
@@ -118,6 +121,14 @@ func Attempt[T any](ctx context.Context, budget Budget, log *slog.Logger, method
 		log.Warn("a method of the cloud ignores its context", "method", method, "ran_for", after)
 		return answer, &OverrunError{method, after}
 	}
+}
+
+// ofCall adds the ID of the call to the log's lines: the controller logs the same one.
+func ofCall(ctx context.Context, log *slog.Logger) *slog.Logger {
+	if id := metadata.ValueFromIncomingContext(ctx, "ccm-call-id"); len(id) > 0 {
+		return log.With("call_id", id[0])
+	}
+	return log
 }
 
 // Guarded runs a vendor's method in place: a panic is logged, with its stack, and becomes a [PanicError]. So does an error whose own methods panic,

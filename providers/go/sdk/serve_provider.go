@@ -252,7 +252,7 @@ func (s *session) WatchChanges(request *contract.WatchChangesRequest, stream grp
 	go func() {
 		var err error = &PanicError{"WatchChanges", "its goroutine was ended by runtime.Goexit"}
 		defer func() { ended <- err }()
-		_, err = Guarded(s.log, "WatchChanges", func() (struct{}, error) {
+		_, err = Guarded(ofCall(ctx, s.log), "WatchChanges", func() (struct{}, error) {
 			return struct{}{}, s.offers.changes.WatchChanges(ctx, call, request.ResumeToken, hints)
 		})
 	}()

@@ -1,9 +1,11 @@
 package sdk
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
@@ -110,6 +113,16 @@ func TestAnAttemptEndsWithItsMethodOrWithItsBudget(t *testing.T) {
 	_, err := attempt(func(context.Context) (int, error) { <-release; return 0, nil })
 	if overran, ok := err.(*OverrunError); !ok || overran.Method != "Method" {
 		t.Error(err)
+	}
+}
+
+// What is logged about a call has the ID that its caller logs.
+func TestTheLogOfACallHasItsID(t *testing.T) {
+	var log bytes.Buffer
+	ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("ccm-call-id", "0000002a-7"))
+	_, err := Attempt(ctx, BudgetOf(ctx), slog.New(slog.NewTextHandler(&log, nil)), "Method", nil, func(context.Context) (int, error) { panic("boom") })
+	if err == nil || !strings.Contains(log.String(), "call_id=0000002a-7") {
+		t.Error(err, log.String())
 	}
 }
 

@@ -10,9 +10,9 @@ use k8s_openapi::api::core::v1::Node;
 
 use super::super::{Batch, Driver, LoopContext, Reconciler, Sources, Spec, Wake, Width};
 use crate::cluster::Change;
-use crate::core::Key;
+use crate::core::{Backoff, Key};
 use crate::provider::{CallError, Capability, Hint, ProviderStatus, Session};
-use crate::queue::{Backoff, Requeue};
+use crate::queue::Requeue;
 use crate::writes::{EventType, NodePatch, WriteError, node_reference};
 
 pub(super) const LABEL: &str = "example.org/size";
@@ -27,10 +27,7 @@ impl Tiny {
         let spec = Spec {
             name: "tiny-controller",
             queue: "tiny",
-            backoff: Backoff {
-                base: Duration::from_secs(1),
-                max: Duration::from_mins(1),
-            },
+            backoff: Backoff::new(Duration::from_secs(1), Duration::from_mins(1)),
             needs: Capability::Instances,
         };
         let driver = Driver::new(context, spec);

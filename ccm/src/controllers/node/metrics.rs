@@ -3,25 +3,21 @@
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Provider {
-    provider: String,
-}
+use crate::core::ProviderLabel;
 
 /// The metrics of the node controller. The two histograms are upstream's, with its buckets (B-M7).
 #[derive(Clone)]
 pub(crate) struct Metrics {
     taint_removal: Histogram,
     initial_sync: Histogram,
-    oldest: Family<Provider, Gauge<f64, AtomicU64>>,
-    reserved: Family<Provider, Counter>,
+    oldest: Family<ProviderLabel, Gauge<f64, AtomicU64>>,
+    reserved: Family<ProviderLabel, Counter>,
 }
 
 impl Metrics {
@@ -73,19 +69,15 @@ impl Metrics {
 
     /// Counts labels of a Node that were left out (B-N4).
     pub(super) fn reserved_labels(&self, provider: &str, count: usize) {
-        let provider = Provider {
-            provider: provider.to_owned(),
-        };
         self.reserved
-            .get_or_create(&provider)
+            .get_or_create(&provider.into())
             .inc_by(u64::try_from(count).unwrap_or(u64::MAX));
     }
 
     /// The age of the oldest waiting Node.
     pub(super) fn oldest(&self, provider: &str, age: Duration) {
-        let provider = Provider {
-            provider: provider.to_owned(),
-        };
-        self.oldest.get_or_create(&provider).set(age.as_secs_f64());
+        self.oldest
+            .get_or_create(&provider.into())
+            .set(age.as_secs_f64());
     }
 }

@@ -291,6 +291,7 @@ fn existing_instance(answer: &Result<api::Instance, CallError>) -> Result<&api::
                 instance.state
             ),
             retry_after: None,
+            call_id: None,
         })),
     }
 }

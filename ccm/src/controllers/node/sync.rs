@@ -71,7 +71,8 @@ impl Worker {
         }) = found.first()
         {
             let (provider, error, nodes) = (&self.driver.context.provider, trouble, found.len());
-            tracing::warn!(%provider, rpc = RPC, nodes, first = name(node), %error, "Node lookup failed");
+            let call_id = trouble.call_id();
+            tracing::warn!(%provider, rpc = RPC, call_id, nodes, first = name(node), %error, "Node lookup failed");
         }
         claims::refuse_what_is_given_twice(&mut found, (self.driver.context.wall)());
         let offered = session.info.capabilities.as_ref();

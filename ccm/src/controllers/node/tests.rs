@@ -258,6 +258,7 @@ async fn b_n8_a_failure_keeps_the_taint_and_comes_again() {
         reason: "Broken".to_owned(),
         message: "it broke".to_owned(),
         retry_after: None,
+        call_id: None,
     };
     bench
         .settle(bench.stored("n"), Err(trouble(CallErrorCode::Disconnected)))
@@ -370,6 +371,7 @@ async fn b_n8_busy_comes_again_five_times_and_then_backs_off() {
             reason: String::new(),
             message: "in use".to_owned(),
             retry_after: None,
+            call_id: None,
         };
         bench.settle(bench.stored("n"), Err(busy)).await;
         let failures = bench.worker.driver.queue.failures(&"n".to_owned());
@@ -387,6 +389,7 @@ async fn n13_a_node_tells_who_answered_what_how_often_and_when_it_is_tried_next(
         reason: "NoQuota".to_owned(),
         message: message.to_owned(),
         retry_after: None,
+        call_id: None,
     };
     // A failure that passes within seconds is not reported at once.
     let busy = trouble(CallErrorCode::Busy, "in use");

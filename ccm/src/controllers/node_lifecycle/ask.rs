@@ -244,5 +244,6 @@ fn no_answer() -> CallError {
             ONLY_PLACE.as_secs()
         ),
         retry_after: None,
+        call_id: None,
     }
 }

@@ -3,32 +3,19 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use crate::core::lock;
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Provider {
-    provider: String,
-}
-
-impl Provider {
-    fn named(provider: &str) -> Self {
-        let provider = provider.to_owned();
-        Self { provider }
-    }
-}
+use crate::core::{ProviderLabel, lock, set_gauge};
 
 /// The lifecycle metrics, and the brake's state for the status page.
 #[derive(Clone)]
 pub(crate) struct Metrics {
-    deleted: Family<Provider, Counter>,
-    held: Family<Provider, Gauge>,
-    void: Family<Provider, Counter>,
+    deleted: Family<ProviderLabel, Counter>,
+    held: Family<ProviderLabel, Gauge>,
+    void: Family<ProviderLabel, Counter>,
     holding: Arc<Mutex<BTreeMap<String, usize>>>,
 }
 
@@ -79,18 +66,15 @@ impl Metrics {
     }
 
     pub(super) fn deleted(&self, provider: &str) {
-        self.deleted.get_or_create(&Provider::named(provider)).inc();
+        self.deleted.get_or_create(&provider.into()).inc();
     }
 
     pub(super) fn void(&self, provider: &str) {
-        self.void.get_or_create(&Provider::named(provider)).inc();
+        self.void.get_or_create(&provider.into()).inc();
     }
 
     pub(super) fn held(&self, provider: &str, nodes: usize) {
-        let gauge = i64::try_from(nodes).unwrap_or(i64::MAX);
-        self.held
-            .get_or_create(&Provider::named(provider))
-            .set(gauge);
+        set_gauge(&self.held, provider, nodes);
         let mut holding = lock(&self.holding);
         if nodes == 0 {
             holding.remove(provider);

@@ -393,7 +393,7 @@ impl Routes {
             Err(trouble) if trouble.code == CallErrorCode::Fenced => return,
             Err(trouble) => {
                 let (routes, first) = (items.len(), items.first().map(shown));
-                tracing::warn!(%provider, routes, first, error = %trouble, "cannot tell whether routes were {what}: the next list shows it");
+                tracing::warn!(%provider, routes, first, call_id = trouble.call_id(), error = %trouble, "cannot tell whether routes were {what}: the next list shows it");
                 return;
             }
         };
@@ -407,7 +407,7 @@ impl Routes {
         let first = each().find_map(|(item, answer)| Some((item, answer.as_ref().err()?)));
         if let Some((item, trouble)) = first {
             let routes = answers.len() - done;
-            tracing::warn!(%provider, routes, first = shown(item), error = %trouble, "routes not {what}");
+            tracing::warn!(%provider, routes, first = shown(item), call_id = trouble.call_id(), error = %trouble, "routes not {what}");
         }
     }
 }

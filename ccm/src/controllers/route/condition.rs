@@ -11,18 +11,16 @@ use tokio::time::Instant;
 
 use super::ledger::NodeName;
 use super::{Routes, State};
-use crate::core::millis;
-use crate::queue::{Backoff, Requeue};
+use crate::core::{Backoff, millis};
+use crate::queue::Requeue;
 use crate::writes::WriteError;
 
 const TYPE: &str = "NetworkUnavailable";
 /// The limit for concurrent writes to the API server.
 const WRITERS: usize = 16;
 /// The delays after a failed write of a condition.
-pub(super) const BACKOFF: Backoff = Backoff {
-    base: Duration::from_millis(500),
-    max: Duration::from_secs(30),
-};
+pub(super) const BACKOFF: Backoff =
+    Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
 /// The delay after a failure that only a person can fix (a missing right, a policy).
 const REFUSED_AGAIN: Duration = Duration::from_mins(1);
 /// How long after a write the condition is compared once more, when the store has it.

@@ -59,6 +59,7 @@ impl Routes {
             words,
             code: Some(trouble.code.name()),
             rpc: Some(rpc),
+            call_id: trouble.call_id.clone(),
         };
         let tell = waiting.answered(&destination, &answered, event, now);
         if tell && let Some(object) = self.node(node) {

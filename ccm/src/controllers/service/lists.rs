@@ -74,7 +74,7 @@ impl Worker {
                     &context.provider,
                     next.saturating_duration_since(Instant::now()),
                 );
-                warn!(%provider, rpc = "ListLoadBalancers", error = %trouble, retry_in_ms = millis(retry_in), "cannot list the load balancers: cannot tell which have no Service");
+                warn!(%provider, rpc = "ListLoadBalancers", call_id = trouble.call_id(), error = %trouble, retry_in_ms = millis(retry_in), "cannot list the load balancers: cannot tell which have no Service");
                 return;
             }
         };

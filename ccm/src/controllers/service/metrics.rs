@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+
+use crate::core::{ProviderLabel, set_gauge};
 
 #[derive(Clone)]
 pub(crate) struct Metrics {
@@ -15,15 +16,10 @@ pub(crate) struct Metrics {
     nodesync_errors: Counter,
     pub(super) nodesync_latency: Histogram,
     update_latency: Histogram,
-    pub(super) overdue: Family<Provider, Gauge>,
-    pub(super) orphans: Family<Provider, Gauge>,
-    pub(super) duplicates: Family<Provider, Gauge>,
-    pub(super) unlisted: Family<Provider, Gauge>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct Provider {
-    pub(super) provider: String,
+    pub(super) overdue: Family<ProviderLabel, Gauge>,
+    pub(super) orphans: Family<ProviderLabel, Gauge>,
+    pub(super) duplicates: Family<ProviderLabel, Gauge>,
+    pub(super) unlisted: Family<ProviderLabel, Gauge>,
 }
 
 impl Metrics {
@@ -106,22 +102,16 @@ impl Metrics {
 
     /// So many Services have waited for longer than [`PATIENCE`](crate::report::PATIENCE).
     pub(super) fn overdue(&self, provider: &str, count: usize) {
-        set(&self.overdue, provider, count);
+        set_gauge(&self.overdue, provider, count);
     }
 
     pub(super) fn orphans(&self, provider: &str, count: usize) {
-        set(&self.orphans, provider, count);
+        set_gauge(&self.orphans, provider, count);
     }
 
     /// How many Services have several load balancers, and how many are missing in the list.
     pub(super) fn standing(&self, provider: &str, several: usize, unlisted: usize) {
-        set(&self.duplicates, provider, several);
-        set(&self.unlisted, provider, unlisted);
+        set_gauge(&self.duplicates, provider, several);
+        set_gauge(&self.unlisted, provider, unlisted);
     }
-}
-
-fn set(family: &Family<Provider, Gauge>, provider: &str, count: usize) {
-    let provider = provider.to_owned();
-    let count = i64::try_from(count).unwrap_or(i64::MAX);
-    family.get_or_create(&Provider { provider }).set(count);
 }

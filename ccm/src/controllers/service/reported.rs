@@ -43,6 +43,7 @@ impl Worker {
                 words: reported.note.message,
                 code: reported.code,
                 rpc: report.rpc,
+                call_id: report.call_id,
             };
             // All of them belong to one attempt.
             let tell = if number == last {
@@ -57,13 +58,14 @@ impl Worker {
             let (name, provider) = (Key::of(service), &self.driver.context.provider);
             let took_ms = report.took.map(millis);
             let (rpc, code, error) = (answered.rpc, answered.code, answered.words.as_str());
+            let call_id = answered.call_id.as_deref();
             let due = self.driver.queue.due(task);
             let due = due.filter(|_| self.driver.session().is_some());
             let retry_in_ms = due.map(|due| millis(due.saturating_duration_since(now)));
             if answered.kind == EventType::Normal {
-                debug!(service = %name, %provider, rpc, code, took_ms, error, attempt, retry_in_ms, "load balancer is pending");
+                debug!(service = %name, %provider, rpc, call_id, code, took_ms, error, attempt, retry_in_ms, "load balancer is pending");
             } else {
-                warn!(service = %name, %provider, rpc, code, took_ms, error, attempt, retry_in_ms, "load balancer not synced");
+                warn!(service = %name, %provider, rpc, call_id, code, took_ms, error, attempt, retry_in_ms, "load balancer not synced");
             }
             if tell {
                 let message = report::reported(&answered, provider, None, attempt, next);

@@ -20,7 +20,7 @@ use super::targets::{NodeSelector, TargetSet};
 use super::{Offer, Worker};
 use crate::controller::{Batch, LoopContext};
 use crate::core::Key;
-use crate::provider::Session;
+use crate::provider::{CallId, Session};
 use crate::queue::Requeue;
 use crate::writes::{ServicePatch, ServiceStatusPatch, WriteError};
 
@@ -43,6 +43,7 @@ pub(super) struct Report {
     pub(super) reported: Reported,
     /// `None`: the API server is the cause.
     pub(super) rpc: Option<&'static str>,
+    pub(super) call_id: Option<CallId>,
     pub(super) took: Option<Duration>,
 }
 
@@ -80,6 +81,8 @@ pub(super) struct Run<'a> {
     record: Option<Record>,
     accepted: bool,
     attempt: u32,
+    /// The ID of the last call.
+    call_id: Option<CallId>,
     reports: Vec<Report>,
 }
 
@@ -103,6 +106,7 @@ impl<'a> Run<'a> {
             record: job.record,
             accepted: false,
             attempt: job.attempt,
+            call_id: None,
             reports: Vec::new(),
         }
     }
@@ -251,6 +255,7 @@ impl<'a> Run<'a> {
                 when_changed: true,
             },
             rpc: None,
+            call_id: None,
             took: None,
         });
         self.record();
@@ -356,6 +361,7 @@ impl<'a> Run<'a> {
                         when_changed: false,
                     },
                     rpc: None,
+                    call_id: None,
                     took: None,
                 });
             }

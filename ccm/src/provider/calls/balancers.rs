@@ -6,7 +6,7 @@ use cloud_provider_api::v1alpha1 as api;
 use super::super::connect::Link;
 use super::super::failures::{self, Place};
 use super::super::limits;
-use super::super::{CallError, Session};
+use super::super::{CallError, CallId, Session};
 use super::listing::{Part, collect};
 use super::{Answered, Rpc, timed};
 use crate::core::Fence;
@@ -163,17 +163,17 @@ impl Session {
         })
     }
 
-    /// GetLoadBalancer. This fills in `cluster`. The answer's `outcome` is set. As in all calls of
+    /// GetLoadBalancer. Returns the answer and the call's ID. This fills in `cluster`. The answer's `outcome` is set. As in all calls of
     /// this service, an answer that breaks the contract becomes a `failed` with the reason
     /// `ContractFault`.
     pub(crate) async fn get_load_balancer(
         &self,
         mut request: api::GetLoadBalancerRequest,
-    ) -> Result<api::GetLoadBalancerResponse, CallError> {
+    ) -> Result<(api::GetLoadBalancerResponse, CallId), CallError> {
         request.cluster = Some(self.cluster.clone());
         limits::check_request(&request, self.max_request_bytes)?;
         let rpc = self.balancer_rpc("GetLoadBalancer")?;
-        self.call(rpc, None, |link, deadline| async move {
+        self.call_with_id(rpc, None, |link, deadline| async move {
             let mut client = client(link);
             let answer = client.get_load_balancer(timed(request, deadline)).await?;
             Ok(checked(rpc.name, answer.into_inner()))
@@ -187,11 +187,11 @@ impl Session {
         &self,
         fence: &Fence,
         mut request: api::EnsureLoadBalancerRequest,
-    ) -> Result<api::EnsureLoadBalancerResponse, CallError> {
+    ) -> Result<(api::EnsureLoadBalancerResponse, CallId), CallError> {
         request.cluster = Some(self.cluster.clone());
         limits::check_request(&request, self.max_request_bytes)?;
         let rpc = self.balancer_rpc("EnsureLoadBalancer")?;
-        self.call(rpc, Some(fence), |link, deadline| async move {
+        self.call_with_id(rpc, Some(fence), |link, deadline| async move {
             let mut client = client(link);
             let answer = client
                 .ensure_load_balancer(timed(request, deadline))
@@ -206,11 +206,11 @@ impl Session {
         &self,
         fence: &Fence,
         mut request: api::UpdateLoadBalancerRequest,
-    ) -> Result<api::UpdateLoadBalancerResponse, CallError> {
+    ) -> Result<(api::UpdateLoadBalancerResponse, CallId), CallError> {
         request.cluster = Some(self.cluster.clone());
         limits::check_request(&request, self.max_request_bytes)?;
         let rpc = self.balancer_rpc("UpdateLoadBalancer")?;
-        self.call(rpc, Some(fence), |link, deadline| async move {
+        self.call_with_id(rpc, Some(fence), |link, deadline| async move {
             let mut client = client(link);
             let answer = client
                 .update_load_balancer(timed(request, deadline))
@@ -225,11 +225,11 @@ impl Session {
         &self,
         fence: &Fence,
         mut request: api::DeleteLoadBalancerRequest,
-    ) -> Result<api::DeleteLoadBalancerResponse, CallError> {
+    ) -> Result<(api::DeleteLoadBalancerResponse, CallId), CallError> {
         request.cluster = Some(self.cluster.clone());
         limits::check_request(&request, self.max_request_bytes)?;
         let rpc = self.balancer_rpc("DeleteLoadBalancer")?;
-        self.call(rpc, Some(fence), |link, deadline| async move {
+        self.call_with_id(rpc, Some(fence), |link, deadline| async move {
             let mut client = client(link);
             let answer = client
                 .delete_load_balancer(timed(request, deadline))

@@ -56,7 +56,7 @@ impl Session {
                 nodes,
                 ..frame.clone()
             };
-            Box::pin(self.call(rpc, None, |link, deadline| async move {
+            Box::pin(self.call_each(rpc, None, |link, deadline| async move {
                 use api::lookup_instance_result::Outcome;
                 let answer = client(link)
                     .lookup_instances(timed(request, deadline))
@@ -102,7 +102,7 @@ impl Session {
                 nodes,
                 ..frame.clone()
             };
-            Box::pin(self.call(rpc, None, |link, deadline| async move {
+            Box::pin(self.call_each(rpc, None, |link, deadline| async move {
                 use api::lookup_zone_result::Outcome;
                 let answer = ZoneServiceClient::with_origin(link, Link::origin())
                     .max_decoding_message_size(api::MOST_MESSAGE_BYTES)

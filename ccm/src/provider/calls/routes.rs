@@ -110,13 +110,15 @@ impl Session {
                 cluster: Some(self.cluster.clone()),
                 routes,
             };
-            Box::pin(self.call(rpc, Some(fence), |link, deadline| async move {
-                let answer = client(link)
-                    .create_routes(timed(request, deadline))
-                    .await?
-                    .into_inner();
-                self.matched_routes(rpc.name, &asked, answer.failed, answer.results)
-            }))
+            Box::pin(
+                self.call_each(rpc, Some(fence), |link, deadline| async move {
+                    let answer = client(link)
+                        .create_routes(timed(request, deadline))
+                        .await?
+                        .into_inner();
+                    self.matched_routes(rpc.name, &asked, answer.failed, answer.results)
+                }),
+            )
         })
         .await
     }
@@ -134,13 +136,15 @@ impl Session {
                 cluster: Some(self.cluster.clone()),
                 routes,
             };
-            Box::pin(self.call(rpc, Some(fence), |link, deadline| async move {
-                let answer = client(link)
-                    .delete_routes(timed(request, deadline))
-                    .await?
-                    .into_inner();
-                self.matched_routes(rpc.name, &asked, answer.failed, answer.results)
-            }))
+            Box::pin(
+                self.call_each(rpc, Some(fence), |link, deadline| async move {
+                    let answer = client(link)
+                        .delete_routes(timed(request, deadline))
+                        .await?
+                        .into_inner();
+                    self.matched_routes(rpc.name, &asked, answer.failed, answer.results)
+                }),
+            )
         })
         .await
     }

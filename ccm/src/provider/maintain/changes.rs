@@ -1,7 +1,5 @@
 //! While this process leads: the provider's hints (WatchChanges).
 
-use std::sync::atomic::Ordering::Relaxed;
-
 use cloud_provider_api::v1alpha1 as api;
 use cloud_provider_api::v1alpha1::watch_changes_response::Change;
 use tokio::time::{Instant, sleep};
@@ -13,6 +11,15 @@ use super::super::{CallError, Hint, Session};
 use super::lead::{LASTED, backoff};
 use super::{Keeper, client};
 use crate::core::{lock, millis};
+
+/// Where the next stream of WatchChanges begins. It is kept over streams and sessions.
+pub(super) enum Next {
+    /// After the message with this token. Without a token: now.
+    Resumes(String),
+    /// Now. The last stream began without a token and sent no message, so no token covers the
+    /// changes since then.
+    Unheard,
+}
 
 /// A warning is logged if this many streams in a row ended early and the last one failed.
 const HINTS_MISSED: u32 = 3;
@@ -26,7 +33,9 @@ impl Keeper {
         let mut failures = 0_u32;
         loop {
             let started = Instant::now();
-            let received = self.stream_of_changes(link, &session.cluster).await;
+            let call_id = self.ids.next();
+            let link = link.for_call(&call_id);
+            let received = self.stream_of_changes(&link, &session.cluster).await;
             failures = if started.elapsed() >= LASTED {
                 0
             } else {
@@ -37,38 +46,37 @@ impl Keeper {
                 // Without hints the controllers see changes later. The warning comes once for each
                 // series of failures.
                 if failures == HINTS_MISSED {
-                    tracing::warn!(provider = %self.name, error = %trouble, failures, retry_in_ms = millis(pause), "WatchChanges fails: the ccm sees changes in the cloud at its next periodic check, not at once");
+                    tracing::warn!(provider = %self.name, %call_id, error = %trouble, failures, retry_in_ms = millis(pause), "WatchChanges fails: the ccm sees changes in the cloud at its next periodic check, not at once");
                 } else {
-                    tracing::debug!(provider = %self.name, error = %trouble, failures, retry_in_ms = millis(pause), "WatchChanges ended");
+                    tracing::debug!(provider = %self.name, %call_id, error = %trouble, failures, retry_in_ms = millis(pause), "WatchChanges ended");
                 }
             }
             sleep(pause).await;
         }
     }
 
-    /// If the stream before ended without a message, there is no token, and changes since then are
-    /// in no stream. So a resync follows as soon as this one reports changes.
+    /// If changes were missed, a resync follows as soon as this stream reports changes.
     async fn stream_of_changes(
         &self,
         link: &Link,
         cluster: &api::ClusterRef,
     ) -> Result<(), CallError> {
-        let resume_token = self.token().clone();
-        let missed = self.unheard.swap(resume_token.is_empty(), Relaxed);
+        let (resume_token, mut missed) = self.begin_stream();
         let request = api::WatchChangesRequest {
             cluster: Some(cluster.clone()),
             resume_token,
         };
         let mut stream = client(link).watch_changes(request).await?.into_inner();
         while let Some(change) = stream.message().await? {
-            if self.unheard.swap(false, Relaxed) && missed {
+            self.heard();
+            if std::mem::take(&mut missed) {
                 let _ = self.with.hints.send(Hint::Resync);
             }
             if let Some(Change::Failed(failure)) = change.change {
                 return Err(failures::trouble("WatchChanges", Place::Whole, failure));
             }
             if change.resume_token.len() <= TEXT_LIMIT {
-                *self.token() = change.resume_token;
+                *lock(&self.next) = Next::Resumes(change.resume_token);
             } else {
                 tracing::warn!(provider = %self.name, limit = TEXT_LIMIT, "ignoring a resume_token that is too long");
             }
@@ -87,8 +95,25 @@ impl Keeper {
         Ok(())
     }
 
-    fn token(&self) -> std::sync::MutexGuard<'_, String> {
-        lock(&self.resume_token)
+    /// The token of the next stream, and whether changes were missed before it.
+    fn begin_stream(&self) -> (String, bool) {
+        let mut next = lock(&self.next);
+        let (token, missed) = match &*next {
+            Next::Resumes(token) => (token.clone(), false),
+            Next::Unheard => (String::new(), true),
+        };
+        if token.is_empty() {
+            *next = Next::Unheard;
+        }
+        (token, missed)
+    }
+
+    /// The stream sent a message, so a later one misses nothing.
+    fn heard(&self) {
+        let mut next = lock(&self.next);
+        if matches!(*next, Next::Unheard) {
+            *next = Next::Resumes(String::new());
+        }
     }
 }
 

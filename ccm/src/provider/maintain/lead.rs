@@ -16,13 +16,14 @@ use super::super::limits;
 use super::super::status::{Verdict, scope_verdict};
 use super::super::{CallError, ProviderStatus, Retry, Session};
 use super::{Keeper, changed, client};
-use crate::core::millis;
+use crate::core::{Backoff, millis};
 use crate::ownership::{Clash, Ownership};
 use crate::planted::planted;
 
 const INITIALIZE_DEADLINE: Duration = Duration::from_mins(1);
 /// The longest pause between two attempts to initialise.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), LONGEST_PAUSE);
 /// The elector writes a scope to the Lease at once. If the write takes longer than this, a warning
 /// is logged.
 const REMEMBERED: Duration = Duration::from_secs(3);
@@ -160,7 +161,11 @@ impl Keeper {
             link.clone(),
             limiters,
             Deadlines::raised(hints, self.with.max_call_deadline),
-            CallLog::new(Arc::clone(&self.name), self.with.metrics.clone()),
+            CallLog::new(
+                Arc::clone(&self.name),
+                self.ids.clone(),
+                self.with.metrics.clone(),
+            ),
         );
         let session = Arc::new(session);
         self.publish(&session, &initialized.cloud_scope, &counted);
@@ -187,7 +192,7 @@ impl Keeper {
             *failures = failures.saturating_add(1);
             self.tell(&format!("Initialize failed: {trouble}"));
             let pause = pause(&trouble, *failures);
-            tracing::warn!(provider = %self.name, error = %trouble, attempt = *failures, retry_in_ms = millis(pause), "Initialize failed; controllers make no calls until it succeeds");
+            tracing::warn!(provider = %self.name, call_id = trouble.call_id(), error = %trouble, attempt = *failures, retry_in_ms = millis(pause), "Initialize failed; controllers make no calls until it succeeds");
             sleep(pause).await;
         }
     }
@@ -198,11 +203,13 @@ impl Keeper {
         request: &api::InitializeRequest,
     ) -> Result<api::Initialized, CallError> {
         use api::initialize_response::Outcome;
-        let mut client = client(link);
+        let call_id = self.ids.next();
+        let mut client = client(&link.for_call(&call_id));
         let call = client.initialize(timed(request.clone(), INITIALIZE_DEADLINE));
         let answer = self
             .own_call(
                 "Initialize",
+                &call_id,
                 INITIALIZE_DEADLINE,
                 link,
                 call,
@@ -216,14 +223,17 @@ impl Keeper {
             )
             .await?;
         match answer.outcome {
-            None => Err(CallError::fault("the answer of Initialize has no outcome")),
+            None => {
+                Err(CallError::fault("the answer of Initialize has no outcome").of_call(&call_id))
+            }
             Some(Outcome::Failed(failure)) => {
                 self.answered();
-                Err(failures::trouble("Initialize", Place::Whole, failure))
+                Err(failures::trouble("Initialize", Place::Whole, failure).of_call(&call_id))
             }
             Some(Outcome::Initialized(initialized)) => {
                 self.answered();
-                check_initialized(&initialized).map_err(CallError::fault)?;
+                check_initialized(&initialized)
+                    .map_err(|fault| CallError::fault(fault).of_call(&call_id))?;
                 Ok(initialized)
             }
         }
@@ -377,9 +387,7 @@ fn pause(trouble: &CallError, failures: u32) -> Duration {
     }
 }
 
-/// 0.5 s, doubled with each failure, at most 30 s.
+/// The pause after this many failures in a row.
 pub(super) fn backoff(failures: u32) -> Duration {
-    Duration::from_millis(500)
-        .saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1)))
-        .min(LONGEST_PAUSE)
+    BACKOFF.pause(failures.saturating_sub(1))
 }

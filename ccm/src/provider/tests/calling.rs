@@ -238,7 +238,7 @@ async fn an_answer_that_breaks_the_contract_is_a_failure_that_keeps_the_handle()
                 ..Default::default()
             }];
         });
-        let answer = session
+        let (answer, _) = session
             .ensure_load_balancer(&fence, api::EnsureLoadBalancerRequest::default())
             .await
             .unwrap();
@@ -323,7 +323,7 @@ async fn m13_a_code_that_the_rpc_does_not_list_is_internal() {
         (Code::Credentials, Code::Credentials),
     ] {
         fake.set(|s| s.failures = [failure(given, None)].into());
-        let answer = session
+        let (answer, _) = session
             .ensure_load_balancer(&fence, api::EnsureLoadBalancerRequest::default())
             .await
             .unwrap();

@@ -179,7 +179,8 @@ fn ensure_behind(session: &Arc<Session>, fence: &Fence) -> JoinSet<Answered> {
             service: Some(service),
             ..Default::default()
         };
-        session.ensure_load_balancer(&fence, request).await
+        let answered = session.ensure_load_balancer(&fence, request).await;
+        answered.map(|(answer, _)| answer)
     });
     calls
 }

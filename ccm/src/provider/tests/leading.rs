@@ -24,7 +24,7 @@ async fn not_initialized_is_initialised_again_once() {
     let (one, two) = tokio::join!(ensure(), ensure());
     for answer in [one, two] {
         use api::ensure_load_balancer_response::Outcome;
-        let Some(Outcome::Failed(failure)) = answer.unwrap().outcome else {
+        let Some(Outcome::Failed(failure)) = answer.unwrap().0.outcome else {
             panic!("not failed");
         };
         assert_eq!(failure.code(), api::FailureCode::NotInitialized);
@@ -62,7 +62,7 @@ async fn prov_18_what_waits_is_not_sent_to_a_provider_that_forgot_its_initialize
     let ensure = async |session: &Session| {
         let request = api::EnsureLoadBalancerRequest::default();
         let answer = session.ensure_load_balancer(&fence, request).await;
-        answer.map(|answer| answer.outcome)
+        answer.map(|(answer, _)| answer.outcome)
     };
     let start = Instant::now();
     let first = ensure(&session);

@@ -1,5 +1,6 @@
 //! Sessions with a provider of the SDK.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
@@ -28,14 +29,24 @@ impl Provider for Machines {
 impl Instances for Machines {
     async fn lookup(&self, _: &Call, node: &Node, _: &InstanceQuery) -> Result<Instance, Failure> {
         match node.name.as_str() {
-            "down" => Err(Failure::unavailable("the cloud is down")),
+            "down" => {
+                tracing::warn!("the cloud does not answer");
+                Err(Failure::unavailable("the cloud is down"))
+            }
             name => Ok(Instance::present(format!("machines://{name}"))),
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provider_of_the_sdk_is_initialised_and_asked() {
+async fn a_provider_of_the_sdk_is_asked_and_both_log_the_same_id_of_a_call() {
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let subscriber = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_max_level(tracing::Level::DEBUG)
+        .with_writer(Arc::new(log.reopen().unwrap()))
+        .finish();
+    let _logging = tracing::subscriber::set_default(subscriber);
     let service = Server::new(Machines).into_service().await.unwrap();
     let running = maintained(InMemory::running(service));
     running.lead();
@@ -57,4 +68,12 @@ async fn a_provider_of_the_sdk_is_initialised_and_asked() {
     assert_eq!(found.provider_id.as_deref(), Some("machines://up"));
     let trouble = results[1].as_ref().unwrap_err();
     assert_eq!(trouble.code, super::super::CallErrorCode::Unavailable);
+    let id = format!("call_id=\"{}\"", trouble.call_id().unwrap());
+    let log = std::fs::read_to_string(log.path()).unwrap();
+    let has = |text: &str| {
+        let mut lines = log.lines();
+        lines.any(|line| line.contains(text) && line.contains(&id))
+    };
+    assert!(has("called the provider"), "the ccm: {log}");
+    assert!(has("the cloud does not answer"), "the provider: {log}");
 }

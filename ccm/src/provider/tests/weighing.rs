@@ -161,7 +161,7 @@ async fn m14_what_becomes_a_part_of_an_object_has_at_most_64_kib() {
     large(&labels.await.unwrap_err());
     let fence = Fence::open();
     let request = api::EnsureLoadBalancerRequest::default();
-    let ensured = session.ensure_load_balancer(&fence, request).await.unwrap();
+    let (ensured, _) = session.ensure_load_balancer(&fence, request).await.unwrap();
     assert_eq!(ensured.events.len(), 32);
     let Some(Ready(ready)) = ensured.outcome else {
         panic!("{:?}", ensured.outcome);

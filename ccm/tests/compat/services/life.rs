@@ -37,12 +37,12 @@ fn failing(rpc: &str, namespace: &str, code: FailureCode) -> Fault {
 async fn gone(side: &Side, namespace: &str) -> Facts {
     side.service_is(namespace, "is gone", |it| it.is_none())
         .await;
-    fact("calls of Delete", side.asked(DELETE, &subject(namespace)))
+    fact("calls of Delete", &side.asked(DELETE, &subject(namespace)))
 }
 
 /// The type becomes one without load balancers; waits until nothing is left of it.
 async fn away(side: &Side, namespace: &str) {
-    side.edit_service(namespace, spec(json!({"type": "ClusterIP"})))
+    side.edit_service(namespace, spec(&json!({"type": "ClusterIP"})))
         .await;
     side.service_is(
         namespace,
@@ -107,7 +107,7 @@ fn ordinary_changes() -> Vec<Scenario> {
             async |side: Side, name| {
                 made(&side, name, balancer(name)).await;
                 away(&side, name).await;
-                fact("calls of Delete", side.asked(DELETE, &subject(name)))
+                fact("calls of Delete", &side.asked(DELETE, &subject(name)))
             },
         ),
         Scenario::new(
@@ -117,7 +117,7 @@ fn ordinary_changes() -> Vec<Scenario> {
             async |side: Side, name| {
                 made(&side, name, balancer(name)).await;
                 away(&side, name).await;
-                side.edit_service(name, spec(json!({"type": "LoadBalancer"})))
+                side.edit_service(name, spec(&json!({"type": "LoadBalancer"})))
                     .await;
                 side.balanced(name).await;
                 ensured(&side, name).await

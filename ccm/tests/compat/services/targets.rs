@@ -128,7 +128,7 @@ fn nodes_change() -> Vec<Scenario> {
                 side.renewals(4).await;
                 set_ready(&side.client(), three, "True").await.unwrap();
                 side.renewals(4).await;
-                fact("calls of Update", side.asked(UPDATE, &subject(name)))
+                fact("calls of Update", &side.asked(UPDATE, &subject(name)))
             },
         ),
         step(
@@ -149,7 +149,7 @@ fn nodes_change() -> Vec<Scenario> {
                 }
                 let updates = side.asked(UPDATE, &subject(name));
                 assert_eq!(updates, 0, "none of these changes concerns a load balancer");
-                fact("calls of Update", updates)
+                fact("calls of Update", &updates)
             },
         ),
     ]
@@ -232,7 +232,7 @@ fn addresses_and_taints() -> Vec<Scenario> {
                     side.asked_times(UPDATE, &subject(name), 1).await;
                 }
                 side.renewals(6).await;
-                fact("calls of Update", side.asked(UPDATE, &subject(name)))
+                fact("calls of Update", &side.asked(UPDATE, &subject(name)))
             },
         )
         .differs(

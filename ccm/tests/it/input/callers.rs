@@ -123,15 +123,14 @@ pub async fn silent(from: [u8; 4], port: u16, sends: Sends) {
 }
 
 async fn held(from: [u8; 4], port: u16, sends: &Sends) -> std::io::Result<()> {
-    let mut byte = [0];
     match sends {
         Sends::Bytes(bytes) => {
             let mut stream = connect(from, port).await?;
             stream.write_all(bytes).await?;
-            stream.read(&mut byte).await?;
+            stream.read_u8().await?;
         }
         Sends::Handshake(tls) => {
-            shaken(from, port, tls).await?.read(&mut byte).await?;
+            shaken(from, port, tls).await?.read_u8().await?;
         }
     }
     Ok(())

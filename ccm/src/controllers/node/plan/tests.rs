@@ -65,6 +65,7 @@ fn trouble() -> CallError {
         reason: String::new(),
         message: "down".to_owned(),
         retry_after: None,
+        call_id: None,
     }
 }
 

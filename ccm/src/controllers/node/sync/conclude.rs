@@ -36,6 +36,7 @@ impl Report {
                 words,
                 code,
                 rpc: Some(RPC),
+                call_id: None,
             },
             at_once,
             when_changed: false,
@@ -90,11 +91,13 @@ impl Worker {
             Then::Retry(why) => (Requeue::Retry, Some(report(why, None))),
             Then::CallError(trouble) => {
                 let failed = batch.failed(&key, &trouble);
+                let mut report = report(describe(&trouble), Some(trouble.code.name()));
+                report.answered.call_id.clone_from(&trouble.call_id);
                 return Some(Report {
                     at_once: failed.event,
                     when_changed: matches!(failed.retry, Retry::WhenChangedElse(_)),
                     quiet: !failed.warn,
-                    ..report(describe(&trouble), Some(trouble.code.name()))
+                    ..report
                 });
             }
         };
@@ -142,6 +145,7 @@ impl Worker {
                 words: error.to_string(),
                 code: None,
                 rpc: None,
+                call_id: None,
             },
             at_once,
             when_changed: false,
@@ -172,11 +176,12 @@ impl Worker {
             .map(|at| at.saturating_duration_since(now))
             .map(millis);
         let (code, rpc) = (answered.code, answered.rpc);
+        let call_id = answered.call_id.as_deref();
         // One warning for the first failure. A call that failed as a whole is in the log already.
         if logged || report.quiet || attempt > 1 {
-            tracing::debug!(node = key, %provider, rpc, code, error, attempt, retry_in_ms, "Node not synced");
+            tracing::debug!(node = key, %provider, rpc, call_id, code, error, attempt, retry_in_ms, "Node not synced");
         } else {
-            tracing::warn!(node = key, %provider, rpc, code, error, attempt, retry_in_ms, "Node not synced");
+            tracing::warn!(node = key, %provider, rpc, call_id, code, error, attempt, retry_in_ms, "Node not synced");
         }
         if tell {
             self.event(node, answered.kind, answered.reason, reported);

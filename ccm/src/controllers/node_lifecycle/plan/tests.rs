@@ -58,6 +58,7 @@ fn trouble() -> CallError {
         reason: String::new(),
         message: "no".to_owned(),
         retry_after: None,
+        call_id: None,
     }
 }
 

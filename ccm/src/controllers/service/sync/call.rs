@@ -17,7 +17,7 @@ use crate::controllers::service::settle::{Call, begin, settle};
 use crate::controllers::service::support::conditions;
 use crate::controllers::service::targets::TargetSet;
 use crate::core::{Key, millis};
-use crate::provider::{CallError, service_view};
+use crate::provider::{CallError, CallId, service_view};
 use crate::queue::Requeue;
 use crate::writes::{ServicePatch, ServiceStatusPatch, WriteError, reason};
 
@@ -67,7 +67,11 @@ impl Run<'_> {
             self.tell(note);
         }
         let answer = self.ask(&call, handle.as_deref()).await;
-        let answer = answer.unwrap_or_else(Answer::failed);
+        let (answer, call_id) = answer.unwrap_or_else(|trouble| {
+            let call_id = trouble.call_id.clone();
+            (Answer::failed(trouble), call_id)
+        });
+        self.call_id = call_id;
         let took = started.elapsed();
         if op == Op::Update {
             let failed = matches!(answer.verdict, Verdict::Failed(_));
@@ -148,7 +152,11 @@ impl Run<'_> {
         record.unwrap_or_else(|| Record::new(&self.base))
     }
 
-    async fn ask(&self, call: &Call<'_>, handle: Option<&str>) -> Result<Answer, CallError> {
+    async fn ask(
+        &self,
+        call: &Call<'_>,
+        handle: Option<&str>,
+    ) -> Result<(Answer, Option<CallId>), CallError> {
         let config = &self.context().config.service;
         let service_ranges = self.context().cluster.service_ranges().unwrap_or_default();
         let sent = Sent {
@@ -166,7 +174,7 @@ impl Run<'_> {
         // A user can edit the handle. Together with the permission to adopt, it could name
         // anybody's unmarked load balancer.
         let beside_the_grant = handle.clone().filter(|_| !adopt_unmarked);
-        Ok(match call.op {
+        let (answer, call_id) = match call.op {
             Op::Get => {
                 let request = api::GetLoadBalancerRequest {
                     cluster: None,
@@ -174,7 +182,8 @@ impl Run<'_> {
                     handle,
                     targets,
                 };
-                answer::after_get(&sent, self.session.get_load_balancer(request).await?)
+                let (response, id) = self.session.get_load_balancer(request).await?;
+                (answer::after_get(&sent, response), id)
             }
             Op::Ensure => {
                 let request = api::EnsureLoadBalancerRequest {
@@ -184,8 +193,8 @@ impl Run<'_> {
                     targets,
                     adopt_unmarked,
                 };
-                let response = self.session.ensure_load_balancer(fence, request).await?;
-                answer::after_ensure(&sent, response)
+                let (response, id) = self.session.ensure_load_balancer(fence, request).await?;
+                (answer::after_ensure(&sent, response), id)
             }
             Op::Update => {
                 let request = api::UpdateLoadBalancerRequest {
@@ -194,8 +203,8 @@ impl Run<'_> {
                     handle,
                     targets,
                 };
-                let response = self.session.update_load_balancer(fence, request).await?;
-                answer::after_update(&sent, response)
+                let (response, id) = self.session.update_load_balancer(fence, request).await?;
+                (answer::after_update(&sent, response), id)
             }
             Op::Delete => {
                 let request = api::DeleteLoadBalancerRequest {
@@ -204,10 +213,11 @@ impl Run<'_> {
                     handle: beside_the_grant,
                     adopt_unmarked,
                 };
-                let response = self.session.delete_load_balancer(fence, request).await?;
-                answer::after_delete(&sent, response)
+                let (response, id) = self.session.delete_load_balancer(fence, request).await?;
+                (answer::after_delete(&sent, response), id)
             }
-        })
+        };
+        Ok((answer, Some(call_id)))
     }
 
     /// Writes the handle and the provider's annotations.
@@ -297,6 +307,7 @@ impl Run<'_> {
         self.reports.extend(effects.reported.map(|reported| Report {
             reported,
             rpc: Some(call.op.rpc()),
+            call_id: self.call_id.clone(),
             took: Some(took),
         }));
         for note in effects.notes {
@@ -326,7 +337,7 @@ impl Run<'_> {
             }
             Verdict::Failed(trouble) if refused => {
                 self.tell(notes::credentials(provider, &notes::why(trouble)));
-                warn!(%provider, error = %trouble, "the cloud refuses the provider's credentials: all its load balancers wait");
+                warn!(%provider, call_id = self.call_id.as_deref(), error = %trouble, "the cloud refuses the provider's credentials: all its load balancers wait");
             }
             _ => {}
         }

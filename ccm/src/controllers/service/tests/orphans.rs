@@ -4,6 +4,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
 use super::*;
+use crate::core::ProviderLabel;
 
 const DELETE: &[&str] = &["--orphaned-load-balancers=delete"];
 
@@ -110,13 +111,8 @@ async fn s16_a_service_that_only_the_watch_has_lost_keeps_its_load_balancer() {
 
 /// The gauges of lists: without a Service, with several, not listed.
 fn gauges(world: &World) -> (i64, i64, i64) {
-    let label = super::super::metrics::Provider {
-        provider: "mock".to_owned(),
-    };
     let metrics = &world.metrics;
-    let shown = |family: &Family<super::super::metrics::Provider, Gauge>| {
-        family.get_or_create(&label).get()
-    };
+    let shown = |family: &Family<ProviderLabel, Gauge>| family.get_or_create(&"mock".into()).get();
     (
         shown(&metrics.orphans),
         shown(&metrics.duplicates),

@@ -324,10 +324,7 @@ async fn n13_who_is_done_is_told_nothing_more() {
 #[tokio::test(start_paused = true)]
 async fn m7_services_that_wait_for_longer_than_half_a_minute_are_counted_until_they_are_done() {
     let world = World::new(1).await;
-    let label = crate::controllers::service::metrics::Provider {
-        provider: "mock".to_owned(),
-    };
-    let shown = |world: &World| world.metrics.overdue.get_or_create(&label).get();
+    let shown = |world: &World| world.metrics.overdue.get_or_create(&"mock".into()).get();
     let faults = failing(api::FailureCode::Unavailable, 5);
     world.cloud.state().faults.insert("Ensure", faults);
     world.server.put(&service());
