@@ -139,35 +139,14 @@ impl Metrics {
     /// Shows the decision about the provider's cloud scope. `None`: the provider is not
     /// initialised.
     pub(super) fn scope(&self, provider: &str, accepted: Option<bool>) {
-        let whose = Whose {
-            provider: provider.to_owned(),
-        };
-        match accepted {
-            Some(accepted) => {
-                let gauge = self.scope_accepted.get_or_create(&whose);
-                gauge.set(i64::from(accepted));
-            }
-            None => {
-                self.scope_accepted.remove(&whose);
-            }
-        }
+        show(&self.scope_accepted, provider, accepted.map(i64::from));
     }
 
     /// Shows how many Nodes are of another cloud than the provider's. `None`: the provider is not
     /// initialised, or offers no instances.
     pub(crate) fn unclaimed(&self, provider: &str, nodes: Option<usize>) {
-        let whose = Whose {
-            provider: provider.to_owned(),
-        };
-        match nodes {
-            Some(nodes) => {
-                let gauge = self.unclaimed.get_or_create(&whose);
-                gauge.set(i64::try_from(nodes).unwrap_or(i64::MAX));
-            }
-            None => {
-                self.unclaimed.remove(&whose);
-            }
-        }
+        let nodes = nodes.map(|nodes| i64::try_from(nodes).unwrap_or(i64::MAX));
+        show(&self.unclaimed, provider, nodes);
     }
 
     pub(super) fn observe(
@@ -191,5 +170,18 @@ impl Metrics {
                 outcome,
             })
             .inc();
+    }
+}
+
+fn show(family: &Family<Whose, Gauge>, provider: &str, value: Option<i64>) {
+    let provider = provider.to_owned();
+    let whose = Whose { provider };
+    match value {
+        Some(value) => {
+            family.get_or_create(&whose).set(value);
+        }
+        None => {
+            family.remove(&whose);
+        }
     }
 }

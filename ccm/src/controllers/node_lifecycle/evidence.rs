@@ -444,13 +444,8 @@ async fn call(
 }
 
 fn no_answer() -> CallError {
-    CallError {
-        code: CallErrorCode::Deadline,
-        reason: String::new(),
-        message: format!(
-            "no answer within {} s, and the provider takes no other call meanwhile",
-            ONLY_PLACE.as_secs()
-        ),
-        retry_after: None,
-    }
+    let waited = ONLY_PLACE.as_secs();
+    let message =
+        format!("no answer within {waited} s, and the provider takes no other call meanwhile");
+    CallError::new(CallErrorCode::Deadline, message)
 }
