@@ -6,7 +6,6 @@ mod call_log;
 mod calls;
 mod claims;
 mod connect;
-pub(crate) mod divide;
 mod error;
 mod failures;
 #[cfg(any(test, fuzzing))]

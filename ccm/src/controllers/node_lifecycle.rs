@@ -8,7 +8,6 @@
 //! ```
 
 mod act;
-mod ask;
 mod brake;
 mod evidence;
 #[cfg(any(test, fuzzing))]
@@ -17,7 +16,6 @@ mod hinted;
 mod listing;
 mod metrics;
 mod plan;
-mod ready;
 mod reported;
 
 use std::collections::BTreeMap;
@@ -38,9 +36,8 @@ use crate::queue::Requeue;
 #[cfg(test)]
 pub(crate) use plan::MOST_PERIODS;
 
-use ask::Answer;
 use brake::Brake;
-use evidence::Evidence;
+use evidence::{Answer, Evidence};
 use hinted::Hinted;
 use listing::Listing;
 pub(crate) use metrics::Metrics;
@@ -80,7 +77,7 @@ pub(crate) async fn run(context: LoopContext, memory: Arc<Memory>, metrics: Metr
     let lifecycle = Arc::new(Lifecycle::new(context, &memory, metrics));
     tokio::join!(
         controller::run(&lifecycle),
-        ready::watch(lifecycle.context()),
+        act::watch_ready(lifecycle.context()),
     );
     // The next leader reports its own number.
     lifecycle.metrics.held(&lifecycle.context().provider, 0);

@@ -85,9 +85,7 @@ impl CallErrorCode {
             Self::Fenced => "fenced",
         }
     }
-}
 
-impl CallErrorCode {
     /// For people: the contract's name of the code, or what happened to the call.
     pub(crate) fn name(self) -> &'static str {
         match self {

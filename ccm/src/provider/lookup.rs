@@ -1,15 +1,67 @@
-//! Calls about many Nodes. A Node that makes a whole call fail starves no other.
+//! Calls about many items, of which most are about Nodes. An item that makes a whole call fail
+//! starves no other.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use futures::stream::{Stream, StreamExt};
+use futures::stream::{FuturesUnordered, Stream, StreamExt, unfold};
 use k8s_openapi::api::core::v1::Node;
 
-use super::batch::{self, because_of_itself};
-use super::{CallError, CallErrorCode, divide};
+use super::batch::{self, PARTS_OF_LATE, because_of_itself};
+use super::{CallError, CallErrorCode};
 use crate::core::lock;
+
+/// The items of one call, and the answers in their order.
+pub(crate) type Divided<I, T> = (Vec<I>, Result<Vec<Result<T, CallError>>, CallError>);
+
+/// Makes one call for each batch, all at once; `call` limits how many are in flight. A call that
+/// fails as a whole because of its items is split into smaller ones, down to single items. Yields
+/// the result of each call as it comes. Each item comes once.
+///
+/// Splitting ends when call after call fails: then no single item is the cause.
+pub(crate) fn divide<I, T, C, F>(batches: Vec<Vec<I>>, call: C) -> impl Stream<Item = Divided<I, T>>
+where
+    C: Fn(Vec<I>) -> F,
+    F: Future<Output = Divided<I, T>>,
+{
+    let budget: usize = batches
+        .iter()
+        .map(|batch| calls_down_to_one(batch.len()))
+        .sum();
+    let running: FuturesUnordered<F> = batches
+        .into_iter()
+        .filter(|batch| !batch.is_empty())
+        .map(&call)
+        .collect();
+    unfold(
+        (running, budget, call),
+        |(mut running, mut budget, call)| async move {
+            loop {
+                let (items, outcome) = running.next().await?;
+                match &outcome {
+                    Ok(_) => budget = budget.saturating_add(PARTS_OF_LATE),
+                    Err(trouble) if items.len() > 1 && because_of_itself(trouble.code) => {
+                        let cost = batch::parts(items.len(), trouble.code);
+                        if let Some(left) = budget.checked_sub(cost) {
+                            budget = left;
+                            running.extend(batch::cut(items, trouble.code).into_iter().map(&call));
+                            continue;
+                        }
+                    }
+                    Err(_) => {}
+                }
+                return Some(((items, outcome), (running, budget, call)));
+            }
+        },
+    )
+}
+
+/// How many calls it takes to find one item among `count`. Halves take no more calls than tenths.
+fn calls_down_to_one(count: usize) -> usize {
+    let levels = count.saturating_sub(1).checked_ilog(PARTS_OF_LATE);
+    levels.map_or(0, |levels| PARTS_OF_LATE * (levels as usize + 1))
+}
 
 /// The answer for one Node.
 #[derive(Debug)]
@@ -23,9 +75,9 @@ pub(crate) struct Lookup<T> {
 }
 
 /// The Nodes of one call, and the answers in their order.
-pub(crate) type Called<T> = divide::Called<Arc<Node>, T>;
+pub(crate) type Called<T> = Divided<Arc<Node>, T>;
 
-/// Makes one call for each batch, as [`divide::answers`] does. Yields the answers of each call as
+/// Makes one call for each batch, as [`divide`] does. Yields the answers of each call as
 /// they come. Each Node comes once.
 pub(crate) fn answers<T, C, F>(
     batches: Vec<Vec<Arc<Node>>>,
@@ -35,7 +87,7 @@ where
     C: Fn(Vec<Arc<Node>>) -> F,
     F: Future<Output = Called<T>>,
 {
-    divide::answers(batches, call).map(|(nodes, outcome)| of_call(nodes, outcome))
+    divide(batches, call).map(|(nodes, outcome)| of_call(nodes, outcome))
 }
 
 /// The answer of one call, for each of its Nodes.
@@ -62,15 +114,9 @@ fn of_each<T>(nodes: Vec<Arc<Node>>, found: Vec<Result<T, CallError>>) -> Vec<Lo
         .into_iter()
         .map(|node| Lookup {
             node,
-            answer: found.next().unwrap_or_else(|| {
-                Err(CallError {
-                    code: CallErrorCode::Fault,
-                    reason: String::new(),
-                    message: "no answer for this Node".to_owned(),
-                    retry_after: None,
-                    call_id: None,
-                })
-            }),
+            answer: found
+                .next()
+                .unwrap_or_else(|| Err(CallError::fault("no answer for this Node"))),
             whole: false,
         })
         .collect()

@@ -1,6 +1,6 @@
-//! What `.ci/measure` prints: the size and the shape of the `ccm`. Code is what tests do not compile alone, without blank lines and comments.
+//! What `.ci/measure` prints: the size and the shape of the `ccm`. Code is what a shipped binary compiles, without blank lines and comments.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 
 use crate::layers;
-use crate::layers::source::{Code, is_for_tests};
+use crate::layers::source::Code;
 
 /// The crate that is measured.
 const CRATE: &str = "ccm";
@@ -159,12 +159,13 @@ fn section<'a>(manifest: &'a str, name: &str) -> Vec<&'a str> {
     lines.take_while(|line| !line.starts_with('[')).collect()
 }
 
-/// The files of a crate that tests do not compile alone, and its `main.rs`.
+/// The files of a crate that a shipped binary compiles, and its `main.rs`.
 fn files(lib: &Path) -> Result<Vec<File>, String> {
     let mut sources = layers::sources_beside(lib)?;
     let code = Code::read(&sources).map_err(|wrong| wrong.join("\n"))?;
     let main = lib.with_file_name("main.rs");
-    let mut names: Vec<String> = code.files().map(str::to_owned).collect();
+    let compiled = code.files().filter(|file| is_shipped(file, &sources));
+    let mut names: Vec<String> = compiled.map(str::to_owned).collect();
     if main.exists() {
         sources.insert("main.rs".to_owned(), read(&main)?);
         names.push("main.rs".to_owned());
@@ -180,7 +181,46 @@ fn files(lib: &Path) -> Result<Vec<File>, String> {
     names.into_iter().map(file).collect()
 }
 
-/// Adds the lines of code: what is no comment, and nothing that only tests compile.
+/// Whether a shipped binary compiles a file: a `mod` item without such a condition declares it, and each module above it.
+fn is_shipped(file: &str, sources: &BTreeMap<String, String>) -> bool {
+    if file == "lib.rs" {
+        return true;
+    }
+    let path = file.trim_end_matches(".rs").trim_end_matches("/mod");
+    let (folder, module) = path.rsplit_once('/').unwrap_or(("", path));
+    let parents = match folder {
+        "" => vec!["lib.rs".to_owned()],
+        _ => vec![format!("{folder}.rs"), format!("{folder}/mod.rs")],
+    };
+    let Some(parent) = parents.iter().find(|it| sources.contains_key(*it)) else {
+        return true;
+    };
+    let items = syn::parse_file(&sources[parent]).map_or_else(|_| Vec::new(), |it| it.items);
+    let declares = |item: &syn::Item| matches!(item, syn::Item::Mod(it) if it.ident == module && !is_left_out(&it.attrs));
+    items.iter().any(declares) && is_shipped(parent, sources)
+}
+
+fn is_left_out(attributes: &[syn::Attribute]) -> bool {
+    attributes.iter().any(|attribute| match &attribute.meta {
+        syn::Meta::List(list) if list.path.is_ident("cfg") => {
+            leaves_out(&list.tokens.to_string().replace(' ', ""))
+        }
+        _ => false,
+    })
+}
+
+/// Whether a `cfg` keeps an item out of a shipped binary. `condition`: without spaces.
+fn leaves_out(condition: &str) -> bool {
+    let conditions = [
+        "test",
+        "fuzzing",
+        "any(test,fuzzing)",
+        "feature=\"simulation\"",
+    ];
+    conditions.contains(&condition) || condition.starts_with("all(test,")
+}
+
+/// Adds the lines of code: what is no comment, and nothing that no shipped binary compiles.
 fn code_lines(tokens: TokenStream, lines: &mut BTreeSet<usize>) {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     let mut at = 0;
@@ -190,8 +230,9 @@ fn code_lines(tokens: TokenStream, lines: &mut BTreeSet<usize>) {
                 at = after;
                 continue;
             }
-            let fuzzed = words == "cfg(any(test,fuzzing))";
-            if fuzzed || words == "cfg(test)" || words.starts_with("cfg(all(test,") {
+            let condition = words.strip_prefix("cfg(");
+            let condition = condition.and_then(|rest| rest.strip_suffix(')'));
+            if condition.is_some_and(leaves_out) {
                 at = end_of_item(&tokens, after);
                 continue;
             }
@@ -287,7 +328,7 @@ impl Sizes<'_> {
 
 impl<'ast> Visit<'ast> for Sizes<'_> {
     fn visit_item(&mut self, item: &'ast syn::Item) {
-        if !is_for_tests(layers::source::attributes(item)) {
+        if !is_left_out(layers::source::attributes(item)) {
             visit::visit_item(self, item);
         }
     }
@@ -298,7 +339,7 @@ impl<'ast> Visit<'ast> for Sizes<'_> {
     }
 
     fn visit_impl_item_fn(&mut self, function: &'ast syn::ImplItemFn) {
-        if !is_for_tests(&function.attrs) {
+        if !is_left_out(&function.attrs) {
             self.function(&function.sig, &function.block);
             visit::visit_impl_item_fn(self, function);
         }
@@ -333,6 +374,31 @@ fn lines_of_code_are_those_that_the_compiler_reads_without_tests() {
     code_lines(text.parse().unwrap(), &mut lines);
     let lines: Vec<usize> = lines.into_iter().collect();
     assert_eq!(lines, [3, 4, 5, 8, 9, 11, 14, 23, 24, 25, 26]);
+}
+
+#[test]
+fn lines_of_code_leave_out_what_no_shipped_binary_compiles() {
+    let text = "#[cfg(feature = \"simulation\")]\nmod on {\n    fn f() {}\n}\n#[cfg(not(feature = \"simulation\"))]\nfn g() {}\n#[cfg(fuzzing)]\nfn h() {}\n";
+    let mut lines = BTreeSet::new();
+    code_lines(text.parse().unwrap(), &mut lines);
+    assert_eq!(lines.into_iter().collect::<Vec<_>>(), [5, 6]);
+
+    let lib = "#[cfg(feature = \"simulation\")]\npub mod both;\n#[cfg(not(feature = \"simulation\"))]\nmod both;\n#[cfg(fuzzing)]\nmod fuzz;\nmod room;\n";
+    let room = "#[cfg(feature = \"simulation\")]\nmod simulated;\nmod plan;\n";
+    let sources = [
+        ("lib.rs", lib),
+        ("both.rs", ""),
+        ("fuzz.rs", "mod seeds;"),
+        ("fuzz/seeds.rs", ""),
+        ("room.rs", room),
+        ("room/simulated.rs", ""),
+        ("room/plan.rs", ""),
+    ];
+    let sources = sources.map(|(name, text)| (name.to_owned(), text.to_owned()));
+    let sources = BTreeMap::from(sources);
+    let mut shipped: Vec<&str> = sources.keys().map(String::as_str).collect();
+    shipped.retain(|file| is_shipped(file, &sources));
+    assert_eq!(shipped, ["both.rs", "lib.rs", "room.rs", "room/plan.rs"]);
 }
 
 #[test]

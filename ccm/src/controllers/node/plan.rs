@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Node, NodeAddress, Taint};
 use super::{addresses, labels};
 use crate::ownership::PROVIDER_LABEL;
 use crate::planted::planted;
-use crate::provider::{CallError, CallErrorCode, Projection, node_view};
+use crate::provider::{CallError, Projection, node_view};
 use crate::writes::reason::{
     INVALID_NODE_LABEL, NODE_ADDRESS_MISMATCH, NODE_NOT_INITIALIZED, SYNCED,
 };
@@ -283,16 +283,10 @@ fn existing_instance(answer: &Result<api::Instance, CallError>) -> Result<&api::
         )),
         api::InstanceState::Unmanaged => Err(Then::LeftAlone),
         // Includes states of a newer contract.
-        api::InstanceState::Unspecified => Err(Then::CallError(CallError {
-            code: CallErrorCode::Fault,
-            reason: String::new(),
-            message: format!(
-                "the provider answered the unknown instance state {}",
-                instance.state
-            ),
-            retry_after: None,
-            call_id: None,
-        })),
+        api::InstanceState::Unspecified => Err(Then::CallError(CallError::fault(format!(
+            "the provider answered the unknown instance state {}",
+            instance.state
+        )))),
     }
 }
 

@@ -1,28 +1,62 @@
-//! From a batch of Nodes to their writes.
+//! From a batch of Nodes to their writes, and what follows from each attempt: when the Node is tried
+//! again, and what is reported.
 
-mod conclude;
-mod write;
-
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
 use futures::stream::{self, StreamExt};
 use k8s_openapi::api::core::v1::Node;
+use tokio::time::Instant;
 
-use super::plan;
+use super::plan::{self, Known, NodePlan, Then};
 use super::{Worker, claims, name};
 use crate::controller::Batch;
-use crate::core::lock;
-use crate::provider::Session;
+use crate::core::{lock, millis};
+use crate::planted::planted;
 use crate::provider::lookup::{self, Called, Lookup};
+use crate::provider::{CallError, Retry, Session};
+use crate::queue::Requeue;
+use crate::report::Answered;
+use crate::writes::{EventType, WriteError, reason};
 
 /// The facets that the node controller requests.
 const FACETS: [api::InstanceFacet; 2] =
     [api::InstanceFacet::Existence, api::InstanceFacet::Metadata];
 /// The RPC that looks Nodes up.
 const RPC: &str = "LookupInstances";
+/// The most attempts for a Node that somebody else writes in between.
+const ATTEMPTS: usize = 5;
+
+/// An attempt that did not succeed.
+pub(super) struct Report {
+    answered: Answered,
+    /// It does not pass by itself: the event is recorded at once.
+    at_once: bool,
+    /// A change of the Node leads to another attempt at once.
+    when_changed: bool,
+    /// The log does not warn.
+    quiet: bool,
+}
+
+impl Report {
+    fn not_initialized(words: String, code: Option<&'static str>, at_once: bool) -> Self {
+        Self {
+            answered: Answered {
+                kind: EventType::Warning,
+                reason: reason::NODE_NOT_INITIALIZED,
+                words,
+                code,
+                rpc: Some(RPC),
+                call_id: None,
+            },
+            at_once,
+            when_changed: false,
+            quiet: false,
+        }
+    }
+}
 
 impl Worker {
     /// Looks these Nodes up and writes the changes. It settles the keys of those with the taint.
@@ -181,5 +215,258 @@ impl Worker {
         if let Some(report) = report {
             self.report(&node, &report, lookup.whole);
         }
+    }
+
+    /// Plans and writes. After a conflict, it reads the Node and plans again. Returns the last
+    /// version of the Node, and the last plan for it.
+    async fn write(
+        &self,
+        prefixes: &[String],
+        node: &Arc<Node>,
+        answer: &Result<api::Instance, CallError>,
+    ) -> Result<(Arc<Node>, NodePlan), WriteError> {
+        let mut node = Arc::clone(node);
+        let mut managed = self.managed.of(&node);
+        // An answer with another Node's ID counts as failed.
+        let mut refused = None;
+        for _ in 0..ATTEMPTS {
+            let answer = refused.as_ref().unwrap_or(answer);
+            let planned = |node: &Node, managed: Option<&BTreeSet<String>>| {
+                plan::changes(node, answer, Known { prefixes, managed })
+            };
+            let mut plan = planned(&node, managed.as_deref());
+            if plan.needs_managed {
+                node = self.read(&node).await?;
+                managed = Some(self.managed.learn(&node));
+                plan = planned(&node, managed.as_deref());
+            }
+            if let Err(trouble) = self.claim_planned(&node, &plan) {
+                refused = Some(Err(trouble));
+                continue;
+            }
+            let again = |node: &Node| planned(node, managed.as_deref());
+            let outcome = self.patch(&mut node, &mut plan, again).await;
+            match outcome {
+                Ok(()) => return Ok((node, plan)),
+                Err(WriteError::Conflict) => {
+                    node = self.read(&node).await?;
+                    managed = self.managed.of(&node);
+                }
+                Err(error) => {
+                    // The claim goes if nothing was written. Without an answer that is unknown, so
+                    // the claim stays until the next attempt.
+                    if matches!(error, WriteError::Refused(_) | WriteError::Gone) {
+                        self.claims.settled(name(&node));
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        self.claims.settled(name(&node));
+        Err(WriteError::Conflict)
+    }
+
+    /// Writes a plan, the status first. Then `node` and `plan` are what they are after it: the main patch carries the resourceVersion.
+    async fn patch(
+        &self,
+        node: &mut Arc<Node>,
+        plan: &mut NodePlan,
+        planned_again: impl Fn(&Node) -> NodePlan,
+    ) -> Result<(), WriteError> {
+        let writes = &self.driver.context.writes;
+        if let Some(status) = &plan.status {
+            if let Some(addresses) = &status.addresses
+                && plan::is_uninitialized(node)
+            {
+                let written = addresses.clone();
+                self.addressed().insert(name(node).to_owned(), written);
+            }
+            let fresh = writes.patch_node_status(node, status).await?;
+            *node = Arc::new(fresh);
+            *plan = planned_again(node);
+        }
+        if let Some(main) = &plan.main {
+            self.managed.forget(node);
+            writes.patch_node(node, main).await?;
+        }
+        Ok(())
+    }
+
+    /// Claims the ID that the plan gives the Node.
+    fn claim_planned(&self, node: &Node, plan: &NodePlan) -> Result<(), CallError> {
+        let main = plan.main.as_ref();
+        let Some(id) = main.and_then(|main| main.provider_id.as_deref()) else {
+            // An earlier answer no longer counts: the machine may have come back as another Node.
+            self.claims.settled(name(node));
+            return Ok(());
+        };
+        let nodes = &self.driver.context.cluster.nodes;
+        let wall = (self.driver.context.wall)();
+        self.claims.claim(node, id, nodes, wall)
+    }
+
+    /// The same Node from the API server. `Gone` if it now belongs to another provider.
+    async fn read(&self, node: &Node) -> Result<Arc<Node>, WriteError> {
+        let fresh = self.driver.context.writes.read_node(name(node)).await?;
+        let same = fresh.filter(|fresh| fresh.metadata.uid == node.metadata.uid);
+        let same = same.filter(|fresh| {
+            let session = self.session();
+            session.is_none_or(|session| {
+                session
+                    .ownership
+                    .concerns(&self.driver.context.provider, fresh)
+            })
+        });
+        same.map(Arc::new).ok_or(WriteError::Gone)
+    }
+
+    /// Settles the Node's key after the writes. `took` is the duration of the lookup.
+    fn conclude(
+        &self,
+        node: &Node,
+        plan: NodePlan,
+        took: Option<Duration>,
+        batch: &Batch<'_, String>,
+    ) -> Option<Report> {
+        let key = name(node).to_owned();
+        if !matches!(plan.then, Then::CallError(_)) {
+            batch.answered(&key);
+        }
+        let mut lasting = false;
+        for event in plan.events {
+            // The report of the attempt includes this event.
+            if event.reason == reason::NODE_NOT_INITIALIZED {
+                lasting = true;
+            } else {
+                self.event(node, event.kind, event.reason, event.message);
+            }
+        }
+        let report = |words, code| Report::not_initialized(words, code, lasting);
+        let (outcome, report) = match plan.then {
+            Then::Initialized => {
+                self.initialized(node, &plan.reserved, took);
+                (Requeue::Forget, None)
+            }
+            Then::Done => {
+                self.waiting().gone(&key);
+                (Requeue::Forget, None)
+            }
+            Then::LeftAlone => {
+                self.waiting().gone(&key);
+                (Requeue::Idle, None)
+            }
+            Then::After(delay, why) => {
+                let report = Report {
+                    quiet: true,
+                    ..report(why, Some("PENDING"))
+                };
+                (Requeue::At(Instant::now() + delay), Some(report))
+            }
+            Then::Retry(why) => (Requeue::Retry, Some(report(why, None))),
+            Then::CallError(trouble) => {
+                let failed = batch.failed(&key, &trouble);
+                let mut report = report(describe(&trouble), Some(trouble.code.name()));
+                report.answered.call_id.clone_from(&trouble.call_id);
+                return Some(Report {
+                    at_once: failed.event,
+                    when_changed: matches!(failed.retry, Retry::WhenChangedElse(_)),
+                    quiet: !failed.warn,
+                    ..report
+                });
+            }
+        };
+        batch.settle(&key, outcome);
+        report
+    }
+
+    /// The writes have initialised it.
+    fn initialized(&self, node: &Node, reserved: &[String], took: Option<Duration>) {
+        let (key, provider) = (name(node).to_owned(), &self.driver.context.provider);
+        if let Some(first) = reserved.first() {
+            let labels = reserved.len();
+            self.metrics.reserved_labels(provider, labels);
+            tracing::warn!(node = key, %provider, labels, first, "left out labels in reserved namespaces: the provider may not set them");
+        }
+        if let Some(created) = &node.metadata.creation_timestamp {
+            let age = (self.driver.context.wall)().duration_since(created.0);
+            self.metrics
+                .initialized(Duration::try_from(age).unwrap_or_default());
+        }
+        let attempt = {
+            let mut waiting = self.waiting();
+            let before = waiting.attempts(&key);
+            waiting.gone(&key);
+            before + 1
+        };
+        let took_ms = took.map(millis);
+        tracing::info!(node = key, %provider, rpc = RPC, took_ms, attempt, "Node initialised");
+    }
+
+    /// How to react to a write that did not happen.
+    fn excuse(error: &WriteError) -> (Requeue, Option<Report>) {
+        let (reason, at_once) = match error {
+            // Another Node of this name has a change of its own, which makes it due.
+            WriteError::Gone => return (Requeue::Forget, None),
+            WriteError::Conflict | WriteError::Fenced(_) | WriteError::Unavailable(_) => {
+                (reason::NODE_NOT_INITIALIZED, false)
+            }
+            WriteError::Refused(_) => (reason::NODE_WRITE_REFUSED, true),
+        };
+        let report = Report {
+            answered: Answered {
+                kind: EventType::Warning,
+                reason,
+                words: error.to_string(),
+                code: None,
+                rpc: None,
+                call_id: None,
+            },
+            at_once,
+            when_changed: false,
+            quiet: false,
+        };
+        if planted!(NodeRetryIsLost) && matches!(error, WriteError::Unavailable(_)) {
+            return (Requeue::Forget, Some(report));
+        }
+        (Requeue::Retry, Some(report))
+    }
+
+    /// Logs a failed attempt and, if it is time, records an event (▲N13).
+    fn report(&self, node: &Node, report: &Report, logged: bool) {
+        let key = name(node).to_owned();
+        let answered = &report.answered;
+        let now = Instant::now();
+        let (tell, attempt) = {
+            let mut waiting = self.waiting();
+            let tell = waiting.answered(&key, answered, report.at_once, now);
+            (tell, waiting.attempts(&key))
+        };
+        let reported = self.reported(node, answered, attempt, report.when_changed);
+        let (provider, error) = (&self.driver.context.provider, answered.words.as_str());
+        let retry_in_ms = self
+            .driver
+            .queue
+            .due(&key)
+            .map(|at| at.saturating_duration_since(now))
+            .map(millis);
+        let (code, rpc) = (answered.code, answered.rpc);
+        let call_id = answered.call_id.as_deref();
+        // One warning for the first failure. A call that failed as a whole is in the log already.
+        if logged || report.quiet || attempt > 1 {
+            tracing::debug!(node = key, %provider, rpc, call_id, code, error, attempt, retry_in_ms, "Node not synced");
+        } else {
+            tracing::warn!(node = key, %provider, rpc, call_id, code, error, attempt, retry_in_ms, "Node not synced");
+        }
+        if tell {
+            self.event(node, answered.kind, answered.reason, reported);
+        }
+    }
+}
+
+fn describe(trouble: &CallError) -> String {
+    if trouble.reason.is_empty() {
+        trouble.message.clone()
+    } else {
+        format!("{}: {}", trouble.reason, trouble.message)
     }
 }

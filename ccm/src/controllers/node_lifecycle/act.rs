@@ -1,18 +1,20 @@
-//! The writes of a pass.
+//! The writes to Nodes: those of a pass, and the shutdown taint that goes without a provider.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures::stream::{self, StreamExt};
 use k8s_openapi::api::core::v1::{Node, Taint};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use super::listing::Heard;
 use super::plan::{self, Pass};
-use super::{Lifecycle, Passes};
+use super::{Lifecycle, Passes, owned};
+use crate::args::ProviderEndpoint;
 use crate::controller::LoopContext;
 use crate::core::lock;
-use crate::provider::Session;
+use crate::ownership::Ownership;
+use crate::provider::{ProviderStatus, Session, within_bounds};
 use crate::writes::{EventType, NodePatch, WriteError, node_reference, reason};
 
 /// The most concurrent writes to the API server.
@@ -185,7 +187,7 @@ impl Lifecycle {
 }
 
 /// Sets the taints of each of these Nodes.
-pub(super) async fn set_all_taints(
+async fn set_all_taints(
     context: &LoopContext,
     changes: Vec<(Arc<Node>, Vec<Taint>)>,
     what: &'static str,
@@ -214,6 +216,50 @@ async fn set_taints(context: &LoopContext, node: &Node, taints: Vec<Taint>, what
             tracing::warn!(node = name, %provider, %error, "shutdown taint not {what}");
         }
     }
+}
+
+/// Takes the shutdown taint off Nodes that are Ready again (B-L3), every period. It needs no provider,
+/// and waits for no lookup. Runs until `context.stop`.
+pub(super) async fn watch_ready(context: &LoopContext) {
+    let period = context.config.node_lifecycle.monitor_period;
+    let mut ownership = None;
+    loop {
+        let start = Instant::now();
+        let now = known(&context.status.borrow(), &context.config.providers);
+        ownership = now.or(ownership);
+        if let Some(ownership) = &ownership {
+            take_taints_off(context, ownership).await;
+        }
+        let next = sleep_until(start + period);
+        if context.stop.run_until_cancelled(next).await.is_none() {
+            return;
+        }
+    }
+}
+
+/// Which Nodes belong to the provider; `None` if that is unknown now. Then the caller keeps its
+/// last value.
+fn known(status: &ProviderStatus, configured: &[ProviderEndpoint]) -> Option<Arc<Ownership>> {
+    if let Some(session) = &status.session {
+        return Some(Arc::clone(&session.ownership));
+    }
+    // The provider answers but is not initialised: its prefixes count within the operator's flags.
+    let [endpoint] = configured else {
+        return None;
+    };
+    let info = within_bounds(status.info.as_deref()?, endpoint);
+    let ownership = Ownership::of(&[(&endpoint.name, &info)], None).ok()?;
+    Some(Arc::new(ownership))
+}
+
+/// Takes the shutdown taint off each Node that is Ready again.
+async fn take_taints_off(context: &LoopContext, ownership: &Ownership) {
+    let nodes = owned(context, ownership);
+    let tainted = nodes.into_iter().filter_map(|node| {
+        let taints = plan::without_shutdown_taint(&node)?;
+        Some((node, taints))
+    });
+    set_all_taints(context, tainted.collect(), "removed").await;
 }
 
 #[cfg(test)]

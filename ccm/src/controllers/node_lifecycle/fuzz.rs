@@ -12,8 +12,8 @@ use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tokio::time::Instant;
 
-use super::ask::Answer;
 use super::brake::Brake;
+use super::evidence::Answer;
 use super::plan::{Findings, Ledger, WITNESSES};
 use crate::args::BrakeConfig;
 use crate::core::is_ready;

@@ -16,9 +16,8 @@
 //! The ccm asks less often about a Node that does not change. It waits for a tenth of the time
 //! since the last change, at least one period and at most `MOST_PERIODS`.
 
+mod answers;
 mod nodes;
-mod record;
-mod trust;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,20 +29,19 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use tokio::time::Instant;
 
-use super::ask::Answer;
 use super::brake::{Brake, Due, Verdict};
+use super::evidence::Answer;
 use crate::planted::planted;
+#[cfg(test)]
+pub(crate) use answers::MOST_PERIODS;
+use answers::{Absence, Known, failed, is_recognised, void, vouches_as_ready};
+pub(super) use answers::{is_claim, is_none_ready, is_too_old, is_vouched};
 use nodes::{
     condition, has_shutdown_taint, ids_of_several, is_going, is_older, is_suspect, is_witness,
 };
 pub(super) use nodes::{
     last_look, name, provider_id, uid, with_shutdown_taint, without_shutdown_taint,
 };
-#[cfg(test)]
-pub(crate) use record::MOST_PERIODS;
-use record::{Absence, Known};
-use trust::{failed, is_recognised, void, vouches_as_ready};
-pub(super) use trust::{is_claim, is_none_ready, is_too_old, is_vouched};
 
 /// The most witnesses in a pass.
 pub(super) const WITNESSES: usize = 3;

@@ -17,7 +17,7 @@ use super::{RESYNC, Routes, State};
 use crate::controller::{Batch, Driver, Reconciler, Sources, Width, lowered};
 use crate::core::lock;
 use crate::provider::batch::because_of_itself;
-use crate::provider::divide::{self, Called};
+use crate::provider::lookup::{self, Divided};
 use crate::provider::{CallError, CallErrorCode, Capability, ProviderStatus, Session};
 use crate::queue::Requeue;
 
@@ -153,14 +153,14 @@ impl Work<'_> {
 
     /// Makes one call for each part of these items. If a route makes its call fail, its items are
     /// repeated in smaller calls.
-    fn call(&self, kind: Kind, items: Vec<Item>) -> impl Stream<Item = Called<Item, ()>> {
+    fn call(&self, kind: Kind, items: Vec<Item>) -> impl Stream<Item = Divided<Item, ()>> {
         let parts = {
             let state = self.routes.state();
             split(items, self.session.max_route_batch(), |destination| {
                 state.ledger.is_alone(destination)
             })
         };
-        divide::answers(parts, move |mut items: Vec<Item>| async move {
+        lookup::divide(parts, move |mut items: Vec<Item>| async move {
             let (_, permits) = self.routes.permits(self.session);
             // The semaphore is never closed.
             let _permit = permits.acquire().await;
@@ -179,7 +179,7 @@ impl Work<'_> {
             .await;
     }
 
-    async fn replace(&self, called: Called<Item, ()>) {
+    async fn replace(&self, called: Divided<Item, ()>) {
         let follow = self.removed(called);
         self.create(follow).await;
     }
@@ -195,7 +195,7 @@ impl Work<'_> {
     }
 
     /// Handles the results of a create call.
-    fn created(&self, (items, outcome): Called<Item, ()>) {
+    fn created(&self, (items, outcome): Divided<Item, ()>) {
         self.routes.log(Kind::Create, &items, &outcome);
         let mut state = self.routes.state();
         for (item, answer, whole) in Self::each(&mut state, items, outcome) {
@@ -214,7 +214,7 @@ impl Work<'_> {
     }
 
     /// Handles the results of a delete call. Returns the routes to create after it.
-    fn removed(&self, (items, outcome): Called<Item, ()>) -> Vec<Item> {
+    fn removed(&self, (items, outcome): Divided<Item, ()>) -> Vec<Item> {
         self.routes.log(Kind::Delete, &items, &outcome);
         let mut state = self.routes.state();
         let mut chains = lock(&self.chains);

@@ -2,6 +2,7 @@ use k8s_openapi::api::core::v1::NodeAddress;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::*;
+use crate::provider::CallErrorCode;
 
 const NO_SCHEDULE: &str = "NoSchedule";
 // Written out, because the kubelet defines it.

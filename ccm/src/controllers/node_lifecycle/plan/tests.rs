@@ -7,9 +7,8 @@ use k8s_openapi::api::core::v1::{NodeCondition, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proptest::prelude::*;
 
+use super::answers::{LONGEST_PENDING, OLDEST_ANSWER};
 use super::nodes::NO_SCHEDULE;
-use super::record::LONGEST_PENDING;
-use super::trust::OLDEST_ANSWER;
 use super::*;
 use crate::args::BrakeConfig;
 use crate::core::is_ready;
