@@ -16,20 +16,41 @@ pub struct Played {
     pub failed: Vec<(Plan, String)>,
 }
 
-/// Plays all faults of this life. Calls `done` after each run.
-pub fn play(life: Life, done: impl Fn(bool) + Sync) -> anyhow::Result<Played> {
-    let counts = judge(&life.plan())?.counts;
-    let singles = life.singles(&counts);
-    let mut sets: Vec<Vec<&Strike>> = singles.iter().map(|one| vec![one]).collect();
-    let one = sets.len() as u64;
-    let some: Vec<&Strike> = singles.iter().filter(|one| counts_in_pairs(one)).collect();
-    for (at, first) in some.iter().enumerate() {
-        let others = some[at + 1..].iter();
-        let others =
-            others.filter(|second| second.site != first.site || second.number != first.number);
-        sets.extend(others.map(|second| vec![*first, *second]));
+/// All faults of this life.
+pub struct Faults {
+    life: Life,
+    /// Each fault alone, then the pairs.
+    sets: Vec<Vec<Strike>>,
+    one: u64,
+}
+
+impl Faults {
+    /// Counts the requests of this life, and makes each fault and each pair at them.
+    pub fn of(life: Life) -> anyhow::Result<Self> {
+        let counts = judge(&life.plan())?.counts;
+        let singles = life.singles(&counts);
+        let mut sets: Vec<Vec<Strike>> = singles.iter().map(|one| vec![one.clone()]).collect();
+        let one = sets.len() as u64;
+        let some: Vec<&Strike> = singles.iter().filter(|one| counts_in_pairs(one)).collect();
+        for (at, first) in some.iter().enumerate() {
+            let others = some[at + 1..].iter();
+            let others =
+                others.filter(|second| second.site != first.site || second.number != first.number);
+            sets.extend(others.map(|second| vec![(*first).clone(), (*second).clone()]));
+        }
+        Ok(Self { life, sets, one })
     }
-    let all = sets.len() as u64;
+
+    /// The number of runs.
+    #[must_use]
+    pub fn runs(&self) -> u64 {
+        self.sets.len() as u64
+    }
+}
+
+/// Plays these faults. Calls `done` after each run.
+pub fn play(faults: &Faults, done: impl Fn(bool) + Sync) -> anyhow::Result<Played> {
+    let (life, sets, one, all) = (faults.life, &faults.sets, faults.one, faults.runs());
     let failed = Mutex::new(BTreeMap::new());
     each(0..all, |number| {
         let Ok(at) = usize::try_from(number) else {

@@ -141,7 +141,7 @@ impl Progress {
         let played = self.played.load(Ordering::Relaxed);
         let took = self.began.elapsed().as_secs_f64();
         format!(
-            "{played} of {} seeds in {took:.0} s ({:.1} a second), {} failed",
+            "{played} of {} runs in {took:.0} s ({:.1} a second), {} failed",
             self.of,
             played as f64 / took,
             self.failed.load(Ordering::Relaxed)
@@ -215,8 +215,9 @@ fn planted(seeds: &Range<u64>, options: &Options) -> anyhow::Result<ExitCode> {
 fn all_of_a_life() -> anyhow::Result<ExitCode> {
     let mut right = true;
     for life in Life::ALL {
-        let progress = Progress::new(0);
-        let played = exhaustive::play(life, |holds| progress.played(holds))?;
+        let faults = exhaustive::Faults::of(life)?;
+        let progress = Progress::new(faults.runs());
+        let played = exhaustive::play(&faults, |holds| progress.played(holds))?;
         for (plan, first) in played.failed.iter().take(20) {
             println!("{first}");
             plan.lines().iter().for_each(|line| println!("  {line}"));

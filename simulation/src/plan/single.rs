@@ -70,9 +70,9 @@ impl Life {
 
     /// The plan with these faults.
     #[must_use]
-    pub fn with(self, strikes: &[&Strike]) -> Plan {
+    pub fn with(self, strikes: &[Strike]) -> Plan {
         let mut plan = self.plan();
-        plan.strikes = strikes.iter().map(|strike| (*strike).clone()).collect();
+        plan.strikes = strikes.to_vec();
         plan
     }
 }
