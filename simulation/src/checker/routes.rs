@@ -21,7 +21,7 @@ const OF_ITSELF: [&str; 2] = ["failed:INTERNAL", "failed:PRECONDITION"];
 #[derive(Default)]
 pub(super) struct Refused {
     seen: u64,
-    /// The last list of routes when a Node became known.
+    /// When a Node became known, in the cloud's time.
     known: BTreeMap<String, u64>,
     since: BTreeMap<String, (Instant, String)>,
 }
@@ -29,9 +29,7 @@ pub(super) struct Refused {
 impl Refused {
     /// This Node has its provider ID now.
     pub(super) fn is_known(&mut self, cloud: &Cloud, node: &Value) {
-        let lists = cloud.calls(Some("ListRoutes"));
-        let last = lists.last().map_or(0, |list| list.number);
-        self.known.insert(uid(node).to_owned(), last);
+        self.known.insert(uid(node).to_owned(), cloud.now_ms());
     }
 
     /// Takes the cloud's latest answers, for the present leader. Returns the Nodes whose condition
@@ -58,9 +56,9 @@ impl Refused {
             // the call was for an earlier Node with the same Pod CIDR.
             let named = |node: &&Arc<Object>| {
                 let known = self.known.get(uid(node)).copied().unwrap_or(0);
-                let planned = known + 1..call.number;
+                let mut since = lists.iter().filter(|list| list.at_ms >= known);
                 is_known(node)
-                    && lists.iter().any(|list| planned.contains(&list.number))
+                    && since.any(|list| list.at_ms + list.duration_ms <= call.at_ms)
                     && pod_cidr(node).is_some_and(|cidr| call.names.iter().any(|name| name == cidr))
             };
             for node in nodes.iter().filter(named) {
