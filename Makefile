@@ -169,12 +169,12 @@ generate: ## generate the Go code of the contract, after a change of proto/
 	@.ci/prerequisites go npm
 	@.ci/generate-go
 
+# With --all-targets cargo leaves out the suites, even those that are named.
 .PHONY: check
 check: ## formatting, lints, documentation, commit subjects
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	# With --all-targets cargo leaves out the suites, even those that are named.
 	$(CARGO) clippy --workspace $(addprefix --test ,$(SUITES)) -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
 	@.ci/generate-go --check

@@ -281,7 +281,7 @@ impl<K: Clone + Ord> Waiting<K> {
 
     /// The waiting objects to report now, which then count as reported. An object is due after
     /// `patience` without a report. After a report it is due when `state` changed (not within
-    /// `PATIENCE`), or after [`TOLD_AGAIN`]. `state` gets the last attempt and must leave out text
+    /// `PATIENCE`), or after `REPORT_AGAIN`. `state` gets the last attempt and must leave out text
     /// that changes at each check.
     pub(crate) fn overdue(
         &mut self,

@@ -46,9 +46,10 @@ fn every_tracked_path_concerns_a_suite_and_every_path_of_the_table_exists() {
 }
 
 #[test]
-fn each_suite_of_the_table_is_run_and_each_that_is_run_is_a_target_of_the_makefile() {
+fn each_suite_of_the_table_is_run_here_and_in_the_workflow_and_is_a_target_of_the_makefile() {
     let read = |file: &str| fs::read_to_string(root().join(file)).unwrap();
     let (run, table, makefile) = (read(".ci/run"), read(".ci/suites"), read("Makefile"));
+    let workflow = read(".github/workflows/ci.yml");
     let chosen = run.lines().find_map(|line| line.strip_prefix("suites=("));
     let chosen = chosen.unwrap().trim_end_matches(')');
     let mut chosen: Vec<&str> = chosen.split_whitespace().collect();
@@ -62,6 +63,14 @@ fn each_suite_of_the_table_is_run_and_each_that_is_run_is_a_target_of_the_makefi
         let target = format!("{suite}:");
         let found = makefile.lines().any(|line| line.starts_with(&target));
         assert!(found, "the Makefile has no {suite}");
+        let found = workflow.lines().any(|line| {
+            let matrix = line.trim().strip_prefix("suite: [");
+            let mut listed = matrix
+                .into_iter()
+                .flat_map(|all| all.split([',', ' ', ']']));
+            listed.any(|one| one == suite) || line.contains(&format!("make {suite}"))
+        });
+        assert!(found, "no job of ci.yml runs {suite}");
     }
 }
 

@@ -43,8 +43,8 @@ const PROBE_AGAIN: Duration = Duration::from_secs(1);
 const REFUSED_AGAIN: Duration = Duration::from_secs(30);
 /// The pause until the same reason is logged again.
 const SAID_AGAIN: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_mins(10));
-/// The longest pause before the next attempt to connect, after failures.
-const LONGEST_DELAY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(5));
+/// The longest pause before the next attempt to connect: it is drawn at random up to this.
+const LONGEST: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(5));
 const DIAL_DEADLINE: Duration = Duration::from_secs(5);
 
 /// The parameters of [`maintain`].
@@ -460,7 +460,7 @@ impl Keeper {
 /// The pause before the next attempt. It is 0.1 s to 1 s if no process listens: such an attempt is
 /// cheap, and the controllers go on within a second (▲M9). After failures it grows to 5 s.
 fn delay(failures: u32, random: &mut StdRng) -> Duration {
-    let most = LONGEST_DELAY.pause(failures.saturating_sub(1));
+    let most = LONGEST.pause(failures.saturating_sub(1));
     Duration::from_millis(random.random_range(100..=millis(most)))
 }
 

@@ -262,8 +262,8 @@ impl Half {
     /// booted. By then a cloud with a cache of instances has filled it.
     pub async fn register(&self, number: u8) {
         let name = node(number);
-        let before = self.log().lines().count();
         self.edit(&["instance-add", &name]);
+        let before = self.log().lines().count();
         if self.cloud == CACHES {
             self.becomes("it fills its cache", async || {
                 let log = self.log();
