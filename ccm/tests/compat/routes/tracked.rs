@@ -98,6 +98,9 @@ pub fn tracked() -> Vec<Scenario> {
                 };
                 let planted = route.name.clone();
                 side.cloud().plant_route(route).unwrap();
+                // A cloud without hints is listed again when a Node joins.
+                let later = format!("{name}--later");
+                joins(&side, instance(&later), &[v4(45)]).await;
                 side.cloud_is("the route that leads nowhere goes", |cloud| {
                     cloud.routes().iter().all(|route| route.name != planted)
                 })
