@@ -190,7 +190,7 @@ impl Worker {
         }
     }
 
-    /// Queues them for deletion, like the load balancer of a Service that vanished.
+    /// Queues these load balancers for deletion, like that of a Service that vanished.
     fn adopt(&self, session: &Arc<Session>, orphans: &[Orphan]) {
         let me = &session.info.provider_name;
         let mut state = self.state();
@@ -216,7 +216,7 @@ impl Worker {
     }
 }
 
-/// Those whose Service the API server does not know: the watch may be behind.
+/// Returns the orphans whose Service the API server does not know either. Our watch may be behind.
 async fn without_service(writes: &Writes, doubted: Vec<Orphan>) -> Vec<Orphan> {
     let mut confirmed = Vec::with_capacity(doubted.len());
     for orphan in doubted {
