@@ -158,7 +158,8 @@ pub enum InstanceState {
 ///
 /// Limits: a provider ID has 1 to 1,024 bytes and begins with one of the provider's prefixes
 /// (PROV-8), names have 253 bytes, and each address has the format of its kind. If an instance
-/// violates a limit, the SDK answers `failed: INTERNAL` for its Node, and logs it.
+/// violates a limit, the SDK logs it and answers `failed: INTERNAL`: for its Node in a lookup, for
+/// the whole listing in ListInstances.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Instance {

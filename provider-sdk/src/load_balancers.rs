@@ -103,8 +103,8 @@ pub struct LoadBalancerOptions {
     pub classes: Vec<String>,
     /// Whether Services without a class are served too. `true` by default.
     pub default_class: bool,
-    /// Whether [`LoadBalancer::in_sync`] is answered. With it, a restart of the controller causes
-    /// no writes to the cloud. `false` by default.
+    /// Whether [`LoadBalancer::in_sync`] is answered. With it, a restarted controller calls no
+    /// Ensure for a load balancer that is in sync. `false` by default.
     pub in_sync: bool,
     /// Whether this cloud does not use targets, so that changes of Nodes make no call. `false` by
     /// default.

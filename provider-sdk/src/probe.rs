@@ -30,8 +30,8 @@ pub enum ProbeError {
     /// The socket does not exist.
     #[error("the socket {} does not exist: the provider has not started to serve, or serves elsewhere", .0.display())]
     Missing(PathBuf),
-    /// The socket exists, but nobody listens on it.
-    #[error("no process listens on the socket {}: the provider is not running", .0.display())]
+    /// The socket exists, and no process listens on it.
+    #[error("no process listens on the socket {}: the provider is not running, or does not listen yet", .0.display())]
     NotListening(PathBuf),
     /// This user may not connect to the socket.
     #[error(

@@ -48,8 +48,8 @@ const CLOSE: Duration = Duration::from_secs(1);
 /// ```
 ///
 /// The socket: a missing directory is created with mode 0750. The socket has mode 0660 from the
-/// start. Symbolic links in its path are refused. A stale socket is replaced only if nobody answers
-/// on it; any other file in its place is left alone.
+/// start. Symbolic links in its path are refused. An existing socket is replaced only if no process
+/// answers on it; any other file in its place is left alone.
 ///
 /// The shutdown: health reports `NOT_SERVING`, the open WatchChanges and health streams end first
 /// (status OK), and the socket's file is removed. No connection is accepted any more, and calls in

@@ -35,7 +35,7 @@ def ask(endpoint: str, timeout: float, ready: bool) -> tuple[bool, str]:
     except PermissionError:
         return False, f"not {wanted}: uid {os.geteuid()}, gid {os.getegid()} may not connect to the socket {path}: probe as the provider's user"
     except ConnectionRefusedError:
-        return False, f"not {wanted}: no process listens on the socket {path}: the provider is not running"
+        return False, f"not {wanted}: no process listens on the socket {path}: the provider is not running, or does not listen yet"
     except FileNotFoundError:
         return False, f"not {wanted}: the socket {path} does not exist: the provider has not started to serve, or serves elsewhere"
     except OSError as error:

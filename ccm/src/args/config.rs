@@ -216,7 +216,7 @@ pub struct NodeLifecycleConfig {
     pub brake: BrakeConfig,
 }
 
-/// How fast Nodes may be deleted (contract.md, "A Node is deleted only when all of this holds").
+/// How fast Nodes may be deleted (docs/node-deletion.md).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BrakeConfig {

@@ -90,7 +90,7 @@ impl ElectionArgs {
         if self.enable_leader_migration && !self.leader_elect {
             notices.push(idle(
                 "--enable-leader-migration",
-                "without --leader-elect there is no Lease to migrate by",
+                "the leader migration needs --leader-elect",
             ));
         }
         if self.leader_migration_config.is_some() && !self.enable_leader_migration {

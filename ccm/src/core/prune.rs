@@ -36,9 +36,10 @@ fn prune_meta(meta: &mut ObjectMeta) {
 }
 
 impl Prune for Node {
-    /// Keeps metadata, spec, and of the status the addresses and nodeInfo. Of the two conditions
-    /// that controllers read, it keeps type, status, reason and the time of the last transition.
-    /// Heartbeat times and messages go: with them, every heartbeat would be a change.
+    /// Keeps the addresses and nodeInfo of the status, and the fields of metadata and spec except a
+    /// few that no controller reads. Of the two conditions that controllers read, it keeps type,
+    /// status, reason and the time of the last transition. Heartbeat times and messages go: with
+    /// them, every heartbeat would be a change.
     fn prune(&mut self) {
         prune_meta(&mut self.metadata);
         if let Some(spec) = &mut self.spec {

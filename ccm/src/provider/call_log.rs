@@ -125,7 +125,7 @@ impl CallLog {
             .filter(|(_, (at, _))| at.elapsed() < REFUSED_SHOWN);
         let (rpc, (_, message)) = lately.max_by_key(|(_, (at, _))| *at)?;
         Some(format!(
-            "the cloud refuses its credentials ({rpc}): {message}"
+            "the cloud refuses the provider's credentials ({rpc}): {message}"
         ))
     }
 }

@@ -296,9 +296,9 @@ impl Session {
 /// The provider's deadline is longer than the ccm's own by this (CORE-9), so the ccm ends a call
 /// first.
 ///
-/// If both sides end the stream at once, some stacks write trailing frames behind their end. These
-/// could arrive before the ccm has sent its own reset. HTTP/2 would then close the connection, with
-/// all other calls on it. After a reset that was sent, HTTP/2 ignores such frames.
+/// If both sides end the stream at the same time, some stacks still send frames after they have
+/// ended it. These could arrive before the ccm has sent its own reset. HTTP/2 would then close the
+/// connection, with all other calls on it. After a reset that was sent, HTTP/2 ignores such frames.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// The request, with the deadline that the provider gets.

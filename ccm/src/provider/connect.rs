@@ -46,7 +46,9 @@ pub(crate) enum DialError {
     #[error("waiting for the socket {0}: it does not exist yet")]
     Missing(PathBuf),
     /// The socket exists, and no process listens on it.
-    #[error("no process listens on the socket {0}: the provider is not running")]
+    #[error(
+        "no process listens on the socket {0}: the provider is not running, or does not listen yet"
+    )]
     Refused(PathBuf),
     /// The socket exists, and this process may not connect to it.
     #[error(

@@ -80,7 +80,7 @@ impl Metrics {
         );
         registry.register(
             "ccm_provider_connects",
-            "Attempts to connect to a provider by outcome: ok, unreachable (nobody accepts on the socket), failed (no answer to GetProviderInfo), refused (this ccm cannot work with what answered)",
+            "Attempts to connect to a provider by outcome: ok, unreachable (dialling failed), failed (no usable answer), refused (this ccm cannot work with the provider)",
             metrics.connects.clone(),
         );
         registry.register(

@@ -231,7 +231,7 @@ fn docs_operator_guide_counts_the_calls_to_the_cloud() {
         &|_| 3600 / config.service.orphan_period.as_secs(),
     );
     row(
-        "searching for changed routes: `ListRoutes` (one more for each change of a Node's Pod CIDR or existence)",
+        "searching for changed routes: `ListRoutes` (more after a Node joins, leaves, or changes its provider ID, Pod CIDR or addresses; at most one every 10 s)",
         &|_| 3600 / crate::controllers::route::RESYNC.as_secs(),
     );
     row("load balancers and Nodes that do not change", &|_| 0);

@@ -44,7 +44,7 @@ reasons! {
     NODE_WRITE_REFUSED "NodeWriteRefused" "Warning" "Node" "The API server refused the patch of the Node: a missing right (RBAC) or an admission webhook. The text is the API server's.";
     DELETING_NODE "DeletingNode" "Normal" "Node" "The ccm deleted the Node: its instance does not exist any more.";
     DELETING_NODE_FAILED "DeletingNodeFailed" "Warning" "Node" "The API server did not delete the Node. The next pass decides again.";
-    NODE_DELETION_HELD "NodeDeletionHeld" "Warning" "Node" "The ccm does not delete the Node: the deletion brake holds, another Node has the same provider ID, or the provider's list has the instance. See node-deletion.md.";
+    NODE_DELETION_HELD "NodeDeletionHeld" "Warning" "Node" "The ccm does not delete the Node: the brake holds, another Node has its provider ID, or the provider's list has the instance, or failed. See node-deletion.md.";
     FAILED_TO_CREATE_ROUTE "FailedToCreateRoute" "Warning" "Node" "The route to this Node's Pods is missing. The text has the provider's answer and the next try.";
     ENSURING_LOAD_BALANCER "EnsuringLoadBalancer" "Normal" "Service" "The ccm calls Ensure.";
     ENSURED_LOAD_BALANCER "EnsuredLoadBalancer" "Normal" "Service" "The load balancer matches the Service, and the ccm wrote the status.";

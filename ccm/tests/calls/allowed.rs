@@ -15,7 +15,7 @@ pub struct Allowed {
 }
 
 /// A cloud's option.
-const GET_BEFORE_UPDATE: &str = "`--get-before-update`: its Update does not fail if the load balancer is gone, so the bridge reads it before each Update";
+const GET_BEFORE_UPDATE: &str = "this cloud's Update does not fail without a load balancer, so with `--get-before-update` the bridge reads it before each Update";
 
 pub const ALLOWED: &[Allowed] = &[
     Allowed {

@@ -52,8 +52,7 @@ fn matches(pattern: &str, text: &str) -> bool {
 
 const SEEN: Option<&str> = Some("seen*");
 const HANDLE: &str = "the handle comes from the bridge, because Go's interface has none";
-const REASON: &str =
-    "Go's errors are text: it contains the reason, and the bridge's own reason is `CloudError`";
+const REASON: &str = "Go's errors are only text. That text contains the cloud's reason, and the bridge adds its own reason `CloudError`";
 const NO_CODE: &str = "Go's errors have no codes: the ccm retries an invalid Service with backoff, not after half an hour";
 const NO_ID: &str = "the bridge finds that the provider reports no ID (INST-7)";
 const NOT_YET: &str =

@@ -1,5 +1,5 @@
-//! Nodes whose instance is gone or stopped. The contract has "Deleted only when all of this holds";
-//! each line of that is shown here.
+//! Nodes whose instance is gone or stopped. docs/node-deletion.md lists what must hold for a
+//! deletion, and each line of its list is shown here.
 
 mod brake;
 mod guards;

@@ -214,7 +214,8 @@ pub enum Deleted {
     Done,
     /// It is in progress.
     Pending(Pending),
-    /// The provider keeps it on purpose. Warning event; the controller lets the Service go.
+    /// The provider keeps it on purpose. The controller records a Warning event and removes its
+    /// finalizer from the Service.
     Retained {
         /// The reason, for people. At most 1,024 bytes; cut beyond.
         reason: String,

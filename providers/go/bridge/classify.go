@@ -11,9 +11,9 @@ import (
 )
 
 // ClassifyHTTPStatus is a Classify for clouds behind an HTTP API. It uses the status of the answer. It takes the status from an error that has one
-// (StatusCode or HTTPStatusCode), else from the text, because many clouds wrap errors as text. 401 and 403 are CREDENTIALS, 402 PRECONDITION, 429
-// THROTTLED, 400 and 422 INVALID, 408 and from 500 on UNAVAILABLE. It returns UNSPECIFIED for others, and for texts with contradicting statuses. A
-// vendor that knows its API better checks its own codes first:
+// (StatusCode or HTTPStatusCode), else from the text, because many clouds wrap errors as text. 401 and 403 are CREDENTIALS, 402 is PRECONDITION, 429
+// is THROTTLED, 400 and 422 are INVALID, and 408 and 500 to 599 are UNAVAILABLE. It returns UNSPECIFIED for others, and for texts with contradicting
+// statuses. A vendor that knows its API better checks its own codes first:
 //
 //	Classify: func(err error) contract.FailureCode {
 //		if errors.Is(err, errQuota) {

@@ -337,8 +337,8 @@ func (b *Bridge) EnsureLoadBalancer(ctx context.Context, request *contract.Ensur
 			// As upstream, for which it is an error.
 			return failed(fault("EnsureLoadBalancer answered neither a status nor an error for Service %s", serviceKey(about.service)))
 		case len(view.GetIngress()) == 0:
-			// Upstream would accept it and never check again. The controller would refuse it as `ready` (LB-19). Each check is a whole Ensure, also
-			// for a cloud that never states an address.
+			// Upstream would accept it and never check again. The controller would refuse it as `ready` (LB-19). So the controller calls Ensure
+			// again every 30 s, also for a cloud that never states an address.
 			answer.Outcome = &contract.EnsureLoadBalancerResponse_Pending{Pending: &contract.Pending{
 				RetryAfter: durationpb.New(addressAgain), Message: "the cloud has named no address of the load balancer yet",
 			}}

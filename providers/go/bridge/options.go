@@ -67,7 +67,8 @@ type Options struct {
 	AllowUntagged bool
 	// Kubeconfig gives a cloud that insists on it a real client of the API server.
 	Kubeconfig string
-	// Classify returns the code for an error of the cloud, or UNSPECIFIED. Without it every error is INTERNAL.
+	// Classify returns the code for an error of the cloud, or UNSPECIFIED. Without it an error is INTERNAL, or UNAVAILABLE if a context
+	// ended or no place was free.
 	Classify func(error) contract.FailureCode
 }
 

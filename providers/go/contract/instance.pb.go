@@ -393,7 +393,7 @@ func (*LookupInstanceResult_Found) isLookupInstanceResult_Outcome() {}
 // be STOPPED. One that runs MUST be RUNNING, or PRESENT if the cloud does not tell.
 //
 // INST-12: Labels SHOULD have valid keys and values, and keys outside the `kubernetes.io` and
-// `k8s.io` namespaces; the controller drops others.
+// `k8s.io` namespaces. The controller drops others, and keys in the `grpc-ccm.io` namespace.
 //
 // INST-14: The provider MUST translate the cloud's own names of states by this table:
 //
@@ -435,8 +435,8 @@ type Instance struct {
 	Zone *string `protobuf:"bytes,5,opt,name=zone,proto3,oneof" json:"zone,omitempty"`
 	// Its region: a valid label value.
 	Region *string `protobuf:"bytes,6,opt,name=region,proto3,oneof" json:"region,omitempty"`
-	// Further labels for the Node. The controller drops keys in the `kubernetes.io` and `k8s.io`
-	// namespaces, and invalid keys and values.
+	// Further labels for the Node. The controller drops keys in the namespaces `kubernetes.io`,
+	// `k8s.io` and `grpc-ccm.io` and in their subdomains, and invalid keys and values.
 	Labels map[string]string `protobuf:"bytes,7,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// With PENDING: when to ask again.
 	RetryAfter    *durationpb.Duration `protobuf:"bytes,8,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`

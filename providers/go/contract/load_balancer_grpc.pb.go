@@ -139,14 +139,14 @@ const (
 // A mark is data that the cloud keeps with the load balancer. It holds both the owner ID and the
 // Service's UID: tags, labels, a description, or a native name made of both (LB-30). On a cloud
 // that has only the name, a load balancer with the name is OURS, also if the name is made of a
-// previous owner ID. The provider does not find another owner's load balancer there: row 8. Some
-// clouds cannot keep such a mark, but only a name made of the UID, or nothing. They cannot tell
-// clusters apart. The provider of such a cloud answers UNMARKED for every load balancer that it
-// finds, and the operator grants `adopt_unmarked` for good. A load balancer that holds only one of
-// the two carries no mark. There are two exceptions. For a load balancer that holds only
-// another cluster's owner ID, FOREIGN is better, so that no grant adopts it. An adapter of code, such as Go's
-// cloud interface, that finds a Service's load balancer by itself and shows no marks answers OURS
-// for each load balancer that the code finds.
+// previous owner ID. On such a cloud the provider does not find another owner's load balancer: row
+// 8 of the table in LB-24 applies. Some clouds cannot keep such a mark, but only a name made of the
+// UID, or nothing. They cannot tell clusters apart. The provider of such a cloud answers UNMARKED
+// for every load balancer that it finds, and the operator grants `adopt_unmarked` for good. A load
+// balancer that holds only the owner ID or only the UID carries no mark. There are two exceptions.
+// For a load balancer that holds only another cluster's owner ID, FOREIGN is better, so that no
+// grant adopts it. An adapter of code, such as Go's cloud interface, that finds a Service's load
+// balancer by itself and shows no marks answers OURS for each load balancer that the code finds.
 //
 // LB-30: The owner ID or the Service's UID may not fit into the cloud's place for a mark, by its
 // length or its characters. Then that place MUST hold digits instead: the first 63 lower-case
@@ -421,14 +421,14 @@ type LoadBalancerService_ListLoadBalancersClient = grpc.ServerStreamingClient[Li
 // A mark is data that the cloud keeps with the load balancer. It holds both the owner ID and the
 // Service's UID: tags, labels, a description, or a native name made of both (LB-30). On a cloud
 // that has only the name, a load balancer with the name is OURS, also if the name is made of a
-// previous owner ID. The provider does not find another owner's load balancer there: row 8. Some
-// clouds cannot keep such a mark, but only a name made of the UID, or nothing. They cannot tell
-// clusters apart. The provider of such a cloud answers UNMARKED for every load balancer that it
-// finds, and the operator grants `adopt_unmarked` for good. A load balancer that holds only one of
-// the two carries no mark. There are two exceptions. For a load balancer that holds only
-// another cluster's owner ID, FOREIGN is better, so that no grant adopts it. An adapter of code, such as Go's
-// cloud interface, that finds a Service's load balancer by itself and shows no marks answers OURS
-// for each load balancer that the code finds.
+// previous owner ID. On such a cloud the provider does not find another owner's load balancer: row
+// 8 of the table in LB-24 applies. Some clouds cannot keep such a mark, but only a name made of the
+// UID, or nothing. They cannot tell clusters apart. The provider of such a cloud answers UNMARKED
+// for every load balancer that it finds, and the operator grants `adopt_unmarked` for good. A load
+// balancer that holds only the owner ID or only the UID carries no mark. There are two exceptions.
+// For a load balancer that holds only another cluster's owner ID, FOREIGN is better, so that no
+// grant adopts it. An adapter of code, such as Go's cloud interface, that finds a Service's load
+// balancer by itself and shows no marks answers OURS for each load balancer that the code finds.
 //
 // LB-30: The owner ID or the Service's UID may not fit into the cloud's place for a mark, by its
 // length or its characters. Then that place MUST hold digits instead: the first 63 lower-case

@@ -958,8 +958,9 @@ type InitializeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The cluster that the provider works for.
 	Cluster *ClusterRef `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	// Owner IDs that this cluster had before. An object that is marked with one of them is OURS. The
-	// provider marks the object with the present owner ID when it next writes it.
+	// Owner IDs that this cluster had before. An object that is marked with one of them is OURS. At
+	// the next Ensure the provider marks a load balancer with the present owner ID (LB-25). A route
+	// keeps its earlier mark (ROUTE-7).
 	PreviousOwnerIds []string `protobuf:"bytes,2,rep,name=previous_owner_ids,json=previousOwnerIds,proto3" json:"previous_owner_ids,omitempty"`
 	// The cluster's Pod CIDRs (`--cluster-cidr`), IPv4 and IPv6; empty if not configured. For clouds
 	// that need to know which addresses are Pods': firewall rules, the network that routes lead into.
@@ -968,8 +969,8 @@ type InitializeRequest struct {
 	// The version of the API server, for example `v1.36.3`; empty if not known. For logs and for the
 	// User-Agent at the cloud. No answer depends on it.
 	KubernetesVersion string `protobuf:"bytes,4,opt,name=kubernetes_version,json=kubernetesVersion,proto3" json:"kubernetes_version,omitempty"`
-	// The provider writes nothing to the cloud from now on (PROV-20). It is for a dry run: `in_sync`
-	// shows what Ensure would do.
+	// The provider writes nothing to the cloud from now on (PROV-20). This is for a dry run:
+	// `in_sync` shows whether Ensure would change anything.
 	ReadOnly      bool `protobuf:"varint,5,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -33,9 +33,9 @@ const (
 // The controller does not create a route that exists, so such a route keeps its earlier mark.
 // Configure the previous owner ID for as long as routes carry it.
 //
-// ROUTE-11: The target of a route may be neither a Node, nor an instance, nor an address, but a
-// gateway, a peering or a tunnel. Such a route MUST be listed, without node_name, provider_id and
-// next_hop, and not as a blackhole.
+// ROUTE-11: A route may lead to a gateway, a peering or a tunnel instead of a Node, an instance or
+// an address. Such a route MUST be listed, without node_name, provider_id and next_hop, and not as
+// a blackhole.
 type Route struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In requests: names this route among those of the request. Not stored. Empty in listings.

@@ -70,9 +70,10 @@ const (
 // The controller reads a listing by these rules, within `--cluster-cidr`. An UNMARKED route counts
 // as one of ours if it names a Node or an instance, leads to the address of a Node, or is a
 // blackhole. Such a route serves its Node if it leads there. The controller removes it if it leads
-// elsewhere, or if no Node needs it. The controller leaves an UNMARKED route alone if its address
-// is no Node's, or if it has no target (ROUTE-11). It makes no route beside that one. It never
-// removes a route outside `--cluster-cidr`, or a FOREIGN one.
+// elsewhere, or if no Node needs it. The controller leaves an UNMARKED route alone if it has no
+// target (ROUTE-11), or if neither its address nor its destination is a Node's. The controller
+// makes no route beside that one. It never removes a route outside `--cluster-cidr`, or a FOREIGN
+// one.
 //
 // ROUTE-12: If the cloud cannot mark routes, the provider MUST list every route as UNMARKED, also
 // those that it made. Only a mark makes a route OURS or FOREIGN.
@@ -229,9 +230,10 @@ func (c *routeServiceClient) DeleteRoutes(ctx context.Context, in *DeleteRoutesR
 // The controller reads a listing by these rules, within `--cluster-cidr`. An UNMARKED route counts
 // as one of ours if it names a Node or an instance, leads to the address of a Node, or is a
 // blackhole. Such a route serves its Node if it leads there. The controller removes it if it leads
-// elsewhere, or if no Node needs it. The controller leaves an UNMARKED route alone if its address
-// is no Node's, or if it has no target (ROUTE-11). It makes no route beside that one. It never
-// removes a route outside `--cluster-cidr`, or a FOREIGN one.
+// elsewhere, or if no Node needs it. The controller leaves an UNMARKED route alone if it has no
+// target (ROUTE-11), or if neither its address nor its destination is a Node's. The controller
+// makes no route beside that one. It never removes a route outside `--cluster-cidr`, or a FOREIGN
+// one.
 //
 // ROUTE-12: If the cloud cannot mark routes, the provider MUST list every route as UNMARKED, also
 // those that it made. Only a mark makes a route OURS or FOREIGN.

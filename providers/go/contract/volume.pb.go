@@ -261,7 +261,7 @@ type VolumeLabels struct {
 	// Keys and values. `topology.kubernetes.io/zone` and `/region`, and the older
 	// `failure-domain.beta.kubernetes.io` keys, become node affinity too. `__` joins several zones,
 	// as in the first cloud controllers; then any of them satisfies the affinity. The controller
-	// drops other keys in the `kubernetes.io` and `k8s.io` namespaces.
+	// drops other keys in the namespaces `kubernetes.io`, `k8s.io` and `grpc-ccm.io`.
 	Labels        map[string]string `protobuf:"bytes,1,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -127,7 +127,7 @@ const (
 // Shared lets lookups that wait before a list starts share it. A lookup that comes while a list runs waits for the next list. Its answer must not be
 // older, unless it states a maximum age (INST-5).
 type Shared[T any] struct {
-	// Get reads the list. Its context belongs to no single lookup; call is that of the first.
+	// Get reads the list. The context belongs to no single lookup. The call is that of the first lookup that waits for this list.
 	Get func(ctx context.Context, call *Call) (T, error)
 
 	mutex   sync.Mutex

@@ -74,7 +74,7 @@ func askProvider(ctx context.Context, path string) (said string, works bool, err
 	case errors.Is(err, fs.ErrNotExist):
 		return "", false, fmt.Errorf("the socket %s does not exist: the provider has not started to serve, or serves elsewhere", path)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return "", false, fmt.Errorf("no process listens on the socket %s: the provider is not running", path)
+		return "", false, fmt.Errorf("no process listens on the socket %s: the provider is not running, or does not listen yet", path)
 	case errors.Is(err, fs.ErrPermission):
 		return "", false, fmt.Errorf("uid %d, gid %d may not connect to the socket %s: probe as the provider's user", os.Geteuid(), os.Getegid(), path)
 	case err != nil:

@@ -91,7 +91,8 @@ type LoadBalancerOptions struct {
 	Classes []string
 	// OnlyClasses states that the provider does not serve Services without a class.
 	OnlyClasses bool
-	// InSync states that the provider answers [LoadBalancer.InSync]. Then a restart of the controller writes nothing.
+	// InSync states that the provider answers [LoadBalancer.InSync]. After a restart the controller then calls no Ensure for
+	// a load balancer that is in sync.
 	InSync bool
 	// IgnoresNodes states that the targets do not matter to this cloud: changes of Nodes cause no call.
 	IgnoresNodes bool

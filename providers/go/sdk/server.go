@@ -19,7 +19,7 @@ import (
 // enough.
 //
 // The socket (CORE-2): the server makes a missing directory with mode 0750. The socket has mode 0660 from the first moment. The server refuses
-// symbolic links in its path. It replaces a stale socket only if no process answers on it, and leaves any other file in its place alone.
+// symbolic links in its path. It replaces an existing socket only if no process answers on it, and leaves any other file in its place alone.
 //
 // The end (CORE-17): health reports NOT_SERVING, and the socket's file goes. The server accepts no more connections, and open ones get GOAWAY.
 // Streams of hints end with status OK (PROV-6), and calls in flight may finish within Drain. Then the server cancels those that still run. [Serve] is

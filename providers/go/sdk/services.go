@@ -69,7 +69,7 @@ type Instance struct {
 	Type, Zone, Region string
 	// Addresses are in the order in which the Node shall show them. Empty changes nothing at the Node.
 	Addresses []NodeAddress
-	// Labels are further labels for the Node. Keys in the kubernetes.io and k8s.io namespaces are dropped by the controller.
+	// Labels are further labels for the Node. The controller drops keys in the namespaces kubernetes.io, k8s.io and grpc-ccm.io.
 	Labels map[string]string
 	// RetryAfter: with [InstancePending], when to ask again.
 	RetryAfter time.Duration

@@ -51,8 +51,8 @@ type listener struct {
 	log     *slog.Logger
 }
 
-// listen binds the socket as CORE-2 demands. It has mode 0660 before its name exists. A new directory has mode 0750, and the path has no symbolic
-// link. A stale socket is replaced only if no process answers on it. Providers that start at the same time take turns by a lock on the directory.
+// listen binds the socket as CORE-2 demands. The socket has mode 0660 before its name exists. A new directory has mode 0750, and the path has no
+// symbolic link. listen replaces an existing socket only if no process answers on it. Providers that start at the same time take turns by a lock on the directory.
 // peerUID is the user to accept beside our own; nil accepts all that the file's mode admits (CORE-3).
 func listen(endpoint string, peerUID, group *int, log *slog.Logger) (*listener, error) {
 	path, err := socketPath(endpoint)

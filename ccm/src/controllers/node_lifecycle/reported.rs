@@ -131,7 +131,7 @@ impl Reported {
             lifecycle,
             node,
             format!(
-                "provider {provider} reports that this Node's instance is gone, but its list of instances, which must confirm that, failed: {error}; the Node is one of two, so the ccm deletes it only after that has held for {minutes} min"
+                "provider {provider} reports that this Node's instance is gone, but its list of instances failed: {error}. The Node is one of two: without a list the ccm deletes it only after its instance has been gone for {minutes} min"
             ),
         );
     }
@@ -148,13 +148,13 @@ fn brake(lifecycle: &Lifecycle, nodes: &[Arc<Node>]) {
     let first = || nodes.iter().take(TOLD_AT);
     let names: Vec<&str> = first().map(|node| plan::name(node)).collect();
     let minutes = minutes_of_the_hold(lifecycle);
-    tracing::warn!(%provider, count, nodes = ?names, "the deletion brake holds: the provider reports too many instances gone at once");
+    tracing::warn!(%provider, count, nodes = ?names, "the deletion brake holds: the provider reports more instances gone than the brake allows within its window");
     for node in first() {
         held(
             lifecycle,
             node,
             format!(
-                "provider {provider} reports that the instances of {count} Nodes are gone, more than the brake lets the ccm delete at once; the ccm deletes none until that has held for {minutes} min"
+                "provider {provider} reports that the instances of {count} Nodes are gone. The deletion brake holds: the ccm deletes a Node only after its instance has been gone for {minutes} min"
             ),
         );
     }

@@ -23,7 +23,8 @@ use crate::provider::Session;
 use crate::queue::Requeue;
 use crate::writes::Writes;
 
-/// The most objects of one list to name in the log and in events.
+/// For each list, the log and the events name at most this many orphans, and as many other
+/// findings.
 const MOST_REPORTED: usize = 10;
 
 /// The results of the provider's lists so far.
@@ -37,7 +38,7 @@ pub(super) struct Lists {
 }
 
 impl Lists {
-    /// Another provider or a new session: earlier lists do not count.
+    /// After a change of the provider or of the session, earlier lists do not count.
     pub(super) fn start_over(&mut self) {
         self.orphans.start_over();
         self.standing.start_over();
@@ -189,7 +190,7 @@ impl Worker {
         }
     }
 
-    /// Queues them for deletion, like the load balancer of a Service that vanished.
+    /// Queues these load balancers for deletion, like that of a Service that vanished.
     fn adopt(&self, session: &Arc<Session>, orphans: &[Orphan]) {
         let me = &session.info.provider_name;
         let mut state = self.state();
@@ -215,7 +216,7 @@ impl Worker {
     }
 }
 
-/// Those whose Service the API server does not know: the watch may be behind.
+/// Returns the orphans whose Service the API server does not know either. Our watch may be behind.
 async fn without_service(writes: &Writes, doubted: Vec<Orphan>) -> Vec<Orphan> {
     let mut confirmed = Vec::with_capacity(doubted.len());
     for orphan in doubted {

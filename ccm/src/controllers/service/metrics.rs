@@ -57,7 +57,7 @@ impl Metrics {
         );
         registry.register(
             "service_controller_overdue_services",
-            "Services that have waited for more than 30 s for the ccm to reconcile them",
+            "Services that have waited for more than 30 s: for the ccm, the provider or the cloud",
             metrics.overdue.clone(),
         );
         registry.register(
@@ -100,7 +100,8 @@ impl Metrics {
         self.standing(provider, 0, 0);
     }
 
-    /// So many Services have waited for longer than [`PATIENCE`](crate::report::PATIENCE).
+    /// Sets the number of Services that have waited for longer than
+    /// [`PATIENCE`](crate::report::PATIENCE).
     pub(super) fn overdue(&self, provider: &str, count: usize) {
         set_gauge(&self.overdue, provider, count);
     }
@@ -109,7 +110,8 @@ impl Metrics {
         set_gauge(&self.orphans, provider, count);
     }
 
-    /// How many Services have several load balancers, and how many are missing in the list.
+    /// Sets the number of Services that have several load balancers, and the number of those whose
+    /// load balancer is missing in the list.
     pub(super) fn standing(&self, provider: &str, several: usize, unlisted: usize) {
         set_gauge(&self.duplicates, provider, several);
         set_gauge(&self.unlisted, provider, unlisted);

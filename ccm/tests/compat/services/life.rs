@@ -177,14 +177,14 @@ fn losses() -> Vec<Scenario> {
         // Whether it hears of that before the deletion is a race.
         .again(
             "▲S10",
-            "the ccm may make it again before",
+            "the ccm may make it again before the Service is deleted",
             Who::Ours,
             ENSURING,
             1,
         )
         .again(
             "▲S10",
-            "the ccm may make it again before",
+            "the ccm may make it again before the Service is deleted",
             Who::Ours,
             ENSURED,
             1,

@@ -77,7 +77,7 @@ fn l6_a_stale_node_does_not_block_the_machine_that_came_back_under_another_name(
     let mut going = holder("old", true, 9_999);
     going.metadata.deletion_timestamp = Some(Time(wall()));
     assert_eq!(may_have(&node, &[going.clone()]), Ok(()));
-    // One holder of several is enough.
+    // One holder that blocks the ID is enough, also if another one does not block it.
     assert!(may_have(&node, &[going, holder("other", true, 9_999)]).is_err());
 }
 

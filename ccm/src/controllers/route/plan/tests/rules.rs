@@ -73,7 +73,7 @@ fn r2_a_next_hop_that_is_none_of_the_nodes_addresses_is_wrong_when_two_lists_say
         assert_eq!(scene.shown(), "");
         assert_eq!(scene.conditions(), "a=created");
     }
-    // That does not hold for another address, nor for another Node.
+    // A route to another address is still wrong, and so is this route for another Node.
     scene.routes = vec![route("r1 10.8.1.0/24 @10.0.0.8")];
     assert_eq!(scene.shown() + &scene.shown(), "-r1 +a:10.8.1.0/24");
     scene.nodes = vec![node("b 10.8.1.0/24 10.0.0.5")];

@@ -12,7 +12,8 @@ use crate::controllers::service::tests::named;
 /// Both ends, with the number of writes in a life, for both Services together.
 const ENDS: [(End, usize); 2] = [(End::Deleted, 7), (End::TypeChanged, 8)];
 
-/// A check after a life with a failed write. Its assertion's message is a part of the fault's row.
+/// A check after the whole life of a Service in which one write failed. The message of its
+/// assertion is a part of the fault's row.
 type Check = fn(&Seen<'_>);
 
 struct Seen<'a> {

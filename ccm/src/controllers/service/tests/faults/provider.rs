@@ -19,7 +19,8 @@ fn failure(code: i32) -> Fault {
     })
 }
 
-/// A check after a life with a failed call. Its assertion's message is a part of the fault's row.
+/// A check after the whole life of a Service in which one call failed. The message of its assertion
+/// is a part of the fault's row.
 type Check = fn(&World, &str);
 
 /// Whether the next call about `web` came after this many seconds.
@@ -195,7 +196,7 @@ async fn fault_service_provider_answers_conflict() {
     );
 }
 
-/// The seconds between the Ensures of `web`, which get this fault so many times.
+/// The seconds between the Ensures of `web`. The first `times` of them get this fault.
 async fn gaps(fault: &Fault, times: usize) -> (World, Vec<f64>) {
     let mut world = World::new(1).await;
     let many = std::iter::repeat_n(fault.clone(), times).collect();
