@@ -5,6 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::TryFutureExt;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 use tonic::codegen::http;
@@ -14,6 +15,7 @@ use tonic_health::ServingStatus;
 use tonic_health::server::{HealthReporter, HealthService};
 use tower::util::BoxCloneSyncService;
 use tower::{Layer, Service, ServiceExt};
+use tracing::Instrument;
 
 use cloud_provider_api::v1alpha1 as pb;
 use pb::cluster_service_server::ClusterServiceServer;
@@ -330,10 +332,15 @@ impl Server {
             ))
             .add_service(reflection);
 
-        let mut service = BoxCloneSyncService::new(ServiceExt::<http::Request<Body>>::map_err(
-            routes.prepare(),
-            tonic::codegen::StdError::from,
-        ));
+        let routes = routes.prepare();
+        let mut service =
+            BoxCloneSyncService::new(tower::service_fn(move |request: http::Request<Body>| {
+                let span = span_of(&request);
+                let answered = routes.clone().oneshot(request);
+                answered
+                    .err_into::<tonic::codegen::StdError>()
+                    .instrument(span)
+            }));
         for layer in self.layers {
             service = layer(service);
         }
@@ -349,6 +356,16 @@ impl Server {
             names,
         })
     }
+}
+
+/// The span of a call. Its caller logs the same ID.
+fn span_of(request: &http::Request<Body>) -> tracing::Span {
+    /// Callers other than the `ccm` choose what they send.
+    const MOST: usize = 64;
+    let rpc = request.uri().path().rsplit('/').next();
+    let call_id = request.headers().get("ccm-call-id");
+    let call_id = call_id.and_then(|id| id.to_str().ok());
+    tracing::info_span!("call", rpc, call_id = call_id.filter(|id| id.len() <= MOST))
 }
 
 struct Services {

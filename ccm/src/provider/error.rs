@@ -25,7 +25,8 @@ pub(crate) struct CallError {
     pub(crate) message: String,
     /// Already clamped to 1 s..10 min.
     pub(crate) retry_after: Option<Duration>,
-    /// The ID of the call that failed. `None`: no call was made.
+    /// The ID of the call that failed. `None`: no call was made, or the ccm found the
+    /// fault in an answer.
     pub(crate) call_id: Option<CallId>,
 }
 

@@ -14,7 +14,7 @@ use cloud_provider_api::v1alpha1::watch_changes_response::Change as ChangeTo;
 use cloud_provider_api::v1alpha1::{self as pb};
 
 use super::limits::{ID_BYTES, NAME_BYTES, batch_of, fault, fits};
-use super::run::{Ready, Task, cluster_of, died, span_of};
+use super::run::{Ready, Task, cluster_of, died};
 use super::{Parts, Wrap, convert};
 use crate::{
     Call, Change, Failure, HealthState, Hints, InitializeRequest, Initialized, NodeFieldGroup,
@@ -126,7 +126,6 @@ impl ProviderService for Wrap {
         &self,
         request: Request<pb::WatchChangesRequest>,
     ) -> Result<Response<Self::WatchChangesStream>, Status> {
-        let span = span_of("WatchChanges", request.metadata());
         let request = request.into_inner();
         let ready = match self.0.admit(request.cluster) {
             Ok(ready) => ready,
@@ -154,18 +153,17 @@ impl ProviderService for Wrap {
                 .watch(&call, &request.resume_token, &Hints { sender })
                 .await
         };
-        let task = tokio::spawn(watching.instrument(span.clone()));
+        let task = tokio::spawn(watching.in_current_span());
         let watch = Watch {
             hints,
             task: Some(Task(task)),
-            span,
             last: None,
             _end: ended.drop_guard(),
             stop: self.0.streams.clone(),
         };
-        Ok(Response::new(
-            stream::unfold(Some(watch), next_hint).boxed(),
-        ))
+        let span = tracing::Span::current();
+        let next = move |watch| next_hint(watch).instrument(span.clone());
+        Ok(Response::new(stream::unfold(Some(watch), next).boxed()))
     }
 }
 
@@ -174,7 +172,6 @@ struct Watch {
     hints: mpsc::Receiver<(Option<Change>, String)>,
     /// The vendor's method, while it runs.
     task: Option<Task<Result<(), Failure>>>,
-    span: tracing::Span,
     /// The last item after the method has ended.
     last: Option<Result<pb::WatchChangesResponse, Status>>,
     _end: DropGuard,
@@ -208,7 +205,7 @@ async fn next_hint(
                 return watch.last.map(|last| (last, None));
             }
             joined = finished => {
-                watch.last = watch.span.in_scope(|| finish(joined));
+                watch.last = finish(joined);
                 watch.task = None;
                 // Hints that were sent before are still delivered.
                 watch.hints.close();

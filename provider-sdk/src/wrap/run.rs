@@ -151,9 +151,8 @@ impl Core {
             ended,
             self.contact.clone(),
         );
-        let span = span_of(rpc, metadata);
         let mut task = Task(tokio::spawn(
-            work(self.provider.clone(), call).instrument(span.clone()),
+            work(self.provider.clone(), call).in_current_span(),
         ));
         let expired = async {
             match deadline {
@@ -163,7 +162,7 @@ impl Core {
         };
         tokio::select! {
             biased;
-            joined = &mut task.0 => joined.map_err(|error| span.in_scope(|| died(rpc, error))),
+            joined = &mut task.0 => joined.map_err(|error| died(rpc, error)),
             () = self.calls.cancelled() => Err(Status::unavailable("the provider shuts down")),
             () = expired => Err(Status::deadline_exceeded(format!("{rpc} ran past its deadline"))),
         }
@@ -178,12 +177,6 @@ impl Core {
         catch_unwind(AssertUnwindSafe(|| work(&*self.provider)))
             .map_err(|panic| panicked(rpc, &*panic))
     }
-}
-
-/// The span of a call. The controller logs the same ID.
-pub(crate) fn span_of(rpc: &'static str, metadata: &MetadataMap) -> tracing::Span {
-    let call_id = metadata.get("ccm-call-id").and_then(|id| id.to_str().ok());
-    tracing::info_span!("call", rpc, call_id)
 }
 
 /// A task that is aborted with its owner.

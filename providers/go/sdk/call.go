@@ -123,9 +123,9 @@ func Attempt[T any](ctx context.Context, budget Budget, log *slog.Logger, method
 	}
 }
 
-// ofCall adds the ID of the call to the log's lines: the controller logs the same one.
+// ofCall adds the ID of the call to the log's lines: the controller logs the same one. Other callers choose what they send, so a long one is left out.
 func ofCall(ctx context.Context, log *slog.Logger) *slog.Logger {
-	if id := metadata.ValueFromIncomingContext(ctx, "ccm-call-id"); len(id) > 0 {
+	if id := metadata.ValueFromIncomingContext(ctx, "ccm-call-id"); len(id) > 0 && len(id[0]) <= 64 {
 		return log.With("call_id", id[0])
 	}
 	return log

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -211,15 +212,16 @@ func durationTo(duration time.Duration) *durationpb.Duration {
 }
 
 // Turns every error into a failure of the contract, also one whose methods panic.
-func (s *session) failed(rpc, item string, err error) *contract.Failure {
-	said, panicked := Guarded(s.log, rpc, func() (*contract.Failure, error) { return s.failureOf(rpc, item, err), nil })
+func (s *session) failed(ctx context.Context, rpc, item string, err error) *contract.Failure {
+	log := ofCall(ctx, s.log)
+	said, panicked := Guarded(log, rpc, func() (*contract.Failure, error) { return failureOf(log, rpc, item, err), nil })
 	if panicked != nil {
-		return s.failureOf(rpc, item, panicked)
+		return failureOf(log, rpc, item, panicked)
 	}
 	return said
 }
 
-func (s *session) failureOf(rpc, item string, err error) *contract.Failure {
+func failureOf(log *slog.Logger, rpc, item string, err error) *contract.Failure {
 	var failure *Failure
 	var pending *PendingError
 	var panicked *PanicError
@@ -230,7 +232,7 @@ func (s *session) failureOf(rpc, item string, err error) *contract.Failure {
 		err = failure
 	case errors.As(err, &failure) && failure != nil:
 		if failure.Code == CodeInternal {
-			s.log.Error("the provider failed", "rpc", rpc, "item", item, "error", err)
+			log.Error("the provider failed", "rpc", rpc, "item", item, "error", err)
 		}
 	case errors.As(err, &pending) && pending != nil:
 		failure = Unavailable("%s", pending.Message).After(pending.RetryAfter)
@@ -239,13 +241,13 @@ func (s *session) failureOf(rpc, item string, err error) *contract.Failure {
 		failure = Unavailable("the cloud has not answered within the time of %s", rpc).Because("CallEnded")
 		err = failure
 	default:
-		s.log.Error("the provider failed", "rpc", rpc, "item", item, "error", err)
+		log.Error("the provider failed", "rpc", rpc, "item", item, "error", err)
 		failure = Internal("a fault of the provider in %s; its log says more", rpc)
 		err = failure
 	}
 	code, reason, message := failure.Code, failure.Reason, err.Error()
 	if !listed(rpc, item, code) {
-		s.log.Error("the provider answered a code that is not listed for this call (CORE-21)", "rpc", rpc, "item", item, "code", code, "error", err)
+		log.Error("the provider answered a code that is not listed for this call (CORE-21)", "rpc", rpc, "item", item, "code", code, "error", err)
 		message = fmt.Sprintf("%s has no failure %s (CORE-21): %s", rpc, code, message)
 		code = CodeInternal
 	}

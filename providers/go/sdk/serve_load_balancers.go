@@ -51,10 +51,10 @@ func aboutOne[T, R any](ctx context.Context, s *session, rpc string, cluster *co
 		// A time limit of the vendor's own is a failure like any other.
 		late = errors.Is(err, context.DeadlineExceeded) && !time.Now().Before(budget.Stop)
 	}
-	if fault := s.say(&said, rpc, item, notes); err == nil {
+	if fault := s.say(ctx, &said, rpc, item, notes); err == nil {
 		err = fault
 	} else if fault != nil {
-		s.log.Error("leaving out what breaks the contract beside another outcome", "rpc", rpc, "item", item, "error", fault)
+		ofCall(ctx, s.log).Error("leaving out what breaks the contract beside another outcome", "rpc", rpc, "item", item, "error", fault)
 	}
 	var pending *PendingError
 	var retained *RetainedError
@@ -69,13 +69,13 @@ func aboutOne[T, R any](ctx context.Context, s *session, rpc string, cluster *co
 	case mutates && errors.Is(err, ErrHandledElsewhere):
 		said.elsewhere = &contract.HandledElsewhere{}
 	default:
-		said.failed = s.failed(rpc, item, err)
+		said.failed = s.failed(ctx, rpc, item, err)
 	}
 	return answer, said, nil
 }
 
 // The fields beside the outcome, without values that break the contract.
-func (s *session) say(said *outcome, rpc, item string, notes *Notes) error {
+func (s *session) say(ctx context.Context, said *outcome, rpc, item string, notes *Notes) error {
 	notes.mutex.Lock()
 	defer notes.mutex.Unlock()
 	// Copies: a method that ignores its context may go on writing.
@@ -92,7 +92,7 @@ func (s *session) say(said *outcome, rpc, item string, notes *Notes) error {
 			fault = errors.Join(fault, err)
 			continue
 		}
-		said.targetErrors = append(said.targetErrors, &contract.TargetError{NodeName: node, Failure: s.failed(rpc, item+" target "+node, notes.targetErrors[node])})
+		said.targetErrors = append(said.targetErrors, &contract.TargetError{NodeName: node, Failure: s.failed(ctx, rpc, item+" target "+node, notes.targetErrors[node])})
 	}
 	if notes.handle != nil {
 		err := fits("the handle", *notes.handle, idBytes)

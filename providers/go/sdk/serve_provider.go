@@ -97,7 +97,7 @@ func (s *session) Initialize(ctx context.Context, request *contract.InitializeRe
 		if ctx.Err() != nil {
 			return nil, status.FromContextError(ctx.Err()).Err()
 		}
-		return &contract.InitializeResponse{Outcome: &contract.InitializeResponse_Failed{Failed: s.failed("Initialize", "", err)}}, nil
+		return &contract.InitializeResponse{Outcome: &contract.InitializeResponse_Failed{Failed: s.failed(ctx, "Initialize", "", err)}}, nil
 	}
 	if err := checkCluster(request.Cluster); err != nil {
 		return failed(err)
@@ -232,7 +232,7 @@ func (h *Hints) say(hint *contract.WatchChangesResponse, resumeToken string) err
 // WatchChanges sends hints until the controller goes or the server shuts down: then the stream ends with status OK (PROV-6).
 func (s *session) WatchChanges(request *contract.WatchChangesRequest, stream grpc.ServerStreamingServer[contract.WatchChangesResponse]) error {
 	failed := func(err error) error {
-		return stream.Send(&contract.WatchChangesResponse{Change: &contract.WatchChangesResponse_Failed{Failed: s.failed("WatchChanges", "", err)}})
+		return stream.Send(&contract.WatchChangesResponse{Change: &contract.WatchChangesResponse_Failed{Failed: s.failed(stream.Context(), "WatchChanges", "", err)}})
 	}
 	call, err := s.admit("WatchChanges", request.Cluster)
 	if err != nil {

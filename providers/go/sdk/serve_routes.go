@@ -116,7 +116,7 @@ func (s *session) writeRoutes(ctx context.Context, rpc string, cluster *contract
 		for _, route := range routes {
 			keys[route.Key] = true
 		}
-		logStrangers(s, rpc, written, keys)
+		logStrangers(ctx, s, rpc, written, keys)
 		maps.Copy(answers, written)
 		for key, twin := range twins {
 			if answer, ok := written[twin]; ok {
@@ -138,7 +138,7 @@ func (s *session) writeRoutes(ctx context.Context, rpc string, cluster *contract
 				answer.Err = contractBroken("the provider has no answer for this route")
 			}
 			if answer.Err != nil {
-				result.Outcome = &contract.RouteResult_Failed{Failed: s.failed(rpc, route.RouteKey, answer.Err)}
+				result.Outcome = &contract.RouteResult_Failed{Failed: s.failed(ctx, rpc, route.RouteKey, answer.Err)}
 			}
 			all.results = append(all.results, result)
 		}

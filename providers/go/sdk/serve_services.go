@@ -71,7 +71,7 @@ func lookUp[T any](ctx context.Context, s *session, call *Call, views []*contrac
 		if answers, err = batch(nodes); err != nil {
 			return nil, err
 		}
-		logStrangers(s, call.RPC, answers, asked)
+		logStrangers(ctx, s, call.RPC, answers, asked)
 	} else if len(nodes) > 0 {
 		answers = oneByOne(ctx, s, call, nodes, orDefault(s.info.Instances.AtOnce, 16), func(node Node) string { return node.Name }, nil, each)
 	}
@@ -114,7 +114,7 @@ func (s *session) LookupInstances(ctx context.Context, request *contract.LookupI
 				found, answer.Err = s.instanceTo(answer.Value, query.Metadata)
 			}
 			if answer.Err != nil {
-				result.Outcome = &contract.LookupInstanceResult_Failed{Failed: s.failed("LookupInstances", node.Name, answer.Err)}
+				result.Outcome = &contract.LookupInstanceResult_Failed{Failed: s.failed(ctx, "LookupInstances", node.Name, answer.Err)}
 			} else {
 				result.Outcome = &contract.LookupInstanceResult_Found{Found: found}
 			}
@@ -217,7 +217,7 @@ func (s *session) LookupZones(ctx context.Context, request *contract.LookupZones
 				answer.Err = errors.Join(atMost("the zone", answer.Value.Zone, nameBytes), atMost("the region", answer.Value.Region, nameBytes))
 			}
 			if answer.Err != nil {
-				result.Outcome = &contract.LookupZoneResult_Failed{Failed: s.failed("LookupZones", node.Name, answer.Err)}
+				result.Outcome = &contract.LookupZoneResult_Failed{Failed: s.failed(ctx, "LookupZones", node.Name, answer.Err)}
 			} else {
 				result.Outcome = &contract.LookupZoneResult_Zone{Zone: &contract.Zone{Zone: optional(answer.Value.Zone), Region: optional(answer.Value.Region)}}
 			}

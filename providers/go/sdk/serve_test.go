@@ -3,6 +3,7 @@ package sdk
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"path/filepath"
 	"strings"
@@ -123,6 +124,13 @@ func TestTheLogOfACallHasItsID(t *testing.T) {
 	_, err := Attempt(ctx, BudgetOf(ctx), slog.New(slog.NewTextHandler(&log, nil)), "Method", nil, func(context.Context) (int, error) { panic("boom") })
 	if err == nil || !strings.Contains(log.String(), "call_id=0000002a-7") {
 		t.Error(err, log.String())
+	}
+	// The controller gets no text of an error that is no Failure: it is in the log alone.
+	log.Reset()
+	s := &session{log: slog.New(slog.NewTextHandler(&log, nil))}
+	s.failed(ctx, "LookupInstances", "node-1", errors.New("the text"))
+	if !strings.Contains(log.String(), "the text") || !strings.Contains(log.String(), "call_id=0000002a-7") {
+		t.Error(log.String())
 	}
 }
 

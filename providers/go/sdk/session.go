@@ -182,7 +182,7 @@ func ask[T any](ctx context.Context, s *session, rpc, item string, budget Budget
 func answer[T, R any](ctx context.Context, s *session, rpc, item string, cluster *contract.ClusterRef, failed func(*contract.Failure) R, work func(context.Context, *Call) (T, error), said func(T) (R, error)) (R, error) {
 	call, err := s.admit(rpc, cluster)
 	if err != nil {
-		return failed(s.failed(rpc, item, err)), nil
+		return failed(s.failed(ctx, rpc, item, err)), nil
 	}
 	var value T
 	var response R
@@ -196,7 +196,7 @@ func answer[T, R any](ctx context.Context, s *session, rpc, item string, cluster
 	case ctx.Err() != nil:
 		return response, status.FromContextError(ctx.Err()).Err()
 	default:
-		return failed(s.failed(rpc, item, err)), nil
+		return failed(s.failed(ctx, rpc, item, err)), nil
 	}
 }
 
@@ -242,10 +242,10 @@ func oneByOne[I, T any](ctx context.Context, s *session, call *Call, items []I, 
 }
 
 // Results that are not in the request go to the log.
-func logStrangers[T any](s *session, rpc string, answers Answers[T], asked map[string]bool) {
+func logStrangers[T any](ctx context.Context, s *session, rpc string, answers Answers[T], asked map[string]bool) {
 	for key := range answers {
 		if !asked[key] {
-			s.log.Warn("the provider answered for an item that is not in the request", "rpc", rpc, "item", key)
+			ofCall(ctx, s.log).Warn("the provider answered for an item that is not in the request", "rpc", rpc, "item", key)
 		}
 	}
 }

@@ -126,7 +126,7 @@ impl Worker {
             super::name(volume).to_owned(),
             &self.driver.context.provider,
         );
-        let why = describe(trouble);
+        let (why, call_id) = (describe(trouble), trouble.call_id());
         if trouble.code == CallErrorCode::NotFound {
             self.warn(
                 volume,
@@ -137,9 +137,9 @@ impl Worker {
         }
         let failed = batch.failed(&key, trouble);
         if failed.warn {
-            tracing::warn!(volume = key, %provider, error = why, "PersistentVolume not labelled");
+            tracing::warn!(volume = key, %provider, call_id, error = why, "PersistentVolume not labelled");
         } else {
-            tracing::debug!(volume = key, %provider, error = why, "PersistentVolume not labelled");
+            tracing::debug!(volume = key, %provider, call_id, error = why, "PersistentVolume not labelled");
         }
         if failed.event {
             self.warn(

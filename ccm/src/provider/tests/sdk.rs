@@ -33,6 +33,7 @@ impl Instances for Machines {
                 tracing::warn!("the cloud does not answer");
                 Err(Failure::unavailable("the cloud is down"))
             }
+            "odd" => Ok(Instance::present("elsewhere://odd".to_owned())),
             name => Ok(Instance::present(format!("machines://{name}"))),
         }
     }
@@ -55,10 +56,10 @@ async fn a_provider_of_the_sdk_is_asked_and_both_log_the_same_id_of_a_call() {
         serde_json::from_value(serde_json::json!({"metadata": {"name": name, "uid": name}}))
             .unwrap()
     };
-    let (up, down) = (node("up"), node("down"));
+    let (up, down, odd) = (node("up"), node("down"), node("odd"));
     let results = session
         .lookup_instances(
-            &[&up, &down],
+            &[&up, &down, &odd],
             &[api::InstanceFacet::Metadata],
             Duration::ZERO,
         )
@@ -76,4 +77,5 @@ async fn a_provider_of_the_sdk_is_asked_and_both_log_the_same_id_of_a_call() {
     };
     assert!(has("called the provider"), "the ccm: {log}");
     assert!(has("the cloud does not answer"), "the provider: {log}");
+    assert!(has("breaks the contract"), "the SDK: {log}");
 }
