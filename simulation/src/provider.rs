@@ -116,9 +116,10 @@ impl Provider {
 
     /// Breaks all connections. The process lives on.
     pub fn disconnect(&self) {
-        if let Some(process) = &*self.process() {
+        if let Some(process) = &mut *self.process() {
             self.0.trace.note("provider: its connections break");
-            process.drains.store(false, Ordering::Relaxed);
+            // A shutdown at the same moment concerns other connections.
+            process.drains = Arc::default();
             process
                 .tasks
                 .0
