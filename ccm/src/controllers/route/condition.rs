@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::ledger::NodeName;
 use super::{Routes, State};
+use crate::cluster::Change;
 use crate::core::{Backoff, millis};
 use crate::queue::Requeue;
 use crate::writes::WriteError;
@@ -23,8 +24,6 @@ pub(super) const BACKOFF: Backoff =
     Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
 /// The delay after a failure that only a person can fix (a missing right, a policy).
 const REFUSED_AGAIN: Duration = Duration::from_mins(1);
-/// How long after a write the condition is compared once more, when the store has it.
-const CHECKED_AGAIN: Duration = Duration::from_secs(1);
 /// The log warns after this many failed attempts.
 const WARNED_AT: u32 = 6;
 /// An attempt ends after this many conflicts.
@@ -43,19 +42,18 @@ fn wanted(created: bool) -> (&'static str, &'static str, &'static str) {
     }
 }
 
+/// The Node's status and reason.
+fn shown(node: &Node) -> Option<(&str, Option<&str>)> {
+    let conditions = node.status.as_ref()?.conditions.as_ref()?;
+    let own = conditions.iter().find(|one| one.type_ == TYPE)?;
+    Some((&own.status, own.reason.as_deref()))
+}
+
 /// The condition to write. `None`: the Node has it. The message does not count, because the stores
 /// drop it.
 pub(super) fn change(node: &Node, created: bool, now: Timestamp) -> Option<NodeCondition> {
     let (status, reason, message) = wanted(created);
-    let conditions = node
-        .status
-        .as_ref()
-        .and_then(|status| status.conditions.as_ref());
-    let old = conditions
-        .into_iter()
-        .flatten()
-        .find(|condition| condition.type_ == TYPE);
-    if old.is_some_and(|old| old.status == status && old.reason.as_deref() == Some(reason)) {
+    if shown(node) == Some((status, Some(reason))) {
         return None;
     }
     Some(NodeCondition {
@@ -69,6 +67,21 @@ pub(super) fn change(node: &Node, created: bool, now: Timestamp) -> Option<NodeC
 }
 
 impl Routes {
+    /// Compares the Node again when its condition has changed. The routes may have changed while
+    /// the store still had the condition before the last write.
+    pub(super) fn follow_condition(&self, change: &Change<Node>) {
+        let Some(node) = change.new.as_deref() else {
+            return;
+        };
+        if change.old.as_deref().and_then(shown) == shown(node) {
+            return;
+        }
+        if let (Some(name), Some(uid)) = (&node.metadata.name, &node.metadata.uid) {
+            let (name, uid) = (name.clone(), uid.clone());
+            self.conclude(&self.state(), &NodeName { name, uid });
+        }
+    }
+
     /// Queues the Node if the state of its routes differs from its condition. An unknown state
     /// changes nothing.
     pub(super) fn conclude(&self, state: &State, node: &NodeName) {
@@ -122,9 +135,7 @@ impl Routes {
                         reason = condition.reason,
                         "condition NetworkUnavailable set"
                     );
-                    // The routes may have changed during the write, while the store had the old
-                    // condition.
-                    return Requeue::At(Instant::now() + CHECKED_AGAIN);
+                    return Requeue::Forget;
                 }
                 Err(WriteError::Gone | WriteError::Fenced(_)) => return Requeue::Forget,
                 // Somebody wrote in between: compare with the current Node.

@@ -37,6 +37,7 @@ impl Reconciler for Lists {
         let routes = &*self.0;
         let nodes = &routes.context().cluster.nodes;
         sources.changes(nodes, |change| {
+            routes.follow_condition(change);
             routes.is_changed(change).then_some(Wake::Due(()))
         });
         sources.hints(routes.period(), |hint| match hint {
