@@ -320,9 +320,13 @@ impl Checker {
             inner.calls.goes_on(&call, lasts);
         }
         let leases = inner.rules.leases(&call.identity, &call.rpc);
+        // A process that loses the Lease of the ccm ends, whatever else it holds.
+        let own = [LEASE]
+            .into_iter()
+            .filter(|_| inner.rules.migration && leases == [MIGRATION_LEASE]);
         let alive = !inner.ending.contains(&call.identity)
-            && leases
-                .iter()
+            && own
+                .chain(leases.iter().copied())
                 .all(|lease| inner.holds(lease, &call.identity));
         if drained && alive && MUTATING_RPCS.contains(&call.rpc.as_str()) && !call.is_due() {
             inner.trace.violation(format!(

@@ -112,6 +112,8 @@ struct Run {
     calm: bool,
     /// Nodes that the provider wrongly reported as gone.
     lied: BTreeSet<u8>,
+    /// Nodes whose route was led to an unknown address.
+    strays: BTreeSet<u8>,
     processes: Vec<Process>,
     /// Notified when a process has ended.
     ended: Arc<Notify>,
@@ -193,6 +195,7 @@ impl Run {
             setup: setup.clone(),
             calm: false,
             lied: BTreeSet::new(),
+            strays: BTreeSet::new(),
             processes: Vec::new(),
             ended: Arc::default(),
             started: 0,

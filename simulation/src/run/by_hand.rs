@@ -29,6 +29,10 @@ impl Run {
     }
 
     pub(super) fn plant_route(&mut self, i: u8, whose: ByHand) {
+        // If a route leads there again after its repair, the ccm takes that for the cloud's way.
+        if whose == ByHand::Stray && !self.strays.insert(i) {
+            return;
+        }
         self.number += 1;
         let name = format!("hand-made-{}", self.number);
         let number = u8::try_from(self.number % 50).unwrap_or_default();
