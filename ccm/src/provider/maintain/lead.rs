@@ -222,21 +222,19 @@ impl Keeper {
                 },
             )
             .await?;
-        match answer.outcome {
-            None => {
-                Err(CallError::fault("the answer of Initialize has no outcome").of_call(&call_id))
-            }
+        let initialized = match answer.outcome {
+            None => Err(CallError::fault("the answer of Initialize has no outcome")),
             Some(Outcome::Failed(failure)) => {
                 self.answered();
-                Err(failures::trouble("Initialize", Place::Whole, failure).of_call(&call_id))
+                Err(failures::trouble("Initialize", Place::Whole, failure))
             }
             Some(Outcome::Initialized(initialized)) => {
                 self.answered();
-                check_initialized(&initialized)
-                    .map_err(|fault| CallError::fault(fault).of_call(&call_id))?;
-                Ok(initialized)
+                let checked = check_initialized(&initialized);
+                checked.map(|()| initialized).map_err(CallError::fault)
             }
-        }
+        };
+        initialized.map_err(|trouble| trouble.of_call(&call_id))
     }
 
     fn answered(&self) {
