@@ -117,7 +117,7 @@ func TestAnAttemptEndsWithItsMethodOrWithItsBudget(t *testing.T) {
 	}
 }
 
-// What is logged about a call has the ID that its caller logs.
+// The SDK logs the ID of a call with each line about it. The caller logs the same ID.
 func TestTheLogOfACallHasItsID(t *testing.T) {
 	var log bytes.Buffer
 	ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("ccm-call-id", "0000002a-7"))
