@@ -321,13 +321,10 @@ impl Checker {
         }
         let leases = inner.rules.leases(&call.identity, &call.rpc);
         // A process that loses the Lease of the ccm ends, whatever else it holds.
-        let own = [LEASE]
-            .into_iter()
-            .filter(|_| inner.rules.migration && leases == [MIGRATION_LEASE]);
+        let holds = |lease: &str| inner.holds(lease, &call.identity);
         let alive = !inner.ending.contains(&call.identity)
-            && own
-                .chain(leases.iter().copied())
-                .all(|lease| inner.holds(lease, &call.identity));
+            && (call.identity.starts_with(SECOND) || holds(LEASE))
+            && leases.iter().all(|lease| holds(lease));
         if drained && alive && MUTATING_RPCS.contains(&call.rpc.as_str()) && !call.is_due() {
             inner.trace.violation(format!(
                 "{} gives up {}, which the provider finishes before it ends",
