@@ -1,7 +1,7 @@
 //! The [`Fence`]: a fencing token in memory that says whether this process may still write.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -21,6 +21,8 @@ pub(crate) struct Fence {
     /// Nanoseconds after `base` at which a mutating RPC was last abandoned without an answer; 0:
     /// never.
     given_up: Arc<AtomicU64>,
+    /// The mutating RPCs in flight.
+    in_flight: Arc<AtomicUsize>,
 }
 
 /// A mutating RPC, from its sending to its answer. Dropping it without an answer counts as
@@ -46,6 +48,7 @@ impl Drop for Changing {
                 .given_up
                 .fetch_max(nanos.max(1), Ordering::SeqCst);
         }
+        self.fence.in_flight.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -64,6 +67,7 @@ impl Fence {
             until: Arc::new(AtomicU64::new(0)),
             closing: Arc::new(Notify::new()),
             given_up: Arc::new(AtomicU64::new(0)),
+            in_flight: Arc::new(AtomicUsize::new(0)),
         }
     }
 
@@ -87,14 +91,19 @@ impl Fence {
 
     /// Tracks a mutating RPC, which is about to be sent.
     pub(crate) fn changing(&self) -> Changing {
+        self.in_flight.fetch_add(1, Ordering::SeqCst);
         Changing {
             fence: self.clone(),
             answered: false,
         }
     }
 
-    /// How long ago a mutating RPC was last abandoned without an answer.
+    /// How long ago a mutating RPC was last abandoned without an answer. One that is still in flight
+    /// counts as abandoned now: a cancelled task ends only when its runtime drops it.
     pub(crate) fn given_up(&self) -> Option<Duration> {
+        if self.in_flight.load(Ordering::SeqCst) > 0 {
+            return Some(Duration::ZERO);
+        }
         let nanos = self.given_up.load(Ordering::SeqCst);
         let at = self.base + Duration::from_nanos(nanos);
         (nanos > 0).then(|| Instant::now().saturating_duration_since(at))

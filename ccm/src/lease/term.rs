@@ -161,10 +161,9 @@ impl Term {
         shared.metrics.set(&shared.config.resource_name, false);
     }
 
-    /// Closes the fence and releases the Lease, so that another process can take over at once. Call
-    /// it when no mutating call is in flight. Takes at most 5 s, and ends at the deadline. Leaves a
-    /// lost Lease alone. Lets the Lease expire if a mutating provider call was cancelled less than
-    /// a lease duration ago.
+    /// Closes the fence and releases the Lease, so that another process can take over at once.
+    /// Takes at most 5 s, and ends at the deadline. Leaves a lost Lease alone. Lets the Lease expire
+    /// if a mutating provider call is in flight, or was cancelled less than a lease duration ago.
     pub(crate) async fn release(self) {
         self.end();
         let deadline = self.deadline();
