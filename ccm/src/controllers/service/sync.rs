@@ -340,18 +340,24 @@ impl<'a> Run<'a> {
         Ok(found)
     }
 
+    /// Decides again with the Service as the API server has it now.
+    async fn decide_again(&mut self) -> Stop {
+        match self.read_again().await {
+            Ok(true) => Stop::Again,
+            Ok(false) => Stop::With(Requeue::Forget),
+            Err(error) => {
+                warn!(service = %Key::of(&*self.base), %error, "cannot read the Service again");
+                Stop::With(Requeue::Retry)
+            }
+        }
+    }
+
     /// How to react to a failed write. Callers handle `Gone` before.
     async fn write_failed(&mut self, error: WriteError, what: &str) -> Stop {
         match error {
             WriteError::Gone => return Stop::With(Requeue::Forget),
             WriteError::Fenced(_) => return Stop::With(Requeue::Retry),
-            WriteError::Conflict => match self.read_again().await {
-                Ok(true) => return Stop::Again,
-                Ok(false) => return Stop::With(Requeue::Forget),
-                Err(error) => {
-                    warn!(service = %Key::of(&*self.base), %error, "cannot read the Service again");
-                }
-            },
+            WriteError::Conflict => return self.decide_again().await,
             WriteError::Refused(_) | WriteError::Unavailable(_) => {
                 self.reports.push(Report {
                     reported: Reported {

@@ -56,6 +56,8 @@ struct State {
     kill_ccm: bool,
     /// Whether the watch delivers nothing.
     cut: bool,
+    /// So many reads of Services fail.
+    unread: usize,
     services: BTreeMap<String, Value>,
     nodes: BTreeMap<String, Value>,
     version: u64,
@@ -161,6 +163,11 @@ impl ApiServer {
     /// From now on the watch of Services delivers nothing.
     pub(super) fn cut_watch(&self) {
         self.state.lock().unwrap().cut = true;
+    }
+
+    /// So many of the next reads of Services fail.
+    pub(super) fn fail_reads(&self, times: usize) {
+        self.state.lock().unwrap().unread = times;
     }
 
     /// Restarts the watch of Services with a list, as after a 410 Gone.
@@ -285,6 +292,10 @@ impl ApiServer {
 
     fn answer(&self, method: &Method, tail: &[&str], name: &str, body: &[u8]) -> Response<Body> {
         let mut state = self.state.lock().unwrap();
+        if *method == Method::GET && state.unread > 0 {
+            state.unread -= 1;
+            return refused(503);
+        }
         let Some(mut value) = state.services.get(name).cloned() else {
             return refuse(StatusCode::NOT_FOUND, "NotFound");
         };
