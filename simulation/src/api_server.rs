@@ -230,6 +230,15 @@ impl ApiServer {
         if counts {
             self.inner.checker.sent(identity, &site);
         }
+        if let Some(node) = sent.over.as_ref().filter(|_| site == "DELETE nodes") {
+            self.inner.checker.deletes(node);
+        }
+        let renews = body
+            .as_ref()
+            .ok()
+            .filter(|body| body["spec"]["holderIdentity"] == **identity)
+            .and_then(|lease| lease["metadata"]["name"].as_str())
+            .map(str::to_owned);
         let fault = self.inner.faults.api(&site);
         self.connected(identity).await;
         sleep(self.latency(identity, &asked)).await;
@@ -274,6 +283,10 @@ impl ApiServer {
         }
         sleep(self.latency(identity, &asked)).await;
         self.connected(identity).await;
+        if let Some(lease) = renews.filter(|_| done.is_ok()) {
+            let checker = &self.inner.checker;
+            checker.renewal_answered(identity, &lease, sent.at);
+        }
         Ok(done.unwrap_or_else(|refused| answer::refused(&refused)))
     }
 

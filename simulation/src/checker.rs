@@ -84,6 +84,8 @@ struct Inner {
     rules: Rules,
     /// When each process sent its last successful renewal of each Lease.
     renewed: BTreeMap<(String, String), Instant>,
+    /// The same for renewals whose answers arrived.
+    confirmed: BTreeMap<(String, String), Instant>,
     /// The last process to acquire each Lease.
     leader: BTreeMap<String, String>,
     /// How often the leader of a Lease changed.
@@ -93,8 +95,11 @@ struct Inner {
     changes: u64,
     /// How many of the changes were calls of the provider.
     mutating: u64,
-    /// When processes deleted Nodes.
-    deleted: Vec<Instant>,
+    /// When processes last asked for the deletion of each Node, by UID. They cannot know whether a
+    /// request without an answer deleted it.
+    deleted: BTreeMap<String, Instant>,
+    /// When the suspended machine resumes, or last resumed.
+    resumed: Option<Instant>,
     calls: Calls,
     connections: u64,
     refused: routes::Refused,
@@ -116,12 +121,14 @@ impl Checker {
             clouds,
             rules,
             renewed: BTreeMap::new(),
+            confirmed: BTreeMap::new(),
             leader: BTreeMap::new(),
             terms: 0,
             ending: BTreeSet::new(),
             changes: 0,
             mutating: 0,
-            deleted: Vec::new(),
+            deleted: BTreeMap::new(),
+            resumed: None,
             calls: Calls::default(),
             connections: 0,
             refused: routes::Refused::default(),
@@ -196,6 +203,10 @@ impl Checker {
         let mut inner = self.inner();
         inner.changes += 1;
         inner.mutating += u64::from(MUTATING_RPCS.contains(&site));
+        // No process can see that it was suspended between its check and the send.
+        if inner.resumed == Some(Instant::now()) {
+            return;
+        }
         let leases = inner.rules.leases(identity, site);
         if !leases.iter().any(|lease| inner.holds(lease, identity)) {
             inner
@@ -210,6 +221,23 @@ impl Checker {
                 .trace
                 .violation(format!("{identity} sends {site} while {leader} leads"));
         }
+    }
+
+    /// Takes a request to delete this Node.
+    pub(crate) fn deletes(&self, node: &Value) {
+        let uid = node["metadata"]["uid"].as_str().unwrap_or_default();
+        self.inner().deleted.insert(uid.to_owned(), Instant::now());
+    }
+
+    /// The process got the answer to a renewal that it sent at `at`.
+    pub(crate) fn renewal_answered(&self, identity: &str, lease: &str, at: Instant) {
+        let key = (lease.to_owned(), identity.to_owned());
+        self.inner().confirmed.insert(key, at);
+    }
+
+    /// The machine is suspended and resumes at this time.
+    pub fn resumes(&self, at: Instant) {
+        self.inner().resumed = Some(at);
     }
 
     /// Checks the effect of a process's request on the API server.
@@ -243,7 +271,6 @@ impl Checker {
                 inner.renew(name, identity, sent.at);
             }
             "DELETE nodes" => {
-                inner.deleted.push(Instant::now());
                 if inner.instance(now).is_some() {
                     inner.trace.violation(format!(
                         "{identity} deletes the Node {name}, whose instance exists"
@@ -320,8 +347,9 @@ impl Checker {
             inner.calls.goes_on(&call, lasts);
         }
         let leases = inner.rules.leases(&call.identity, &call.rpc);
-        // A process that loses the Lease of the ccm ends, whatever else it holds.
-        let holds = |lease: &str| inner.holds(lease, &call.identity);
+        // A process that loses the Lease of the ccm ends, whatever else it holds. It does not know
+        // of a renewal whose answer is lost.
+        let holds = |lease: &str| inner.is_recent(&inner.confirmed, lease, &call.identity);
         let alive = !inner.ending.contains(&call.identity)
             && (call.identity.starts_with(SECOND) || holds(LEASE))
             && leases.iter().all(|lease| holds(lease));
@@ -369,10 +397,11 @@ impl Checker {
     #[must_use]
     pub fn is_braked(&self, nodes: &[Arc<Object>]) -> bool {
         let inner = self.inner();
+        let deleted = inner.deleted(nodes, Duration::MAX);
         let nodes = nodes.iter().filter(|node| is_known(node));
         let gone = nodes.clone().filter(|node| inner.instance(node).is_none());
-        let gone = gone.count() + inner.deleted.len();
-        let all = nodes.count() + inner.deleted.len();
+        let gone = gone.count() + deleted;
+        let all = nodes.count() + deleted;
         gone * 2 >= all && (gone, all) != (1, 2)
     }
 
@@ -385,9 +414,26 @@ impl Checker {
 
 impl Inner {
     fn holds(&self, lease: &str, identity: &str) -> bool {
+        self.is_recent(&self.renewed, lease, identity)
+    }
+
+    fn is_recent(
+        &self,
+        renewals: &BTreeMap<(String, String), Instant>,
+        lease: &str,
+        identity: &str,
+    ) -> bool {
         let key = (lease.to_owned(), identity.to_owned());
-        let renewed = self.renewed.get(&key);
+        let renewed = renewals.get(&key);
         renewed.is_some_and(|at| at.elapsed() < self.rules.renew_deadline())
+    }
+
+    /// How many Nodes processes deleted within this time. A Node that still exists does not count.
+    fn deleted(&self, nodes: &[Arc<Object>], within: Duration) -> usize {
+        let exists = |uid: &String| nodes.iter().any(|node| node["metadata"]["uid"] == **uid);
+        let all = self.deleted.iter();
+        all.filter(|(uid, at)| at.elapsed() < within && !exists(uid))
+            .count()
     }
 
     fn renew(&mut self, lease: &str, identity: &str, sent: Instant) {
@@ -426,8 +472,7 @@ impl Inner {
     /// that is not Ready and has no instance, or a recent deletion.
     fn absences(&self, nodes: &[Arc<Object>]) -> (usize, usize, usize) {
         const WINDOW: Duration = Duration::from_mins(12);
-        let lately = |at: &&Instant| at.elapsed() < WINDOW;
-        let deleted = self.deleted.iter().filter(lately).count();
+        let deleted = self.deleted(nodes, WINDOW);
         let mut nodes = nodes.iter().filter(|node| is_known(node));
         let gone = nodes
             .clone()

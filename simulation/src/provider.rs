@@ -8,7 +8,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use provider_mock::{Cloud, MUTATING_RPCS, throttled};
+use provider_mock::{Cloud, FaultKind, MUTATING_RPCS, throttled};
 use provider_sdk::GrpcService;
 use tokio::io::DuplexStream;
 use tokio::task::JoinSet;
@@ -187,9 +187,13 @@ impl Provider {
                 let call = inner
                     .checker
                     .call(&identity, connection, &rpc, timeout(&request));
-                call.of(Arc::clone(&drains))
+                if inner.strike(&rpc) {
+                    // A provider that shuts down does not finish a hanging call.
+                    call
+                } else {
+                    call.of(Arc::clone(&drains))
+                }
             });
-            inner.strike(&rpc);
             let answer = service.clone().oneshot(request.map(Body::new));
             let inner = Arc::clone(&inner);
             async move {
@@ -231,15 +235,17 @@ impl Provider {
 }
 
 impl Inner {
-    /// Applies the planned fault of this call.
-    fn strike(&self, rpc: &str) {
+    /// Applies the planned fault of this call. Returns whether the call hangs.
+    fn strike(&self, rpc: &str) -> bool {
         let Some(fault) = self.faults.rpc(rpc) else {
-            return;
+            return false;
         };
         self.trace.note(format!("{rpc} goes wrong: {fault:?}"));
+        let hangs = matches!(fault.kind, FaultKind::Hang | FaultKind::HangAfter);
         if let Err(error) = self.cloud.set_fault(fault) {
             self.trace.note(format!("no such fault: {error}"));
         }
+        hangs
     }
 }
 

@@ -297,14 +297,12 @@ impl Run {
     async fn until(&mut self, at: Instant) -> anyhow::Result<()> {
         loop {
             if let Some(wait) = self.suspended.take() {
+                self.checker.resumes(Instant::now() + wait);
                 tokio::time::advance(wait).await;
             }
             let next = self.later.keys().next().map_or(at, |(due, _)| *due).min(at);
-            let look = if self.calm {
-                next
-            } else {
-                next.min(Instant::now() + LOOK)
-            };
+            let look = if self.calm { calm::LOOK } else { LOOK };
+            let look = next.min(Instant::now() + look);
             tokio::select! {
                 biased;
                 () = self.provider.died() => {

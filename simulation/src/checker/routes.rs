@@ -12,6 +12,8 @@ use super::fields::{NETWORK_UNAVAILABLE, condition, is_known};
 use super::model::pod_cidr;
 use crate::api_server::store::Object;
 
+/// After this time a ccm repeats a write that the API server refused.
+const REFUSED_AGAIN: Duration = Duration::from_mins(1);
 /// A leader without hindrance sets a condition within this time.
 const TOLD_WITHIN: Duration = Duration::from_secs(15);
 /// Failures that concern one route and not all calls.
@@ -78,7 +80,7 @@ impl Refused {
             let Some(node) = there.filter(|_| leader == Some(by)) else {
                 return false;
             };
-            if hindered.is_some_and(|at| at >= *since) {
+            if hindered.is_some_and(|at| at + REFUSED_AGAIN >= *since) {
                 return false;
             }
             // The condition was set. If it changes later, the cloud may have created the route

@@ -24,7 +24,7 @@ const STILL: Duration = Duration::from_mins(5);
 /// that no timer does.
 const SETTLED: Duration = Duration::from_secs(100);
 /// How often the run checks whether the state is right.
-const LOOK: Duration = Duration::from_secs(20);
+pub(super) const LOOK: Duration = Duration::from_secs(20);
 /// See [`SETTLED`].
 const PATIENT: u64 = 32;
 /// One seed in this many ends with events that must change nothing.
