@@ -28,7 +28,7 @@ from clusters_volumes import Clusters, Volumes
 from instances import Instances
 from load_balancers import LoadBalancers
 from routes import Routes
-from service import MAX_BATCH, NAME_BYTES, Fail, Owner, Provider, Settings, failure_of, log, shortened
+from service import MAX_BATCH, NAME_BYTES, CallIds, Fail, Owner, Provider, Settings, failure_of, log, shortened
 from socket_file import DEFAULT_ENDPOINT, SocketError, SocketFile
 
 VERSION = "1.0.0"
@@ -124,7 +124,7 @@ async def serve(provider: Provider, endpoint: str, stop: asyncio.Event) -> None:
     """Serves until `stop`, then drains: hints end, calls in flight may finish, and calls that still run then are cancelled."""
     socket = SocketFile(endpoint)
     await socket.claim()
-    server = grpc.aio.server(options=OPTIONS)
+    server = grpc.aio.server(options=OPTIONS, interceptors=[CallIds()])
     provider_pb2_grpc.add_ProviderServiceServicer_to_server(ProviderService(provider), server)
     instances = Instances(provider)
     instance_pb2_grpc.add_InstanceServiceServicer_to_server(instances, server)

@@ -6,6 +6,7 @@ import ipaddress
 import logging
 import uuid
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Callable, Iterable, Iterator
@@ -16,6 +17,9 @@ from cloud import Cloud, CloudError
 from cloudprovider.v1alpha1 import types_pb2 as types
 
 log = logging.getLogger("provider")
+
+#: The ID of the current call. The controller logs the same one.
+call_id: ContextVar[str] = ContextVar("call_id", default="unknown")
 
 NAME_BYTES = 253
 ID_BYTES = 1024
@@ -129,8 +133,17 @@ def failure_of(rpc: str, error: Exception) -> types.Failure:
         case CloudError(code=code):
             return Fail(code, str(error), retry_after=1 if code == "THROTTLED" else None).to_proto()
         case _:
-            log.error("%s failed", rpc, exc_info=error)
+            log.error("%s failed, call_id %s", rpc, call_id.get(), exc_info=error)
             return Fail("INTERNAL", f"a fault of the provider in {rpc}: {type(error).__name__}; its log says more").to_proto()
+
+
+class CallIds(grpc.aio.ServerInterceptor):
+    """Keeps the ID of each call. Callers other than the controller choose what they send, so it is cut."""
+
+    async def intercept_service(self, continuation: Callable, details: grpc.HandlerCallDetails) -> Any:
+        ids = [value for key, value in details.invocation_metadata if key == "ccm-call-id"]
+        call_id.set(str(ids[0])[:64] if ids else "unknown")
+        return await continuation(details)
 
 
 def unary(answer: Callable[[types.Failure], Any]) -> Callable:

@@ -76,3 +76,14 @@ async def test_zones_are_told_and_what_is_not_known_is_left_out(ours):
     here, nowhere = (await ours.zones.LookupZones(request)).results
     assert (here.zone.zone, here.zone.region) == ("zone-a", "region-1")
     assert nowhere.HasField("zone") and not nowhere.zone.HasField("zone")
+
+
+async def test_a_fault_of_the_provider_is_logged_with_the_id_of_the_call(ours, monkeypatch, caplog):
+    async def broken(*_args, **_more):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(ours.provider.cloud, "read", broken)
+    request = pb.LookupInstancesRequest(cluster=US, nodes=[types_pb2.NodeView(name="a")])
+    response = await ours.instances.LookupInstances(request, metadata=[("ccm-call-id", "5f3c-7")])
+    assert response.failed.code == types_pb2.FAILURE_CODE_INTERNAL
+    assert "LookupInstances failed, call_id 5f3c-7" in caplog.messages

@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { equal, type State } from './cloud.js';
 import type { WatchChangesRequest__Output } from './contract/cloudprovider/v1alpha1/WatchChangesRequest.js';
 import type { WatchChangesResponse } from './contract/cloudprovider/v1alpha1/WatchChangesResponse.js';
-import { failureOf, type Provider } from './service.js';
+import { callIdOf, failureOf, type Provider } from './service.js';
 import { Metadata, type ServerWritableStream } from '@grpc/grpc-js';
 
 /** The period at which the cloud is read while a caller watches. A cloud with a feed of events does not need it. */
@@ -73,7 +73,7 @@ export class Changes {
         }
       }
     } catch (error) {
-      call.write({ failed: failureOf('WatchChanges', error) });
+      call.write({ failed: failureOf('WatchChanges', error, callIdOf(call)) });
     }
     call.end();
   }

@@ -29,7 +29,7 @@ const STATES: Record<string, InstanceState> = {
 
 export function instanceService(provider: Provider): InstanceServiceHandlers {
   return {
-    LookupInstances: unary(provider, 'LookupInstances', async (request, { signal }) => {
+    LookupInstances: unary(provider, 'LookupInstances', async (request, { signal, callId }) => {
       withinBatch('nodes', request.nodes.map((node) => node.name));
       // One operation of the cloud for all of them. The state is complete: an instance that is not in it does not exist (INST-1).
       const state = await provider.cloud.read(signal, milliseconds(request.maxAge));
@@ -39,7 +39,7 @@ export function instanceService(provider: Provider): InstanceServiceHandlers {
         try {
           return { ...result, found: found(provider, state, node, metadata) };
         } catch (error) {
-          return { ...result, failed: failureOf('LookupInstances', error) }; // One Node's error does not fail the others (INST-4).
+          return { ...result, failed: failureOf('LookupInstances', error, callId) }; // One Node's error does not fail the others (INST-4).
         }
       });
       return { results };
@@ -55,7 +55,7 @@ export function instanceService(provider: Provider): InstanceServiceHandlers {
 
 export function zoneService(provider: Provider): ZoneServiceHandlers {
   return {
-    LookupZones: unary(provider, 'LookupZones', async (request, { signal }) => {
+    LookupZones: unary(provider, 'LookupZones', async (request, { signal, callId }) => {
       withinBatch('nodes', request.nodes.map((node) => node.name));
       const state = await provider.cloud.read(signal);
       const results = request.nodes.map((node): LookupZoneResult => {
@@ -64,7 +64,7 @@ export function zoneService(provider: Provider): ZoneServiceHandlers {
           const { zone, region } = found(provider, state, node, true);
           return { ...result, zone: defined({ zone, region }) };
         } catch (error) {
-          return { ...result, failed: failureOf('LookupZones', error) };
+          return { ...result, failed: failureOf('LookupZones', error, callId) };
         }
       });
       return { results };

@@ -22,7 +22,7 @@ import type { ProviderServiceHandlers } from './contract/cloudprovider/v1alpha1/
 import { instanceService, zoneService } from './instances.js';
 import { loadBalancerService } from './load_balancers.js';
 import { routeService } from './routes.js';
-import { checked, failureOf, MAX_BATCH, Owner, Provider, type Settings, shortened } from './service.js';
+import { checked, callIdOf, failureOf, MAX_BATCH, Owner, Provider, type Settings, shortened } from './service.js';
 import { DEFAULT_ENDPOINT, SocketFile } from './socket.js';
 
 const VERSION = '1.0.0';
@@ -100,7 +100,7 @@ function providerService(provider: Provider): ProviderServiceHandlers {
       initialize().then(
         (response) => callback(null, response),
         // The caller has gone and gets no answer, and that is not our fault.
-        (error) => (cancelled.signal.aborted ? callback({ code: grpc.status.CANCELLED }) : callback(null, { failed: failureOf('Initialize', error) })),
+        (error) => (cancelled.signal.aborted ? callback({ code: grpc.status.CANCELLED }) : callback(null, { failed: failureOf('Initialize', error, callIdOf(call)) })),
       );
     },
 

@@ -73,7 +73,7 @@ function planDelete(state: State, asked: Route__Output, owner: Owner): Write | u
 
 export function routeService(provider: Provider): RouteServiceHandlers {
   /** Each route on its own, a few at once; every one of them stops before its next write when the call is cancelled. */
-  async function each(rpc: string, routes: Route__Output[], { owner, signal }: Context, plan: typeof planCreate): Promise<{ results: RouteResult[] }> {
+  async function each(rpc: string, routes: Route__Output[], { owner, signal, callId }: Context, plan: typeof planCreate): Promise<{ results: RouteResult[] }> {
     withinBatch('route keys', routes.map((route) => route.routeKey));
     const results: RouteResult[] = [];
     const one = async (at: number, route: Route__Output) => {
@@ -84,7 +84,7 @@ export function routeService(provider: Provider): RouteServiceHandlers {
         results[at] = { routeKey: route.routeKey, done: {} };
       } catch (error) {
         signal.throwIfAborted();
-        results[at] = { routeKey: route.routeKey, failed: failureOf(rpc, error) }; // One route's error does not fail the others (ROUTE-2).
+        results[at] = { routeKey: route.routeKey, failed: failureOf(rpc, error, callId) }; // One route's error does not fail the others (ROUTE-2).
       }
     };
     // Routes to one destination run one after the other: the second sees the result of the first (ROUTE-13).

@@ -91,9 +91,9 @@ export function checked(cluster: ClusterRef__Output | null | undefined): Cluster
 }
 
 /** Every error as the contract says it; a bug of ours is INTERNAL, and its details go to the log only (CORE-12). */
-export function failureOf(rpc: string, error: unknown): Failure {
+export function failureOf(rpc: string, error: unknown, callId: string): Failure {
   if (!(error instanceof Fail)) {
-    console.error(`${rpc} failed:`, error);
+    console.error(`${rpc} failed, call_id ${callId}:`, error);
     error = new Fail('INTERNAL', `a fault of the provider in ${rpc}; its log says more`);
   }
   const { code, message, reason, retryAfterMs } = error as Fail;
@@ -124,17 +124,25 @@ export function milliseconds(duration: { seconds: number; nanos: number } | null
   return duration ? duration.seconds * 1000 + duration.nanos / 1_000_000 : 0;
 }
 
+type Call = grpc.ServerUnaryCall<any, any> | grpc.ServerWritableStream<any, any>;
+
+/** The ID of a call. The controller logs the same one. Other callers choose what they send, so it is cut. */
+export function callIdOf(call: Call): string {
+  return String(call.metadata.get('ccm-call-id')[0] ?? 'unknown').slice(0, 64);
+}
+
 /** The arguments of a call: the caller, and a signal that aborts when the controller goes away or the deadline has passed. */
 export interface Context {
   owner: Owner;
   signal: AbortSignal;
   deadline: number;
+  callId: string;
 }
 
-function contextOf(provider: Provider, call: grpc.ServerUnaryCall<any, any> | grpc.ServerWritableStream<any, any>): Context {
+function contextOf(provider: Provider, call: Call): Context {
   const cancelled = new AbortController();
   call.on('cancelled', () => cancelled.abort());
-  return { owner: provider.admit(call.request.cluster), signal: cancelled.signal, deadline: Number(call.getDeadline()) };
+  return { owner: provider.admit(call.request.cluster), signal: cancelled.signal, deadline: Number(call.getDeadline()), callId: callIdOf(call) };
 }
 
 /** The RPCs that write to the cloud. */
@@ -159,7 +167,7 @@ export function unary<Request, Response>(
     };
     answer().then(
       (response) => callback(null, response),
-      (error) => (call.cancelled ? callback({ code: grpc.status.CANCELLED }) : callback(null, { failed: failureOf(rpc, error) } as unknown as Response)),
+      (error) => (call.cancelled ? callback({ code: grpc.status.CANCELLED }) : callback(null, { failed: failureOf(rpc, error, callIdOf(call)) } as unknown as Response)),
     );
   };
 }
@@ -183,7 +191,7 @@ export function listing<Request, Item, Response>(
         }
         call.write({ end: { total: items.length } satisfies ListEnd } as unknown as Response);
       })
-      .catch((error) => call.write({ failed: failureOf(rpc, error) } as unknown as Response))
+      .catch((error) => call.write({ failed: failureOf(rpc, error, callIdOf(call)) } as unknown as Response))
       .finally(() => call.end());
   };
 }

@@ -61,8 +61,8 @@ async function served(t: TestContext, initialised = true) {
   });
   await promisify(clients.ProviderService.waitForReady.bind(clients.ProviderService))(Date.now() + 20_000);
   const of = (rpc: string) => Object.values(clients).find((client) => typeof client[rpc] === 'function')!;
-  const call = (rpc: string, request: object, options = {}): Promise<any> =>
-    new Promise((resolve, reject) => of(rpc)[rpc](request, options, (error: Error | null, response: any) => (error ? reject(error) : resolve(response))));
+  const call = (rpc: string, request: object, options = {}, metadata = new grpc.Metadata()): Promise<any> =>
+    new Promise((resolve, reject) => of(rpc)[rpc](request, metadata, options, (error: Error | null, response: any) => (error ? reject(error) : resolve(response))));
   const stream = (rpc: string, request: object): grpc.ClientReadableStream<any> => of(rpc)[rpc](request);
   const harness = {
     ...{ call, stream, of, endpoint, directory, state, provider, stop, write },
@@ -111,6 +111,16 @@ test('a Node is found by provider ID and else by name, and one Node’s trouble 
   const { results } = await h.call('LookupZones', { cluster: US, nodes: [{ name: 'a' }, { name: 'x' }] });
   assert.equal(results[0].zone.zone, 'zone-a');
   assert.ok(results[1].zone && results[1].zone.zone === undefined);
+});
+
+test('a fault of the provider is logged with the ID of the call', async (t) => {
+  const h = await served(t);
+  const logged = t.mock.method(console, 'error', () => {});
+  t.mock.method(h.provider.cloud, 'read', () => Promise.reject(new Error('a bug')));
+  const metadata = new grpc.Metadata();
+  metadata.set('ccm-call-id', '5f3c-7');
+  assert.equal(code(await h.call('LookupInstances', { cluster: US, nodes: [{ name: 'a' }] }, {}, metadata)), 'INTERNAL');
+  assert.equal(logged.mock.calls[0]?.arguments[0], 'LookupInstances failed, call_id 5f3c-7:');
 });
 
 test('a cloud that fails or is lost never says ABSENT, and the cache is used only within max_age', async (t) => {

@@ -47,6 +47,7 @@ final class Main {
           // gRPC calls the last interceptor first. If it ends a call, the next one does not see it.
           .intercept(new NothingBehindTheEnd())
           .intercept(callerEndsFirst)
+          .intercept(new CallIds())
           .addService(new ProviderRpcs(provider))
           .addService(new Instances(provider))
           .addService(new Instances.Zones(provider))

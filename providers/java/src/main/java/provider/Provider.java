@@ -181,7 +181,7 @@ final class Provider {
   /** Turns every exception into a failure of the contract. Our own bugs are INTERNAL, and their details go only to the log (CORE-12). */
   static Failure failureOf(String rpc, Exception error) {
     Fail fail = error instanceof Fail of ? of : new Fail("INTERNAL", "a fault of the provider in " + rpc + "; its log says more");
-    if (fail != error) LOG.log(Level.SEVERE, rpc + " failed", error);
+    if (fail != error) LOG.log(Level.SEVERE, rpc + " failed, call_id " + CallIds.CURRENT.get(), error);
     StringBuilder reason = new StringBuilder(fail.reason);
     if (fail.reason.isEmpty()) {
       for (String word : fail.code.split("_")) reason.append(word.charAt(0)).append(word.substring(1).toLowerCase());

@@ -53,10 +53,12 @@ import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import com.google.protobuf.Duration;
 import io.grpc.ManagedChannel;
+import io.grpc.Metadata;
 import io.grpc.netty.shaded.io.grpc.netty.NettyChannelBuilder;
 import io.grpc.netty.shaded.io.netty.channel.epoll.EpollDomainSocketChannel;
 import io.grpc.netty.shaded.io.netty.channel.epoll.EpollEventLoopGroup;
 import io.grpc.netty.shaded.io.netty.channel.unix.DomainSocketAddress;
+import io.grpc.stub.MetadataUtils;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -66,10 +68,13 @@ import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
+import java.util.logging.Handler;
+import java.util.logging.LogRecord;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -86,6 +91,7 @@ final class ProviderTest {
   @TempDir Path directory;
   private Path state;
   private String endpoint;
+  private Provider provider;
   private final CountDownLatch stop = new CountDownLatch(1);
   private CompletableFuture<Void> serving;
   private ManagedChannel channel;
@@ -105,7 +111,7 @@ final class ProviderTest {
     content.putArray("routes");
     replace("", content.toString());
     replace(".catalogue.json", "{\"clusters\": {\"test\": \"192.0.2.77\"}, \"volumes\": {\"disk-1\": {\"topology.kubernetes.io/zone\": \"zone-a\"}}}");
-    Provider provider = new Provider(new Cloud(state), new Provider.Settings(
+    provider = new Provider(new Cloud(state), new Provider.Settings(
         "mock", "mock://", "here", List.of("192.0.2.0/24", "2001:db8::/112"), List.of("mock.grpc-ccm.io/lb"), List.of("csi/disk.mock.grpc-ccm.io"), 0));
     serving = CompletableFuture.runAsync(() -> {
       try {
@@ -121,6 +127,34 @@ final class ProviderTest {
     balancers = LoadBalancerServiceGrpc.newBlockingStub(channel);
     routes = RouteServiceGrpc.newBlockingStub(channel);
     assertTrue(initialize(US).hasInitialized());
+  }
+
+  @Test
+  void aFaultOfTheProviderIsLoggedWithTheIdOfTheCall() {
+    List<String> logged = new CopyOnWriteArrayList<>();
+    Handler handler = new Handler() {
+      @Override
+      public void publish(LogRecord line) {
+        logged.add(line.getMessage());
+      }
+
+      @Override
+      public void flush() {}
+
+      @Override
+      public void close() {}
+    };
+    Metadata headers = new Metadata();
+    headers.put(Metadata.Key.of("ccm-call-id", Metadata.ASCII_STRING_MARSHALLER), "5f3c-7");
+    provider.owner = new Provider.Owner("test", null, List.of(), false); // Each call fails with a NullPointerException.
+    Provider.LOG.addHandler(handler);
+    try {
+      GetControlPlaneAddressRequest request = GetControlPlaneAddressRequest.newBuilder().setCluster(US).build();
+      ClusterServiceGrpc.newBlockingStub(channel).withInterceptors(MetadataUtils.newAttachHeadersInterceptor(headers)).getControlPlaneAddress(request);
+    } finally {
+      Provider.LOG.removeHandler(handler);
+    }
+    assertTrue(logged.contains("GetControlPlaneAddress failed, call_id 5f3c-7"), logged::toString);
   }
 
   @AfterEach
