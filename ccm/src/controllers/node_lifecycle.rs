@@ -64,10 +64,9 @@ impl Memory {
     /// This provider's brake. All terms of this process share it, with its deletions and its hold.
     fn brake(&self, provider: &str, config: BrakeConfig) -> Arc<Mutex<Brake>> {
         let mut brakes = lock(&self.brakes);
-        let brake = brakes.entry(provider.to_owned()).or_insert_with(|| {
-            let brake = Brake::of_a_new_process(config, Instant::now());
-            Arc::new(Mutex::new(brake))
-        });
+        let brake = brakes.entry(provider.to_owned());
+        let brake = brake.or_insert_with(|| Arc::new(Mutex::new(Brake::new(config))));
+        lock(brake).begin_term(Instant::now());
         Arc::clone(brake)
     }
 }

@@ -14,8 +14,8 @@
 //! A Node counts once. A delete request without an answer counts, because it may have succeeded. If
 //! that Node is due again, it was not deleted, and its next deletion takes the same room.
 //!
-//! A process does not know the deletions of the process before it. So in its first window at most
-//! `floor` Nodes go, whatever the share is.
+//! A process does not know the deletions of the leader before it. So in the first window of each
+//! term at most `floor` Nodes go, whatever the share is.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -74,13 +74,9 @@ impl Brake {
         }
     }
 
-    /// The brake of a process that leads for the first time: it does not know the deletions before
-    /// `now`.
-    pub(super) fn of_a_new_process(config: BrakeConfig, now: Instant) -> Self {
-        Self {
-            cautious_until: Some(now + config.window),
-            ..Self::new(config)
-        }
+    /// Begins a term, as [`Self::cautious_until`] says.
+    pub(super) fn begin_term(&mut self, now: Instant) {
+        self.cautious_until = Some(now + self.config.window);
     }
 
     /// Decides which of the due Nodes may go. Does not count them as deleted.
@@ -372,9 +368,15 @@ mod tests {
     }
 
     #[test]
-    fn l6_a_new_process_begins_with_the_floor_alone() {
-        let start = Instant::now();
-        let new = || Brake::of_a_new_process(BrakeConfig::default(), start);
+    fn l6_each_term_begins_with_the_floor_alone() {
+        let first = Instant::now();
+        let start = first + Duration::from_hours(1);
+        let new = || {
+            let mut brake = brake();
+            brake.begin_term(first);
+            brake.begin_term(start);
+            brake
+        };
         let later = start + Duration::from_mins(10);
         for (count, now, goes) in [(2, start, 2), (3, start, 0), (100, later, 100)] {
             let due = vec![Duration::ZERO; count];
