@@ -1,4 +1,4 @@
-//! Wiring: start, lead, stop. Each task of a run is in a JoinSet, so that none is detached.
+//! Wiring: start, lead, stop. The ccm spawns its async tasks into JoinSets.
 
 mod candidate;
 mod clouds;

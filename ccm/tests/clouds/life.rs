@@ -55,7 +55,7 @@ async fn whole_life(vendor: Vendor) {
         routed(&world, &[0, 1, 3]).await;
     }
 
-    // Both processes are new, and know nothing: nothing is written, in the cloud or to a Node.
+    // Both processes are new. They write nothing, neither in the cloud nor to a Node.
     world.stop().await;
     let (writes, looks) = (world.cloud.writes().unwrap(), world.looks());
     let nodes = world.versions().await;

@@ -108,7 +108,7 @@ async fn there_and_back(vendor: Vendor) {
     );
 }
 
-/// All but the marks, and what they say.
+/// Checks that the adopted load balancer has the same ID and addresses.
 fn same(made: &Balancer, adopted: &Balancer) {
     assert_eq!(made.id, adopted.id);
     assert_eq!(made.addresses, adopted.addresses);

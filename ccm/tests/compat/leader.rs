@@ -36,7 +36,8 @@ fn hand_over(name: &'static str, what: &'static str, to: fn(&Side) -> Who) -> Sc
             side.start(next);
             side.stop_first().await;
             side.led(&before).await;
-            // The new leader has seen to what was there when it has seen to what came later.
+            // When the new leader has handled the later objects, it has handled the earlier ones
+            // too.
             joins(&side, &format!("{name}--new")).await;
             match next {
                 Who::Ours if side.has_no_go_between() => {

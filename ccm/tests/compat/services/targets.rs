@@ -1,5 +1,5 @@
-//! The set of Nodes that load balancers balance to changes. These come one after the other: each
-//! changes all load balancers.
+//! Changes of the set of target Nodes. The scenarios run one after the other, because each changes
+//! all load balancers.
 
 use provider_mock::Fault;
 use provider_mock::fixture::FailureSpec;
@@ -57,7 +57,7 @@ where
     .stored()
 }
 
-/// In this order.
+/// The scenarios, in their order.
 pub fn steps() -> Vec<Scenario> {
     let mut all = nodes_change();
     all.extend(calls_fail());
