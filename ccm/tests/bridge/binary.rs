@@ -1,5 +1,5 @@
-//! The Go binary with all clouds: it serves each over the bridge, and runs upstream's Go CCM with
-//! each. Test binaries include this file by its path.
+//! The Go binary with all clouds except AWS: it serves each over the bridge, and runs upstream's Go
+//! CCM with each. Test binaries include this file by its path.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

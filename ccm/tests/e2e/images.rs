@@ -28,7 +28,7 @@ impl Image {
         }
     }
 
-    /// As manifests have it, with this version's tag.
+    /// The image's name in the manifests, with this version's tag.
     pub fn reference(self) -> String {
         self.tagged(env!("CARGO_PKG_VERSION"))
     }
@@ -70,7 +70,7 @@ fn make() -> Vec<PathBuf> {
     Image::ALL.map(archive).to_vec()
 }
 
-/// Where cargo builds to: our own executable lies in `TARGET/PROFILE/deps`.
+/// Cargo's target directory: this executable is in `TARGET/PROFILE/deps`.
 fn target() -> PathBuf {
     let executable = std::env::current_exe().unwrap();
     executable.ancestors().nth(3).unwrap().to_owned()

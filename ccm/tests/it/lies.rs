@@ -126,7 +126,7 @@ struct Scene {
     route: Route,
 }
 
-/// `lie`: what the provider does from here on; `None`: what it should.
+/// `lie`: the violation by the provider from here on. `None`: the provider keeps to the contract.
 async fn scene(row: &Row, lie: Option<&str>) -> Scene {
     let mut fixture = Fixture::default();
     // A listing can veto a deletion: only where it matters is it offered.
@@ -281,8 +281,8 @@ fn ccm(world: &mut World, port: u16, more: &[&str]) -> Process {
     world.ccm(&flags)
 }
 
-/// All Services have their load balancers from another ccm, which is gone; one is to go, one to
-/// change. The handles of the others.
+/// Another ccm serves all Services and ends. Then one Service is deleted and one is changed.
+/// Returns the handles of the others.
 async fn served_before(world: &mut World) -> Vec<String> {
     let mut first = ccm(world, free_port(), &[]);
     for name in SERVICES {
@@ -314,14 +314,15 @@ async fn change(world: &World) {
         .unwrap();
 }
 
-/// No Node that is to live is gone, and the process is neither.
+/// Checks that no Node of `alive` was deleted, and that the process runs.
 async fn harmless(lie: &str, world: &World, alive: &[Node], ccm: &mut Process) {
     let now = nodes_now(world).await;
     for node in alive {
         let found = now.iter().any(|now| now.uid() == node.uid());
         assert!(found, "{lie}: {} was deleted", node.name_any());
     }
-    // An ID is for ever: with another one's, a Node goes with the other one's instance.
+    // A Node keeps its provider ID. With another instance's ID, the Node would be deleted with that
+    // instance.
     for node in &now {
         let id = node
             .spec
@@ -474,7 +475,7 @@ async fn work(world: &World, work: Work) {
     reach(calls).await;
 }
 
-/// Where the lie was to die: as a supervisor does.
+/// Restarts the provider if the lie made it exit, as a supervisor does.
 async fn keep_serving(world: &World) {
     if !world.mock.is_running() {
         world.mock.restart().await.unwrap();

@@ -115,7 +115,7 @@ impl Arena {
         number
     }
 
-    /// Waits until this one has the Lease and works; when it took it.
+    /// Waits until this contender has the Lease and works. Returns when it took the Lease.
     pub async fn led_by(&self, index: usize) -> Instant {
         let contender = &self.contenders[index];
         let took = eventually(&format!("{index} leads"), SOON, async || {
@@ -159,7 +159,7 @@ impl Arena {
         .await;
     }
 
-    /// Waits until this one has ended; when that was seen, and its exit code.
+    /// Waits until this contender has ended. Returns when the test saw that, and the exit code.
     pub async fn ends(&mut self, index: usize) -> (Instant, Option<i32>) {
         let process = &mut self.contenders[index].process;
         let status = process.wait(SOON).await.unwrap();
@@ -190,7 +190,7 @@ impl Arena {
         );
     }
 
-    /// There was never more than one leader, and these led, one after the other.
+    /// Checks that there was never more than one leader, and that these led, one after the other.
     pub fn verdict(&self, led: &[usize]) {
         let wrong = history::wrong(&self.history.seen(), &self.contenders);
         let first = wrong

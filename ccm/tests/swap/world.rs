@@ -169,7 +169,7 @@ impl World {
         .await;
     }
 
-    /// As a kubelet does.
+    /// Registers a Node as a kubelet does.
     pub async fn register(&self, number: usize) {
         register(&self.view, number).await;
     }
@@ -186,7 +186,7 @@ impl World {
             .items
     }
 
-    /// Those of type LoadBalancer.
+    /// All Services of type LoadBalancer.
     pub async fn all_services(&self) -> Vec<Service> {
         let listed = self.services().list(&ListParams::default()).await;
         let mut services = listed.unwrap().items;

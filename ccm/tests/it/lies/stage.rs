@@ -24,7 +24,7 @@ const PORTS: [u16; SERVICES.len()] = [80, 81, 82];
 /// Hints that a provider remembers, and more.
 const MANY_HINTS: usize = 1_100;
 
-/// See the module.
+/// The additional objects and actions of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// No more than every row has.
@@ -53,7 +53,7 @@ pub(super) enum Stage {
     Slow,
     /// The same after the first answers: no lookup is answered in time.
     SlowLater,
-    /// The provider has forgotten where the ccm was in its hints.
+    /// The provider does not know the resume token of the ccm any more.
     TokenLost,
     /// The ccm is killed during an EnsureLoadBalancer; another one follows.
     Cancelled,
@@ -77,7 +77,7 @@ pub(super) enum Stage {
     IgnoresNodes,
     /// The load balancer of a Service that is deleted is gone.
     AlreadyGone,
-    /// A load balancer is removed behind everybody's back before the targets change.
+    /// Somebody removes a load balancer in the cloud before the targets change.
     RemovedBehind,
     /// All Services share one load balancer.
     Shared,
@@ -137,7 +137,7 @@ impl Stage {
             .listens_on(PORTS[nth])
     }
 
-    /// Before the lie, while no ccm runs. Nodes that must live.
+    /// Prepares the stage before the lie, while no ccm runs. Returns the Nodes that must live.
     pub(super) async fn set(self, world: &World) -> Vec<Node> {
         let cloud = world.cloud();
         match self {
@@ -261,7 +261,8 @@ impl Stage {
         }
     }
 
-    /// After the ccm has started. `kept`: the handles of load balancers that must exist at the end.
+    /// Acts after the ccm has started. `kept`: the handles of load balancers that must exist at the
+    /// end.
     pub(super) async fn play(
         self,
         world: &mut World,
@@ -364,7 +365,7 @@ fn owner(load_balancer: &mut LoadBalancer) -> &mut Mark {
     load_balancer.owner.as_mut().unwrap()
 }
 
-/// One that the provider is misled to: the ccm has no part in what becomes of it.
+/// The load balancer of another Service, to which the lie misleads the provider.
 fn of_another_service() -> LoadBalancer {
     load_balancer_of_another("of-another-service", "other", "other-uid", 201)
 }
