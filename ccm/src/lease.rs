@@ -111,7 +111,8 @@ struct Shared {
     other: Mutex<Option<Other>>,
 }
 
-/// Another process that holds the Lease, and when the Lease expires by our clock unless it changes.
+/// Another process that holds the Lease, and when the Lease expires by the local clock unless it
+/// changes.
 struct Other {
     holder: String,
     expiry: Instant,
@@ -356,7 +357,7 @@ impl Shared {
         self.api.get_opt(&self.config.resource_name).await
     }
 
-    /// Writes the Lease as ours. Creates it if it has no resourceVersion.
+    /// Writes the Lease with this process as its holder. Creates it if it has no resourceVersion.
     async fn write(&self, mut lease: Lease) -> kube::Result<Lease> {
         let duration = self.config.lease_duration;
         record::hold(&mut lease, &self.identity, duration, (self.wall)());

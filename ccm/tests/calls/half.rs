@@ -381,7 +381,7 @@ impl Half {
         .await;
     }
 
-    /// Waits for it; both logs are shown where it does not come.
+    /// Waits until `good` returns `Ok`, for at most four minutes.
     async fn becomes(&self, what: &str, good: impl AsyncFnMut() -> Result<(), String>) {
         let what = format!("{} with {:?}: {what}", self.cloud, self.who);
         eventually(&what, Duration::from_mins(4), good).await;

@@ -208,7 +208,7 @@ fn first_of_two_pages(vendor: Vendor) -> Value {
     }
 }
 
-/// Until the cloud's own time, or without one.
+/// The cloud throttles once. With `told` it names the time until which it does.
 fn throttle(world: &World, told: bool) {
     let (header, code) = match world.cloud.vendor {
         Vendor::DigitalOcean => ("Retry-After", "too_many_requests"),

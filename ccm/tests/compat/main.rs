@@ -75,7 +75,7 @@ fn what_through_go_is_different_stands_on_its_page() {
     table::check(table::WAYS, &table::of_ways(ways::EXCEPTIONS));
 }
 
-/// Plays all scenarios on both sides; panics where one is not as expected.
+/// Plays all scenarios on both sides; panics if one is not as expected.
 async fn play_all(sides: &[Side; 2], mut report: Report) -> Report {
     for side in sides {
         side.bridge().await;

@@ -141,8 +141,8 @@ impl Side {
         }))
     }
 
-    /// Starts the bridge where our controller reaches the cloud through it, again where it runs:
-    /// the adapter asks the cloud what it offers when it starts.
+    /// Starts the bridge if the ccm reaches the cloud through it. Restarts a running one: the
+    /// adapter reads the cloud's capabilities only at its start.
     pub async fn bridge(&self) {
         if self.0.way == Way::Direct {
             return;
@@ -206,7 +206,7 @@ impl Side {
         self.0.who == Who::Ours && self.0.way == Way::Direct
     }
 
-    /// Whether our controller, where it leads on this side, reaches the cloud without Go between.
+    /// Whether the ccm, if it leads on this side, reaches the cloud without Go in between.
     pub fn has_no_go_between(&self) -> bool {
         self.0.way == Way::Direct
     }

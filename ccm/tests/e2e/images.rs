@@ -1,4 +1,4 @@
-//! The images, built as everybody builds them.
+//! The images, built by `make images`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -45,7 +45,7 @@ pub async fn build() -> Vec<PathBuf> {
     BUILT.get_or_init(build).await.clone()
 }
 
-/// `CCM_E2E_IMAGES` names a directory where archives are that were built already.
+/// `CCM_E2E_IMAGES` names a directory with archives that were built already.
 fn make() -> Vec<PathBuf> {
     if let Some(ready) = std::env::var_os("CCM_E2E_IMAGES") {
         let archive = |image: Image| Path::new(&ready).join(format!("{}.oci.tar", image.name()));

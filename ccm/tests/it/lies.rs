@@ -129,7 +129,7 @@ struct Scene {
 /// `lie`: the violation by the provider from here on. `None`: the provider keeps to the contract.
 async fn scene(row: &Row, lie: Option<&str>) -> Scene {
     let mut fixture = Fixture::default();
-    // A listing can veto a deletion: only where it matters is it offered.
+    // A listing can veto a deletion, so the provider offers it only for lies that need it.
     fixture.capabilities.instances.listing = LISTS.contains(&row.lie);
     row.stage.offers(&mut fixture);
     let mut world = World::new(fixture).await;
@@ -369,14 +369,15 @@ fn of_another(cloud: &Cloud) -> (LoadBalancer, Route) {
         .load_balancers()
         .into_iter()
         .find(|lb| lb.handle == handle);
-    // In the range of our Pods, and to nowhere: what a controller would clean up if it were ours.
+    // In the range of this cluster's Pods, and without a target: the controller would delete it if
+    // this cluster owned it.
     let route = Route {
         provider_id: Some("mock://zone-1/theirs".into()),
         owner_id: Some("another-cluster".into()),
         ..Route::new("of-another", "10.244.99.0/24")
     };
     cloud.plant_route(route.clone()).unwrap();
-    // And a route of our former Node: no other owner's, and without a target.
+    // A route of a former Node of this cluster: no other owner's, and without a target.
     let left = Route {
         provider_id: Some("mock://zone-1/left".into()),
         ..Route::new(LEFT_ROUTE, "10.244.98.0/24")

@@ -32,7 +32,7 @@ struct Shared {
     /// Without an identity of its own: for requests that bring one.
     anonymous: Client,
     state: Mutex<Inner>,
-    /// A ccm waits at the write where it has to be killed.
+    /// Notified when a ccm waits at the write at which the test kills it.
     trapped: Notify,
 }
 
@@ -66,7 +66,7 @@ pub struct Rule {
     pub status: u16,
     /// Its `Retry-After`.
     pub retry_after: Option<u32>,
-    /// Its body; a Kubernetes Status where empty.
+    /// Its body. If empty, a Kubernetes Status.
     pub body: String,
 }
 

@@ -255,7 +255,7 @@ fn grant(plane: &ControlPlane, namespace: &str, directory: &std::path::Path) {
     let documents: Vec<String> = rbac.split("\n---\n").map(place).collect();
     let file = directory.join("rbac.yaml");
     std::fs::write(&file, documents.join("\n---\n")).unwrap();
-    // One after the other: where two make the same object at once, one of them fails.
+    // One after the other: if two create the same object at once, one of them fails.
     let _applying = APPLYING.lock().unwrap_or_else(PoisonError::into_inner);
     plane.apply(&file);
 }

@@ -159,8 +159,8 @@ async fn m9_a_provider_of_another_cloud_on_the_same_socket_touches_nothing_and_i
     };
     untouched(&world).await;
 
-    // Also where an operator accepts the new scope: these Nodes carry the first cloud's provider
-    // IDs, and the Service its provider's handle.
+    // Even if an operator accepts the new scope: these Nodes carry the first cloud's provider IDs,
+    // and the Service its provider's handle.
     world.accept_scope(OTHER_SCOPE).await;
     world.said(&ccm, "accepted the cloud scope").await;
     untouched(&world).await;

@@ -19,7 +19,7 @@ use crate::world::{World, balancer, instance};
 
 const HANDLE: &str = "grpc-ccm.io/load-balancer";
 const SHARED: &str = "mock.grpc-ccm.io/shared-load-balancer";
-/// The ports of the Services where they share one load balancer.
+/// The ports of the Services if they share one load balancer.
 const PORTS: [u16; SERVICES.len()] = [80, 81, 82];
 /// Hints that a provider remembers, and more.
 const MANY_HINTS: usize = 1_100;
@@ -193,7 +193,7 @@ impl Stage {
         }
     }
 
-    /// As [`Self::set`], where it is not about Nodes.
+    /// As [`Self::set`], for load balancers and volumes.
     async fn set_balancers_and_volumes(self, world: &World) {
         let cloud = world.cloud();
         match self {

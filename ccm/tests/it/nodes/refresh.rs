@@ -112,7 +112,7 @@ async fn b_n10_beta_labels_win(world: &World) {
             })
             .await;
     }
-    // One that the user writes alone is taken back.
+    // A label that only the user writes is reset.
     write_labels(world, "typed", &[(TYPE, Some("user"))]).await;
     world
         .node_becomes("typed", "of its old type", |node| {
