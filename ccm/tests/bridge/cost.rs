@@ -1,5 +1,5 @@
-//! The calls to AWS's API from its own controller and from ours, for the table of docs/aws.md, and
-//! the rights that they need.
+//! The calls to AWS's API from its own controller and from the ccm, for the table of docs/aws.md,
+//! and the rights that they need.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -73,8 +73,8 @@ fn calls(world: &World) -> Vec<String> {
     world.aws().calls()
 }
 
-/// Three Nodes join, a Service comes and goes; then a Service is there, and nothing happens for an
-/// hour.
+/// Three Nodes join, and a Service is created and deleted. Then a Service exists, and nothing
+/// happens for an hour that is shortened to 72 s.
 async fn story(ours: bool) -> Vec<(&'static str, Calls)> {
     let plane = PLANES.take().await.unwrap();
     let (aws, machines) = Aws::start(plane.directory(), &["a", "b", "c"]).await;

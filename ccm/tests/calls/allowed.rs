@@ -1,4 +1,4 @@
-//! Where our controller may make more calls than upstream's, and why.
+//! The situations in which the ccm may make more calls than upstream's CCM, and why.
 
 use crate::life::Row;
 

@@ -38,7 +38,7 @@ async fn whole_life(vendor: Vendor) {
         routed(&world, &[0, 1, 2, 3]).await;
     }
 
-    // An instance goes, and its kubelet falls silent.
+    // An instance is removed, and its kubelet falls silent.
     world.cloud.remove_machine("node-2").unwrap();
     set_ready(&world.client, "node-2", "Unknown").await.unwrap();
     eventually("the Node is removed", SOON, async || {

@@ -60,8 +60,8 @@ async fn there_and_back(vendor: Vendor) {
     let new = world.served("new").await;
     world.stop().await;
 
-    // The permission is removed again, and DigitalOcean's controller finds our load balancer by its
-    // annotation.
+    // The permission is removed again, and DigitalOcean's controller finds the ccm's load balancer
+    // by its annotation.
     let looks = world.looks();
     let mut back: Vec<&str> = Vec::new();
     if vendor == Vendor::DigitalOcean {

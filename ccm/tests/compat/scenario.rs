@@ -43,7 +43,7 @@ pub enum What {
         path: String,
         /// The line after the Go CCM; absent: no such line.
         go: Option<String>,
-        /// The line after ours.
+        /// The line after the ccm.
         ours: Option<String>,
     },
     /// A whole object that only this side has, by the prefix of its lines.

@@ -42,7 +42,7 @@ impl Scenario {
         )
     }
 
-    /// Our controller stores the handle on the Service.
+    /// The ccm stores the handle on the Service.
     fn stored(self) -> Self {
         let stored = format!(
             r#"{{"provider":"mock","uid":"<uid of {}>","class":"","handle":"<handle>"}}"#,
@@ -91,7 +91,7 @@ pub async fn targets_join(side: &Side) {
     for name in TARGETS {
         side.initialised(name).await;
     }
-    // Ours lets changes of Nodes settle before they are targets.
+    // The ccm lets changes of Nodes settle before it updates the targets.
     side.cloud_is("the new targets are targets", |cloud| {
         let balancers = cloud.load_balancers();
         balancers.iter().all(|balancer| balancer.targets == TARGETS)

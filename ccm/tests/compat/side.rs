@@ -46,7 +46,7 @@ pub const COMMON: [&str; 16] = [
     "--controllers=*",
 ];
 
-/// Further flags of ours: a Node may be deleted when it is a second old, and many at once.
+/// Further flags of the ccm: a Node may be deleted when it is a second old, and many at once.
 pub const OURS: [&str; 1] = ["--node-deletion-brake=min-age=1s,floor=20"];
 
 /// Further flags of upstream's: its own request limit would dominate the measurement.
@@ -74,7 +74,7 @@ impl Who {
     }
 }
 
-/// How our controller reaches the cloud.
+/// How the ccm reaches the cloud.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// The cloud is its provider.
@@ -200,8 +200,8 @@ impl Side {
         }
     }
 
-    /// Whether our controller works here without Go in between. Then it gets hints about changes in
-    /// the cloud, and `in_sync`.
+    /// Whether the ccm works here without Go in between. Then it gets hints about changes in the
+    /// cloud, and `in_sync`.
     pub fn is_ours_directly(&self) -> bool {
         self.0.who == Who::Ours && self.0.way == Way::Direct
     }

@@ -187,7 +187,7 @@ fn times(event: &Event) -> u64 {
     u64::try_from(count).unwrap_or(1).max(1)
 }
 
-/// An event's text without the RPC, the attempt and the next try, which ours appends (▲N13). The
+/// An event's text without the RPC, the attempt and the next try, which the ccm appends (▲N13). The
 /// ITs with `kubectl describe` check those.
 fn without_attempt(text: &str) -> &str {
     let of_a_call = |rest: &str| rest.contains(" of provider ") && rest.contains(", attempt ");

@@ -1,5 +1,5 @@
-//! The differences if our controller reaches the cloud through Go: the bridge, and the adapter of
-//! the contract as its cloud. Any other difference is an error, and so is an exception that is no
+//! The differences if the ccm reaches the cloud through Go: the bridge, and the adapter of the
+//! contract as its cloud. Any other difference is an error, and so is an exception that is no
 //! longer needed.
 
 /// Lines that may differ, for one reason. `*` in a pattern is any text.

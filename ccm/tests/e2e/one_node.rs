@@ -368,7 +368,7 @@ async fn rebooted(world: &mut World) {
         })
         .await;
     world.report.lap("kubelet ended to Node not ready");
-    // The ccm in the Pod that goes on there asks the cloud, which knows the machine.
+    // The Pod still runs there. Its ccm asks the cloud, which knows the machine.
     world.renewals(4).await;
     before.assert_same_node(world).await;
 

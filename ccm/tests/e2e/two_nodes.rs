@@ -144,7 +144,7 @@ async fn drained(world: &mut World, leaders: &Leaders) {
     world.report.lap("power on to ready, both replicas");
 }
 
-/// A machine is removed from the cloud: its Node goes, and nothing else does.
+/// A machine is removed from the cloud: its Node is deleted, and nothing else is.
 async fn gone(world: &mut World) {
     let balancers = world.cloud.load_balancers();
     let other = world.node("node-a").await;

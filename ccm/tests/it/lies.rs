@@ -51,8 +51,8 @@ enum Work {
     RestartedAfter(&'static str, u64, &'static str),
     /// The same, and from halfway on the cloud throttles.
     Throttled(&'static str, u64),
-    /// The same, and then the provider is replaced by another process, which is called so often
-    /// too.
+    /// The same, and then the provider is replaced by another process, which also gets this many
+    /// calls.
     ThrottledRestarted(&'static str, u64),
     /// Three Services were served honestly. Then the provider lies, and another ccm comes: one
     /// Service is deleted meanwhile, one changed, one left as it was.
@@ -295,7 +295,7 @@ async fn served_before(world: &mut World) -> Vec<String> {
     vec![handle("web"), handle("kept")]
 }
 
-/// The load balancer of this Service of ours: another cluster has one of the same name.
+/// The load balancer of this cluster's Service. Another cluster has a Service of the same name.
 fn own(cloud: &Cloud, service: &str) -> LoadBalancer {
     let found = cloud.load_balancers().into_iter().find(|lb| {
         let owner = lb.owner.as_ref();

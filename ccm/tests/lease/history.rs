@@ -15,7 +15,7 @@ use crate::contender::{Contender, Kind, View};
 /// The renew deadline of all contenders: a leader writes nothing more when this time has passed
 /// since its last successful renewal began.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
-/// How long a resumed process may take to check the clock: one of ours; and upstream's, which
+/// How long a resumed process may take to check the clock: the ccm, and upstream's CCM, which
 /// continues for its whole renew deadline, even if it has seen another leader.
 const LOOKS: Duration = Duration::from_secs(1);
 const LOOKS_UPSTREAM: Duration = Duration::from_secs(13);
@@ -23,9 +23,9 @@ const LOOKS_UPSTREAM: Duration = Duration::from_secs(13);
 /// The delay from a contender to the test's clock, on a busy machine.
 const ON_THE_WAY: Duration = Duration::from_millis(250);
 
-/// If somebody deletes our Lease and another process creates it, our requests count as in flight
-/// until our own read of the Lease is answered. The read begins with the watch event of the
-/// deletion, and has this limit.
+/// If somebody deletes the leader's Lease and another process creates it, the leader's requests
+/// count as in flight until its read of the Lease is answered. The read begins with the watch event
+/// of the deletion, and has this limit.
 const LOOK: Duration = Duration::from_millis(3_333);
 
 /// Records the holders of the Lease.

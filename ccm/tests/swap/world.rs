@@ -251,7 +251,7 @@ impl World {
         Ok(())
     }
 
-    /// As the log of the ccm tells the operator.
+    /// Accepts the scope with the command in the ccm's log.
     pub async fn accept_scope(&self, scope: &str) {
         let accept = json!({"metadata": {"annotations": {"grpc-ccm.io/cloud-scope-mock": scope}}});
         self.edit_lease(accept).await;

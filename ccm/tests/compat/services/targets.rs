@@ -190,7 +190,7 @@ fn calls_fail() -> Vec<Scenario> {
                 let balancer = side.cloud().load_balancer(name, "web").unwrap();
                 side.cloud().remove_load_balancer(&balancer.handle).unwrap();
                 if side.is_ours_directly() {
-                    // A hint of the cloud informs ours. It comes before the Node's deletion:
+                    // A hint of the cloud reaches the ccm. It comes before the Node's deletion:
                     // otherwise the load balancer already has the new targets, and there is no
                     // Update.
                     side.asked_times(ENSURE, &subject(name), 2).await;

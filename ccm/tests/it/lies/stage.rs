@@ -87,7 +87,7 @@ pub(super) enum Stage {
     SharedCollides,
     /// The same with one more target.
     SharedGrows,
-    /// A route goes while it is being removed.
+    /// A route disappears while the provider removes it.
     RouteGoes,
     /// A list of routes that shows none.
     ListLags,
@@ -310,7 +310,7 @@ impl Stage {
                 let (all, params) = (world.nodes(), PatchParams::default());
                 for node in nodes_now(world).await {
                     let name = node.metadata.name.unwrap();
-                    // One of them goes meanwhile.
+                    // One of the Nodes is deleted meanwhile.
                     if let Err(error) = all.patch(&name, &params, &exclude).await {
                         assert!(error.to_string().contains("not found"), "{error}");
                     }

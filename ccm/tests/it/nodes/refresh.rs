@@ -15,7 +15,8 @@ const FLAGS: [&str; 2] = [
     "--controllers=cloud-node",
 ];
 
-/// Waits until the Node was refreshed so often from now on, with what that wrote.
+/// Waits until the ccm has refreshed the Node this many times from now on, and has written the
+/// results.
 async fn refreshed(world: &World, node: &str, times: usize) {
     let before = lookups_of(world, node);
     // One may be under way, and the last one may not have written yet.

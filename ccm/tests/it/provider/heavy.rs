@@ -79,7 +79,7 @@ async fn no_answer_of_empty_items_costs_more_than_128_mib_and_each_is_told() {
     }
     let limit = "more than 1048576 bytes, which is the most that EnsureLoadBalancer may answer";
     said(&ccm, limit).await;
-    // It goes on as if nothing had been.
+    // The ccm still initialises Nodes.
     world.join("after").await;
     world.initialised("after").await;
 }

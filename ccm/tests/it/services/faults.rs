@@ -180,7 +180,7 @@ fn set_faults(world: &World) {
     for (name, fault) in silent() {
         world.fault(fault.subject(subject(name)).times(1));
     }
-    // The provider's own delay goes before the table's.
+    // The provider's own delay replaces the table's.
     let soon = FailureSpec::new(Code::Internal).retry_after(Duration::from_secs(2));
     world.fault(
         Fault::new(ENSURE, FaultKind::Failure)
