@@ -23,8 +23,7 @@ impl Backoff {
     }
 
     /// As [`Self::pause`], and up to a fifth more, but at most `max`. Below `max` this spreads the
-    /// retries of keys that failed together. Jitter never shortens a pause. `jitter` is from 0 to
-    /// 1.
+    /// retries of keys that failed together. Jitter never shortens a pause. `jitter` is 0 to 1.
     pub(crate) fn jittered(self, before: u32, jitter: f64) -> Duration {
         self.pause(before).mul_f64(1.0 + jitter / 5.0).min(self.max)
     }

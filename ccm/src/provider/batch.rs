@@ -2,8 +2,8 @@
 //!
 //! One of its items may have made the call fail. So the ccm splits the batch into smaller calls,
 //! until that item is known. Most failures come quickly, so the ccm then halves the batch, which
-//! needs few calls. A deadline is long. After one the ccm splits the batch into tenths, which needs
-//! few rounds: two for a hundred items.
+//! needs few calls. A deadline is long, so after a missed deadline the ccm splits the batch into
+//! tenths, which needs few rounds: two for a hundred items.
 
 use super::CallErrorCode;
 
