@@ -189,8 +189,8 @@ impl<K> Store<K> {
     }
 
     /// Changes from now on, after one change `None -> new` for each object in the store. They are
-    /// coalesced by key, so there are never more of them than objects. Dropping the `Changes` frees
-    /// the unread ones.
+    /// coalesced by key: there is at most one unread change for each key. Dropping the `Changes`
+    /// frees the unread ones.
     ///
     /// An object makes no change if, after pruning, only its resourceVersion differs, as after a
     /// heartbeat. `get` returns the new object all the same.
@@ -204,8 +204,8 @@ impl<K> Store<K> {
         self.first(|first| first == First::Complete).await;
     }
 
-    /// The same, or when the API server refused the first list: an optional kind does not wait for
-    /// a right.
+    /// Returns when the first list is complete, or when the API server refused it. So the ccm does
+    /// not wait for a right to an optional kind.
     async fn synced_or_refused(&self) {
         self.first(|first| first != First::Awaited).await;
     }

@@ -1,4 +1,4 @@
-//! Items that every room may use. Nothing here starts a task, opens a socket or logs.
+//! Items that every module may use. Nothing here starts a task, opens a socket or logs.
 
 mod backoff;
 mod clock;

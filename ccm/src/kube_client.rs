@@ -159,7 +159,7 @@ pub(crate) fn review_client(base: impl Into<Base>, metrics: &Metrics, seed: u64)
     clients(base, Fence::closed(), metrics, None, seed).review
 }
 
-/// Whether the layer refused or dropped the request because this process no longer leads.
+/// Whether the layer refused or dropped the request because the fence was closed.
 pub(crate) fn fenced(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Service(source) if source.is::<Fenced>())
 }

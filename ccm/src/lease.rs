@@ -2,11 +2,11 @@
 //!
 //! A Go CCM and this one may compete for the same Lease. Four rules keep that safe, even if
 //! requests are slow, lost or repeated:
-//! - Every write carries the resourceVersion of the last read or write.
+//! - Every update of an existing Lease carries the resourceVersion of the last read or write.
 //! - Another holder's Lease expires only by the local monotonic clock, counted from the last change
 //!   of its spec that this process saw.
-//! - Our own term ends at the *start* of the last good renewal plus the renew deadline, which is
-//!   shorter than the duration that others wait.
+//! - This process's own term ends at the *start* of the last good renewal plus the renew deadline,
+//!   which is shorter than the duration that others wait.
 //! - The fence is open only until then.
 
 mod annotations;
@@ -111,7 +111,8 @@ struct Shared {
     other: Mutex<Option<Other>>,
 }
 
-/// Another process that holds the Lease, and when the Lease expires by our clock unless it changes.
+/// Another process that holds the Lease, and when the Lease expires by the local clock unless it
+/// changes.
 struct Other {
     holder: String,
     expiry: Instant,
@@ -120,7 +121,7 @@ struct Other {
 /// The result of one attempt.
 enum Attempt {
     Held(Box<Lease>, Instant),
-    /// Try again then at the earliest.
+    /// When to try again, at the earliest.
     Wait(Instant),
 }
 
@@ -172,8 +173,8 @@ impl Elector {
         }
     }
 
-    /// The Lease's annotations as last seen. At most a retry period old while this process holds
-    /// the Lease or tries to.
+    /// The Lease's annotations as last seen. Each read or write of the Lease by this process
+    /// updates them.
     pub(crate) fn annotations(&self) -> watch::Receiver<BTreeMap<String, String>> {
         self.shared.annotations.subscribe()
     }
@@ -225,7 +226,7 @@ impl Elector {
         let mut reported = String::new();
         let mut complaint = String::new();
         loop {
-            // Nobody reads the Lease meanwhile.
+            // This process does not read the Lease while it waits here.
             *lock(&shared.other) = None;
             tokio::select! {
                 biased;
@@ -356,7 +357,7 @@ impl Shared {
         self.api.get_opt(&self.config.resource_name).await
     }
 
-    /// Writes the Lease as ours. Creates it if it has no resourceVersion.
+    /// Writes the Lease with this process as its holder. Creates it if it has no resourceVersion.
     async fn write(&self, mut lease: Lease) -> kube::Result<Lease> {
         let duration = self.config.lease_duration;
         record::hold(&mut lease, &self.identity, duration, (self.wall)());

@@ -1,4 +1,5 @@
-//! The cloud-controller-manager: controllers that are one process, a cloud that is another.
+//! The cloud-controller-manager. The controllers run in one process, the cloud's provider in
+//! another.
 //!
 //! ```text
 //! Kubernetes API  <──watch, patch──  ccm  ──gRPC over a Unix socket──>  provider  ──>  the cloud's API

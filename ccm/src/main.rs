@@ -71,7 +71,7 @@ fn probe(args: ProbeArgs) -> ExitCode {
         Ok(runtime) => runtime.block_on(ccm::run::probe(args)),
         Err(error) => Err(format!("cannot start the runtime: {error}")),
     };
-    // The exit code is the answer, also where nobody reads the line.
+    // The exit code is the result, even if the line cannot be written.
     match result {
         Ok(line) => {
             let _ = writeln!(std::io::stdout(), "{line}");
@@ -86,13 +86,14 @@ fn probe(args: ProbeArgs) -> ExitCode {
 
 fn start_log((verbosity, format): (u16, LogFormat)) {
     let level = match verbosity {
-        // What kube's client and watcher log by themselves, several times a second while the API server is away, is in our own lines.
+        // kube's client and watcher log several times a second while the API server is away. The
+        // ccm logs the same failures itself.
         0..=3 => "info,kube_client=off,kube_runtime=off",
         4..=5 => "info,kube_client=off,kube_runtime=off,ccm=debug",
         _ => "debug,ccm=trace",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    // In a file or a pod's log colours are noise that no search finds its way through.
+    // In a file or a pod's log, the escape sequences of colours hinder searches.
     let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -147,7 +147,8 @@ impl Ownership {
             .map(|(_, name)| name.as_str())
     }
 
-    /// Whether to ask `provider` about this Node: it owns the Node, or nobody is known to.
+    /// Whether to ask `provider` about this Node: it owns the Node, or no owner is known and it
+    /// offers instances.
     pub(crate) fn concerns(&self, provider: &str, node: &Node) -> bool {
         match self.node_owner(node) {
             NodeOwner::Provider(owner) => owner == provider,

@@ -1,5 +1,5 @@
-//! The only room that uses the provider's socket: sessions with a provider, and the meaning of its
-//! answers.
+//! The only module that uses the provider's socket: sessions with a provider, and the meaning of
+//! its answers.
 
 pub(crate) mod batch;
 mod call_log;

@@ -13,9 +13,10 @@ use crate::writes::EventType;
 /// An object that has waited for this long gets an event, within the minute that ▲N13 promises.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// A provider that is unavailable for this long is not just restarting: waiting objects get their
-/// event without `PATIENCE`, because the leader steps down within the minute.
+/// event without `PATIENCE`, because by default the leader steps down within the minute.
 const AWAY: Duration = Duration::from_secs(10);
-/// How long an unchanged report is not repeated. The API server forgets events after an hour.
+/// How long an unchanged report is not repeated. By default the API server deletes events after an
+/// hour.
 pub(crate) const REPORT_AGAIN: Duration = Duration::from_mins(15);
 /// The API's limit for an event's message, in bytes.
 const MESSAGE_BYTES: usize = 1_024;
@@ -217,7 +218,7 @@ struct Entry {
 }
 
 impl<K: Clone + Ord> Waiting<K> {
-    /// The object waits. Forgets another object (another UID) of the same key.
+    /// Records that the object waits. Replaces an entry of the same key that has another UID.
     pub(crate) fn seen(
         &mut self,
         key: &K,

@@ -1,4 +1,4 @@
-//! Wiring: start, lead, stop. One JoinSet, no detached task.
+//! Wiring: start, lead, stop. The ccm spawns its async tasks into JoinSets.
 
 mod candidate;
 mod clouds;
@@ -94,7 +94,7 @@ impl Deps {
     }
 }
 
-/// Runs until `shutdown`, or until the Lease is lost.
+/// Runs until `shutdown`, until the Lease is lost, or until a background task ends.
 pub(crate) async fn run(mut deps: Deps, config: Config) -> Result<(), RunError> {
     let mut tasks = Tasks::default();
     let mut process = Process::start(&deps, config, &mut tasks)?;

@@ -4,8 +4,8 @@
 //! All patches but one are JSON merge patches: they merge labels and annotations by key (null
 //! removes a key) and replace whole lists. A list with other writers (taints, finalizers,
 //! conditions) is replaced only at the resourceVersion that was read. The exception is a Node's
-//! condition: our view of a Node lacks some conditions, so a strategic merge patch sets only the
-//! one of its type.
+//! condition: the ccm's view of a Node lacks some conditions, so a strategic merge patch sets only
+//! the one of its type.
 
 mod error;
 mod events;

@@ -31,7 +31,7 @@ struct Legacy {
     group: &'static str,
     name: &'static str,
     kind: Kind,
-    /// This value asks for what holds anyway, so it gets no notice.
+    /// The value that asks for what the ccm does anyway. It gets no notice.
     holds: &'static str,
     answer: &'static str,
 }

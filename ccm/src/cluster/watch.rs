@@ -1,4 +1,5 @@
-//! The watch that feeds a store. It never ends, and waits longer after each failure in a row.
+//! The watch that feeds a store. It never ends. Its pause grows with each failure in a row, up to
+//! 30 s.
 
 use std::fmt::Debug;
 use std::pin::pin;

@@ -22,9 +22,8 @@ impl Backoff {
             .min(self.max)
     }
 
-    /// As [`Self::pause`], and up to a fifth more, but at most `max`. So keys that failed together
-    /// do not return together. The pause never gets shorter: a cloud gets no more calls than from
-    /// upstream's controllers. `jitter` is from 0 to 1.
+    /// As [`Self::pause`], and up to a fifth more, but at most `max`. Below `max` this spreads the
+    /// retries of keys that failed together. Jitter never shortens a pause. `jitter` is 0 to 1.
     pub(crate) fn jittered(self, before: u32, jitter: f64) -> Duration {
         self.pause(before).mul_f64(1.0 + jitter / 5.0).min(self.max)
     }

@@ -2,7 +2,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks a mutex. What it guards is consistent after each statement of a holder, so that a panic of one harms no other.
+/// Locks a mutex. A holder must keep the guarded value consistent after each statement, because a
+/// holder may panic.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

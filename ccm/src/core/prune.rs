@@ -19,7 +19,7 @@ const READ_CONDITIONS: [&str; 2] = [READY, NETWORK_UNAVAILABLE];
 pub(crate) trait Prune: PartialEq {
     fn prune(&mut self);
 
-    /// A second index of the store besides the key: a Node's provider ID. `None`: the object has
+    /// The object's value in the store's second index: a Node's provider ID. `None`: the object has
     /// none.
     fn found_by(&self) -> Option<&str> {
         None

@@ -9,8 +9,8 @@ use std::io::{self, Write};
 
 use tracing_subscriber::fmt::MakeWriter;
 
-/// The text with a space in place of each control character, bidirectional control and invisible
-/// character.
+/// The text with a space in place of each control character, each bidirectional control, and the
+/// invisible characters that `obeyed` lists.
 #[must_use]
 pub fn plain(text: &str) -> Cow<'_, str> {
     if text.contains(obeyed) {

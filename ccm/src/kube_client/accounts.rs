@@ -1,5 +1,5 @@
-//! One service account for each controller (`--use-service-account-credentials`). The ccm creates
-//! missing accounts, and requests and renews their tokens.
+//! Service accounts of the controllers (`--use-service-account-credentials`). The two Node
+//! controllers share one. The ccm creates missing accounts, and requests and renews their tokens.
 
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ impl Account {
         }
     }
 
-    /// The API server rejected this token.
+    /// Drops this token, which the API server rejected.
     pub(super) async fn refused(&self, bearer: &HeaderValue) {
         let mut token = self.token.lock().await;
         if token.as_ref().is_some_and(|token| token.bearer == *bearer) {

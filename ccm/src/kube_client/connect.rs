@@ -128,7 +128,7 @@ fn base(mut config: Config, kubeconfig: Option<&Path>) -> Result<Base, ConnectEr
     }
 }
 
-/// The error without lines of the kubeconfig, which contain tokens and keys.
+/// The error without lines of the kubeconfig, which may contain tokens and keys.
 fn why(error: &KubeconfigError) -> String {
     match error {
         KubeconfigError::ReadConfig(error, _) => format!("cannot be read: {error}"),

@@ -30,7 +30,7 @@ const OTHER: Duration = Duration::from_secs(10);
 pub(super) enum Role {
     /// GETs only.
     ReadOnly,
-    /// Everything but GETs only while the fence is open.
+    /// GETs always. All other requests only while the fence is open.
     Fenced(Fence),
     /// Everything.
     Open,
@@ -160,7 +160,7 @@ impl Gate {
         }
     }
 
-    /// Waits until a request may be sent, and puts in whose name it is.
+    /// Adds the account's token, if there is an account, and waits until the request may be sent.
     async fn admit(&self, parts: &mut request::Parts) -> kube::Result<()> {
         if let Some(account) = &self.account {
             let bearer = account.bearer().await?;

@@ -6,7 +6,7 @@ use http::{HeaderMap, Method, StatusCode};
 
 use crate::core::Backoff;
 
-/// The most attempts for a request that the server answers with 429 or 503 and Retry-After.
+/// The most attempts for a request that the server answers with 429, or with 503 and Retry-After.
 const PUT_OFF: u32 = 5;
 /// The most attempts for a GET without an answer.
 const BROKEN: u32 = 3;

@@ -23,8 +23,8 @@ pub(super) struct Annotations {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Wanted {
     value: String,
-    /// The value before. The write replaces only this value; if somebody else has changed it,
-    /// theirs stays.
+    /// The value before. The write replaces only this value. A value that somebody else wrote
+    /// meanwhile stays.
     over: Option<String>,
 }
 
@@ -65,7 +65,7 @@ impl Annotations {
         Written(wanted)
     }
 
-    /// Forgets the wanted annotations that the API server has stored.
+    /// Drops the wanted annotations of a write that the API server has stored.
     pub(super) fn written(&self, Written(written): &Written) {
         self.wanted()
             .retain(|key, value| written.get(key) != Some(value));

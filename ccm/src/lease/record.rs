@@ -7,8 +7,9 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use tokio::time::Instant;
 
-/// The last spec and since when, by the local clock. Another holder's Lease expires by this clock
-/// alone. `renewTime` is from another clock, so nothing compares it.
+/// The last spec, and when this process first saw it by the local clock. Another holder's Lease
+/// expires by this clock alone. `renewTime` is from another clock, so nothing compares it with the
+/// local one.
 #[derive(Debug)]
 pub(super) struct Observed {
     spec: LeaseSpec,
@@ -20,7 +21,7 @@ pub(super) struct Observed {
 pub(super) enum Claim {
     /// None: never held, released, or expired.
     Free,
-    /// This process. It did not get the answer to its write.
+    /// This process: the answer to its write was lost or late.
     Ours,
     /// Another process, at least until then.
     Until(Instant),

@@ -10,10 +10,10 @@ use super::wake::Wake;
 use super::{AttemptError, SOON, Shared, is, params, record};
 use crate::planted::planted;
 
-/// After this the ccm gives a release up: the Lease then expires by itself.
+/// After this time the ccm gives up a release. The Lease then expires by itself.
 const RELEASE_CAP: Duration = Duration::from_secs(5);
 
-/// The conflicts of one renewal that another write follows.
+/// After how many conflicts in one renewal the ccm writes again.
 const RENEWAL_WRITES: usize = 2;
 
 /// Why this process does not hold the Lease any more.
@@ -162,8 +162,9 @@ impl Term {
     }
 
     /// Closes the fence and releases the Lease, so that another process can take over at once.
-    /// Takes at most 5 s, and ends at the deadline. Leaves a lost Lease alone. Lets the Lease expire
-    /// if a mutating provider call is in flight, or was cancelled less than a lease duration ago.
+    /// Takes at most 5 s, and ends at the deadline at the latest. Leaves a lost Lease alone. Lets the
+    /// Lease expire if a mutating provider call is in flight, or was cancelled less than a lease
+    /// duration ago.
     pub(crate) async fn release(self) {
         self.end();
         let deadline = self.deadline();
@@ -177,7 +178,8 @@ impl Term {
             tracing::warn!(given_up = ?ago, "letting the Lease expire instead of releasing it: the provider may still work on a cancelled call");
             return;
         }
-        // Logged before another process can lead: the answer may come after its first log.
+        // Logged before the request: its answer may come after another process has logged that it
+        // leads.
         tracing::info!("stopped leading");
         let limit = deadline.min(Instant::now() + RELEASE_CAP);
         match timeout_at(limit, give_back(&self.shared, self.lease.clone())).await {
@@ -243,7 +245,7 @@ async fn renew(
     }
 }
 
-/// Returns when an annotation is wanted, but not right after the last renewal.
+/// Returns when an annotation is wanted, but at the earliest [`SOON`] after the last renewal.
 async fn hurried(shared: &Shared, renewed: Instant) {
     shared.annotations.hurried().await;
     sleep_until(renewed + SOON).await;

@@ -47,7 +47,7 @@ fn candidate_for(sim: &Sim, name: &str, faults: Faults, seed: u64, duration: u64
         resource_name: "cloud-controller-manager".to_owned(),
         resource_namespace: "kube-system".to_owned(),
     };
-    // Each wall clock is wrong by other hours: nothing may depend on it.
+    // The wall clocks are wrong by up to four hours: nothing may depend on them.
     let wrong = i64::try_from(seed % 7).unwrap() * 5000 - 15_000;
     let base = Instant::now();
     let wall: WallClock = Arc::new(move || {

@@ -1,6 +1,6 @@
-//! Watches the Lease. So a standby notices a release at once, and a leader the deletion or loss of
-//! its Lease. An event only triggers a fresh read, which decides. Without a watch (missing rights,
-//! a lost connection), polling is enough.
+//! Watches the Lease. So a standby notices a release at once. A leader notices at once that its
+//! Lease was deleted or taken. An event only triggers a fresh read, which decides. Without a watch
+//! (missing rights, a lost connection), polling is enough.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ type Events = BoxStream<'static, kube::Result<WatchEvent<Lease>>>;
 
 /// The API server ends a watch after this.
 const WATCH_SECONDS: u32 = 290;
-/// A watch that lasts longer has lost its connection.
+/// The ccm treats a watch that lasts longer as a lost connection.
 const WATCH_CAP: Duration = Duration::from_mins(5);
 const CONNECT_CAP: Duration = Duration::from_secs(10);
 const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));

@@ -1,9 +1,9 @@
 //! How to split a batch whose call failed as a whole. Pure.
 //!
-//! One of its items may have made the call fail. So the batch is split into smaller calls, until
-//! that item is known. Most failures come quickly: after one the batch is halved, which needs few
-//! calls. A deadline is long, and no item of the call gets an answer before it: after one the batch
-//! is split into tenths, which need few rounds, two for a hundred items.
+//! One of its items may have made the call fail. So the ccm splits the batch into smaller calls,
+//! until that item is known. Most failures come quickly, so the ccm then halves the batch, which
+//! needs few calls. A deadline is long, so after a missed deadline the ccm splits the batch into
+//! tenths, which needs few rounds: two for a hundred items.
 
 use super::CallErrorCode;
 

@@ -22,7 +22,7 @@ pub(crate) type CallId = Arc<str>;
 /// Numbers the calls of this process to one provider. Clones count together.
 #[derive(Clone)]
 pub(super) struct CallIds {
-    /// Another process has another one.
+    /// Drawn at random for each process.
     process: u32,
     last: Arc<AtomicU64>,
 }

@@ -1,4 +1,5 @@
-//! The common part of every call: a call limiter per service, the fence, a deadline, the metrics.
+//! The common part of a session's calls: a call limiter per service, the fence, a deadline, the
+//! metrics.
 
 mod balancers;
 mod instances;

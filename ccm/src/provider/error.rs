@@ -13,7 +13,8 @@ use super::weigh::Refused;
 use crate::planted::planted;
 use crate::queue::{PROBE, Requeue};
 
-/// Why a call, or an item of one, did not succeed. It says nothing about the existence of anything.
+/// Why a call, or an item of one, did not succeed. Only `NotFound` says something about the
+/// existence of an object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{code:?}: {message}")]
 pub(crate) struct CallError {
@@ -114,10 +115,10 @@ impl CallErrorCode {
 pub(crate) struct Reaction {
     /// When to try again.
     pub(crate) retry: Retry,
-    /// Whether the controller records an event on the object. Every answer of the cloud or the
-    /// provider gets one, from the first time on. Repeats update that event, ever less often.
-    /// Failures that pass within seconds get none. Refused credentials get none either, because
-    /// they concern all objects alike.
+    /// Whether the controller records an event on the object. Most failures that the cloud or the
+    /// provider answers get one, from the first time on. Repeats update that event, ever less
+    /// often. Failures that usually pass within seconds get none at first. Refused credentials get
+    /// none, because they concern all objects alike.
     pub(crate) event: bool,
 }
 

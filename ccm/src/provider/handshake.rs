@@ -8,7 +8,8 @@ use super::limits::{self, LEAST_REQUEST_BYTES, NAME_LIMIT};
 
 /// The most prefixes of provider IDs that a provider may claim.
 const MOST_PREFIXES: usize = 16;
-/// The Lease remembers the classes, and the leader writes it every two seconds.
+/// The most classes that a provider may claim. The Lease stores them, and by default the leader
+/// writes the Lease every two seconds.
 const MOST_CLASSES: usize = 64;
 
 /// This controller's version.

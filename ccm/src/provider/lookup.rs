@@ -122,9 +122,10 @@ fn of_each<T>(nodes: Vec<Arc<Node>>, found: Vec<Result<T, CallError>>) -> Vec<Lo
         .collect()
 }
 
-/// The Nodes that may share a call with few others only, so that those do not wait for them each
-/// time. A Node that made its own call fail is asked about alone. After a call without an answer in
-/// time, each of its Nodes is asked about in smaller calls, until the slow one is known.
+/// Limits the size of calls about Nodes that made a call fail or late. So other Nodes do not wait
+/// for these Nodes each time. A Node that made its own call fail is asked about alone. After a call
+/// without an answer in time, each of its Nodes is asked about in smaller calls, until the slow one
+/// is known.
 #[derive(Debug, Default)]
 pub(crate) struct IsolatedKeys {
     /// By UID: the most Nodes of a call that contains this one.

@@ -1,5 +1,5 @@
-//! Keeps a provider connected, for ever: dials it, asks who it is, probes it. While this process
-//! leads, it also initialises the provider and receives its hints.
+//! Keeps a provider connected, for ever: dials it, calls GetProviderInfo, and probes it. While this
+//! process leads, it also initialises the provider and receives its hints.
 //!
 //! Everything runs inside one future. Dropping the future ends it all.
 
@@ -75,7 +75,7 @@ pub(crate) struct Maintain {
     pub(crate) seed: u64,
 }
 
-/// Keeps the provider connected. Never returns. When it is dropped, the connection ends.
+/// Keeps the provider connected. Never returns. Dropping the future ends the connection.
 pub(crate) async fn maintain(with: Maintain) -> Infallible {
     let keeper = Keeper {
         name: with.endpoint.name.as_str().into(),
@@ -457,8 +457,8 @@ impl Keeper {
     }
 }
 
-/// The pause before the next attempt. It is 0.1 s to 1 s if no process listens: such an attempt is
-/// cheap, and the controllers go on within a second (▲M9). After failures it grows to 5 s.
+/// The pause before the next attempt. It is 0.1 s to 1 s after a failed dial: a dial is cheap, and
+/// the ccm finds a new process within about a second (▲M9). After failures it grows to 5 s.
 fn delay(failures: u32, random: &mut StdRng) -> Duration {
     let most = LONGEST.pause(failures.saturating_sub(1));
     Duration::from_millis(random.random_range(100..=millis(most)))

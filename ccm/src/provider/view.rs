@@ -306,7 +306,8 @@ pub(crate) fn node_address(address: &core::NodeAddress) -> Option<api::NodeAddre
         "ExternalDNS" => api::NodeAddressType::ExternalDns,
         _ => return None,
     };
-    // A kubelet wrote it. A longer text is no address, and is not sent (CORE-11).
+    // Another component may have written the address. A longer text is no address, and is not sent
+    // (CORE-11).
     let fits = address.address.len() <= NAME_LIMIT;
     fits.then(|| api::NodeAddress {
         r#type: kind.into(),

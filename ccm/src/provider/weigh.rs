@@ -2,7 +2,7 @@
 //! are read as they arrive, before any decoding.
 //!
 //! Two bytes on the wire may become a message of hundreds of bytes in memory, so a limit of bytes
-//! alone bounds nothing.
+//! alone does not bound the memory.
 
 mod budget;
 mod shapes;

@@ -1,6 +1,6 @@
 //! Whether the Nodes belong to the provider's cloud (▲L4). The ccm leaves Nodes of other clouds
-//! alone. If all Nodes are, the socket probably belongs to the wrong provider. Then an event on the
-//! Lease says so.
+//! alone. If all Nodes belong to other clouds, the socket is probably that of the wrong provider.
+//! Then an event on the Lease says so.
 
 use std::future::pending;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::writes::{EventType, reason};
 /// How often the ccm counts the Nodes.
 const LOOK: Duration = Duration::from_secs(30);
 
-/// Counts the Nodes of other clouds, and warns if all are. Never returns.
+/// Counts the Nodes of other clouds, and warns if all Nodes belong to other clouds. Never returns.
 pub(super) async fn tell(
     mut status: watch::Receiver<ProviderStatus>,
     provider: &str,

@@ -7,9 +7,8 @@ use crate::serve::{Health, Probe};
 /// B-M4: a ready process has its caches and its provider. A healthy leader renews the Lease.
 ///
 /// A ready process stays ready when the API server fails later, like upstream's components.
-/// Otherwise all replicas would turn at once. No traffic is routed to one of them, and the caches
-/// are as good as before. If a leader cannot renew, `/healthz` says so, and the leader ends by
-/// itself.
+/// Otherwise all replicas would become unready at once, although their caches are as good as
+/// before. If a leader cannot renew, `/healthz` says so, and the leader ends by itself.
 pub(super) fn checks(health: &Health, cluster: &Cluster, page: &Page) {
     page.leases.checks(health);
     if let Some(nodes) = cluster.watched_nodes().cloned() {

@@ -46,8 +46,8 @@ pub(super) enum End {
 /// The clients of controllers with an identity of their own.
 pub(super) type Own = BTreeMap<Controller, kube::Client>;
 
-/// The second Lease (B-M6). A process acquires it only while it holds the main one. So two replicas
-/// of this program never hold one each.
+/// The second Lease (B-M6). A process acquires it only while it holds the main one. So one replica
+/// of this program normally holds both.
 pub(super) struct Migration {
     pub(super) elector: Elector,
     pub(super) own: Own,
@@ -200,7 +200,7 @@ async fn stand_and_hold(
     let Some(migration) = migration else {
         return std::future::pending().await;
     };
-    // The holder of the main Lease has a provider that answers.
+    // No check of the provider is needed here: if it is silent for too long, the term ends.
     let always = watch::Sender::new(true);
     let Some(term) = migration.elector.acquire(always.subscribe(), stop).await else {
         standing.send_replace(Standing::Over);

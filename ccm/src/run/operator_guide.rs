@@ -1,5 +1,5 @@
-//! Holds docs/operator-guide.md to the program: writes its tables, and looks its quotes up in the
-//! code.
+//! Checks docs/operator-guide.md against the program: compares or writes its tables, and finds its
+//! quotes in the code.
 //!
 //! Run with UPDATE_DOCS=1 to write the tables again.
 
@@ -62,7 +62,7 @@ fn sources() -> Vec<(PathBuf, String)> {
     all
 }
 
-/// The first words of metric names, as literals in the code.
+/// The prefixes of metric names, as literals in the code.
 const ROOMS: [&str; 9] = [
     "\"ccm_",
     "\"node_controller_",
@@ -238,7 +238,7 @@ fn docs_operator_guide_counts_the_calls_to_the_cloud() {
     part("cloud calls", &table);
 }
 
-/// A quoted line (`> …`) has the program's words; `…` replaces the parts that differ.
+/// The program's sources contain each quoted line (`> …`). `…` stands for the parts that vary.
 #[test]
 fn docs_operator_guide_quotes_what_is_said() {
     let guide = std::fs::read_to_string(GUIDE).unwrap();

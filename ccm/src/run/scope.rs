@@ -38,8 +38,8 @@ pub(super) fn memory(
     Memory::new(provider, annotations, None, store)
 }
 
-/// Reports that a provider's cloud scope is not the accepted one, which stops everything, and that
-/// it is again. Also reports which of its claims the ccm does not serve. Never returns.
+/// Reports when a provider's cloud scope is not the accepted one, and when it is accepted again.
+/// Also reports which of the provider's claims the ccm does not serve. Never returns.
 pub(super) async fn tell(
     mut status: watch::Receiver<ProviderStatus>,
     provider: &str,

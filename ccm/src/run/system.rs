@@ -18,7 +18,7 @@ pub async fn probe(args: ProbeArgs) -> Result<String, String> {
     provider::probe(socket, patience, ready).await
 }
 
-/// Runs until SIGTERM or SIGINT, or until the Lease is lost.
+/// Runs until SIGTERM or SIGINT, or until the run fails, for example because the Lease is lost.
 ///
 /// A second signal ends the process at once.
 pub async fn from_config(config: Config) -> Result<(), RunError> {

@@ -1,4 +1,4 @@
-//! Holds the metrics to the names, types, labels and buckets of a Go CCM (B-M7).
+//! Checks that the metrics have the names, types, labels and buckets of a Go CCM (B-M7).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,7 +16,7 @@ const SYNCS: &[&str] = &[
     "1", "2", "4", "8", "16", "32", "64", "128", "256", "512", "1024", "2048", "4096", "8192",
     "16384", "+Inf",
 ];
-/// The sums that Go computes.
+/// The bounds as Go computes them, with its rounding errors.
 const QUEUE: &[&str] = &[
     "1e-08",
     "1e-07",
@@ -170,7 +170,7 @@ pub(super) struct Family {
     samples: usize,
 }
 
-/// Parses the text like Prometheus.
+/// Parses Prometheus' text format, as far as the tests need it.
 pub(super) fn scraped(text: &str) -> BTreeMap<String, Family> {
     let mut families: BTreeMap<String, Family> = BTreeMap::new();
     for line in text.lines() {
@@ -254,7 +254,7 @@ async fn b_m7_names_types_labels_and_buckets_are_those_of_a_go_ccm() {
         assert_eq!(shown, *labels, "{name}");
         assert_eq!(family.buckets, *buckets, "{name}");
     }
-    // Our own families have prefixes that upstream does not use.
+    // Each family that is not in the table has one of these prefixes.
     let known: BTreeSet<&str> = UPSTREAM.iter().map(|row| row.0).collect();
     for name in families
         .keys()

@@ -1,5 +1,5 @@
-//! Authentication (TokenReview) and authorisation (SubjectAccessReview) of requests. If the API
-//! server cannot be asked, the request is refused (B-M4).
+//! Authentication (TokenReview) and authorisation (SubjectAccessReview) of requests. If a review
+//! that a request needs has no answer, the request is refused (B-M4).
 
 use std::sync::{Arc, Mutex};
 
@@ -112,8 +112,8 @@ impl Reviewer {
     }
 
     /// Whether the caller is an authenticated user that may see the status page. That page says as
-    /// much as the reasons of failed checks. The right to get `/readyz` proves nothing: Kubernetes
-    /// gives it to every account (ClusterRole system:public-info-viewer).
+    /// much as the reasons of failed checks. The right to get `/readyz` proves nothing: by default
+    /// Kubernetes gives it to every account (ClusterRole system:public-info-viewer).
     pub(super) async fn sees_reasons(&self, request: &Parts) -> bool {
         let shows_something = request.extensions.get::<Shown>().is_some()
             || request.headers.contains_key(header::AUTHORIZATION);

@@ -34,8 +34,8 @@ const WEBHOOK_CLIENT_FLAG: &str = "--webhook-client-ca-file";
 const PROXY_FLAG: &str = "--requestheader-client-ca-file";
 const NAMESPACE: &str = "kube-system";
 const CONFIG_MAP: &str = "extension-apiserver-authentication";
-/// How often the ConfigMap is read. Authorities change over months, and the old and the new one are
-/// accepted together for a long time.
+/// How often the ConfigMap is read. Authorities usually change over months, and a cluster accepts
+/// the old and the new one together for a long time.
 const LOOKUP: Duration = Duration::from_mins(1);
 /// The wait after a failed read, unless the configuration tolerates failures.
 const AGAIN: Duration = Duration::from_secs(5);

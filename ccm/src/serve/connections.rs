@@ -37,7 +37,8 @@ const REPORT_EVERY: Duration = Duration::from_mins(1);
 /// The limits of a port and of its connections.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Connections at once. A new one above the limit closes an older one.
+    /// Connections at once. A new one above the limit closes an older one, unless all serve
+    /// authenticated users.
     pub(super) connections: usize,
     /// The time for the TLS handshake.
     pub(super) handshake: Duration,
@@ -223,7 +224,7 @@ struct Pressure {
 }
 
 impl Pressure {
-    /// A slot for a new connection, where there is one.
+    /// A slot for a new connection, if there is one.
     fn relieved(&mut self, slots: &Arc<Slots>, connections: usize) -> Option<Slot> {
         let slot = match slots.take() {
             Taken::Free(slot) => return Some(slot),
@@ -328,7 +329,7 @@ async fn served(
     }
 }
 
-/// The connection after its TLS handshake, where that succeeds in time.
+/// The connection after its TLS handshake. `None` if that fails or takes too long.
 async fn shaken(
     stream: TcpStream,
     peer: SocketAddr,

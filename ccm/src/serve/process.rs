@@ -1,5 +1,5 @@
-//! `process_*` as in every Prometheus client library, and `ccm_build_info`: the metrics that
-//! operators expect of any component.
+//! `process_*` as in Prometheus' client libraries, and `ccm_build_info`: the metrics that operators
+//! expect of any component.
 
 use std::fmt;
 

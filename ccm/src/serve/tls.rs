@@ -64,7 +64,7 @@ const fn pair(flag: &'static str) -> Flags {
     }
 }
 
-/// Why the port cannot be served. Each error names the flag to change.
+/// Why the port cannot be served. Each error about a flag or a file names the flag to change.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BindError {
     /// Another process has the port, or the address is not local.
@@ -406,7 +406,7 @@ fn name(suite: CipherSuite) -> Option<&'static str> {
     suite.as_str()
 }
 
-/// A certificate and its key as PEM, for localhost and this host's name.
+/// A certificate and its key as PEM, for localhost, 127.0.0.1 and this host's name.
 pub(super) fn self_made(hostname: &str) -> Result<(String, String), BindError> {
     let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
     // A hostname may contain characters that no certificate can hold.

@@ -3,8 +3,8 @@
 //!
 //! With `--webhook-client-ca-file` callers are authenticated. An API server shows webhooks a
 //! certificate only if its AdmissionConfiguration says so, so this is optional. Without it, a
-//! stranger learns about a disk that it names no more than it could look up in the cloud, and
-//! nothing is written.
+//! stranger that reaches the port can learn the labels of a disk that it names. A review writes
+//! nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! How a real API server applies our patches.
+//! How a real API server applies the ccm's patches.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

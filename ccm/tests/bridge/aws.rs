@@ -1,5 +1,6 @@
-//! AWS's API, played by moto: a Python package, pinned, installed into cargo's target directory.
-//! And what talks to it: our provider, and the vendor's own controller.
+//! AWS's API, played by moto, a pinned Python package that is installed into cargo's target
+//! directory. Also the clients of that API: this project's provider, and the vendor's own
+//! controller.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,8 +19,8 @@ const VENDORS: &str = "k8s.io/cloud-provider-aws/cmd/aws-cloud-controller-manage
 /// How long moto may take to start: it imports much.
 const START: Duration = Duration::from_mins(2);
 
-/// The provider of `providers/aws`, and the vendor's controller of the same version. Go itself
-/// knows what has changed: the first time it takes minutes.
+/// The provider of `providers/aws`, and the vendor's controller of the same version. Go rebuilds
+/// only what changed. The first build takes minutes.
 pub fn binary(package: &'static str) -> &'static Path {
     static BINARIES: [OnceLock<PathBuf>; 2] = [OnceLock::new(), OnceLock::new()];
     let (slot, name) = if package == "." {
@@ -56,7 +57,7 @@ pub struct Aws {
 }
 
 impl Aws {
-    /// An account with a network and these instances; the cloud's configuration lies in the folder.
+    /// An account with a network and these instances. The cloud's configuration is in the folder.
     pub async fn start(directory: &Path, names: &[&str]) -> (Self, Vec<Instance>) {
         let venv = venv();
         let mut command = Command::new(venv.join("bin/python"));
@@ -104,8 +105,8 @@ impl Aws {
         text.replace("$TESTAPI", &format!("exec {:?}", self.script(&[])))
     }
 
-    /// The calls that the API had of who has the provider's access key: `ec2:DescribeInstances` and
-    /// the like.
+    /// The calls that the API received with the provider's access key, such as
+    /// `ec2:DescribeInstances`.
     pub fn calls(&self) -> Vec<String> {
         serde_json::from_str(&self.run(&["console", "calls"])).unwrap()
     }
@@ -134,7 +135,7 @@ impl Aws {
     }
 }
 
-/// The environment of Python with what `requirements.txt` pins.
+/// The Python environment with the packages that `requirements.txt` pins.
 fn venv() -> PathBuf {
     let pinned = Path::new(FOLDER).join("testapi/requirements.txt");
     let wanted = std::fs::read_to_string(&pinned).unwrap();

@@ -1,5 +1,5 @@
-//! The Go binary with all clouds: it serves each over the bridge, and runs upstream's Go CCM with
-//! each. Test binaries take it in by its path.
+//! The Go binary with all clouds except AWS: it serves each over the bridge, and runs upstream's Go
+//! CCM with each. Test binaries include this file by its path.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -15,8 +15,7 @@ pub fn text(output: Output) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The Go binary. Go itself knows what has changed: the first time it takes minutes (AWS's SDK is
-/// large), then a moment.
+/// The Go binary. Go rebuilds only what changed. The first build takes minutes.
 pub fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {

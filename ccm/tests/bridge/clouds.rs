@@ -1,5 +1,5 @@
-//! The clouds: one Go binary that serves all of them but AWS, built once, and what a test changes
-//! in them from outside.
+//! The clouds, and the changes that tests make in them from outside. One Go binary, built once,
+//! serves all clouds except AWS.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -47,7 +47,7 @@ impl Cloud {
         format!("{}://", self.name())
     }
 
-    /// The command line of the provider, all but the endpoint. It is for `sh`.
+    /// The provider's command line for `sh`, without the endpoint.
     pub fn provider(&self, directory: &Path) -> String {
         let (environment, binary, named) = match self {
             // The provider must see the suite's direct changes at once (INST-5).
@@ -115,7 +115,7 @@ impl Cloud {
         text(command.output().unwrap())
     }
 
-    /// The load balancers in the cloud, one a line. `None` for upstream's fake, which forgets none.
+    /// The load balancers in the cloud, one a line. `None` for upstream's fake, which removes none.
     pub fn load_balancers(&self) -> Option<Vec<String>> {
         match self {
             Self::File { name: "fake", .. } => None,
@@ -129,7 +129,8 @@ impl Cloud {
         }
     }
 
-    /// Upstream's controller with this cloud, or AWS's own, to be given flags.
+    /// The command of upstream's controller with this cloud, or of AWS's own controller. The caller
+    /// adds flags.
     pub fn upstream(&self, directory: &Path) -> Command {
         let mut command = match self {
             Self::File { .. } => {
@@ -150,8 +151,8 @@ impl Cloud {
         command
     }
 
-    /// How many calls the cloud's API had, and those that changed something after the first
-    /// `skipped`.
+    /// How many calls the cloud's API received, and which calls after the first `skipped` changed
+    /// something.
     pub fn calls(&self, skipped: usize) -> (usize, Vec<String>) {
         let state = match self {
             Self::File { state, .. } => state,

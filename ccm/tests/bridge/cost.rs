@@ -1,5 +1,5 @@
-//! The calls to AWS's API from its own controller and from ours, for the table of docs/aws.md, and
-//! the rights that they need.
+//! The calls to AWS's API from its own controller and from the ccm, for the table of docs/aws.md,
+//! and the rights that they need.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -22,9 +22,9 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/aws.md");
 const BEGIN: &str = "<!-- cost:begin -->\n";
 const END: &str = "<!-- cost:end -->";
 
-/// A fiftieth of an hour; what is refreshed every five minutes is so every six seconds.
+/// A fiftieth of an hour. A refresh period of five minutes becomes six seconds.
 const IDLE: Duration = Duration::from_secs(72);
-/// No refresh falls into what is counted before.
+/// So long that no refresh falls into the other situations.
 const SELDOM: &str = "--node-status-update-frequency=2h";
 const OFTEN: &str = "--node-status-update-frequency=6s";
 
@@ -38,7 +38,7 @@ struct Counted {
 }
 
 impl Counted {
-    /// The calls since the last row, once there was none for five seconds.
+    /// Adds a row with the calls since the last row, after five seconds without a call.
     async fn row(&mut self, world: &World, situation: &'static str) {
         self.settle(world, Duration::from_secs(5)).await;
         self.take(world, situation);
@@ -73,8 +73,8 @@ fn calls(world: &World) -> Vec<String> {
     world.aws().calls()
 }
 
-/// Three Nodes join, a Service comes and goes; then a Service is there, and nothing happens for an
-/// hour.
+/// Three Nodes join, and a Service is created and deleted. Then a Service exists, and nothing
+/// happens for an hour that is shortened to 72 s.
 async fn story(ours: bool) -> Vec<(&'static str, Calls)> {
     let plane = PLANES.take().await.unwrap();
     let (aws, machines) = Aws::start(plane.directory(), &["a", "b", "c"]).await;
@@ -164,7 +164,7 @@ fn read(text: &str) -> Vec<(String, usize, usize)> {
     text.lines().filter_map(row).collect()
 }
 
-/// Four minutes. `UPDATE_DOCS=1` writes the table.
+/// It takes about four minutes. `UPDATE_DOCS=1` writes the table.
 #[tokio::test(flavor = "multi_thread")]
 async fn whole_cost_of_aws_is_what_its_page_says_and_no_more_than_its_own_controllers() {
     let (theirs, ours) = tokio::join!(story(false), story(true));
@@ -241,8 +241,8 @@ impl World {
     }
 }
 
-/// The test API refuses what the policy does not allow, so all that is played here needs no more;
-/// and what is not called is not granted.
+/// The test API refuses calls that the policy does not allow, so the calls here need no other
+/// right. The policy grants only rights that the calls here use, and those in [`UNSEEN`].
 #[tokio::test(flavor = "multi_thread")]
 async fn whole_the_policy_of_aws_allows_what_is_needed_and_nothing_else() {
     const PREFIX: &str = "service.beta.kubernetes.io/aws-load-balancer-";

@@ -9,7 +9,8 @@ pub struct Exception {
     pub checks: &'static [&'static str],
 }
 
-/// Of every cloud behind Go's interface, unless the vendor adds the methods of `optional.go`.
+/// Exceptions of every cloud behind Go's interface, unless the vendor adds the methods of
+/// `optional.go`.
 pub const NOT_IN_GO: &[Exception] = &[
     Exception {
         why: "Go's interface knows no owner ID: what the cloud finds for a Service is that Service's, whichever cluster made it (LB-1, CORE-14)",
@@ -58,7 +59,7 @@ pub const NOT_IN_GO: &[Exception] = &[
 /// The same without the first two: for a cloud whose vendor has added `OwnerChecker`.
 pub const NOT_IN_GO_WITH_OWNERS: &[Exception] = NOT_IN_GO.split_at(2).1;
 
-/// Of the cloud with marks.
+/// Exceptions of the cloud with marks.
 pub const MARKED: &[Exception] = &[Exception {
     why: "a Go cloud finds the load balancer of a Service by itself, here by its name, and is asked for none by a handle (LB-5)",
     checks: &[
@@ -67,13 +68,13 @@ pub const MARKED: &[Exception] = &[Exception {
     ],
 }];
 
-/// Of the cloud with the older Instances and Zones.
+/// Exceptions of the cloud with the older Instances and Zones.
 pub const INSTANCES_V1: &[Exception] = &[Exception {
     why: "the names of its load balancers are made of the cluster's",
     checks: &["load-balancers/owner-renamed-cluster"],
 }];
 
-/// Of the cloud that goes by IDs.
+/// Exceptions of the cloud that finds objects by IDs.
 pub const BY_ID: &[Exception] = &[
     Exception {
         why: "owner: the cloud. It says of a name that it does not know a plain error without a status, which counts as a failure of its API (PROV-16)",
@@ -89,7 +90,7 @@ pub const BY_ID: &[Exception] = &[
     },
 ];
 
-/// Of the cloud with a lister of Nodes.
+/// Exceptions of the cloud with a lister of Nodes.
 pub const LISTER: &[Exception] = &[
     Exception {
         why: "owner: the cloud. A new process is not made without the cluster's CIDR, which an Initialize may leave out (PROV-19)",
@@ -104,7 +105,7 @@ pub const LISTER: &[Exception] = &[
     },
 ];
 
-/// Of the cloud that takes much for granted.
+/// Exceptions of the cloud `careless`.
 pub const CARELESS: &[Exception] = &[
     Exception {
         why: "owner: the cloud. It answers about Nodes from a cache that it fills every five seconds, whatever max_age asks (INST-5)",
@@ -158,7 +159,7 @@ pub const CARELESS: &[Exception] = &[
     },
 ];
 
-/// Of clouds with routes.
+/// Exceptions of clouds with routes.
 pub const ROUTES_BY_NAME: &[Exception] = &[Exception {
     why: "Go's interface tells the routes of two clusters apart by the clusters' names alone (ROUTE-4, ROUTE-7)",
     checks: &[
@@ -170,7 +171,7 @@ pub const ROUTES_BY_NAME: &[Exception] = &[Exception {
     ],
 }];
 
-/// Of clouds with routes that are a table in a file or a process, and not marked.
+/// Exceptions of clouds whose routes are a table in a file or a process, without marks.
 pub const ROUTES_OF_NOBODY: &[Exception] = &[
     Exception {
         why: "owner: the test cloud. Nobody beside the provider makes a route there, to a gateway or to what is gone",
@@ -196,8 +197,7 @@ pub const ROUTES_OF_NOBODY: &[Exception] = &[
     },
 ];
 
-/// Of upstream's fake. The other clouds have load balancers; routes of another cloud than this are
-/// AWS's.
+/// Exceptions of upstream's fake.
 pub const FAKE: &[Exception] = &[
     Exception {
         why: "the fake's load balancers are a spy: Get always finds one, of whatever Service, and without the ports that Ensure answered; nothing is ever removed, and each call writes",
@@ -296,7 +296,7 @@ pub const FAKE: &[Exception] = &[
     },
 ];
 
-/// Of `k8s.io/cloud-provider-aws` in front of moto.
+/// Exceptions of `k8s.io/cloud-provider-aws` in front of moto.
 pub const AWS: &[Exception] = &[
     Exception {
         why: "a security group takes 60 rules, and each load balancer wants one of the Nodes' group",
@@ -323,7 +323,7 @@ pub const AWS: &[Exception] = &[
     },
 ];
 
-/// Checks with a hook run on the clouds whose state is a file.
+/// Hooks that AWS cannot have, and why. Checks with a hook run on the clouds whose state is a file.
 pub const AWS_NO_HOOK: (&str, &[Hook]) = (
     "what has a name that derives from the Service's UID is that Service's at AWS, and each route of the table that leads to an instance is the cluster's: nothing is unmarked. Others it does not list; and moto has no blackholes",
     &[

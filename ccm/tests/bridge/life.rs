@@ -97,13 +97,13 @@ impl World {
         process.wait(SOON).await.unwrap();
     }
 
-    /// Nodes as kubelets register them, until each is initialised.
+    /// Registers Nodes as kubelets do, and waits until each is initialised.
     pub async fn join(&self, instances: &[Instance]) {
         self.register(instances).await;
         self.joined(instances).await;
     }
 
-    /// Nodes as kubelets register them.
+    /// Registers Nodes as kubelets do.
     pub async fn register(&self, instances: &[Instance]) {
         for (number, instance) in instances.iter().enumerate() {
             let node = NodeBuilder::new(&instance.node)
@@ -113,7 +113,7 @@ impl World {
         }
     }
 
-    /// Until each is initialised.
+    /// Waits until each Node is initialised.
     pub async fn joined(&self, instances: &[Instance]) {
         for instance in instances {
             // Upstream writes the addresses after the taint has gone.
@@ -130,21 +130,22 @@ impl World {
         }
     }
 
-    /// A Service of type LoadBalancer, until it has an address.
+    /// Creates a Service of type LoadBalancer, and waits until it has an address.
     pub async fn serve(&self, name: &str) -> Service {
         let service = LoadBalancerBuilder::new("default", name);
         self.create_service(service).await;
         self.shows_address(name).await
     }
 
-    /// Deletes the Service, until it has gone and nothing is left in the cloud.
+    /// Deletes the Service, waits until it is gone, and checks that no load balancer is left.
     pub async fn unserve(&self, name: &str) {
         self.delete_service(name).await;
         self.service_goes(name).await;
         assert_eq!(self.cloud.load_balancers().unwrap_or_default(), [""; 0]);
     }
 
-    /// The instance goes, the kubelet falls silent: the Node is removed, and no other.
+    /// Removes the instance, and lets its kubelet fall silent. The controller must delete this Node
+    /// and no other.
     pub async fn lose(&self, instance: &Instance, others: &[Instance]) {
         self.cloud.remove(instance);
         set_ready(&self.client, &instance.node, "Unknown")
@@ -166,14 +167,14 @@ impl Deref for World {
 }
 
 impl Drop for World {
-    /// Shows what each process logged last, where the test fails.
+    /// If the test fails, shows the last log lines of each process.
     fn drop(&mut self) {
         if std::thread::panicking() {
             for process in self.running.values() {
                 show_log(&process.log_path().display().to_string(), &process.log());
             }
         }
-        // They end before the API server does.
+        // The processes end before the API server.
         self.running.clear();
     }
 }
@@ -200,7 +201,7 @@ async fn upstreams_fake_runs_behind_the_ccm() {
     let flags = ["--cluster-cidr=10.244.0.0/16", "--allocate-node-cidrs=true"];
     let world = World::start(plane, cloud, &flags);
     whole_life(&world, &instances).await;
-    // It has routes: each Node says that its own is there.
+    // The cloud has routes: each Node's condition says that its route exists.
     let routed = |node: &Node| {
         let conditions = node.status.as_ref().and_then(|it| it.conditions.as_ref());
         conditions.is_some_and(|all| {
@@ -239,7 +240,7 @@ async fn a_cloud_that_notes_its_load_balancer_on_the_service_runs_behind_the_ccm
     let made = world.cloud.load_balancers().unwrap();
     assert_eq!(made.len(), 1, "{made:?}");
     assert!(made[0].contains(&annotation(&slow, NOTED).unwrap()));
-    // The next calls go on with that one, and its end is found by it.
+    // The next calls use that load balancer's ID, and so does the deletion.
     world.unserve("slow").await;
 }
 

@@ -1,5 +1,5 @@
-//! The bridge's own tests, and the conformance suite against each cloud: all of it that the cloud
-//! offers, but for what `exceptions` gives a reason for.
+//! The bridge's own tests, and the conformance suite against each cloud: all checks of what the
+//! cloud offers, except those in `exceptions`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -17,7 +17,7 @@ use crate::exceptions::{
     NOT_IN_GO_WITH_OWNERS, ROUTES_BY_NAME, ROUTES_OF_NOBODY,
 };
 
-/// `go vet` and `go test` of the bridge, and of the cloud that is AWS behind it.
+/// `go vet` and `go test` of the bridge, and of AWS's provider behind it.
 #[test]
 fn the_tests_of_the_bridge_pass() {
     for folder in [".", aws::FOLDER] {
@@ -30,16 +30,16 @@ fn the_tests_of_the_bridge_pass() {
 
 /// The expectations for a cloud.
 struct Expected<'a> {
-    /// The capabilities that it does not offer: what is about another one must not be skipped.
+    /// The capabilities that it does not offer. Checks of other capabilities must not be skipped.
     not_offered: &'a [&'static str],
     /// Checks that it cannot pass or run.
     exceptions: &'a [&'static [Exception]],
-    /// Hooks that it cannot have, and why: what needs one of them is not shown.
+    /// Hooks that it cannot have, and why. Checks that need one of them may be skipped.
     no_hook: Option<(&'static str, &'static [Hook])>,
 }
 
-/// Runs the suite: what was not passed is about what the cloud does not offer, or an exception that
-/// is true, and nothing is left in the cloud.
+/// Runs the suite. Each check that does not pass must be about a capability that the cloud does not
+/// offer, or be an exception. Nothing may be left in the cloud.
 async fn conforms(cloud: &Cloud, directory: &Path, config: &str, expected: &Expected<'_>) {
     // For trying a part: `CONFORMANCE_ONLY='routes/*'`.
     let only: Vec<String> = std::env::var("CONFORMANCE_ONLY").into_iter().collect();
@@ -121,7 +121,7 @@ impl Judged {
                 .filter_map(|reason| {
                     reason.strip_prefix("the provider does not offer Capabilities.")
                 })
-                // Of some checks a part holds: that is said behind it.
+                // The text after `;` names the part of the check that holds.
                 .filter_map(|what| what.split(';').next())
                 .collect();
             let stated: BTreeSet<&str> = expected.not_offered.iter().copied().collect();
@@ -309,8 +309,8 @@ async fn a_cloud_that_wants_a_lister_of_nodes_conforms() {
     shape_conforms("lister", &lacks, &exceptions).await;
 }
 
-/// With `OwnerChecker` the rules about owners and marks hold, which Go's interface has no place
-/// for.
+/// With `OwnerChecker` the rules about owners and marks hold. Go's interface alone has no method
+/// for them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cloud_whose_vendor_checks_owners_conforms() {
     let lacks = ["routes", "zones"];
@@ -322,8 +322,8 @@ async fn a_cloud_that_takes_much_for_granted_conforms() {
     shape_conforms("careless", &["routes", "zones"], &[NOT_IN_GO, CARELESS]).await;
 }
 
-/// A quarter of an hour: moto takes its time, and AWS's cloud waits for it. The command that CI
-/// runs on every change leaves this test out by its name, and `make conformance` runs it.
+/// It takes a quarter of an hour, because moto is slow. The command that CI runs on every change
+/// leaves this test out by its name, and `make conformance` runs it.
 #[tokio::test(flavor = "multi_thread")]
 async fn whole_cloud_provider_aws_conforms_as_far_as_it_can() {
     let directory = tempfile::tempdir().unwrap();

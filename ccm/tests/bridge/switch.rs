@@ -13,8 +13,8 @@ use crate::aws::Aws;
 use crate::clouds::{Cloud, Instance};
 use crate::life::{PLANES, SOON, World, instances};
 
-/// Both sides have the same, as an operator would give them. Upstream does not release the Lease,
-/// and ends where a cloud has routes and no cluster CIDR is given.
+/// The flags of both sides. Upstream does not release the Lease, and exits if a cloud has routes
+/// and no cluster CIDR is given.
 const FLAGS: [&str; 5] = [
     "--configure-cloud-routes=false",
     "--leader-elect-lease-duration=6s",

@@ -1,4 +1,4 @@
-//! Where our controller may make more calls than upstream's, and why.
+//! The situations in which the ccm may make more calls than upstream's CCM, and why.
 
 use crate::life::Row;
 
@@ -7,14 +7,14 @@ use crate::life::Row;
 #[derive(Debug)]
 pub struct Allowed {
     pub situation: &'static str,
-    /// All clouds where none is named.
+    /// If empty, all clouds.
     pub clouds: &'static [&'static str],
     /// The ID of docs/behaviour.md or of the contract.
     pub rule: &'static str,
     pub why: &'static str,
 }
 
-/// A cloud's option.
+/// The reason for a cloud with `--get-before-update`.
 const GET_BEFORE_UPDATE: &str = "this cloud's Update does not fail without a load balancer, so with `--get-before-update` the bridge reads it before each Update";
 
 pub const ALLOWED: &[Allowed] = &[

@@ -1,5 +1,5 @@
-//! One of the two: an API server, a cloud in a file, and what runs between them. Everything that a
-//! situation does to it.
+//! One side of the comparison: an API server, a cloud in a file, and the processes between them.
+//! Also the actions of the situations.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -52,11 +52,11 @@ pub type Calls = BTreeMap<String, usize>;
 /// The periods in the flags.
 #[derive(Clone, Copy, Debug)]
 pub struct Periods {
-    /// The Nodes' addresses are asked for.
+    /// How often the Nodes' addresses are refreshed.
     refresh: Duration,
-    /// Nodes that are not Ready are asked about.
+    /// How often Nodes that are not Ready are looked up.
     monitor: Duration,
-    /// Routes are compared.
+    /// How often routes are reconciled.
     routes: Duration,
 }
 
@@ -68,14 +68,14 @@ impl Periods {
         routes: Duration::from_secs(10),
     };
 
-    /// The defaults without the refresh, which would fall into some situations by chance: the idle
-    /// hour counts it.
+    /// The defaults, but with a refresh that is too rare to fall into a situation by chance. The
+    /// idle hour counts refreshes.
     pub const OF_EVENTS: Self = Self {
         refresh: Duration::from_hours(2),
         ..Self::DEFAULT
     };
 
-    /// So many times as often.
+    /// The periods, shorter by this factor.
     pub fn divided_by(self, divisor: u32) -> Self {
         Self {
             refresh: self.refresh / divisor,
@@ -92,14 +92,14 @@ pub struct Half {
     plane: ControlPlane,
     state: PathBuf,
     config: PathBuf,
-    /// The periods of what is done again and again.
+    /// The periods in the controller's flags.
     periods: Mutex<Periods>,
     ccm: Mutex<Option<Process>>,
     provider: Mutex<Option<Process>>,
 }
 
 impl Half {
-    /// With its controller running.
+    /// Starts a side with its controller.
     pub async fn start(who: Who, cloud: &'static str) -> Self {
         let plane = ControlPlane::start().await.unwrap();
         plane.grant();
@@ -153,7 +153,7 @@ impl Half {
                 let ccm = env!("CARGO_BIN_EXE_ccm");
                 let mut command = self.plane.ccm(ccm, "bridged", &self.endpoint());
                 command
-                    // The Nodes here are young.
+                    // The Nodes here are younger than the default `min-age`.
                     .arg("--node-deletion-brake=min-age=1s")
                     .arg("--provider-annotation-prefixes=annotated.example/,byid.example/,service.byid.example/");
                 command
@@ -190,7 +190,7 @@ impl Half {
         *self.ccm.lock().unwrap() = Some(Process::start(command, log).unwrap());
     }
 
-    /// From the next start of the controller on.
+    /// Sets the periods from the next start of the controller on.
     pub fn set_periods(&self, periods: Periods) {
         *self.periods.lock().unwrap() = periods;
     }
@@ -258,8 +258,8 @@ impl Half {
         (calls, all)
     }
 
-    /// An instance, and its Node as a kubelet registers it: some time later, when the machine has
-    /// booted. By then a cloud with a cache of instances has filled it.
+    /// Adds an instance, and registers its Node as a kubelet does after the boot. By then a cloud
+    /// with a cache of instances has filled the cache.
     pub async fn register(&self, number: u8) {
         let name = node(number);
         self.edit(&["instance-add", &name]);
@@ -314,7 +314,7 @@ impl Half {
         .await;
     }
 
-    /// The Ready condition, as a kubelet or the node controller writes it.
+    /// Sets the Ready condition, as a kubelet or the node controller does.
     pub async fn ready(&self, number: u8, status: &str) {
         set_ready(&self.client, &node(number), status)
             .await
@@ -358,14 +358,14 @@ impl Half {
         self.edit_service(name, annotations).await;
     }
 
-    /// Gives it another port: every cloud has to write that.
+    /// Gives the Service another port, which every cloud has to write.
     pub async fn listen(&self, name: &str, port: u16) {
         let ports = json!([{"name": "http", "port": port, "protocol": "TCP"}]);
         self.edit_service(name, json!({"spec": {"ports": ports}}))
             .await;
     }
 
-    /// Waits until the cloud was written to so often since that call, with success.
+    /// Waits until a write to the cloud after the first `first` calls has succeeded.
     pub async fn written_since(&self, first: usize) {
         self.becomes("the cloud is written to", async || {
             let text = self.log();
@@ -381,7 +381,7 @@ impl Half {
         .await;
     }
 
-    /// Waits for it; both logs are shown where it does not come.
+    /// Waits until `good` returns `Ok`, for at most four minutes.
     async fn becomes(&self, what: &str, good: impl AsyncFnMut() -> Result<(), String>) {
         let what = format!("{} with {:?}: {what}", self.cloud, self.who);
         eventually(&what, Duration::from_mins(4), good).await;

@@ -1,4 +1,4 @@
-//! The life of Nodes and Services that both sides go through, and what is counted of it.
+//! The situations of Nodes and Services that both sides go through, and their counted calls.
 
 use std::time::Duration;
 
@@ -33,13 +33,13 @@ const fn seconds(seconds: u64) -> Duration {
 
 /// How long a failure of the cloud lasts.
 const OUTAGE: Duration = seconds(30);
-/// In the idle hour all periods that flags set are shorter by this, and so is the hour.
+/// This factor shortens the idle hour, and all periods that flags set during it.
 const IDLE_PACE: u32 = 50;
 const IDLE: Duration = seconds(3600 / IDLE_PACE as u64);
 
 impl Pair {
-    /// Does this on both sides, and counts for this time since its beginning, or longer if it takes
-    /// longer.
+    /// Does this on both sides, and counts calls for `window` from the start, or longer if the
+    /// action takes longer.
     async fn count(
         &mut self,
         situation: &'static str,
@@ -66,8 +66,8 @@ impl Pair {
         });
     }
 
-    /// The same on our side alone, beside what upstream did in another situation: there it is one
-    /// process.
+    /// The same on the ccm's side alone. The row has upstream's counts of the situation `like`,
+    /// because upstream is one process.
     async fn count_ours(
         &mut self,
         situation: &'static str,
@@ -84,7 +84,7 @@ impl Pair {
         self.take(situation, upstream, self.ours.calls_from(first).0);
     }
 
-    /// A field of a Node is changed.
+    /// Counts a change of a Node's field.
     async fn count_edit(&mut self, situation: &'static str, patch: Value) {
         self.count(situation, seconds(8), async |half| {
             half.edit_node(&node(1), patch.clone()).await;

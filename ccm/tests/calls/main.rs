@@ -1,10 +1,9 @@
-//! `make calls`: what a Go cloud sees of upstream's Go CCM, and what it sees of this controller
-//! where the same cloud stands behind the bridge. Both go through the same life of Nodes and
-//! Services, each on an API server of its own; the calls of the cloud's API are counted for each
-//! situation. Where ours makes more, `allowed` says so.
+//! `make calls`: counts the calls to a Go cloud's API, from upstream's Go CCM and from the ccm with
+//! the same cloud behind the bridge. Both go through the same situations, each on an API server of
+//! its own. `allowed` lists the situations in which the ccm may make more calls.
 //!
-//! A situation is counted for so many seconds, on both sides at once: what is counted is what
-//! happens in that time, so here tests do wait for time to pass.
+//! Each situation is counted for a fixed time, on both sides at once. So these tests wait for time
+//! to pass.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -23,7 +22,7 @@ mod table;
 
 use futures::future::join_all;
 
-/// The clouds, by what `--cloud-provider` takes.
+/// The clouds, by their values of `--cloud-provider`.
 const CLOUDS: [&str; 6] = [
     "annotated",
     "byid",

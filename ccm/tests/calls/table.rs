@@ -122,7 +122,7 @@ fn cut(page: &str) -> (&str, &str, &str) {
     (before, text, after)
 }
 
-/// Writes the page, where that is asked for.
+/// Writes the page if `UPDATE_DOCS` asks for it.
 pub fn write(counted: &[(&str, Vec<Row>)]) -> bool {
     let asked = testenv::document::asked_for("UPDATE_DOCS");
     if asked {
@@ -134,7 +134,7 @@ pub fn write(counted: &[(&str, Vec<Row>)]) -> bool {
     asked
 }
 
-/// Holds the written page against the results.
+/// Compares the written page with the results.
 pub fn check(counted: &[(&str, Vec<Row>)]) {
     let old = fs::read_to_string(page()).unwrap_or_default();
     let (written, found) = (read(cut(&old).1), read(&wanted(counted)));
@@ -173,7 +173,7 @@ fn read(text: &str) -> BTreeMap<(String, String), Written> {
     rows
 }
 
-/// Whether two runs may differ so.
+/// Whether two runs may differ this much.
 fn near(one: &Written, other: &Written) -> bool {
     let close = |a: usize, b: usize| a.abs_diff(b) <= 4 + a.max(b) / 2;
     close(one.0, other.0) && close(one.1, other.1) && one.2 == other.2

@@ -31,8 +31,8 @@ async fn rotated_to_another_account(vendor: Vendor) {
     let token = json!({"elsewhere": true});
     world.cloud.ask("PUT", "tokens/other", &token).unwrap();
 
-    // Rotated while the provider runs: the Service says it, and the Node's machine is asked for
-    // with it.
+    // The token is replaced while the provider runs. An event on the Service reports it, and the
+    // provider looks up the Node's machine with the new token.
     world.cloud.put_token("other").unwrap();
     world.expose("late", &[]).await;
     let words = ["ProviderCredentialsRefused", reason];
@@ -49,7 +49,8 @@ async fn rotated_to_another_account(vendor: Vendor) {
     })
     .await;
 
-    // The provider starts with it and accepts it. Now the ccm holds back, and the Lease says so.
+    // The provider starts with the token and accepts it. The ccm then creates and deletes nothing,
+    // and an event on the Lease says why.
     world.cloud.kill_provider();
     world.cloud.start_provider(&[]).unwrap();
     let words = ["CloudScopeChanged", scope];

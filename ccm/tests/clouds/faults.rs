@@ -1,5 +1,5 @@
-//! Refusals by the cloud: `kubectl describe` explains them, the work continues when the cloud does,
-//! and nothing of others is touched.
+//! Refusals by the cloud: `kubectl describe` explains them, the ccm continues when the cloud
+//! accepts calls again, and objects of others stay.
 
 use kube::api::PostParams;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ struct Fault {
     name: &'static str,
     play: fn(&World),
     annotations: fn(Vendor) -> &'static [(&'static str, &'static str)],
-    /// All in one line of the events.
+    /// The words that one line of the events must contain.
     says: fn(Vendor) -> &'static [&'static str],
     mend: Mend,
 }
@@ -30,7 +30,7 @@ enum Mend {
 
 const NONE: fn(Vendor) -> &'static [(&'static str, &'static str)] = |_| &[];
 
-/// The first creation is answered so.
+/// The cloud answers the first creation with this refusal.
 fn refuse(world: &World, status: u16, header: &Value, code: &str, message: &str) {
     let body = match world.cloud.vendor {
         Vendor::DigitalOcean => json!({"id": code, "message": message, "request_id": "r-1"}),
@@ -208,7 +208,7 @@ fn first_of_two_pages(vendor: Vendor) -> Value {
     }
 }
 
-/// Until the cloud's own time, or without one.
+/// The cloud throttles once. With `told` it names the time until which it does.
 fn throttle(world: &World, told: bool) {
     let (header, code) = match world.cloud.vendor {
         Vendor::DigitalOcean => ("Retry-After", "too_many_requests"),
@@ -253,7 +253,7 @@ async fn told_and_mended(vendor: Vendor) {
         let token = [vendor.token(), "fresh"].iter().any(|it| line.contains(it));
         assert!(!token, "{line}");
         match fault.mend {
-            // It may be over already.
+            // The fault may be over already.
             Mend::Itself => {}
             Mend::Cloud(mend) => {
                 assert_eq!(world.cloud.balancers().unwrap(), there, "{}", fault.name);
@@ -328,8 +328,8 @@ async fn a_page_that_fails_in_the_middle_is_told_and_no_node_is_lost() {
     }
 }
 
-/// The provider starts with what is wrong; nothing of the cluster is touched, and the Node says
-/// why.
+/// The provider starts with a wrong setting or token. The ccm changes nothing, and an event on the
+/// Node says why.
 #[tokio::test]
 async fn wrong_settings_and_a_wrong_token_at_the_start_are_told_where_operators_look() {
     for vendor in Vendor::ALL {

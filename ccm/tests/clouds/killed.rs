@@ -64,7 +64,8 @@ impl World {
     }
 
     /// Kills the provider at the call that hangs and starts another one, until the Service is
-    /// served, or gone. Whether that call came, and what serves the Service.
+    /// served, or gone. Returns whether that call came, and the load balancer that serves the
+    /// Service.
     async fn killed_until(
         &mut self,
         name: &str,

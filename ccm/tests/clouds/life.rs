@@ -38,7 +38,7 @@ async fn whole_life(vendor: Vendor) {
         routed(&world, &[0, 1, 2, 3]).await;
     }
 
-    // An instance goes, and its kubelet falls silent.
+    // An instance is removed, and its kubelet falls silent.
     world.cloud.remove_machine("node-2").unwrap();
     set_ready(&world.client, "node-2", "Unknown").await.unwrap();
     eventually("the Node is removed", SOON, async || {
@@ -55,7 +55,7 @@ async fn whole_life(vendor: Vendor) {
         routed(&world, &[0, 1, 3]).await;
     }
 
-    // Both processes are new, and know nothing: nothing is written, in the cloud or to a Node.
+    // Both processes are new. They write nothing, neither in the cloud nor to a Node.
     world.stop().await;
     let (writes, looks) = (world.cloud.writes().unwrap(), world.looks());
     let nodes = world.versions().await;

@@ -60,8 +60,8 @@ async fn there_and_back(vendor: Vendor) {
     let new = world.served("new").await;
     world.stop().await;
 
-    // The permission is removed again, and DigitalOcean's controller finds our load balancer by its
-    // annotation.
+    // The permission is removed again, and DigitalOcean's controller finds the ccm's load balancer
+    // by its annotation.
     let looks = world.looks();
     let mut back: Vec<&str> = Vec::new();
     if vendor == Vendor::DigitalOcean {
@@ -108,7 +108,7 @@ async fn there_and_back(vendor: Vendor) {
     );
 }
 
-/// All but the marks, and what they say.
+/// Checks that the adopted load balancer has the same ID and addresses.
 fn same(made: &Balancer, adopted: &Balancer) {
     assert_eq!(made.id, adopted.id);
     assert_eq!(made.addresses, adopted.addresses);

@@ -53,7 +53,7 @@ impl Smoke {
         .await;
     }
 
-    /// A whole run; how many steps it had.
+    /// Makes a whole run. Returns how many steps it had.
     async fn run(&mut self) -> usize {
         let mut process = self.start();
         let status = process.wait(SOON).await.unwrap();

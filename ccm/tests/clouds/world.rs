@@ -11,7 +11,7 @@ use testenv::{
     Balancer, ControlPlane, Pool, Pooled, Process, TestCloud, Vendor, View, eventually, show_log,
 };
 
-/// Long enough for what takes the controllers some of their waits, on a slow machine.
+/// Long enough for several waits of the controllers, on a slow machine.
 pub const SOON: Duration = Duration::from_secs(90);
 
 static PLANES: Pool = Pool::new(ControlPlane::grant);
@@ -24,7 +24,8 @@ pub struct World {
 }
 
 impl World {
-    /// An empty cluster and a cloud with the machines node-0 and on; nothing of ours runs yet.
+    /// An empty cluster and a cloud with the machines node-0 and on; neither provider nor ccm runs
+    /// yet.
     pub async fn new(vendor: Vendor, machines: usize) -> Self {
         let plane = PLANES.take().await.unwrap();
         let cloud = TestCloud::start(vendor, plane.directory()).await.unwrap();
@@ -50,7 +51,7 @@ impl World {
         }
     }
 
-    /// With a provider and a ccm that leads.
+    /// A world with a running provider and ccm.
     pub async fn running(vendor: Vendor, machines: usize) -> Self {
         let mut world = Self::new(vendor, machines).await;
         world.cloud.start_provider(&[]).unwrap();
@@ -81,13 +82,13 @@ impl World {
         self.cloud.kill_provider();
     }
 
-    /// A Node as a kubelet registers it, until it is initialised.
+    /// Registers a Node as a kubelet does, and waits until it is initialised.
     pub async fn join(&self, number: usize) -> Node {
         self.register(number).await;
         self.initialised(&format!("node-{number}")).await
     }
 
-    /// A Node as a kubelet registers it.
+    /// Registers a Node as a kubelet does.
     pub async fn register(&self, number: usize) {
         let name = format!("node-{number}");
         let node = NodeBuilder::new(&name)
@@ -96,7 +97,7 @@ impl World {
         self.view.register(node).await;
     }
 
-    /// A Service of type LoadBalancer, with these annotations.
+    /// Creates a Service of type LoadBalancer with these annotations.
     pub async fn expose(&self, name: &str, annotations: &[(&str, &str)]) -> Service {
         let service = LoadBalancerBuilder::new("default", name);
         let annotated = |service: LoadBalancerBuilder, (key, value): &(&str, &str)| {
@@ -106,8 +107,8 @@ impl World {
         self.create_service(service).await
     }
 
-    /// Waits until the Service shows an address that the cloud's load balancer has; that load
-    /// balancer.
+    /// Waits until the Service shows an address that the cloud's load balancer has. Returns that
+    /// load balancer.
     pub async fn served(&self, name: &str) -> Balancer {
         eventually(&format!("{name} is served"), SOON, async || {
             let service = self.services().get(name).await;
@@ -126,7 +127,7 @@ impl World {
         .await
     }
 
-    /// Deletes the Service, until it has gone.
+    /// Deletes the Service, and waits until it is gone.
     pub async fn unexpose(&self, name: &str) {
         self.delete_service(name).await;
         self.service_goes(name).await;
@@ -172,7 +173,7 @@ impl World {
         .await
     }
 
-    /// Waits until the ccm has read load balancers again, and some more times.
+    /// Waits until the ccm has read load balancers again, and for two more renewals of the Lease.
     pub async fn looked(&self, before: u64) {
         eventually("load balancers were looked at", SOON, async || {
             let now = self.looks();
@@ -201,14 +202,14 @@ impl World {
         journal.as_array().unwrap().iter().filter(made).count()
     }
 
-    /// What says of each Node whether anybody has written to it.
+    /// Each Node's name and resourceVersion, which changes when anybody writes to the Node.
     pub async fn versions(&self) -> Vec<(Option<String>, Option<String>)> {
         let all = self.nodes().list(&ListParams::default()).await.unwrap();
         let of = |node: Node| (node.metadata.name, node.metadata.resource_version);
         all.items.into_iter().map(of).collect()
     }
 
-    /// From now on calls that match fail so often, in this way.
+    /// From now on matching calls fail as the plan says.
     pub fn plan(&self, plan: &Value) {
         self.cloud.ask("POST", "plans", plan).unwrap();
     }
@@ -223,7 +224,7 @@ impl Deref for World {
 }
 
 impl Drop for World {
-    /// Shows what each process logged last, where the test fails.
+    /// If the test fails, shows the last log lines of each process.
     fn drop(&mut self) {
         if std::thread::panicking() {
             let ccm = std::fs::read_to_string(self.plane.directory().join("ccm.log"));
@@ -235,7 +236,7 @@ impl Drop for World {
                 show_log(&format!("{} {name}", self.cloud.vendor.name()), &log);
             }
         }
-        // It ends before the API server does.
+        // The ccm ends before the API server.
         self.ccm = None;
     }
 }

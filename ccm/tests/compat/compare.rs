@@ -1,5 +1,4 @@
-//! Plays a group of scenarios on both sides and holds what they leave behind against what is
-//! expected.
+//! Plays a group of scenarios on both sides, and checks that the results differ only as expected.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -15,7 +14,8 @@ use crate::side::Side;
 use crate::snapshot::{Lines, Snapshot};
 use crate::ways::Exception;
 
-/// How long the two may take to become as expected once everything was done: events come late.
+/// How long the two sides may take to reach the expected state after the last action: events come
+/// late.
 const SETTLE: Duration = Duration::from_secs(40);
 
 /// Only scenarios whose names contain this. The table is then neither written nor compared.
@@ -34,15 +34,15 @@ pub struct Report {
     only: Option<String>,
     pub rows: Vec<Row>,
     pub failures: Vec<String>,
-    /// If our controller is on both sides: the differences due to the path through Go. Otherwise
-    /// each scenario has its differences.
+    /// If the ccm is on both sides: the differences due to the path through Go. Otherwise each
+    /// scenario has its differences.
     ways: Option<&'static [Exception]>,
-    /// The numbers of those that were met.
+    /// The indexes of the exceptions that were met.
     met: BTreeSet<usize>,
 }
 
 impl Report {
-    /// Of the Go CCM and ours.
+    /// A comparison of the Go CCM with the ccm.
     pub fn of_controllers() -> Self {
         Self {
             only: std::env::var(ONLY).ok(),
@@ -53,7 +53,7 @@ impl Report {
         }
     }
 
-    /// Of ours on both sides, with these exceptions.
+    /// A comparison with the ccm on both sides, and with these exceptions.
     pub fn of_ways(exceptions: &'static [Exception]) -> Self {
         Self {
             ways: Some(exceptions),
@@ -91,7 +91,7 @@ impl Report {
         let began = Instant::now();
         let play = |side: &Side| {
             let played = scenarios.iter().map(|it| (it.play)(side.clone()));
-            // One that waits in vain is not the others' end: what it left behind is compared too.
+            // If one scenario waits in vain, the others go on. Its results are compared too.
             join_all(played.map(|played| AssertUnwindSafe(played).catch_unwind()))
         };
         let (go, ours) = tokio::join!(play(&sides[0]), play(&sides[1]));
@@ -111,7 +111,8 @@ impl Report {
             sleep(Duration::from_millis(250)).await;
         }
         let settled = began.elapsed();
-        // Nothing more may happen: both controllers live on, and the comparison holds again.
+        // Nothing more may happen: both controllers still run, and a second comparison finds the
+        // same.
         tokio::join!(sides[0].renewals(4), sides[1].renewals(4));
         let (wrong, met) = self.wrong(sides, &scenarios, &go, &ours).await;
         self.met.extend(met);

@@ -1,5 +1,5 @@
-//! The Lease goes from one to the other, in both directions: on each side the other controller
-//! takes over, and then the first one again.
+//! Hand-overs of the Lease in both directions: on each side the other controller takes over, and
+//! then the first one again.
 
 use serde_json::json;
 use testenv::objects::{LoadBalancerBuilder, NodeBuilder};
@@ -36,7 +36,8 @@ fn hand_over(name: &'static str, what: &'static str, to: fn(&Side) -> Who) -> Sc
             side.start(next);
             side.stop_first().await;
             side.led(&before).await;
-            // The new leader has seen to what was there when it has seen to what came later.
+            // When the new leader has handled the later objects, it has handled the earlier ones
+            // too.
             joins(&side, &format!("{name}--new")).await;
             match next {
                 Who::Ours if side.has_no_go_between() => {
@@ -56,7 +57,7 @@ fn hand_over(name: &'static str, what: &'static str, to: fn(&Side) -> Who) -> Sc
 
 pub fn over() -> Vec<Scenario> {
     vec![
-        // On the Go CCM's side ours leads now.
+        // On the Go CCM's side the ccm leads now.
         hand_over("hand-over", "the other controller takes over", |side| {
             side.who().other()
         })

@@ -1,12 +1,12 @@
 //! `make compat`: upstream's Go cloud-controller-manager and this one, side by side, through the
-//! same scenarios. Each has an API server and a cloud (`provider-mock`) of its own; afterwards all
-//! Nodes, Services, events, load balancers and routes are compared, line by line. A difference is
-//! either none, or the one that a `▲` line of the behaviour asks for, which the scenario then cites
-//! and which must be there exactly so.
+//! same scenarios. Each has an API server and a cloud (`provider-mock`) of its own. Afterwards the
+//! tests compare all Nodes, Services, events, load balancers and routes, line by line. The only
+//! allowed differences are those that a `▲` line of docs/behaviour.md requires. The scenario cites
+//! the line, and the difference must be there.
 //!
-//! `make compat-bridge`: the same scenarios with our controller on both sides. On one the cloud is
-//! its provider; on the other there is Go between them: the bridge, and the adapter of the contract
-//! as its cloud. Each difference is one of `ways`, which says why.
+//! `make compat-bridge`: the same scenarios with our controller on both sides. On one side the
+//! cloud is the ccm's provider. On the other side Go code is in between: the bridge, and the
+//! contract's adapter as its cloud. Each difference is one of `ways`, which says why.
 //!
 //! Scenarios of one group run at once on both sides, each with Nodes and a namespace of its own.
 #![allow(
@@ -75,7 +75,7 @@ fn what_through_go_is_different_stands_on_its_page() {
     table::check(table::WAYS, &table::of_ways(ways::EXCEPTIONS));
 }
 
-/// Plays all scenarios on both sides; panics where one is not as expected.
+/// Plays all scenarios on both sides; panics if one is not as expected.
 async fn play_all(sides: &[Side; 2], mut report: Report) -> Report {
     for side in sides {
         side.bridge().await;

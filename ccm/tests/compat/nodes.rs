@@ -50,7 +50,7 @@ fn known(name: &str) -> NodeBuilder {
         .label(BETA_TYPE, "mock.large")
 }
 
-/// Its instance is there, it joins, and is initialised.
+/// Adds the instance, registers the Node, and waits until it is initialised.
 async fn joins(side: &Side, instance: Instance, node: NodeBuilder) {
     let name = instance.name.clone();
     side.cloud().add_instance(instance).unwrap();
@@ -58,7 +58,8 @@ async fn joins(side: &Side, instance: Instance, node: NodeBuilder) {
     side.initialised(&name).await;
 }
 
-/// It joins and must not be initialised: another Node that joins later is, and some renewals pass.
+/// Registers a Node that must stay uninitialised. Waits until a later Node is initialised, and for
+/// some renewals of the Lease.
 async fn stays(side: &Side, name: &str, node: NodeBuilder) {
     side.register(node).await;
     let later = format!("{name}--later");

@@ -17,7 +17,7 @@ pub use tracked::{track, tracked};
 
 const LIST: &str = "ListRoutes";
 
-/// The Pod CIDR number so and so, inside of `--cluster-cidr`.
+/// The Pod CIDR with this number, inside `--cluster-cidr`.
 fn v4(number: u8) -> String {
     format!("10.244.{number}.0/24")
 }
@@ -43,12 +43,12 @@ async fn registers(side: &Side, name: &str, cidrs: &[String]) {
     }
 }
 
-/// Its routes are said to be there (B-R4).
+/// Waits until the Node's condition says that its routes exist (B-R4).
 async fn routed(side: &Side, name: &str) {
     condition(side, name, "False").await;
 }
 
-/// They are said to be missing.
+/// Waits until the Node's condition says that routes are missing.
 async fn unrouted(side: &Side, name: &str) {
     condition(side, name, "True").await;
 }
@@ -125,7 +125,7 @@ fn made(name: &'static str, what: &'static str, cidrs: fn() -> Vec<String>) -> S
     )
 }
 
-/// While no route depends on its Node's addresses.
+/// The scenarios of a cloud whose routes do not depend on Nodes' addresses.
 pub fn scenarios() -> Vec<Scenario> {
     let mut all = of_nodes();
     all.extend(of_others());
@@ -211,7 +211,7 @@ fn of_nodes() -> Vec<Scenario> {
     ]
 }
 
-/// Its instance cannot be found yet, and it has its Pod CIDR already.
+/// A Node that has its Pod CIDR, and whose instance cannot be found yet.
 fn not_known() -> Scenario {
     const WHY: &str = "a Node gets no route before the ccm knows that it belongs to this provider";
     let what = "a Node with a Pod CIDR joins, and the cloud does not show its instance yet";
@@ -324,7 +324,7 @@ fn of_others() -> Vec<Scenario> {
     ]
 }
 
-/// Before any route fails, and alone: it is counted how often all routes are listed.
+/// Runs alone and before any route fails, because it counts how often all routes are listed.
 pub fn idle() -> Vec<Scenario> {
     vec![
         Scenario::new(

@@ -10,8 +10,8 @@ pub type Facts = BTreeMap<String, String>;
 
 type Played = Pin<Box<dyn Future<Output = Facts>>>;
 
-/// Something that happens to both clusters. Its name is the namespace of its Services and what its
-/// Nodes' names begin with.
+/// Something that happens to both clusters. Its name is the namespace of its Services, and the
+/// prefix of its Nodes' names.
 pub struct Scenario {
     /// A DNS label.
     pub name: &'static str,
@@ -43,13 +43,13 @@ pub enum What {
         path: String,
         /// The line after the Go CCM; absent: no such line.
         go: Option<String>,
-        /// The line after ours.
+        /// The line after the ccm.
         ours: Option<String>,
     },
-    /// A whole object, named by what its lines begin with: only this side has it.
+    /// A whole object that only this side has, by the prefix of its lines.
     OnlyThere(String, Who),
-    /// One event: this side records it at least this often, and the other at most this often and
-    /// not more often.
+    /// One event: this side records it at least `least` times. The other records it at most `most`
+    /// times, and not more often than this side.
     Again {
         path: String,
         who: Who,
@@ -88,7 +88,7 @@ impl What {
 }
 
 impl Scenario {
-    /// In which the two are equal.
+    /// A scenario after which the two sides are equal.
     pub fn new<Play, Done>(
         name: &'static str,
         what: &'static str,
@@ -108,7 +108,7 @@ impl Scenario {
         }
     }
 
-    /// Except for this line.
+    /// Requires this difference in this line.
     pub fn differs(
         mut self,
         id: &'static str,
@@ -126,12 +126,12 @@ impl Scenario {
         self
     }
 
-    /// Except for what this line says, which only one side sees.
+    /// Requires that only one side has this line.
     pub fn only(self, id: &'static str, why: &'static str, who: Who, line: &str) -> Self {
         self.only_times(id, why, who, line, 1)
     }
 
-    /// The same, so often.
+    /// The same, with this number of times.
     pub fn only_times(
         self,
         id: &'static str,
@@ -185,7 +185,7 @@ impl Scenario {
         self
     }
 
-    /// Except for this object, which only one side has.
+    /// Requires that only one side has this object.
     pub fn only_there(
         mut self,
         id: &'static str,

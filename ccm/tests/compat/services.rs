@@ -26,8 +26,8 @@ const DELETE: &str = "DeleteLoadBalancer";
 const TARGETS: [&str; 3] = ["target-1", "target-2", "target-3"];
 
 impl Scenario {
-    /// No load balancer was created, and ours remembers the provider as long as it has its
-    /// finalizer.
+    /// No load balancer is created, and the ccm stores the provider on the Service as long as the
+    /// Service has the finalizer.
     fn claimed(self) -> Self {
         let claim = format!(
             r#"{{"provider":"mock","uid":"<uid of {}>","class":""}}"#,
@@ -42,7 +42,7 @@ impl Scenario {
         )
     }
 
-    /// Our controller stores the handle on the Service.
+    /// The ccm stores the handle on the Service.
     fn stored(self) -> Self {
         let stored = format!(
             r#"{{"provider":"mock","uid":"<uid of {}>","class":"","handle":"<handle>"}}"#,
@@ -58,7 +58,7 @@ impl Scenario {
     }
 }
 
-/// Before the first Node.
+/// The scenarios before the first Node joins.
 pub fn before_nodes() -> Vec<Scenario> {
     vec![
         Scenario::new(
@@ -91,7 +91,7 @@ pub async fn targets_join(side: &Side) {
     for name in TARGETS {
         side.initialised(name).await;
     }
-    // Ours lets changes of Nodes settle before they are targets.
+    // The ccm lets changes of Nodes settle before it updates the targets.
     side.cloud_is("the new targets are targets", |cloud| {
         let balancers = cloud.load_balancers();
         balancers.iter().all(|balancer| balancer.targets == TARGETS)
@@ -174,7 +174,7 @@ fn spec(change: &Value) -> Value {
     json!({"spec": change})
 }
 
-/// With the Nodes of this group there.
+/// The scenarios with the Nodes of this group.
 pub fn scenarios() -> Vec<Scenario> {
     let mut all = life();
     all.extend(matter());

@@ -1,5 +1,5 @@
-//! One of the two: a control plane, a cloud, and the controller between them. Everything that a
-//! scenario does to it.
+//! One side of the comparison: a control plane, a cloud, and the controller between them. Also the
+//! actions of the scenarios.
 
 use std::fmt::Write as _;
 use std::ops::Deref;
@@ -46,7 +46,7 @@ pub const COMMON: [&str; 16] = [
     "--controllers=*",
 ];
 
-/// Further flags of ours: a Node may be deleted when it is a second old, and many at once.
+/// Further flags of the ccm: a Node may be deleted when it is a second old, and many at once.
 pub const OURS: [&str; 1] = ["--node-deletion-brake=min-age=1s,floor=20"];
 
 /// Further flags of upstream's: its own request limit would dominate the measurement.
@@ -74,7 +74,7 @@ impl Who {
     }
 }
 
-/// How our controller reaches the cloud.
+/// How the ccm reaches the cloud.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// The cloud is its provider.
@@ -84,7 +84,7 @@ pub enum Way {
     Bridge,
 }
 
-/// A control plane and a cloud, which one of the controllers sees to. Clones are the same.
+/// A control plane and a cloud, with one of the controllers. Clones share them.
 #[derive(Clone)]
 pub struct Side(Arc<Inner>);
 
@@ -114,7 +114,7 @@ impl Deref for Side {
 }
 
 impl Side {
-    /// Without a controller yet.
+    /// A side without a controller.
     pub async fn new(who: Who, way: Way, fixture: Fixture) -> Self {
         let options = Options {
             // Services of two IP families; of a flag that is given twice the last one counts.
@@ -141,8 +141,8 @@ impl Side {
         }))
     }
 
-    /// Starts the bridge where our controller reaches the cloud through it, again where it runs:
-    /// the adapter asks the cloud what it offers when it starts.
+    /// Starts the bridge if the ccm reaches the cloud through it. Restarts a running one: the
+    /// adapter reads the cloud's capabilities only at its start.
     pub async fn bridge(&self) {
         if self.0.way == Way::Direct {
             return;
@@ -181,7 +181,7 @@ impl Side {
                 settings.capabilities.routes.tracks_node_addresses
             ));
         let mut running = self.0.bridge.lock().unwrap();
-        // The one before goes first: both serve at the same place.
+        // The earlier process ends first, because both serve the same endpoint.
         *running = None;
         *running = Some(Process::start(command, directory.join("bridge.log")).unwrap());
     }
@@ -200,13 +200,13 @@ impl Side {
         }
     }
 
-    /// Whether our controller works here without Go in between. Then it gets hints about changes in
-    /// the cloud, and `in_sync`.
+    /// Whether the ccm works here without Go in between. Then it gets hints about changes in the
+    /// cloud, and `in_sync`.
     pub fn is_ours_directly(&self) -> bool {
         self.0.who == Who::Ours && self.0.way == Way::Direct
     }
 
-    /// Whether our controller, where it leads on this side, reaches the cloud without Go between.
+    /// Whether the ccm, if it leads on this side, reaches the cloud without Go in between.
     pub fn has_no_go_between(&self) -> bool {
         self.0.way == Way::Direct
     }
@@ -296,14 +296,14 @@ impl Side {
         kept
     }
 
-    /// With what the cluster marks its objects in the cloud.
+    /// The owner ID with which the cluster marks its objects in the cloud.
     pub async fn owner(&self) -> String {
         let namespaces: Api<Namespace> = Api::all(self.client());
         let system = namespaces.get("kube-system").await.unwrap();
         system.metadata.uid.unwrap()
     }
 
-    /// Waits until somebody other than this one leads; who it is.
+    /// Waits until another process than `before` leads. Returns its identity.
     pub async fn led(&self, before: &str) -> String {
         eventually("somebody else leads", SOON, async || {
             let holder = self.holder().await?;
@@ -345,10 +345,10 @@ impl Side {
 
     /// A merge patch of a Service, as a user does it.
     ///
-    /// It says what it was made of. The API server tries a patch first on the Service that its
-    /// cache has, and takes the node ports asked for before it writes; where the cache is behind,
-    /// it tries again, and finds them taken: by itself (`registry.Store.Update` of Kubernetes
-    /// 1.36). With a version it notices before it takes any.
+    /// The patch carries the resourceVersion. The API server first tries a patch on the cached
+    /// Service, and allocates the node ports before it writes. If the cache is stale, it tries
+    /// again, and its own first attempt has taken the ports (`registry.Store.Update` of Kubernetes
+    /// 1.36). With a resourceVersion it notices the stale cache before it allocates ports.
     pub async fn edit_service(&self, namespace: &str, patch: Value) {
         let services = self.services(namespace);
         eventually("the Service is edited", SOON, async || {

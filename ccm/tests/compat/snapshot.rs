@@ -35,7 +35,7 @@ impl Snapshot {
         let services = services.list(&all).await.unwrap().items;
         let events: Api<Event> = Api::all(side.client());
         let mut events = events.list(&all).await.unwrap().items;
-        // The API server speaks too, of the addresses and ports that it gave away.
+        // The API server records events too, about addresses and ports that it allocated.
         events.retain(|event| {
             let reporter = event.reporting_component.as_deref().unwrap_or_default();
             let source = event.source.as_ref();
@@ -73,7 +73,7 @@ impl Snapshot {
                 words.put_address(&namespace, address.to_string());
             }
             let mut value = serde_json::to_value(&balancer).unwrap();
-            // Made of the UID, or times.
+            // These values derive from the UID or from times.
             for key in ["name", "handle", "ready_at_ms", "gone_at_ms"] {
                 value.as_object_mut().unwrap().remove(key);
             }
@@ -148,8 +148,8 @@ impl Snapshot {
             .collect()
     }
 
-    /// The routes of one scenario: those of one CIDR are numbered, in the order of what can be
-    /// compared of them.
+    /// The routes of one scenario. Routes of one CIDR are numbered, in the order of their
+    /// comparable fields.
     fn routes_of(&self, mine: &impl Fn(&str) -> bool) -> Vec<(String, Value)> {
         let mut by_path: BTreeMap<String, Vec<(String, Value)>> = BTreeMap::new();
         for route in &self.routes {
@@ -172,7 +172,7 @@ impl Snapshot {
     }
 }
 
-/// The first of its kind is called as its kind.
+/// The first object keeps the path. Further ones get a number.
 fn numbered(path: &str, number: usize) -> String {
     match number {
         1 => path.to_owned(),
@@ -187,7 +187,7 @@ fn times(event: &Event) -> u64 {
     u64::try_from(count).unwrap_or(1).max(1)
 }
 
-/// An event's text without the RPC, the attempt and the next try, which ours appends (▲N13). The
+/// An event's text without the RPC, the attempt and the next try, which the ccm appends (▲N13). The
 /// ITs with `kubectl describe` check those.
 fn without_attempt(text: &str) -> &str {
     let of_a_call = |rest: &str| rest.contains(" of provider ") && rest.contains(", attempt ");
@@ -213,7 +213,7 @@ fn without_times(text: &str) -> String {
     }
 }
 
-/// The object without what no two clusters share.
+/// The object without fields that differ between all clusters.
 fn plain(object: impl serde::Serialize) -> Value {
     let mut value = serde_json::to_value(object).unwrap();
     if let Some(metadata) = value["metadata"].as_object_mut() {

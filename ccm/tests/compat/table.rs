@@ -19,7 +19,7 @@ the next try (▲N13).
 
 ";
 
-/// Writes the table, or holds the written one against the results.
+/// Writes the table, or compares the written one with the results.
 pub fn check((page, name): (&str, &str), table: &str) {
     let (begin, end) = (
         format!("<!-- {name}:begin -->"),

@@ -1,20 +1,19 @@
-//! The differences if our controller reaches the cloud through Go: the bridge, and the adapter of
-//! the contract as its cloud. Any other difference is an error, and so is an exception that is no
+//! The differences if the ccm reaches the cloud through Go: the bridge, and the adapter of the
+//! contract as its cloud. Any other difference is an error, and so is an exception that is no
 //! longer needed.
 
 /// Lines that may differ, for one reason. `*` in a pattern is any text.
 #[derive(Debug)]
 pub struct Exception {
     pub why: &'static str,
-    /// In each of these scenarios it must be met; where none is named it may be anywhere, and must
-    /// be somewhere.
+    /// It must occur in each of these scenarios. If empty, it must occur in at least one scenario.
     pub scenarios: &'static [&'static str],
     pub line: &'static str,
     /// The line without Go in between. `None`: there is no such line.
     pub direct: Option<&'static str>,
     /// The line with Go in between.
     pub bridged: Option<&'static str>,
-    /// A matter of time: it need not be met.
+    /// It depends on time, so it need not occur.
     pub may_be: bool,
 }
 
@@ -37,7 +36,7 @@ impl Exception {
     }
 }
 
-/// Whether the text is as the pattern says.
+/// Whether the text matches the pattern.
 fn matches(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,

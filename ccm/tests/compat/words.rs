@@ -1,6 +1,6 @@
 //! Replacements for values that differ between all clusters.
 
-/// Texts, and what is written instead of each.
+/// Texts and their replacements.
 #[derive(Default)]
 pub struct Words(Vec<(String, String)>);
 
@@ -30,7 +30,7 @@ impl Words {
             .sort_by_key(|(word, _)| std::cmp::Reverse(word.len()));
     }
 
-    /// The text with what is written instead.
+    /// The text with the replacements.
     pub fn of(&self, mut text: String) -> String {
         for (word, instead) in &self.0 {
             if text.contains(word.as_str()) {

@@ -23,14 +23,14 @@ struct Request {
     resource: String,
     name: String,
     code: u64,
-    /// Of the authoriser.
+    /// The reason that the authorizer gave.
     reason: String,
 }
 
 fn requests(log: &Path) -> Vec<Request> {
     let text = std::fs::read_to_string(log).unwrap_or_default();
     let parse = |line: &str| -> Option<Request> {
-        // The last line may be on its way.
+        // The last line may be incomplete.
         let event: Value = serde_json::from_str(line).ok()?;
         if event["user"]["username"] != ACCOUNT || event["stage"] == "ResponseStarted" {
             return None;
@@ -85,8 +85,8 @@ pub fn event_writes(log: &Path, begin: &str) -> usize {
     .count()
 }
 
-/// Every request was allowed, and by a binding of the manifests (or one that everybody has):
-/// returns a table of them.
+/// Checks that each request was allowed by a binding of the manifests, or by one that everybody
+/// has. Returns a table of the requests.
 pub fn check(log: &Path) -> String {
     let mut table: BTreeMap<String, usize> = BTreeMap::new();
     let requests = requests(log);

@@ -22,7 +22,7 @@ impl Before {
         }
     }
 
-    /// All is as it was, and was not written to meanwhile.
+    /// Checks that everything is as before, and that nobody wrote to it meanwhile.
     pub async fn assert_untouched(&self, world: &World) {
         assert_eq!(
             world.changes(),
@@ -38,7 +38,7 @@ impl Before {
         self.assert_same_node(world).await;
     }
 
-    /// Checks that it was not deleted and created again.
+    /// Checks that the Node was not deleted and created again.
     pub async fn assert_same_node(&self, world: &World) {
         assert_eq!(world.node("node-a").await.uid(), self.node);
     }

@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 const PROVIDER: u32 = 65533;
 const GROUP: u32 = 65532;
 
-/// Where a provider has it.
+/// The path of the file in a provider's container.
 pub const STATE: &str = "/cloud/cloud.json";
-/// Where a node has the directory.
+/// The path of the directory on a Node.
 pub const HOST_PATH: &str = "/run/shared/cloud";
 
 pub struct Cloud {
@@ -23,7 +23,7 @@ pub struct Cloud {
 }
 
 impl Cloud {
-    /// One without anything in it.
+    /// An empty cloud.
     pub fn new(directory: &Path) -> Self {
         fs::create_dir_all(directory).unwrap();
         fs::set_permissions(directory, fs::Permissions::from_mode(0o770)).unwrap();
@@ -54,7 +54,7 @@ impl Cloud {
         serde_json::from_str(&text).unwrap()
     }
 
-    /// Changes it without a provider, and waits for a concurrent writer.
+    /// Changes the file without a provider, and waits for a concurrent writer.
     fn edit(&self, change: impl FnOnce(&mut Value)) {
         let path = self.file(".lock");
         let lock = File::options()

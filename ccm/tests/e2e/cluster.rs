@@ -9,7 +9,7 @@ use crate::world::{PATIENCE, alone};
 /// Set for the test that is killed.
 const VICTIM: &str = "CCM_E2E_VICTIM";
 
-/// Is killed by the next one: alone it does nothing.
+/// The next test kills this one. Alone it does nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn victim() {
     let Ok(directory) = std::env::var(VICTIM) else {

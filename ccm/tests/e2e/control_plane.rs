@@ -19,7 +19,7 @@ use crate::world::{
 };
 
 const LABEL: &str = "node-role.kubernetes.io/control-plane";
-/// Of the ccm.
+/// The ccm's HTTPS port.
 const PORT: u16 = 10258;
 
 /// `node-a` is the control plane's, `node-b` is not. Ends with the DaemonSet leading.
@@ -123,8 +123,8 @@ async fn hung(world: &mut World) {
     untouched.assert_untouched(world).await;
 }
 
-/// The Deployment of two ordinary containers takes the DaemonSet's place: who led ends before its
-/// provider does, and nothing is touched.
+/// The Deployment of two ordinary containers takes the DaemonSet's place: the old leader ends
+/// before its provider, and no object is changed.
 pub async fn succeeded(world: &mut World) {
     let old = the_pod(world).await;
     let untouched = Before::of(world).await;
@@ -177,7 +177,7 @@ fn log_of(world: &World, pod: &Pod, container: &str) -> File {
     File::open(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// When a line of it was written.
+/// When a line of the log was written.
 fn at(line: &str) -> Option<Timestamp> {
     line.split(' ').next()?.parse().ok()
 }

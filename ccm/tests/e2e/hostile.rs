@@ -22,7 +22,7 @@ const FLOODS: usize = 4;
 const EVENTS: usize = 16;
 /// The most event writes that a provider can cause in ten minutes on one object.
 const OF_OBJECT: usize = 27;
-/// Of the Service: a new one for each change.
+/// The first of the Service's ports. Each change takes a new one.
 const PORTS: usize = 8_000;
 const MIB: u64 = 1 << 20;
 /// The most memory that answers may add.
@@ -93,8 +93,8 @@ async fn floods(world: &World, pod: &str) {
     ctl(world, pod, &["service", "default/web"]);
 }
 
-/// More bytes than an RPC may answer, or gigabytes when they are decoded: the ccm says so, and does
-/// without.
+/// More bytes than an RPC may answer, or gigabytes when they are decoded: the ccm logs that, and
+/// goes on without the answer.
 async fn answers_too_much(world: &World, pod: &str) {
     let answers = [
         (
@@ -165,7 +165,7 @@ async fn claims_another_account(world: &World, pod: &str) {
     world.kubectl(&["delete", "service", "waits", "--namespace=default"]);
 }
 
-/// The provider claims a restart: the ccm asks for its identity again, and gets this.
+/// The provider claims a restart. The ccm then calls GetProviderInfo again, and logs `said`.
 async fn connects_again(world: &World, pod: &str, said: &str) {
     let told = world.logs(pod, "ccm").matches(said).count();
     let fault = ["fault", "set", "Probe", "boot-id", "--value", "another"];
@@ -187,7 +187,7 @@ fn change(world: &World, number: usize) {
     ]);
 }
 
-/// The load balancer has the port.
+/// Waits until the load balancer has the port.
 async fn changed(world: &World, number: usize) {
     eventually("web listens on the new port", PATIENCE, async || {
         let done = world.cloud.listens_on("web", PORTS + number);

@@ -1,4 +1,4 @@
-//! The images, built as everybody builds them.
+//! The images, built by `make images`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -28,7 +28,7 @@ impl Image {
         }
     }
 
-    /// As manifests have it, with this version's tag.
+    /// The image's name in the manifests, with this version's tag.
     pub fn reference(self) -> String {
         self.tagged(env!("CARGO_PKG_VERSION"))
     }
@@ -45,7 +45,7 @@ pub async fn build() -> Vec<PathBuf> {
     BUILT.get_or_init(build).await.clone()
 }
 
-/// `CCM_E2E_IMAGES` names a directory where archives are that were built already.
+/// `CCM_E2E_IMAGES` names a directory with archives that were built already.
 fn make() -> Vec<PathBuf> {
     if let Some(ready) = std::env::var_os("CCM_E2E_IMAGES") {
         let archive = |image: Image| Path::new(&ready).join(format!("{}.oci.tar", image.name()));
@@ -70,7 +70,7 @@ fn make() -> Vec<PathBuf> {
     Image::ALL.map(archive).to_vec()
 }
 
-/// Where cargo builds to: our own executable lies in `TARGET/PROFILE/deps`.
+/// Cargo's target directory: this executable is in `TARGET/PROFILE/deps`.
 fn target() -> PathBuf {
     let executable = std::env::current_exe().unwrap();
     executable.ancestors().nth(3).unwrap().to_owned()

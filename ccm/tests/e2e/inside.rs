@@ -17,7 +17,7 @@ const CCM: u32 = 65532;
 const PROVIDER: u32 = 65533;
 const GROUP: u32 = 65532;
 
-/// Where the ccm has its token, both the socket, and the provider its Secret.
+/// The mounts: the ccm's token, the socket of both containers, and the provider's Secret.
 const TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const SOCKET: &str = "/run/cloud-provider";
 pub const SECRET: &str = "/etc/cloud-provider/secret";
@@ -111,7 +111,7 @@ impl Inside {
             .collect()
     }
 
-    /// It is who the manifests say, and may do nothing that users may not.
+    /// Checks that the process has the user and group of the manifests, and no privileges.
     fn assert_confined(&self, user: u32) {
         let status = self.0.status().unwrap();
         assert_eq!([status.ruid, status.euid, status.suid], [user; 3]);

@@ -19,7 +19,7 @@ use crate::world::{NAME, NAMESPACE};
 /// The times at which the Lease was seen to be renewed or taken, and by whom.
 type Renewals = Arc<Mutex<Vec<(Instant, String)>>>;
 
-/// Looks until it is dropped.
+/// Watches until it is dropped.
 pub struct Leaders {
     renewals: Renewals,
     /// The logs of all ccm containers so far. They are open files, so they can be read after the
@@ -36,7 +36,7 @@ impl Drop for Leaders {
     }
 }
 
-/// From when to when a process led; open where it does still.
+/// The time in which a process led. It has no end while the process still leads.
 #[derive(Debug, Clone)]
 pub struct Term {
     identity: String,
@@ -57,7 +57,7 @@ impl Leaders {
         }
     }
 
-    /// Forgets the observations of the Lease so far.
+    /// Drops the observations of the Lease so far, except the last.
     pub fn forget(&self) {
         let mut renewals = self.renewals.lock().unwrap();
         let last = renewals.pop();
@@ -80,7 +80,7 @@ impl Leaders {
         (gaps.max().unwrap_or_default(), holders.len())
     }
 
-    /// When each process led, as it says itself, in their order.
+    /// The terms of all processes by their own logs, in order.
     pub fn terms(&self) -> Vec<Term> {
         let mut terms = Vec::new();
         for file in self.logs.lock().unwrap().values_mut() {
@@ -93,7 +93,7 @@ impl Leaders {
         terms
     }
 
-    /// No process began to lead before the one before it had ended.
+    /// Checks that no process began to lead before the previous term had ended.
     pub fn check_never_two(&self) -> usize {
         let terms = self.terms();
         for pair in terms.windows(2) {

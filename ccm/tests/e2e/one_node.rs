@@ -101,7 +101,7 @@ fn kustomizations(directory: &Path, address: &str) -> [String; 3] {
     [mock, sidecar, own].map(|path| path.display().to_string())
 }
 
-/// Ends with the provider as a native sidecar; returns the operator's folder without.
+/// Ends with the provider as a native sidecar; returns the operator's folder without the sidecar.
 async fn from_nothing(world: &mut World) -> String {
     world.report.start();
     world.boot("node-a").await;
@@ -291,8 +291,8 @@ async fn swapped(world: &mut World) {
     before.assert_same_node(world).await;
 }
 
-/// The provider's image is one that serves nothing, then one that cannot be had: the ccm says what
-/// is wrong and deletes nothing, and goes on when it is mended.
+/// The provider's image is one that serves nothing, then one that does not exist. The ccm logs what
+/// is wrong, deletes nothing, and goes on once the image is right.
 async fn broken(world: &mut World) {
     let before = Before::of(world).await;
     for image in [
@@ -368,7 +368,7 @@ async fn rebooted(world: &mut World) {
         })
         .await;
     world.report.lap("kubelet ended to Node not ready");
-    // The ccm in the Pod that goes on there asks the cloud, which knows the machine.
+    // The Pod still runs there. Its ccm asks the cloud, which knows the machine.
     world.renewals(4).await;
     before.assert_same_node(world).await;
 

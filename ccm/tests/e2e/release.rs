@@ -31,7 +31,7 @@ pub fn create_secret(world: &World) {
     ]);
 }
 
-/// One on each control plane Node, behind its provider, which the kubelet probes; without the
+/// One ccm on each control plane Node. The kubelet probes its provider. The ccm does not use the
 /// Service `kubernetes`.
 pub fn daemon_set(api_server: &str, port: u16) -> Value {
     json!({
@@ -44,7 +44,7 @@ pub fn daemon_set(api_server: &str, port: u16) -> Value {
             "sidecar": true,
             "args": [format!("--state={STATE}"), format!("--cloud={SECRET}/{SETTINGS}")],
             "secret": { "name": CREDENTIALS, "env": true },
-            // Soon, and yet not where the machine is slow for a moment.
+            // It fails soon, but not if the machine is slow for a moment.
             "probe": { "command": ["/provider-mock", "probe", "--timeout=2s"], "periodSeconds": 1, "timeoutSeconds": 10, "failureThreshold": 3 },
             "volumes": volumes(),
             "volumeMounts": mounts(),

@@ -16,13 +16,14 @@ use crate::inside::Inside;
 use crate::one_node::one_pod;
 use crate::world::{PATIENCE, World, id};
 
-/// Of the ccm.
+/// The ccm's HTTPS port.
 const PORT: u16 = 10258;
-/// Set for a process on the Node: which of the two it is.
+/// Set for a process on the Node: its role.
 const ROLE: &str = "CCM_E2E_AT_THE_PORT";
 const STRANGERS: &str = "strangers";
 const MEASURES: &str = "measures";
-/// So many of each kind: silent from the beginning, in the middle of the handshake, and after it.
+/// The number of each kind: silent from the beginning, in the middle of the handshake, and after
+/// it.
 const OF_EACH: u8 = 200;
 /// Strangers end by themselves after this time.
 const LIFE: Duration = Duration::from_mins(5);
@@ -98,7 +99,7 @@ pub async fn at_the_https_port(world: &mut World) {
     assert!(added < 64 * MIB, "{added}");
 }
 
-/// The Pod is ready, and the same processes run in it.
+/// Checks that the Pod is ready, and that the same processes run in it.
 pub async fn assert_goes_on(world: &World, before: &Pod) {
     let after = one_pod(world, Image::Mock).await;
     for container in ["ccm", "provider"] {

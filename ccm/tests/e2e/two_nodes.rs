@@ -45,7 +45,8 @@ async fn story(world: &mut World) {
     gone(world).await;
 }
 
-/// Each image is updated while Services are created. There are never two leaders, and never more than 5 s without one.
+/// Each image is updated while Services are created. At no time are there two leaders, or more than
+/// 5 s without one.
 async fn updated(world: &mut World, leaders: &Leaders) {
     let ccm = Image::Ccm.reference();
     let next = [Image::Ccm.tagged("next"), Image::Python.tagged("next")];
@@ -89,10 +90,10 @@ async fn updated(world: &mut World, leaders: &Leaders) {
     assert!(!holder.is_empty());
 }
 
-/// A Node is drained for maintenance and has no power: the cloud says that it is stopped, and it
-/// stays what it is.
+/// A Node is drained for maintenance and has no power: the cloud says that the machine is stopped,
+/// and the Node stays.
 async fn drained(world: &mut World, leaders: &Leaders) {
-    // The leader's: it hands over.
+    // The leader's Node is drained, so the leader hands over.
     let lease = format!("lease/{NAME}");
     let holder = world.kubectl(&["get", &lease, "--output=jsonpath={.spec.holderIdentity}"]);
     let away = NODES
@@ -143,7 +144,7 @@ async fn drained(world: &mut World, leaders: &Leaders) {
     world.report.lap("power on to ready, both replicas");
 }
 
-/// A machine is removed from the cloud: its Node goes, and nothing else does.
+/// A machine is removed from the cloud: its Node is deleted, and nothing else is.
 async fn gone(world: &mut World) {
     let balancers = world.cloud.load_balancers();
     let other = world.node("node-a").await;

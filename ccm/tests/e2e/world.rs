@@ -1,4 +1,4 @@
-//! A cluster in which the manifests are applied, and what an operator and his eyes do there.
+//! A cluster in which the manifests are applied, and an operator's actions and checks.
 
 use std::ops::Deref;
 use std::panic::AssertUnwindSafe;
@@ -90,7 +90,7 @@ impl World {
     /// cloud-controller-manager.
     pub async fn boot(&mut self, name: &str) {
         self.cluster.boot(name, &self.archives).await.unwrap();
-        // As another release of the same would be called.
+        // A second tag for the same image, as for another release.
         let machine = self.cluster.machine(name);
         for image in [Image::Ccm, Image::Python] {
             let version = env!("CARGO_PKG_VERSION");
@@ -102,7 +102,7 @@ impl World {
         eventually(&what, PATIENCE, async || self.view.node(name).await).await;
     }
 
-    /// `kubectl` as the admin; what it prints.
+    /// Runs `kubectl` as the admin. Returns its output.
     pub fn kubectl(&self, arguments: &[&str]) -> String {
         self.try_kubectl(arguments).unwrap()
     }
@@ -182,12 +182,12 @@ impl World {
         self.create_service(service).await;
     }
 
-    /// Its address, if it has one.
+    /// The Service's address, if it has one.
     pub async fn address(&self, service: &str) -> Option<String> {
         ingress(&self.services().get(service).await.unwrap())
     }
 
-    /// Waits for its address.
+    /// Waits for the Service's address.
     pub async fn gets_address(&self, service: &str) -> String {
         let service = self.shows_address(service).await;
         ingress(&service).unwrap()

@@ -1,4 +1,4 @@
-//! `--use-service-account-credentials`: each controller writes in a name of its own.
+//! `--use-service-account-credentials`: controllers write as service accounts of their own.
 
 use std::collections::{BTreeMap, BTreeSet};
 

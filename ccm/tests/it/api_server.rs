@@ -261,7 +261,7 @@ async fn b_m8_a_watch_that_is_cut_or_expired_misses_nothing() {
     };
     assert_eq!((lists("nodes"), lists("services")), (1, 1));
 
-    // Cut: the watch goes on where it was, without a list.
+    // The proxy cuts the watches. They resume without a list.
     proxy.cut();
     world.join("node-2").await;
     world.initialised("node-2").await;

@@ -122,8 +122,8 @@ async fn b_m3_m3_released_on_sigterm_taken_over_after_kill_and_after_suspension(
     assert!(took > Duration::from_secs(3), "{took:?}");
     assert!(took < Duration::from_secs(8), "{took:?}");
 
-    // SIGSTOP with a lookup in flight: the other one does the work; woken up, the old leader writes
-    // nothing, and ends.
+    // SIGSTOP with a lookup in flight: the other process takes over. After SIGCONT the old leader
+    // writes nothing, and ends.
     let mut fourth = world.ccm(&FAST_LEASE);
     said(&fourth, "another process leads").await;
     world.join("node-0").await;

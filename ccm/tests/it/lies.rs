@@ -51,8 +51,8 @@ enum Work {
     RestartedAfter(&'static str, u64, &'static str),
     /// The same, and from halfway on the cloud throttles.
     Throttled(&'static str, u64),
-    /// The same, and then the provider is replaced by another process, which is called so often
-    /// too.
+    /// The same, and then the provider is replaced by another process, which also gets this many
+    /// calls.
     ThrottledRestarted(&'static str, u64),
     /// Three Services were served honestly. Then the provider lies, and another ccm comes: one
     /// Service is deleted meanwhile, one changed, one left as it was.
@@ -126,10 +126,10 @@ struct Scene {
     route: Route,
 }
 
-/// `lie`: what the provider does from here on; `None`: what it should.
+/// `lie`: the violation by the provider from here on. `None`: the provider keeps to the contract.
 async fn scene(row: &Row, lie: Option<&str>) -> Scene {
     let mut fixture = Fixture::default();
-    // A listing can veto a deletion: only where it matters is it offered.
+    // A listing can veto a deletion, so the provider offers it only for lies that need it.
     fixture.capabilities.instances.listing = LISTS.contains(&row.lie);
     row.stage.offers(&mut fixture);
     let mut world = World::new(fixture).await;
@@ -281,8 +281,8 @@ fn ccm(world: &mut World, port: u16, more: &[&str]) -> Process {
     world.ccm(&flags)
 }
 
-/// All Services have their load balancers from another ccm, which is gone; one is to go, one to
-/// change. The handles of the others.
+/// Another ccm serves all Services and ends. Then one Service is deleted and one is changed.
+/// Returns the handles of the others.
 async fn served_before(world: &mut World) -> Vec<String> {
     let mut first = ccm(world, free_port(), &[]);
     for name in SERVICES {
@@ -295,7 +295,7 @@ async fn served_before(world: &mut World) -> Vec<String> {
     vec![handle("web"), handle("kept")]
 }
 
-/// The load balancer of this Service of ours: another cluster has one of the same name.
+/// The load balancer of this cluster's Service. Another cluster has a Service of the same name.
 fn own(cloud: &Cloud, service: &str) -> LoadBalancer {
     let found = cloud.load_balancers().into_iter().find(|lb| {
         let owner = lb.owner.as_ref();
@@ -314,14 +314,15 @@ async fn change(world: &World) {
         .unwrap();
 }
 
-/// No Node that is to live is gone, and the process is neither.
+/// Checks that no Node of `alive` was deleted, and that the process runs.
 async fn harmless(lie: &str, world: &World, alive: &[Node], ccm: &mut Process) {
     let now = nodes_now(world).await;
     for node in alive {
         let found = now.iter().any(|now| now.uid() == node.uid());
         assert!(found, "{lie}: {} was deleted", node.name_any());
     }
-    // An ID is for ever: with another one's, a Node goes with the other one's instance.
+    // A Node keeps its provider ID. With another instance's ID, the Node would be deleted with that
+    // instance.
     for node in &now {
         let id = node
             .spec
@@ -368,14 +369,15 @@ fn of_another(cloud: &Cloud) -> (LoadBalancer, Route) {
         .load_balancers()
         .into_iter()
         .find(|lb| lb.handle == handle);
-    // In the range of our Pods, and to nowhere: what a controller would clean up if it were ours.
+    // In the range of this cluster's Pods, and without a target: the controller would delete it if
+    // this cluster owned it.
     let route = Route {
         provider_id: Some("mock://zone-1/theirs".into()),
         owner_id: Some("another-cluster".into()),
         ..Route::new("of-another", "10.244.99.0/24")
     };
     cloud.plant_route(route.clone()).unwrap();
-    // And a route of our former Node: no other owner's, and without a target.
+    // A route of a former Node of this cluster: no other owner's, and without a target.
     let left = Route {
         provider_id: Some("mock://zone-1/left".into()),
         ..Route::new(LEFT_ROUTE, "10.244.98.0/24")
@@ -474,7 +476,7 @@ async fn work(world: &World, work: Work) {
     reach(calls).await;
 }
 
-/// Where the lie was to die: as a supervisor does.
+/// Restarts the provider if the lie made it exit, as a supervisor does.
 async fn keep_serving(world: &World) {
     if !world.mock.is_running() {
         world.mock.restart().await.unwrap();

@@ -12,7 +12,7 @@ use testenv::objects::NodeBuilder;
 
 use crate::world::{SOON, World, instance};
 
-/// Looks every second, and nothing else runs. `brake` follows.
+/// Runs only the lifecycle controller.
 const ONLY_LIFECYCLE: &str = "--controllers=cloud-node-lifecycle";
 const EVERY_SECOND: &str = "--node-monitor-period=1s";
 
@@ -52,7 +52,7 @@ fn asked(cloud: &Cloud) -> u64 {
     cloud.call_count("LookupInstances")
 }
 
-/// The provider says this of the Node's instance, or of all.
+/// A fault: the provider reports this state for the Node's instance, or for all instances.
 fn state(value: &str, node: Option<&str>) -> Fault {
     let fault = Fault::new("LookupInstances", FaultKind::InstanceState).value(value);
     Fault {

@@ -208,7 +208,7 @@ async fn labels(world: &World) {
     }
 }
 
-/// B-N5 where the provided IPs are the instance's.
+/// B-N5, if the provided IPs are the instance's.
 async fn node_ips(world: &World) {
     let many = [
         Address::ExternalIp("192.0.2.1".parse().unwrap()),

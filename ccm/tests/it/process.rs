@@ -21,7 +21,7 @@ pub struct Provider {
 }
 
 impl Provider {
-    /// Starts it; in the same directory the cloud is the same.
+    /// Starts the process. Processes with the same directory have the same cloud.
     pub async fn start(directory: &Path) -> Self {
         let mut command = Command::new(env::current_exe().unwrap());
         command
@@ -40,7 +40,7 @@ impl Provider {
         provider
     }
 
-    /// For `--provider`.
+    /// The value of `--provider`.
     pub fn endpoint(directory: &Path) -> String {
         format!("own=unix://{}", socket(directory).display())
     }

@@ -176,8 +176,8 @@ async fn m9_another_boot_id_and_not_initialized_are_answered_by_initialize() {
     )
     .await;
 
-    // Another process answers on the same connection (a proxy between): it is asked who it is, and
-    // initialised.
+    // Another process answers on the same connection (a proxy between): the ccm calls
+    // GetProviderInfo, and initialises it.
     let other = Fault::new("Probe", FaultKind::BootId)
         .value("another")
         .times(1);

@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// For `--master`, with the kubeconfig of the ccm beside it.
+/// A proxy for `--master`, beside the ccm's kubeconfig.
 pub struct Proxy {
     shared: Arc<Shared>,
     port: u16,
@@ -27,12 +27,12 @@ pub struct Proxy {
 }
 
 struct Shared {
-    /// As the ccm.
+    /// The client with the ccm's identity.
     client: Client,
     /// Without an identity of its own: for requests that bring one.
     anonymous: Client,
     state: Mutex<Inner>,
-    /// A ccm waits at the write where it has to be killed.
+    /// Notified when a ccm waits at the write at which the test kills it.
     trapped: Notify,
 }
 
@@ -48,9 +48,9 @@ struct Inner {
 struct Trap {
     /// A part of the paths of the writes that count.
     path: String,
-    /// So many more of them pass.
+    /// How many more of them pass.
     passes: usize,
-    /// It is forwarded first.
+    /// Whether the proxy forwards the write before it stops.
     forwarded: bool,
 }
 
@@ -60,13 +60,13 @@ pub struct Rule {
     pub method: &'static str,
     /// A part of its path and query.
     pub path: &'static str,
-    /// So many requests.
+    /// For how many requests the rule holds.
     pub times: usize,
     /// The answer's status.
     pub status: u16,
     /// Its `Retry-After`.
     pub retry_after: Option<u32>,
-    /// Its body; a Kubernetes Status where empty.
+    /// Its body. If empty, a Kubernetes Status.
     pub body: String,
 }
 
@@ -115,7 +115,7 @@ impl Rule {
 }
 
 impl Proxy {
-    /// In front of this control plane.
+    /// Starts a proxy in front of this control plane.
     pub async fn start(plane: &ControlPlane) -> Self {
         let mut config = plane.config(User::Ccm);
         config.default_retry = false;
@@ -206,7 +206,7 @@ impl Shared {
 }
 
 impl Inner {
-    /// The trap, where this write is the one.
+    /// Takes the trap if this is its write.
     fn springs(&mut self, method: &str, path: &str) -> Option<Trap> {
         let trap = self.trap.as_mut()?;
         if method == "GET" || !path.contains(&trap.path) {

@@ -36,7 +36,7 @@ pub async fn register(world: &World, name: &str, pod_cidrs: &[&str]) {
     world.register(node).await;
 }
 
-/// Waits until the condition NetworkUnavailable is so: status, reason, message.
+/// Waits until the condition NetworkUnavailable has this status, reason and message.
 pub async fn condition(world: &World, name: &str, wanted: [&str; 3]) -> Node {
     world
         .node_becomes(name, "the condition NetworkUnavailable", |node| {

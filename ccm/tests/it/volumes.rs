@@ -52,7 +52,7 @@ fn deploy(file: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy")).join(file)
 }
 
-/// The keys of each term, `k=values` where they have values.
+/// The keys of each term, as `k=values` if they have values.
 fn terms(volume: &PersistentVolume) -> Vec<String> {
     let affinity = volume.spec.as_ref().unwrap().node_affinity.clone();
     let terms = affinity

@@ -40,7 +40,7 @@ pub struct World {
     view: View,
     pub mock: Mock,
     started: usize,
-    /// Given back last, when nothing of ours is at work any more.
+    /// Returned last, when no process of the test runs any more.
     pub plane: Pooled,
 }
 
@@ -103,7 +103,7 @@ impl World {
         self.plane.apply(&deployed(file));
     }
 
-    /// With a ccm that leads.
+    /// A world with a ccm that leads.
     pub async fn with_ccm(fixture: Fixture) -> (Self, Process) {
         let mut world = Self::new(fixture).await;
         let ccm = world.ccm(&[]);
@@ -148,7 +148,7 @@ impl World {
         self.plane.directory().join(name)
     }
 
-    /// Who leads; waits until somebody does.
+    /// Waits until a process leads. Returns its identity.
     pub async fn leader(&self) -> String {
         eventually("somebody leads", SOON, async || {
             let holder = self.holder().await?;
@@ -161,7 +161,7 @@ impl World {
         .await
     }
 
-    /// Waits until this very ccm leads; its identity.
+    /// Waits until this ccm leads. Returns its identity.
     pub async fn led_by(&self, ccm: &Process) -> String {
         eventually("this ccm leads", SOON, async || {
             let holder = self.holder().await?;
@@ -188,7 +188,7 @@ impl World {
         self.edit_lease(accepted).await;
     }
 
-    /// An instance and its Node, as a kubelet registers it.
+    /// Adds an instance, and registers its Node as a kubelet does.
     pub async fn join(&self, name: &str) {
         self.cloud().add_instance(instance(name)).unwrap();
         self.register(NodeBuilder::new(name).uninitialized()).await;
@@ -204,7 +204,7 @@ impl Deref for World {
 }
 
 impl Drop for World {
-    /// Shows what the ccms said last, where the test fails.
+    /// If the test fails, shows the last log lines of the ccms.
     fn drop(&mut self) {
         if !std::thread::panicking() {
             return;
@@ -217,12 +217,12 @@ impl Drop for World {
     }
 }
 
-/// Waits until the process has logged this text; the first line with it.
+/// Waits until the process has logged this text. Returns the first line with it.
 pub async fn said(process: &Process, text: &str) -> String {
     said_one_of(process, &[text]).await
 }
 
-/// Waits until the process has logged one of these texts; the first line with one.
+/// Waits until the process has logged one of these texts. Returns the first line with one.
 pub async fn said_one_of(process: &Process, texts: &[&str]) -> String {
     eventually(
         &format!("the log says one of {texts:?}"),

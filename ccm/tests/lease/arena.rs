@@ -115,7 +115,7 @@ impl Arena {
         number
     }
 
-    /// Waits until this one has the Lease and works; when it took it.
+    /// Waits until this contender has the Lease and works. Returns when it took the Lease.
     pub async fn led_by(&self, index: usize) -> Instant {
         let contender = &self.contenders[index];
         let took = eventually(&format!("{index} leads"), SOON, async || {
@@ -159,7 +159,7 @@ impl Arena {
         .await;
     }
 
-    /// Waits until this one has ended; when that was seen, and its exit code.
+    /// Waits until this contender has ended. Returns when the test saw that, and the exit code.
     pub async fn ends(&mut self, index: usize) -> (Instant, Option<i32>) {
         let process = &mut self.contenders[index].process;
         let status = process.wait(SOON).await.unwrap();
@@ -190,7 +190,7 @@ impl Arena {
         );
     }
 
-    /// There was never more than one leader, and these led, one after the other.
+    /// Checks that there was never more than one leader, and that these led, one after the other.
     pub fn verdict(&self, led: &[usize]) {
         let wrong = history::wrong(&self.history.seen(), &self.contenders);
         let first = wrong
@@ -255,7 +255,7 @@ fn grant(plane: &ControlPlane, namespace: &str, directory: &std::path::Path) {
     let documents: Vec<String> = rbac.split("\n---\n").map(place).collect();
     let file = directory.join("rbac.yaml");
     std::fs::write(&file, documents.join("\n---\n")).unwrap();
-    // One after the other: where two make the same object at once, one of them fails.
+    // One after the other: if two create the same object at once, one of them fails.
     let _applying = APPLYING.lock().unwrap_or_else(PoisonError::into_inner);
     plane.apply(&file);
 }

@@ -35,7 +35,7 @@ pub struct Contender {
     asks: JoinHandle<()>,
 }
 
-/// Its answers to whether it leads.
+/// One answer to whether it leads.
 #[derive(Clone, Copy, Debug)]
 pub struct View {
     pub asked: Instant,
@@ -109,7 +109,7 @@ impl Contender {
         }
     }
 
-    /// As the Lease names it; known once it has led.
+    /// The contender's identity in the Lease. `None` before it has led.
     pub fn identity(&self) -> Option<String> {
         let claims = self.link.claims();
         let named = claims.into_iter().find(|claim| !claim.holder.is_empty());

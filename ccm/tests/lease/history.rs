@@ -15,26 +15,26 @@ use crate::contender::{Contender, Kind, View};
 /// The renew deadline of all contenders: a leader writes nothing more when this time has passed
 /// since its last successful renewal began.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
-/// How long a resumed process may take to check the clock: one of ours; and upstream's, which
+/// How long a resumed process may take to check the clock: the ccm, and upstream's CCM, which
 /// continues for its whole renew deadline, even if it has seen another leader.
 const LOOKS: Duration = Duration::from_secs(1);
 const LOOKS_UPSTREAM: Duration = Duration::from_secs(13);
 
-/// From a contender to our own clock, on a busy machine.
+/// The delay from a contender to the test's clock, on a busy machine.
 const ON_THE_WAY: Duration = Duration::from_millis(250);
 
-/// If somebody deletes our Lease and another process creates it, our requests count as in flight
-/// until our own read of the Lease is answered. The read begins with the watch event of the
-/// deletion, and has this limit.
+/// If somebody deletes the leader's Lease and another process creates it, the leader's requests
+/// count as in flight until its read of the Lease is answered. The read begins with the watch event
+/// of the deletion, and has this limit.
 const LOOK: Duration = Duration::from_millis(3_333);
 
-/// Writes down the holders.
+/// Records the holders of the Lease.
 pub struct History {
     seen: Arc<Mutex<Vec<Seen>>>,
     task: JoinHandle<()>,
 }
 
-/// The Lease was seen so.
+/// An observed state of the Lease.
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub at: Instant,
@@ -84,12 +84,12 @@ impl Drop for History {
     }
 }
 
-/// Everything that two leaders would show.
+/// The observations that show two leaders.
 pub fn wrong(history: &[Seen], contenders: &[Contender]) -> Vec<String> {
     let mut wrong = Vec::new();
     for contender in contenders {
-        // A process of upstream that was suspended writes on: it has no fence. That is measured,
-        // and not ours to mend.
+        // A process of upstream that was suspended writes on: it has no fence. The test measures
+        // that, and does not count it as an error.
         let excused = |at: Instant| {
             contender.kind == Kind::Go
                 && contender

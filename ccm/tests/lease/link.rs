@@ -1,5 +1,5 @@
-//! The way of one contender to the API server. It writes down what the contender sends, and can be
-//! slow, cut, or lie about the time.
+//! The connection of one contender to the API server. It records what the contender sends. It can
+//! be slow or cut, and can shift the times in Leases.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub struct Link {
 
 struct Shared {
     client: Client,
-    /// Objects without this label are out of its sight: several pairs share one API server.
+    /// The contender does not see objects without this label: several pairs share one API server.
     selector: String,
     condition: watch::Sender<Condition>,
     sent: Mutex<Sent>,
@@ -41,9 +41,9 @@ struct Shared {
 struct Condition {
     /// Nothing passes; what was sent arrives when it is mended.
     cut: bool,
-    /// Each way takes so long.
+    /// How long each direction takes.
     delay: Duration,
-    /// So far ahead is the clock that writes the Lease.
+    /// How far ahead the clock of the Lease's writer is.
     ahead: SignedDuration,
 }
 

@@ -1,10 +1,10 @@
-//! `make compat`: who leads where an upstream Go cloud-controller-manager and this one stand for
-//! the same Lease, and all that can go wrong.
+//! `make compat`: who leads if an upstream Go cloud-controller-manager and this one compete for the
+//! same Lease, also under faults.
 //!
-//! Never two leaders: that is observed, in three ways. Each process is led to the API server
-//! through a link of its own, which writes down when it sent a write; a watch writes down who stood
-//! in the Lease; and each process is asked all the time whether it leads. The leases have
-//! upstream's default times, so these tests wait for real seconds, and are made to run all at once.
+//! The tests check in three ways that there are never two leaders. Each process reaches the API
+//! server through a link of its own, which records its writes. A watch records the holders of the
+//! Lease. The tests ask each process again and again whether it leads. The leases have upstream's
+//! default times, so these tests wait for real seconds, and are made to run all at once.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

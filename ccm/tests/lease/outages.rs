@@ -44,8 +44,8 @@ async fn stopped_for(seconds: u64) {
     }
 }
 
-/// Whether the leader outlived it. Ours counts from its last good renewal, so 12 s are too long;
-/// upstream from the first renewal that failed, so 12 s may just do.
+/// Whether the leader survived the outage. Ours counts from its last good renewal, so 12 s are too
+/// long; upstream from the first renewal that failed, so 12 s may just do.
 async fn goes_on(arena: &mut Arena, leader: Kind, seconds: u64) -> bool {
     let renewed = arena.contenders[0].link.claims().len();
     let goes_on = eventually("the leader renews or has ended", SOON, async || {

@@ -136,7 +136,8 @@ async fn m9_a_provider_of_another_cloud_on_the_same_socket_touches_nothing_and_i
         .await;
     let told = world.event(LEASE, "CloudScopeChanged").await;
     assert!(told.contains(&format!("{OTHER_SCOPE:?}")), "{told}");
-    // `kubectl describe` of the Lease shows the owner of the Nodes, and that nobody handles them.
+    // `kubectl describe` of the Lease shows to which cloud the Nodes belong, and that the ccm
+    // leaves them alone.
     let told = world.event(LEASE, "NodesOfAnotherCloud").await;
     for part in [
         "not one Node is of the cloud of provider mock (other), whose provider IDs begin with [\"other://\"]",
@@ -159,8 +160,8 @@ async fn m9_a_provider_of_another_cloud_on_the_same_socket_touches_nothing_and_i
     };
     untouched(&world).await;
 
-    // Also where an operator accepts the new scope: these Nodes carry the first cloud's provider
-    // IDs, and the Service its provider's handle.
+    // Even if an operator accepts the new scope: these Nodes carry the first cloud's provider IDs,
+    // and the Service its provider's handle.
     world.accept_scope(OTHER_SCOPE).await;
     world.said(&ccm, "accepted the cloud scope").await;
     untouched(&world).await;

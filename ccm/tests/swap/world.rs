@@ -169,7 +169,7 @@ impl World {
         .await;
     }
 
-    /// As a kubelet does.
+    /// Registers a Node as a kubelet does.
     pub async fn register(&self, number: usize) {
         register(&self.view, number).await;
     }
@@ -186,7 +186,7 @@ impl World {
             .items
     }
 
-    /// Those of type LoadBalancer.
+    /// All Services of type LoadBalancer.
     pub async fn all_services(&self) -> Vec<Service> {
         let listed = self.services().list(&ListParams::default()).await;
         let mut services = listed.unwrap().items;
@@ -251,7 +251,7 @@ impl World {
         Ok(())
     }
 
-    /// As the log of the ccm tells the operator.
+    /// Accepts the scope with the command in the ccm's log.
     pub async fn accept_scope(&self, scope: &str) {
         let accept = json!({"metadata": {"annotations": {"grpc-ccm.io/cloud-scope-mock": scope}}});
         self.edit_lease(accept).await;

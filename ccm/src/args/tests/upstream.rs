@@ -76,8 +76,8 @@ fn b_m5_no_flag_of_a_go_ccm_is_unknown_and_each_stands_in_its_group() {
 
 #[test]
 fn b_m5_defaults_are_upstreams_except_where_it_is_slower() {
-    // These have no default here. Without them the provider's limit holds (▲M11), or none of the
-    // ccm's own.
+    // These have no default here. Without these flags the provider's limit holds (▲M11), and the
+    // ccm limits no requests.
     let differs = [
         "concurrent-node-syncs",
         "concurrent-service-syncs",

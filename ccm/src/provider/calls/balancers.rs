@@ -163,9 +163,9 @@ impl Session {
         })
     }
 
-    /// GetLoadBalancer. Returns the answer and the call's ID. This fills in `cluster`. The answer's `outcome` is set. As in all calls of
-    /// this service, an answer that breaks the contract becomes a `failed` with the reason
-    /// `ContractFault`.
+    /// GetLoadBalancer. Returns the answer and the call's ID. This function fills in `cluster`. The
+    /// answer's `outcome` is set. As in all calls about a single load balancer, an answer that
+    /// breaks the contract becomes a `failed` with the reason `ContractFault`.
     pub(crate) async fn get_load_balancer(
         &self,
         mut request: api::GetLoadBalancerRequest,
@@ -181,8 +181,8 @@ impl Session {
         .await
     }
 
-    /// EnsureLoadBalancer. This fills in `cluster`. A `failed` outcome is `Ok` here, because it can
-    /// carry a handle.
+    /// EnsureLoadBalancer. This function fills in `cluster`. A `failed` outcome is `Ok` here,
+    /// because it can carry a handle.
     pub(crate) async fn ensure_load_balancer(
         &self,
         fence: &Fence,

@@ -118,8 +118,8 @@ impl Keeper {
             if has_other_claims {
                 continue;
             }
-            // A provider that forgets each Initialize at once is not initialised again without a
-            // pause.
+            // The provider reported NOT_INITIALIZED soon after Initialize. From the second time in
+            // a row the ccm pauses before the next Initialize.
             if was_uninitialized && started.elapsed() < LASTED {
                 failures = failures.saturating_add(1);
                 if failures > 1 {
@@ -271,8 +271,8 @@ impl Keeper {
     }
 
     /// Returns when the Lease remembers this scope, or when another one is the accepted one.
-    /// Controllers make no calls before that. It can take as long as the Lease cannot be written.
-    /// Then this process loses the Lease and stops leading.
+    /// Controllers make no calls before that. While the Lease cannot be written, the call does not
+    /// return. Then this process loses the Lease and stops leading.
     async fn remember(&self, scope: &str) {
         let mut seen = self.with.memory.changes();
         loop {

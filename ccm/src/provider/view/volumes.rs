@@ -41,7 +41,7 @@ pub(crate) fn volume_view(volume: &PersistentVolume) -> Option<api::VolumeView> 
     let text = |value: &Value| match value {
         Value::String(text) => Some(text.clone()),
         Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
-        // Objects hold references to Secrets, and data that only a driver understands.
+        // An object may hold references to Secrets, or data that only a driver understands.
         Value::Null | Value::Array(_) | Value::Object(_) => None,
     };
     let metadata = &volume.metadata;

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The most memory of all answers together, beside `EACH`. The largest answer that is allowed fits
 /// when it is alone.
 pub(super) const TOGETHER: u64 = 128 * 1024 * 1024;
-/// The memory that each answer may take in any case, so that large answers delay no small one.
+/// The memory that each answer may take in any case, so that large answers do not make a small one
+/// fail.
 const EACH: u64 = 128 * 1024;
 /// The budget is taken in pieces of this size. Counting is per item, and an answer can have
 /// millions.

@@ -1,4 +1,5 @@
-//! The TLS side of client certificates: each is taken whose key the caller holds.
+//! The TLS side of client certificates. Within limits, the handshake accepts each certificate whose
+//! key the caller holds.
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
@@ -8,12 +9,14 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 
 use super::Authorities;
 
-/// The most that a chain of a client may have: the time to verify one grows with the number of its paths.
+/// The most intermediate certificates in a client's chain. The time to verify a chain grows with
+/// the number of its paths.
 const INTERMEDIATES: usize = 4;
 const CHAIN_BYTES: usize = 16 * 1024;
 
-/// Asks for a client certificate where any could count, and takes each whose key the caller holds: whose it is, and whether it counts, is decided for each request,
-/// so that one of another authority beside a good token shuts nobody out.
+/// Requests a client certificate if the port has authorities for one. The port decides later, for
+/// each request, whether an authority signed it. So a certificate of another authority does not
+/// exclude a caller with a valid token.
 pub(in crate::serve) struct AnyCertificate {
     authorities: Authorities,
     algorithms: WebPkiSupportedAlgorithms,

@@ -87,7 +87,8 @@ impl Pending {
             waiting.object = draft.object;
             return true;
         }
-        // A provider that invents reasons leaves space for the ccm's events.
+        // Events with a provider's reason take at most a quarter of the space, so that space is
+        // left for the ccm's events.
         let crowded = key.is_foreign() && self.foreign >= self.bound / 4;
         if crowded || self.drafts.len() >= self.bound {
             return false;

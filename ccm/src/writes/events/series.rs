@@ -1,4 +1,4 @@
-//! The Events written lately, so that the writer patches the same Event for a repeat.
+//! The Events that were written recently, so that the writer patches the same Event for a repeat.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use super::pending::EventKey;
 
 /// The most Events to remember; the least recently written goes first.
 const BOUND: usize = 10_000;
-/// How long after its last write an Event is patched. After that a repeat creates a new one. The
-/// API server keeps events for an hour.
+/// How long after its last write an Event is patched. After that a repeat creates a new one. By
+/// default the API server keeps events for an hour.
 const WINDOW: Duration = Duration::from_mins(55);
 
 /// An Event that the API server has.

@@ -8,7 +8,7 @@ use super::{BETA_REGION, BETA_TYPE, BETA_ZONE, ZONE, instance, joining, joins, v
 use crate::scenario::{Scenario, nothing};
 use crate::side::Side;
 
-/// Already initialised: no taint, and what `change` does to it.
+/// An initialised Node, which has no taint, after `change`.
 fn initialised(
     name: &'static str,
     what: &'static str,

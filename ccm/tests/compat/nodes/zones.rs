@@ -10,7 +10,7 @@ use crate::side::Side;
 
 const ZONES: &str = "LookupZones";
 
-/// Without zone and region.
+/// An instance without zone and region.
 fn somewhere(name: &str) -> Instance {
     Instance {
         zone: None,

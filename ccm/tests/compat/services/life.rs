@@ -40,7 +40,8 @@ async fn gone(side: &Side, namespace: &str) -> Facts {
     fact("calls of Delete", &side.asked(DELETE, &subject(namespace)))
 }
 
-/// The type becomes one without load balancers; waits until nothing is left of it.
+/// Changes the type to one without load balancers, and waits until nothing is left of the load
+/// balancer.
 async fn away(side: &Side, namespace: &str) {
     side.edit_service(namespace, spec(&json!({"type": "ClusterIP"})))
         .await;
@@ -67,7 +68,7 @@ fn changes() -> Vec<Scenario> {
     all
 }
 
-/// What users do every day.
+/// Ordinary changes by users.
 fn ordinary_changes() -> Vec<Scenario> {
     vec![
         Scenario::new(

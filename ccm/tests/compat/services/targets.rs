@@ -1,5 +1,5 @@
-//! The set of Nodes that load balancers balance to changes. These come one after the other: each
-//! changes all load balancers.
+//! Changes of the set of target Nodes. The scenarios run one after the other, because each changes
+//! all load balancers.
 
 use provider_mock::Fault;
 use provider_mock::fixture::FailureSpec;
@@ -57,7 +57,7 @@ where
     .stored()
 }
 
-/// In this order.
+/// The scenarios, in their order.
 pub fn steps() -> Vec<Scenario> {
     let mut all = nodes_change();
     all.extend(calls_fail());
@@ -190,7 +190,7 @@ fn calls_fail() -> Vec<Scenario> {
                 let balancer = side.cloud().load_balancer(name, "web").unwrap();
                 side.cloud().remove_load_balancer(&balancer.handle).unwrap();
                 if side.is_ours_directly() {
-                    // A hint of the cloud informs ours. It comes before the Node's deletion:
+                    // A hint of the cloud reaches the ccm. It comes before the Node's deletion:
                     // otherwise the load balancer already has the new targets, and there is no
                     // Update.
                     side.asked_times(ENSURE, &subject(name), 2).await;

@@ -82,7 +82,8 @@ pub fn of_chart(values: &Value) -> String {
     documents.join("\n---\n")
 }
 
-/// The same of what was asked, with the codes of the answers; what has no resource by its path.
+/// The same for the requests in the log, with the codes of the answers. A request without a
+/// resource has its path.
 pub fn asked(log: &str) -> Asked {
     asked_by(log, &[User::Ccm.name()])
 }

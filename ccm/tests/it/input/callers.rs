@@ -1,5 +1,5 @@
-//! Callers of an HTTPS port: strangers who keep connections open, and who measures meanwhile
-//! whether others are answered. The end-to-end tests have this file too.
+//! Callers of an HTTPS port: strangers that keep connections open, and a client that measures
+//! meanwhile whether others get answers. The end-to-end tests have this file too.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -225,8 +225,8 @@ async fn n13_kubectl_describe_tells_that_the_provider_is_away() {
         ];
         tells(&world, began, kind, "late", &words).await;
     }
-    // The log is for machines here: an object a line, and what an operator asks about in fields of
-    // their own.
+    // The log is JSON here: one object a line, with a field for each fact that an operator searches
+    // for.
     let log = ccm.log();
     let lines: Vec<serde_json::Value> = log
         .lines()

@@ -1,4 +1,4 @@
-//! The HTTPS port of the running ccm, before the real API server's judgement.
+//! The HTTPS port of the running ccm, with reviews by the real API server.
 
 use kube::client::Body;
 use kube::{Client, Config};
@@ -50,7 +50,7 @@ async fn b_m4_health_tells_what_is_missing_and_the_rest_is_for_whom_the_api_serv
     let ccm = world.ccm(&[&format!("--secure-port={port}"), "--bind-address=127.0.0.1"]);
     said(&ccm, "it does not exist yet").await;
 
-    // Ready is only who has its provider; alive and healthy it is.
+    // Without its provider, the process is alive and healthy, but not ready.
     let (status, why) = eventually("the caches are synced", SOON, async || {
         let (status, text) = get(port, "/readyz", ADMIN).await;
         let synced = text.contains("[+]nodes ok") && text.contains("[+]services ok");
@@ -100,7 +100,7 @@ async fn b_m4_health_tells_what_is_missing_and_the_rest_is_for_whom_the_api_serv
     })
     .await;
 
-    // TokenReview says who, SubjectAccessReview says whether.
+    // TokenReview names the user. SubjectAccessReview says whether the user may read the path.
     for path in ["/metrics", "/configz", "/nowhere"] {
         let (status, text) = get(port, path, None).await;
         assert_eq!(

@@ -19,12 +19,12 @@ use crate::world::{World, balancer, instance};
 
 const HANDLE: &str = "grpc-ccm.io/load-balancer";
 const SHARED: &str = "mock.grpc-ccm.io/shared-load-balancer";
-/// The ports of the Services where they share one load balancer.
+/// The ports of the Services if they share one load balancer.
 const PORTS: [u16; SERVICES.len()] = [80, 81, 82];
 /// Hints that a provider remembers, and more.
 const MANY_HINTS: usize = 1_100;
 
-/// See the module.
+/// The additional objects and actions of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// No more than every row has.
@@ -53,7 +53,7 @@ pub(super) enum Stage {
     Slow,
     /// The same after the first answers: no lookup is answered in time.
     SlowLater,
-    /// The provider has forgotten where the ccm was in its hints.
+    /// The provider does not know the resume token of the ccm any more.
     TokenLost,
     /// The ccm is killed during an EnsureLoadBalancer; another one follows.
     Cancelled,
@@ -77,7 +77,7 @@ pub(super) enum Stage {
     IgnoresNodes,
     /// The load balancer of a Service that is deleted is gone.
     AlreadyGone,
-    /// A load balancer is removed behind everybody's back before the targets change.
+    /// Somebody removes a load balancer in the cloud before the targets change.
     RemovedBehind,
     /// All Services share one load balancer.
     Shared,
@@ -87,7 +87,7 @@ pub(super) enum Stage {
     SharedCollides,
     /// The same with one more target.
     SharedGrows,
-    /// A route goes while it is being removed.
+    /// A route disappears while the provider removes it.
     RouteGoes,
     /// A list of routes that shows none.
     ListLags,
@@ -137,7 +137,7 @@ impl Stage {
             .listens_on(PORTS[nth])
     }
 
-    /// Before the lie, while no ccm runs. Nodes that must live.
+    /// Prepares the stage before the lie, while no ccm runs. Returns the Nodes that must live.
     pub(super) async fn set(self, world: &World) -> Vec<Node> {
         let cloud = world.cloud();
         match self {
@@ -193,7 +193,7 @@ impl Stage {
         }
     }
 
-    /// As [`Self::set`], where it is not about Nodes.
+    /// As [`Self::set`], for load balancers and volumes.
     async fn set_balancers_and_volumes(self, world: &World) {
         let cloud = world.cloud();
         match self {
@@ -261,7 +261,8 @@ impl Stage {
         }
     }
 
-    /// After the ccm has started. `kept`: the handles of load balancers that must exist at the end.
+    /// Acts after the ccm has started. `kept`: the handles of load balancers that must exist at the
+    /// end.
     pub(super) async fn play(
         self,
         world: &mut World,
@@ -309,7 +310,7 @@ impl Stage {
                 let (all, params) = (world.nodes(), PatchParams::default());
                 for node in nodes_now(world).await {
                     let name = node.metadata.name.unwrap();
-                    // One of them goes meanwhile.
+                    // One of the Nodes is deleted meanwhile.
                     if let Err(error) = all.patch(&name, &params, &exclude).await {
                         assert!(error.to_string().contains("not found"), "{error}");
                     }
@@ -364,7 +365,7 @@ fn owner(load_balancer: &mut LoadBalancer) -> &mut Mark {
     load_balancer.owner.as_mut().unwrap()
 }
 
-/// One that the provider is misled to: the ccm has no part in what becomes of it.
+/// The load balancer of another Service, to which the lie misleads the provider.
 fn of_another_service() -> LoadBalancer {
     load_balancer_of_another("of-another-service", "other", "other-uid", 201)
 }

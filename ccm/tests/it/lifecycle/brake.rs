@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::{EVERY_SECOND, ONLY_LIFECYCLE, asked, crowd, names, passes, settle, state};
 use crate::world::{SOON, World};
 
-/// Without a list: it must not be what keeps the Nodes.
+/// A cloud without a list, so that the list does not protect the Nodes.
 fn without_list() -> Fixture {
     let mut fixture = Fixture::default();
     fixture.capabilities.instances.listing = false;

@@ -9,7 +9,7 @@ use testenv::objects::{NodeBuilder, set_ready};
 use super::{EVERY_SECOND, ONLY_LIFECYCLE, asked, crowd, known, names, passes, settle, state, uid};
 use crate::world::{SOON, World, instance};
 
-/// The brake lets all go that these tests let go.
+/// A brake that allows all deletions of these tests.
 const OPEN_BRAKE: &str = "--node-deletion-brake=min-age=1s,floor=20";
 
 #[tokio::test]
@@ -22,7 +22,7 @@ async fn b_l2_b_l4_l4_l6_only_an_instance_that_is_gone_and_nothing_else_deletes_
     let kept = doubtful(&world).await;
     gone(&world).await;
     never_ours(&world).await;
-    // Those have been asked about all the while.
+    // The ccm has asked about these Nodes all the time.
     passes(&world, 3).await;
     let there = names(&world).await;
     for name in &kept {
@@ -136,7 +136,7 @@ async fn never_ours(world: &World) {
 async fn now_and_then(world: &World) {
     let cloud = world.cloud();
     settle(world, "flapping", "False").await;
-    // The list has it, and must not be what keeps it.
+    // The list contains the instance, so the list is broken here: it must not protect the Node.
     let broken = Fault::new("ListInstances", FaultKind::EndMissing);
     cloud.set_fault(broken).unwrap();
     let spent = |fault: u64| {

@@ -1,4 +1,4 @@
-//! When it is asked, about whom; the shutdown taint.
+//! When the ccm asks the provider, about which Nodes, and the shutdown taint.
 
 use k8s_openapi::api::core::v1::Node;
 use kube::api::DeleteParams;

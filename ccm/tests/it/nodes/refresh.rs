@@ -15,7 +15,8 @@ const FLAGS: [&str; 2] = [
     "--controllers=cloud-node",
 ];
 
-/// Waits until the Node was refreshed so often from now on, with what that wrote.
+/// Waits until the ccm has refreshed the Node this many times from now on, and has written the
+/// results.
 async fn refreshed(world: &World, node: &str, times: usize) {
     let before = lookups_of(world, node);
     // One may be under way, and the last one may not have written yet.
@@ -112,7 +113,7 @@ async fn b_n10_beta_labels_win(world: &World) {
             })
             .await;
     }
-    // One that the user writes alone is taken back.
+    // A label that only the user writes is reset.
     write_labels(world, "typed", &[(TYPE, Some("user"))]).await;
     world
         .node_becomes("typed", "of its old type", |node| {

@@ -95,7 +95,7 @@ async fn left_alone(world: &World) -> Vec<(&'static str, String)> {
             "labelled",
             fresh("labelled").label("grpc-ccm.io/provider", "other"),
         ),
-        // Without the taint it is none of ours before it has an ID (B-N1).
+        // Without the taint the ccm leaves the Node alone before it has an ID (B-N1).
         ("untainted", NodeBuilder::new("untainted")),
     ] {
         nodes.push((name, version(&world.register(node).await)));

@@ -62,7 +62,7 @@ async fn only_absent_means_gone_whatever_stands_in_the_answer_for_a_node() {
         ),
         ("long", Fault::new("LookupInstances", FaultKind::LongText)),
     ];
-    // So many that the brake has no say.
+    // So many Nodes that the brake does not prevent the deletions.
     let well: Vec<_> = (1..=20).map(|number| format!("well-{number}")).collect();
     nodes(&world, &well.iter().map(String::as_str).collect::<Vec<_>>()).await;
     let names: Vec<_> = wrong.iter().map(|(name, _)| *name).collect();

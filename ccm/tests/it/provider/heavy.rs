@@ -12,7 +12,7 @@ const FLAGS: [&str; 4] = [
     "--orphaned-load-balancer-period=1s",
     "--node-status-update-frequency=1s",
 ];
-/// Of the first decoding would take gigabytes; the last is read.
+/// Decoding the first would take gigabytes. The ccm reads the last.
 const KIB: [u32; 5] = [14 * 1024, 3 * 1024, 900, 200, 48];
 const MOST_ADDED_MIB: u64 = 128;
 
@@ -48,7 +48,7 @@ async fn no_answer_of_empty_items_costs_more_than_128_mib_and_each_is_told() {
     let mut world = World::new(Fixture::default()).await;
     let mut ccm = world.ccm(&FLAGS);
     world.leader().await;
-    // So many that the brake has no say.
+    // So many Nodes that the brake does not prevent the deletions.
     let up: Vec<_> = (1..=12).map(|number| format!("up-{number}")).collect();
     for name in up.iter().map(String::as_str).chain(["down"]) {
         world.join(name).await;
@@ -79,7 +79,7 @@ async fn no_answer_of_empty_items_costs_more_than_128_mib_and_each_is_told() {
     }
     let limit = "more than 1048576 bytes, which is the most that EnsureLoadBalancer may answer";
     said(&ccm, limit).await;
-    // It goes on as if nothing had been.
+    // The ccm still initialises Nodes.
     world.join("after").await;
     world.initialised("after").await;
 }

@@ -30,7 +30,7 @@ fn code_and_line(output: &Output) -> (i32, String) {
     (output.status.code().unwrap(), line.to_owned())
 }
 
-/// Beside a provider in this process.
+/// Runs `ccm probe` for a provider in this process.
 async fn probe(socket: &Path, flags: &[&str]) -> (i32, String) {
     let mut command = command(Path::new(CCM), socket, flags);
     let output = tokio::task::spawn_blocking(move || command.output().unwrap());
@@ -63,7 +63,7 @@ async fn a_provider_lives_whatever_it_says_and_is_ready_where_controllers_work()
             (code, format!("{word}ready: the provider says {state}"))
         );
     }
-    // A cloud that is down is not the provider's death.
+    // The provider is alive although its cloud is down.
     mock.cloud().set_health(Health::ready());
     mock.cloud().set_weather(provider_mock::Weather {
         fail: Some(provider_sdk::FailureCode::Unavailable),

@@ -48,7 +48,7 @@ async fn a_socket_of_another_uid_is_told_nothing() {
     assert_eq!(world.cloud().call_count("GetProviderInfo"), 1);
 }
 
-/// Ours, as the owner of what we write has it.
+/// This process's UID: the owner of its `/proc` entry.
 fn our_uid() -> u32 {
     use std::os::unix::fs::MetadataExt as _;
     let own = std::fs::metadata("/proc/self").unwrap();

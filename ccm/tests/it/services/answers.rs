@@ -182,7 +182,7 @@ async fn b_s9_s19_pending_is_asked_again_after_exactly_the_delay() {
 async fn s15_events_and_annotations_of_the_provider() {
     let mut fixture = Fixture::default();
     fixture.capabilities.load_balancers.features.clear();
-    // And Nodes are nothing to it.
+    // Nodes do not matter to this provider.
     fixture.capabilities.load_balancers.targets = Targets::Ignored;
     let mut world = World::new(fixture).await;
     let _ccm =

@@ -96,7 +96,8 @@ async fn s18_b_s5_delete_until_it_is_done() {
 #[tokio::test]
 async fn s9_without_the_finalizer_nothing_is_left_behind() {
     let (world, _ccm) = World::with_ccm(Fixture::default()).await;
-    // Off while the Service lives: it is put back, and that is all.
+    // The finalizer is removed while the Service exists: the ccm adds it again, and does nothing
+    // else.
     world.balanced("web").await;
     world.force_finalizers_off("web").await;
     world
@@ -126,7 +127,8 @@ async fn s9_without_the_finalizer_nothing_is_left_behind() {
     })
     .await;
 
-    // Off while the deletion is stuck: the Service goes, its load balancer a little later.
+    // The finalizer is removed while the deletion is stuck: the Service is gone first, its load
+    // balancer a little later.
     world.fault(
         Fault::failure(DELETE, FailureCode::Internal)
             .subject(subject("web"))

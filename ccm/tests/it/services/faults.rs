@@ -22,7 +22,8 @@ enum Again {
 }
 use Again::{Between, MuchLater, WhenChanged};
 
-/// The first backoff: 5 s, less a jitter of at most a quarter.
+/// The first backoff: 5 s and a jitter of up to a fifth more. The bounds leave room for the
+/// measurement.
 const BACKOFF: Again = Between(3_700, 6_500);
 
 /// Name, code, how often it fails, whether an event reports it, and when the next try follows.
@@ -56,7 +57,7 @@ const BROKEN: &[(&str, FaultKind)] = &[
     ("long-handle", FaultKind::Handle),
 ];
 
-/// What says nothing at all: the first time it is not even told.
+/// Answers that decide nothing. The first one gets no event.
 fn silent() -> [(&'static str, Fault); 2] {
     [
         (
@@ -179,7 +180,7 @@ fn set_faults(world: &World) {
     for (name, fault) in silent() {
         world.fault(fault.subject(subject(name)).times(1));
     }
-    // The provider's own delay goes before the table's.
+    // The provider's own delay replaces the table's.
     let soon = FailureSpec::new(Code::Internal).retry_after(Duration::from_secs(2));
     world.fault(
         Fault::new(ENSURE, FaultKind::Failure)

@@ -55,7 +55,7 @@ async fn s19_an_edited_handle_harms_nobody() {
     let victim = world.made("victim").unwrap();
     let own = world.made("thief").unwrap();
 
-    // Somebody else's load balancer: CONFLICT, and his stays as it is.
+    // Somebody else's load balancer: CONFLICT, and that load balancer stays as it is.
     world
         .annotate("thief", HANDLE, &record("mock", &victim.handle))
         .await;
@@ -224,7 +224,8 @@ async fn s19_unmarked_load_balancers_are_adopted_only_where_that_is_granted() {
     assert_eq!(world.cloud().load_balancers().len(), 1, "only the others'");
 }
 
-/// Finding B5: a user names another's load balancer by the annotation. The Service gets its own, and that one stays as it is.
+/// Finding B5: a user names another's load balancer in the annotation. The Service gets a load
+/// balancer of its own, and the named one stays as it is.
 async fn anothers_handle(world: &World) {
     let others = LoadBalancer {
         name: "others".into(),

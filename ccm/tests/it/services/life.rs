@@ -1,4 +1,4 @@
-//! A Service's load balancer from its making to its end, when all goes well.
+//! A Service's load balancer from its creation to its deletion, without failures.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A provider that puts a load balancer where the cluster's Services are.
+//! A provider that gives a load balancer an address in the range of the cluster's Services.
 
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 use kube::api::{Api, PostParams};
@@ -33,7 +33,8 @@ impl World {
     }
 }
 
-/// Finding B13: the address of another Service, of the cluster's DNS say, would get its traffic.
+/// Finding B13: a load balancer at the address of another Service, such as the cluster's DNS, would
+/// get that Service's traffic.
 #[tokio::test]
 async fn s22_no_load_balancer_is_at_an_address_of_the_clusters_services() {
     let (world, _ccm) = World::with_ccm(giving_out("192.0.2.0/24")).await;

@@ -1,4 +1,4 @@
-//! Which Nodes load balancers balance to, and when they hear of a change.
+//! Which Nodes are targets of load balancers, and when the ccm updates the targets.
 
 use kube::api::{DeleteParams, Patch, PatchParams};
 use provider_mock::fixture::FailureSpec;
@@ -161,7 +161,7 @@ async fn b_s7_s12_s14_what_costs_an_update_and_what_does_not() {
     world.renewals(2).await;
     world.cloud().reset_calls();
 
-    // None of these is anything to a load balancer.
+    // None of these changes is a reason for a call.
     for status in ["False", "Unknown", "True", "False"] {
         set_ready(&world.client, "a", status).await.unwrap();
     }

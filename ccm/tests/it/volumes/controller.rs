@@ -1,4 +1,4 @@
-//! The controller: off, on, and again.
+//! The controller: off, on, and under the next leader.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -12,20 +12,21 @@ impl World {
         self.shows_address(name).await
     }
 
-    /// Lives from its creation to its end, with a load balancer.
+    /// Creates a Service, waits for its load balancer, and deletes the Service.
     pub async fn service_comes_and_goes(&self, name: &str) {
         self.balanced(name).await;
         self.delete_service(name).await;
         self.service_goes(name).await;
     }
 
-    /// The cloud has the Node's instance no more, its kubelet is silent, and the Node goes.
+    /// Removes the Node's instance, makes the Node not Ready, and waits until the Node is deleted.
     pub async fn instance_and_node_go(&self, name: &str) {
         self.instance_ends(name).await;
         self.node_goes(name).await;
     }
 
-    /// The instance is shut down, its kubelet is silent, and the Node is tainted.
+    /// Stops the instance, makes the Node not Ready, and waits until the Node has the shutdown
+    /// taint.
     pub async fn instance_stops(&self, name: &str) {
         self.cloud().stop_instance(name).unwrap();
         set_ready(&self.client, name, "False").await.unwrap();
@@ -35,14 +36,14 @@ impl World {
         .await;
     }
 
-    /// The Node, which has that one taint still, and no other.
+    /// The Node, which still has the taint of uninitialised Nodes, and no other.
     pub async fn is_uninitialised(&self, name: &str) -> Node {
         let node = self.node(name).await.unwrap();
         assert_eq!(taints(&node), [UNINITIALIZED], "{name}");
         node
     }
 
-    /// The cloud has the Node's instance no more, and its kubelet is silent.
+    /// Removes the Node's instance, and makes the Node not Ready.
     pub async fn instance_ends(&self, name: &str) {
         self.cloud().remove_instance(name).unwrap();
         set_ready(&self.client, name, "False").await.unwrap();

@@ -1,4 +1,4 @@
-//! Rights that were forgotten: who reads the log learns which, and whose.
+//! Missing rights: the log says which right is missing, and which account lacks it.
 
 use super::*;
 
@@ -54,7 +54,7 @@ async fn b_m5_a_right_that_is_missing_at_the_start_is_named_and_the_ccm_goes_on_
     assert!(line.contains(&again("list nodes -A")), "{line}");
     let watched = of_core(&["nodes", "services"], &["list", "watch"]);
     world.grant(&role("ccm-watch", &watched));
-    // It can do without this one, so it goes on.
+    // The ccm does not need this right, so it goes on.
     said(
         &ccm,
         &lacks("list servicecidrs.networking.k8s.io in the whole cluster"),
@@ -71,7 +71,7 @@ async fn b_m5_a_right_that_is_missing_at_the_start_is_named_and_the_ccm_goes_on_
     assert!(!log.contains("waiting for the API server"), "{log}");
     world.apply("kustomize/base/rbac.yaml");
     world.led_by(&ccm).await;
-    // The command in the message finds what was granted, also where that is for one name alone.
+    // The command in the message finds the granted right, even if it is for one name only.
     let command = line.split("(kubectl ").nth(1).unwrap();
     let command = command.split_once(')').unwrap().0;
     let asked = world.plane.kubectl().args(command.split(' ')).output();
