@@ -76,6 +76,9 @@ mod on {
         ThrottleIsIgnored, "", "THROTTLED slows nothing down.";
         NameIsTheNode, "", "A new Node of the same name counts as the one to delete.";
         LostDeleteTakesRoom, "", "A Node whose delete request got no answer counts twice for the deletion brake.";
+        CallsInFlightAreFreed, "", "The ccm releases the Lease while a call that it has just cancelled still runs.";
+        LateWatchIsTrusted, "", "A new leader creates a load balancer without reading the Service from the API server.";
+        NoBrake, "", "No deletion brake holds Nodes back.";
         VoidPassesCount, "", "ABSENT counts although no witness is recognised.";
     }
 

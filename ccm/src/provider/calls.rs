@@ -211,10 +211,16 @@ impl Session {
             () = self.closing() => return Err(gone()),
             entered = rpc.limiter.enter(cap) => entered?,
         };
-        if let Some(fence) = fence.filter(|_| !planted!(UnfencedCalls)) {
-            fence.check()?;
-        }
         let changing = fence.map(Fence::changing);
+        // Counted first: a release between the two would not see the call.
+        if let Some(fence) = fence.filter(|_| !planted!(UnfencedCalls))
+            && let Err(fenced) = fence.check()
+        {
+            if let Some(unsent) = changing {
+                unsent.answered();
+            }
+            return Err(fenced.into());
+        }
         // While the provider shuts down, the connection lasts until this call is over.
         let _in_flight = self.link.in_flight();
         let start = Instant::now();

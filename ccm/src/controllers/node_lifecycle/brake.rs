@@ -111,9 +111,9 @@ impl Brake {
             .held
             .iter()
             .enumerate()
-            .filter(|(_, held)| !self.holding || long_enough(held))
+            .filter(|(_, held)| !self.holding || long_enough(held) || planted!(NoBrake))
             .map(|(place, _)| place)
-            .take(room)
+            .take(if planted!(NoBrake) { usize::MAX } else { room })
             .collect();
         Verdict {
             held: due.held.len() - allowed.len(),

@@ -20,6 +20,7 @@ use super::targets::{NodeSelector, TargetSet};
 use super::{Offer, Worker};
 use crate::controller::{Batch, LoopContext};
 use crate::core::Key;
+use crate::planted::planted;
 use crate::provider::{CallId, Session};
 use crate::queue::Requeue;
 use crate::writes::{ServicePatch, ServiceStatusPatch, WriteError};
@@ -81,6 +82,10 @@ pub(super) struct Run<'a> {
     record: Option<Record>,
     accepted: bool,
     attempt: u32,
+    /// The API server gave `base` to this job; the watch may be late.
+    is_current: bool,
+    /// Get found no load balancer.
+    missing: bool,
     /// The ID of the last call.
     call_id: Option<CallId>,
     reports: Vec<Report>,
@@ -106,6 +111,8 @@ impl<'a> Run<'a> {
             record: job.record,
             accepted: false,
             attempt: job.attempt,
+            is_current: false,
+            missing: false,
             call_id: None,
             reports: Vec::new(),
         }
@@ -205,6 +212,7 @@ impl<'a> Run<'a> {
                 Ok(())
             }
             Step::Get => self.call(Op::Get).await,
+            Step::Ensure if self.may_be_released() => Err(self.decide_again().await),
             Step::Ensure => self.call(Op::Ensure).await,
             Step::Update => self.call(Op::Update).await,
             Step::Delete => self.call(Op::Delete).await,
@@ -213,6 +221,14 @@ impl<'a> Run<'a> {
                 Err(self.over())
             }
         }
+    }
+
+    /// Whether the former leader may have released this Service. The watch may show that late, so
+    /// the Service is read before this process creates its first load balancer for it.
+    fn may_be_released(&self) -> bool {
+        let unchecked = self.record.as_ref().is_none_or(|record| record.check);
+        let known = self.is_current || planted!(LateWatchIsTrusted);
+        (unchecked || self.missing) && !known
     }
 
     /// Nothing is left to do.
@@ -322,6 +338,7 @@ impl<'a> Run<'a> {
         match now {
             Ok(now) => {
                 self.base = Arc::new(now);
+                self.is_current = true;
                 Ok(true)
             }
             Err(WriteError::Gone) => Ok(false),
@@ -336,6 +353,7 @@ impl<'a> Run<'a> {
         let now = now.await?;
         let same = now.filter(|now| uid(now) == uid(&self.base));
         let found = same.is_some();
+        self.is_current = found;
         self.base = same.map_or_else(|| Arc::clone(&self.base), Arc::new);
         Ok(found)
     }
@@ -347,9 +365,26 @@ impl<'a> Run<'a> {
             Ok(false) => Stop::With(Requeue::Forget),
             Err(error) => {
                 warn!(service = %Key::of(&*self.base), %error, "cannot read the Service again");
+                self.record().check |= self.missing;
+                self.failed("failed to read the Service", &error);
                 Stop::With(Requeue::Retry)
             }
         }
+    }
+
+    /// Reports a failure of the API server.
+    fn failed(&mut self, what: &str, error: &WriteError) {
+        self.reports.push(Report {
+            reported: Reported {
+                note: notes::sync_failed(&format!("{what}: {error}")),
+                code: None,
+                at_once: true,
+                when_changed: false,
+            },
+            rpc: None,
+            call_id: None,
+            took: None,
+        });
     }
 
     /// How to react to a failed write. Callers handle `Gone` before.
@@ -359,17 +394,7 @@ impl<'a> Run<'a> {
             WriteError::Fenced(_) => return Stop::With(Requeue::Retry),
             WriteError::Conflict => return self.decide_again().await,
             WriteError::Refused(_) | WriteError::Unavailable(_) => {
-                self.reports.push(Report {
-                    reported: Reported {
-                        note: notes::sync_failed(&format!("{what}: {error}")),
-                        code: None,
-                        at_once: true,
-                        when_changed: false,
-                    },
-                    rpc: None,
-                    call_id: None,
-                    took: None,
-                });
+                self.failed(what, &error);
             }
         }
         Stop::With(Requeue::Retry)

@@ -384,30 +384,37 @@ async fn s19_an_annotation_that_somebody_took_off_is_written_again_with_its_hand
     assert_eq!(world.calls(), ["Ensure web -", "Get web -"]);
 }
 
-/// Also if the first read fails: the retry reads too.
+/// Also without `in_sync`, when no Get comes before Ensure, and if the first read fails.
 #[tokio::test(start_paused = true)]
 async fn s13_a_new_leader_creates_nothing_for_a_service_whose_deletion_the_watch_shows_late() {
-    let mut world = World::new(1).await;
-    world.server.put(&service());
-    world
-        .until("an address", |w| w.address("web").is_some())
-        .await;
-    world.rest().await;
-    world.stop.cancel();
-    world.tasks.join_next().await;
-    // The former leader deletes the load balancer and releases the Service.
-    world.server.cut_watch();
-    world.server.remove("web");
-    world.cloud.state().balancers.clear();
-    world.memory.take();
-    world.server.fail_reads(1);
-    world.start();
-    world
-        .until("two questions", |w| w.cloud.called("Get") == 2)
-        .await;
-    world.rest().await;
-    assert_eq!(world.cloud.called("Ensure"), 1, "{:?}", world.calls());
-    assert!(world.cloud.state().balancers.is_empty());
+    for in_sync in [true, false] {
+        let says: fn(&mut api::GetProviderInfoResponse) = |info| {
+            let capabilities = info.capabilities.as_mut().unwrap();
+            capabilities.load_balancers.as_mut().unwrap().in_sync = false;
+        };
+        let mut world = World::of(1, &[], (!in_sync).then_some(says)).await;
+        world.server.put(&service());
+        world
+            .until("an address", |w| w.address("web").is_some())
+            .await;
+        world.rest().await;
+        world.stop.cancel();
+        world.tasks.join_next().await;
+        // The former leader deletes the load balancer and releases the Service.
+        world.server.cut_watch();
+        world.server.remove("web");
+        world.cloud.state().balancers.clear();
+        world.memory.take();
+        world.server.fail_reads(1);
+        world.start();
+        world.until("two reads", |w| w.server.reads() == 2).await;
+        world.rest().await;
+        assert_eq!(world.cloud.called("Ensure"), 1, "{:?}", world.calls());
+        assert!(world.cloud.state().balancers.is_empty());
+        let events = world.events.recorded();
+        let told = |event: &String| event.contains("failed to read the Service");
+        assert!(events.iter().any(told), "{events:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

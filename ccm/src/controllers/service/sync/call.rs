@@ -79,14 +79,7 @@ impl Run<'_> {
         }
         let missing = matches!(answer.verdict, Verdict::OutOfSync { exists: false, .. });
         let next = self.answered(&call, answer, unfinished, took).await?;
-        if missing && !self.is_departed() {
-            // The watch may be late: the former leader may have deleted the Service together with
-            // its load balancer.
-            let stop = self.decide_again().await;
-            let read = matches!(stop, Stop::Again);
-            self.record().check |= !read;
-            return Err(stop);
-        }
+        self.missing |= missing;
         next.map_or(Ok(()), |outcome| Err(Stop::With(outcome)))
     }
 

@@ -58,6 +58,8 @@ struct State {
     cut: bool,
     /// So many reads of Services fail.
     unread: usize,
+    /// The reads of Services that arrived.
+    reads: usize,
     services: BTreeMap<String, Value>,
     nodes: BTreeMap<String, Value>,
     version: u64,
@@ -168,6 +170,11 @@ impl ApiServer {
     /// So many of the next reads of Services fail.
     pub(super) fn fail_reads(&self, times: usize) {
         self.state.lock().unwrap().unread = times;
+    }
+
+    /// How many reads of Services arrived.
+    pub(super) fn reads(&self) -> usize {
+        self.state.lock().unwrap().reads
     }
 
     /// Restarts the watch of Services with a list, as after a 410 Gone.
@@ -292,9 +299,12 @@ impl ApiServer {
 
     fn answer(&self, method: &Method, tail: &[&str], name: &str, body: &[u8]) -> Response<Body> {
         let mut state = self.state.lock().unwrap();
-        if *method == Method::GET && state.unread > 0 {
-            state.unread -= 1;
-            return refused(503);
+        if *method == Method::GET {
+            state.reads += 1;
+            if state.unread > 0 {
+                state.unread -= 1;
+                return refused(503);
+            }
         }
         let Some(mut value) = state.services.get(name).cloned() else {
             return refuse(StatusCode::NOT_FOUND, "NotFound");
