@@ -230,7 +230,8 @@ impl ApiServer {
         if counts {
             self.inner.checker.sent(identity, &site);
         }
-        if let Some(node) = sent.over.as_ref().filter(|_| site == "DELETE nodes") {
+        let deletes = sent.over.clone().filter(|_| site == "DELETE nodes");
+        if let Some(node) = &deletes {
             self.inner.checker.deletes(node);
         }
         let renews = body
@@ -246,6 +247,9 @@ impl ApiServer {
             None | Some(ApiFault::Lost) => {}
             Some(ApiFault::Code(code)) => {
                 self.note(identity, &asked, format_args!(" -> {code} (fault)"));
+                if let Some(node) = deletes.filter(|_| code < 500) {
+                    self.inner.checker.does_not_delete(&node);
+                }
                 return Ok(answer::refused(&on_purpose(code)));
             }
             Some(ApiFault::Late(wait)) => sleep(wait).await,
@@ -277,6 +281,9 @@ impl ApiServer {
             }
             done
         });
+        if let Some(node) = deletes.filter(|_| done.is_err()) {
+            self.inner.checker.does_not_delete(&node);
+        }
         if fault == Some(ApiFault::Lost) {
             self.note(identity, &asked, ": the answer is lost (fault)");
             return Err(Broken);

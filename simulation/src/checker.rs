@@ -19,6 +19,7 @@ use crate::trace::Trace;
 pub use calls::Call;
 use calls::Calls;
 pub use fields::{RECORD, has_finalizer, is_known, is_recorded};
+pub use routes::Hindered;
 
 /// The finalizer that keeps a Service until its load balancer is gone.
 pub const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
@@ -86,6 +87,8 @@ struct Inner {
     renewed: BTreeMap<(String, String), Instant>,
     /// The same for renewals whose answers arrived.
     confirmed: BTreeMap<(String, String), Instant>,
+    /// The Leases that a process released after its last renewal.
+    released: BTreeSet<(String, String)>,
     /// The last process to acquire each Lease.
     leader: BTreeMap<String, String>,
     /// How often the leader of a Lease changed.
@@ -95,11 +98,11 @@ struct Inner {
     changes: u64,
     /// How many of the changes were calls of the provider.
     mutating: u64,
+    /// When each process sent its requests that deleted Nodes.
+    deletions: BTreeMap<String, Vec<Instant>>,
     /// When processes last asked for the deletion of each Node, by UID. They cannot know whether a
     /// request without an answer deleted it.
     deleted: BTreeMap<String, Instant>,
-    /// When the suspended machine resumes, or last resumed.
-    resumed: Option<Instant>,
     calls: Calls,
     connections: u64,
     refused: routes::Refused,
@@ -122,13 +125,14 @@ impl Checker {
             rules,
             renewed: BTreeMap::new(),
             confirmed: BTreeMap::new(),
+            released: BTreeSet::new(),
             leader: BTreeMap::new(),
             terms: 0,
             ending: BTreeSet::new(),
             changes: 0,
             mutating: 0,
+            deletions: BTreeMap::new(),
             deleted: BTreeMap::new(),
-            resumed: None,
             calls: Calls::default(),
             connections: 0,
             refused: routes::Refused::default(),
@@ -203,10 +207,6 @@ impl Checker {
         let mut inner = self.inner();
         inner.changes += 1;
         inner.mutating += u64::from(MUTATING_RPCS.contains(&site));
-        // No process can see that it was suspended between its check and the send.
-        if inner.resumed == Some(Instant::now()) {
-            return;
-        }
         let leases = inner.rules.leases(identity, site);
         if !leases.iter().any(|lease| inner.holds(lease, identity)) {
             inner
@@ -229,15 +229,18 @@ impl Checker {
         self.inner().deleted.insert(uid.to_owned(), Instant::now());
     }
 
+    /// The API server refused to delete this Node.
+    pub(crate) fn does_not_delete(&self, node: &Value) {
+        let uid = node["metadata"]["uid"].as_str().unwrap_or_default();
+        self.inner().deleted.remove(uid);
+    }
+
     /// The process got the answer to a renewal that it sent at `at`.
     pub(crate) fn renewal_answered(&self, identity: &str, lease: &str, at: Instant) {
         let key = (lease.to_owned(), identity.to_owned());
-        self.inner().confirmed.insert(key, at);
-    }
-
-    /// The machine is suspended and resumes at this time.
-    pub fn resumes(&self, at: Instant) {
-        self.inner().resumed = Some(at);
+        let mut inner = self.inner();
+        let known = inner.confirmed.entry(key).or_insert(at);
+        *known = at.max(*known);
     }
 
     /// Checks the effect of a process's request on the API server.
@@ -270,7 +273,12 @@ impl Checker {
             "POST leases" | "PUT leases" if now["spec"]["holderIdentity"] == identity => {
                 inner.renew(name, identity, sent.at);
             }
+            "PUT leases" => {
+                let key = (name.to_owned(), identity.to_owned());
+                inner.released.insert(key);
+            }
             "DELETE nodes" => {
+                inner.brakes(identity, sent.at);
                 if inner.instance(now).is_some() {
                     inner.trace.violation(format!(
                         "{identity} deletes the Node {name}, whose instance exists"
@@ -361,14 +369,8 @@ impl Checker {
         }
     }
 
-    /// Checks after each step what must hold at any time. `hindered`: until when requests to the
-    /// API server failed, as far as it is known.
-    pub fn always(
-        &self,
-        nodes: &[Arc<Object>],
-        services: &[Arc<Object>],
-        hindered: Option<Instant>,
-    ) {
+    /// Checks after each step what must hold at any time.
+    pub fn always(&self, nodes: &[Arc<Object>], services: &[Arc<Object>], hindered: Hindered) {
         let mut inner = self.inner();
         inner.look_at_routes(nodes, hindered);
         let limit = inner.rules.max_in_flight;
@@ -426,6 +428,22 @@ impl Inner {
         let key = (lease.to_owned(), identity.to_owned());
         let renewed = renewals.get(&key);
         renewed.is_some_and(|at| at.elapsed() < self.rules.renew_deadline())
+            && !self.released.contains(&key)
+    }
+
+    /// Checks a deletion against the brake, which lets two of so few Nodes go within a window.
+    fn brakes(&mut self, identity: &str, at: Instant) {
+        // The brake counts a deletion before it sends the first request.
+        const WINDOW: Duration = Duration::from_mins(9);
+        let all = self.deletions.entry(identity.to_owned()).or_default();
+        all.retain(|before| at.saturating_duration_since(*before) < WINDOW);
+        all.push(at);
+        if all.len() > 2 {
+            self.trace.violation(format!(
+                "{identity} deletes {} Nodes within a window of the brake",
+                all.len()
+            ));
+        }
     }
 
     /// How many Nodes processes deleted within this time. A Node that still exists does not count.
@@ -438,6 +456,7 @@ impl Inner {
 
     fn renew(&mut self, lease: &str, identity: &str, sent: Instant) {
         let key = (lease.to_owned(), identity.to_owned());
+        self.released.remove(&key);
         self.renewed.insert(key, sent);
         let before = self.leader.get(lease);
         if before.map(String::as_str) == Some(identity) {
@@ -490,7 +509,7 @@ impl Inner {
         (gone + deleted, all, limit)
     }
 
-    fn look_at_routes(&mut self, nodes: &[Arc<Object>], hindered: Option<Instant>) {
+    fn look_at_routes(&mut self, nodes: &[Arc<Object>], hindered: Hindered) {
         let lease = if self.rules.migration {
             MIGRATION_LEASE
         } else {

@@ -59,6 +59,9 @@ struct Inner {
     happens: Notify,
 }
 
+/// The requests of a ccm that sets a Node's condition.
+const CONDITION: [&str; 2] = ["PATCH nodes/status", "GET nodes"];
+
 #[derive(Default)]
 struct State {
     /// The planned faults that have not occurred, with their remaining numbers.
@@ -75,6 +78,8 @@ struct State {
     lease_trouble: Option<Instant>,
     /// Until when requests to the API server last failed.
     api_trouble: Option<Instant>,
+    /// When the API server last refused a condition, or the read after a conflict about it.
+    condition_refused: Option<Instant>,
     off: bool,
 }
 
@@ -132,6 +137,12 @@ impl Faults {
     pub fn hindered(&self) -> Option<Instant> {
         let state = self.state();
         state.api_trouble.max(state.lease_trouble)
+    }
+
+    /// When the API server last refused a condition of a Node.
+    #[must_use]
+    pub fn condition_refused(&self) -> Option<Instant> {
+        self.state().condition_refused
     }
 
     /// Counts a request at this site, and returns its fault.
@@ -214,6 +225,9 @@ impl Faults {
         } else if fault.is_some() {
             let mut state = self.state();
             state.api_trouble = state.api_trouble.max(Some(until));
+            if matches!(fault, Some(ApiFault::Code(_))) && CONDITION.contains(&site) {
+                state.condition_refused = Some(until);
+            }
         }
         fault
     }

@@ -107,6 +107,14 @@ fn table(before: &str, all: &[Looked], seeds: &Range<u64>) -> String {
     )
 }
 
+/// The seed that shows this bug, as the table in the document says. `None`: no seed did.
+#[must_use]
+pub fn seed_of(document: &str, bug: Bug) -> Option<u64> {
+    let head = head(bug);
+    let row = document.lines().find_map(|line| line.strip_prefix(&head))?;
+    row.split('|').next()?.trim().parse().ok()
+}
+
 const BEGIN: &str = "<!-- `make simulate PLANTED=1 UPDATE_DOCS=1` writes this -->\n";
 const END: &str = "<!-- to here -->\n";
 

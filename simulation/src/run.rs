@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::api_server::ApiServer;
-use crate::checker::{Checker, SECOND};
+use crate::checker::{Checker, Hindered, SECOND};
 use crate::faults::Faults;
 use crate::panics;
 use crate::plan::{Plan, Setup, Trait};
@@ -27,6 +27,8 @@ use crate::trace::Trace;
 
 pub use setup::FOREIGN_OWNER;
 
+/// After so many turns all tasks wait for a time.
+const SETTLES: u32 = 200;
 /// How often the run checks for conditions that last too long.
 const LOOK: Duration = Duration::from_secs(5);
 /// The start of virtual time, in Unix seconds.
@@ -229,8 +231,11 @@ impl Run {
 
     fn always(&self) {
         let (nodes, services) = (self.api.list("nodes"), self.api.list("services"));
-        self.checker
-            .always(&nodes, &services, self.faults.hindered());
+        let hindered = Hindered {
+            until: self.faults.hindered(),
+            condition_refused: self.faults.condition_refused(),
+        };
+        self.checker.always(&nodes, &services, hindered);
     }
 
     fn report(self) -> Report {
@@ -297,7 +302,11 @@ impl Run {
     async fn until(&mut self, at: Instant) -> anyhow::Result<()> {
         loop {
             if let Some(wait) = self.suspended.take() {
-                self.checker.resumes(Instant::now() + wait);
+                // A process that is suspended between its check of the fence and the send cannot
+                // see that. So what is ready runs before.
+                for _ in 0..SETTLES {
+                    tokio::task::yield_now().await;
+                }
                 tokio::time::advance(wait).await;
             }
             let next = self.later.keys().next().map_or(at, |(due, _)| *due).min(at);

@@ -19,6 +19,15 @@ const TOLD_WITHIN: Duration = Duration::from_secs(15);
 /// Failures that concern one route and not all calls.
 const OF_ITSELF: [&str; 2] = ["failed:INTERNAL", "failed:PRECONDITION"];
 
+/// What kept a leader from setting a condition.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Hindered {
+    /// Until when requests to the API server failed, as far as it is known.
+    pub until: Option<Instant>,
+    /// When the API server last refused a condition.
+    pub condition_refused: Option<Instant>,
+}
+
 /// Routes that the cloud refused, by their Node's UID.
 #[derive(Default)]
 pub(super) struct Refused {
@@ -41,7 +50,7 @@ impl Refused {
         cloud: &Cloud,
         nodes: &[Arc<Object>],
         leader: Option<&String>,
-        hindered: Option<Instant>,
+        hindered: Hindered,
     ) -> Vec<String> {
         let lists = cloud.calls(Some("ListRoutes"));
         for call in cloud.calls(Some("CreateRoutes")) {
@@ -80,7 +89,10 @@ impl Refused {
             let Some(node) = there.filter(|_| leader == Some(by)) else {
                 return false;
             };
-            if hindered.is_some_and(|at| at + REFUSED_AGAIN >= *since) {
+            let refused = hindered.condition_refused;
+            if hindered.until.is_some_and(|at| at >= *since)
+                || refused.is_some_and(|at| at + REFUSED_AGAIN >= *since)
+            {
                 return false;
             }
             // The condition was set. If it changes later, the cloud may have created the route
