@@ -114,4 +114,14 @@ fn a_change_concerns_the_suites_of_its_line_and_without_a_base_all_run() {
         assert_eq!(code(suite, &second), Some(0), "{suite}");
     }
     assert_eq!(code("no-suite", &first), Some(2));
+    let runs = |suite: &str, base: &str, command: &str| {
+        let mut affected = Command::new(here.join(".ci/affected"));
+        let affected = affected.args([suite, command]).env("CI_BASE", base);
+        affected.status().unwrap().code()
+    };
+    let now = git(&["rev-parse", "HEAD"]).remove(0);
+    assert_eq!(runs("lease", &second, "false"), Some(1), "it runs");
+    assert_eq!(runs("lease", &second, "true"), Some(0), "it runs");
+    assert_eq!(runs("lease", &now, "false"), Some(0), "it need not run");
+    assert_eq!(runs("no-suite", &now, "true"), Some(2));
 }
