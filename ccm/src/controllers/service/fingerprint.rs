@@ -53,7 +53,7 @@ impl io::Write for Digest {
 }
 
 /// The rank of a name when a subset of targets is chosen (▲S17). It is pseudo-random and constant,
-/// so a Node that joins or leaves moves no other.
+/// so a Node that joins or leaves displaces at most one other.
 pub(super) fn rank(name: &str) -> u64 {
     let mut digest = Digest::new();
     digest.bytes(name.as_bytes());
@@ -107,7 +107,7 @@ impl<'a> From<&'a ServicePort> for Listener<'a> {
 }
 
 /// The fingerprint of the fields of a Service whose change leads to a call (B-S4). It leaves out
-/// the annotations of the ccm and of kubectl.
+/// two annotations: the ccm's own record and kubectl's last applied configuration.
 pub(super) fn service_inputs(service: &Service) -> Fingerprint {
     let spec = service.spec.as_ref();
     let inputs = Inputs {
