@@ -145,7 +145,7 @@ impl Routes {
             .collect()
     }
 
-    /// When the provider becomes READY, makes a pass due that removes the kept routes.
+    /// Makes a pass due when the provider becomes READY and routes were kept.
     async fn follow_readiness(&self) {
         let mut status = self.context().status.clone();
         let mut ready = false;
@@ -211,7 +211,7 @@ impl Metrics {
         metrics
     }
 
-    /// One that fails, for tests of what is shown.
+    /// Sets one failing route, for tests of the metrics.
     #[cfg(test)]
     pub(crate) fn touch(&self) {
         self.failing("mock", 1);

@@ -246,8 +246,8 @@ impl Ledger {
         }
     }
 
-    /// Whether the last read or write returned another component's change that the last decision
-    /// did not include.
+    /// Whether the last read or write returned somebody else's change that the last decision did
+    /// not include.
     pub(super) fn overtaken(&self, task: &Task) -> bool {
         self.entries
             .get(task)
