@@ -362,8 +362,8 @@ mod tests {
 
     #[test]
     fn s17_ranks_never_move() {
-        // Written down: a change of these numbers would move the targets of every load balancer
-        // with `max_targets` at an upgrade.
+        // Fixed numbers: at an upgrade, other ranks would change the targets of load balancers
+        // whose set is cut.
         assert_eq!(
             [rank("node-0001"), rank("node-0002"), rank("")],
             [RANK_1, RANK_2, RANK_EMPTY]

@@ -35,7 +35,7 @@ use cloud::Cloud;
 
 struct World {
     server: ApiServer,
-    /// With the layer of every client.
+    /// A client with the same layer as the ccm's clients.
     client: kube::Client,
     cloud: Cloud,
     provider: InMemory,
@@ -331,8 +331,8 @@ async fn s1_a_service_that_returns_with_a_foreign_class_is_let_go() {
     world
         .until("an address", |w| w.address("web").is_some())
         .await;
-    // While no loop ran, its type was changed and changed back, and another component serves it
-    // now. A new process meets another such Service before creating anything for it.
+    // While no loop runs, the Service's type changes twice, and another component serves it
+    // afterwards. A new process sees a second such Service before it creates anything for it.
     world.stop.cancel();
     world.tasks.join_next().await;
     world.server.edit("web", |service| {
@@ -384,7 +384,7 @@ async fn s19_an_annotation_that_somebody_took_off_is_written_again_with_its_hand
     assert_eq!(world.calls(), ["Ensure web -", "Get web -"]);
 }
 
-/// Also if the first read fails: the retry reads too.
+/// This holds even if the first read fails, because the retry reads the Service too.
 #[tokio::test(start_paused = true)]
 async fn s13_a_new_leader_creates_nothing_for_a_service_whose_deletion_the_watch_shows_late() {
     let mut world = World::new(1).await;
@@ -438,7 +438,7 @@ async fn s13_a_restart_makes_no_mutating_call() {
     assert_eq!(world.calls().len(), 200);
     assert_eq!(world.server.writes().len(), writes);
 
-    // A change during the outage is noticed.
+    // The new loop notices a change during the outage.
     world.stop.cancel();
     world.tasks.join_next().await;
     world.cloud.state().balancers.remove("u7");
@@ -446,7 +446,7 @@ async fn s13_a_restart_makes_no_mutating_call() {
     world
         .until("one more Ensure", |w| w.cloud.called("Ensure") == 101)
         .await;
-    // A hint about it leads to a question at once.
+    // A hint about the Service leads to a Get at once.
     let gets = world.cloud.called("Get");
     let hint = Hint::LoadBalancer {
         namespace: "default".into(),

@@ -1,4 +1,4 @@
-//! What answers have written to the Service, and told.
+//! The writes and events that answers lead to.
 
 use super::*;
 
@@ -155,7 +155,7 @@ fn b_s3_the_providers_own_events() {
             (EventType::Normal, "ProviderEvent")
         ]
     );
-    // As many as are read of one answer.
+    // The ccm reads at most this many events of one answer.
     let many = vec![event(api::EventSeverity::Normal, "Made"); 32];
     assert_eq!(notes::of_provider(many).len(), 32);
 }
