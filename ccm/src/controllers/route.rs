@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A pass does not wait for calls of the pass before. It skips a destination with a call in flight,
-//! so that one hanging route delays no other (▲M10). So passes and destinations are the keys of two
-//! drivers.
+//! so that a hanging call does not delay the next pass (▲M10). So passes and destinations are the
+//! keys of two drivers.
 
 mod calls;
 mod condition;

@@ -1,5 +1,5 @@
-//! The condition `NetworkUnavailable` (B-R4). It is written even without a provider, so these keys
-//! are not the driver's.
+//! The condition `NetworkUnavailable` (B-R4). The ccm writes it even without a provider, so its
+//! keys are in a queue without a driver.
 
 use std::time::Duration;
 

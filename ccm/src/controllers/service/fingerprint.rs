@@ -1,7 +1,7 @@
 //! Fingerprints of a provider's inputs: of a Service (B-S4), and of a set of targets. Pure.
 //!
-//! They are the same in every process with this code. So after a restart nothing looks changed, and
-//! the chosen subset of targets stays the same.
+//! They are the same in every process with this code. So the chosen subset of targets stays the
+//! same after a restart.
 
 use std::io;
 

@@ -140,7 +140,7 @@ impl Worker {
     }
 }
 
-/// A Service in work. If its job is dropped, the record is kept.
+/// A task with a running job. If the job is dropped, the ledger keeps the record.
 struct UnderWay<'a> {
     worker: &'a Worker,
     task: &'a Task,

@@ -31,9 +31,9 @@ pub(super) enum Task {
 
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    /// The Services without a job.
+    /// The records of tasks without a job.
     entries: BTreeMap<Task, Record>,
-    /// The Services with a job.
+    /// The tasks with a job.
     working: BTreeMap<Task, Working>,
     selectors: BTreeMap<Key, NodeSelector>,
     departed: usize,

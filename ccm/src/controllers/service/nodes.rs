@@ -141,7 +141,7 @@ impl Worker {
         }
     }
 
-    /// Queues the question to the API server about sets that shrank to empty.
+    /// Queues [`Task::EmptySets`] if the API server must now be asked about empty sets.
     pub(super) fn doubt(&self, state: &State) {
         if !state.pool.sets.to_ask(Instant::now()).is_empty() {
             self.driver.queue.add(Task::EmptySets);

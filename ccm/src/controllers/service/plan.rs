@@ -42,7 +42,8 @@ impl Facts<'_> {
 pub(super) enum Step {
     /// Do nothing.
     Ignore,
-    /// The annotation names another owner: create and delete nothing without the user.
+    /// Another provider or class owns the load balancer: create and delete nothing without the
+    /// user.
     Blocked {
         /// The provider in the annotation.
         by: String,
@@ -61,7 +62,7 @@ pub(super) enum Step {
     Update,
     /// Delete it (▲S18).
     Delete,
-    /// It is deleted: let the Service go (B-S5).
+    /// The load balancer is deleted or kept: release the Service (B-S5).
     Release {
         /// Write this first.
         status: Option<ServiceStatusPatch>,
@@ -266,7 +267,7 @@ fn add_finalizer(service: &Service, me: &str) -> ServicePatch {
     patch
 }
 
-/// The writes that are left after the load balancer is deleted.
+/// The writes that are left after the load balancer is deleted or kept.
 fn release(service: &Service, retained: bool, left: bool) -> Step {
     let finalizers = service.metadata.finalizers.as_deref().unwrap_or_default();
     let others: Vec<String> = finalizers

@@ -15,8 +15,8 @@ use super::plan::{asks, class, has_finalizer, uid};
 /// The load balancer that may exist for a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Cloud {
-    /// This process neither created nor found one. An earlier process may have created one, which
-    /// only the Service itself can show.
+    /// This process neither created nor found a load balancer. An earlier process may have created
+    /// one, which only the Service itself can show.
     Unknown,
     /// A load balancer may exist. Another provider that now serves the same socket may not know it.
     MayStand {
