@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A pass does not wait for calls of the pass before. It skips a destination with a call in flight,
-//! so that one hanging route delays no other (▲M10). So passes and destinations are the keys of two
-//! drivers.
+//! so that a hanging call does not delay the next pass (▲M10). So passes and destinations are the
+//! keys of two drivers.
 
 mod calls;
 mod condition;
@@ -145,7 +145,7 @@ impl Routes {
             .collect()
     }
 
-    /// When the provider becomes READY, makes a pass due that removes the kept routes.
+    /// Makes a pass due when the provider becomes READY and routes were kept.
     async fn follow_readiness(&self) {
         let mut status = self.context().status.clone();
         let mut ready = false;
@@ -211,7 +211,7 @@ impl Metrics {
         metrics
     }
 
-    /// One that fails, for tests of what is shown.
+    /// Sets one failing route, for tests of the metrics.
     #[cfg(test)]
     pub(crate) fn touch(&self) {
         self.failing("mock", 1);

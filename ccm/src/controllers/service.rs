@@ -1,8 +1,8 @@
 //! The service controller (B-S1 to ▲S20): load balancers for Services.
 //!
-//! A change of a Service, or of its target set, makes it due. A job reconciles it step by step
-//! ([`sync`]). Many jobs run at once, but never two for one Service. The [`record`] is this
-//! process's knowledge of a Service.
+//! A change of a Service, or of its target set, makes the Service due. A job ([`sync`]) reconciles
+//! the Service step by step. Many jobs run at once, but at most one for each Service. The
+//! [`record`] is this process's knowledge of a Service.
 
 mod answer;
 mod fingerprint;
@@ -94,12 +94,12 @@ struct State {
     ledger: Ledger,
     /// The session whose offer is stored.
     session: Weak<Session>,
-    /// It is kept while the provider is away.
+    /// The provider's last offer. It stays while the provider is unavailable.
     offer: Option<Arc<Offer>>,
     pool: Pool,
-    /// Nodes that are no targets only because they would take too much space in a request.
+    /// Nodes that are too large for a request and are therefore no targets.
     too_large: BTreeSet<String>,
-    /// When the last change of Nodes settled, and the Services not yet tried since.
+    /// When the current round of target updates began, and the Services that it has not tried yet.
     round: Option<(Instant, BTreeSet<Task>)>,
     waiting: Waiting<Task>,
     lists: Lists,
@@ -188,7 +188,7 @@ impl Worker {
         }
     }
 
-    /// The Services that a hint is about, and that become due.
+    /// The Services that a hint makes due.
     fn hinted_at(&self, hint: &Hint) -> Vec<Task> {
         let mut state = self.state();
         let offer = state.offer.as_ref();
@@ -198,7 +198,7 @@ impl Worker {
                 namespace: namespace.clone(),
                 name: name.clone(),
             })],
-            // Without `in_sync`, this would be an Ensure of every Service because of a mere hint.
+            // Without the capability `in_sync`, each of these checks would be an Ensure.
             Hint::Resync if in_sync => state.ledger.known(),
             Hint::Resync | Hint::Instance { .. } | Hint::Routes => Vec::new(),
         };
@@ -206,10 +206,10 @@ impl Worker {
         tasks
     }
 
-    /// Lets the next job begin with Get. Returns whether the Service becomes due. A waiting retry
-    /// stays at its time and then begins with Get, so hints do not speed up retries.
+    /// Marks the Service for a check. Returns whether the Service becomes due. A retry after a
+    /// failure keeps its time, so hints do not speed up retries.
     fn check(&self, state: &mut State, task: &Task) -> bool {
-        // `pending` is not a failure: hints exist to report its end.
+        // `pending` is not a failure, and a hint may report its end.
         state.ledger.check(task)
             && (self.driver.queue.due(task).is_none() || state.ledger.is_pending(task))
     }
@@ -232,8 +232,7 @@ impl Worker {
             return Vec::new();
         }
         self.metrics.unsaid(&self.driver.context.provider);
-        // Includes Services that the provider could not serve before: a class or a feature was
-        // missing.
+        // Includes Services without a record: the provider may not have served their class before.
         let services = self.driver.context.cluster.services.all();
         let wanted = services
             .iter()
@@ -269,7 +268,7 @@ impl Reconciler for Worker {
         self.learn(&mut self.state(), session)
     }
 
-    /// Calls and writes of a Service alternate, so it keeps one place for both.
+    /// A job alternates calls and writes, so it holds one place for both.
     fn width(&self, session: &Arc<Session>) -> Width {
         let calls = self.most_jobs(session);
         Width {

@@ -439,8 +439,7 @@ fn split(items: Vec<Item>, most: usize, alone: impl Fn(&IpNet) -> bool) -> Vec<V
     parts
 }
 
-/// Destinations whose task ends before they are settled. Dropping it records that their work has
-/// ended.
+/// Records, when it is dropped, that work on destinations without a result has ended.
 struct Unsettled<'a>(&'a Routes, &'a Batch<'a, IpNet>);
 
 impl Drop for Unsettled<'_> {

@@ -1,5 +1,5 @@
-//! The condition `NetworkUnavailable` (B-R4). It is written even without a provider, so these keys
-//! are not the driver's.
+//! The condition `NetworkUnavailable` (B-R4). The ccm writes it even without a provider, so its
+//! keys are in a queue without a driver.
 
 use std::time::Duration;
 
@@ -67,8 +67,8 @@ pub(super) fn change(node: &Node, created: bool, now: Timestamp) -> Option<NodeC
 }
 
 impl Routes {
-    /// Compares the Node again when its condition has changed. The routes may have changed while
-    /// the store still had the condition before the last write.
+    /// Compares the Node's condition with its routes when the condition has changed. The routes may
+    /// have changed before the store had the last write.
     pub(super) fn follow_condition(&self, change: &Change<Node>) {
         let Some(node) = change.new.as_deref() else {
             return;
@@ -92,7 +92,7 @@ impl Routes {
             return;
         };
         let differs = change(&object, created, (self.context().wall)()).is_some();
-        // A Node that waits after a failure is read when it is due.
+        // A Node that waits after a failed write is compared when its retry is due.
         if differs && self.conditions.due(node).is_none() {
             self.conditions.add(node.clone());
         }
@@ -138,7 +138,7 @@ impl Routes {
                     return Requeue::Forget;
                 }
                 Err(WriteError::Gone | WriteError::Fenced(_)) => return Requeue::Forget,
-                // Somebody wrote in between: compare with the current Node.
+                // Another writer changed the Node, so its current version is compared.
                 Err(WriteError::Conflict) => match context.writes.read_node(node_name).await {
                     Ok(Some(fresh)) if fresh.metadata.uid == node.metadata.uid => {
                         node = fresh.into();

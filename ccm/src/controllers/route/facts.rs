@@ -46,7 +46,7 @@ impl NodeFacts {
         let mut pod_cidrs: Vec<(IpNet, String)> = Vec::new();
         let given = spec.and_then(|spec| spec.pod_cidrs.as_deref());
         for text in given.unwrap_or_default() {
-            // The API server accepts nothing else.
+            // The API server accepts only valid CIDRs.
             let Ok(cidr) = text.parse::<IpNet>() else {
                 continue;
             };
@@ -85,7 +85,8 @@ impl NodeFacts {
 
 /// Whether a change of a Node can change the wanted routes: it joins or leaves, or has another
 /// provider ID, Pod CIDR or address. The controller leaves a route to the Pods of a foreign Node
-/// alone, also one that it made for an earlier Node: that route goes when the foreign Node goes.
+/// alone, even if it created the route for an earlier Node. It removes that route after the foreign
+/// Node has gone.
 pub(super) fn matters(old: Option<&NodeFacts>, new: Option<&NodeFacts>) -> bool {
     let seen = |facts: Option<&NodeFacts>| {
         facts

@@ -10,7 +10,7 @@ use crate::ownership::Ownership;
 
 /// Nodes in a page.
 const PAGE: u32 = 500;
-/// No cluster has more pages. A longer list is an error.
+/// The most pages to read. A longer list is an error.
 const MOST_PAGES: usize = 100;
 
 /// All Nodes. `Err`: they could not be read, as text for people.

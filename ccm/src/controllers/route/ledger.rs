@@ -26,14 +26,14 @@ pub(super) enum State {
     Failed,
 }
 
-/// Whether somebody works on a destination, or when that ended.
+/// Whether work on a destination is in progress, or when it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Touched {
     Working,
     Ended(Instant),
 }
 
-/// The reason why the key of a destination waits in the queue.
+/// What the key of a destination waits for in the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Waits {
     /// Nothing: it is due, or not in the queue.
@@ -62,7 +62,7 @@ struct Entry {
     /// A call with only this route failed as a whole, so it is sent alone.
     alone: bool,
     touched: Option<Touched>,
-    /// A list skipped it during work on it.
+    /// A list skipped this destination while work on it was in progress.
     look_again: bool,
     /// A next hop that is not one of its Node's addresses, and whether the route was created again
     /// since.
@@ -79,7 +79,7 @@ pub(super) enum Says {
     Something,
     /// Nothing: work on it ended after the list was requested.
     LookAgain,
-    /// Nothing: work on it is in progress. [`Ledger::take_look_again`] tells when it has ended.
+    /// Nothing: work on it is in progress. [`Ledger::take_look_again`] reports its end.
     LookWhenDone,
 }
 
@@ -116,8 +116,7 @@ pub(super) enum Due {
     Nothing,
 }
 
-/// The destinations that a Node wants or that have work in progress. It has no second copy of Nodes
-/// or routes.
+/// The destinations that a Node wants, or that have work in progress or to repeat.
 #[derive(Default)]
 pub(super) struct Ledger {
     entries: BTreeMap<IpNet, Entry>,
@@ -184,7 +183,8 @@ impl Ledger {
     }
 
     /// Stores the result of a pass: the wanted routes and their states. It forgets destinations
-    /// that no Node wants. Returns those whose keys no longer wait.
+    /// that no Node wants and that have no work left. Returns those whose keys need not wait any
+    /// more.
     pub(super) fn learn(
         &mut self,
         nodes: BTreeMap<String, (String, Vec<IpNet>)>,
@@ -248,14 +248,15 @@ impl Ledger {
         self.doubted.contains(doubt)
     }
 
-    /// A route whose next hop is not one of the Node's addresses is created again.
+    /// Records that the controller creates a route again, because its next hop is not one of the
+    /// Node's addresses.
     pub(super) fn strays(&mut self, destination: IpNet, hop: &str) {
         let stray = &mut self.entries.entry(destination).or_default().stray;
         *stray = Some((hop.to_owned(), false));
     }
 
-    /// Whether the route leads there even though it was created again. Then this cloud reaches the
-    /// Node that way, and creating it again would not help.
+    /// Whether the route still has this next hop after it was created again. Then this cloud
+    /// reaches the Node that way, and another creation would not help.
     pub(super) fn is_led_there(&self, destination: &IpNet, uid: &str, hop: &str) -> bool {
         let entry = self.entries.get(destination);
         let entry = entry.filter(|entry| entry.node.as_deref() == Some(uid));
@@ -285,19 +286,19 @@ impl Ledger {
         }
     }
 
-    /// Whether it is tried again without another list.
+    /// Whether the destination has a plan, so that it is tried again without another list.
     pub(super) fn has_plan(&self, destination: &IpNet) -> bool {
         let entry = self.entries.get(destination);
         entry.is_some_and(|entry| entry.plan.is_some())
     }
 
-    /// Whether it is due but needs a new list first.
+    /// Whether the destination waits for a new list.
     pub(super) fn waits_for_list(&self, destination: &IpNet) -> bool {
         let entry = self.entries.get(destination);
         entry.is_some_and(|entry| entry.waits == Waits::List)
     }
 
-    /// Whether it is sent alone.
+    /// Whether the destination's route is sent alone.
     pub(super) fn is_alone(&self, destination: &IpNet) -> bool {
         self.entries
             .get(destination)
@@ -409,7 +410,7 @@ impl Ledger {
         self.entries.entry(destination).or_default().alone = true;
     }
 
-    /// The work on it ended with an unknown result.
+    /// The work on the destination ended with an unknown result.
     pub(super) fn lost(&mut self, destination: &IpNet, now: Instant) {
         self.ended(*destination, Ended::Unsent, now);
         if let Some(entry) = self.entries.get_mut(destination) {
@@ -483,8 +484,8 @@ pub(super) enum Known {
     Doubtful,
 }
 
-/// Whether the attempt counts as failed. A provider that disconnects during a call usually returns
-/// at once, and the condition must not flap. The second time counts.
+/// Whether the attempt counts as failed. A first disconnection during a call does not count: the
+/// provider usually returns soon, and the condition must not flap.
 fn in_vain(code: CallErrorCode, failures: u32) -> bool {
     match code {
         CallErrorCode::Fenced => false,
@@ -494,7 +495,7 @@ fn in_vain(code: CallErrorCode, failures: u32) -> bool {
 }
 
 /// Whether a failure in the answer proves that the route does not exist. Failures of the provider
-/// itself prove nothing, nor does a missing answer. The next list shows it.
+/// itself and a missing answer prove nothing. The next list shows whether the route exists.
 fn says_something(code: CallErrorCode) -> bool {
     match code {
         CallErrorCode::Invalid

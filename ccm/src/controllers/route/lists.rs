@@ -47,8 +47,8 @@ impl Reconciler for Lists {
         sources.other(routes.follow_readiness());
     }
 
-    /// Due at once if there is a Node to route. Else the first such Node makes it due, or the end
-    /// of the period.
+    /// Makes a pass due at once if there is a Node to route. Otherwise the first such Node or the
+    /// end of the period makes it due.
     fn renewed(&self, session: &Arc<Session>, _: &ProviderStatus) -> Vec<()> {
         self.0.state().ownership = Some(Arc::clone(&session.ownership));
         if self.0.facts(session).iter().any(NodeFacts::is_routed) {
@@ -85,7 +85,7 @@ impl Reconciler for Lists {
         };
         batch.answered(&());
         if !routes.is_current(session) {
-            // The next pass is for the routes of that session.
+            // The next pass lists the routes with the current session.
             return batch.settle(&(), Requeue::At(Instant::now()));
         }
         let (next, doubtful) = routes.listed(session, asked_at, &listed);
@@ -98,7 +98,7 @@ impl Reconciler for Lists {
 
 impl Routes {
     /// Whether a change of a Node needs a pass. Before the first session, the owner of a Node is
-    /// unknown and no change does. That session starts a pass anyway.
+    /// unknown, so no change needs a pass. That session makes a pass due.
     fn is_changed(&self, change: &Change<Node>) -> bool {
         let Some(ownership) = self.state().ownership.clone() else {
             return false;
@@ -266,7 +266,7 @@ impl Routes {
         self.plan(&mut state, tasks, asked_at);
     }
 
-    /// Logs the result of a pass, once.
+    /// Publishes the result of a pass, and logs what is new in it.
     fn report(&self, state: &mut State, pass: &Pass) {
         let provider = &self.context().provider;
         let complaint = pass.faults.first().map(|(route, what)| {

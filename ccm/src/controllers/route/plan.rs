@@ -49,7 +49,7 @@ pub(super) struct Pass {
     pub(super) inside: usize,
     /// Nodes whose Pod CIDR another Node has: the Node, the CIDR, and the other Node's name.
     pub(super) clashes: Vec<(NodeName, IpNet, String)>,
-    /// Another pass is due without a further reason.
+    /// Another pass is due at once.
     pub(super) again: bool,
     /// Destinations whose keys need not wait in the queue.
     pub(super) settled: Vec<IpNet>,
@@ -89,8 +89,8 @@ pub(super) fn confirmed(first: &[Task], second: Vec<Task>) -> Vec<Task> {
 struct Wants<'a> {
     /// The Node that gets the route, and the destination in the Node's own text.
     routed: BTreeMap<IpNet, (&'a NodeFacts, &'a str)>,
-    /// Destinations of Nodes that this controller does not route (yet, or any more). Their routes
-    /// are left alone.
+    /// Destinations of Nodes that do not get routes from this controller now. Their routes are left
+    /// alone.
     left_alone: BTreeSet<IpNet>,
 }
 
@@ -237,7 +237,7 @@ impl<'a> Round<'a, '_> {
             return;
         }
         let seen = self.seen(destination, node, routes.unwrap_or_default());
-        // Also with a right route beside it: the second list decides.
+        // This applies even beside a right route: the second list decides about the doubtful route.
         self.pass.again |= seen.doubtful;
         let state = if seen.there {
             Known::There
@@ -302,7 +302,8 @@ impl<'a> Round<'a, '_> {
                         self.ledger.strays(destination, hop);
                     }
                 } else {
-                    // One answer deletes nothing, least of all a live Node's route.
+                    // One list is not enough to delete such a route, because it may serve a live
+                    // Node.
                     seen.doubtful |= removable;
                 }
                 self.doubts.insert(doubt);
@@ -345,7 +346,8 @@ impl<'a> Round<'a, '_> {
         still_routed
     }
 
-    /// Adds a task to the pass, unless it must wait. Returns whether it did.
+    /// Adds a task to the pass, unless the task is empty or must wait. Returns whether it was
+    /// added.
     fn add(&mut self, task: Task) -> bool {
         if task.delete.is_empty() && task.create.is_none() {
             return false;
@@ -414,7 +416,8 @@ impl<'a> Round<'a, '_> {
 }
 
 /// Whether to remove a route that leads to no Node's Pods: it is marked as ours, its target is
-/// gone, or it names a Node. An unmarked route to an address that no Node has serves somebody else.
+/// gone, or it names a Node. Another route, which is unmarked and leads to an address that no Node
+/// has, stays.
 fn is_ours_to_remove(route: &api::Route, index: &Index<'_>) -> bool {
     route.ownership == i32::from(api::Ownership::Ours)
         || route.blackhole

@@ -19,9 +19,9 @@ use crate::writes::{EventType, node_reference, reason};
 const HOUSEKEEPING: Duration = Duration::from_secs(5);
 
 impl Routes {
-    /// A wanted route was not created, or a route in its way was not removed. The provider's answer
-    /// is reported at once. Refused credentials, and failures that may pass within seconds, are
-    /// reported only after half a minute.
+    /// Stores why a wanted route was not created, or why a route in its way was not removed.
+    /// Reports it at once if `event` is set or it was reported before. Otherwise the report follows
+    /// if the route is still missing after half a minute.
     pub(super) fn not_routed(
         &self,
         state: &mut State,

@@ -203,7 +203,7 @@ impl World {
         routes
     }
 
-    /// Whether each of the first Nodes has its one route, and there is no other.
+    /// Whether each of the first `nodes` Nodes has one route, and no other route exists.
     fn routed(&self, nodes: usize) -> bool {
         let mut wanted: Vec<String> = (0..nodes)
             .map(|i| format!("{} {}", cidr(i), name(i)))

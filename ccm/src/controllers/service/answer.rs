@@ -25,7 +25,7 @@ pub(super) struct Sent<'a> {
     pub(super) me: &'a str,
     /// Prefixes of annotation keys that the provider may write.
     pub(super) prefixes: &'a [String],
-    /// The ranges of the cluster's Services. No load balancer has an address in them.
+    /// The ranges of the cluster's Services. A load balancer's address must not be in them.
     pub(super) service_ranges: &'a [IpNet],
 }
 
@@ -64,7 +64,7 @@ pub(super) enum Verdict {
     Gone { retained: bool },
     /// Delete: another component serves the Service, but this provider's handle is stored (B-S8).
     Orphaned,
-    /// Ask again after exactly this time. With the provider's own description of its progress.
+    /// Ask again after this time. The text is the provider's description of its progress.
     Pending(Duration, String),
     /// The call failed, and its effect is unknown.
     Failed(CallError),
@@ -77,7 +77,7 @@ pub(super) struct Theirs {
     pub(super) foreign: bool,
     /// Its name in the cloud.
     pub(super) name: String,
-    /// Its addresses, by which it can be recognised.
+    /// Its first addresses.
     pub(super) addresses: Vec<String>,
 }
 
@@ -199,9 +199,9 @@ pub(super) fn after_get(sent: &Sent<'_>, response: api::GetLoadBalancerResponse)
             let ours = found.ownership() == api::Ownership::Ours;
             match found.status.as_ref().map(shown).transpose() {
                 Err(trouble) => Verdict::Failed(trouble),
-                // Only a state that Ensure could have answered is in sync. It has an address
-                // (LB-14, LB-19), at least the one in the Service's status, and all targets are
-                // attached.
+                // A load balancer that is in sync has an address (LB-14, LB-19) and no target
+                // errors. If the answer has no status, the address is the one in the Service's
+                // status.
                 Ok(status)
                     if present
                         && ours
@@ -241,7 +241,7 @@ pub(super) fn after_ensure(sent: &Sent<'_>, response: api::EnsureLoadBalancerRes
                 "EnsureLoadBalancer answered ready without a status",
             )),
             Some(Err(trouble)) => Verdict::Failed(trouble),
-            // Upstream would write it, and the old address would be lost. A provider without an
+            // Upstream would overwrite the old address with the empty status. A provider without an
             // address must answer `pending` (LB-19).
             Some(Ok(status)) if nowhere(&status) => Verdict::Failed(CallError::fault(
                 "EnsureLoadBalancer answered ready without an address or host name",
@@ -314,7 +314,7 @@ fn nowhere(status: &LoadBalancerStatus) -> bool {
 }
 
 fn waits(pending: &api::Pending) -> Verdict {
-    // The record keeps it as long as the Service waits.
+    // The message is cut, because the controller keeps it while the Service waits.
     Verdict::Pending(pending_after(pending), cut(&pending.message))
 }
 
@@ -362,7 +362,8 @@ fn annotations(
     sent: &Sent<'_>,
     changes: api::AnnotationChanges,
 ) -> (BTreeMap<String, Option<String>>, Vec<String>) {
-    /// All annotations of an object may have 256 KiB in total. The user's have priority.
+    /// All annotations of an object may have 256 KiB in total. This limit leaves most of that to
+    /// other writers.
     const MOST_BYTES: usize = 64 * 1024;
     let none = BTreeMap::new();
     let now = sent.service.metadata.annotations.as_ref().unwrap_or(&none);

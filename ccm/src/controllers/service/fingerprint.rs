@@ -1,7 +1,7 @@
 //! Fingerprints of a provider's inputs: of a Service (B-S4), and of a set of targets. Pure.
 //!
-//! They are the same in every process with this code. So after a restart nothing looks changed, and
-//! the chosen subset of targets stays the same.
+//! They are the same in every process with this code. So the chosen subset of targets stays the
+//! same after a restart.
 
 use std::io;
 
@@ -53,7 +53,7 @@ impl io::Write for Digest {
 }
 
 /// The rank of a name when a subset of targets is chosen (▲S17). It is pseudo-random and constant,
-/// so a Node that joins or leaves moves no other.
+/// so a Node that joins or leaves displaces at most one other.
 pub(super) fn rank(name: &str) -> u64 {
     let mut digest = Digest::new();
     digest.bytes(name.as_bytes());
@@ -107,7 +107,7 @@ impl<'a> From<&'a ServicePort> for Listener<'a> {
 }
 
 /// The fingerprint of the fields of a Service whose change leads to a call (B-S4). It leaves out
-/// the annotations of the ccm and of kubectl.
+/// two annotations: the ccm's own record and kubectl's last applied configuration.
 pub(super) fn service_inputs(service: &Service) -> Fingerprint {
     let spec = service.spec.as_ref();
     let inputs = Inputs {
@@ -362,8 +362,8 @@ mod tests {
 
     #[test]
     fn s17_ranks_never_move() {
-        // Written down: a change of these numbers would move the targets of every load balancer
-        // with `max_targets` at an upgrade.
+        // Fixed numbers: at an upgrade, other ranks would change the targets of load balancers
+        // whose set is cut.
         assert_eq!(
             [rank("node-0001"), rank("node-0002"), rank("")],
             [RANK_1, RANK_2, RANK_EMPTY]

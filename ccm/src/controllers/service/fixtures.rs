@@ -1,4 +1,4 @@
-//! Objects that the tests of this room begin with.
+//! Objects for the tests of this controller.
 
 use k8s_openapi::api::core::v1::{Node, NodeSpec, Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

@@ -1,6 +1,6 @@
 //! A user edits annotations and classes, and a provider gives arbitrary answers. The controller
-//! must not use the handle of another provider, delete what is not held here, or write annotations
-//! and addresses that are not allowed.
+//! must not use the handle of another provider, delete a load balancer that it does not hold, or
+//! write annotations and addresses that are not allowed.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

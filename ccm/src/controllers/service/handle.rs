@@ -35,9 +35,9 @@ struct Record {
 /// The content of the Service's annotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Stored {
-    /// There is none, or it is for another Service.
+    /// The Service has no annotation, or the annotation is for another Service.
     Nothing,
-    /// It cannot be parsed: somebody edited it.
+    /// The annotation is invalid: somebody edited it.
     Garbage,
     /// A provider took the Service on.
     By {

@@ -14,7 +14,7 @@ use crate::controller::Batch;
 use crate::provider::Session;
 use crate::queue::Requeue;
 
-/// How long a Service waits whose targets are not known yet.
+/// The delay of a Service whose targets are not known yet.
 const TARGETS_AGAIN: Duration = Duration::from_secs(1);
 
 impl Worker {
@@ -32,7 +32,7 @@ impl Worker {
         self.finished(under_way, batch, finished);
     }
 
-    /// Takes the record of a Service. `None`: there is nothing to do, and the task is settled.
+    /// Takes the record of a Service. `None`: no job can run now, and the task is settled.
     fn begin(&self, session: &Arc<Session>, task: &Task, batch: &Batch<'_, Task>) -> Option<Job> {
         let (driver, mut state) = (&self.driver, self.state());
         let state = &mut *state;
@@ -92,7 +92,7 @@ impl Worker {
         let (driver, task, mut state) = (&self.driver, job.task, self.state());
         let state = &mut *state;
         let meanwhile = state.ledger.put(task, finished.record);
-        // From here on another job may run for it.
+        // From here on another job may run for this task.
         job.is_over = true;
         if finished.accepted {
             batch.answered(task);
@@ -105,8 +105,8 @@ impl Worker {
             let now = driver.context.cluster.services.get(key);
             again |= state.ledger.is_news(key, now.as_deref());
         }
-        // While changes of Nodes settle, it may have newer targets than the others. It is compared
-        // again after they settle.
+        // While changes of Nodes settle, this Service may have newer targets than other Services.
+        // The controller compares its targets again after that.
         let settling = state.pool.settled_at().is_some();
         again |= !state.ignores_nodes()
             && !settling
@@ -126,7 +126,7 @@ impl Worker {
         self.tried(state, task);
     }
 
-    /// The Service was tried with the newest targets, or needs none.
+    /// Removes the task from the current round. The round ends when no task is left.
     fn tried(&self, state: &mut State, task: &Task) {
         let Some((started, waiting)) = &mut state.round else {
             return;
@@ -140,7 +140,7 @@ impl Worker {
     }
 }
 
-/// A Service in work. If its job is dropped, the record is kept.
+/// A task with a running job. If the job is dropped, the ledger keeps the record.
 struct UnderWay<'a> {
     worker: &'a Worker,
     task: &'a Task,

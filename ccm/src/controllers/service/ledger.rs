@@ -31,9 +31,9 @@ pub(super) enum Task {
 
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    /// The Services without a job.
+    /// The records of tasks without a job.
     entries: BTreeMap<Task, Record>,
-    /// The Services with a job.
+    /// The tasks with a job.
     working: BTreeMap<Task, Working>,
     selectors: BTreeMap<Key, NodeSelector>,
     departed: usize,
@@ -42,7 +42,7 @@ pub(super) struct Ledger {
 /// A Service with a job.
 #[derive(Debug, Default)]
 struct Working {
-    /// The record when its last call was sent or answered.
+    /// The record when the job began, or when its last call was sent or answered.
     record: Option<Record>,
     /// The call in flight, and when it was sent.
     call: Option<(Op, Instant)>,
@@ -52,9 +52,9 @@ struct Working {
 /// Changes of a Service during its job.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Meanwhile {
-    /// The watch showed another version. Most are the job's own writes.
+    /// The watch delivered another version, most often after the job's own writes.
     pub(super) changed: bool,
-    /// The next job has to begin with Get.
+    /// The next job has to check the load balancer.
     pub(super) check: bool,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct Taken {
     pub(super) record: Option<Record>,
     /// A load balancer without a Service was found, and has to be queued.
     pub(super) departed: Option<Task>,
-    /// One was found, but there is no room to remember it.
+    /// A load balancer without a Service was found, but the ledger has no room for it.
     pub(super) forgotten: bool,
 }
 
@@ -155,8 +155,8 @@ impl Ledger {
         self.working.contains_key(task)
     }
 
-    /// The watch shows another version of a Service. Returns whether a job runs. Its own writes are
-    /// known only when it ends, so the change is examined then.
+    /// Records that the watch delivered another version of a Service. Returns whether a job runs.
+    /// The change is then examined after the job, whose own writes are unknown until it ends.
     pub(super) fn changed(&mut self, task: &Task) -> bool {
         let working = self.working.get_mut(task);
         working
@@ -187,8 +187,8 @@ impl Ledger {
     }
 
     /// Adds the load balancer of a Service that was deleted before this process could see that
-    /// (▲S16). Returns the task to queue, unless it is known already. `by` is the provider that
-    /// lists it.
+    /// (▲S16). Returns the task to queue. `None`: the task is known already, or the ledger is full.
+    /// `by` is the provider that lists it.
     pub(super) fn adopt(&mut self, ghost: &Arc<Service>, by: &str) -> Option<Task> {
         let task = Task::Departed(Key::of(&**ghost), uid(ghost).to_owned());
         if self.departed >= MOST_DEPARTED || self.entries.contains_key(&task) {
@@ -246,15 +246,15 @@ impl Ledger {
         }
     }
 
-    /// Whether the last read or write returned something that the last decision did not see:
-    /// somebody wrote in between.
+    /// Whether the last read or write returned somebody else's change that the last decision did
+    /// not include.
     pub(super) fn overtaken(&self, task: &Task) -> bool {
         self.entries
             .get(task)
             .is_some_and(|record| is_news(&record.latest, Some(record)))
     }
 
-    /// Whether the Service's targets differ from the confirmed ones.
+    /// Whether the Service's targets are a reason for a call now.
     pub(super) fn wants_targets(&self, task: &Task, sets: &Sets) -> bool {
         let Task::Service(key) = task else {
             return false;
@@ -307,7 +307,7 @@ impl Ledger {
         std::mem::take(&mut self.entries).into_iter().rev()
     }
 
-    /// All Services with a record.
+    /// All tasks with a record and without a job.
     pub(super) fn known(&self) -> Vec<Task> {
         self.entries.keys().cloned().collect()
     }
@@ -318,8 +318,8 @@ impl Ledger {
         record.is_some_and(|record| record.progress.is_pending())
     }
 
-    /// Lets the next job begin with Get. Returns whether the task has a record and no job. A
-    /// running job is followed by the check.
+    /// Marks the task for a check. Returns whether the task has a record and no job. If a job runs,
+    /// the check follows it.
     pub(super) fn check(&mut self, task: &Task) -> bool {
         if let Some(working) = self.working.get_mut(task) {
             working.meanwhile.check = true;

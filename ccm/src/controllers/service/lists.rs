@@ -190,12 +190,12 @@ impl Worker {
         }
     }
 
-    /// Queues these load balancers for deletion, like that of a Service that vanished.
+    /// Queues these load balancers for deletion, like the load balancer of a Service that vanished.
     fn adopt(&self, session: &Arc<Session>, orphans: &[Orphan]) {
         let me = &session.info.provider_name;
         let mut state = self.state();
         for orphan in orphans {
-            // A job for a Service of that name handles it.
+            // While a job for a Service of this name runs, the decision waits for the next list.
             if state
                 .ledger
                 .works_on(&Task::Service(orphan.service.clone()))

@@ -78,7 +78,7 @@ impl Metrics {
         metrics
     }
 
-    /// Sets the gauges of lists, for tests that list the metrics.
+    /// Sets the gauges, for tests that list the metrics.
     #[cfg(test)]
     pub(crate) fn touch(&self) {
         self.overdue("mock", 1);
@@ -93,7 +93,7 @@ impl Metrics {
         self.nodesync_errors.inc_by(failed.into());
     }
 
-    /// Resets the gauges of lists: the next leader or provider has lists of its own.
+    /// Resets the gauges of this provider: the next leader or provider sets its own values.
     pub(super) fn unsaid(&self, provider: &str) {
         self.overdue(provider, 0);
         self.orphans(provider, 0);

@@ -45,7 +45,7 @@ impl Worker {
         }
     }
 
-    /// Examines all Nodes again, because the provider now sees other fields.
+    /// Examines all Nodes again, because the provider's offer changed.
     pub(super) fn rebuild(&self, state: &mut State) {
         let Some(offer) = state.offer.clone() else {
             return;
@@ -58,7 +58,7 @@ impl Worker {
         self.nodes_settled(state);
     }
 
-    /// Returns whether this can change a set.
+    /// Stores the current state of a Node. Returns whether this can change a set.
     fn observe(&self, state: &mut State, offer: &Offer, node: &Arc<Node>) -> bool {
         let name = node.metadata.name.as_deref().unwrap_or_default();
         let view = is_target(node, offer, &self.driver.context.provider)
@@ -116,7 +116,7 @@ impl Worker {
         self.doubt(state);
     }
 
-    /// Reports that a set is cut. That is needed even if no call follows.
+    /// Reports that a set is cut, even if no call follows.
     fn report_cut(&self, state: &mut State, selector: &NodeSelector, set: &TargetSet) {
         if state.ignores_nodes() {
             return;
@@ -141,7 +141,7 @@ impl Worker {
         }
     }
 
-    /// Queues the question to the API server about sets that shrank to empty.
+    /// Queues [`Task::EmptySets`] if the API server must now be asked about empty sets.
     pub(super) fn doubt(&self, state: &State) {
         if !state.pool.sets.to_ask(Instant::now()).is_empty() {
             self.driver.queue.add(Task::EmptySets);

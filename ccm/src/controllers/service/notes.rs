@@ -102,7 +102,7 @@ pub(super) fn no_nodes() -> Note {
     )
 }
 
-/// The provider does not accept all of them.
+/// The provider does not accept all targets.
 pub(super) fn targets_cut(targets: &TargetSet, service: &Service) -> Note {
     let policy = service.spec.as_ref();
     let policy = policy.and_then(|spec| spec.external_traffic_policy.as_deref());

@@ -18,7 +18,7 @@ const FEW: usize = 5;
 pub(super) struct Orphan {
     /// The Service in the load balancer's mark.
     pub(super) service: Key,
-    /// Its UID. Empty if the load balancer names no Service, so it cannot be deleted through one.
+    /// Its UID. Empty if the load balancer names no Service. Then the ccm does not delete it.
     pub(super) uid: String,
     pub(super) load_balancer: String,
     handle: Option<String>,

@@ -42,16 +42,17 @@ impl Facts<'_> {
 pub(super) enum Step {
     /// Do nothing.
     Ignore,
-    /// The annotation names another owner: create and delete nothing without the user.
+    /// Another provider or class owns the load balancer: create and delete nothing without the
+    /// user.
     Blocked {
         /// The provider in the annotation.
         by: String,
         /// The class in the annotation, if that is the reason.
         class: Option<String>,
     },
-    /// Before the first Ensure (B-S2).
+    /// Add the finalizer, before the first Ensure (B-S2).
     AddFinalizer(ServicePatch),
-    /// Before any other call (▲S19).
+    /// Store the handle or the class, before any other call (▲S19).
     StoreHandle(ServicePatch),
     /// Ask whether everything is in sync (▲S13).
     Get,
@@ -61,7 +62,7 @@ pub(super) enum Step {
     Update,
     /// Delete it (▲S18).
     Delete,
-    /// It is deleted: let the Service go (B-S5).
+    /// The load balancer is deleted or kept: release the Service (B-S5).
     Release {
         /// Write this first.
         status: Option<ServiceStatusPatch>,
@@ -168,8 +169,8 @@ fn blocked(by: &str, class: Option<&str>) -> Step {
 }
 
 /// Whether a Service that this provider took on went to another component, with our finalizer still
-/// on it. Its class differs from the recorded one. That the provider does not serve its class is no
-/// proof: it may serve fewer classes than before.
+/// on it. The class of such a Service differs from the recorded one. An unserved class alone is no
+/// proof: the provider may serve fewer classes than before.
 fn left(service: &Service, stored: &Stored, facts: &Facts<'_>) -> bool {
     let typed = is_load_balancer(service);
     let before = stored.class_of(facts.me);
@@ -192,8 +193,8 @@ fn wanted(
     if let Some(patch) = unsaved(service, record) {
         return Step::StoreHandle(patch);
     }
-    // The owner must be known after the class has vanished with the type. An unreadable annotation
-    // is left to its author.
+    // The annotation must show the owner after the class has vanished with the type. This step
+    // leaves an unreadable annotation as it is.
     let known = *stored == Stored::Garbage || stored.class_of(facts.me) == Some(class(service));
     if !known && !planted!(ClassIsWrittenOnce) {
         let handle = stored.handle_of(facts.me);
@@ -256,7 +257,7 @@ fn add_finalizer(service: &Service, me: &str) -> ServicePatch {
     let stored = Stored::of(service);
     let mut patch = match stored {
         Stored::Garbage => ServicePatch::default(),
-        // The class vanishes when the type changes. After that, the annotation must still tell the
+        // The class vanishes when the type changes. After that, the annotation must still show the
         // load balancer's owner.
         Stored::Nothing | Stored::By { .. } => {
             annotate(service, me, Some(class(service)), stored.handle_of(me))
@@ -266,7 +267,7 @@ fn add_finalizer(service: &Service, me: &str) -> ServicePatch {
     patch
 }
 
-/// The writes that are left after the load balancer is deleted.
+/// The writes that are left after the load balancer is deleted or kept.
 fn release(service: &Service, retained: bool, left: bool) -> Step {
     let finalizers = service.metadata.finalizers.as_deref().unwrap_or_default();
     let others: Vec<String> = finalizers
@@ -277,7 +278,7 @@ fn release(service: &Service, retained: bool, left: bool) -> Step {
     let ours = others.len() < finalizers.len();
     // The whole object vanishes with our finalizer, including its status.
     let vanishes = service.metadata.deletion_timestamp.is_some() && others.is_empty();
-    // The status of a Service that another component serves now is theirs.
+    // If another component serves the Service now, the status is that component's.
     let status = if vanishes || left {
         None
     } else {
@@ -313,7 +314,7 @@ fn cleared(service: &Service) -> Option<ServiceStatusPatch> {
     }
 }
 
-/// The patch that sets the Service's status. `None`: it is equal.
+/// The patch that sets the Service's status. `None`: the Service has this status already.
 pub(super) fn status_patch(
     service: &Service,
     status: &LoadBalancerStatus,
@@ -358,8 +359,8 @@ pub(super) fn is_news(service: &Service, record: Option<&Record>) -> bool {
 }
 
 /// Whether a changed target set is a reason for a call now. A set that was tried waits for its
-/// retry. A new set does not wait for the retry of another (B-S7), unless the provider answered
-/// `pending` with a time.
+/// retry. A new set does not wait in [`Progress::Confirmed`] and [`Progress::Rejected`] (B-S7). In
+/// other states it waits for the next job.
 pub(super) fn wants_targets(record: &Record, targets: Fingerprint) -> bool {
     let concerned = match &record.progress {
         Progress::Confirmed { targets: now, .. } => *now != Some(targets),

@@ -9,7 +9,7 @@ use super::targets::NodeSelector;
 
 /// Nodes in a page.
 const PAGE: u32 = 500;
-/// No cluster has more pages. A longer list is an error.
+/// The most pages to read. If the list is longer, no set counts as empty.
 const MOST_PAGES: usize = 100;
 
 /// The selectors that match no target in the API server either. `Err`: the request failed.

@@ -15,11 +15,10 @@ use super::plan::{asks, class, has_finalizer, uid};
 /// The load balancer that may exist for a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Cloud {
-    /// This process neither created nor found one. An earlier process may have created one, which
-    /// only the Service itself can show.
+    /// This process neither created nor found a load balancer. An earlier process may have created
+    /// one, which only the Service itself can show.
     Unknown,
-    /// A load balancer may exist. Another provider that now serves the same socket does not know
-    /// it.
+    /// A load balancer may exist. Another provider that now serves the same socket may not know it.
     MayStand {
         /// The name of the provider that created it, found it, or was asked to create or delete it.
         by: String,
@@ -43,13 +42,13 @@ impl Cloud {
 /// The progress of reconciling a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// The provider confirmed nothing: Ensure is next.
+    /// Nothing is confirmed. Ensure is next, unless a check is due.
     Unconfirmed {
         /// A load balancer that Get found and that is not this Service's. It applies to the next
         /// Ensure.
         theirs: Option<Theirs>,
     },
-    /// The provider has an Update or an Ensure in progress, and said when to ask again.
+    /// The provider answered `pending` to Ensure, Update or Delete, with the time to ask again.
     Pending {
         /// After an Update: the inputs, which stay confirmed.
         inputs: Option<Fingerprint>,
@@ -96,8 +95,9 @@ pub(super) struct Record {
     /// handle). Any answer can contain one.
     pub(super) unsaved_handle: Option<(String, String)>,
     pub(super) progress: Progress,
-    /// Get is the next call. Confirmed progress stays, so that changed targets still wake a Service
-    /// that waits for its check.
+    /// The next call for a wanted Service is Get, or Ensure without the capability `in_sync`.
+    /// Confirmed progress stays, so that changed targets still wake a Service that waits for its
+    /// check.
     pub(super) check: bool,
     /// The targets of the last attempt. The same targets wait for their retry.
     pub(super) tried: Option<Fingerprint>,
@@ -180,7 +180,7 @@ impl Seen {
                     class,
                     handle: Some(String::new()),
                 },
-                // There is nothing to do about it.
+                // An unreadable annotation is no reason for a call.
                 Stored::Garbage => Stored::Nothing,
                 stored => stored,
             },

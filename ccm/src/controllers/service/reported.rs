@@ -45,7 +45,7 @@ impl Worker {
                 rpc: report.rpc,
                 call_id: report.call_id,
             };
-            // All of them belong to one attempt.
+            // All reports belong to one attempt, so only the last one counts as an attempt.
             let tell = if number == last {
                 state
                     .waiting

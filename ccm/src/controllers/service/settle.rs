@@ -1,8 +1,8 @@
 //! What a call and its answer change in a Service's record, and what follows. Pure.
 //!
-//! [`begin`] makes the rows "is sent", before the call: what the record says if no answer comes.
-//! [`settle`] makes the others, when all writes that the answer asks for are done. "as before" is
-//! what the row "is sent" left. A test holds this table to the code.
+//! [`begin`] makes the rows "is sent" before the call. The record keeps these values if no answer
+//! comes. [`settle`] makes the other rows after the answer's writes. There, "as before" is the
+//! value that the row "is sent" left. A test compares this table with the code.
 //!
 //! | call | answer | cloud | progress | check | failures | next |
 //! |---|---|---|---|---|---|---|
@@ -56,7 +56,7 @@ use crate::writes::ServicePatch;
 
 /// The delay if only a change of the Service can help.
 pub(super) const SLOW: Duration = Duration::from_mins(30);
-/// After this many failed Deletes in a row, an event is recorded for any failure (▲S18).
+/// From this many failures in a row on, a failed Delete is reported at once (▲S18).
 const DELETES_TOLD: u32 = 3;
 
 /// A call of the provider.
@@ -112,8 +112,8 @@ impl Effects {
     }
 }
 
-/// Changes the record before a call. Until the answer nothing is confirmed, even if the user
-/// reverts a change meanwhile. Also returns the events before the call.
+/// Changes the record before a call. After an Ensure or Delete is sent, nothing is confirmed until
+/// its answer, even if the user reverts a change. Also returns the events before the call.
 pub(super) fn begin(
     mut record: Record,
     call: &Call<'_>,
@@ -143,7 +143,7 @@ fn may_stand(call: &Call<'_>) -> Cloud {
     }
 }
 
-/// The events before a call, each once.
+/// The events before a call.
 fn before(record: &mut Record, call: &Call<'_>, capability: &LoadBalancerCapability) -> Vec<Note> {
     let mut notes = Vec::new();
     let pending = record.progress.is_pending();
@@ -190,8 +190,8 @@ pub(super) fn settle(
     reaction: impl FnOnce(&CallError) -> Failed,
     now: Instant,
 ) -> (Record, Effects) {
-    // The request's inputs with the provider's own annotations. A change by a user in between is
-    // then still seen.
+    // The request's inputs with the provider's own annotations. A user's change during the call is
+    // not among them, so it leads to another step.
     let expected = written.map(|patch| with_annotations(call.service, patch));
     let expected = expected.as_ref().unwrap_or(call.service);
     let inputs = service_inputs(expected);
@@ -203,7 +203,8 @@ pub(super) fn settle(
     let mut effects = match verdict {
         Verdict::InSync(_) => {
             record.cloud = may_stand(call);
-            // The plan decides: it sees at once what changed meanwhile.
+            // When the job ends, the Service is compared again, so no change during the call is
+            // lost.
             done(&mut record, confirmed)
         }
         Verdict::OutOfSync { exists, theirs } => {
@@ -334,7 +335,7 @@ fn failed(
     Effects {
         accepted: credentials.then_some(false),
         refused: credentials && reaction.event,
-        // A process that no longer leads reports nothing.
+        // A fenced call is not reported, because this process no longer leads.
         reported: (trouble.code != CallErrorCode::Fenced).then(|| Reported {
             note: notes::failed(call.op, call.departed, call.targets, &notes::why(trouble)),
             code: Some(trouble.code.name()),

@@ -7,8 +7,8 @@ use cloud_provider_api::v1alpha1::ListedLoadBalancer;
 
 /// The number of lists in a row that must agree.
 const LISTS: u32 = 2;
-/// The most checks after one list, or a tenth of all Services if that is more. A wrong list must
-/// not cause a call for every Service.
+/// The most checks after one list, or a tenth of the compared Services if that is more. A wrong
+/// list must not cause a call for every Service.
 const LOOKS: usize = 10;
 
 /// A Service for the comparison.
@@ -19,7 +19,7 @@ pub(super) struct Known<'a> {
     pub(super) name: &'a str,
     /// The stored handle of this provider.
     pub(super) handle: Option<&'a str>,
-    /// The provider confirmed its load balancer, and no job has run since.
+    /// The provider confirmed its load balancer, and no job runs now.
     pub(super) confirmed: bool,
 }
 
@@ -81,7 +81,7 @@ impl Standing {
             let Some(odd) = shown.odd(service) else {
                 continue;
             };
-            // The number of load balancers may have changed.
+            // It stays the same difference if the number of load balancers changes.
             let before = before.get(service.uid);
             let before = before.filter(|was| discriminant(&was.odd) == discriminant(&odd));
             let times = before.map_or(1, |was| was.times.saturating_add(1));
@@ -143,8 +143,8 @@ impl<'a> Shown<'a> {
 
     fn odd(&self, service: &Known<'_>) -> Option<Odd> {
         match (self.marked.get(service.uid), service.handle) {
-            // One that is being replaced may exist beside the new one. If the stored handle is not
-            // among them, they are parts of one load balancer.
+            // During a replacement, the old load balancer may exist beside the new one. If none of
+            // the marked load balancers has the stored handle, they count as parts of one.
             (Some(marked), Some(stored)) if service.confirmed && marked.contains_key(stored) => {
                 let others = marked.iter().filter(|(handle, _)| **handle != stored);
                 let names: Vec<_> = others.map(|(_, name)| (*name).to_owned()).collect();

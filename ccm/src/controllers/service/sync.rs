@@ -1,5 +1,5 @@
-//! Reconciles one Service step by step, until nothing is left to do or it must wait. `plan` makes
-//! the decisions.
+//! Reconciles one Service step by step, until nothing is left to do or the Service must wait.
+//! `plan` makes the decisions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub(super) struct Job {
     pub(super) record: Option<Record>,
     pub(super) offer: Arc<Offer>,
     pub(super) selector: Result<NodeSelector, String>,
-    /// `None` if the Service needs none.
+    /// `None` if the Service needs no targets.
     pub(super) targets: Option<Arc<TargetSet>>,
     /// The number of this attempt: failed ones before it, plus one.
     pub(super) attempt: u32,
@@ -42,7 +42,7 @@ pub(super) struct Job {
 /// Why a Service is not done yet.
 pub(super) struct Report {
     pub(super) reported: Reported,
-    /// `None`: the API server is the cause.
+    /// `None`: the report is not about a call of the provider.
     pub(super) rpc: Option<&'static str>,
     pub(super) call_id: Option<CallId>,
     pub(super) took: Option<Duration>,
@@ -54,7 +54,7 @@ pub(super) struct Finished {
     pub(super) outcome: Requeue,
     /// Whether the cloud accepted the provider's credentials.
     pub(super) accepted: bool,
-    /// Why the Service is not done, all from one attempt. Empty if it is done.
+    /// Why the Service is not done, all from one attempt.
     pub(super) reports: Vec<Report>,
     /// The last known version of the Service.
     pub(super) service: Arc<Service>,
@@ -172,7 +172,7 @@ impl<'a> Run<'a> {
         let departed = self.is_departed();
         if asks(&self.base) && owner && !departed {
             let same = NodeSelector::of(&self.base) == self.selector;
-            // It needed no targets when the job began: they are none that it could have.
+            // The job began without targets, because the Service needed none then.
             let needless = self.selector.is_ok() && self.targets.is_none();
             if !same || needless {
                 return Err(Stop::With(Requeue::At(Instant::now())));
@@ -201,11 +201,11 @@ impl<'a> Run<'a> {
             Step::AddFinalizer(patch) => self.add_finalizer(&patch).await,
             Step::StoreHandle(patch) => {
                 let what = "failed to store the load balancer's handle";
-                // Somebody removed the annotation, and the handle with it. The provider still knows
-                // the handle.
+                // Somebody may have removed the annotation with the handle. So the provider is
+                // asked again.
                 let lost =
                     Stored::of(&self.base) == Stored::Nothing && !self.holds_unsaved_handle();
-                // Also if the answer to the patch is lost.
+                // This comes before the patch, because the answer to the patch can be lost.
                 self.record().check |= lost;
                 self.patch(&patch, what).await?;
                 self.record().unsaved_handle = None;
@@ -238,7 +238,7 @@ impl<'a> Run<'a> {
             self.tell(notes::deleted());
             info!(service = %Key::of(&*self.base), provider = %self.context().provider, rpc = Op::Delete.rpc(), attempt = self.attempt, "deleted load balancer");
         }
-        // The deletion says nothing about the next load balancer, which another ccm may create.
+        // The deletion proves nothing about a later load balancer, which another ccm may create.
         if !self.is_departed()
             && let Some(record) = self.record.as_mut()
             && matches!(record.cloud, Cloud::Deleted | Cloud::Kept)
@@ -261,7 +261,7 @@ impl<'a> Run<'a> {
         self.worker.event(&self.base, note);
     }
 
-    /// Only a change of the Service can help.
+    /// Reports that the Service needs a change. Without one, the next attempt is after [`SLOW`].
     fn invalid(&mut self, note: Note) -> Stop {
         self.reports.push(Report {
             reported: Reported {
@@ -321,7 +321,7 @@ impl<'a> Run<'a> {
     async fn patch(&mut self, patch: &ServicePatch, what: &str) -> Result<(), Stop> {
         let now = self.context().writes.patch_service(&self.base, patch).await;
         if !self.written(now, what).await? {
-            // The watch tells the rest (B-S11).
+            // The watch delivers the deletion (B-S11).
             return Err(Stop::With(Requeue::Forget));
         }
         let base = Arc::clone(&self.base);
@@ -329,7 +329,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Goes on with the Service as a write left it. False: the Service is gone.
+    /// Keeps the Service that a write returned. False: the Service is gone.
     async fn written(
         &mut self,
         now: Result<Service, WriteError>,
@@ -358,7 +358,7 @@ impl<'a> Run<'a> {
         Ok(found)
     }
 
-    /// Decides again with the Service as the API server has it now.
+    /// Reads the Service again, so that the next step uses the current version.
     async fn decide_again(&mut self) -> Stop {
         match self.read_again().await {
             Ok(true) => Stop::Again,

@@ -26,8 +26,7 @@ const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balan
 const NOT_EXCLUDED: [&str; 6] = ["0", "f", "F", "false", "False", "FALSE"];
 const AUTOSCALER_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
 
-/// The targets of all Services with one selector. They share it. It is built once after a change of
-/// Nodes has settled.
+/// The targets of all Services with one selector. Those Services share one set.
 #[derive(Debug)]
 pub(super) struct TargetSet {
     /// In the order of their names.
@@ -224,8 +223,8 @@ impl Sets {
         all
     }
 
-    /// Stores a newly built set. One that shrank to empty waits until the API server confirms it.
-    /// Returns whether `get` changed.
+    /// Stores a newly built set. An empty set waits until the API server confirms it, unless the
+    /// set before was empty too. Returns whether `get` changed.
     pub(super) fn offer(&mut self, selector: &NodeSelector, set: TargetSet) -> bool {
         let before = self.published.get(selector);
         if set.is_empty() && before.is_none_or(|before| !before.is_empty()) {

@@ -35,7 +35,7 @@ use cloud::Cloud;
 
 struct World {
     server: ApiServer,
-    /// With the layer of every client.
+    /// A client with the same layer as the ccm's clients.
     client: kube::Client,
     cloud: Cloud,
     provider: InMemory,
@@ -331,8 +331,8 @@ async fn s1_a_service_that_returns_with_a_foreign_class_is_let_go() {
     world
         .until("an address", |w| w.address("web").is_some())
         .await;
-    // While no loop ran, its type was changed and changed back, and another component serves it
-    // now. A new process meets another such Service before creating anything for it.
+    // While no loop runs, the Service's type changes twice, and another component serves it
+    // afterwards. A new process sees a second such Service before it creates anything for it.
     world.stop.cancel();
     world.tasks.join_next().await;
     world.server.edit("web", |service| {
@@ -445,7 +445,7 @@ async fn s13_a_restart_makes_no_mutating_call() {
     assert_eq!(world.calls().len(), 200);
     assert_eq!(world.server.writes().len(), writes);
 
-    // A change during the outage is noticed.
+    // The new loop notices a change during the outage.
     world.stop.cancel();
     world.tasks.join_next().await;
     world.cloud.state().balancers.remove("u7");
@@ -453,7 +453,7 @@ async fn s13_a_restart_makes_no_mutating_call() {
     world
         .until("one more Ensure", |w| w.cloud.called("Ensure") == 101)
         .await;
-    // A hint about it leads to a question at once.
+    // A hint about the Service leads to a Get at once.
     let gets = world.cloud.called("Get");
     let hint = Hint::LoadBalancer {
         namespace: "default".into(),

@@ -3,7 +3,7 @@
 use super::*;
 
 const NOW: Duration = Duration::from_secs(1);
-/// Until the next list, which alone shows the result.
+/// The time until the next list, because only a list shows the result.
 const LIST: Duration = Duration::from_secs(11);
 
 /// How long after the first call the condition is set. Later attempts change nothing, and in the
@@ -81,7 +81,7 @@ async fn r4_a_provider_that_goes_away_with_the_call_makes_no_condition_flap() {
         world.until("made", |world| world.all_created(2)).await;
         assert_eq!(world.api.writes().len(), 2, "{shown}");
     }
-    // A route that does so each time is the cause.
+    // A route whose every call disconnects the provider is the cause.
     let world = World::started(1, |_| {}).await;
     world.until("at rest", |world| world.all_created(1)).await;
     world.fault(Fault::new("CreateRoutes", FaultKind::Crash));

@@ -87,7 +87,7 @@ async fn r6_a_node_that_joins_is_routed_within_a_second_when_it_is_complete() {
     let spec = new.spec.take();
     new.spec = Some(k8s_openapi::api::core::v1::NodeSpec::default());
     world.api.put(&new);
-    // First it gets its Pod CIDR, later its provider ID.
+    // The Node first gets its Pod CIDR, and later its provider ID.
     sleep(Duration::from_secs(3)).await;
     world.api.edit(&name(3), |node| {
         node.spec.get_or_insert_default().pod_cidrs = spec.clone().unwrap().pod_cidrs;
@@ -106,7 +106,7 @@ async fn r6_a_node_that_joins_is_routed_within_a_second_when_it_is_complete() {
     assert!(took <= Duration::from_secs(1), "{took:?}");
 }
 
-/// Until a Node is known to be another provider's it may be this one's (▲R8), so what leads to its Pods stays.
+/// A Node without an owner may become this provider's (▲R8), so routes to its Pods stay.
 #[tokio::test(start_paused = true)]
 async fn r6_a_node_that_leaves_before_it_is_ours_takes_the_route_of_its_namesake_along() {
     let world = World::started(3, |_| {}).await;
@@ -275,7 +275,8 @@ async fn m10_a_route_that_hangs_keeps_no_other_waiting() {
     for i in 0..100 {
         world.join(i);
     }
-    // Its batch waits for the deadline and is cut into ten. The part with it is cut into ten again.
+    // The batch with the hanging route waits for the deadline and is cut into ten parts. The part
+    // with that route is cut into ten again.
     let others = |world: &World| {
         (0..100)
             .filter(|i| *i != 7)
@@ -291,7 +292,7 @@ async fn m10_a_route_that_hangs_keeps_no_other_waiting() {
             .await;
         assert!(took < Duration::from_secs(12), "{took:?}");
     }
-    // It is known by now: it is sent alone, and is the only one that fails.
+    // The ccm now sends the hanging route alone, and only that route fails.
     world
         .until("told", |world| world.condition(7) == "True NoRouteCreated")
         .await;
@@ -385,7 +386,7 @@ async fn r5_busy_is_tried_again_in_a_second_without_another_list() {
     assert!(took < Duration::from_secs(7), "{took:?}");
     assert_eq!(world.api.writes().len(), 3, "no condition flapped");
     assert_eq!(world.creates(), 4);
-    // BUSY for ever: after five times it waits longer, and is reported.
+    // The route stays BUSY: after five attempts it waits longer, and an event reports it.
     world.fault(Fault::failure("CreateRoutes", FailureCode::Busy).subject(cidr(3)));
     world.join(3);
     world

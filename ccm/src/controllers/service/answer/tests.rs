@@ -84,7 +84,7 @@ fn b_s8_outcomes_of_ensure() {
         ensured(Some(Ensured::Pending(pending))).verdict,
         Verdict::Pending(Duration::from_secs(7), "soon".into())
     );
-    // The record keeps it as long as the Service waits.
+    // The message is cut, because the controller keeps it while the Service waits.
     let message = "x".repeat(5_000);
     let (kept, retry_after) = (cut(&message), Some(seconds(7)));
     let pending = Ensured::Pending(api::Pending {
@@ -344,7 +344,7 @@ fn s19_what_was_not_ours_and_is_ready_at_the_same_address_was_taken_over() {
         "never granted"
     );
     for theirs in [unmarked, foreign] {
-        // An honest provider creates its own beside it.
+        // An honest provider creates its own load balancer beside the existing one.
         assert!(!theirs.taken_by(&now("192.0.2.3"), None, false));
         assert!(!theirs.taken_by(&LoadBalancerStatus::default(), None, false));
         // The Service asks for that address, which the other load balancer gave up.

@@ -43,14 +43,14 @@ fn set(fingerprint: u128) -> TargetSet {
     }
 }
 
-/// With the finalizer, as a Go CCM leaves it.
+/// A Service with the finalizer but without the annotation, as a Go CCM leaves it.
 fn bare() -> Service {
     let mut service = service();
     service.metadata.finalizers = Some(vec!["x/y".into(), FINALIZER.into()]);
     service
 }
 
-/// With the finalizer and the annotation.
+/// A Service with the finalizer and the annotation.
 fn held() -> Service {
     handled(bare(), ME, None)
 }
@@ -164,7 +164,7 @@ fn b_s2_the_finalizer_comes_first() {
         patch.annotations[handle::ANNOTATION].as_deref(),
         Some(r#"{"provider":"mock","uid":"uid-1","class":""}"#)
     );
-    // Somebody removed it: it is added again.
+    // Somebody removed the finalizer, so it is added again.
     assert!(matches!(
         step(&service(), Some(&confirmed(&service(), 1))),
         Step::AddFinalizer(_)
@@ -360,7 +360,7 @@ fn s19_handles() {
         unsaved_handle: Some(("mock".to_owned(), handle.to_owned())),
         ..confirmed(service, 1)
     };
-    // Stored before any next call.
+    // The handle is stored before any other call.
     for service in [held(), handled(held(), ME, Some("old")), deleting(held())] {
         let record = unsaved(&service, "lb-1");
         let Step::StoreHandle(patch) = step(&service, Some(&record)) else {

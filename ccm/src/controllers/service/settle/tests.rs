@@ -318,7 +318,8 @@ fn b_s9_an_update_that_is_pending_keeps_its_inputs() {
         run(&mut record, Op::Update, &pending, now);
         assert_eq!(record.progress, waits);
     }
-    // A hint meanwhile leads to another Update, but not at the pace of hints.
+    // A failed Get because of a hint ends `pending`, and the confirmed inputs stay, so Update is
+    // next.
     let failed = Verdict::Failed(trouble(CallErrorCode::Internal, None));
     run(&mut record, Op::Get, &failed, now);
     assert_eq!(record.progress, confirmed(None));
@@ -348,8 +349,8 @@ fn s13_get_in_sync_confirms_and_out_of_sync_does_not() {
     assert!(record.check, "asked again");
 }
 
-/// A load balancer that was kept or deleted and exists again is deleted again before its Service
-/// goes.
+/// A load balancer that was kept or deleted and that Get finds again is deleted before the ccm
+/// releases its Service.
 #[test]
 fn s18_what_get_finds_again_may_stand() {
     for cloud in [Cloud::Deleted, Cloud::Kept] {
@@ -423,7 +424,7 @@ fn s19_what_get_said_is_not_ours_holds_for_the_ensure_that_follows() {
     }
 }
 
-/// Shows ▲S19: with the same address, and only then, the provider took over another load balancer.
+/// Shows ▲S19: the ccm reports a takeover only if the address is the same.
 #[test]
 fn s19_who_makes_it_ready_where_another_one_was_took_that_over() {
     let now = Instant::now();

@@ -24,17 +24,20 @@ use crate::writes::{ServicePatch, ServiceStatusPatch, WriteError, reason};
 /// The least delay after a refused write, even if the provider asks for a shorter one.
 const AFTER_REFUSAL: Duration = Duration::from_secs(5);
 
-/// The least delay if each answer of a provider writes something new and none finishes.
+/// The least delay if an unfinished call made the ccm write, and the call before did not finish
+/// either.
 const REWRITTEN: Duration = Duration::from_secs(30);
 
-/// How often a write after a call is repeated, each time at the resourceVersion of a fresh read.
+/// How often a write after a call is repeated after conflicts, each time with the resourceVersion
+/// of a fresh read.
 const CONFLICTS: u8 = 3;
 
 impl Run<'_> {
     /// Calls the provider, writes what its answer asks for, and updates the record.
     pub(super) async fn call(&mut self, op: Op) -> Result<(), Stop> {
         if self.context().stop.is_cancelled() || !self.may_call() {
-            // The queue is paused or stopped. Nothing failed, so the Service stays due.
+            // The loop stops, or the session is not usable. Nothing failed, so the Service stays
+            // due.
             return Err(Stop::With(Requeue::At(Instant::now())));
         }
         if op != Op::Delete {
@@ -113,7 +116,7 @@ impl Run<'_> {
             Verdict::Ready(..) | Verdict::Updated(_) | Verdict::InSync(_)
         );
         let unwritten = match stored {
-            // It is not confirmed: the next call asks again, when the handle is stored.
+            // The result is not confirmed, so another call follows.
             Err(stop) if as_asked => return Err(stop),
             Err(stop) => Some(stop),
             Ok(()) => None,
@@ -121,7 +124,8 @@ impl Run<'_> {
         if let Verdict::Ready(status, _) | Verdict::InSync(Some(status)) = &verdict {
             self.write_status(status).await?;
         }
-        // A failed write must not count: otherwise its absence would look like a user's change.
+        // Only a patch that was applied counts. Otherwise its missing annotations would look like a
+        // user's change.
         let written = metadata.as_ref().filter(|_| unwritten.is_none());
         let next = self.settle(call, &verdict, written, took);
         let rewritten = unfinished && !as_asked && written.is_some();
@@ -173,8 +177,8 @@ impl Run<'_> {
         let targets = call.targets.map(TargetSet::to_request);
         let fence = &self.context().fence;
         let adopt_unmarked = call.adopt_unmarked;
-        // A user can edit the handle. Together with the permission to adopt, it could name
-        // anybody's unmarked load balancer.
+        // A user can edit the handle. With the permission to adopt, an edited handle could name
+        // somebody else's unmarked load balancer.
         let beside_the_grant = handle.clone().filter(|_| !adopt_unmarked);
         let (answer, call_id) = match call.op {
             Op::Get => {
@@ -241,8 +245,8 @@ impl Run<'_> {
         }
     }
 
-    /// Reads the Service again after a conflict: somebody wrote during the call. The call is not
-    /// repeated for that.
+    /// Reads the Service again after a conflict with another writer. Returns whether the write is
+    /// repeated.
     async fn moved_on(&mut self, retries: &mut u8) -> bool {
         if *retries == 0 {
             return false;
@@ -251,8 +255,8 @@ impl Run<'_> {
         matches!(self.read_again().await, Ok(true))
     }
 
-    /// Writes a condition about what the provider does not support (▲S15). A failure of that stops
-    /// nothing.
+    /// Writes the condition about unsupported fields (▲S15). The job goes on if the API server
+    /// refuses the write or is unavailable.
     async fn write_conditions(&mut self) -> Result<(), Stop> {
         let now = (self.context().wall)();
         let Some(conditions) = conditions(&self.base, &self.offer.load_balancers, now) else {

@@ -14,8 +14,8 @@ const ANNOTATION: &str = "grpc-ccm.io/node-selector";
 const BYTES: usize = 4 * 1024;
 const REQUIREMENTS: usize = 64;
 
-/// Which Nodes may be targets; empty: all. Selectors with the same meaning are equal, however they
-/// were written.
+/// Which Nodes may be targets; empty: all. Selectors with the same requirements are equal, in any
+/// order and with any spaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::controllers::service) struct NodeSelector(BTreeSet<Expression>);
 

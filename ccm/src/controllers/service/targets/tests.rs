@@ -289,7 +289,8 @@ fn s17_of_a_set_that_is_cut_the_ready_nodes_come_first() {
     assert!(observe(&mut candidates, is(&first, "Unknown")));
     let after = candidates.select(&all);
     assert!(after.nodes.len() == 2 && !names(&after).contains(&first.as_str()));
-    // After a return the choice is as before. If no Node is better, it is also as before.
+    // When the Node is Ready again, the choice is as before. It is also as before when no Node is
+    // Ready.
     assert!(observe(&mut candidates, is(&first, "True")));
     assert_eq!(candidates.select(&all).fingerprint, before.fingerprint);
     for name in nodes {
@@ -357,7 +358,7 @@ fn s17_one_selector_that_waits_keeps_no_other_waiting() {
     assert!(sets.ask_again(&first, later));
     assert!(sets.to_ask(now).is_empty());
     assert_eq!(sets.next_ask(), Some(later));
-    // Offered again it still waits, and another one does not wait for it.
+    // After another offer, the first set still waits. The second set does not wait for the first.
     sets.offer(&first, empty());
     sets.offer(&second, empty());
     assert_eq!(sets.to_ask(now), std::slice::from_ref(&second));

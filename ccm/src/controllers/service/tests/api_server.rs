@@ -30,7 +30,7 @@ pub(super) enum WriteFault {
     CcmDiesAfter,
 }
 
-/// Faults for the write with this number and the following ones of the same object, so many in all.
+/// A fault for `times` writes of one object, beginning with the write that has this number.
 struct Script {
     from: usize,
     times: usize,
@@ -140,8 +140,8 @@ impl ApiServer {
         self.cluster.nodes.apply(Event::Delete((*node).clone()));
     }
 
-    /// Gives the write with this number (1 is the first) and the following ones of the same object
-    /// a fault, so many in all.
+    /// Gives a fault to `times` writes of one object, beginning with the write of this number (1 is
+    /// the first).
     pub(super) fn fault(&self, from: usize, times: usize, fault: WriteFault) {
         let script = Script {
             from,

@@ -31,7 +31,7 @@ enum End {
 }
 
 impl World {
-    /// Waits until the condition holds, and restarts what died.
+    /// Waits until the condition holds, and restarts processes that died.
     async fn comes(&mut self, what: &str, met: impl Fn(&Self) -> bool) {
         self.comes_within(what, PATIENCE, met).await;
     }
@@ -91,7 +91,7 @@ impl World {
         (pair[0].clone(), pair[1].clone())
     }
 
-    /// The time between them.
+    /// The time between the call with the fault and the next one.
     fn waited(&self) -> Duration {
         let (wrong, next) = self.wrong_and_next();
         next.at - wrong.at
@@ -108,7 +108,7 @@ impl World {
     }
 
     /// Plays the life of `web`, with another Service beside it that has no faults. `pace`: the
-    /// other one must not wait longer.
+    /// other Service must not wait longer than this.
     async fn lives(&mut self, end: End, pace: Option<Duration>) {
         let began = Instant::now();
         self.server.put(&service());
@@ -126,7 +126,7 @@ impl World {
         assert_eq!(self.cloud.state().made, 2, "each once");
         self.rest().await;
 
-        // A new process asks for the state, and changes nothing.
+        // A new ccm process sends Get and changes nothing.
         let asked = self.answered("Get");
         let (ensures, writes) = (self.times("Ensure web"), self.server.writes().len());
         self.kill_ccm().await;

@@ -8,8 +8,8 @@ use crate::core::ProviderLabel;
 
 const DELETE: &[&str] = &["--orphaned-load-balancers=delete"];
 
-/// Three are created. Then one's Service vanishes while no loop runs, and a new loop in a new
-/// process begins.
+/// Three load balancers are created. Then the Service of one vanishes while no loop runs, and a new
+/// process starts a loop.
 async fn orphaned(arguments: &'static [&'static str]) -> World {
     let mut world = World::with(1, arguments).await;
     for i in 0..3 {
@@ -101,7 +101,7 @@ async fn s16_a_list_that_is_not_complete_counts_for_nothing() {
 #[tokio::test(start_paused = true)]
 async fn s16_a_service_that_only_the_watch_has_lost_keeps_its_load_balancer() {
     let world = orphaned(DELETE).await;
-    // Missing in the store, but present in the API server.
+    // The Service is missing in the store, but the API server has it.
     world.server.put(&named(1));
     world.server.lose_service("s1");
     lists(&world, 4).await;
@@ -123,7 +123,7 @@ fn gauges(world: &World) -> (i64, i64, i64) {
 #[tokio::test(start_paused = true)]
 async fn s16_what_lists_say_is_counted_as_long_as_they_say_it() {
     let mut world = World::new(1).await;
-    // More than the log names at once.
+    // These are more than the log names for one list.
     for i in 0..15 {
         world.server.put(&named(i));
     }

@@ -72,7 +72,7 @@ async fn b_s7_s14_one_bad_target_does_not_delay_the_others() {
         start.elapsed()
     );
 
-    // The same if the whole call failed.
+    // The same holds if the whole call failed.
     let broken = failure(api::FailureCode::Precondition, "no quota");
     world.cloud.state().update_fails = Some(broken.clone());
     let failed = api::ensure_load_balancer_response::Outcome::Failed(broken);
@@ -171,7 +171,7 @@ async fn s9_a_service_that_vanished_is_not_forgotten_with_the_loop() {
         .running
         .until("away", |status| status.working().is_none())
         .await;
-    // It vanishes during the first loop, after it, or during the second.
+    // The Service vanishes during the first loop, after that loop, or during the second loop.
     let mut names = Vec::new();
     for when in 0..3 {
         let provider = world.cloud.service();

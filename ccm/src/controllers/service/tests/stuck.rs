@@ -92,7 +92,7 @@ async fn n13_a_service_tells_who_answered_what_how_often_and_when_it_is_tried_ne
 #[tokio::test(start_paused = true)]
 async fn n13_a_cloud_that_throttles_or_is_down_is_told_at_once_on_each_of_a_thousand_services() {
     use api::ensure_load_balancer_response::Outcome;
-    // While the cloud throttles, the others wait and have not failed.
+    // While the cloud throttles, the other Services wait and have no failed call.
     for (code, services) in [
         (api::FailureCode::Throttled, 1),
         (api::FailureCode::Unavailable, 1_000),
@@ -204,7 +204,7 @@ async fn n13_a_service_tells_that_the_provider_is_away_or_may_not_be_used() {
 
 #[tokio::test(start_paused = true)]
 async fn n13_a_service_that_comes_late_while_the_provider_is_away_is_told_before_nobody_leads() {
-    // Well before the leader steps down, and at its last moment.
+    // The Service is created well before the leader steps down, or just before.
     for (comes, ends) in [(45, 55), (58, 60)] {
         let mut world = World::new(1).await;
         world.provider.kill();

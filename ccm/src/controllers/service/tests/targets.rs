@@ -33,7 +33,8 @@ async fn b_s7_a_service_made_while_nodes_join_is_ensured_with_those_that_are_the
     assert_eq!(world.cloud.called("Ensure"), 2);
     assert_eq!(alarms(&world), 1);
 
-    // A Node that leaves is not a target of a load balancer that is created at that moment either.
+    // A load balancer that is created while a Node leaves does not get that Node as a target
+    // either.
     world.server.put_node(node("n1"));
     world.rest().await;
     world.server.remove_node("n0");
@@ -57,7 +58,7 @@ async fn s12_a_service_that_is_busy_while_nodes_join_is_not_updated_for_each() {
     world.rest().await;
     for i in 0..40 {
         world.server.put_node(node(&format!("new{i:02}")));
-        // Meanwhile all have a job for another reason.
+        // Meanwhile, other changes give jobs to some of the Services.
         for j in (0..50).filter(|j| i % 10 == 0 || j % 10 == i % 10) {
             world.server.edit(&format!("s{j}"), |service| {
                 service.spec.as_mut().unwrap().ports.as_mut().unwrap()[0].port = 100 + i;
@@ -174,7 +175,7 @@ async fn s17_a_set_that_is_cut_is_told_and_follows_the_nodes_that_are_ready() {
     }
     world.rest().await;
     let chosen = world.targets();
-    // Also if the same two are chosen.
+    // The event comes even if the same two Nodes are chosen.
     assert_eq!(
         reported("2 targets for a load balancer, and 4 Nodes qualify"),
         1
@@ -202,7 +203,8 @@ async fn s17_a_set_that_is_cut_is_told_and_follows_the_nodes_that_are_ready() {
 #[tokio::test(start_paused = true)]
 async fn b_s7_an_older_set_never_follows_a_newer_one() {
     let world = World::new(1).await;
-    // Four at once, 20 ms each: a round over all of them takes longer than Nodes need to settle.
+    // The provider takes four calls at once, with 20 ms each. So a round over all Services takes
+    // longer than Nodes need to settle.
     for i in 0..400 {
         world.server.put(&named(i));
     }
@@ -214,7 +216,7 @@ async fn b_s7_an_older_set_never_follows_a_newer_one() {
     sleep(Duration::from_millis(1_500)).await;
     assert!(world.cloud.called("Update") < 400, "the round still runs");
     world.server.put_node(node("n2"));
-    // Meanwhile one of the last is synced for another reason.
+    // Meanwhile one of the last Services is reconciled because of a port change.
     world.server.edit("s399", |service| {
         service.spec.as_mut().unwrap().ports.as_mut().unwrap()[0].port = 81;
     });
@@ -248,7 +250,7 @@ async fn b_s7_an_empty_set_is_not_believed_from_the_watch_alone() {
             .any(|event| event.contains("UnAvailableLoadBalancer")),
         "{events:?}"
     );
-    // Somebody deleted it: the next update creates it again (B-S10).
+    // Somebody deleted the load balancer: the next change of targets leads to a new one (B-S10).
     world.cloud.state().balancers.clear();
     world.server.put_node(node("n1"));
     world.until("made anew", |w| w.targets() == ["n1"]).await;
@@ -263,7 +265,7 @@ async fn s17_a_set_in_doubt_keeps_no_other_service_waiting() {
         .await;
     world.server.lose_node("n0");
     world.rest().await;
-    // No Node matches this one, and the API server still has to confirm that.
+    // No Node matches this selector, and the API server still has to confirm that.
     let mut other = named(1);
     let selector = (
         "grpc-ccm.io/node-selector".to_owned(),

@@ -33,7 +33,7 @@ async fn b_s9_pending_and_failures() {
         .await;
     let first = Instant::now();
     sleep(Duration::from_secs(5)).await;
-    // Neither its own write nor a new Node makes it earlier.
+    // Neither the job's own write nor a new Node makes the retry earlier.
     world.server.put_node(node("n1"));
     world
         .until("the second", |w| w.cloud.called("Ensure") == 2)

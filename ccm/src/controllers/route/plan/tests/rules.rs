@@ -67,7 +67,7 @@ fn r2_a_next_hop_that_is_none_of_the_nodes_addresses_is_wrong_when_two_lists_say
     assert_eq!(show(&second), "-r1 +a:10.8.1.0/24");
     assert_eq!(scene.done(&second), "a=created");
     assert_eq!(scene.shown(), "");
-    // If this cloud leads it there again, it reaches the Node that way.
+    // If the cloud gives the created route the same next hop, it reaches the Node that way.
     scene.routes = vec![route(stray)];
     for _ in 0..3 {
         assert_eq!(scene.shown(), "");
@@ -110,7 +110,7 @@ fn b_r2_r8_nodes_that_are_not_ours_to_route_are_left_alone() {
     scene.node("b").leaving = true;
     assert_eq!(scene.shown(), "");
     assert_eq!(scene.conditions(), "");
-    // Its CIDR was given to another Node: the route goes to that one.
+    // Another Node gets the CIDR, so the route is replaced by one to that Node.
     scene.nodes.push(node("c 10.8.1.0/24"));
     assert_eq!(scene.shown(), "-r1 +c:10.8.1.0/24");
 }
@@ -123,7 +123,8 @@ fn b_r2_a_node_made_anew_under_its_name_is_another_instance() {
     let pass = scene.look();
     assert_eq!(show(&pass), "-r1 +a:10.8.1.0/24");
     assert_eq!(pass.tasks[0].create.as_ref().unwrap().name_hint, "uid-2");
-    // Its label names this provider and it has no ID yet, so only its name counts.
+    // The Node's label names this provider, and the Node has no provider ID yet, so only its name
+    // counts.
     let mut scene = Scene::new(&["a 10.8.1.0/24"], &["r1 10.8.1.0/24 >a"]);
     scene.node("a").provider_id.clear();
     assert_eq!(scene.shown(), "");
@@ -145,7 +146,7 @@ fn b_r2_of_two_nodes_with_one_cidr_who_has_the_route_keeps_it() {
         ),
         ("a", "10.8.1.0/24", "b")
     );
-    // Without a route, the oldest Node gets it.
+    // Without a route in the list, the oldest Node gets the route.
     scene.routes.clear();
     scene.node("a").created = Some(jiff::Timestamp::from_second(20).unwrap());
     scene.node("b").created = Some(jiff::Timestamp::from_second(10).unwrap());
@@ -200,7 +201,7 @@ fn r7_many_deletions_need_a_second_look_and_only_what_both_say_goes() {
         let pass = scene.look();
         assert_eq!(pass.needs_second_look, many, "{routes} {gone}");
         assert_eq!(pass.inside, routes);
-        // The API server still has all of them but one. Another one is gone.
+        // The API server has all Nodes but the first and the last.
         scene.nodes = nodes(1..routes - 1);
         let second = scene.look();
         let tasks = confirmed(&pass.tasks, second.tasks);
@@ -343,7 +344,7 @@ fn b_r2_a_list_from_before_a_call_says_nothing_of_what_it_did() {
     for task in &pass.tasks {
         scene.ledger.begin(&task.destination, true, scene.now);
     }
-    // Work on all of it is in progress.
+    // Work on all tasks is in progress, so the pass has none.
     assert_eq!(scene.shown(), "");
     scene.done(&pass);
     assert!(

@@ -1,4 +1,4 @@
-//! What answers have written to the Service, and told.
+//! The writes and events that answers lead to.
 
 use super::*;
 
@@ -87,7 +87,7 @@ fn s19_annotations_only_where_they_are_granted() {
     assert_eq!(answer.notes.len(), 1);
     assert_eq!(answer.notes[0].reason, "AnnotationsRefused");
     assert!(answer.notes[0].message.contains("user/x"));
-    // The whole flag, so that the second prefix is not missed; what no flag could grant is not in it.
+    // The event has the whole flag, with all prefixes. Keys that no flag can allow are not in it.
     let flag = format!(
         "; to allow it set --provider-annotation-prefixes=mock.io/,{},user/",
         crate::core::DOMAIN
@@ -155,7 +155,7 @@ fn b_s3_the_providers_own_events() {
             (EventType::Normal, "ProviderEvent")
         ]
     );
-    // As many as are read of one answer.
+    // The ccm reads at most this many events of one answer.
     let many = vec![event(api::EventSeverity::Normal, "Made"); 32];
     assert_eq!(notes::of_provider(many).len(), 32);
 }

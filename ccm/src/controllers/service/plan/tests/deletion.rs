@@ -92,7 +92,7 @@ fn b_s5_what_is_written_when_it_is_gone() {
     assert!(metadata.is_some());
 
     assert_eq!(release(&cluster_ip(service()), false), (None, None));
-    // Wanted again meanwhile: created again.
+    // The Service wants a load balancer again, so one is created.
     let again = held();
     let record = Record {
         check: false,

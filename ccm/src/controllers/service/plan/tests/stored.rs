@@ -89,7 +89,7 @@ fn s19_what_is_stored_on_a_service_is_what_an_older_version_stored() {
     let expected = stored!("service-of-a-class.json").metadata.annotations;
     assert_eq!(annotations, expected);
 
-    // All of it is removed with the load balancer.
+    // The annotation is removed with the load balancer.
     let service = cluster_ip(stored!("service.json"));
     let Step::Release { metadata, .. } = release(&service, false, false) else {
         panic!("nothing is released");

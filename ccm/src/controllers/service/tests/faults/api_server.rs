@@ -9,7 +9,7 @@ use super::{End, has_event};
 use crate::controllers::service::fixtures::service;
 use crate::controllers::service::tests::named;
 
-/// Both ends, with the number of writes in a life, for both Services together.
+/// Both ends, with the number of writes in a test without faults, for both Services together.
 const ENDS: [(End, usize); 2] = [(End::Deleted, 7), (End::TypeChanged, 8)];
 
 /// A check after the whole life of a Service in which one write failed. The message of its
@@ -234,7 +234,8 @@ async fn fault_service_watch_is_cut() {
     world.server.edit("deleted", |service| {
         service.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
     });
-    // A user removed its finalizer and it is gone. Another one was created again since.
+    // A user removed the finalizer of one Service, which is gone now. Another Service was deleted
+    // and created again.
     world.server.remove("forced");
     world.server.remove("again");
     let mut again = service();

@@ -44,7 +44,7 @@ fn told_of_the_call(world: &World, what: &str) {
     );
 }
 
-/// From 5 s, with jitter of up to a fifth.
+/// The first delay is 5 s, with jitter of up to a fifth.
 fn backoff(world: &World, what: &str) {
     assert!(
         waits(world, 5.0, 6.2),
@@ -89,7 +89,8 @@ async fn in_one_rpc(rpc: &'static str, fault: &Fault, others: bool, checks: &[Ch
     for check in checks {
         check(&world, &what);
     }
-    // Once more than without a fault, and Ensure instead of an Update of a missing load balancer.
+    // One call more than without a fault, and an Ensure instead of an Update of a missing load
+    // balancer.
     let calls = world.calls();
     let of_web = calls.iter().filter(|call| call.contains(" web "));
     assert_eq!(of_web.count(), 5, "asks once more: {what}: {calls:?}");

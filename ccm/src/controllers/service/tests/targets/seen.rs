@@ -8,7 +8,7 @@ const SERVICES: usize = 50;
 
 type Edit = fn(&mut Node);
 
-/// As the bridge does: it asks for all fields.
+/// Asks for all fields, as the bridge does.
 fn sees_all(info: &mut api::GetProviderInfoResponse) {
     info.node_projection = Some(api::NodeProjection {
         all_labels: true,
