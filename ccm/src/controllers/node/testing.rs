@@ -204,7 +204,7 @@ impl FakeApi {
         self.context_with(status, &[])
     }
 
-    /// The same with these flags.
+    /// As `context`, with these flags.
     pub(crate) fn context_with(
         &self,
         status: tokio::sync::watch::Receiver<ProviderStatus>,
