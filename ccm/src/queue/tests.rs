@@ -314,8 +314,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// The model: `wanted` has each key's latest possible due time as its callers know it. For a
-    /// key in work, it has the time of the next request.
+    /// The model is `wanted`: the time at which each waiting key is due at the latest. For a key in
+    /// work, it has the due time that a caller requested during the work.
     #[test]
     fn never_lost_never_twice_at_once_in_the_order_of_due_times(steps in prop::collection::vec(step(), 1..80)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
@@ -326,8 +326,8 @@ proptest! {
             // A `hasten` during the work counts only if the work does not end in `Forget`.
             let mut hastened = BTreeMap::<u32, Instant>::new();
             let mut paused = false;
-            // Keys whose due time only the queue knows. It is earlier than the model's, which
-            // assumes the longest backoff.
+            // Keys whose due time only the queue knows, because of jitter. The model assumes the
+            // longest backoff, so the queue may hand these keys out earlier.
             let mut vague = BTreeSet::<u32>::new();
             let want = |wanted: &mut BTreeMap<u32, Instant>, key, at: Instant| {
                 let due = wanted.entry(key).or_insert(at);

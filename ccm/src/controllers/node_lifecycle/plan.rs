@@ -241,8 +241,8 @@ impl Ledger {
             found.nodes.iter().filter(|node| is_suspect(node)).collect();
         let suspect_uids: BTreeSet<&str> = suspects.iter().map(|node| uid(node)).collect();
         self.keep_only(found.nodes, &suspect_uids);
-        // Keeps the answers about Nodes that are still suspect, and whose Ready condition and provider
-        // ID have not changed since the question.
+        // Keeps the answers about Nodes that are still suspect, and whose Ready condition and
+        // provider ID have not changed since the question.
         let relevant: Vec<&Answer> = found
             .answers
             .iter()

@@ -1,6 +1,6 @@
-//! The life of a Node with one fault in it: it is shut down, comes back, and in the end its
-//! instance goes. Whatever the fault is, the taint comes and goes. The Node is deleted when its
-//! instance is gone, and no other Node is.
+//! The life of a Node with one fault in it: its machine is shut down and starts again, and in the
+//! end its instance is deleted. Unless a test says otherwise, the ccm sets and removes the taint,
+//! deletes the Node when its instance is gone, and deletes no other Node.
 
 use cloud_provider_api::v1alpha1::FailureCode;
 

@@ -1,4 +1,4 @@
-//! A provider that answers slowly, late or never keeps no other Node waiting (▲M10).
+//! A lookup that is answered slowly, late or never delays the other Nodes only up to a limit (▲M10).
 
 use super::*;
 

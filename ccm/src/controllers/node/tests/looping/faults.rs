@@ -1,5 +1,5 @@
 //! One fault during the initialisation of a Node. In all cases two writes initialise the Node in
-//! the end, and the other Nodes do not wait for it.
+//! the end. The other Nodes wait only if the fault stops all lookups.
 
 use cloud_provider_api::v1alpha1::FailureCode;
 

@@ -155,7 +155,7 @@ async fn fault_node_api_server_hangs() {
 #[tokio::test(start_paused = true)]
 async fn fault_node_api_server_loses_an_answer() {
     fn first(seen: &Seen, what: &str) {
-        // Nothing follows the other write.
+        // Nothing follows the second write.
         if seen.number == 1 {
             given_up(seen, what);
         }
