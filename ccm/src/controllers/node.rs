@@ -330,7 +330,7 @@ impl Reconciler for Worker {
         sources.hints(HINT_GAP, |hint| self.hinted_at(hint));
     }
 
-    /// A new session may know Nodes that the last one did not, and own other Nodes.
+    /// The provider of a new session may know other Nodes than before, and own other Nodes.
     fn renewed(&self, session: &Arc<Session>, _: &ProviderStatus) -> Vec<String> {
         *lock(&self.said) = Some(Arc::new(Said {
             ownership: Arc::clone(&session.ownership),

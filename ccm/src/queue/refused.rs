@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::time::Duration;
 
-/// After this time, one key is tried as a probe for all keys that wait for other credentials. The
-/// keys take turns, because a single key may be refused for a missing right of its own.
+/// After this time, or the provider's `retry_after`, one key is tried as a probe for all keys that
+/// wait for other credentials. The keys take turns, because the cloud may refuse a single key for a
+/// missing right that concerns only that key.
 pub(crate) const PROBE: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]

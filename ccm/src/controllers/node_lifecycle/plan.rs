@@ -5,10 +5,10 @@
 //! instance, or the provider recognises no witness.
 //!
 //! Witnesses are Ready Nodes. Each pass takes the next ones by name. The ccm asks about them only
-//! if a Node gets ABSENT: as many witnesses as such Nodes, at most three. If the provider recognises none of them,
-//! it asks about the rest of the three. A witness's answer must not be older than the ABSENT that
-//! it vouches for. If no Node is Ready, the Nodes that are not Ready vouch for each other. If the
-//! provider recognises none of those, the pass is void.
+//! if a Node gets ABSENT: as many witnesses as such Nodes, at most three. If the provider
+//! recognises none of them, the ccm asks about the rest of the three. A witness's answer must not
+//! be older than the ABSENT that it vouches for. If no Node is Ready, the Nodes that are not Ready
+//! vouch for each other. If the provider recognises none of those, the pass is void.
 //!
 //! So if a provider reads the wrong account and recognises no Node, the ccm deletes no Node. If all
 //! instances of a cluster are gone, its Nodes stay until the provider recognises one of them.

@@ -40,7 +40,7 @@ impl Looping {
 }
 
 /// In the next `times` passes the provider answers `instead` about the Node. All its other answers
-/// call the instance gone.
+/// are ABSENT.
 async fn instead(instead: Instead, times: usize) -> Looping {
     let looping = Looping::start(20).await;
     looping.down([3], api::InstanceState::Absent);

@@ -1,4 +1,4 @@
-//! A lookup that is answered slowly, late or never delays the other Nodes only up to a limit (▲M10).
+//! Lookups that are answered slowly, late or never, and how long they delay other Nodes (▲M10).
 
 use super::*;
 
