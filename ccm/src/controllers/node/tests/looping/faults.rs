@@ -1,5 +1,5 @@
 //! One fault during the initialisation of a Node. In all cases two writes initialise the Node in
-//! the end. The other Nodes wait only if the fault stops all lookups.
+//! the end.
 
 use cloud_provider_api::v1alpha1::FailureCode;
 
