@@ -1,5 +1,6 @@
-//! Keeps provider IDs unique. A provider ID is immutable. If two Nodes had the ID of one instance,
-//! the lifecycle controller would delete both Nodes after the instance is gone.
+//! Keeps provider IDs unique. A provider ID is immutable. The lifecycle controller deletes a Node
+//! if the instance with its ID is gone. So with the ID of another Node's instance, it could delete
+//! the wrong Node.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -1,5 +1,5 @@
 //! Refreshes initialised Nodes every `--node-status-update-frequency` (B-N10 to ▲N12). The batches
-//! begin at regular intervals of at most [`LONGEST_PACE`].
+//! are planned at regular intervals of at most [`LONGEST_PACE`].
 
 use std::sync::Arc;
 use std::time::Duration;

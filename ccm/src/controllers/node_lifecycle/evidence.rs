@@ -5,10 +5,10 @@
 //! witnesses over several passes.
 //!
 //! A lookup that hangs delays the Nodes of its call until the call's deadline, and a pass only by
-//! the wait for answers (▲M10). Each batch is a call with a deadline of its own, and may outlast its
-//! pass. A pass takes the answers that have arrived. It asks about a Node only while no other call
-//! about that Node is under way. If a call about several Nodes misses its deadline, the next calls
-//! about them hold a tenth as many Nodes. That repeats until an answer comes.
+//! the wait for answers (▲M10). Each batch is a call with a deadline of its own, and may outlast
+//! its pass. A pass takes the answers that have arrived. It asks about a Node only while no other
+//! call about that Node is under way. If a call about several Nodes misses its deadline, the next
+//! calls about them hold a tenth as many Nodes. That repeats until an answer comes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;

@@ -74,7 +74,7 @@ async fn instead(instead: Instead, times: usize) -> Looping {
     looping
 }
 
-/// Fails with this code once, and four times.
+/// Runs the Node's life with one failure of this code, and with four.
 async fn fails(code: FailureCode) {
     for times in [1, 4] {
         let looping = instead(Instead::Failed(code.into()), times).await;

@@ -42,7 +42,7 @@ fn tells_nothing(looping: &Looping, what: &str) {
     );
 }
 
-/// From 1 s, with jitter of up to a fifth, and 100 ms in which a batch fills.
+/// Checks the backoff: from 1 s, with jitter of up to a fifth, and 100 ms in which a batch fills.
 fn backoff(looping: &Looping, what: &str) {
     assert!(
         waits(looping, 1.0, 1.45),

@@ -18,7 +18,7 @@ struct Seen {
     reported: bool,
 }
 
-/// Runs the Node's life three times. Each time another one of its writes fails, `times` times.
+/// Runs the Node's life three times. In each run, another one of its writes fails `times` times.
 async fn in_each_write(fault: Fault, times: usize, check: fn(&Seen, &str)) {
     for number in 1..=3 {
         let what = format!("write {number}, {fault:?}, {times} times");
@@ -79,7 +79,7 @@ fn next_pass(seen: &Seen, what: &str) {
     );
 }
 
-/// Two answers before the first deletion, and two before each further one.
+/// Checks that the ccm got two answers before the first deletion, and two before each further one.
 fn new_answers(seen: &Seen, what: &str) {
     assert!(
         !seen.is_deletion() || seen.answers >= 2 * (1 + seen.times),

@@ -60,7 +60,7 @@ impl Seen {
     }
 }
 
-/// From 1 s, with jitter of up to a fifth, and the time of lookups and batches.
+/// Checks the backoff: from 1 s, with jitter of up to a fifth, and the time of lookups and batches.
 fn backoff(seen: &Seen, what: &str) {
     assert!(
         seen.gaps.iter().any(|gap| (1.0..1.6).contains(gap)),
