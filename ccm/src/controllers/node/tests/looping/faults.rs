@@ -52,7 +52,7 @@ fn backoff(looping: &Looping, what: &str) {
 }
 
 impl Looping {
-    /// Four Nodes join after `trouble` has acted. Returns when all are initialised.
+    /// Four Nodes join after `trouble` has acted. Does not wait for their initialisation.
     async fn join(trouble: impl FnOnce(&Self)) -> Self {
         let this = Self::start(0).await;
         trouble(&this);

@@ -9,7 +9,7 @@ const RETRY_AFTER: f64 = 2.0;
 /// Observations of an initialisation with a failed write. `took` is the time from the Node's
 /// creation to its initialisation.
 struct Seen {
-    /// 1 is the write of the addresses, 2 the other.
+    /// 1 is the write of the addresses, 2 the write of provider ID, labels and taint.
     number: usize,
     took: Duration,
     /// The seconds between the writes.
