@@ -7,7 +7,7 @@
 //! | changes and hints make keys due | [`sources`] |
 //! | batches, calls at once, writes at once, THROTTLED, drain | [`driver`], [`load`] |
 //! | each key is settled once, however its task ends | [`batch`] |
-//! | BUSY, jitter, credentials reported once, common failures logged once | [`failures`] |
+//! | BUSY, jitter, how often credential events and warnings are repeated | [`failures`] |
 
 mod batch;
 mod driver;

@@ -31,9 +31,9 @@ pub(crate) enum Requeue {
     Idle,
     /// At this time; the count of failures stays.
     At(Instant),
-    /// The cloud refuses the provider's credentials: at `at`; the count of failures stays. One of
-    /// all the keys that wait for this reason is due at `probe`. When the cloud accepts the
-    /// credentials for it ([`Queue::accepted`]), all of them are due at once.
+    /// The cloud refuses the provider's credentials: at `at`; the count of failures stays. If no
+    /// other key is the probe, the next key that waits for this reason is due at `probe`. When the
+    /// cloud accepts the credentials for one such key ([`Queue::accepted`]), all are due at once.
     Refused {
         /// When one key is tried as a probe for all.
         probe: Instant,
@@ -47,10 +47,11 @@ pub(crate) enum Requeue {
     RetryTransport,
 }
 
-/// The queue. Clones share one state. A key is never handed to two workers at once: one that is
+/// The queue. Clones share one state. A key is never handed to two workers at once: a key that is
 /// added during work on it is due again after `done`.
 ///
-/// An operation on a key costs O(log n), `next_batch` O(max · log n), one on all keys O(n).
+/// An operation on one key costs O(log n), and `next_batch` O(max · log n) at each wake-up. `busy`
+/// costs O(n). `reset_transport_backoffs`, and `accepted` if it releases keys, cost O(n · log n).
 pub(crate) struct Queue<K> {
     shared: Arc<Shared<K>>,
 }
@@ -63,8 +64,8 @@ struct Shared<K> {
 
 impl<K: Clone + Ord> Shared<K> {
     fn lock(&self) -> MutexGuard<'_, State<K>> {
-        // Each of its methods leaves the state consistent, so a panic of another lock holder does
-        // no harm.
+        // Each method of `State` leaves it consistent, so a panic of another lock holder does no
+        // harm.
         lock(&self.state)
     }
 }
@@ -95,8 +96,8 @@ impl<K: Clone + Ord + Send + 'static> Queue<K> {
         self.shared.changed.notify_waiters();
     }
 
-    /// As `add_at`, but a key in work is due again only if that work does not end in `Forget`: its
-    /// next try comes earlier.
+    /// As `add_at`, except for a key in work. Such a key is due at `at` at the latest, unless the
+    /// work ends in `Forget`.
     pub(crate) fn hasten(&self, key: K, at: Instant) {
         if self.shared.lock().hasten(key, at) {
             self.shared.recorder.added();
@@ -104,7 +105,7 @@ impl<K: Clone + Ord + Send + 'static> Queue<K> {
         self.shared.changed.notify_waiters();
     }
 
-    /// Takes at most `max` (at least one) due keys, those due longest first. It waits for the first
+    /// Takes at most `max` (at least one) due keys, the longest due first. It waits for the first
     /// key, then for more until the first has been due for `linger`. It does not linger when `max`
     /// keys are due. While the queue is paused, it waits.
     ///
@@ -159,12 +160,14 @@ impl<K: Clone + Ord + Send + 'static> Queue<K> {
         }
     }
 
-    /// How often in a row this key failed.
+    /// How often in a row work on this key ended in `Retry` or `RetryTransport`. `At` and `Refused`
+    /// do not reset the count.
     pub(crate) fn failures(&self, key: &K) -> u32 {
         self.shared.lock().failures(key)
     }
 
-    /// When this key is due, without regard to a pause. `None`: it is not waiting.
+    /// When this key is due, without regard to a pause. `None`: the key is not waiting, and nobody
+    /// added it during the work.
     pub(crate) fn due(&self, key: &K) -> Option<Instant> {
         self.shared.lock().due(key)
     }
@@ -197,9 +200,9 @@ impl<K: Clone + Ord + Send + 'static> Queue<K> {
         self.shared.changed.notify_waiters();
     }
 
-    /// Makes keys due now that failed because of the transport, and resets their failures (▲M9). It
-    /// also makes one key due that waits for other credentials, because the provider may have
-    /// returned with new ones.
+    /// Makes the keys due now that failed last because of the transport, and resets their failures
+    /// (▲M9). It also makes one key due that waits for other credentials, because the provider may
+    /// have returned with new ones.
     pub(crate) fn reset_transport_backoffs(&self) {
         self.shared.lock().reset_transport_backoffs(Instant::now());
         self.shared.changed.notify_waiters();

@@ -14,8 +14,8 @@ use crate::provider::CallError;
 use crate::queue::Requeue;
 
 /// Keys that left the queue together. The reconciler settles each key as soon as its work is over.
-/// A batch that is dropped returns its other keys to the queue with backoff. So a task that panics
-/// or is stopped loses no key.
+/// A batch that is dropped returns its unsettled keys to the queue with backoff. So a task that
+/// panics or is stopped loses no key.
 pub(crate) struct Batch<'a, K: Clone + Ord + Hash + Send + 'static> {
     driver: &'a Driver<K>,
     left: Mutex<BTreeSet<K>>,
@@ -68,7 +68,7 @@ impl<'a, K: Clone + Ord + Hash + Send + 'static> Batch<'a, K> {
         failed
     }
 
-    /// The work on this key has ended. Ignored for a key of another batch and for a settled one.
+    /// Ends the work on this key. It ignores a key of another batch and a settled key.
     pub(crate) fn settle(&self, key: &K, outcome: Requeue) {
         if self.left().remove(key) {
             self.give_back(key, outcome);

@@ -18,12 +18,12 @@ pub(crate) struct Failed {
     pub(crate) retry: Retry,
     /// Whether the object gets an event now.
     pub(crate) event: bool,
-    /// Whether the log warns: at the first failure of a key. A failure that concerns all keys is
-    /// logged once until a call succeeds.
+    /// Whether the log warns: at the first failure of a key, but never for FENCED. A failure that
+    /// concerns all keys leads to one warning until a call succeeds.
     pub(crate) warn: bool,
 }
 
-/// The memory of failures that [`Queue`](crate::queue::Queue) does not have.
+/// What the loop remembers about failures in addition to [`Queue`](crate::queue::Queue).
 #[derive(Debug)]
 pub(super) struct Failures<K> {
     seed: u64,

@@ -76,8 +76,8 @@ impl Drop for UnderWay {
     }
 }
 
-/// Permits for the calls of one session. A new session gets new permits: calls of the previous one
-/// hold none of them.
+/// Permits for the calls of one session. A new session gets new permits: calls of the previous
+/// session hold none of them.
 #[derive(Debug)]
 pub(crate) struct Permits(Mutex<(Weak<Session>, usize, Arc<Semaphore>)>);
 

@@ -1,4 +1,5 @@
-//! The sources that make keys due: changes of objects, and hints of the provider.
+//! The sources that make keys due: changes of objects, hints of the provider, and sources that a
+//! controller adds.
 
 use std::collections::BTreeMap;
 use std::hash::Hash;
@@ -59,8 +60,8 @@ impl<'a, K: Clone + Ord + Hash + Send + Sync + 'static> Sources<'a, K> {
     }
 
     /// Hints of the provider. `about` lists the keys that a hint may be about. A hint makes each
-    /// due at most once in `gap`. A key in work is due again only if that work does not succeed.
-    /// Missed hints may have been about any key.
+    /// due at most once in `gap`. A key in work is due again only if that work does not end in
+    /// `Forget`. Missed hints count as one `Resync`.
     pub(crate) fn hints(
         &mut self,
         gap: Duration,
@@ -69,7 +70,8 @@ impl<'a, K: Clone + Ord + Hash + Send + Sync + 'static> Sources<'a, K> {
         self.hints_after(Duration::ZERO, gap, about);
     }
 
-    /// As `hints`, but a key becomes due only after `delay`, so that hints that come together make it due once.
+    /// As `hints`, but a key becomes due only after `delay`. So several hints within `delay` make
+    /// it due once.
     pub(crate) fn hints_after(
         &mut self,
         delay: Duration,

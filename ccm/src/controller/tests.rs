@@ -283,7 +283,7 @@ async fn m10_a_key_is_settled_once_and_one_that_is_not_returns_with_backoff() {
         (batch.keys(), driver.queue.len()),
         (vec!["b".to_owned()], 0)
     );
-    // As when its task panics.
+    // A batch is dropped like this when its task panics.
     drop(batch);
     assert_eq!((driver.queue.len(), driver.queue.in_flight()), (1, 0));
     assert_eq!(driver.queue.failures(&both[1]), 1);

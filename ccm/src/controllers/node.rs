@@ -46,7 +46,7 @@ pub(crate) use metrics::Metrics;
 
 /// The limit for concurrent writes to the API server, over all batches.
 const WRITERS: usize = 64;
-/// If this many Nodes wait for their writes, no new batch leaves the queue. Batches grow meanwhile.
+/// If this many Nodes wait for their writes or are being written, no new batch leaves the queue.
 const WRITE_BACKLOG: usize = 4 * WRITERS;
 /// How often the controller checks which Nodes wait too long.
 const HOUSEKEEPING: Duration = Duration::from_secs(5);
@@ -125,8 +125,8 @@ impl Worker {
                     self.addressed().remove(name);
                     return None;
                 }
-                // A Node that the controller left alone with its taint does not wait again because
-                // of other changes.
+                // Only a change that `plan::wakes` accepts makes a Node wait again that the
+                // controller left alone with its taint.
                 let said = self.said();
                 let nothing = Projection::default();
                 let projection = said.as_ref().map_or(&nothing, |said| &said.projection);
@@ -163,7 +163,7 @@ impl Worker {
             let oldest = self.waiting().oldest((self.driver.context.wall)());
             self.metrics.oldest(&self.driver.context.provider, oldest);
         }
-        // After this, nobody can report until there is a new leader.
+        // After this, no `ccm` reports until there is a new leader.
         let patience = Away::last_patience(&self.driver.context.status.borrow());
         if let Some(patience) = patience {
             self.report_overdue(patience);
@@ -288,8 +288,8 @@ impl Worker {
 }
 
 impl Worker {
-    /// The waiting Nodes that the hint is about. A new Node has no provider ID yet. So a hint with
-    /// only an ID may be about any of them.
+    /// The waiting Nodes that the hint is about. A new Node has no provider ID yet. So a hint that
+    /// matches no known Node may be about any waiting Node.
     fn hinted_at(&self, hint: &Hint) -> Vec<String> {
         let named = match hint {
             Hint::Resync => None,
@@ -330,7 +330,7 @@ impl Reconciler for Worker {
         sources.hints(HINT_GAP, |hint| self.hinted_at(hint));
     }
 
-    /// A new session may know Nodes that the last one did not, and own other Nodes.
+    /// The provider of a new session may know other Nodes than before, and own other Nodes.
     fn renewed(&self, session: &Arc<Session>, _: &ProviderStatus) -> Vec<String> {
         *lock(&self.said) = Some(Arc::new(Said {
             ownership: Arc::clone(&session.ownership),

@@ -1,10 +1,10 @@
 //! The node lifecycle controller (B-L1 to ▲L7): deletes Nodes whose instance is gone, and taints
-//! those that are shut down.
+//! Nodes whose machine is shut down.
 //!
 //! ```text
 //! every --node-monitor-period, a hint, a late answer, or a provider that is back:
 //!     Ledger::questions -> lookup -> where it says ABSENT, lookup of witnesses -> Ledger::pass -> taints; last look -> delete
-//! every --node-monitor-period, whether there is a provider or not: a Node that is Ready again loses its taint
+//! every --node-monitor-period, also while the provider is away: a Node that is Ready again loses its taint
 //! ```
 
 mod act;
@@ -46,14 +46,14 @@ use reported::Reported;
 
 /// One pass serves all hints that come within this time (▲L7).
 const DEBOUNCE: Duration = Duration::from_millis(100);
-/// The shortest time between the starts of two passes, also after hints: two ABSENT answers must be
-/// independent.
+/// The shortest time between the starts of two passes of a session, also after hints: two ABSENT
+/// answers must be independent.
 const LEAST_GAP: Duration = Duration::from_secs(1);
 /// The longest wait for the answers to one round of questions; a shorter period shortens it. A
 /// later answer triggers another pass.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
-/// Outlives a loop in one process: recent deletions still count in its next term.
+/// Outlives a loop: recent deletions still count in the next term of this process.
 #[derive(Default)]
 pub(crate) struct Memory {
     /// By provider.
@@ -83,7 +83,7 @@ pub(crate) async fn run(context: LoopContext, memory: Arc<Memory>, metrics: Metr
 }
 
 struct Lifecycle {
-    /// The only key stands for a pass.
+    /// Its only key, `()`, makes a pass due.
     driver: Driver<()>,
     metrics: Metrics,
     /// Outlives the ledger.
@@ -112,7 +112,7 @@ struct Passes {
 }
 
 impl Passes {
-    /// Begins a pass. `Err`: it is too early, and the pass may begin then. The first pass of a
+    /// Begins a pass. `Err`: it is too early; a pass may begin at this time. The first pass of a
     /// session begins at once and drops all earlier answers.
     fn begin(&mut self, session: &Arc<Session>, period: Duration) -> Result<Instant, Instant> {
         let start = Instant::now();
@@ -174,7 +174,7 @@ impl Reconciler for Lifecycle {
                 let refused = passes.evidence.is_refused();
                 let later = self.pass(&mut passes, session, start, batch).await;
                 passes.session = Arc::downgrade(session);
-                // The cloud takes the provider's credentials again, so the other Nodes are due.
+                // The cloud accepts the provider's credentials again, so the other Nodes are due.
                 let soon = refused && !passes.evidence.is_refused();
                 // If the pass took longer than the period, the next one follows at once.
                 let next = if soon { passes.earliest } else { passes.tick };
@@ -252,7 +252,8 @@ impl Lifecycle {
         }
     }
 
-    /// `Some`: the cloud refuses the provider's credentials; the pass asks again after that.
+    /// `Some`: the cloud refuses the provider's credentials; the value says when the next pass is
+    /// due.
     async fn pass(
         &self,
         passes: &mut Passes,
@@ -262,7 +263,7 @@ impl Lifecycle {
     ) -> Option<Requeue> {
         let may_delete = self.may_delete(session);
         let could_delete = std::mem::replace(&mut passes.could_delete, may_delete);
-        // Answers to calls from before the provider was READY must not count afterwards.
+        // Answers to calls from before deletions were allowed must not count afterwards.
         if may_delete && !could_delete {
             passes.evidence.give_up();
         }
@@ -354,7 +355,7 @@ impl Lifecycle {
         };
         let pass = passes.ledger.pass(&mut lock(&self.brake), &findings);
         drop(nodes);
-        // The provider was not trustworthy when it got the calls under way, so their answers must
+        // The provider got the calls under way while it was not trustworthy, so their answers must
         // not count.
         if pass.void.is_some() {
             passes.evidence.give_up();

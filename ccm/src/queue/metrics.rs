@@ -83,9 +83,9 @@ impl Metrics {
     }
 }
 
-/// client-go's buckets: 10 ns to 10 s.
+/// Buckets from 10 ns to 10 s.
 fn seconds() -> Histogram {
-    // Multiplied as client-go does it: powers would give slightly different bounds.
+    // Multiplied as the Go Prometheus client does it: powers would give slightly different bounds.
     Histogram::new(std::iter::successors(Some(1e-8), |bound| Some(bound * 10.0)).take(10))
 }
 
@@ -122,7 +122,7 @@ pub(super) struct Load {
     pub(super) depth: usize,
     /// How long the keys in work have been in work, added up.
     pub(super) unfinished: Duration,
-    /// How long the key has been in work that began first.
+    /// The longest time that a key has been in work.
     pub(super) longest: Duration,
 }
 
@@ -130,9 +130,9 @@ pub(super) trait Observed: Send + Sync {
     fn load(&self, now: Instant) -> Load;
 }
 
-/// Depth and times change with time alone, so they are read at the scrape. The loads of queues with
-/// the same name are added up (a controller has one queue for each provider): a series must not
-/// appear twice.
+/// Depth and times change without a call to the queue, so they are read at the scrape. A controller
+/// has one queue for each provider, and a series must not appear twice. So queues with the same
+/// name share one load: depth and unfinished work are added up, and `longest` is the maximum.
 #[derive(Clone, Default)]
 struct Queues(Arc<Mutex<Vec<Named>>>);
 

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::time::Duration;
 
-/// After this time, one key is tried as a probe for all keys that wait for other credentials. The
-/// keys take turns, because a single key may be refused for a missing right of its own.
+/// After this time, or the provider's `retry_after`, one key is tried as a probe for all keys that
+/// wait for other credentials. The keys take turns, because the cloud may refuse a single key for a
+/// missing right that concerns only that key.
 pub(crate) const PROBE: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
@@ -25,8 +26,8 @@ impl<K> Default for Refused<K> {
 }
 
 impl<K: Clone + Ord> Refused<K> {
-    /// The cloud refused the credentials for this key. If that makes another key the probe, returns
-    /// it: it is to be tried after [`PROBE`].
+    /// The cloud refused the credentials for this key. Returns the new probe, if the refusal made
+    /// one. The caller chooses the time of the probe.
     pub(super) fn add(&mut self, key: &K) -> Option<K> {
         self.keys.insert(key.clone());
         match &self.probe {
@@ -35,7 +36,8 @@ impl<K: Clone + Ord> Refused<K> {
         }
     }
 
-    /// The key no longer waits, and the credentials are as unknown as before. Returns as `add`.
+    /// The key no longer waits. That does not show whether the cloud accepts the credentials.
+    /// Returns the new probe, if the removal made one.
     pub(super) fn remove(&mut self, key: &K) -> Option<K> {
         if !self.keys.remove(key) || self.probe.as_ref() != Some(key) {
             return None;

@@ -17,7 +17,7 @@ struct Entry {
     place: Place,
     /// Failures in a row.
     failures: u32,
-    /// The last failure was the transport's: a provider that comes back ends the backoff (▲M9).
+    /// The last work ended in `RetryTransport`: a new session ends the backoff (▲M9).
     transport: bool,
 }
 
@@ -33,7 +33,7 @@ enum Place {
         /// Hastened during the work: due at this time at the latest, unless the work ends in
         /// `Forget`.
         hastened: Option<Instant>,
-        /// Removed during the work: its outcome is ignored.
+        /// Removed during the work: the work's outcome is ignored.
         removed: bool,
     },
 }
@@ -62,8 +62,8 @@ impl<K: Clone + Ord> State<K> {
         }
     }
 
-    /// Returns whether the key begins to wait: it had no entry, or it is in work and had no second
-    /// turn yet.
+    /// Returns whether the key begins to wait: it had no entry, or it is in work and this is the
+    /// first `add_at` during that work.
     pub(super) fn add_at(&mut self, key: K, at: Instant) -> bool {
         let Some(entry) = self.entries.get_mut(&key) else {
             self.due.insert((at, key.clone()));

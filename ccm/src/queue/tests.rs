@@ -314,8 +314,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// The model: `wanted` has each key's latest possible due time as its callers know it. For a
-    /// key in work, it has the time of the next request.
+    /// The model is `wanted`: the time at which each waiting key is due at the latest. For a key in
+    /// work, it has the due time that a caller requested during the work.
     #[test]
     fn never_lost_never_twice_at_once_in_the_order_of_due_times(steps in prop::collection::vec(step(), 1..80)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
@@ -323,11 +323,11 @@ proptest! {
             let queue = queue();
             let mut wanted = BTreeMap::<u32, Instant>::new();
             let mut works = BTreeSet::<u32>::new();
-            // Counts only if the work ends without success.
+            // A `hasten` during the work counts only if the work does not end in `Forget`.
             let mut hastened = BTreeMap::<u32, Instant>::new();
             let mut paused = false;
-            // Keys whose due time only the queue knows. It is earlier than the model's, which
-            // assumes the longest backoff.
+            // Keys whose due time only the queue knows, because of jitter. The model assumes the
+            // longest backoff, so the queue may hand these keys out earlier.
             let mut vague = BTreeSet::<u32>::new();
             let want = |wanted: &mut BTreeMap<u32, Instant>, key, at: Instant| {
                 let due = wanted.entry(key).or_insert(at);
@@ -445,7 +445,8 @@ async fn m10_of_keys_that_wait_for_other_credentials_one_is_due_for_all() {
     refuse(1);
     assert_eq!(queue.next_batch(9, NO_LINGER).await, [2]);
     assert_eq!(Instant::now(), start + secs(40));
-    // A failure that says nothing about the credentials: the next key's turn.
+    // After a failure that does not show whether the cloud accepts the credentials, the next key is
+    // the probe.
     queue.done(&2, Requeue::Retry);
     advance(secs(6)).await;
     assert_eq!(now(&queue, 9).await, [2]);
@@ -453,7 +454,7 @@ async fn m10_of_keys_that_wait_for_other_credentials_one_is_due_for_all() {
     assert_eq!(queue.next_batch(9, NO_LINGER).await, [3]);
     assert_eq!(Instant::now(), start + secs(60));
     refuse(3);
-    // A removed key gives up its turn.
+    // After the probe is removed, the next key is the probe.
     queue.remove(&1);
     assert_eq!(queue.next_batch(9, NO_LINGER).await, [3]);
     assert_eq!(Instant::now(), start + secs(80));

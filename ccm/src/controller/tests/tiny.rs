@@ -75,7 +75,7 @@ impl Reconciler for Tiny {
     }
 
     fn renewed(&self, _: &Arc<Session>, _: &ProviderStatus) -> Vec<String> {
-        // Another version of the provider may know Nodes that the last one did not.
+        // Another version of the provider may know Nodes that the last version did not.
         let nodes = self.driver.context.cluster.nodes.all();
         nodes.iter().map(|node| name(node)).collect()
     }

@@ -127,8 +127,8 @@ fn is(address: &NodeAddress, ip: IpAddr) -> bool {
     parsed.is_ok_and(|parsed| parsed.to_canonical() == ip)
 }
 
-/// Puts the provided IPs first. Of the types that they have, only they stay. Other types stay as
-/// they are.
+/// Puts the addresses with the provided IPs first, and drops all other addresses of their types.
+/// Addresses of other types stay as they are.
 fn prefer(ips: &[IpAddr], addresses: Vec<NodeAddress>) -> Vec<NodeAddress> {
     let mut preferred: Vec<NodeAddress> = Vec::new();
     for ip in ips {

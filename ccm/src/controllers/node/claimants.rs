@@ -13,12 +13,12 @@ pub(crate) enum Claim<'a> {
     Several(Vec<&'a str>),
     /// All providers answered, and none claims it.
     Nobody,
-    /// A provider did not answer: wait.
+    /// A call failed, or an answer has an unknown state: wait.
     Undecided,
 }
 
-/// The provider that claims a Node. PRESENT, RUNNING, STOPPED and PENDING claim it. Any failure
-/// leaves the question open.
+/// The provider that claims a Node. PRESENT, RUNNING, STOPPED and PENDING claim it. A failure or an
+/// unknown state leaves the owner undecided.
 #[cfg_attr(
     not(test),
     expect(dead_code, reason = "for clusters with several providers")

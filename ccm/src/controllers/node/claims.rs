@@ -1,5 +1,6 @@
-//! Keeps provider IDs unique. A provider ID is immutable, and a Node with the ID of another Node's
-//! instance would be deleted with that instance.
+//! Keeps provider IDs unique. A provider ID is immutable. The lifecycle controller deletes a Node
+//! if the instance with its ID is gone. So with the ID of another Node's instance, it could delete
+//! the wrong Node.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -16,7 +17,7 @@ use crate::provider::CallError;
 use crate::provider::lookup::Lookup;
 
 /// A Node that has not been Ready for this long does not keep its instance from another Node: the
-/// machine has returned under another name.
+/// machine may have returned under another name.
 const STALE: Duration = Duration::from_mins(5);
 
 /// The provider IDs in writes that the watch has not shown yet: the Node's name by ID.
@@ -33,7 +34,8 @@ impl Claims {
         nodes: &Store<Node>,
         wall: Timestamp,
     ) -> Result<(), CallError> {
-        // Locked while the store is read. An ID leaves the claims only when the store has it.
+        // Locked while the store is read. The ID of a successful write leaves the claims only when
+        // the store has it or the Node is gone.
         let mut claims = self.claims();
         if let Some(other) = claims.get(id)
             && other != name(node)
@@ -66,8 +68,8 @@ impl Claims {
     }
 }
 
-/// Refuses an ID that one call's answers give to several new Nodes: nobody knows which one is
-/// right.
+/// Refuses an ID that the answers of one call give to several Nodes without an ID, because `ccm`
+/// cannot decide which Node is right. Only Nodes for which `is_in_the_way` holds count.
 pub(super) fn refuse_what_is_given_twice(found: &mut [Lookup<api::Instance>], wall: Timestamp) {
     let mut given: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (place, lookup) in found.iter().enumerate() {

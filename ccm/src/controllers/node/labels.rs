@@ -65,7 +65,7 @@ pub(super) fn initial(existing: &Labels, instance: &api::Instance) -> LabelChang
     }
     for (key, value) in &instance.labels {
         if is_reserved_key(key) {
-            // A reserved label does no harm if it repeats the Node's label or the zone's own field.
+            // A reserved label is no mistake if the Node has it already, or if this plan sets it.
             let holds = |labels: &Labels| labels.get(key) == Some(value);
             if !holds(existing) && !holds(&changes.set) {
                 changes.reserved.push(describe(key, value));
@@ -84,9 +84,9 @@ pub(super) fn initial(existing: &Labels, instance: &api::Instance) -> LabelChang
     changes
 }
 
-/// The changes for an initialised Node. The beta labels win (B-N10), and labels that this
-/// controller set are kept current (▲N12). It adds a missing label, as at initialisation. It keeps
-/// a label that somebody else wrote.
+/// The changes for an initialised Node. The current label gets the value of its beta label (B-N10).
+/// Labels that this controller wrote follow the cloud (▲N12), and missing labels are added. All
+/// other labels stay.
 ///
 /// `instance` is `None` if the cloud did not report it. `managed` has the keys that this controller
 /// wrote last. `None`: the managed fields were not read.

@@ -1,5 +1,5 @@
-//! Which labels of a Node this controller wrote (▲N12). Valid while the labels stay as they were
-//! when the managed fields were read.
+//! Which labels of a Node this controller wrote (▲N12). An entry is valid while the labels stay as
+//! they were when the managed fields were read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -50,7 +50,7 @@ impl Managed {
         ours
     }
 
-    /// This controller is about to write to the Node. After that the same labels may be its own.
+    /// This controller is about to write to the Node. The write can change which keys are its own.
     pub(super) fn forget(&self, node: &Node) {
         if let Some(uid) = &node.metadata.uid {
             self.all().remove(uid);

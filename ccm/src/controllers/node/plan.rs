@@ -112,7 +112,8 @@ pub(super) fn gets_id(node: &Node) -> bool {
     is_uninitialized(node) && provider_id(node).is_none()
 }
 
-/// Whether a change makes a waiting Node due at once: a field changed that the provider sees.
+/// Whether a change makes a waiting Node due at once: the Node or its taint is new, or one of these
+/// changed: a field that the provider sees, the kubelet's node IP, or the provider label.
 /// Heartbeats do not count, nor do the addresses that this controller wrote (`own`).
 pub(super) fn wakes(
     old: Option<&Node>,
@@ -240,8 +241,8 @@ fn initialize(
 
 fn refresh(node: &Node, answer: Option<&api::Instance>, known: Known<'_>) -> NodePlan {
     let mut plan = nothing(Then::Done);
-    // A missing instance is the lifecycle controller's task. An instance of another cloud is
-    // nobody's (B-N9).
+    // The lifecycle controller handles a missing instance. No controller acts on a Node of another
+    // cloud (B-N9).
     let instance = answer.filter(|instance| exists(instance));
     if let Some(instance) = instance.filter(|instance| !instance.addresses.is_empty()) {
         match addresses::wanted(node, &instance.addresses) {

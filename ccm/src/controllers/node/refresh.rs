@@ -1,5 +1,5 @@
-//! Refreshes initialised Nodes every `--node-status-update-frequency` (B-N10 to ▲N12), in full
-//! batches that are spread over that time.
+//! Refreshes initialised Nodes every `--node-status-update-frequency` (B-N10 to ▲N12). The batches
+//! are planned at regular intervals of at most [`LONGEST_PACE`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use super::{Worker, name, plan};
 use crate::ownership::NodeOwner;
 use crate::provider::{Capability, Session};
 
-/// The longest pause between batches of a round. With longer ones, a Node that joined after its
-/// turn would wait for two rounds.
+/// The longest planned pause between batches of a round. With longer pauses, a Node that joins
+/// during a round could wait almost two periods for its first refresh.
 const LONGEST_PACE: Duration = Duration::from_secs(2);
 
 impl Worker {
@@ -69,7 +69,7 @@ impl Worker {
         let batches: Vec<&[String]> = names.chunks(session.max_batch().max(1)).collect();
         let pace = period / u32::try_from(batches.len().max(1)).unwrap_or(u32::MAX);
         let pace = pace.min(LONGEST_PACE);
-        // At most half of the lookups: uninitialised Nodes have priority.
+        // Half of the lookups, but at least one: uninitialised Nodes have priority.
         let most = (self.lookups(&session).0 / 2).max(1);
         drop(session);
         for (place, names) in batches.into_iter().enumerate() {

@@ -1,5 +1,5 @@
-//! From a batch of Nodes to their writes, and what follows from each attempt: when the Node is tried
-//! again, and what is reported.
+//! From a batch of Nodes to their writes, and what follows from each attempt: when the Node is
+//! tried again, and what is reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ const ATTEMPTS: usize = 5;
 /// An attempt that did not succeed.
 pub(super) struct Report {
     answered: Answered,
-    /// It does not pass by itself: the event is recorded at once.
+    /// The obstacle does not pass by itself, so the event is recorded at once.
     at_once: bool,
     /// A change of the Node leads to another attempt at once.
     when_changed: bool,
@@ -82,7 +82,7 @@ impl Worker {
             batch.called();
             Vec::new()
         });
-        // The stop drops lookups, but not writes.
+        // The stop drops lookups in flight. Writes in flight end.
         lookups
             .take_until(self.driver.context.stop.cancelled())
             .chain(over)
@@ -135,7 +135,7 @@ impl Worker {
             .for_each_concurrent(None, |(lookup, writing)| async move {
                 // The semaphore is never closed.
                 let _permit = self.writers.acquire().await;
-                // The next leader writes it.
+                // The next leader writes the changes.
                 if self.driver.context.stop.is_cancelled() {
                     return;
                 }
@@ -253,7 +253,7 @@ impl Worker {
                     managed = self.managed.of(&node);
                 }
                 Err(error) => {
-                    // The claim goes if nothing was written. Without an answer that is unknown, so
+                    // If the ID was not written, the claim ends. If the write's result is unknown,
                     // the claim stays until the next attempt.
                     if matches!(error, WriteError::Refused(_) | WriteError::Gone) {
                         self.claims.settled(name(&node));
@@ -266,7 +266,9 @@ impl Worker {
         Err(WriteError::Conflict)
     }
 
-    /// Writes a plan, the status first. Then `node` and `plan` are what they are after it: the main patch carries the resourceVersion.
+    /// Writes a plan, the status first. After the status write, `node` is the version that the API
+    /// server returned, and `plan` is planned again for it. The main patch carries the
+    /// resourceVersion of `node`.
     async fn patch(
         &self,
         node: &mut Arc<Node>,
@@ -296,7 +298,7 @@ impl Worker {
     fn claim_planned(&self, node: &Node, plan: &NodePlan) -> Result<(), CallError> {
         let main = plan.main.as_ref();
         let Some(id) = main.and_then(|main| main.provider_id.as_deref()) else {
-            // An earlier answer no longer counts: the machine may have come back as another Node.
+            // This plan gives the Node no ID, so its claim from an earlier answer ends.
             self.claims.settled(name(node));
             return Ok(());
         };
@@ -305,7 +307,8 @@ impl Worker {
         self.claims.claim(node, id, nodes, wall)
     }
 
-    /// The same Node from the API server. `Gone` if it now belongs to another provider.
+    /// The same Node from the API server. `Gone` if it no longer exists, or now belongs to another
+    /// provider.
     async fn read(&self, node: &Node) -> Result<Arc<Node>, WriteError> {
         let fresh = self.driver.context.writes.read_node(name(node)).await?;
         let same = fresh.filter(|fresh| fresh.metadata.uid == node.metadata.uid);
@@ -379,7 +382,7 @@ impl Worker {
         report
     }
 
-    /// The writes have initialised it.
+    /// The writes have initialised the Node.
     fn initialized(&self, node: &Node, reserved: &[String], took: Option<Duration>) {
         let (key, provider) = (name(node).to_owned(), &self.driver.context.provider);
         if let Some(first) = reserved.first() {
@@ -402,7 +405,7 @@ impl Worker {
         tracing::info!(node = key, %provider, rpc = RPC, took_ms, attempt, "Node initialised");
     }
 
-    /// How to react to a write that did not happen.
+    /// How to react to a write that failed.
     fn excuse(error: &WriteError) -> (Requeue, Option<Report>) {
         let (reason, at_once) = match error {
             // Another Node of this name has a change of its own, which makes it due.

@@ -1,6 +1,6 @@
-//! A small API server in memory that treats Nodes as the real one does. UID and resourceVersion are
+//! A small API server in memory for Nodes. As in the real one, UID and resourceVersion are
 //! preconditions, merge patches merge, and the status is a subresource. Every change reaches the
-//! store.
+//! store, unless a test prevents that.
 
 mod cloud;
 mod faults;
@@ -204,7 +204,7 @@ impl FakeApi {
         self.context_with(status, &[])
     }
 
-    /// The same with these flags.
+    /// As `context`, with these flags.
     pub(crate) fn context_with(
         &self,
         status: tokio::sync::watch::Receiver<ProviderStatus>,

@@ -482,7 +482,7 @@ async fn l6_the_id_of_another_node_is_refused_told_and_asked_for_again() {
 
 #[tokio::test(start_paused = true)]
 async fn n13_a_node_that_joins_late_while_the_provider_is_away_is_told_before_nobody_leads() {
-    // Well before the leader steps down, and at its last moment.
+    // The Node joins well before the leader steps down, and at the last moment.
     for (joins, ends) in [(45, 55), (58, 60)] {
         let bench = Bench::new();
         let stop = bench.worker.driver.context.stop.clone();

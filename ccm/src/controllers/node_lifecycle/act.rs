@@ -1,4 +1,4 @@
-//! The writes to Nodes: those of a pass, and the shutdown taint that goes without a provider.
+//! The writes to Nodes: those of a pass, and the removal of the shutdown taint.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ enum Fate {
     Deleted,
     /// Not deleted: the provider's own list has its instance.
     Listed,
-    /// We certainly did not delete it.
+    /// The ccm certainly did not delete the Node.
     Spared,
     /// The API server may have deleted it.
     Unknown,
@@ -42,7 +42,7 @@ impl Lifecycle {
         set_all_taints(self.context(), bare.collect(), "set").await;
     }
 
-    /// Deletes the Nodes that are due. Reads each one again just before. `listing`: the provider
+    /// Deletes the Nodes that are due. Reads each Node again just before. `listing`: the provider
     /// offers a list, which may veto. `now`: the time of the pass.
     pub(super) async fn delete(
         &self,
@@ -218,8 +218,9 @@ async fn set_taints(context: &LoopContext, node: &Node, taints: Vec<Taint>, what
     }
 }
 
-/// Takes the shutdown taint off Nodes that are Ready again (B-L3), every period. It needs no provider,
-/// and waits for no lookup. Runs until `context.stop`.
+/// Takes the shutdown taint off Nodes that are Ready again (B-L3), every period. It waits for no
+/// lookup. It needs no provider once the ccm has learnt which Nodes are the provider's. Runs until
+/// `context.stop`.
 pub(super) async fn watch_ready(context: &LoopContext) {
     let period = context.config.node_lifecycle.monitor_period;
     let mut ownership = None;

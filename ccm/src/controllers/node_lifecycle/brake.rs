@@ -1,21 +1,23 @@
 //! The mass-absence brake: how many Nodes may be deleted now. Pure.
 //!
-//! Within a window at most `max(floor, share)` of the provider's Nodes go, and always less than
-//! half of them. If more Nodes are due than the window still allows, the brake holds. While it
-//! holds, a Node goes only after its own absence has lasted for `hold` in valid passes. The limit
-//! for each window stays the same. The brake holds until no absence is left.
+//! Within a window, the ccm deletes at most `max(floor, share)` of the provider's Nodes, and less
+//! than half of them. If more Nodes are due than the window still allows, the brake holds. While it
+//! holds, the ccm deletes a Node only after its own absence has lasted for `hold` in valid passes.
+//! The limit for each window stays the same, but is at least one. The brake holds until no absence
+//! is left.
 //!
-//! Small clusters: one Node of one or two is half or more. One of two may still go at once if the
-//! brake does not hold yet, on three conditions. It is the only due Node. Nothing was deleted
-//! within the window. The other Node was Ready and vouched for the provider in the same passes.
-//! Otherwise it waits for `hold`, and then one may go in each window. The only Node of a cluster
-//! stays: it has no witness, so its passes are void.
+//! Small clusters: one Node of one or two is half or more. The ccm may still delete one of two at
+//! once if the brake does not hold yet, on four conditions. It is the only due Node. Nothing was
+//! deleted within the window. Floor or share allow one deletion. The other Node was Ready and
+//! vouched for the provider in the same passes. Otherwise the Node waits for `hold`, and the limit
+//! is one in each window. The only Node of a cluster stays: it has no witness, so its passes are
+//! void.
 //!
 //! A Node counts once. A delete request without an answer counts, because it may have succeeded. If
 //! that Node is due again, it was not deleted, and its next deletion takes the same room.
 //!
-//! A process does not know the deletions of the leader before it. So in the first window of each
-//! term at most `floor` Nodes go, whatever the share is.
+//! A process does not know the deletions of the leader before it. So the share does not count in
+//! the first window of each term.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -54,13 +56,13 @@ pub(super) struct Due<'a> {
 /// The brake's decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Verdict {
-    /// The due Nodes that may go, as indexes into `Due::held`.
+    /// The due Nodes that the ccm may delete, as indexes into `Due::held`.
     pub(super) allowed: Vec<usize>,
     /// How many of `Due::held` stay.
     pub(super) held: usize,
     /// The brake began to hold in this call, and at least one due Node stays.
     pub(super) engaged: bool,
-    /// The Node that may go is one of two.
+    /// The Node that the ccm may delete is one of two.
     pub(super) one_of_two: bool,
 }
 
@@ -74,12 +76,12 @@ impl Brake {
         }
     }
 
-    /// Begins a term, as [`Self::cautious_until`] says.
+    /// Begins a term: the share does not apply for one window.
     pub(super) fn begin_term(&mut self, now: Instant) {
         self.cautious_until = Some(now + self.config.window);
     }
 
-    /// Decides which of the due Nodes may go. Does not count them as deleted.
+    /// Decides which of the due Nodes the ccm may delete. Does not count them as deleted.
     pub(super) fn judge(&mut self, due: &Due<'_>, now: Instant) -> Verdict {
         self.forget(now);
         let gone = self.gone(due.uids);
@@ -99,10 +101,10 @@ impl Brake {
         let limit = limit.max(usize::from(one_of_two));
         let room = limit.saturating_sub(gone);
         let was_holding = self.holding;
-        // A single due Node beyond the limit makes the brake hold, as many do.
+        // A single due Node beyond the limit is enough to make the brake hold.
         self.holding = was_holding || count > room;
         let room = if self.holding {
-            // At least one Node may go in each window.
+            // The limit is at least one Node in each window.
             limit.max(1).saturating_sub(gone)
         } else {
             room
@@ -272,11 +274,11 @@ mod tests {
             // A brake that holds does so until no absence is left.
             assert!(brake.judge(&one, now).allowed.is_empty(), "{what}");
         }
-        // One Node went within the window: of three Nodes two are left.
+        // One Node was deleted within the window, so two of three Nodes are left.
         let mut brake = brake();
         brake.count("gone", now);
         assert!(brake.judge(&one, now).allowed.is_empty());
-        // After the hold it goes like any other.
+        // After the hold, the ccm may delete the Node.
         let late = brake.judge(
             &Due {
                 held: &[LONG],

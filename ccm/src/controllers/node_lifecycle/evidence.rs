@@ -1,14 +1,14 @@
-//! Asks about Nodes, and collects the answers that a pass judges: the ABSENT ones only with a witness
-//! (▲L6).
+//! Asks about Nodes, and collects the answers that a pass judges. An ABSENT answer counts for a
+//! deletion only with a witness (▲L6).
 //!
 //! An ABSENT answer is a claim until a witness vouches for the provider. A claim may wait for its
 //! witnesses over several passes.
 //!
-//! A Node whose lookup hangs does not keep the others waiting (▲M10). Each batch is a call with a
-//! deadline of its own, and may outlast its pass. A pass takes the answers that have arrived. It
-//! asks about a Node only while no other call about that Node is under way. If a call about several
-//! Nodes misses its deadline, the next calls about them hold a tenth as many Nodes. That repeats
-//! until an answer comes.
+//! A lookup that hangs delays the Nodes of its call until the call's deadline, and a pass only by
+//! the wait for answers (▲M10). Each batch is a call with a deadline of its own, and may outlast
+//! its pass. A pass takes the answers that have arrived. It asks about a Node only while no other
+//! call about that Node is under way. If a call about several Nodes misses its deadline, the next
+//! calls about them hold a tenth as many Nodes. That repeats until an answer comes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -60,7 +60,7 @@ pub(super) struct Evidence {
     /// UIDs of the witnesses that have not answered yet.
     witnesses: BTreeSet<String>,
     /// Set while the cloud refuses the provider's credentials for every Node. From this time on,
-    /// one Node at a time stands for all.
+    /// the ccm asks about one Node at a time as a probe.
     refused: Option<Instant>,
     /// The longest wait for the answers to one round of questions.
     wait: Duration,
@@ -152,7 +152,7 @@ impl Evidence {
     }
 
     /// The questions that may be sent now. While the cloud refuses the credentials, that is one
-    /// Node for all. Its answer frees the others.
+    /// question as a probe. When a lookup succeeds, all questions may be sent again.
     fn affordable(&self, ledger: &Ledger, questions: Questions) -> Questions {
         match self.refused {
             None => questions,
@@ -316,7 +316,7 @@ impl Asker {
         !self.under_way.is_empty()
     }
 
-    /// Sends all questions at once, in batches (▲L5).
+    /// Starts the calls for all questions, in batches (▲L5). [`Places`] limits how many run.
     fn ask(
         &mut self,
         session: &Arc<Session>,
@@ -324,7 +324,7 @@ impl Asker {
         facets: &'static [api::InstanceFacet],
     ) {
         let places = self.places.get_or_insert_with(|| {
-            // One place stays free for lookups that initialise Nodes.
+            // If there are several places, one stays free for lookups that initialise Nodes.
             let width = session.max_lookups().saturating_sub(1).max(1);
             Arc::new(Places {
                 width,
@@ -352,7 +352,7 @@ impl Asker {
                         at,
                         found: lookup.answer,
                     });
-                    // The asker has given these calls up.
+                    // If this fails, the asker has given these calls up.
                     if sender.send(answers.collect()).await.is_err() {
                         return;
                     }

@@ -1,5 +1,5 @@
-//! The provider gives any answer about each Node in each pass. No Ready Node goes, and no more of
-//! the others than the brake allows.
+//! The provider gives any answer about each Node in each pass. The ccm deletes no Ready Node, and
+//! no more of the other Nodes than the brake allows.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

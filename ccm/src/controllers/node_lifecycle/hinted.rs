@@ -16,8 +16,8 @@ pub(super) struct Hinted {
 }
 
 impl Hinted {
-    /// The bound of `some`. Hints also come while no pass takes them, because the provider is not
-    /// usable.
+    /// From this size on, `some` takes no further hint. Hints also come while the provider is not
+    /// usable, so that no pass takes them.
     const MOST: usize = 10_000;
 
     /// Takes a hint. Returns whether it is about instances.

@@ -1,5 +1,6 @@
-//! The provider's own list of instances, which may veto deletions. The call outlasts the pass that
-//! made it. The Nodes to delete wait for it until its deadline; all other Nodes do not (▲M10).
+//! The provider's own list of instances, which may veto deletions. A pass waits for the call for at
+//! most [`PATIENCE`]. After that, the call may go on, and only the Nodes to delete wait for it
+//! (▲M10).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -46,7 +47,7 @@ impl Listing {
             Ok(Some(Err(error))) => Heard::Nothing(error.to_string()),
             // The set is not empty here: a call was added above.
             Ok(None) => Heard::Nothing("it was not asked for".to_owned()),
-            // If the provider takes one call at a time, this one blocks all others.
+            // If the provider takes one call at a time, this call blocks all others.
             Err(_) if session.max_lookups() <= 1 => {
                 let seconds = PATIENCE.as_secs();
                 Heard::Nothing(format!(

@@ -4,17 +4,17 @@
 //! pass. A pass is void in three cases: a Ready Node gets ABSENT, an answer is about another Node's
 //! instance, or the provider recognises no witness.
 //!
-//! Witnesses are Ready Nodes, other ones in each pass. The ccm asks about them only if a Node gets
-//! ABSENT: as many witnesses as such Nodes, at most three. If the provider recognises none of them,
-//! it asks about the rest of the three. A witness's answer must not be older than the ABSENT that
-//! it vouches for. If no Node is Ready, the Nodes that are not Ready vouch for each other. If the
-//! provider recognises none of those, the pass is void.
+//! Witnesses are Ready Nodes. Each pass takes the next ones by name. The ccm asks about them only
+//! if a Node gets ABSENT: as many witnesses as such Nodes, at most three. If the provider
+//! recognises none of them, the ccm asks about the rest of the three. A witness's answer must not
+//! be older than the ABSENT that it vouches for. If no Node is Ready, the Nodes that are not Ready
+//! vouch for each other. If the provider recognises none of those, the pass is void.
 //!
-//! So a provider that reads the wrong account, or answers with nothing, deletes no Node. If all
-//! instances of a cluster are gone, its Nodes stay until one Node is Ready again.
+//! So if a provider reads the wrong account and recognises no Node, the ccm deletes no Node. If all
+//! instances of a cluster are gone, its Nodes stay until the provider recognises one of them.
 //!
 //! The ccm asks less often about a Node that does not change. It waits for a tenth of the time
-//! since the last change, at least one period and at most `MOST_PERIODS`.
+//! since the last change, at least one period and at most `MOST_PERIODS` periods.
 
 mod answers;
 mod nodes;
@@ -50,8 +50,8 @@ pub(super) const WITNESSES: usize = 3;
 pub(super) struct Ledger {
     min_age: Duration,
     period: Duration,
-    /// A longer time between two ABSENT answers counts as this one: the instance may have existed
-    /// between.
+    /// A longer time between two ABSENT answers counts only as this time: the instance may have
+    /// existed in between.
     longest_step: Duration,
     absences: BTreeMap<String, Absence>,
     /// The answers in this session about Nodes that are not Ready.
@@ -111,8 +111,8 @@ pub(super) struct Pass {
     pub(super) engaged: bool,
     /// Why the pass is void, for people.
     pub(super) void: Option<String>,
-    /// Why the pass learned nothing: all answers are failures. Nodes without an answer keep their
-    /// counts.
+    /// Why the pass learned nothing: all answers are failures, and not only missed deadlines. Nodes
+    /// about which no answer came keep their counts.
     pub(super) failed: Option<String>,
 }
 
@@ -241,8 +241,8 @@ impl Ledger {
             found.nodes.iter().filter(|node| is_suspect(node)).collect();
         let suspect_uids: BTreeSet<&str> = suspects.iter().map(|node| uid(node)).collect();
         self.keep_only(found.nodes, &suspect_uids);
-        // Drops an answer if the Node's Ready condition or provider ID has changed since the
-        // question.
+        // Keeps the answers about Nodes that are still suspect, and whose Ready condition and
+        // provider ID have not changed since the question.
         let relevant: Vec<&Answer> = found
             .answers
             .iter()
@@ -303,7 +303,7 @@ impl Ledger {
         stopped && !has_shutdown_taint(node)
     }
 
-    /// Decides which of the due Nodes go now.
+    /// Decides which of the due Nodes the ccm deletes now.
     fn judge(
         &mut self,
         brake: &mut Brake,
@@ -313,7 +313,7 @@ impl Ledger {
         pass: &mut Pass,
     ) {
         let due = self.due(suspects, found, pass);
-        // Only a Node with an ABSENT in this pass may go. The others count for the brake.
+        // Only a Node with an ABSENT in this pass may be deleted. The others count for the brake.
         let (due, waiting): (Vec<_>, Vec<_>) = due
             .into_iter()
             .partition(|node| reported.contains(uid(node)));
@@ -322,8 +322,8 @@ impl Ledger {
         pass.engaged = verdict.engaged;
         pass.one_of_two = verdict.one_of_two;
         let allowed: BTreeSet<usize> = verdict.allowed.into_iter().collect();
-        // The next ABSENT may come this much later without a gap in the absence: at most the
-        // longest step after this one. A hold spans about fifteen answers or more.
+        // The ccm asks less often about a held Node, but often enough that each step of its absence
+        // counts in full, and at least about fifteen times in a hold.
         let step = self.longest_step.saturating_sub(self.period);
         let next = found.start + step.min(brake.hold() / 15);
         for (place, node) in due.into_iter().enumerate() {
@@ -436,7 +436,7 @@ impl Ledger {
                 absence.answered(witnessed, self.longest_step, now);
                 again = !absence.is_enough();
             }
-            // An unknown state breaks the row. The absence keeps its time.
+            // A failed lookup or an unknown state breaks the row. The absence keeps its time.
             Unspecified => {
                 if let Some(absence) = self.absences.get_mut(uid) {
                     absence.break_row();

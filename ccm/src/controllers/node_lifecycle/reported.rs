@@ -1,4 +1,4 @@
-//! Reports passes to operators and users: each state once in a while, not in each pass.
+//! Reports passes to operators and users: a lasting state only every [`REPORT_AGAIN`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const TOLD_AT: usize = 10;
 pub(super) struct Reported {
     /// The last pass was void.
     void: bool,
-    /// When the brake was last reported; `None`: it does not hold.
+    /// When the brake was last reported since it began to hold.
     brake: Option<Instant>,
     /// Nodes that share their provider ID.
     shared: Times,
@@ -73,8 +73,8 @@ impl Reported {
         }
     }
 
-    /// Reports each Node that stays because it shares its provider ID. Repeats the report while it
-    /// stays.
+    /// Reports each Node that stays because it shares its provider ID. Repeats the report every
+    /// [`REPORT_AGAIN`].
     fn shared(&mut self, lifecycle: &Lifecycle, shared: &[Arc<Node>]) {
         let there: BTreeSet<&str> = shared.iter().map(|node| plan::uid(node)).collect();
         self.shared.0.retain(|uid, _| there.contains(uid.as_str()));
@@ -103,7 +103,8 @@ impl Reported {
         }
     }
 
-    /// Reports a Node that stays because the provider's list has its instance. Repeats that.
+    /// Reports a Node that stays because the provider's list has its instance. Repeats the report
+    /// after [`REPORT_AGAIN`] at the earliest.
     pub(super) fn listed(&mut self, lifecycle: &Lifecycle, node: &Node) {
         if !self.listed.is_due(node) {
             return;

@@ -247,7 +247,7 @@ async fn m9_a_provider_that_is_back_is_asked_at_once() {
             .provider
             .until("paused", |status| status.working().is_none())
             .await;
-        // This pass asks nothing.
+        // The pass in this time asks nothing.
         tokio::time::sleep(Duration::from_secs(6)).await;
         let calls = looping.lookups();
         looping.cloud.state().probe = api::ProbeState::Ready;
@@ -291,7 +291,7 @@ async fn l7_a_hint_is_followed_at_once_and_many_are_one() {
     assert!(took <= Duration::from_millis(300), "{took:?}");
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(looping.lookups(), calls + 1);
-    // Also soon after a pass: at least a second lies between two passes.
+    // A hint soon after a pass waits: at least a second lies between the starts of two passes.
     looping
         .until("asked", |this| this.lookups() > calls + 1)
         .await;

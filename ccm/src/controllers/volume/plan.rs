@@ -1,8 +1,8 @@
 //! The changes to a PersistentVolume. Pure.
 //!
-//! The annotation [`MARK`] on the volume means "done". It names the provider and the source of the
-//! labels, and the same patch writes both. So a restart asks nothing again. A copied volume with
-//! another source is asked about. Removing the annotation leads to another request.
+//! The annotation [`MARK`] names the provider and the volume's source. The same patch writes it and
+//! the labels, so the ccm does not ask about a labelled volume again after a restart. The ccm asks
+//! about a copied volume with another source, and about a volume whose annotation was removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,7 +42,8 @@ type Labels = BTreeMap<String, String>;
 /// What to do for a volume.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Task {
-    /// Nothing: it is done, or being deleted, or of no provider here.
+    /// Nothing: the volume has its mark, is being deleted, or is not a volume to ask this provider
+    /// about.
     LeaveAlone,
     /// The provisioner has set the labels already.
     Trust(Labels),
@@ -132,7 +133,7 @@ pub(super) fn trusted(
     labels: &Labels,
 ) -> Result<Option<Labelling>, String> {
     let found = answered(volume, provider, labels)?;
-    // The provider is never asked about this volume, so there is no answer to record.
+    // The volume has these labels already, so without new node affinity there is nothing to write.
     Ok(found.filter(|found| found.patch.node_affinity.is_some()))
 }
 
@@ -178,7 +179,7 @@ fn labelling(volume: &PersistentVolume, labels: &Labels) -> Result<VolumePatch, 
 }
 
 /// Adds these requirements to each term of the volume's node affinity. `None` if there is nothing
-/// to add, or if a term has one of these keys already: its author knew better.
+/// to add, or if a term has one of these keys already: the author's choice stays.
 fn affinity(
     volume: &PersistentVolume,
     requirements: &[NodeSelectorRequirement],

@@ -38,7 +38,7 @@ impl Worker {
             },
             Task::Ask(view) => {
                 let asked = session.get_volume_labels(*view);
-                // The stop drops lookups, but not writes.
+                // The stop drops the call in flight. A write in flight ends.
                 let Some(answer) = stop.run_until_cancelled(asked).await else {
                     return;
                 };
@@ -56,7 +56,7 @@ impl Worker {
         };
         match labelling {
             None => settle(Requeue::Forget),
-            // The next leader writes it.
+            // The next leader writes the changes.
             Some(_) if stop.is_cancelled() => {}
             Some(labelling) => {
                 let _writing = self.driver.writing();
@@ -74,8 +74,8 @@ impl Worker {
             && patch.node_affinity.is_some()
             && has_affinity(volume)
         {
-            // The API server refuses changes to existing node affinity. Only the webhook could have
-            // added to it before.
+            // The API server refuses changes to existing node affinity. Only the webhook can extend
+            // it, before the volume is stored.
             let why = why.clone();
             let labels = VolumePatch {
                 node_affinity: None,
@@ -104,7 +104,7 @@ impl Worker {
                 }
                 Requeue::Forget
             }
-            // Another volume of this name has a change of its own.
+            // Another volume of this name has a change of its own, which makes it due.
             Err(WriteError::Gone) => Requeue::Forget,
             Err(error @ WriteError::Refused(_)) => {
                 tracing::warn!(volume = super::name(volume), %provider, %error, "PersistentVolume not labelled");

@@ -2,8 +2,9 @@
 //! node affinity can still be extended.
 //!
 //! It fails open: if the provider does not answer in time, the webhook admits the volume unchanged,
-//! with a warning. The controller labels it later. Every replica serves the webhook. A standby's
-//! provider is not initialised, so a standby asks nothing and only warns.
+//! with a warning. The controller, if it runs, labels the volume later. Every replica serves the
+//! webhook. A standby's provider is not initialised, so a standby asks nothing, and warns where it
+//! would have to ask.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +25,7 @@ use super::plan::{self, Labelling, Task};
 use super::sync::describe;
 use crate::provider::{Capability, ProviderStatus};
 
-/// The API server truncates longer warnings.
+/// The API server may truncate longer warnings.
 const WARNING_CHARS: usize = 250;
 /// The longest text about an invalid request.
 const ERROR_CHARS: usize = 500;
@@ -232,8 +233,8 @@ fn patch(
         |volume: &PersistentVolume| serde_json::to_value(volume).map_err(|error| error.to_string());
     let patched = plan::patched(volume, &labelling.patch);
     let mut before = value(volume)?;
-    // The request may have had null, or no list of terms. A patch can add a list then, but not a
-    // term.
+    // If the request had null or no list of terms, the patch must add the whole list: there is no
+    // list to which it could add a term.
     let required = before.pointer_mut("/spec/nodeAffinity/required");
     if let Some(required) = required.and_then(Value::as_object_mut)
         && required.get("nodeSelectorTerms") == Some(&json!([]))

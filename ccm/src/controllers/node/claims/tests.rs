@@ -112,9 +112,9 @@ fn l6_an_id_that_one_call_gives_to_two_new_nodes_is_given_to_neither() {
         lookup(fresh("a", true, 5), "1"),
         lookup(fresh("b", true, 5), "1"),
         lookup(fresh("c", true, 5), "2"),
-        // Gets no ID, so only the store counts for it.
+        // This Node has an ID already, so its answer gives it none.
         lookup(holder("d", true, 5), "2"),
-        // The machine has returned as c before it was ever initialised.
+        // This Node is stale: its machine has returned as c.
         lookup(fresh("stale", false, 400), "2"),
         lookup(fresh("e", true, 5), ""),
         lookup(fresh("f", true, 5), ""),

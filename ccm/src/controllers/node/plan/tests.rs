@@ -436,7 +436,7 @@ fn only_a_change_that_the_provider_sees_wakes_a_node() {
     let mut addressed = node.clone();
     addressed.status.get_or_insert_default().addresses = Some(address("10.0.0.9"));
     assert!(wakes(Some(&node), &addressed));
-    // The controller's own write returns.
+    // The watch delivers the controller's own write.
     for (own, expected) in [("10.0.0.9", false), ("10.0.0.8", true)] {
         let own = address(own);
         let woken = super::wakes(Some(&node), &addressed, &projection, Some(&own));

@@ -35,7 +35,7 @@ pub(crate) struct State {
     pub(crate) instead: BTreeMap<String, VecDeque<Instead>>,
     /// The next calls fail as a whole with these codes.
     pub(crate) failures: VecDeque<api::FailureCode>,
-    /// The listing never ends.
+    /// The listing lacks its last part, so it is not complete.
     pub(crate) listing_fails: bool,
     /// The listing is never answered.
     pub(crate) listing_hangs: bool,

@@ -55,7 +55,7 @@ impl Plan {
 }
 
 impl Faults {
-    /// Gives the writes from this one on a fault, counted from now. 1 is the next.
+    /// Gives `times` writes this fault, beginning with write `from`. 1 is the next write.
     pub(crate) fn writes(&self, from: usize, times: usize, fault: Fault) {
         let mut state = self.state.lock().unwrap();
         state.writes = 0;

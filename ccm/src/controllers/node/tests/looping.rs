@@ -127,7 +127,7 @@ async fn one_poison_node_keeps_only_itself_waiting() {
         .until("all others", |this| this.uninitialized() == 1)
         .await;
     assert!(took < Duration::from_secs(2), "{took:?}");
-    // From then on that Node is looked up alone, and a new Node does not suffer.
+    // From then on that Node is looked up alone, and a new Node does not wait for it.
     let calls = looping.sizes().len();
     looping.api.put(&fresh("n9999"));
     looping
@@ -431,7 +431,7 @@ async fn l7_a_hint_ends_the_wait_of_a_new_node_and_a_storm_of_them_is_one_look_i
         provider_id: id.to_owned(),
         node_name: name.to_owned(),
     };
-    // By name, by an ID that no Node has yet, and about anything.
+    // Hints by name, by an ID that no Node has yet, and about any instance.
     for hint in [
         instance("n0000", ""),
         instance("", "mock://n0000"),
@@ -445,7 +445,7 @@ async fn l7_a_hint_ends_the_wait_of_a_new_node_and_a_storm_of_them_is_one_look_i
             .states
             .insert("n0000".to_owned(), absent);
         looping.api.put(&fresh("n0000"));
-        // Until the backoff is long.
+        // Waits until the backoff is long.
         tokio::time::sleep(Duration::from_mins(10)).await;
         let before = looping.sizes().len();
         for _ in 0..60 {
@@ -460,7 +460,7 @@ async fn l7_a_hint_ends_the_wait_of_a_new_node_and_a_storm_of_them_is_one_look_i
             .until("initialised", |this| this.uninitialized() == 0)
             .await;
         assert!(took < Duration::from_secs(7), "{took:?}");
-        // Nodes that wait for nothing are not looked up.
+        // A hint makes no initialised Node due.
         let before = looping.sizes().len();
         looping.context.hints.send(Hint::Resync).unwrap();
         looping.context.hints.send(instance("n0000", "")).unwrap();

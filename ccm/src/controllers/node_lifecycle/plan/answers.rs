@@ -31,8 +31,8 @@ pub(in super::super) fn is_too_old(claim: &Answer, now: Instant) -> bool {
     now.saturating_duration_since(claim.began) > OLDEST_ANSWER
 }
 
-/// Whether one of these answers vouches for an ABSENT: it came no earlier, and is about a Ready
-/// Node. If no Node is Ready, any Node will do.
+/// Whether one of these answers vouches for an ABSENT: it came no earlier, and the provider
+/// recognises a Ready Node in it. If no Node is Ready, any recognised Node is enough.
 pub(in super::super) fn is_vouched(
     claim: &Answer,
     answers: &[Answer],
@@ -107,7 +107,7 @@ pub(super) fn failed(answers: &[Answer]) -> Option<String> {
 }
 
 /// An answer about another Node's instance: the other answers may be mixed up too. An ID that no
-/// Node has may be another spelling.
+/// Node has may be another spelling of the Node's own ID.
 fn mixed_up<'a>(found: &'a Findings<'_>) -> Option<(&'a str, &'a str)> {
     let others = found.answers.iter().filter_map(|answer| {
         let instance = answer.found.as_ref().ok()?;
@@ -140,7 +140,8 @@ pub(super) struct Absence {
     pub(super) in_row: u32,
     /// Whether a Ready Node vouched for each of them.
     pub(super) witnessed: bool,
-    /// The sum of the times between consecutive ABSENT answers in valid passes.
+    /// The sum of the times between consecutive ABSENT answers in valid passes, each limited to the
+    /// longest step.
     pub(super) held: Duration,
     /// When the last ABSENT came; `None` if another answer or a void pass followed.
     pub(super) last: Option<Instant>,
@@ -223,8 +224,8 @@ impl Known {
         other_condition
     }
 
-    /// Sets when the ccm asks again. `again`: a second ABSENT may be missing, so as soon as
-    /// possible.
+    /// Sets when the ccm asks again. `again`: only a second ABSENT is missing, so after one period,
+    /// also after a slow answer.
     pub(super) fn plan(
         &mut self,
         answer: &Answer,
@@ -240,7 +241,7 @@ impl Known {
         // After a failed lookup the ccm asks again each period.
         let steady = !again && self.state != Unspecified;
         let due = if steady { found.start + pause } else { least };
-        // After a slow answer the provider has as much time for other Nodes.
+        // After a slow answer the provider gets as much time for other Nodes, up to `longest`.
         let rested = answer.at + took.min(longest);
         self.due = if again { due } else { due.max(rested) };
         // The provider may have answered before the change that it hinted at, so the Node is due

@@ -62,7 +62,7 @@ pub(in super::super) fn last_look(
     }
 }
 
-/// The taints and the shutdown taint; `None` if the Node has it already.
+/// The Node's taints plus the shutdown taint; `None` if the Node has it already.
 pub(in super::super) fn with_shutdown_taint(node: &Node) -> Option<Vec<Taint>> {
     (!has_shutdown_taint(node)).then(|| {
         let shutdown = Taint {

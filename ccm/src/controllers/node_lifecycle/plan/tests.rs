@@ -244,7 +244,7 @@ fn anew(node: &Arc<Node>) -> Arc<Node> {
     edited(node, |node| node.metadata.uid = Some("another".to_owned()))
 }
 
-/// Still not Ready, but since another time: it may have been Ready between.
+/// The Node is still not Ready, but since another time: it may have been Ready in between.
 fn flapped(node: &Arc<Node>) -> Arc<Node> {
     edited(node, |node| {
         let status = node.status.get_or_insert_default();
@@ -517,8 +517,8 @@ fn b_l3_stopped_is_tainted_and_ready_is_not() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Whatever the answers, it deletes no Ready Node, none after one answer, and none beyond the
-    /// limit.
+    /// Whatever the answers, the ledger deletes no Ready Node, no Node after one answer, and none
+    /// beyond the limit.
     #[test]
     fn l6_no_sequence_of_answers_deletes_what_must_stay(
         size in 1_usize..40,

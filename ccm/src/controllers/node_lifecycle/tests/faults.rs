@@ -1,6 +1,6 @@
-//! The life of a Node with one fault in it: it is shut down, comes back, and in the end its
-//! instance goes. Whatever the fault is, the taint comes and goes. The Node is deleted when its
-//! instance is gone, and no other Node is.
+//! The life of a Node with one fault in it: its machine is shut down and starts again, and in the
+//! end its instance is deleted. Unless a test says otherwise, the ccm sets and removes the taint,
+//! deletes the Node when its instance is gone, and deletes no other Node.
 
 use cloud_provider_api::v1alpha1::FailureCode;
 
@@ -40,7 +40,7 @@ impl Looping {
 }
 
 /// In the next `times` passes the provider answers `instead` about the Node. All its other answers
-/// call the instance gone.
+/// are ABSENT.
 async fn instead(instead: Instead, times: usize) -> Looping {
     let looping = Looping::start(20).await;
     looping.down([3], api::InstanceState::Absent);
@@ -74,7 +74,7 @@ async fn instead(instead: Instead, times: usize) -> Looping {
     looping
 }
 
-/// Fails with this code once, and four times.
+/// Runs the Node's life with one failure of this code, and with four.
 async fn fails(code: FailureCode) {
     for times in [1, 4] {
         let looping = instead(Instead::Failed(code.into()), times).await;

@@ -61,7 +61,7 @@ async fn l6_a_mass_absence_is_held_and_said() {
 #[tokio::test(start_paused = true)]
 async fn l6_the_brake_outlives_the_loop() {
     let mut looping = Looping::start(100).await;
-    // In the first window of a process only the floor applies.
+    // In the first window of a term only the floor applies.
     tokio::time::sleep(Duration::from_mins(11)).await;
     looping.down(0..10, api::InstanceState::Absent);
     looping.until("a tenth", |this| this.left() == 90).await;

@@ -1,4 +1,4 @@
-//! A provider that answers slowly, late or never keeps no other Node waiting (▲M10).
+//! Lookups that are answered slowly, late or never, and how long they delay other Nodes (▲M10).
 
 use super::*;
 

@@ -285,7 +285,7 @@ fn b_v1_a_volume_that_is_done_is_not_asked_about_again() {
     let found = plan(&fresh, &[(ZONE, "a")]).unwrap();
     let mut done = patched(&fresh, &found.patch);
     assert_eq!(task(&done, "mock", &[]), Task::LeaveAlone);
-    // Another provider, or another source under the same annotations, is asked.
+    // The ccm asks if the provider differs, or if the source differs under the same annotations.
     assert!(matches!(task(&done, "other", &[]), Task::Ask(_)));
     let csi = done.spec.as_mut().unwrap().csi.as_mut().unwrap();
     csi.volume_handle = "d-2".to_owned();

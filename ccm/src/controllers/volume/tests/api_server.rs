@@ -1,6 +1,6 @@
-//! A small API server in memory that treats PersistentVolumes as the real one does. UID and
-//! resourceVersion are preconditions, and existing node affinity is immutable. Every change reaches
-//! the store.
+//! A small API server in memory for PersistentVolumes. As in the real one, UID and resourceVersion
+//! are preconditions, and existing node affinity is immutable. Every change reaches the store,
+//! unless a test cuts the watch.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;

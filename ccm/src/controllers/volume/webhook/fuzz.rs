@@ -1,4 +1,4 @@
-//! Reviews from strangers: the answer's patch turns the sent object into the intended volume.
+//! Arbitrary reviews: the answer's patch turns the sent object into the intended volume.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
 //! One fault during the initialisation of a Node. In all cases two writes initialise the Node in
-//! the end, and the other Nodes do not wait for it.
+//! the end.
 
 use cloud_provider_api::v1alpha1::FailureCode;
 
@@ -42,7 +42,7 @@ fn tells_nothing(looping: &Looping, what: &str) {
     );
 }
 
-/// From 1 s, with jitter of up to a fifth, and 100 ms in which a batch fills.
+/// Checks the backoff: from 1 s, with jitter of up to a fifth, and 100 ms in which a batch fills.
 fn backoff(looping: &Looping, what: &str) {
     assert!(
         waits(looping, 1.0, 1.45),
@@ -52,7 +52,7 @@ fn backoff(looping: &Looping, what: &str) {
 }
 
 impl Looping {
-    /// Four Nodes join after `trouble` has acted. Returns when all are initialised.
+    /// Four Nodes join after `trouble` has acted. Does not wait for their initialisation.
     async fn join(trouble: impl FnOnce(&Self)) -> Self {
         let this = Self::start(0).await;
         trouble(&this);

@@ -21,7 +21,8 @@ impl Driver {
         before.is_empty() && !self.due(nodes).concat().is_empty()
     }
 
-    /// A pass with answers to questions of `ago`: Ready Nodes are RUNNING, the others in `state`.
+    /// A pass with answers to questions asked `ago` before: Ready Nodes are RUNNING, the others in
+    /// `state`.
     fn reported(&mut self, nodes: &[Arc<Node>], state: api::InstanceState, ago: Duration) -> Pass {
         let answers = nodes.iter().map(|node| Answer {
             node: Arc::clone(node),

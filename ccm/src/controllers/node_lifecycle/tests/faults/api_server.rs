@@ -18,7 +18,7 @@ struct Seen {
     reported: bool,
 }
 
-/// Runs the Node's life three times. Each time another one of its writes fails, `times` times.
+/// Runs the Node's life three times. In each run, another one of its writes fails `times` times.
 async fn in_each_write(fault: Fault, times: usize, check: fn(&Seen, &str)) {
     for number in 1..=3 {
         let what = format!("write {number}, {fault:?}, {times} times");
@@ -79,7 +79,7 @@ fn next_pass(seen: &Seen, what: &str) {
     );
 }
 
-/// Two answers before the first deletion, and two before each further one.
+/// Checks that the ccm got two answers before the first deletion, and two before each further one.
 fn new_answers(seen: &Seen, what: &str) {
     assert!(
         !seen.is_deletion() || seen.answers >= 2 * (1 + seen.times),
@@ -133,8 +133,8 @@ async fn fault_lifecycle_api_server_answers_422() {
     );
 }
 
-/// One of three Nodes may go in ten minutes. Returns how long that takes if the first try fails
-/// with `code`.
+/// The brake allows one of three Nodes in ten minutes. Returns how long the deletion takes if the
+/// first try fails with `code`.
 async fn of_three(code: u16) -> Duration {
     let looping = Looping::start(3).await;
     looping.api.faults.writes(1, 1, Fault::Refused(code));

@@ -9,7 +9,7 @@ const RETRY_AFTER: f64 = 2.0;
 /// Observations of an initialisation with a failed write. `took` is the time from the Node's
 /// creation to its initialisation.
 struct Seen {
-    /// 1 is the write of the addresses, 2 the other.
+    /// 1 is the write of the addresses, 2 the write of provider ID, labels and taint.
     number: usize,
     took: Duration,
     /// The seconds between the writes.
@@ -60,7 +60,7 @@ impl Seen {
     }
 }
 
-/// From 1 s, with jitter of up to a fifth, and the time of lookups and batches.
+/// Checks the backoff: from 1 s, with jitter of up to a fifth, and the time of lookups and batches.
 fn backoff(seen: &Seen, what: &str) {
     assert!(
         seen.gaps.iter().any(|gap| (1.0..1.6).contains(gap)),
@@ -155,7 +155,7 @@ async fn fault_node_api_server_hangs() {
 #[tokio::test(start_paused = true)]
 async fn fault_node_api_server_loses_an_answer() {
     fn first(seen: &Seen, what: &str) {
-        // Nothing follows the other write.
+        // Nothing follows the second write.
         if seen.number == 1 {
             given_up(seen, what);
         }
