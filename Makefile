@@ -1,8 +1,8 @@
-# `make demo` shows the main job, `make test` runs all tests. Both do all their own set-up.
+# `make demo` shows the main job. `make test` runs the unit tests, the tests on an API server and 2,000 simulated runs. Both do their own set-up.
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-# So that `make -f PATH/Makefile` works from anywhere.
+# `make -f PATH/Makefile` works in any directory.
 MAKEFLAGS += --no-print-directory
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -130,7 +130,7 @@ smoke: ## a provider on a real account: make, check and remove one object of eac
 	@CLOUD="$(CLOUD)" YES="$(YES)" providers/smoke.sh
 
 .PHONY: e2e
-e2e: ## the images and manifests on real kubelets, as an operator uses them (as root; KEEP=1 leaves the last cluster running)
+e2e: ## the images and manifests on real kubelets, as an operator uses them (as root; KEEP=1 leaves the first test's cluster running)
 	@.ci/prerequisites cargo go cc
 	@$(BUILD)
 	@$(TARGET)/debug/control-plane --machine

@@ -25,7 +25,7 @@ const NODES: usize = 1_000;
 /// Hetzner's default limit of load balancers. DigitalOcean publishes none; it was 10.
 const BALANCERS: usize = 20;
 const JOINS: usize = 20;
-/// An hour takes a minute: what the ccm does now and then it does sixty times as often.
+/// A minute stands for an hour: the ccm's two long periods are a sixtieth of their defaults.
 const HOUR: Duration = Duration::from_mins(1);
 const SIXTY_TIMES: [&str; 2] = [
     "--node-status-update-frequency=5s",

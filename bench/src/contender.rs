@@ -36,18 +36,18 @@ const LATENCY: &str = "50ms";
 
 /// The answers of the cloud.
 pub(crate) enum Instances<'a> {
-    /// All are there and run.
+    /// All exist and run.
     Run,
     /// All are shut down.
     Stopped,
-    /// None is there: a lie.
+    /// None exists, which is untrue.
     Gone,
-    /// All but this one are there and run.
+    /// All but this one exist and run.
     OneGone(&'a str),
 }
 
-/// The provider has to ask its cloud for each Node: as many lookups at once as the tuned Go CCM has
-/// workers.
+/// The provider asks its cloud about each Node separately. It makes as many lookups at once as the
+/// tuned Go CCM has workers.
 const CALL_PER_NODE: &str =
     "capabilities:\n  instances:\n    max_batch: 1\n    max_in_flight: 64\n";
 
@@ -61,8 +61,8 @@ pub(crate) struct Contender {
 }
 
 impl Contender {
-    /// The cloud is there, no controller runs. Both clouds know every Node name that a scenario
-    /// makes.
+    /// Makes the cloud, and starts no controller. Both clouds have an instance for every Node name
+    /// of a scenario.
     pub(crate) async fn new(kind: Kind, plane: &ControlPlane, number: usize) -> Result<Self> {
         Self::with_cloud(kind, plane, number, include_str!("cloud.yaml")).await
     }
@@ -129,7 +129,7 @@ impl Contender {
         plane.directory().join(name)
     }
 
-    /// From now on the cloud says this of its instances.
+    /// From now on the cloud gives these answers about its instances.
     pub(crate) fn cloud_says(&self, plane: &ControlPlane, what: &Instances<'_>) -> Result<()> {
         if self.kind != Kind::Ours {
             let said = match what {
@@ -139,7 +139,7 @@ impl Contender {
                 Instances::OneGone(name) => json!({"gone": [name]}),
             };
             let path = self.machines_file(plane);
-            // As a whole: the cloud reads it all the time.
+            // Replaces the file at once, because the cloud may read it at any time.
             let new = path.with_extension("new");
             std::fs::write(&new, said.to_string())?;
             return Ok(std::fs::rename(new, path)?);

@@ -3,10 +3,10 @@
 //!
 //! Every scenario gets a fresh control plane for each contender and each run. The Go CCM is
 //! upstream's `app` package, unchanged, with a cloud in memory; ours is `ccm` with `provider-mock`.
-//! Each call of Go's cloud takes 50 ms, and each RPC of our provider, however many Nodes it is
-//! about: so the provider is one whose cloud answers for many at once. `nodes-1000-each` is what a
-//! provider costs that has to ask its cloud for each Node. The scenario `clouds` has no Go CCM: it
-//! counts the calls that the vendors' APIs see.
+//! Each call of Go's cloud takes 50 ms. Each RPC of our provider takes 50 ms too, for any number of
+//! Nodes, as if its cloud answered for many at once. In `nodes-1000-each` the provider asks its
+//! cloud about each Node separately. The scenario `clouds` has no Go CCM: it counts the calls that
+//! the vendors' APIs get.
 
 mod clouds;
 mod contender;
@@ -23,8 +23,8 @@ const RUNS: usize = 3;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    // Names of scenarios to run, all without any; `ours` leaves the Go CCM out, `once` runs each
-    // one time and not three.
+    // The names of the scenarios to run; without one, all run. `ours` leaves out the Go CCM, and
+    // `once` runs each scenario once instead of three times.
     let mut chosen: Vec<String> = std::env::args().skip(1).collect();
     let mut option = |name: &str| {
         let given = chosen.iter().any(|word| word == name);
@@ -116,7 +116,7 @@ struct Spread {
 }
 
 impl Spread {
-    /// `None`: there was nothing to measure it with (no number).
+    /// `None`: no run has a number for this figure.
     fn of(figures: impl Iterator<Item = f64>) -> Option<Self> {
         let mut figures: Vec<f64> = figures.filter(|figure| !figure.is_nan()).collect();
         figures.sort_by(f64::total_cmp);

@@ -96,7 +96,7 @@ pub(crate) const ALL: &[Scenario] = &[
 const BALANCERS: usize = 200;
 const MUTATING: &[&str] = &["Ensure", "Update", "Delete"];
 
-/// How our provider queries its cloud. Go's asks for each Node.
+/// How our provider queries its cloud. The Go CCM asks about each Node separately.
 #[derive(Clone, Copy)]
 enum Cloud {
     Batches,
@@ -116,8 +116,8 @@ async fn nodes(kind: Kind, count: usize, cloud: Cloud) -> Result<Vec<f64>> {
     contender.start(&plane, false)?;
     let mut megabytes = [f64::NAN; 2];
     let most = |so_far: [f64; 2], now: [f64; 2]| std::array::from_fn(|at| now[at].max(so_far[at]));
-    // Resource version 0 lets the API server answer from its cache; a Node's taint is the last
-    // thing to go.
+    // Resource version 0 lets the API server answer from its cache. The controllers remove a Node's
+    // taint last.
     let every = ListParams::default().match_any();
     while api.list(&every).await?.items.iter().any(is_uninitialised) {
         megabytes = most(megabytes, contender.megabytes());

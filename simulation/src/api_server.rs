@@ -4,10 +4,10 @@
 //! request   what a request asks for
 //! store     objects and the one history: POST, PUT, PATCH, DELETE, lists
 //! patch, defaults, services, managed, validate, names
-//!           what becomes of an object on its way into the store
+//!           complete and check an object before it is stored
 //! watch     readers of the history
 //! refusal, answer
-//!           what is answered
+//!           the answers
 //! kind      the kinds that are served
 //! ```
 

@@ -1,5 +1,5 @@
-//! Invariants. They know the protocols (the Lease, the contract, Kubernetes' objects) and nothing
-//! of the implementation.
+//! Checks the invariants. The checker knows the protocols (the Lease, the contract, Kubernetes'
+//! objects), but not the implementation.
 
 mod calls;
 pub mod fields;

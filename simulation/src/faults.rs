@@ -43,7 +43,7 @@ const DIES_WITHIN: Duration = Duration::from_millis(16);
 /// The delay of a request during which a step happens; ten times this for a call. Watches deliver
 /// the step meanwhile.
 const MEANWHILE: Duration = Duration::from_millis(200);
-/// A leader copes with requests for its Lease that take no longer than this.
+/// A leader keeps its Lease if no request for the Lease takes longer than this.
 pub const SLOW_AT_MOST: Duration = Duration::from_millis(1_200);
 
 /// The faults of a run, and their hits. Clones share them.

@@ -1,6 +1,6 @@
-//! The whole ccm in one process, in virtual time: an API server and a provider in memory, a script
-//! of what people and machines do, and faults in sequence. One seed decides everything. A checker
-//! that knows invariants alone watches each run.
+//! Runs the ccm in one process, in virtual time, with an API server and a provider in memory. A
+//! script plays what people and machines do, and injects faults. One seed decides a run. A checker
+//! observes each run. It knows the invariants, and not the implementation.
 
 pub mod api_server;
 pub mod checker;

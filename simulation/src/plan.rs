@@ -118,7 +118,8 @@ pub enum Step {
     PlantBalancer(ByHand),
     /// A Node's route is deleted in the console.
     RemoveRoute(u8),
-    /// Somebody creates a route in the console. If it leads astray, it replaces the Node's own.
+    /// Somebody creates a route in the console. If it has a wrong target, it replaces the
+    /// Node's own route.
     PlantRoute(u8, ByHand),
     /// `kill -9` of a ccm; another takes its place after 5 s.
     KillCcm(u8),

@@ -1,4 +1,4 @@
-//! The API server in memory answers as a real one: the same requests to both.
+//! Sends the same requests to the API server in memory and to a real one, and compares the answers.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -22,7 +22,7 @@ use testenv::ControlPlane;
 
 use script::{Answers, Outcome, Ready};
 
-/// Neither API server takes so long for one request.
+/// The limit for one request to either API server.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 #[test]

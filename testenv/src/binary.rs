@@ -73,9 +73,8 @@ const HELM: Program = Program {
 
 /// The executable with etcd, kube-apiserver, kubectl and go-ccm as subcommands.
 ///
-/// It is built by `go build` if it is not there or older than its sources; a file lock makes all
-/// other test processes wait for that one build. This blocks: for minutes if there is something to
-/// build.
+/// `go build` builds it if it is missing or its sources changed. A file lock makes all other test
+/// processes wait for that build. This function blocks during the build, which may take minutes.
 ///
 /// `TESTENV_CONTROL_PLANE` names a ready executable instead, for machines without Go.
 pub fn control_plane_binary() -> Result<PathBuf, Error> {
@@ -163,8 +162,8 @@ struct Module {
     file: String,
     go: String,
     kubernetes: String,
-    /// Of the sources and of how they are built; not of the Go release: a newer compiler makes no
-    /// other control plane, and asking for its version would take longer than all the rest.
+    /// Changes with the sources and the build's arguments, but not with the Go release: getting its
+    /// version would take longer than all the rest.
     fingerprint: String,
 }
 
@@ -230,8 +229,8 @@ impl Module {
             "testenv: building {}{version}, {} the first time",
             self.program.what, self.program.takes
         );
-        // Under another name first: an interrupted build leaves nothing that looks ready, and
-        // processes that run the old executable keep it.
+        // Builds under another name first. So an interrupted build leaves no incomplete executable,
+        // and processes that run the old executable keep it.
         let unfinished = binary.with_extension("new");
         let output = self
             .go()

@@ -33,15 +33,15 @@ pub(crate) use site::{Site, command_in};
 /// The path of [`Cluster::shared`] on all machines.
 pub const SHARED: &str = "/run/shared";
 
-/// A running cluster; a [`ControlPlane`] in all that it does, with kube-controller-manager,
-/// kube-scheduler and all admission plugins.
+/// A running cluster: a [`ControlPlane`] with kube-controller-manager, kube-scheduler and all
+/// admission plugins, and machines.
 ///
-/// Nothing of it is in our own network, mounts or processes' namespace but the control plane's
-/// processes. Dropping it ends all and removes all; so does our own end, whichever it is, but for
-/// the temporary directory: the next one removes that.
+/// The machines have namespaces of their own. Dropping the cluster ends its processes and removes
+/// its files. If this process is killed, the cluster's processes end too, and the next process that
+/// makes a temporary directory removes the cluster's.
 #[derive(Debug)]
 pub struct Cluster {
-    // Dropped in this order: machines pull their plugs before the network is gone.
+    // Dropped in this order: the machines end before their network is gone.
     machines: Vec<Machine>,
     _scheduler: Process,
     _controllers: Process,
@@ -51,7 +51,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Says what this machine lacks, a line each and how to get it.
+    /// The error has a line for each requirement that this machine lacks, with its source.
     pub fn check_prerequisites() -> Result<(), Error> {
         match prerequisites::missing() {
             Some(missing) => Err(Error::Prerequisites(missing)),
@@ -59,8 +59,8 @@ impl Cluster {
         }
     }
 
-    /// Starts one whose machines will have these names, after building what there is to build;
-    /// returns once the API server serves. The machines are switched off.
+    /// Builds the programs if necessary, and starts a cluster with machines of these names, which
+    /// are switched off. Returns when the API server serves.
     pub async fn start(machines: &[&str], mut options: Options) -> Result<Self, Error> {
         Self::check_prerequisites()?;
         let built = spawn_blocking(|| -> Result<_, Error> {
@@ -153,14 +153,13 @@ impl Cluster {
         Site::api_server()
     }
 
-    /// The network that connects the machines, as it can be entered.
+    /// The path of the network namespace that connects the machines.
     pub(crate) fn network(&self) -> PathBuf {
         let site = self.plane.components().site();
         site.expect("a cluster has one").network()
     }
 
-    /// A directory that every machine sees as [`SHARED`]. Its content is the same everywhere, like
-    /// a cloud.
+    /// A directory that every machine sees as [`SHARED`], with the same content.
     pub fn shared(&self) -> PathBuf {
         self.plane.directory().join("shared")
     }

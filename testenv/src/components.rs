@@ -63,7 +63,7 @@ impl Components {
         Ok(components)
     }
 
-    /// Those of a cluster, in a network of its own, whose API server knows these accounts too.
+    /// The components of a cluster, in a separate network. The API server knows these accounts too.
     pub(crate) async fn new_in_site(
         binary: PathBuf,
         machine: &Path,
@@ -233,9 +233,9 @@ impl Components {
         };
         command
             .arg(subcommand)
-            // A group of its own: if we are killed while it is suspended, the kernel wakes the
-            // group that lost its parent, with a SIGHUP; else it would stay as it is for ever. And
-            // a terminal's Ctrl-C is for the test.
+            // A separate process group. If this process is killed while the component is suspended,
+            // the kernel resumes the orphaned group with a SIGHUP. Without that, the component
+            // would stay suspended. A terminal's Ctrl-C reaches only the test.
             .process_group(0);
         command
     }

@@ -200,12 +200,12 @@ impl ControlPlane {
         &self.components
     }
 
-    /// For reading what it holds.
+    /// The port of etcd, for reading the contents.
     pub(crate) fn etcd_port(&self) -> u16 {
         self.components.etcd_port()
     }
 
-    /// Its own processes.
+    /// The process IDs of etcd and kube-apiserver.
     pub(crate) fn pids(&self) -> Vec<u32> {
         let own = [Some(&self.etcd), self.api_server.as_ref()];
         own.into_iter().flatten().map(Process::pid).collect()

@@ -9,11 +9,11 @@ use crate::error::{Error, While};
 pub(crate) const PREFIX: &str = "ccm-testenv-";
 const LOCK: &str = "owner.lock";
 
-/// A temporary directory that is gone with its owner: removed on drop, or, if the owner could not
-/// (it was killed, or holds it in a static), by the next process that makes one.
+/// A temporary directory, removed on drop. If its owner was killed, or held it in a static, the
+/// next process that makes one removes it.
 ///
-/// The owner is alive as long as it holds the lock on a file within; the kernel lets go of it
-/// however it ends.
+/// A living owner holds the lock on a file in the directory. The kernel releases the lock whenever
+/// the owner ends.
 #[derive(Debug)]
 pub(crate) struct Directory {
     directory: TempDir,

@@ -47,8 +47,8 @@ impl<T> Outcome for Option<T> {
 ///
 /// # Panics
 ///
-/// If there is none within `deadline`; the text has `what`, the caller's place and the last reason.
-/// A look that hangs is ended by the deadline too.
+/// If `look` gives no value within `deadline`. The text has `what`, the caller's place and the last
+/// reason. The deadline also ends a `look` that hangs.
 #[track_caller]
 pub fn eventually<O: Outcome>(
     what: &str,

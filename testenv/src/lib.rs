@@ -2,25 +2,25 @@
 //!
 //! ```text
 //! binary         control-plane/ (a Go module) -> one executable, built when its sources changed
-//! process        one child process: log file, signals, deadline; never outlives us
+//! process        one child process: log file, signals, deadline; ends with its parent
 //! ports          loopback ports
 //! document       documents that tests write, or are held to
-//! directory      the temporary directory of one control plane, and what dead ones left behind
+//! directory      the temporary directory of one control plane; removes those of ended processes
 //! credentials    CA, serving certificate, tokens, kubeconfigs
 //! components     how etcd and kube-apiserver are started, and when they are ready
-//! control_plane  both together: what a test has in hand
-//! cluster        a whole one: the rest of the control plane, and machines with kubelet and containers
-//! pool           control planes that one test after the other uses
+//! control_plane  both together, as a test uses them
+//! cluster        a whole cluster: the rest of the control plane, and machines with kubelets
+//! pool           control planes that tests use one after another
 //! contents       what a control plane holds, read from its etcd
-//! wipe           makes a used control plane as good as new
-//! manifests      what helm and kustomize make of deploy/
-//! eventually     waiting for a condition with a deadline: no test sleeps
-//! objects        Nodes and Services as tests want them
-//! view           what a test sees of a cluster
+//! wipe           deletes a test's objects from a control plane
+//! manifests      renders deploy/ with helm and kustomize
+//! eventually     waits for a condition until a deadline
+//! objects        builds Nodes and Services for tests
+//! view           reads, changes and awaits objects for a test
 //! vendor         a vendor's cloud: the test API of providers/, and the provider in front of it
 //! ```
 //!
-//! Environment: `TESTENV_KUBERNETES=1.35` takes an older minor than the newest,
+//! Environment: `TESTENV_KUBERNETES=1.35` selects an older minor than the newest,
 //! `TESTENV_CONTROL_PLANE` names a control plane that is built already, `TESTENV_KEEP=1` keeps the
 //! temporary directories with the logs.
 

@@ -27,12 +27,13 @@ use crate::{
 const LAST_OF_ITS_OWN: &str = "services/specs/default/kubernetes";
 const SETTLE: Duration = Duration::from_secs(20);
 
-/// Idle control planes, as many as tests used at once; for a static. They end with the process.
+/// Idle control planes, as many as tests used at once. A pool is a static, and its control planes
+/// end with the process.
 ///
-/// What a test leaves behind is deleted before the next one gets the control plane. One is thrown
-/// away, not used again, if a test touched it (killed or suspended its API server: whatever takes
-/// `&mut ControlPlane`), gave it options, changed objects that it began with, panicked, or left a
-/// process alive that knows it.
+/// Before the next test gets a control plane, the pool deletes the objects that the last test left.
+/// The pool discards a control plane if its test took `&mut ControlPlane` (for example, to kill its
+/// API server), gave it options, changed objects that it began with, panicked, or left a process
+/// alive that has one of its files as an argument.
 #[derive(Debug)]
 pub struct Pool {
     prepare: fn(&ControlPlane),
@@ -46,10 +47,10 @@ struct Idle {
     fresh: Contents,
 }
 
-/// A control plane for one test; a [`ControlPlane`] in all that it does.
+/// A control plane for one test. It can do all that a [`ControlPlane`] can.
 #[derive(Debug)]
 pub struct Pooled {
-    /// There until it is dropped.
+    /// `None` only during the drop.
     plane: Option<ControlPlane>,
     directory: PathBuf,
     /// The pool that it returns to, and the contents that it must have then.

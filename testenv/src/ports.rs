@@ -6,8 +6,8 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-/// Below the range from which systems take ports for outgoing connections (Linux: 32768 and up):
-/// such a connection could otherwise take the port of an API server that a test has just killed and
+/// This range is below the one for outgoing connections (Linux: 32768 and up). Such a connection
+/// could otherwise take the port of an API server that a test has just killed and
 /// will start again.
 const FIRST: u32 = 20_000;
 const COUNT: u32 = 12_000;
@@ -15,7 +15,8 @@ const COUNT: u32 = 12_000;
 /// A port that is free at this moment. Another process may take it at any time, so callers must be
 /// ready to retry.
 ///
-/// Each call looks further on, and each process begins elsewhere: so two rarely look at the same port.
+/// Each call begins at the next port, and each process at another one, so two calls rarely try the
+/// same port.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let start = process::id().wrapping_mul(97);

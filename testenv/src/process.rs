@@ -13,13 +13,12 @@ use tokio::time::{Instant, sleep};
 
 use crate::error::{Error, While};
 
-/// A child process whose output goes to a log file. It is killed when this is dropped, so also by a
-/// test's panic.
+/// A child process whose output goes to a log file. Dropping this kills it, also after a test's
+/// panic.
 ///
 /// It is not bound to an async runtime: one test may start it and another end it. Its standard
-/// input is a pipe that stays open as long as we live, and `TESTENV_DIE_WITH_STDIN=1` asks it to
-/// end when that is closed: so the components of the control plane end even when we are killed and
-/// no drop runs.
+/// input is a pipe, which closes when this process ends. `TESTENV_DIE_WITH_STDIN=1` asks the child
+/// to end then. So the components of the control plane end even if this process is killed.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -60,8 +59,8 @@ impl Process {
         })
     }
 
-    /// The same in a process group of its own: a terminal's Ctrl-C is for the test alone, and
-    /// reaches this by our end.
+    /// The same in a separate process group: a terminal's Ctrl-C reaches only the test, and the
+    /// end of the test ends this child.
     pub(crate) fn start_apart(
         mut command: Command,
         log: impl Into<PathBuf>,

@@ -1,5 +1,4 @@
-//! Makes a used control plane as good as new: deletes a test's objects through the API, until etcd
-//! has none.
+//! Cleans a used control plane: deletes a test's objects through the API, until etcd has none.
 
 use std::{collections::BTreeSet, time::Duration};
 

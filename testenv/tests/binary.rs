@@ -1,4 +1,4 @@
-//! What a person reads who has no Go, or an old one.
+//! The error text if Go is missing or too old.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 

@@ -1,4 +1,4 @@
-//! The control plane is a real one, and its clients see what they should.
+//! The control plane behaves as a real one towards its clients.
 
 use std::time::Duration;
 

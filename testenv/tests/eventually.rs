@@ -1,4 +1,4 @@
-//! What a test says when what it waits for does not come.
+//! The panic of `eventually` if the condition does not hold in time.
 
 use std::{cell::Cell, panic::AssertUnwindSafe, time::Duration};
 

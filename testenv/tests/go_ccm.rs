@@ -1,4 +1,5 @@
-//! Upstream's Go cloud-controller-manager runs against the control plane: the benchmarks measure against it.
+//! Upstream's Go cloud-controller-manager runs against the control plane. The benchmarks compare
+//! the ccm with it.
 
 use std::{fs, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What one test does to a control plane of the pool the next one does not find.
+//! The next test on a control plane of the pool finds nothing that an earlier test did to it.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::{fs, path::PathBuf, thread};
@@ -45,7 +45,7 @@ where
     api.create(&PostParams::default(), &object).await.unwrap();
 }
 
-/// A Service that asks for what two cannot have.
+/// A Service with an address and a node port that only one Service can have.
 fn service() -> Service {
     let mut service = LoadBalancerBuilder::new("default", "web").build();
     service.metadata.finalizers = Some(vec!["example.com/kept".into()]);
@@ -88,7 +88,7 @@ async fn what_one_test_leaves_behind_the_next_one_does_not_find() {
         .create(&PostParams::default(), &service())
         .await
         .unwrap();
-    // Deleted, and held by its finalizer.
+    // Its finalizer keeps the deleted object.
     services
         .delete("web", &DeleteParams::default())
         .await
@@ -161,7 +161,7 @@ async fn what_one_test_leaves_behind_the_next_one_does_not_find() {
         .await
         .unwrap();
 
-    // A test that panics may have left anything.
+    // The pool does not know what a test that panicked left behind.
     let directory = second.directory().parent().map(PathBuf::from).unwrap();
     let panics = thread::spawn(move || {
         let _second = second;

@@ -1,4 +1,4 @@
-//! Child processes do what their handle says, and do not outlive it.
+//! A handle controls its child process, and the child does not outlive the handle.
 
 use std::{fs, process::Command, time::Duration};
 
@@ -21,7 +21,7 @@ fn state(pid: u32) -> Option<char> {
     state.trim_start().chars().next()
 }
 
-/// A zombie has ended too: its new parent has only not looked at it yet.
+/// Whether the process has ended. A zombie has ended too: its parent has not waited for it yet.
 fn has_ended(pid: u32) -> bool {
     matches!(state(pid), None | Some('Z'))
 }
@@ -60,7 +60,7 @@ async fn a_signal_can_be_caught_and_a_kill_cannot() {
 
     process.suspend();
     assert_eq!(state(process.pid()), Some('T'));
-    // Also one that is suspended already.
+    // This also ends a suspended process.
     process.suspend();
     process.terminate();
     process.resume();
@@ -90,7 +90,7 @@ async fn a_panic_ends_it() {
     assert!(has_ended(pid));
 }
 
-/// Set for the test below that is no test but a process to be killed.
+/// If this variable is set, the test below is a process that another test kills.
 const VICTIM: &str = "TESTENV_TEST_VICTIM";
 
 #[tokio::test]
@@ -136,7 +136,7 @@ async fn the_control_plane_dies_with_us() {
         })
         .await;
 
-        // Nobody was left to remove their directory: the next control plane does.
+        // The killed process could not remove its directory. The next control plane removes it.
         drop(ControlPlane::start().await.unwrap());
         assert!(!fs::exists(left).unwrap());
     }

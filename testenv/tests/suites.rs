@@ -1,4 +1,4 @@
-//! Which suites CI runs for a change: `.ci/suites`, which `.ci/affected` reads.
+//! Checks `.ci/suites` and `.ci/affected`, which select the suites that CI runs for a change.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::fs;

@@ -1,4 +1,5 @@
-//! How a release is made: from lock files, where no token is; signed, attested, made twice and scanned for known faults.
+//! Checks the release process: builds use lock files and run in jobs without a token. Releases are
+//! signed and attested. Images are built twice, compared, and scanned for known vulnerabilities.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeSet;
@@ -29,10 +30,10 @@ fn workflow(name: &str) -> Value {
 const BUILDERS: [&str; 10] = [
     "make", "cargo", "go", "npm", "npx", "pip", "mvn", "gradle", "docker", "buildah",
 ];
-/// What may run beside a token. Each builds nothing.
+/// The commands of builders that may run in a job with a token, because they build nothing.
 const BUILDS_NOTHING: [&str; 1] = ["make publish-crates"];
 
-/// Whether the job can publish: it is given a secret, or a right to write.
+/// Whether the job can publish: it gets a secret or a right to write.
 fn has_token(job: &Value) -> bool {
     let rights = job.get("permissions").and_then(Value::as_object);
     let mut rights = rights.into_iter().flat_map(|rights| rights.values());
@@ -56,7 +57,7 @@ fn commands(job: &Value) -> impl Iterator<Item = &str> {
         .map(str::trim)
 }
 
-/// What is wrong with a workflow.
+/// The build commands in jobs of this workflow that have a token.
 fn built_beside_a_token(workflow: &str) -> Vec<String> {
     let workflow: Value = serde_yaml::from_str(workflow).unwrap();
     let mut wrong = Vec::new();
@@ -121,7 +122,8 @@ fn a_job_that_builds_beside_a_token_is_found() {
     }
 }
 
-/// What is released has its provenance: what was pushed, and all files of the release. And it waits for what each night looks for.
+/// The pushed images, the chart and all files of a release have a provenance. A release waits for
+/// the nightly checks.
 #[test]
 fn a_release_is_attested_and_waits_for_the_nightly_checks() {
     let release = workflow("release");
@@ -147,7 +149,8 @@ fn a_release_is_attested_and_waits_for_the_nightly_checks() {
     assert!(read(".ci/dist").contains("sha256sum -- * >SHA256SUMS"));
 }
 
-/// Known faults come to light after a release too, and an image that others cannot make anew is found before one.
+/// Vulnerabilities become known after a release too. The comparison finds an image that is not
+/// reproducible before the release.
 #[test]
 fn each_night_the_images_are_made_twice_and_looked_up_among_known_faults() {
     let nightly = workflow("nightly");
@@ -163,10 +166,10 @@ fn each_night_the_images_are_made_twice_and_looked_up_among_known_faults() {
     );
 }
 
-/// Makes a module elsewhere, which has no lock file yet.
+/// This script makes a new module, which has no lock file yet.
 const FRESH: &str = "providers/go/fresh.sh";
 
-/// The scripts that build; a command that goes on over several lines is on one.
+/// The scripts that build, with each command on one line.
 fn scripts() -> Vec<(String, String)> {
     let tracked = Command::new("git")
         .args(["ls-files", ".ci", "deploy/images", "providers"])
@@ -187,7 +190,7 @@ fn scripts() -> Vec<(String, String)> {
     scripts
 }
 
-/// Commands that take whatever version is the newest today.
+/// Commands that use the newest version of a package instead of a fixed one.
 fn without_a_lock(file: &str, text: &str) -> Vec<String> {
     const CARGO: [&str; 6] = ["build", "install", "package", "publish", "run", "tree"];
     let mut wrong = Vec::new();
@@ -205,7 +208,7 @@ fn without_a_lock(file: &str, text: &str) -> Vec<String> {
             let mut pairs = words.windows(2);
             pairs.any(|pair| pair[0].rsplit('/').next() == Some(program) && pair[1] == verb)
         };
-        // Tests and benchmarks on the developer's machine: what they build is not released.
+        // Other targets of the Makefile are tests and benchmarks. No release has their results.
         let released = file != "Makefile" || line.contains("publish");
         let cargo = ["cargo", "CARGO"];
         let unlocked = [
@@ -279,7 +282,7 @@ fn every_action_is_fixed_to_a_commit() {
     assert!(fixed > 10, "{fixed}");
 }
 
-/// A digest that belongs to a text.
+/// The SHA-256 digest of a text.
 fn digest(of: &str) -> String {
     let mut sum = Command::new("sha256sum");
     let mut sum = sum
@@ -292,7 +295,7 @@ fn digest(of: &str) -> String {
     String::from_utf8(output.stdout).unwrap()[..64].to_owned()
 }
 
-/// Programs that note what they are told, instead of those that reach a registry.
+/// Creates programs that record their arguments, instead of the programs that use a registry.
 fn instead_of_registries(folder: &Path) {
     let note = "echo \"$(basename \"$0\") $*\" >>\"$NOTES\"; case \"$*\" in *login*) cat >/dev/null ;; esac";
     let copy = "[ \"$1\" != copy ] || { file=${5#oci-archive:}; echo \"sha256:$(sha256sum <\"$file\" | cut -c-64)\" >\"$4\"; }";
@@ -304,7 +307,8 @@ fn instead_of_registries(folder: &Path) {
     }
 }
 
-/// Runs `.ci/publish` on a release of two images: what it told the programs, and what it says that it pushed.
+/// Runs `.ci/publish` on a release of two images, and checks its commands and its list of pushed
+/// objects.
 #[test]
 fn what_is_pushed_is_signed_by_its_digest_and_each_image_has_its_list() {
     let folder = tempfile::tempdir().unwrap();
@@ -358,7 +362,7 @@ fn what_is_pushed_is_signed_by_its_digest_and_each_image_has_its_list() {
         .iter()
         .map(|(name, digest)| format!("{name}@sha256:{digest}"));
     assert_eq!(of("cosign sign "), by_digest.collect(), "{notes}");
-    // Who asks for the image of one platform finds a signature too.
+    // The image of each platform has a signature too.
     let recursive = notes
         .lines()
         .filter(|line| line.contains("sign --yes --recursive"));
@@ -380,7 +384,7 @@ fn what_is_pushed_is_signed_by_its_digest_and_each_image_has_its_list() {
     assert_eq!(attested.collect::<BTreeSet<_>>(), listed);
 }
 
-/// The name of each crate in the workspace whose manifest does not forbid that it is published.
+/// The name of each crate in the workspace whose manifest permits its publication.
 fn published() -> Vec<String> {
     let manifest = read("Cargo.toml");
     let members = manifest.lines().find(|line| line.starts_with("members"));
@@ -395,7 +399,7 @@ fn published() -> Vec<String> {
     public.map(name).collect()
 }
 
-/// crates.io has one list of names for everybody.
+/// All crates on crates.io share one namespace.
 #[test]
 fn every_crate_that_is_published_has_our_prefix_and_is_part_of_a_release() {
     let crates = published();

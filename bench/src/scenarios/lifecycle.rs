@@ -1,5 +1,5 @@
-//! Nodes that are not Ready: how fast what the cloud says of them is known, and what comes of a
-//! cloud that lies.
+//! Nodes that are not Ready: how soon a controller learns their state from the cloud, and what it
+//! does after wrong answers.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use tokio::time::{Instant, sleep};
 use super::{EVERYBODY, Scenario, is_uninitialised};
 use crate::contender::{Contender, Instances, Kind};
 
-/// So many are not Ready.
+/// The number of Nodes that are not Ready.
 const DOWN: usize = 500;
 /// The number of further Nodes, which stay up.
 const UP: usize = 20;
 const LOOKUPS: &[&str] = &["Instance", "LookupInstances", "ListInstances"];
 const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 
-/// All that are not Ready are shut down.
+/// The instances of all Nodes that are not Ready are shut down.
 pub(super) const STOPPED: Scenario = Scenario {
     name: "lifecycle-500",
     measured: &[
@@ -32,7 +32,7 @@ pub(super) const STOPPED: Scenario = Scenario {
     run: |kind| Box::pin(stopped(kind)),
 };
 
-/// All are said to be gone, and none is.
+/// The cloud reports all instances as gone, but all exist.
 pub(super) const LIAR: Scenario = Scenario {
     name: "lifecycle-liar",
     measured: &[
@@ -75,7 +75,7 @@ async fn liar(kind: Kind) -> Result<Vec<f64>> {
     contender.cloud_says(&plane, &Instances::Gone)?;
     sleep(Duration::from_secs(25)).await;
     contender.cloud_says(&plane, &Instances::Run)?;
-    // Decisions from the time of the wrong answers have been carried out.
+    // Until the controller has carried out its decisions from the wrong answers.
     sleep(Duration::from_secs(10)).await;
     let left = every(&nodes).await?;
     let deleted = DOWN + UP - left.len();
@@ -93,7 +93,7 @@ async fn liar(kind: Kind) -> Result<Vec<f64>> {
     Ok(vec![deleted as f64, rounded(began.elapsed().as_secs_f64())])
 }
 
-/// All Nodes are there, initialised, and most of them not Ready; the controller runs.
+/// All Nodes exist and are initialised, and most of them are not Ready. The controller runs.
 async fn joined(kind: Kind, plane: &ControlPlane) -> Result<(Api<Node>, Contender)> {
     let nodes: Api<Node> = Api::all(plane.client());
     stream::iter(0..DOWN + UP)

@@ -1,4 +1,4 @@
-//! `make compat`: who leads if an upstream Go cloud-controller-manager and this one compete for the
+//! `make lease`: who leads if an upstream Go cloud-controller-manager and this one compete for the
 //! same Lease, also under faults.
 //!
 //! The tests check in three ways that there are never two leaders. Each process reaches the API

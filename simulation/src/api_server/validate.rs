@@ -1,4 +1,5 @@
-//! Validation of content. Fields and reasons are a real API server's, in the same order and number.
+//! Validation of content. A refusal has the same fields and reasons as a real API server's, in the
+//! same order.
 
 mod service;
 

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::Checker;
 
-/// A call in flight. Dropping it before its answer breaks it off.
+/// A call in flight. Dropping it before its answer cancels the call.
 pub struct Call {
     checker: Checker,
     number: u64,

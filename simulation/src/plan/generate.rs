@@ -1,5 +1,5 @@
-//! Makes a plan from a seed. One object gets several steps in a row, and faults come near them. It
-//! knows kinds of steps and faults, and no bug.
+//! Makes a plan from a seed. One object gets several steps in a row, and faults come near them. The
+//! generator knows the kinds of steps and faults, but no planted bug.
 
 mod coincidence;
 

@@ -29,7 +29,7 @@ impl Run {
     }
 
     pub(super) fn plant_route(&mut self, i: u8, whose: ByHand) {
-        // If a route leads there again after its repair, the ccm takes that for the cloud's way.
+        // If a route has the same wrong target again after its repair, the ccm accepts it.
         if whose == ByHand::Stray && !self.strays.insert(i) {
             return;
         }

@@ -10,7 +10,8 @@ use crate::checker::model::{self, World};
 use crate::checker::{LEASE, MIGRATION_LEASE, SECOND_LEASE, is_known};
 use crate::plan::Trait;
 
-/// After this time without faults, Nodes without an instance must be gone if no brake holds them.
+/// After this time without faults, Nodes without an instance must be gone, if a Node is a witness
+/// and no brake holds them.
 const SOON: Duration = Duration::from_mins(8);
 /// After this time without faults, the whole state must be right.
 const CALM: Duration = Duration::from_mins(25);
@@ -19,9 +20,8 @@ const CALM: Duration = Duration::from_mins(25);
 const BRAKED: Duration = Duration::from_mins(75);
 /// After that, nothing may change for this time.
 const STILL: Duration = Duration::from_mins(5);
-/// A run ends sooner if the state is right and nothing has changed for this time: a pending timer
-/// would have to undo a right state. One seed in [`PATIENT`] waits longer all the same, and shows
-/// that no timer does.
+/// A run ends sooner if the state is right and nothing has changed for this time. Only a pending
+/// timer could undo that state. One seed in [`PATIENT`] waits longer, to find such a timer.
 const SETTLED: Duration = Duration::from_secs(100);
 /// How often the run checks whether the state is right.
 pub(super) const LOOK: Duration = Duration::from_secs(20);

@@ -261,7 +261,7 @@ impl Run {
                     self.user(&service(*i), &patch);
                 }
             }
-            // Only a hint could show it, and hints hang.
+            // Only a hint could show the removal, and the stream of hints hangs.
             Step::RemoveBalancer(_)
                 if self.faults.has_hung("WatchChanges")
                     && !self.setup.has(Trait::InSync)

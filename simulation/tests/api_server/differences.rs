@@ -1,18 +1,18 @@
-//! Where the two answers may differ, and why.
+//! The permitted differences between the two API servers' answers, with the reasons.
 
 use serde_json::Value;
 
 use crate::script::Outcome;
 
-/// What may differ.
+/// A permitted difference.
 struct Difference {
-    /// How the request's line begins, without its name.
+    /// The beginning of the request's line, without its name.
     line: &'static str,
-    /// Only where the real one refuses.
+    /// Permitted only if the real API server refuses the request.
     refused: bool,
-    /// Where in the answer; `*` is any one step, and all below counts too.
+    /// The path in the answer, with all below it. `*` is any one step.
     at: &'static str,
-    /// As docs/simulation.md says it.
+    /// The row in docs/simulation.md.
     why: &'static str,
 }
 
@@ -43,7 +43,8 @@ const DIFFERENCES: &[Difference] = &[
     },
 ];
 
-/// Both have the same answers, but for the differences that are listed; and each of these is needed. The error lists what else differs.
+/// Fails if the answers differ in another place than the list permits, or if a listed difference
+/// does not occur. The error lists the other differences.
 pub(crate) fn compare(real: &[Outcome], ours: &[Outcome]) -> Result<(), String> {
     let mut needed = vec![false; DIFFERENCES.len()];
     let (mut wrong, mut requests) = (Vec::new(), 0);
@@ -112,7 +113,7 @@ impl Difference {
     }
 }
 
-/// What is not equal, and where.
+/// Collects the places and values that differ.
 fn differ(at: &str, real: &Value, ours: &Value, found: &mut Vec<(String, String)>) {
     match (real, ours) {
         (Value::Object(all), Value::Object(own)) => {

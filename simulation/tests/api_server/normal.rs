@@ -1,5 +1,6 @@
-//! Makes answers of two API servers comparable: what each chooses by itself (times, UIDs, versions, names, addresses, ports) becomes a word that says which one it is, so that
-//! equal ones stay equal and versions stay in their order.
+//! Makes the answers of two API servers comparable. Each API server chooses UIDs, versions, names,
+//! addresses and ports. A word replaces each of these values. Equal values get equal words, and
+//! versions stay in their order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,9 +8,9 @@ use serde_json::{Value, json};
 
 use crate::script::Outcome;
 
-/// What names that the API server completes end with.
+/// The characters of the suffixes that the API server appends to names.
 const SUFFIX: &str = "bcdfghjklmnpqrstvwxz2456789";
-/// Where the API server says a time.
+/// The fields with times of the API server.
 const TIMES: [&str; 4] = [
     "creationTimestamp",
     "deletionTimestamp",
@@ -19,7 +20,7 @@ const TIMES: [&str; 4] = [
 
 #[derive(Default)]
 struct Seen {
-    /// What stands for each text that the API server chose.
+    /// The word for each text that the API server chose.
     words: BTreeMap<String, String>,
     uids: BTreeMap<String, usize>,
     versions: BTreeSet<u64>,
@@ -27,7 +28,7 @@ struct Seen {
     addresses: BTreeMap<String, usize>,
 }
 
-/// The answers of one API server, comparable to another one's.
+/// The answers of one API server, with words instead of the values that it chose.
 pub(crate) fn normal(mut outcomes: Vec<Outcome>) -> Vec<Outcome> {
     let mut seen = Seen::default();
     for outcome in &outcomes {
@@ -54,7 +55,7 @@ impl Seen {
                     let name = metadata["name"].as_str().unwrap_or_default();
                     let kind = value["kind"].as_str().unwrap_or_default();
                     let name = self.name(name, metadata["generateName"].as_str());
-                    // Lists leave out the kind of their items; it was made by a request before.
+                    // Items of a list have no kind. An earlier request created the item.
                     if !self.words.contains_key(uid) {
                         let count = self.uids.entry(format!("{kind} {name}")).or_default();
                         *count += 1;
@@ -83,7 +84,7 @@ impl Seen {
         }
     }
 
-    /// The name; one that was completed as a word.
+    /// The name, or a word if the API server completed it.
     fn name(&mut self, name: &str, prefix: Option<&str>) -> String {
         let suffix = prefix.and_then(|prefix| name.strip_prefix(prefix));
         match suffix {
@@ -96,7 +97,8 @@ impl Seen {
         }
     }
 
-    /// The newest version of an object that is not newer: those of lists and bookmarks may be of something else.
+    /// The word of the newest version of an object up to this version. The version of a list or a
+    /// bookmark may be that of another object.
     fn version(&self, version: u64) -> String {
         format!("<version {}>", self.versions.range(..=version).count())
     }
@@ -105,7 +107,7 @@ impl Seen {
         match value {
             Value::Array(all) => {
                 if key == "managedFields" {
-                    // They are in the order of their times, which are whole seconds.
+                    // The API server sorts them by their times, which are whole seconds.
                     all.sort_by_key(|one| format!("{}{}", one["manager"], one["subresource"]));
                 }
                 for one in all {
@@ -148,7 +150,7 @@ impl Seen {
         }
     }
 
-    /// Versions stand in brackets.
+    /// Replaces the versions, which are in brackets.
     fn message(&self, text: &str) -> String {
         let mut told = String::new();
         for (count, part) in text.split('(').enumerate() {

@@ -6,7 +6,7 @@ use http::{Method, Request};
 use kube::client::Body;
 use serde_json::{Value, json};
 
-/// What a request was answered.
+/// The answer to a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
     /// The line of the script.
@@ -20,12 +20,12 @@ pub(crate) struct Outcome {
 /// A request, ready to be sent.
 pub(crate) struct Ready {
     pub(crate) request: Request<Body>,
-    /// Events are read until one of this version, or until the watch ends.
+    /// The test reads events until one of this version, or until the watch ends.
     pub(crate) until: Option<u64>,
     pub(crate) watches: bool,
 }
 
-/// What earlier requests were answered, by their names in the script.
+/// The answers to earlier requests, by the names of the requests in the script.
 #[derive(Default)]
 pub(crate) struct Answers(BTreeMap<&'static str, Value>);
 
@@ -54,7 +54,7 @@ impl Answers {
         version.unwrap().parse().unwrap()
     }
 
-    /// With the names of earlier answers replaced.
+    /// Replaces the references to earlier answers.
     fn resolve(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for (name, answer) in &self.0 {
@@ -169,7 +169,7 @@ fn path(target: &str) -> String {
     path
 }
 
-/// Says what the body is, as clients do.
+/// Sets the body's version and kind, as clients do.
 fn complete(target: &str, body: &mut Value) {
     let resource = target.split(['@', '/', '?']).next().unwrap_or_default();
     let (version, kind) = match resource {

@@ -35,11 +35,11 @@ pub struct Machine {
     power: Option<Power>,
     name: String,
     address: Ipv4Addr,
-    /// Of its supervisor, containerd and kubelets.
+    /// The directory of the logs of its supervisor, containerd and kubelets.
     logs: PathBuf,
     program: PathBuf,
     network: PathBuf,
-    /// Of the supervisor.
+    /// The supervisor's arguments.
     arguments: Vec<String>,
     boots: u32,
 }
@@ -116,7 +116,7 @@ impl Machine {
         &self.logs
     }
 
-    /// Switches it on: containerd takes calls, and what ran before is not there any more. Does
+    /// Switches it on, and waits until containerd answers. No earlier container runs any more. Does
     /// nothing if it is on.
     pub async fn switch_on(&mut self) -> Result<(), Error> {
         if self.power.is_some() {
@@ -260,8 +260,8 @@ impl Machine {
 }
 
 impl Power {
-    /// A command within, in its mounts and these namespaces. Where it is in its processes'
-    /// namespace it is a child of the process that is started, and ends by its standard input.
+    /// A command in the machine's mount namespace and in these other namespaces. In the PID
+    /// namespace, the command is a child of the started process, and ends with its standard input.
     fn command(&self, namespaces: &[&str]) -> Command {
         let mut command = Command::new("nsenter");
         command

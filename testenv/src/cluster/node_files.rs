@@ -18,7 +18,7 @@ pub(crate) const PAUSE_IMAGE: &str = "docker.io/grpc-ccm/pause:e2e";
 /// How long a kubelet may be silent before its Node is not ready (kube-controller-manager).
 pub(crate) const GRACE_SECONDS: u32 = 10;
 
-/// Writes all of them: `disk` is the machine's, `cgroup` that of its pods.
+/// Writes all files. `disk` is the machine's directory, and `cgroup` that of its Pods.
 pub(crate) fn write(
     disk: &Path,
     name: &str,
@@ -106,8 +106,8 @@ fn kubelet_config(cgroup: &str) -> String {
         "localStorageCapacityIsolation": false,
         "makeIPTablesUtilChains": false,
         "resolvConf": "",
-        // A silent kubelet must be noticed within GRACE_SECONDS. It renews its Lease each quarter
-        // of the duration.
+        // kube-controller-manager must notice a silent kubelet within GRACE_SECONDS. The kubelet
+        // renews its Lease each quarter of this duration.
         "nodeLeaseDurationSeconds": 8,
         "nodeStatusUpdateFrequency": "1s",
     });

@@ -12,9 +12,9 @@ use crate::{components::ready, credentials::SERVICE_ADDRESS, error::Error, proce
 
 /// The control plane's address among the nodes.
 const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 98, 0, 1);
-/// Of the nodes' network.
+/// The prefix length of the nodes' network.
 const LENGTH: u8 = 24;
-/// Where the API server listens: the port of the Service `kubernetes`, so that its address needs no
+/// The API server's port: that of the Service `kubernetes`, so that the Service's address needs no
 /// proxy.
 const API_SERVER_PORT: u16 = 443;
 
@@ -26,7 +26,7 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// Makes it; `machine` is the program, and its log is in `directory`.
+    /// Makes the namespace. `machine` is the program, and its log is in `directory`.
     pub(crate) async fn open(machine: &Path, directory: &Path) -> Result<Self, Error> {
         let mut command = Command::new(machine);
         command
@@ -93,8 +93,8 @@ impl Site {
     }
 }
 
-/// A command that runs in a network. It replaces its own process, so signals to that reach the
-/// program.
+/// A command that runs in a network. The program replaces the command's process, so signals reach
+/// it.
 pub(crate) fn command_in(network: &Path, program: &Path) -> Command {
     let mut entered = "--net=".to_owned();
     entered += &network.to_string_lossy();

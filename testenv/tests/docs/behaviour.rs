@@ -1,6 +1,6 @@
-//! The lines of `docs/behaviour.md`, and where an ID stands in a text.
+//! The lines of `docs/behaviour.md`, and the IDs in a text.
 
-/// `- B-N2 Sets …`: what one line says, under its heading.
+/// One line, such as `- B-N2 Sets …`, with the heading above it.
 pub(crate) struct Line {
     pub(crate) room: String,
     pub(crate) id: String,
@@ -8,7 +8,7 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Whether it says where we differ from upstream.
+    /// Whether the line is about a difference from upstream.
     pub(crate) fn differs(&self) -> bool {
         self.id.starts_with('▲')
     }
@@ -75,7 +75,7 @@ pub(crate) fn ids_in(text: &str) -> Vec<String> {
     ids
 }
 
-/// The length of `N12`, where the text begins so and nothing but that.
+/// The length of `N12`, if the text begins with it as a whole word.
 fn number_at(text: &str) -> Option<usize> {
     let digits = text.strip_prefix(|c: char| c.is_ascii_uppercase())?;
     let rest = digits.trim_start_matches(|c: char| c.is_ascii_digit());
@@ -83,7 +83,7 @@ fn number_at(text: &str) -> Option<usize> {
     (rest.len() < digits.len() && ends).then(|| text.len() - rest.len())
 }
 
-/// The IDs that the name of a test begins with: `b_n2_n7_…` are those of N2 to match and of N7 to beat.
+/// The IDs that the name of a test begins with: `b_n2_n7_…` is B-N2 and ▲N7.
 pub(crate) fn ids_of_name(name: &str) -> Vec<String> {
     let mut ids = Vec::new();
     let mut rest = name;

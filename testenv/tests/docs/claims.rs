@@ -1,4 +1,4 @@
-//! What a test asserts, in words: the messages of its assertions, and of those of the helpers that it names.
+//! The messages of a test's assertions, and of the assertions of the helpers that it names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::{fs, path::Path};
@@ -7,7 +7,7 @@ use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 use syn::{Expr, Lit};
 
-/// Helpers that wait for something and fail with these words, which are their first argument.
+/// Helpers that wait for a condition. Their panic has their first argument.
 const WAITS: [&str; 5] = [
     "comes",
     "comes_within",
@@ -22,7 +22,7 @@ type Functions = BTreeMap<String, Function>;
 #[derive(Default)]
 struct Function {
     messages: BTreeSet<String>,
-    /// Whatever it names: other functions may be among it.
+    /// All names in its body. Some are those of other functions.
     names: BTreeSet<String>,
 }
 
@@ -42,7 +42,7 @@ impl Claims {
         Ok(Self(all))
     }
 
-    /// Of one file: tests, each with its only message.
+    /// The claims of one file with these tests, each with its only message.
     #[cfg(test)]
     pub(crate) fn said(file: &str, tests: &[(&str, &str)]) -> Self {
         let functions = tests.iter().map(|(test, message)| {
@@ -55,7 +55,7 @@ impl Claims {
         Self(BTreeMap::from([(file.to_owned(), functions.collect())]))
     }
 
-    /// What this test asserts.
+    /// The messages of this test's assertions.
     pub(crate) fn of(&self, file: &str, test: &str) -> BTreeSet<String> {
         let mut claims = BTreeSet::new();
         let mut seen = BTreeSet::new();
@@ -76,7 +76,7 @@ impl Claims {
     }
 }
 
-/// The file, and those of the modules that it is in.
+/// The file, and the files of the modules around it.
 fn around(file: &str) -> Vec<String> {
     let mut all = vec![file.to_owned()];
     let mut path = Path::new(file);
@@ -90,7 +90,7 @@ fn around(file: &str) -> Vec<String> {
     all
 }
 
-/// The words of a message, without what is filled in.
+/// The text of a message before its first placeholder.
 fn words(message: &str) -> String {
     let words = message.split('{').next().unwrap_or_default();
     words.trim_end_matches([' ', ':', ',', '(']).to_owned()
@@ -105,7 +105,7 @@ fn functions_in(text: &str) -> syn::Result<Functions> {
 #[derive(Default)]
 struct Reader {
     functions: Functions,
-    /// Those that are being read: a function may stand in another one.
+    /// The functions that are being read. A function may contain another one.
     inside: Vec<Function>,
 }
 

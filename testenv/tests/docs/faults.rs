@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use crate::claims::Claims;
 use crate::sources::Test;
 
-/// `fault_node_…`: whose faults, under which heading, in this order.
+/// The controller in a test's name (`fault_node_…`), and its heading, in the document's order.
 const ROOMS: &[(&str, &str)] = &[
     ("node", "Node (cloud-node-controller)"),
     (
@@ -31,7 +31,8 @@ assertion in the test.
 <!-- Made from the tests: `make docs`. -->
 ";
 
-/// What every controller has a row for: each kind of fault, and the words of a row that plays it (all words of one of the alternatives).
+/// The kinds of faults for which every controller needs a row, and the words of such a row: all
+/// words of one of the alternatives.
 const KINDS: &[(&str, &[&[&str]])] = &[
     ("INVALID", &[&["INVALID"], &[ANY]]),
     ("PRECONDITION", &[&["PRECONDITION"], &[ANY]]),
@@ -74,10 +75,10 @@ const KINDS: &[(&str, &[&[&str]])] = &[
     ),
 ];
 
-/// A row for the whole of the contract's table.
+/// A row for all codes of the contract's table.
 const ANY: &str = "each code of the error table";
 
-/// What stands before a row in the doc comment of its test.
+/// The mark before a row in the doc comment of its test.
 const MARK: &str = "Fault:";
 
 struct Row<'a> {
@@ -91,7 +92,7 @@ fn parts<'a>(row: &'a Row<'_>) -> impl Iterator<Item = &'a str> {
     row.does.split("; ").map(str::trim)
 }
 
-/// Parts of claims that no assertion has as its message.
+/// The parts of claims that are no assertion's message.
 pub(crate) fn not_asserted(tests: &[Test], claims: &Claims) -> Vec<String> {
     let mut wrong = Vec::new();
     for rows in by_room(tests).values() {
@@ -112,7 +113,7 @@ pub(crate) fn files(tests: &[Test]) -> BTreeSet<&str> {
     faults.map(|test| test.file.as_str()).collect()
 }
 
-/// Whose fault a test shows, going by its name.
+/// The controller whose fault a test shows, by the test's name.
 fn room_of(name: &str) -> Option<Result<usize, String>> {
     let rest = name.strip_prefix("fault_")?;
     let word = rest.split('_').next().unwrap_or_default();
@@ -154,7 +155,7 @@ fn rows_of(test: &Test) -> Result<Vec<Row<'_>>, String> {
     texts.into_iter().map(row).collect()
 }
 
-/// Rows of no fault, faults without a row.
+/// Rows in tests that are not named for a fault, and such tests without a row.
 pub(crate) fn wrong(tests: &[Test]) -> Vec<String> {
     let mut wrong = Vec::new();
     for test in tests {
@@ -173,7 +174,7 @@ pub(crate) fn wrong(tests: &[Test]) -> Vec<String> {
     wrong
 }
 
-/// Kinds of faults that a controller has no row for.
+/// The kinds of faults for which a controller has no row.
 pub(crate) fn lacking(tests: &[Test]) -> Vec<String> {
     let by_room = by_room(tests);
     let mut wrong = Vec::new();

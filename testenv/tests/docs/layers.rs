@@ -1,8 +1,10 @@
-//! The layers of `ccm/src`, and what its decision modules leave to others.
+//! Checks the layers of `ccm/src`, and that its decision modules do no IO.
 //!
-//! The table under "Layers" in `docs/architecture.md` is the rule. A room imports rooms of lower layers only: none of its own layer, none above. Each path counts,
-//! whether in a `use` item, inline or in a macro, and each module that a re-export leads through. What only tests compile (`#[cfg(test)]`) is exempt; `main.rs` is another crate, and
-//! the compiler keeps it to what the library makes public.
+//! The table under "Layers" in `docs/architecture.md` is the rule. A room imports rooms of lower
+//! layers only: none of its own layer, none above. Each path counts: in a `use` item, inline or in
+//! a macro. So does each module through which a re-export leads. Code that only tests compile
+//! (`#[cfg(test)]`) is exempt. `main.rs` is another crate, which can use only the public items of
+//! the library.
 
 mod pure;
 pub(crate) mod source;
@@ -16,10 +18,10 @@ use source::{Code, Named};
 
 /// Each room's layer.
 type Layers = BTreeMap<String, u32>;
-/// For two rooms, where the first one imports the second one.
+/// For two rooms, the places at which the first one imports the second one.
 type Edges = BTreeMap<(String, String), Vec<String>>;
 
-/// The folder of rooms that are rooms of their own.
+/// The folder whose modules are separate rooms.
 const FOLDER: &str = "controllers";
 
 /// Reads the table.
@@ -50,7 +52,7 @@ pub(crate) fn table(document: &str) -> Result<Layers, String> {
     Ok(layers)
 }
 
-/// The room that a module is in; `None`: the root, or the folder of the controllers.
+/// The room of a module. `None`: the root, or the folder of the controllers.
 fn room(module: &[String]) -> Option<String> {
     match module {
         [folder, controller, ..] if folder == FOLDER => Some(format!("{FOLDER}/{controller}")),
@@ -60,7 +62,8 @@ fn room(module: &[String]) -> Option<String> {
     }
 }
 
-/// The breaches of the layers, and of the rule for decision modules. `sources`: by path below `src`.
+/// The breaches of the layers, and of the rule for decision modules. `sources`: by path below
+/// `src`.
 pub(crate) fn wrong(layers: &Layers, sources: &BTreeMap<String, String>) -> Vec<String> {
     let code = match Code::read(sources) {
         Ok(code) => code,
@@ -119,13 +122,13 @@ fn edges(code: &Code) -> Edges {
     edges
 }
 
-/// The rooms that a path leads through: the one that it names, and those that re-export what it names.
+/// The rooms on a path: the one that it names, and those that re-export the named item.
 fn rooms_of(code: &Code, named: &Named) -> BTreeSet<String> {
     let through = code.modules_through(&named.path);
     through.iter().filter_map(|module| room(module)).collect()
 }
 
-/// The rooms that a way of imports leads back to.
+/// The rooms from which imports lead back to the same room.
 fn in_a_circle(edges: &Edges) -> BTreeSet<String> {
     let rooms = edges.keys().map(|(from, _)| from);
     let rooms = rooms.filter(|room| reached(edges, room).contains(room.as_str()));
@@ -158,7 +161,8 @@ fn circle(edges: &Edges) -> Option<String> {
     (!places.is_empty()).then(|| format!("rooms in a circle: {}", places.join("; ")))
 }
 
-/// The files beside this root module and below it, by their path there. `main.rs` is the root of another crate.
+/// The files in the folder of this root module and below it, by path, without `main.rs`, which is
+/// the root of another crate.
 pub(crate) fn sources_beside(lib: &Path) -> Result<BTreeMap<String, String>, String> {
     let folder = lib.parent().unwrap_or(lib);
     let files = crate::sources::files(folder, &["rs"]).into_iter();

@@ -1,7 +1,8 @@
-//! The documents that are made from the tests, and held to them.
+//! The documents that are made from the tests or compared with them.
 //!
-//! `docs/parity.md` says for each line of `docs/behaviour.md` which tests show it, `docs/faults.md` what happens when something fails;
-//! what `docs/upstream-situations.md` refers to exists. `make docs` writes the first two.
+//! `docs/parity.md` names the tests for each line of `docs/behaviour.md`. `docs/faults.md` lists
+//! faults and their effects. `make docs` writes both. The tests that `docs/upstream-situations.md`
+//! names must exist.
 
 mod behaviour;
 mod claims;
@@ -35,7 +36,7 @@ fn behaviour() -> Behaviour {
         .unwrap_or_else(|error| panic!("docs/behaviour.md: {error}"))
 }
 
-/// Read once: it takes seconds.
+/// All tests, which are read once, because reading takes seconds.
 fn tests() -> &'static [Test] {
     static TESTS: LazyLock<Result<Vec<Test>, String>> = LazyLock::new(|| sources::tests(root()));
     TESTS.as_ref().unwrap_or_else(|error| panic!("{error}"))

@@ -1,4 +1,5 @@
-//! What `.ci/measure` prints: the size and the shape of the `ccm`. Code is what a shipped binary compiles, without blank lines and comments.
+//! The output of `.ci/measure`: the size and the shape of the `ccm`. Code that a shipped binary
+//! compiles counts, without blank lines and comments.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -15,9 +16,9 @@ use crate::layers::source::Code;
 const CRATE: &str = "ccm";
 /// Flags and configuration: their structs have a field for each flag.
 const FLAGS: &str = "args";
-/// Functions with more lines are long, and very long.
+/// A function with more lines is long, or very long.
 const LONG: [usize; 2] = [60, 100];
-/// So many of the largest are shown.
+/// The number of the largest items in the output.
 const SHOWN: usize = 5;
 const LINTS: [&str; 2] = ["too_many_lines", "struct_excessive_bools"];
 
@@ -37,7 +38,7 @@ impl File {
     }
 }
 
-/// What there is to say of this tree.
+/// The report about this tree.
 pub(crate) fn report(root: &Path) -> Result<String, String> {
     let mut text = String::new();
     let mut say = |line: String| {
@@ -123,7 +124,7 @@ fn read(path: &Path) -> Result<String, String> {
     fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// The crate and those of the workspace that it links: each with the file of its root module.
+/// The crate and the crates of the workspace that it links, each with the file of its root module.
 fn crates(root: &Path) -> Result<Vec<(String, PathBuf)>, String> {
     let workspace = read(&root.join("Cargo.toml"))?;
     let own = read(&root.join(CRATE).join("Cargo.toml"))?;
@@ -181,7 +182,8 @@ fn files(lib: &Path) -> Result<Vec<File>, String> {
     names.into_iter().map(file).collect()
 }
 
-/// Whether a shipped binary compiles a file: a `mod` item without such a condition declares it, and each module above it.
+/// Whether a shipped binary compiles a file: no `mod` item on the way to it has a condition that
+/// excludes it.
 fn is_shipped(file: &str, sources: &BTreeMap<String, String>) -> bool {
     if file == "lib.rs" {
         return true;
@@ -220,7 +222,7 @@ fn leaves_out(condition: &str) -> bool {
     conditions.contains(&condition) || condition.starts_with("all(test,")
 }
 
-/// Adds the lines of code: what is no comment, and nothing that no shipped binary compiles.
+/// Adds the lines of code, without comments and without code that no shipped binary compiles.
 fn code_lines(tokens: TokenStream, lines: &mut BTreeSet<usize>) {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     let mut at = 0;
@@ -249,7 +251,7 @@ fn code_lines(tokens: TokenStream, lines: &mut BTreeSet<usize>) {
     }
 }
 
-/// The attribute that begins here: where it is over, and its words without spaces.
+/// The attribute that begins here: its end, and its text without spaces.
 fn attribute(tokens: &[TokenTree], at: usize) -> Option<(usize, String)> {
     let is = |at: usize, char: char| matches!(tokens.get(at), Some(TokenTree::Punct(punct)) if punct.as_char() == char);
     let inside = at + 1 + usize::from(is(at + 1, '!'));
@@ -261,7 +263,7 @@ fn attribute(tokens: &[TokenTree], at: usize) -> Option<(usize, String)> {
     }
 }
 
-/// Where the item, statement or field that begins here is over.
+/// The end of the item, statement or field that begins here.
 fn end_of_item(tokens: &[TokenTree], mut at: usize) -> usize {
     while let Some((after, _)) = attribute(tokens, at) {
         at = after;
@@ -355,7 +357,7 @@ impl<'ast> Visit<'ast> for Sizes<'_> {
     }
 }
 
-/// The files that the section about an object's life names.
+/// The number of files that the section about an object's life names.
 fn files_on_the_way(map: &str, object: &str) -> usize {
     let head = format!("## Life of a {object}");
     let section = map
@@ -424,7 +426,7 @@ fn the_files_on_a_way_are_counted_once() {
     assert_eq!(files_on_the_way(map, "Service"), 1);
 }
 
-/// All that is needed is a tree: `MEASURE` names another one.
+/// Measures this tree, or the one that `MEASURE` names.
 #[test]
 #[ignore = ".ci/measure starts it"]
 fn measure() {

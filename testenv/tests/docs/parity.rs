@@ -7,10 +7,10 @@ use crate::{
     sources::Test,
 };
 
-/// What stands between these marks is written by the differential test, not here.
+/// The differential test, not this one, writes the text between these marks.
 pub(crate) const COMPARED: (&str, &str) = ("<!-- compat:begin -->", "<!-- compat:end -->");
 
-/// What is not built yet, and so has no test.
+/// The IDs of behaviour that is not built yet, and has no test.
 const NOT_BUILT_YET: &[&str] = &[];
 
 const HEAD: &str = "\
@@ -22,7 +22,8 @@ Each line of [behaviour.md](behaviour.md), with the tests that show it and fail 
 <!-- Made from the tests: `make docs`. Only what stands between the compat marks is not. -->
 ";
 
-/// The IDs that a test names: its name begins with them, or its doc comment has them, or a row of its table begins with one.
+/// The IDs that a test names, at the beginning of its name, in its doc comment, or at the beginning
+/// of a row of its table.
 fn ids_of(test: &Test) -> Vec<String> {
     let mut ids = ids_of_name(&test.name);
     ids.extend(test.doc.iter().flat_map(|line| ids_in(line)));
@@ -44,7 +45,7 @@ fn by_id(tests: &[Test]) -> BTreeMap<String, Vec<&Test>> {
     shown
 }
 
-/// IDs without a test, tests with an ID that does not exist.
+/// IDs without a test, and tests with an ID that does not exist.
 pub(crate) fn wrong(behaviour: &Behaviour, tests: &[Test]) -> Vec<String> {
     wrong_but(behaviour, tests, NOT_BUILT_YET)
 }
@@ -82,7 +83,7 @@ pub(crate) fn render(behaviour: &Behaviour, tests: &[Test], compared: &str) -> S
     let shown = by_id(tests);
     let mut text = HEAD.to_owned();
     let mut room = "";
-    // A test on a line of its own, no counts: two branches that add tests seldom meet in one line.
+    // One line for each test, and no counts. So two branches that add tests seldom conflict.
     for line in &behaviour.lines {
         if line.room != room {
             room = &line.room;

@@ -1,14 +1,16 @@
-//! `docs/upstream-situations.md`: the situations of upstream's own tables, each with our test or row for it.
+//! `docs/upstream-situations.md`: the situations of upstream's own tables, each with our test or
+//! row for it.
 //!
-//! A row of a table there is `| situation | our test | row |`. The test is written as `` `name` `` (several with `, `), or the cell begins
-//! with [`DOES_NOT_APPLY`]. The third cell, where it is not empty, has `` `literal` ``s that stand in those tests.
+//! A row of a table there is `| situation | our test | row |`. The test is written as `` `name` ``
+//! (several with `, `), or the cell begins with [`DOES_NOT_APPLY`]. The third cell, where it is not
+//! empty, has `` `literal` ``s of those tests.
 
 use crate::sources::Test;
 
-/// Where a situation cannot exist here; what follows says why.
+/// The beginning of a cell about a situation that cannot exist here. The reason follows.
 const DOES_NOT_APPLY: &str = "does not apply: ";
 
-/// References to what does not exist, situations without an answer.
+/// References to missing tests or literals, and situations without a test.
 pub(crate) fn wrong(text: &str, tests: &[Test]) -> Vec<String> {
     let mut wrong = Vec::new();
     for (number, line) in text.lines().enumerate() {

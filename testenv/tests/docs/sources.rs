@@ -1,4 +1,4 @@
-//! The tests of the workspace, as they are written.
+//! The tests in the sources of the workspace.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,11 +19,12 @@ pub(crate) struct Test {
     pub(crate) name: String,
     /// Its doc comment, line by line.
     pub(crate) doc: Vec<String>,
-    /// The string literals in its body, and in the constants of its file that it names: a row of a table is known by its name.
+    /// The string literals in its body, and in the constants of its file that it names. They
+    /// include the names of rows of tables.
     pub(crate) literals: BTreeSet<String>,
 }
 
-/// The files with one of these extensions, in order; not what was built, nor what is hidden.
+/// The files with one of these extensions, in order, without built and hidden files.
 pub(crate) fn files(root: &Path, extensions: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
     let mut directories = vec![root.to_path_buf()];
@@ -35,7 +36,7 @@ pub(crate) fn files(root: &Path, extensions: &[&str]) -> Vec<String> {
                 continue;
             }
             if path.is_dir() {
-                // cargo marks its target directories so.
+                // cargo puts this file into its target directories.
                 if !path.join("CACHEDIR.TAG").exists() {
                     directories.push(path);
                 }
@@ -52,7 +53,7 @@ pub(crate) fn files(root: &Path, extensions: &[&str]) -> Vec<String> {
     found
 }
 
-/// These tests are about names of tests: they show nothing of the controllers.
+/// These tests check names of tests, and show no behaviour of the controllers.
 const OWN: &str = "testenv/tests/docs/";
 
 /// All tests that are run, in the order of their files.
@@ -129,7 +130,8 @@ impl Found<'_> {
         }
     }
 
-    /// `proptest! { #[test] fn name(x in strategy) { … } }`: functions that are none to the language.
+    /// Finds the tests in `proptest! { #[test] fn name(x in strategy) { … } }`, which the parser
+    /// does not see as functions.
     fn inside_of_macro(&mut self, tokens: TokenStream) {
         let mut attributes = TokenStream::new();
         let mut tokens = tokens.into_iter().peekable();

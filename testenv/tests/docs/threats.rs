@@ -1,4 +1,4 @@
-//! `docs/threat-model.md`: each threat has a test that shows what holds it.
+//! `docs/threat-model.md`: each threat has a test of its mitigation.
 
 use crate::sources::Test;
 

@@ -1,4 +1,4 @@
-//! `.github/dependabot.yml`: the update bot looks at everything that is fixed to a version.
+//! `.github/dependabot.yml`: the update bot checks each file that fixes versions.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{nothing_wrong, read, root};
 use crate::sources;
 
-/// The file that fixes versions, and what the bot calls its kind.
+/// The files that fix versions, and the bot's name for each kind.
 const FIXED: [(&str, &str); 5] = [
     ("Cargo.lock", "cargo"),
     ("go.mod", "gomod"),
@@ -16,7 +16,7 @@ const FIXED: [(&str, &str); 5] = [
     ("pom.xml", "maven"),
 ];
 
-/// Kind and directory of what a configuration names.
+/// The kinds and directories that a configuration names.
 fn named(text: &str) -> BTreeSet<(String, String)> {
     let config: Value = serde_yaml::from_str(text).expect("YAML");
     let mut named = BTreeSet::new();
@@ -31,7 +31,7 @@ fn named(text: &str) -> BTreeSet<(String, String)> {
     named
 }
 
-/// What is there and not named, and what is named and not there.
+/// The files that the configuration does not name, and the named files that do not exist.
 fn wrong(text: &str) -> Vec<String> {
     let mut there = BTreeSet::from([("github-actions".to_owned(), "/".to_owned())]);
     let extensions = ["lock", "mod", "json", "txt", "xml"];

@@ -1,6 +1,7 @@
-//! A document that is written by a tool.
+//! A part of a document that a tool writes.
 
-/// What stands between two marks, each alone on its line and there once. Nothing in an empty text.
+/// The text between two marks. Each mark must occur once, alone on its line. Empty for an empty
+/// text.
 pub(crate) fn between(text: &str, (begin, end): (&str, &str)) -> Result<String, String> {
     let place = |mark: &str| {
         let mut places = text.lines().enumerate().filter(|(_, line)| *line == mark);

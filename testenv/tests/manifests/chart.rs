@@ -1,4 +1,4 @@
-//! The chart itself: lint, snapshots, and what it says to values that are wrong.
+//! The chart itself: lint, snapshots, and its errors for wrong values.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,10 +8,11 @@ use testenv::manifests::{deploy, helm, render};
 
 use crate::{container, everything, find, on_top, pod, rendered};
 
-/// The examples that go on top of those of a cloud.
+/// The examples that users add to those of a cloud.
 const ON_TOP: [&str; 3] = ["one-node", "high-availability", "monitors"];
 
-/// The sets of values in `deploy/chart/ci` and `deploy/examples`: name and values. Those on top of a cloud's are `CLOUD+NAME`, for each cloud.
+/// The sets of values in `deploy/chart/ci` and `deploy/examples`: name and values. A set that users
+/// add to a cloud's has the name `CLOUD+NAME`, for each cloud.
 pub(crate) fn value_sets() -> Vec<(String, Value)> {
     let (mut sets, clouds) = (values_in("chart/ci"), values_in("examples"));
     let (above, clouds): (Vec<_>, Vec<_>) = clouds
@@ -58,7 +59,7 @@ fn helm_lint_finds_nothing_with_any_set_of_values() {
             .unwrap();
         let text = String::from_utf8_lossy(&linted.stdout);
         assert!(linted.status.success(), "{name}: {text}");
-        // It wants an icon, and has nothing else to say.
+        // Lint may only recommend an icon.
         let said: Vec<_> = text
             .lines()
             .filter(|line| line.starts_with('[') && !line.contains("icon is recommended"))
@@ -73,7 +74,7 @@ fn each_set_of_values_renders_as_its_snapshot() {
     fs::create_dir_all(&folder).unwrap();
     let mut names = BTreeSet::new();
     for (name, values) in value_sets() {
-        // What those on top change is said below.
+        // Other tests check the sets that users add.
         if name.contains('+') {
             continue;
         }
@@ -120,7 +121,7 @@ fn an_example_on_top_changes_of_each_cloud_what_its_name_says() {
     assert_eq!(seen, 9);
 }
 
-/// Wrong values, and words of what is said of them.
+/// Wrong values, and words of the error for each.
 type Wrong = (Value, &'static [&'static str]);
 
 fn against_the_schema() -> Vec<Wrong> {
@@ -177,7 +178,7 @@ fn against_the_schema() -> Vec<Wrong> {
     ]
 }
 
-/// What the schema cannot say the templates do.
+/// The templates refuse wrong values that the schema cannot express.
 fn against_the_templates() -> Vec<Wrong> {
     vec![
         (
@@ -289,7 +290,7 @@ fn a_wrong_value_is_refused_by_its_name() {
     }
 }
 
-/// The name of each key of a mapping of mappings, with its way: `ccm.image.tag`.
+/// The path of each key of a mapping of mappings: `ccm.image.tag`.
 fn keys(value: &Value, way: &str, found: &mut BTreeSet<String>) {
     for (key, value) in value.as_object().into_iter().flatten() {
         let way = format!("{way}{key}");
@@ -306,7 +307,7 @@ fn described(schema: &Value, way: &str, found: &mut BTreeSet<String>) {
     }
 }
 
-/// The mappings that take any key, among those that name some.
+/// The mappings with named keys that permit other keys too.
 fn open(schema: &Value, way: &str, found: &mut Vec<String>) {
     let properties = schema["properties"].as_object();
     if properties.is_some() && schema["additionalProperties"] != false {
@@ -325,7 +326,7 @@ fn the_schema_knows_all_values_and_every_mapping_of_it_is_closed() {
     let (mut there, mut known) = (BTreeSet::new(), BTreeSet::new());
     described(&schema, "", &mut known);
     keys(&values, "", &mut there);
-    // What is a user's own below these, and what Kubernetes knows and no default has.
+    // Below these, users choose the keys, or Kubernetes has keys without a default here.
     let free = |way: &str| {
         [
             "affinity.",
@@ -475,7 +476,7 @@ fn what_an_operator_adds_of_his_own_is_where_he_says() {
     assert_eq!(mine["metadata"]["namespace"], "kube-system");
 }
 
-/// Two releases can stand in one cluster: nothing that is in no namespace has one name for both.
+/// Two releases can be in one cluster: they have no object with the same kind and name.
 #[test]
 fn a_release_of_another_name_shares_no_object_with_the_first() {
     let names = |release: &str| -> BTreeSet<String> {

@@ -1,4 +1,4 @@
-//! What an operator does: install, upgrade, uninstall, on a real API server.
+//! Install, upgrade and uninstall, as an operator does them, on a real API server.
 
 use std::process::Command;
 
@@ -24,7 +24,7 @@ fn operator(plane: &ControlPlane, command: &str) -> Command {
     helm
 }
 
-/// What it prints; it must succeed.
+/// The output of the command, which must succeed.
 fn done(mut command: Command) -> String {
     let output = command.output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -32,7 +32,7 @@ fn done(mut command: Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What the command of the notes that begins so prints in a shell.
+/// Runs the command of the notes that begins so in a shell, and returns its output.
 fn told_command(plane: &ControlPlane, notes: &str, begins: &str) -> String {
     let mut lines = notes.lines().map(str::trim);
     let line = lines.find(|line| line.starts_with(begins));
@@ -106,7 +106,7 @@ async fn helm_installs_tells_the_next_step_upgrades_and_leaves_nothing() {
     ];
     assert_eq!(rights(&plane, role).await, all);
 
-    // What is turned off is taken away again.
+    // helm removes the objects of a feature that is turned off.
     let mut upgrade = operator(&plane, "upgrade");
     upgrade.arg(&chart).args([
         "--set",

@@ -1,4 +1,4 @@
-//! The manifests of `deploy/`: the chart, and what is rendered from it.
+//! The manifests of `deploy/`: the chart, and the files that are rendered from it.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod chart;
@@ -12,7 +12,7 @@ mod secure;
 use serde_json::{Value, json};
 use testenv::manifests::{objects, render};
 
-/// The objects that the chart makes of these values. Where they name no provider it is the mock.
+/// The objects of the chart with these values. If they name no provider, the mock is the provider.
 fn rendered(values: &Value) -> Vec<Value> {
     let values = on_top(
         json!({"provider": {"image": {"repository": "provider-mock"}}}),
@@ -21,7 +21,7 @@ fn rendered(values: &Value) -> Vec<Value> {
     objects(&render(&values, &[]).unwrap_or_else(|error| panic!("{error}\n{values}")))
 }
 
-/// Values upon others, as helm reads a second file.
+/// Merges values into others, as helm merges a second file.
 fn on_top(below: Value, above: &Value) -> Value {
     match (below, above) {
         (Value::Object(mut below), Value::Object(above)) => {
@@ -35,7 +35,7 @@ fn on_top(below: Value, above: &Value) -> Value {
     }
 }
 
-/// The one of this kind and name.
+/// The object of this kind and name, which must exist once.
 fn find<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
     let mut found = objects
         .iter()

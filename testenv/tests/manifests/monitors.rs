@@ -1,4 +1,4 @@
-//! ServiceMonitor and PodMonitor: what the Prometheus operator's own definitions of them say.
+//! Checks ServiceMonitor and PodMonitor against the Prometheus operator's own definitions.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -12,10 +12,10 @@ use crate::{container, pod, rendered};
 
 /// The operator's release, as a Go module: its definitions are among the examples.
 const MODULE: &str = "github.com/prometheus-operator/prometheus-operator@v0.85.0";
-/// What that release is, as go.sum would have it.
+/// The checksum of that release, as in go.sum.
 const SUM: &str = "h1:M5xLCLEoaW2IJfnuCwFzzpL+jSVQu3KGT84Pye+fW8s=";
 
-/// Where its definitions of custom resources are: downloaded once, and kept among Go's modules.
+/// The folder of its definitions of custom resources. Go downloads them once into its module cache.
 fn definitions() -> PathBuf {
     let output = Command::new("go")
         .args(["mod", "download", "-json", MODULE])
@@ -31,7 +31,7 @@ fn definitions() -> PathBuf {
     directory.join("example/prometheus-operator-crd")
 }
 
-/// With strict validation a field that is not there is an error.
+/// With strict validation, an unknown field is an error.
 #[tokio::test]
 async fn the_prometheus_operators_definitions_accept_both_monitors() {
     let plane = ControlPlane::start().await.unwrap();
@@ -70,7 +70,8 @@ async fn the_prometheus_operators_definitions_accept_both_monitors() {
     }
 }
 
-/// The provider shares the network namespace, so it could hold the port: Prometheus must not send its token to that.
+/// The provider shares the network namespace, so it could listen on the port. Prometheus must not
+/// send its token to the provider.
 #[test]
 fn prometheus_knows_the_ccm_before_it_sends_its_token() {
     let mut seen = 0;
@@ -92,7 +93,8 @@ fn prometheus_knows_the_ccm_before_it_sends_its_token() {
                 assert!(token["name"].is_string(), "{name}: {scrape}");
                 assert_eq!(scrape["bearerTokenFile"], Value::Null, "{name}: {scrape}");
             }
-            // It serves the certificate that the monitors expect, and nobody else in the Pod has its key.
+            // The ccm serves the certificate that the monitors expect, and no other container has its
+            // key.
             let pod = pod(&objects);
             let args = container(pod, "ccm")["args"].to_string();
             assert!(args.contains("--tls-private-key-file="), "{name}: {args}");

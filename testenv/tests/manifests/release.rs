@@ -1,4 +1,4 @@
-//! What a release makes of the manifests: they ask for the images where the release pushes them.
+//! The manifests of a release name the images at the place to which the release pushes them.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,7 @@ use testenv::manifests::{deploy, objects, render_chart};
 
 use crate::{container, on_top, pod};
 
-/// The images of the ccm and of the provider, by a released chart with these values.
+/// The images of the ccm and of the provider in a released chart with these values.
 fn images(chart: &Path, values: &Value) -> (String, String) {
     let made = objects(&render_chart(chart, values, &[]).unwrap());
     let image = |name| {

@@ -1,4 +1,5 @@
-//! What is rendered from the chart into files: they are what the chart says today, and kustomize makes of them what helm makes.
+//! The files that are rendered from the chart. They match the chart, and kustomize makes the same
+//! objects from them as helm.
 
 use std::fs;
 
@@ -7,21 +8,21 @@ use testenv::manifests::{deploy, kustomize, objects, render};
 
 use crate::{container, containers, everything, find, on_top, pod, rendered};
 
-/// What the base of kustomize is made of: its provider is for others to name.
+/// The values of the base of kustomize, with a placeholder for the provider's image.
 fn based(values: &Value) -> Value {
     let nobodys =
         json!({"registry": "registry.invalid", "repository": "your-provider", "tag": "unset"});
     on_top(json!({"provider": {"image": nobodys}}), values)
 }
 
-/// What helm makes of the values and kustomize says otherwise: who manages the objects, as which release.
+/// The labels that only helm's objects have: the managing tool, the release and the chart.
 const OF_HELM: [&str; 3] = [
     "app.kubernetes.io/instance",
     "app.kubernetes.io/managed-by",
     "helm.sh/chart",
 ];
 
-/// The objects that helm makes of these values, upon those of the base.
+/// The objects that helm makes of these values, merged into those of the base.
 fn by_helm(values: &Value) -> Vec<Value> {
     let mut made = objects(&render(&based(values), &[]).unwrap());
     for object in &mut made {
@@ -33,7 +34,7 @@ fn by_helm(values: &Value) -> Vec<Value> {
     made
 }
 
-/// Each file of `deploy/kustomize` that the chart makes: its name, its templates, the values.
+/// Each file of `deploy/kustomize` that is made from the chart: name, templates, values.
 fn files() -> Vec<(&'static str, &'static str, Value)> {
     vec![
         ("base/rbac.yaml", "rbac.yaml", json!({})),
@@ -106,7 +107,7 @@ fn monitored() -> Value {
     })
 }
 
-/// Holds a file to what the chart says, or writes it.
+/// Compares a file with the chart's output, or writes it.
 pub(crate) fn is(path: &std::path::Path, text: &str) {
     if testenv::document::asked_for("UPDATE_MANIFESTS") {
         fs::write(path, text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -141,7 +142,7 @@ fn kustomize_has_what_the_chart_renders() {
     }
 }
 
-/// In an order that says nothing.
+/// Sorts the objects, because their order has no meaning.
 fn sorted(mut objects: Vec<Value>) -> Vec<Value> {
     objects.sort_by_key(|object| {
         format!(
@@ -202,7 +203,8 @@ fn kustomize_makes_of_each_component_and_overlay_what_helm_makes_of_the_value_fo
     assert_eq!(sorted(made), sorted(helm), "overlay daemonset");
 }
 
-/// The node-route-controller, with the cluster's CIDRs, is turned on by a patch of one's own: all else is what helm makes.
+/// A user's patch turns on the node-route-controller with the cluster's CIDRs. All else is equal to
+/// helm's objects.
 #[test]
 fn kustomize_grants_the_account_of_the_route_controller_what_helm_grants_it() {
     let components = [
@@ -235,12 +237,12 @@ fn sort_flags(objects: &mut [Value]) {
     }
 }
 
-/// What a kustomization of one's own, that names these, makes.
+/// The objects of a user's kustomization with these components.
 pub(crate) fn with_components(base: &str, components: &[&str]) -> Vec<Value> {
     with_components_and_patch(base, components, None)
 }
 
-/// The same, with a patch of one's own for the Pod.
+/// The same, with a user's patch for the Pod.
 fn with_components_and_patch(base: &str, components: &[&str], spec: Option<Value>) -> Vec<Value> {
     let kustomize_folder = deploy().join("kustomize").canonicalize().unwrap();
     let own = tempfile::tempdir().unwrap();
@@ -270,7 +272,7 @@ fn with_components_and_patch(base: &str, components: &[&str], spec: Option<Value
     objects(&testenv::manifests::kustomize(&own.path().display().to_string()).unwrap())
 }
 
-/// Those that go together.
+/// The components that can be combined.
 pub(crate) const COMPONENTS: [&str; 8] = [
     "native-sidecar",
     "volumes",
@@ -298,7 +300,7 @@ fn components_can_be_put_together_upon_deployment_and_daemonset() {
         }
         assert_eq!(pod["initContainers"][0]["name"], "provider", "{base}");
         find(&made, "ServiceMonitor", "cloud-controller-manager");
-        // What the ccm's own account may still do is no write but events.
+        // The ccm's own account may write nothing but events.
         let volumes = find(
             &made,
             "ClusterRole",
@@ -321,7 +323,7 @@ fn components_can_be_put_together_upon_deployment_and_daemonset() {
     }
 }
 
-/// As the head of `base/kustomization.yaml` says it.
+/// The comment at the head of `base/kustomization.yaml` promises this.
 #[test]
 fn a_patch_of_ones_own_finds_the_provider_with_the_native_sidecar_and_without() {
     let provider = json!({"name": "provider", "args": ["--region=eu-1"]});
@@ -353,7 +355,7 @@ fn the_mock_overlay_has_one_replica_a_cloud_that_its_provider_reads_and_a_probe_
         .find(|volume| volume["name"] == "config")
         .map(|volume| volume["configMap"]["name"].as_str().unwrap())
         .unwrap();
-    // Its name has the hash of what is in it, so that a change of the file is a new Pod.
+    // Its name has the hash of its content, so a change of the file makes a new Pod.
     let map = find(&made, "ConfigMap", map);
     assert!(map["data"]["cloud.yaml"].is_string(), "{map}");
     let helm = rendered(&json!({"provider": {
@@ -364,7 +366,7 @@ fn the_mock_overlay_has_one_replica_a_cloud_that_its_provider_reads_and_a_probe_
     let mut provider = container(made_pod, "provider").clone();
     let mut wanted = container(pod(&helm), "provider").clone();
     assert!(provider["livenessProbe"].is_object(), "{provider}");
-    // Their order says nothing.
+    // Their order has no meaning.
     for container in [&mut provider, &mut wanted] {
         let mounts = container["volumeMounts"].as_array_mut().unwrap();
         mounts.sort_by_key(|mount| mount["name"].to_string());

@@ -1,4 +1,4 @@
-//! What is granted, whatever the values are: to how few objects, in how few namespaces.
+//! The granted rights, with each set of values: only for the necessary objects and namespaces.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::chart::value_sets;
 use crate::rendered::{COMPONENTS, with_components};
 use crate::{everything, rendered};
 
-/// All that the chart and kustomize make: what it is made of, and the objects.
+/// All results of the chart and kustomize: the inputs and the objects.
 fn made() -> Vec<(String, Vec<Value>)> {
     let mut sets = value_sets();
     let all = everything();
@@ -42,9 +42,9 @@ fn words(value: &Value) -> BTreeSet<&str> {
     words.map(|word| word.as_str().unwrap()).collect()
 }
 
-/// What is wrong with a rule of a role of this kind; empty where nothing is.
+/// The errors in a rule of a role of this kind.
 fn wrong(kind: &str, rule: &Value) -> Vec<String> {
-    // The verbs that need no name, and where it may be granted.
+    // The verbs that may be granted without a name, and the kind of role that may grant them.
     let bound: [(&str, &[&str], &str); 5] = [
         ("namespaces", &[], "ClusterRole"),
         ("leases", &["create"], "Role"),
@@ -81,7 +81,7 @@ fn wrong(kind: &str, rule: &Value) -> Vec<String> {
             }
         }
     }
-    // Whoever may do these may do everything.
+    // These rights lead to all other rights.
     for verb in ["bind", "escalate", "impersonate"] {
         if verbs.contains(verb) {
             wrong.push(verb.to_owned());
@@ -90,7 +90,7 @@ fn wrong(kind: &str, rule: &Value) -> Vec<String> {
     wrong
 }
 
-/// A binding is to a role that is made here and looked at here, or to one of the two of the cluster's own.
+/// Whether a binding names a role of these objects, or one of two roles that the cluster has.
 fn bound_to(binding: &Value, objects: &[Value]) -> bool {
     let to = &binding["roleRef"];
     let made = objects
@@ -128,7 +128,7 @@ fn what_can_be_granted_for_one_object_or_one_namespace_is_granted_for_no_more() 
     assert!(wrongs.is_empty(), "{wrongs:#?}");
 }
 
-/// The names themselves: those of the values, and the accounts of what runs.
+/// The granted names are those in the values, and the accounts of the enabled controllers.
 #[test]
 fn the_objects_that_are_granted_are_those_that_the_values_name() {
     let base = ["kube-system", "cloud-controller-manager"];

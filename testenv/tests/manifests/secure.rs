@@ -1,4 +1,5 @@
-//! Who holds what in the Pod, whatever the values are; and that a real API server admits it.
+//! The volumes and rights of each container in the Pod, with each set of values. A real API server
+//! admits the Pod.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
@@ -12,7 +13,7 @@ use crate::{container, containers, find, pod, rendered};
 
 const SOCKETS: &str = "/run/cloud-provider";
 
-/// What a container mounts: volume and place.
+/// A container's mounts: volume and path.
 fn mounts(container: &Value) -> Vec<(&str, &str)> {
     let mounts = container["volumeMounts"].as_array();
     mounts
@@ -57,7 +58,7 @@ fn only_the_ccm_sees_the_service_accounts_token() {
             volume.to_string().contains("serviceAccountToken")
         });
         assert_eq!(tokens.len(), 1, "{name}: {tokens:?}");
-        // Where client libraries look for it.
+        // Client libraries look for it there.
         assert!(
             mounts(container(pod, "ccm")).contains(&(
                 "kubernetes",
@@ -186,7 +187,7 @@ fn the_pod_starts_on_a_node_that_nobody_has_initialised() {
         .iter()
         .map(|toleration| {
             assert_eq!(toleration["operator"], "Exists");
-            // Of all effects.
+            // It tolerates all effects.
             assert_eq!(toleration["effect"], Value::Null);
             toleration["key"].as_str().unwrap()
         })
@@ -205,7 +206,8 @@ fn the_pod_starts_on_a_node_that_nobody_has_initialised() {
     assert_eq!(pod["priorityClassName"], "system-cluster-critical");
 }
 
-/// An update never waits for ports that are taken: it takes away before it adds, whatever the number of replicas.
+/// An update never waits for ports that are in use: with any number of replicas, it removes a Pod
+/// before it adds one.
 #[test]
 fn an_update_needs_no_free_ports() {
     for values in [
@@ -231,7 +233,7 @@ fn an_update_needs_no_free_ports() {
     }
 }
 
-/// What the API server says to these objects, without keeping them.
+/// The API server's answer to a dry run of these objects.
 pub(crate) fn dry_run(plane: &ControlPlane, objects: &[Value]) -> Result<String, String> {
     let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
     let mut kubectl: Command = plane.kubectl();
@@ -263,7 +265,7 @@ async fn a_real_api_server_accepts_every_object() {
         sets.push((overlay.to_owned(), objects(&kustomize(overlay).unwrap())));
     }
     for (name, mut objects) in sets {
-        // Their kinds are those of the Prometheus operator, which this API server does not know: see monitors.rs.
+        // This API server does not know the kinds of the Prometheus operator: see monitors.rs.
         objects.retain(|object| object["apiVersion"] != "monitoring.coreos.com/v1");
         let count = objects.len();
         let said = dry_run(plane, &objects).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -272,12 +274,12 @@ async fn a_real_api_server_accepts_every_object() {
             count,
             "{name}: {said}"
         );
-        // Fields that are deprecated or not known.
+        // Warnings are about deprecated or unknown fields.
         assert!(!said.contains("Warning"), "{name}: {said}");
     }
 }
 
-/// The Pod of these values, in a namespace that admits only Pods of a Pod Security level: what the API server says.
+/// The API server's answer to the Pod of these values, in a namespace with this Pod Security level.
 async fn admitted(level: &str, values: &Value) -> Result<String, String> {
     let plane = ControlPlane::shared().await;
     let namespace = format!("level-{level}");
@@ -309,7 +311,7 @@ async fn the_pod_is_of_the_level_restricted_but_for_the_hosts_network() {
     let refused = admitted("restricted", &json!({})).await.unwrap_err();
     let (_, why) = refused.split_once("restricted:latest\": ").unwrap();
     let why = why.trim();
-    // All that is said against it is about the host's network.
+    // All objections are about the host's network.
     let reasons: Vec<_> = why.split("), ").collect();
     for reason in &reasons {
         assert!(

@@ -1,14 +1,16 @@
-//! Decision modules: what they are, and what they leave to others.
+//! Finds the decision modules, and what they must not do.
 //!
-//! A module decides where its name is `plan`, where the first line of its doc comment ends with "Pure.", and where it is in such a module. It is given the time and
-//! what was read, and it returns what is to be done: so it has no `async`, clock, lock, log, task, random number, file, socket or client.
+//! A module decides if its name is `plan`, if the first line of its doc comment ends with "Pure.",
+//! or if it is in such a module. Its arguments are the time and the read data, and it returns the
+//! decision. So it has no `async`, clock, lock, log, task, random number, file, socket or client.
 
 use super::source::{Code, Module};
 
 /// The last word of the first line of the doc comment.
 const MARKER: &str = "Pure.";
 
-/// Paths and what they are, from the root of their crate. A path that begins so is meant; after `..` one that ends so.
+/// Forbidden paths, from the root of their crate, with the reason. Each forbids all paths that
+/// begin with it, or, after `..`, all that end with it.
 const PATHS: [(&str, &str); 36] = [
     ("..::Instant::now", "a clock"),
     ("..::SystemTime", "a clock"),
@@ -47,9 +49,9 @@ const PATHS: [(&str, &str); 36] = [
     ("crate::writes::Writes", "a client"),
     ("crate::writes::EventSink", "a client"),
 ];
-/// A point in time that is handed in.
+/// A point in time, which is an argument.
 const ALLOWED: [&str; 1] = ["tokio::time::Instant"];
-/// Keywords and methods.
+/// Forbidden keywords and methods.
 const WORDS: [(&str, &str); 4] = [
     ("async", "an asynchronous call"),
     ("await", "an asynchronous call"),
@@ -67,7 +69,7 @@ pub(super) fn decides(code: &Code, module: &[String]) -> bool {
     })
 }
 
-/// Each place where a decision module does something else.
+/// Each place at which a decision module breaks the rule.
 pub(super) fn wrong(code: &Code) -> Vec<String> {
     let named = code.names().iter().filter_map(|named| {
         let what = of_path(&named.path.join("::"))?;

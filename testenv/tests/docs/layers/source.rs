@@ -9,7 +9,7 @@ use syn::{Attribute, Expr, Item, Meta, UseTree};
 /// The names of a module, from the root.
 pub(crate) type Module = Vec<String>;
 
-/// What tests do not compile alone.
+/// All code except for the code that only tests compile.
 #[derive(Default)]
 pub(crate) struct Code {
     modules: BTreeMap<Module, Scope>,
@@ -23,10 +23,10 @@ pub(crate) struct Code {
 struct Scope {
     /// The doc comment at the head of the module.
     doc: Vec<String>,
-    /// What a name was imported from, as it is written there.
+    /// The path from which each name was imported, as the source has it.
     imports: BTreeMap<String, Vec<String>>,
     globs: Vec<Vec<String>>,
-    /// What is defined here: no glob brings another one.
+    /// The items that are defined here. A glob import does not replace them.
     items: BTreeSet<String>,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Named {
     pub(crate) path: Vec<String>,
 }
 
-/// A keyword or a method call, of which no path tells.
+/// A keyword or a method call, which is no path.
 pub(crate) struct Mark {
     pub(crate) module: Module,
     pub(crate) place: String,
@@ -188,7 +188,8 @@ impl Code {
         }
     }
 
-    /// The modules that a path from the root leads through: each that it names, and those that its re-exports name.
+    /// The modules that a path from the root leads through: each that it names, and those that its
+    /// re-exports name.
     pub(crate) fn modules_through(&self, path: &[String]) -> BTreeSet<Module> {
         let mut through = BTreeSet::new();
         let mut open = vec![path.to_vec()];
@@ -359,7 +360,8 @@ impl Reader<'_> {
         }
     }
 
-    /// In a macro: words with `::` between them are a path, and the words after a dot a method or a keyword.
+    /// In a macro: words with `::` between them are a path, and the words after a dot a method or a
+    /// keyword.
     fn tokens(&mut self, tokens: TokenStream) {
         let mut path: Vec<Ident> = Vec::new();
         let mut colons = 0;

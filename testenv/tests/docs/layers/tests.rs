@@ -1,4 +1,4 @@
-//! Each kind of breach, in sources that are made up.
+//! Each kind of breach, in invented sources.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ fn layers() -> Layers {
     rooms.map(|(room, layer)| (room.to_owned(), layer)).into()
 }
 
-/// The whole of a small crate, with these files instead of its own.
+/// A small crate, with these files instead of its own.
 fn sources(files: &[(&str, &str)]) -> BTreeMap<String, String> {
     let usual = [
         (
@@ -105,7 +105,7 @@ fn an_import_sideways_is_a_breach() {
 
 #[test]
 fn a_re_export_is_followed_to_what_it_names() {
-    // The folder of the controllers is no room, and hides none.
+    // The folder of the controllers is no room, and each room in it counts.
     let through = [
         (
             "controllers.rs",
@@ -128,7 +128,7 @@ fn a_re_export_is_followed_to_what_it_names() {
         &glob,
         "controllers/node.rs:1: controllers/node (layer 3) imports controllers/route (layer 3): sideways",
     );
-    // An alias is what it stands for.
+    // An alias counts as the item that it renames.
     breach(
         &[("store.rs", "use crate as all;\nfn f() { all::wire::g(); }")],
         "store.rs:2: store (layer 2) imports wire (layer 2): sideways",
