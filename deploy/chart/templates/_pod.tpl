@@ -63,7 +63,7 @@
 {{- if and .Values.leaderMigration.enabled (or .Values.leaderMigration.controllerLeaders (ne .Values.leaderMigration.leaderName "cloud-provider-extraction-migration")) }}true{{ end }}
 {{- end }}
 
-{{- /* On the host's network every peer of the Node reaches the port. So it binds to 127.0.0.1 unless a monitor scrapes it. */}}
+{{- /* On the host's network every peer of the Node reaches the port. So the ccm binds it to 127.0.0.1, unless a monitor is on or an account may read /metrics. */}}
 {{- define "ccm.bindAddress" -}}
 {{- $monitoring := .Values.monitoring }}
 {{- $scraped := or $monitoring.reader.serviceAccount $monitoring.serviceMonitor.enabled $monitoring.podMonitor.enabled }}
