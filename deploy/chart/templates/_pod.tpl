@@ -63,7 +63,7 @@
 {{- if and .Values.leaderMigration.enabled (or .Values.leaderMigration.controllerLeaders (ne .Values.leaderMigration.leaderName "cloud-provider-extraction-migration")) }}true{{ end }}
 {{- end }}
 
-{{- /* On the host's network every peer of the Node reaches the port. So it binds to 127.0.0.1 unless a monitor scrapes it. */}}
+{{- /* On the host's network every peer of the Node reaches the port. So the ccm binds it to 127.0.0.1, unless a monitor is on or an account may read /metrics. */}}
 {{- define "ccm.bindAddress" -}}
 {{- $monitoring := .Values.monitoring }}
 {{- $scraped := or $monitoring.reader.serviceAccount $monitoring.serviceMonitor.enabled $monitoring.podMonitor.enabled }}
@@ -95,7 +95,7 @@ capabilities:
 {{- end }}
 
 {{- define "ccm.lastWords" -}}
-# So that `kubectl describe pod` shows why it ended: a Node without addresses serves no logs.
+# With this, `kubectl describe pod` shows why the container ended, also on a Node without addresses, which serves no logs.
 terminationMessagePolicy: FallbackToLogsOnError
 {{- end }}
 
@@ -291,7 +291,7 @@ spec:
     - {{ include "ccm.providerContainer" .root | indent 6 | trim }}
     {{- end }}
   volumes:
-    # The provider makes a directory in it, for its group, and the socket in that.
+    # The provider makes a directory for its group in this volume, and the socket in that directory.
     - name: socket
       emptyDir:
         medium: Memory
