@@ -186,7 +186,8 @@ pub struct Args {
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse::duration, help_heading = "Misc flags")]
     node_status_update_frequency: Duration,
 
-    /// How often the ccm asks the cloud about Nodes that are not Ready.
+    /// The shortest time between two periodic lookups of a Node that is not Ready. While nothing
+    /// changes, the ccm asks less often.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse::duration, help_heading = "Generic flags")]
     node_monitor_period: Duration,
 
@@ -206,9 +207,10 @@ pub struct Args {
     concurrent_route_syncs: Option<usize>,
 
     /// How fast the ccm may delete Nodes. Within WINDOW it deletes at most FLOOR Nodes or SHARE of
-    /// the provider's Nodes, whichever is more, and never half of them (one of two may go:
-    /// docs/node-deletion.md). It deletes more only after the same instances were absent for HOLD.
-    /// It deletes no Node that is younger than MIN-AGE.
+    /// the provider's Nodes, whichever is more, and less than half of them. In the first WINDOW of
+    /// each term it deletes at most FLOOR Nodes. If more are due, it deletes a Node only after its
+    /// instance was absent for HOLD, and not more within WINDOW. docs/node-deletion.md has the
+    /// exceptions for one and two Nodes. The ccm deletes no Node that is younger than MIN-AGE.
     #[arg(
         long,
         value_name = "window=10m,floor=2,share=10%,hold=15m,min-age=1m",
@@ -223,8 +225,9 @@ pub struct Args {
     #[command(flatten)]
     election: election::ElectionArgs,
 
-    /// Let each controller write as its own service account in kube-system (node-controller,
-    /// service-controller, route-controller, pvl-controller). deploy/ has the rights for them.
+    /// Let the controllers write as service accounts of their own in kube-system: node-controller
+    /// for both Node controllers, service-controller, route-controller, pvl-controller. deploy/ has
+    /// the rights for them.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean, help_heading = "Generic flags")]
     use_service_account_credentials: bool,
 

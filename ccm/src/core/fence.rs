@@ -7,8 +7,6 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use crate::planted::planted;
-
 /// Whether this process may still write: the Lease's own deadline, checked before each write
 /// (▲M12).
 ///
@@ -100,12 +98,13 @@ impl Fence {
         }
     }
 
-    /// How long ago a mutating RPC was last abandoned without an answer. One that is still in flight
-    /// counts as abandoned now: a cancelled task ends only when its runtime drops it.
+    /// Whether a mutating RPC is in flight. A cancelled task ends only when its runtime drops it.
+    pub(crate) fn is_changing(&self) -> bool {
+        self.in_flight.load(Ordering::SeqCst) > 0
+    }
+
+    /// How long ago a mutating RPC was last abandoned without an answer.
     pub(crate) fn given_up(&self) -> Option<Duration> {
-        if self.in_flight.load(Ordering::SeqCst) > 0 && !planted!(CallsInFlightAreFreed) {
-            return Some(Duration::ZERO);
-        }
         let nanos = self.given_up.load(Ordering::SeqCst);
         let at = self.base + Duration::from_nanos(nanos);
         (nanos > 0).then(|| Instant::now().saturating_duration_since(at))

@@ -171,7 +171,12 @@ impl Term {
         if self.lost.is_some() || Instant::now() >= deadline {
             return;
         }
-        let given_up = self.shared.fence.given_up();
+        let fence = &self.shared.fence;
+        let given_up = if fence.is_changing() && !planted!(CallsInFlightAreFreed) {
+            Some(Duration::ZERO)
+        } else {
+            fence.given_up()
+        };
         if let Some(ago) = given_up.filter(|ago| {
             *ago < self.shared.config.lease_duration && !planted!(FreedThoughCancelled)
         }) {

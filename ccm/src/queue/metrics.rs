@@ -47,7 +47,7 @@ impl Metrics {
         );
         registry.register(
             "workqueue_retries",
-            "Keys that were put back for later after work on them",
+            "Keys whose work ended with a request for another try",
             metrics.retries.clone(),
         );
         registry.register(

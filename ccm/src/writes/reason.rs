@@ -55,7 +55,7 @@ reasons! {
     SYNC_LOAD_BALANCER_FAILED "SyncLoadBalancerFailed" "Warning" "Service" "The ccm could not create, read or delete it. The text has the provider's answer.";
     UPDATE_LOAD_BALANCER_FAILED "UpdateLoadBalancerFailed" "Warning" "Service" "The ccm could not change its targets, or the cloud could not attach one of them.";
     DELETE_LOAD_BALANCER_FAILED "DeleteLoadBalancerFailed" "Warning" "Service" "The ccm could not delete the load balancer of a Service that is gone. It retries.";
-    UNAVAILABLE_LOAD_BALANCER "UnAvailableLoadBalancer" "Warning" "Service" "No Node is a target of the load balancer: see Labels, annotations and taints for what excludes one.";
+    UNAVAILABLE_LOAD_BALANCER "UnAvailableLoadBalancer" "Warning" "Service" "No Node is a target of the load balancer: see Labels, annotations and taints for what excludes a Node.";
     LOAD_BALANCER_TARGETS_CUT "LoadBalancerTargetsCut" "Warning" "Service"
         "More Nodes qualify than the provider allows targets: the ccm chose Ready ones first. With `externalTrafficPolicy: Local` select the Nodes that have Pods of the Service by the annotation `grpc-ccm.io/node-selector`.";
     RETAINED_LOAD_BALANCER "RetainedLoadBalancer" "Warning" "Service" "The provider keeps the load balancer on purpose, and the ccm removes the finalizer. The load balancer may still cost money.";

@@ -21,14 +21,14 @@ more, and \"at most twice\" means twice as many as upstream, or two if upstream 
 How it is counted:
 
 - The test counts a situation for 8 to 50 seconds, and until it is over on both sides. Counts differ by a few from run to run.
-- Upstream is one process, so its one restart stands beside each of our three.
+- Upstream is one process, so the table shows its one restart beside each of our three.
 - 429, 422, 503 and 401: the cloud refuses all calls for half a minute, and the port of one Service changes at the beginning. Counting goes on until the cloud has the new port, at least ten
   seconds. After 422 the user changes the port again.
 - kill -9 during a create: the cloud has made the load balancer, and the test kills the process with the cloud's code before the answer arrives. For upstream that is the whole CCM.
-- In all situations but the idle hour the periodic refresh of Nodes is off (`--node-status-update-frequency=2h`), as it would fall into some of them by chance.
+- In all situations but the idle hour the periodic refresh of Nodes is off (`--node-status-update-frequency=2h`), because it would happen during some of them by chance.
 - The idle hour: nothing happens to three Nodes and one Service. It takes 72 seconds, a fiftieth of an hour, with upstream's default periods divided by 50:
   `--node-status-update-frequency=6s` (5 min), `--node-monitor-period=100ms` (5 s), `--route-reconciliation-period=200ms` (10 s). The `ccm` takes no period below one second, so it has the last two
-at one second; it lists routes only after changes (▲R6). Periods without a flag keep their length, so resyncs of twelve hours and more do not occur.
+  at one second; it lists routes only after changes (▲R6). Periods without a flag keep their length, so resyncs of twelve hours and more do not occur.
 
 The clouds are shapes of those that are in use ([providers/go/bridge/shapes](../providers/go/bridge/shapes)):
 

@@ -65,8 +65,8 @@ pub fn of_controllers(rows: &[Row]) -> String {
 
 const WAYS_HEAD: &str = "## What Go's interface cannot carry
 
-What `make compat-bridge` measured: the `ccm` twice, through all scenarios of [parity.md](parity.md#side-by-side). Once the mock is its provider; once its provider is the bridge, whose
-cloud is the adapter, whose provider is the mock. All Nodes, Services, events, load balancers and routes are equal, with these exceptions.
+`make compat-bridge` runs the `ccm` twice through all scenarios of [parity.md](parity.md#side-by-side). In the first run its provider is the mock. In the second run its provider is the bridge;
+the bridge's cloud is the adapter, and the adapter's provider is the mock. All Nodes, Services, events, load balancers and routes are equal, with these exceptions.
 
 ";
 

@@ -162,7 +162,7 @@ impl Routes {
             return Requeue::At(Instant::now() + REFUSED_AGAIN);
         }
         if self.conditions.failures(name) + 1 == WARNED_AT {
-            tracing::warn!(node = node_name, %error, "condition NetworkUnavailable not set: the API server refused it");
+            tracing::warn!(node = node_name, %error, "condition NetworkUnavailable not set: the write keeps failing");
         } else {
             tracing::debug!(node = node_name, %error, "condition NetworkUnavailable not set yet");
         }

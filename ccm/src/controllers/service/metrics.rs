@@ -62,7 +62,7 @@ impl Metrics {
         );
         registry.register(
             "service_controller_orphaned_loadbalancers",
-            "Load balancers in the cloud that are marked for Services which do not exist any more",
+            "Load balancers that two lists in a row mark for no Service, or for a Service that does not exist any more",
             metrics.orphans.clone(),
         );
         registry.register(

@@ -191,7 +191,7 @@ impl Worker {
         if let Err(error) = empty {
             warn!(%provider, %error, selectors = asked.len(), retry_in_ms = millis(RECHECK_AGAIN), "cannot read the Nodes to confirm an empty target set: load balancers keep their targets");
         } else if in_doubt {
-            warn!(%provider, "the cache has no target, but the API server has some: keeping the targets");
+            warn!(%provider, "the cache has no target, but the API server did not confirm that: keeping the targets");
         }
     }
 }
