@@ -21,8 +21,8 @@ pub trait Instances: Send + Sync {
     /// Looks up this Node's instance. [`Node::provider_id`] identifies it if set, else the Node's
     /// name (INST-3).
     ///
-    /// Failures: INVALID, PRECONDITION, THROTTLED, CREDENTIALS, UNAVAILABLE, INTERNAL. Deadline of
-    /// the whole batch: 60 s.
+    /// Failures: INVALID, PRECONDITION, CONFLICT (a name that fits several instances), THROTTLED,
+    /// CREDENTIALS, UNAVAILABLE, INTERNAL. Deadline of the whole batch: 60 s.
     async fn lookup(
         &self,
         call: &Call,
