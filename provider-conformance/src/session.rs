@@ -84,8 +84,8 @@ impl Session {
         self.call_within(request, R::DEADLINE).await
     }
 
-    /// Calls with this deadline, and sends it to the provider as `grpc-timeout`. A request without a
-    /// `cluster` gets this session's cluster. `call_as_is` leaves it unset.
+    /// Calls with this deadline, and sends the provider the deadline as `grpc-timeout`. A request
+    /// without a `cluster` gets this session's cluster. `call_as_is` leaves it unset.
     pub(crate) async fn call_within<R: Rpc>(
         &self,
         mut request: R,

@@ -1,5 +1,5 @@
-//! Rules that need no knowledge of the cloud: lengths, enum values, addresses, labels. The functions
-//! only look at the answer.
+//! Rules that need no knowledge of the cloud: lengths, enum values, addresses, labels. The
+//! functions only look at the answer.
 
 use std::fmt::Debug;
 use std::net::IpAddr;

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A range of addresses of one family: `192.0.2.0/24`, `192.0.2.10-192.0.2.20` or a single address.
-/// In a CIDR the first address is left out and, for IPv4, the last.
+/// A CIDR's first address is not in the pool, and neither is the last address of an IPv4 CIDR.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pool {
     text: String,
