@@ -202,8 +202,8 @@ impl Cloud {
         tokio::time::timeout(patience, holds).await.is_ok()
     }
 
-    /// Restores the fixture: objects, settings, faults. Clears the log of calls and writes. If there
-    /// is a state file, rewrites it.
+    /// Restores the fixture: objects, settings, faults. Clears the log of calls and writes. If the
+    /// cloud has a state file, rewrites it.
     pub fn reset(&self) -> Result<(), CloudError> {
         let first = Arc::clone(&self.shared.first);
         let objects = objects_of(&first)?;

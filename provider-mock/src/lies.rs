@@ -26,7 +26,8 @@ pub struct Lie {
     /// The violated rules, by their IDs in the contract's `.proto` files. Empty if the contract
     /// allows the behaviour.
     pub rules: &'static [&'static str],
-    /// The check of the conformance suite that finds it. Empty if the contract allows the behaviour.
+    /// The check of the conformance suite that finds it. Empty if the contract allows the
+    /// behaviour.
     pub check: &'static str,
     does: Does,
 }

@@ -12,8 +12,8 @@ use crate::instances::{Instance, Instances};
 use crate::load_balancers::{LoadBalancer, LoadBalancers};
 use crate::routes::{Route, Routes};
 
-/// The parts of the file. A save serialises only the changed parts, so that a new load balancer does
-/// not serialise 5,000 instances.
+/// The parts of the file. A save serialises only the changed parts. So a new load balancer does not
+/// cause the serialisation of 5,000 instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Section {
     Instances,
