@@ -123,8 +123,8 @@ impl Mock {
         })
     }
 
-    /// Like `kill -9`: the listener and all connections end at once. The socket's file and the cloud
-    /// stay.
+    /// Like `kill -9`: the listener and all connections end at once. The socket's file and the
+    /// cloud stay.
     pub fn kill(&self) {
         if let Some(running) = self.running().take() {
             running.lines.crash();

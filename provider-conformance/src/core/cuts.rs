@@ -1,4 +1,4 @@
-//! Calls that are cut: by their caller, by the deadline, with the connection, with the process
+//! Calls that are cut: by their caller, by the deadline, by a closed connection, by a killed process
 //! (CORE-6 to CORE-9, CORE-19).
 
 mod ended;
