@@ -137,8 +137,8 @@ const CHECKS: &[Check] = &[
 
 type Change = fn(&mut pb::ServiceView);
 
-/// A change that matters: Get sees it, Ensure writes it, and it stays. The same holds for the change
-/// back.
+/// A change that matters: Get sees it, Ensure writes it, and it stays. The same holds for the
+/// change back.
 async fn honoured(run: &Run, first: Change, second: Change) -> Verdict {
     if !offered(run).in_sync && !run.has_hook(Hook::CloudWrites) {
         return Err(Stop::not_set_up(

@@ -262,7 +262,7 @@ async fn at_once(run: &Run) -> Verdict {
     let (came, also) = futures::join!(one.contended(set.clone()), other.contended(set.clone()));
     let (mut came, mut also) = (came?, also?);
     if !came && !also {
-        // Each call may have met the unfinished part of the other call. So the port must be free again.
+        // Each call may have seen the other call's unfinished part. Now one must get the port.
         came = one.contended(set.clone()).await?;
         also = other.contended(set).await?;
     }
