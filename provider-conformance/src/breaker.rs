@@ -1,16 +1,15 @@
-//! Limits the cost of a provider that does not answer: not every call of every check waits for its
-//! deadline.
+//! Limits the time that the suite spends on a provider that does not answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::check::{Lack, Skipped};
 
-/// After this many checks that ended with an unanswered call, checks that need that service are not
-/// run.
+/// After this many checks of a service that ended with an unanswered call, the suite runs no more
+/// checks of that service.
 const SILENT: usize = 3;
-/// The time for the next check of a service after one that did not end. A good check needs less,
-/// and the report has the reason already.
+/// The time for each later check of a service after a check that did not end. A check of a working
+/// provider needs less, and the report already has the reason.
 const HURRIED: Duration = Duration::from_secs(45);
 /// Every check needs these RPCs.
 const ALL_NEED: [&str; 3] = ["GetProviderInfo", "Initialize", "Probe"];
@@ -45,7 +44,8 @@ impl Breaker {
     }
 
     /// The check with this ID did not end in time. `open` is how long its oldest unanswered call
-    /// was open. Without one, the cloud is slow, and later checks keep their full time.
+    /// was open. If that is less than [`HURRIED`], the cloud is slow, and later checks keep their
+    /// full time.
     pub(super) fn note_endless(&mut self, id: &'static str, open: Option<Duration>) {
         if open.is_some_and(|open| open >= HURRIED) {
             self.endless.insert(service(id));
@@ -89,7 +89,7 @@ mod tests {
         let mut breaker = Breaker::default();
         let usual = Duration::from_mins(3);
         assert_eq!(breaker.patience("routes/b", usual), usual);
-        // A slow cloud: every call was answered, or has only begun.
+        // A slow cloud: the provider answered every call, or the open call is recent.
         breaker.note_endless("routes/a", None);
         breaker.note_endless("routes/a", Some(Duration::from_secs(20)));
         assert_eq!(breaker.patience("routes/b", usual), usual);

@@ -87,8 +87,8 @@ impl<T: Debug> Exchange<T> {
         }
     }
 
-    /// Warns if the condition does not hold, for a rule with SHOULD. It must be the last step of a
-    /// check.
+    /// Warns if the condition does not hold, for a rule with SHOULD. The warning ends the check, so
+    /// this must be its last step.
     pub(crate) fn should(&self, holds: bool, rule: &str, expected: impl Display) -> Verdict {
         self.must(holds, rule, expected).map_err(Stop::softened)
     }
@@ -106,8 +106,8 @@ impl<T: Debug> Exchange<T> {
         stop
     }
 
-    /// Whether no answer came before the contract's deadline. A shorter deadline of a check proves
-    /// nothing.
+    /// Whether the call ended without an answer after at least [`SHORT`]. If a check sets a shorter
+    /// deadline, a missing answer proves nothing.
     fn is_unanswered(&self) -> bool {
         let late =
             |status: &Status| matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled);
@@ -121,7 +121,7 @@ impl<T: Debug> Exchange<T> {
 }
 
 impl<T: Answer> Exchange<T> {
-    /// The answer. It fails if the answer is a failure of the whole call.
+    /// The answer. Fails with this rule if the answer is a failure of the whole call.
     pub(crate) fn success(&self, rule: &str) -> Verdict<&T> {
         let answer = self.answer()?;
         self.must(
@@ -132,7 +132,7 @@ impl<T: Answer> Exchange<T> {
         Ok(answer)
     }
 
-    /// The failure. It fails if there is none, or if its code is another.
+    /// The failure in the answer. Fails with this rule if there is none, or if it has another code.
     pub(crate) fn failure(&self, rule: &str, codes: &[FailureCode]) -> Verdict<&pb::Failure> {
         let names: Vec<_> = codes.iter().map(|code| short_code(*code)).collect();
         let expected = format!("failed with {}", names.join(" or "));
@@ -144,7 +144,7 @@ impl<T: Answer> Exchange<T> {
 }
 
 impl<T: Answer> Exchange<T> {
-    /// A failure at the beginning of a check, which says nothing about the check's subject.
+    /// A failure before the check could test its subject.
     pub(crate) fn refused(
         &self,
         failure: &pb::Failure,
@@ -158,7 +158,7 @@ impl<T: Answer> Exchange<T> {
                 "{} failed with {code} ({}): {}",
                 self.rpc, failure.reason, failure.message
             ));
-            // A message may name the object, but a reason does not.
+            // Prefers the reason, because a message may name the object.
             let what = match &*failure.reason {
                 "" => &failure.message,
                 reason => reason,

@@ -57,7 +57,7 @@ pub enum Need {
     Instances,
     /// ListInstances.
     InstanceListing,
-    /// RUNNING and STOPPED are distinguished.
+    /// `InstanceCapability.power_state`.
     PowerState,
     /// `Capabilities.zones`.
     Zones,
@@ -126,11 +126,11 @@ pub struct Skipped {
 /// The missing part of a skipped check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lack {
-    /// The provider does not offer it. This counts like passed.
+    /// The provider does not offer the check's subject. This counts like passed.
     Capability,
     /// The suite lacks a hook, an object in suite.yaml, or `--command`: not tested.
     Setup,
-    /// The provider did not answer in earlier checks: not run.
+    /// The provider did not answer in earlier checks, so the suite did not run this one.
     Answer,
 }
 
@@ -196,8 +196,8 @@ pub(super) fn after<T>(what: impl fmt::Display, came: Verdict<T>) -> Verdict<T> 
     })
 }
 
-/// Fails with this rule if the condition does not hold. For observations of several calls, or of
-/// none; a single call has `Exchange::must`.
+/// Fails with this rule if the condition does not hold. For observations that are not about a
+/// single call; for those, use `Exchange::must`.
 pub(super) fn must(
     holds: bool,
     rule: &str,
@@ -212,8 +212,8 @@ pub(super) fn must(
     }
 }
 
-/// The same for a rule with SHOULD: it ends the check with a warning, and the provider passes. It
-/// must be the last step of a check.
+/// The same for a rule with SHOULD: a violation ends the check with a warning, which is no failure.
+/// So this must be the last step of a check.
 pub(super) fn should(
     holds: bool,
     rule: &str,
@@ -240,9 +240,9 @@ pub(super) fn must_equal<T: PartialEq + fmt::Debug + ?Sized>(
     )
 }
 
-/// The length of a text in a report.
+/// The most bytes of a text in a report, before ` …`.
 const SHOWN_BYTES: usize = 1_500;
-/// The length of a value's debug form to read.
+/// The most bytes of a value's debug form that [`cut`] converts.
 const READ_BYTES: usize = 16 * 1024;
 
 pub(super) fn cut(what: &dyn fmt::Display) -> String {

@@ -18,16 +18,16 @@ use super::session::Session;
 
 /// The limit for one call of the clean-up.
 const CALL: Duration = Duration::from_secs(30);
-/// The least time for a call, even if little time is left: a slow cloud cannot remove anything
+/// The least time for a call, even if little time is left: a slow cloud cannot remove an object
 /// faster.
 const LEAST_CALL: Duration = Duration::from_secs(5);
-/// The time for the clean-up after a check. The rest is removed at the end.
+/// The time for the clean-up after a check. The clean-up at the end removes the rest.
 const AFTER_A_CHECK: Duration = Duration::from_secs(15);
 /// The time for the clean-up at the end.
 const AT_THE_END: Duration = Duration::from_mins(2);
 
-/// Removes what a check created, and checks whether anything is left. The rest is not tried again
-/// before the end: a provider that removes nothing must not cost a minute for each check.
+/// Removes what a check created, and checks whether anything is left. It tries the rest again only
+/// at the end, so that a provider that removes nothing does not delay every later check.
 pub(crate) async fn after_a_check(shared: &Arc<Shared>) {
     let things = shared.ledger.fresh_things();
     let until = Instant::now() + AFTER_A_CHECK;
@@ -116,8 +116,8 @@ async fn remove(
 /// By owner ID. The process is initialised for one owner at a time.
 type Owned = BTreeMap<String, Vec<(Key, Thing)>>;
 
-/// Tries each object once in a round, so that one that stays takes no time from the others. An
-/// object that now belongs to another owner is removed with that owner's.
+/// Tries each object once in a round, so that an object that stays does not delay the others. If an
+/// object now belongs to another owner, it is removed with that owner's objects.
 async fn rounds(shared: &Arc<Shared>, mut owned: Owned, until: Instant, why: &mut Why) {
     let mut tried = BTreeSet::new();
     while !owned.is_empty() {
@@ -180,8 +180,8 @@ fn said(stop: &Stop) -> String {
     }
 }
 
-/// Removes what a hook created. A check may have removed it already, so if the hook fails, the
-/// provider is asked whether it still exists.
+/// Removes what a hook created. A check may have removed it already. So if the hook fails, the
+/// suite asks the provider whether the object still exists.
 async fn by_hook(shared: &Arc<Shared>, thing: &Thing) -> Result<(), String> {
     let removed = match thing {
         Thing::Instance { name, provider_id } => {
@@ -204,7 +204,7 @@ async fn by_hook(shared: &Arc<Shared>, thing: &Thing) -> Result<(), String> {
     }
 }
 
-/// Whether the provider still sees it.
+/// Whether the provider still finds the object.
 async fn is_there(shared: &Arc<Shared>, thing: &Thing) -> Result<bool, String> {
     let session = session_of(shared, &format!("{}-look", shared.ledger.run_id())).await?;
     match thing {
@@ -283,9 +283,9 @@ struct Left {
 /// The result of one attempt to remove an object that still exists.
 #[derive(Debug, PartialEq)]
 enum Stays {
-    /// It may succeed after this delay.
+    /// Another attempt may succeed after this delay.
     Asks(String, Duration),
-    /// Trying again would not help.
+    /// Another attempt would not help.
     ForGood(String),
 }
 
@@ -372,7 +372,8 @@ async fn still_listed(shared: &Shared, session: &Session) -> Result<Vec<Thing>, 
     Ok(left)
 }
 
-/// Whether a Delete left nothing. `made` is the handle at the creation. `None`: it has not ended.
+/// Whether a Delete left nothing. `made` is the handle at the creation. `None`: the deletion is
+/// still in progress.
 fn deletion(outcome: &Outcome, made: Option<&str>) -> Option<Result<(), String>> {
     match outcome {
         Outcome::Done(_) => Some(Ok(())),

@@ -13,7 +13,7 @@ use super::report::{Format, Report, is_gathered, text_of};
 use super::suite::{Options, Progress, Selection, checks, run};
 use super::target::Provider;
 
-/// A check failed or could not run.
+/// A check failed or could not run, or the suite could not remove an object.
 const FAILED: u8 = 1;
 /// The command line is wrong, or the provider cannot be reached.
 const USAGE: u8 = 2;

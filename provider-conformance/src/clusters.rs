@@ -210,7 +210,7 @@ async fn cut_off(run: &Run) -> Verdict {
     many_at_once(run, pb::ListClustersRequest::default(), 4).await
 }
 
-/// The address of this cluster, which has to be one.
+/// The address of this cluster, which must be an IP address or a host name.
 async fn address_of(session: &Session, name: &str) -> Verdict<String> {
     let exchange = session.call(request(name)).await;
     let address = match &exchange.success("CLUSTER-2")?.outcome {

@@ -18,40 +18,39 @@ const PATIENCE: Duration = Duration::from_mins(1);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Hook {
-    /// Makes an instance NAME; prints its provider ID.
+    /// Creates the instance NAME, and prints its provider ID.
     InstanceAdd,
-    /// Makes an instance NAME whose type is TYPE, a text that is no label value; prints its
+    /// Creates the instance NAME with the type TYPE, which is no label value, and prints its
     /// provider ID.
     InstanceOdd,
     /// Removes the instance NAME, PROVIDER_ID.
     InstanceRemove,
     /// Shuts the instance NAME, PROVIDER_ID down.
     InstanceStop,
-    /// Starts it.
+    /// Starts the instance NAME, PROVIDER_ID.
     InstanceStart,
     /// Prints how many writes ever reached the cloud.
     CloudWrites,
-    /// Each cloud operation fails from here on as CODE says: THROTTLED, CREDENTIALS, UNAVAILABLE,
-    /// or PRECONDITION, where the cloud works and refuses what is asked, as a quota does; NONE
-    /// heals.
+    /// Makes each later cloud operation fail as CODE says: THROTTLED, CREDENTIALS, UNAVAILABLE or
+    /// PRECONDITION. With PRECONDITION the cloud works and refuses the request, as for a quota.
+    /// NONE ends the failures.
     CloudFail,
-    /// Each cloud operation takes MS milliseconds from here on; 0 heals.
+    /// Makes each later cloud operation take MS milliseconds; 0 ends the delay.
     CloudSlow,
-    /// Makes a load balancer with the native name NAME that is marked for nobody; prints its
-    /// handle.
+    /// Creates an unmarked load balancer with the native name NAME, and prints its handle.
     LoadBalancerUnmarked,
-    /// Prints what marks the load balancer HANDLE, of the native name NAME, in the cloud: whatever
-    /// holds its owner ID and its Service's UID.
+    /// Prints the marks of the load balancer HANDLE, with the native name NAME, in the cloud: the
+    /// fields that hold its owner ID and its Service's UID.
     LoadBalancerMarks,
-    /// Removes the load balancer with this HANDLE behind the provider's back.
+    /// Removes the load balancer HANDLE directly in the cloud.
     LoadBalancerRemove,
-    /// Makes a route NAME to CIDR, target PROVIDER_ID, that is marked for nobody.
+    /// Creates an unmarked route NAME to CIDR with the target PROVIDER_ID.
     RouteUnmarked,
-    /// Makes a route NAME to CIDR to what is no Node (a gateway, a peering), unmarked.
+    /// Creates an unmarked route NAME to CIDR whose target is no Node (a gateway, a peering).
     RouteGateway,
-    /// Makes a route NAME to CIDR that is marked for OWNER_ID and whose target is gone.
+    /// Creates a route NAME to CIDR that is marked for OWNER_ID and whose target does not exist.
     RouteBlackhole,
-    /// Removes the route NAME, CIDR behind the provider's back.
+    /// Removes the route NAME, CIDR directly in the cloud.
     RouteRemove,
 }
 

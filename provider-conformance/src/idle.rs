@@ -14,7 +14,7 @@ use super::wire::{ACK, GOAWAY, PING, SETTINGS, Said, frame, hear, opening};
 /// Longer than any run.
 const FOR_EVER: Duration = Duration::from_hours(24 * 365);
 
-/// Enough to show the behaviour of a provider that sends more.
+/// The most recorded events of one connection, enough to show how the provider behaves.
 const NOTED: usize = 16;
 
 /// A frame or event that an idle connection must not receive.
@@ -31,7 +31,7 @@ pub(crate) enum Told {
 /// A received event, and how long after the connection's start.
 pub(crate) type Heard = (Told, Duration);
 
-/// One connection, until it is dropped.
+/// One idle connection. Dropping this closes it.
 #[derive(Debug)]
 struct Line {
     began: Instant,
@@ -91,7 +91,7 @@ impl Line {
 #[derive(Debug, Default)]
 pub(crate) struct Idle {
     line: Option<Line>,
-    /// Of connections that have ended.
+    /// The events on connections that have ended.
     heard: Vec<Heard>,
     longest: Duration,
 }
@@ -112,8 +112,7 @@ impl Idle {
         }
     }
 
-    /// The process ended by itself. Another check reports that, and the last frames say nothing
-    /// about idle connections.
+    /// The process ended by itself. Another check reports that. Its last frames do not count here.
     pub(crate) fn died(&mut self) {
         if let Some(line) = self.line.take() {
             let pings = line.heard().into_iter();

@@ -25,7 +25,7 @@ pub(super) fn checks() -> Vec<Check> {
     all
 }
 
-/// How many Nodes one lookup takes: 100 where it is not stated.
+/// The most Nodes in one lookup; 100 if the provider does not state it.
 pub(super) fn max_batch(run: &Run) -> usize {
     let stated = run.capabilities().instances.and_then(|of| of.max_batch);
     stated.filter(|most| *most > 0).unwrap_or(100) as usize

@@ -1,4 +1,5 @@
-//! Records what the suite created, so that it is removed, and prevents writes to other objects.
+//! Records what the suite created, so that the suite can remove it, and prevents writes to other
+//! objects.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,11 +41,11 @@ struct State {
     uids: BTreeSet<String>,
     cidrs: BTreeSet<String>,
     things: BTreeMap<Key, Thing>,
-    /// Objects that could not be removed. They are tried again only at the end.
+    /// Objects that the suite could not remove. It tries them again only at the end.
     stubborn: BTreeSet<Key>,
     /// Owners for whom something was created since their listings were last checked.
     unseen: BTreeSet<String>,
-    /// Owners whose listings could not be checked. They are tried again only at the end.
+    /// Owners whose listings the suite could not check. It tries them again only at the end.
     unseeable: BTreeSet<String>,
 }
 
@@ -237,8 +238,8 @@ impl Ledger {
         self.state().cidrs.insert(cidr.to_owned())
     }
 
-    /// Checks that a mutating call concerns only issued names. Records what it may create before it
-    /// does.
+    /// Checks that a mutating call concerns only issued names. Before the call, records what it may
+    /// create.
     pub(crate) fn permit(&self, made: &Made) -> Result<(), String> {
         let mut state = self.state();
         if let Some(cluster) = made.cluster()
@@ -339,7 +340,7 @@ impl Ledger {
             .collect()
     }
 
-    /// Those that nobody tried to remove yet.
+    /// The objects that the suite has not tried to remove yet.
     pub(crate) fn fresh_things(&self) -> Vec<(Key, Thing)> {
         let mut things = self.things();
         let state = self.state();
@@ -375,7 +376,7 @@ impl Ledger {
         self.gone(&key);
     }
 
-    /// The owners for whom something was created since the last call of this.
+    /// The owners for whom something was created since the last call of this method.
     pub(crate) fn take_unseen(&self) -> BTreeSet<String> {
         std::mem::take(&mut self.state().unseen)
     }

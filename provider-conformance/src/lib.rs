@@ -2,26 +2,26 @@
 //! running provider in any language.
 //!
 //! ```text
-//! check     what a check is; how it passes, fails and is skipped
-//! call      one call: what was sent, what came
-//! session   a connection and the owner that it speaks for
-//! wire      the same by hand, frame by frame
-//! run       what a check has in hand
-//! target    the provider: an endpoint, or a command that is started, killed and started again
-//! hooks     shell commands that change the cloud behind the provider's back
+//! check     a check and its results: passed, failed, warned, skipped
+//! call      one call: its request and its answer
+//! session   a connection, and the owner of its requests
+//! wire      HTTP/2 frames that the suite writes and reads itself
+//! run       the tools of a check
+//! target    the provider: an endpoint, or a command that the suite starts, kills and restarts
+//! hooks     shell commands that change the cloud directly
 //! config    suite.yaml
-//! idle      a connection that nobody uses, as long as each process of the provider lives
-//! plain     messages as people read them
-//! rules     what the rules say
-//! breaker   a provider that does not answer is not asked for ever
-//! ledger    what the suite made, and how it goes again
-//! suite     all checks; which of them run, in which order
-//! report    what came of it: text, JSON, JUnit
+//! idle      an idle connection to each process of the provider
+//! plain     messages as text for people
+//! rules     the text of the rules
+//! breaker   limits the time that the suite spends on a provider that does not answer
+//! ledger    the objects that the suite created and has to remove
+//! suite     all checks, their selection and their order
+//! report    the results: text, JSON, JUnit
 //! cli       the command line
 //! ```
 //!
-//! Each service has a file or folder of checks. `well_formed` has the rules for any answer, and
-//! `listings` those for any listing.
+//! Each service has a file or folder of checks. `well_formed` has the rules that apply to an answer
+//! of any cloud, and `listings` has the checks of every listing.
 
 #![allow(clippy::unused_async, reason = "all checks have one shape")]
 #![allow(clippy::large_futures, reason = "one check at a time")]

@@ -9,7 +9,7 @@ use super::check::{Verdict, must};
 use super::run::Run;
 use super::well_formed;
 
-/// A listing while the cloud fails with this code must be that failure and nothing else.
+/// While the cloud fails with this code, a listing must be that failure and nothing else.
 pub(super) async fn fails_whole<R: Listing>(
     run: &Run,
     request: R,
@@ -87,7 +87,7 @@ pub(super) async fn cut_off_anywhere<R: Listing>(run: &Run, request: R) -> Verdi
     )
 }
 
-/// Whether it was not cut off, and did not report too little time.
+/// Whether the stream ended with status OK, and its last message is not `failed`.
 fn ended_well<P: ListingPart>(exchange: &Exchange<Listed<P>>) -> bool {
     let Ok(listed) = &exchange.came else {
         return false;
@@ -96,7 +96,7 @@ fn ended_well<P: ListingPart>(exchange: &Exchange<Listed<P>>) -> bool {
     listed.status.is_none() && !matches!(last, Some(Part::Failed(_)))
 }
 
-/// This many at once, on connections of their own.
+/// Reads this many listings at once, each on its own connection.
 pub(super) async fn many_at_once<R: Listing>(run: &Run, request: R, count: usize) -> Verdict {
     let first = run.session().await?;
     let expected = first.list(request.clone()).await.items()?.len();

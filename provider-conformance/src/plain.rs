@@ -25,7 +25,7 @@ pub(super) fn plain(text: &str) -> String {
 /// A converted value.
 struct Value {
     text: String,
-    /// Whether nothing in it is set.
+    /// Whether no field in it is set.
     empty: bool,
 }
 

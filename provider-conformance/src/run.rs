@@ -74,10 +74,10 @@ impl Run {
         self.shared.soak
     }
 
-    /// Runs a hook. Skips the check if it is not configured.
+    /// Runs a hook. Skips the check if the hook is not configured.
     pub(crate) async fn hook(&self, hook: Hook, variables: &[(&str, &str)]) -> Verdict<String> {
         let printed = self.shared.hooks.run(hook, variables).await?;
-        // The clean-up does not search for what the check removes itself.
+        // If the hook removed an object, the clean-up need not remove it.
         self.shared.ledger.removed_by(hook, variables);
         Ok(printed)
     }

@@ -46,8 +46,8 @@ impl Session {
             .await
             .map_err(late)?
             .map_err(|error| error.to_string())?;
-        // Handed out once: a channel that reconnects would hide that the provider closed the
-        // connection.
+        // The channel gets this one connection. A channel that reconnects would hide that the
+        // provider closed it.
         let mut stream = Some(hyper_util::rt::TokioIo::new(stream));
         let connector =
             tower::service_fn(move |_: Uri| std::future::ready(stream.take().ok_or_else(closed)));
@@ -84,8 +84,8 @@ impl Session {
         self.call_within(request, R::DEADLINE).await
     }
 
-    /// Calls with this deadline, which the provider gets (`grpc-timeout`). A request without a
-    /// `cluster` gets this session's. `call_as_is` leaves it unset.
+    /// Calls with this deadline, and sends the provider the deadline as `grpc-timeout`. A request
+    /// without a `cluster` gets this session's cluster. `call_as_is` leaves it unset.
     pub(crate) async fn call_within<R: Rpc>(
         &self,
         mut request: R,
@@ -120,8 +120,8 @@ impl Session {
         }
     }
 
-    /// The request with this session's cluster, recorded if it may create something. For requests
-    /// that are sent by hand.
+    /// The request with this session's cluster. Records it if it may create something. For checks
+    /// that send the bytes of a request themselves.
     pub(crate) fn noted<R: Rpc>(&self, mut request: R) -> Verdict<R> {
         request.set_cluster(Some(self.cluster.clone()));
         let made = Made::by(&request);
@@ -235,7 +235,7 @@ impl Session {
         let codec = ProstCodec::<pb::WatchChangesRequest, pb::WatchChangesResponse>::default();
         let path = path("/cloudprovider.v1alpha1.ProviderService/WatchChanges");
         let call = grpc.server_streaming(Request::new(request), path, codec);
-        // The answer's headers may come with the first message only.
+        // A provider may send the answer's headers only with the first message.
         call.await.map(Response::into_inner)
     }
 

@@ -23,7 +23,7 @@ use super::run::{Run, Shared};
 use super::session::Session;
 use super::target::{Provider, Target};
 
-/// The limit for a check. One that does not end by then fails.
+/// The limit for a check. A check that does not end in this time fails.
 const CHECK: Duration = Duration::from_mins(3);
 /// The limit for the first answer.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -159,7 +159,7 @@ pub enum Progress<'a> {
         /// The number of checks.
         of: usize,
     },
-    /// It has ended.
+    /// A check has ended.
     Ended(&'a Entry),
 }
 
@@ -259,7 +259,7 @@ async fn one(shared: &Arc<Shared>, check: &Check, breaker: &mut Breaker) -> Entr
     }
 }
 
-/// After each check a provider must answer. One that the check killed is started again.
+/// After each check the provider must answer. If the check killed it, the suite starts it again.
 async fn alive(run: &Run) -> Verdict {
     run.target().revive().await?;
     let session = run.connect().await?;

@@ -31,9 +31,9 @@ const LOOK: Duration = Duration::from_millis(20);
 /// The provider to check.
 #[derive(Debug, Clone)]
 pub enum Provider {
-    /// One that serves already: `unix://` and an absolute path.
+    /// A provider that already serves at this endpoint: `unix://` and an absolute path.
     Endpoint(String),
-    /// A shell command that serves one.
+    /// A shell command that starts a provider.
     Command(String),
 }
 
@@ -172,8 +172,8 @@ impl Target {
         Ok(())
     }
 
-    /// The events on idle connections since the run began, and the longest time of one. Waits until
-    /// one is at least this old.
+    /// The events on idle connections since the run began, and how long the longest connection
+    /// lasted. Waits until the current connection is at least this old.
     pub(crate) async fn idle(&self, at_least: Duration) -> (Vec<Heard>, Duration) {
         let since = self.idle.lock().await.since();
         if let Some(since) = since {
@@ -195,7 +195,7 @@ impl Target {
         ))
     }
 
-    /// Starts it again if it died, for the checks after one that killed it.
+    /// Starts the provider again if it died, so that the next checks can run.
     pub(crate) async fn revive(&self) -> Verdict {
         self.start().await.map_err(|error| {
             Stop::failed(
@@ -207,7 +207,7 @@ impl Target {
         })
     }
 
-    /// Kills it as `kill -9` does, with all its children, and waits until it is gone.
+    /// Kills the provider's process group as `kill -9` does, and waits until it has ended.
     pub(crate) async fn kill(&self) -> Verdict {
         let process = self.started()?.process.lock().await.take();
         self.idle.lock().await.end();
@@ -218,13 +218,13 @@ impl Target {
         Ok(())
     }
 
-    /// Kills it and starts it again.
+    /// Kills the provider and starts it again.
     pub(crate) async fn restart(&self) -> Verdict {
         self.kill().await?;
         self.revive().await
     }
 
-    /// Sends SIGTERM. `None`: it still runs after this time, and is killed then.
+    /// Sends SIGTERM and waits. `None`: the provider still ran after this time, and was killed.
     pub(crate) async fn terminate(&self, patience: Duration) -> Verdict<Option<ExitStatus>> {
         self.send_term().await?;
         self.wait(patience).await
@@ -239,8 +239,8 @@ impl Target {
         Ok(())
     }
 
-    /// Waits for the end of a provider after SIGTERM. `None`: it still runs after this time, and is
-    /// killed then.
+    /// Waits for the end of a provider after SIGTERM. `None`: the provider still ran after this
+    /// time, and was killed.
     pub(crate) async fn wait(&self, patience: Duration) -> Verdict<Option<ExitStatus>> {
         let process = self.started()?.process.lock().await.take();
         Ok(match process {
@@ -324,7 +324,7 @@ impl Process {
         None
     }
 
-    /// The end of its output.
+    /// The end of the provider's output.
     pub(crate) fn last_words(&self) -> String {
         let text = std::fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);

@@ -150,7 +150,7 @@ fn view(run: &Run, known: &KnownVolume) -> pb::VolumeView {
     }
 }
 
-/// The same source with a disk that does not exist: each value that names one is changed.
+/// The same source with a disk that does not exist: changes each value that names a disk.
 fn of_no_disk(run: &Run) -> Verdict<pb::VolumeView> {
     if let Some(known) = run.config().volumes.first() {
         let mut volume = view(run, known);
@@ -420,7 +420,7 @@ async fn cut_off(run: &Run) -> Verdict {
         let exchange = session
             .call_within(request(view(run, known)), deadline)
             .await;
-        // A provider that sees the deadline first may say UNAVAILABLE (CORE-9).
+        // If the provider's timer fires first, it may answer UNAVAILABLE (CORE-9).
         let unavailable = exchange.came.as_ref().is_ok_and(|answer| {
             answer
                 .failed()

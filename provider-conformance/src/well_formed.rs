@@ -1,4 +1,5 @@
-//! Rules that need no knowledge of the cloud: lengths, enum values, addresses, labels. Pure.
+//! Rules that need no knowledge of the cloud: lengths, enum values, addresses, labels. The
+//! functions only look at the answer.
 
 use std::fmt::Debug;
 use std::net::IpAddr;
@@ -29,7 +30,7 @@ pub(super) struct Broken {
 pub(super) type Judged = Result<(), Broken>;
 
 impl Broken {
-    /// Adds the call whose answer it is in.
+    /// Makes it the failure of a check, with the call whose answer violates the rule.
     pub(super) fn in_answer_to<T: Debug>(self, exchange: &Exchange<T>) -> Stop {
         Stop::failed(self.rule, exchange.sent(), self.expected, self.came)
     }

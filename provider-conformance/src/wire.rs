@@ -1,4 +1,4 @@
-//! HTTP/2 by hand, without what a client's stack does by itself, such as hanging up at a deadline.
+//! HTTP/2 frames without a client's stack, which would for example cancel a call at its deadline.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -56,8 +56,8 @@ impl Head {
 pub(crate) struct Ended(pub(crate) HashSet<u32>);
 
 impl Ended {
-    /// Records a frame. False: it must not come any more (RFC 9113, 5.1). A reset after the last
-    /// HEADERS is allowed.
+    /// Records a frame. `false`: the stream has ended, so the provider must not send the frame (RFC
+    /// 9113, 5.1). A reset after the last HEADERS is allowed.
     pub(crate) fn allows(&mut self, head: Head) -> bool {
         if matches!(head.kind, DATA | HEADERS) && self.0.contains(&head.stream) {
             return false;
@@ -84,7 +84,7 @@ pub(crate) fn opening() -> Vec<u8> {
     bytes
 }
 
-/// HPACK's plainest form: each field literal, none indexed.
+/// HPACK's simplest form: each field is a literal without indexing.
 fn fields(fields: &[(&str, &str)]) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in fields {
@@ -155,11 +155,11 @@ async fn listen(line: &mut UnixStream, until: Instant) -> (Said, Vec<u8>) {
 pub(crate) enum Ending {
     /// With this gRPC status.
     Status(u8),
-    /// Without any.
+    /// Without a gRPC status.
     NoStatus,
     /// By RST_STREAM with this code.
     Reset(u32),
-    /// A GOAWAY says that it was not processed.
+    /// By GOAWAY: the provider did not process the call.
     NotTaken,
 }
 
@@ -293,8 +293,8 @@ pub(crate) mod tests {
             (DATA, 0, 1),
             (HEADERS, END_STREAM, 1)
         ]));
-        // As grpc-go and others end a call whose request was not read completely, and frames of
-        // another stream.
+        // grpc-go and others end a call like this if they did not read the whole request. Also
+        // frames of another stream.
         assert!(said(&[
             (HEADERS, END_STREAM, 1),
             (RST_STREAM, 0, 1),

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::faults::MUTATING_RPCS;
 
-/// How many entries of each RPC are kept.
+/// The most entries of each RPC that the log keeps.
 pub const KEPT_ENTRIES: usize = 1_000;
 /// The most names in one entry.
 pub const KEPT_NAMES: usize = 16;
@@ -22,10 +22,11 @@ pub struct CallEntry {
     pub rpc: String,
     /// How many Nodes or routes it was about; 1 for a Service.
     pub count: usize,
-    /// The first 16 of them: Nodes by name, a Service as `namespace/name`, routes by destination.
+    /// The names of the first 16: Nodes by name, a Service as `namespace/name`, routes by
+    /// destination.
     pub names: Vec<String>,
     /// `ok`, `pending`, `failed:<CODE>` or `status:<CODE>`. With failed items in a batch:
-    /// `ok, 2 failed`. `cancelled`: the controller stopped waiting. `cut`: the provider died.
+    /// `ok, 2 failed`. `cancelled`: the controller cancelled the call. `cut`: the provider died.
     pub outcome: String,
     /// How long it took.
     pub duration_ms: u64,
@@ -94,7 +95,7 @@ impl CallLog {
         entries
     }
 
-    /// Forgets all calls except those in flight.
+    /// Removes all calls from the log except those in flight.
     pub(crate) fn reset(&mut self) {
         self.total = 0;
         self.lied = 0;

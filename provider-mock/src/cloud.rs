@@ -23,9 +23,9 @@ use crate::routes::Route;
 use crate::store::{LOOK, Lock, NEIGHBOUR, Objects, SECTIONS, Section, Store};
 use crate::weather::Weather;
 
-/// How many hints are kept for a controller that reconnects.
+/// The most hints that the cloud keeps for a controller that reconnects.
 const KEPT_HINTS: usize = 1_024;
-/// How many descriptions of writes to the cloud are kept.
+/// The most descriptions of writes that the cloud keeps.
 const KEPT_WRITES: usize = 1_000;
 
 /// A cloud in memory. Clones share it.
@@ -62,8 +62,8 @@ pub(crate) struct State {
     pub(crate) weather: Weather,
     hints: VecDeque<(u64, Change)>,
     cloud_writes: u64,
-    /// The same, but never reset. With a state file, it includes writes before this object was
-    /// created.
+    /// The same count, but without resets. With a state file, it includes the writes before this
+    /// object was created.
     all_writes: u64,
     writes: VecDeque<String>,
     store: Option<Store>,
@@ -78,9 +78,9 @@ impl Cloud {
     /// The same with a state file, whose objects override the fixture's instances, load balancers
     /// and routes.
     ///
-    /// Only one cloud at a time can have a state file. If another one has it, this blocks for up to
-    /// 5 s, because that one may be ending, and then fails. In a runtime, [`Cloud::open_when_free`]
-    /// does the same without blocking.
+    /// Only one cloud at a time can hold a state file. If another cloud holds it, this method waits
+    /// for up to 5 s, because the other process may be ending, and then fails. It blocks the
+    /// thread; in a runtime, use [`Cloud::open_when_free`].
     pub fn open(fixture: Fixture, state: Option<&Path>) -> Result<Self, StartError> {
         let Some(state) = state else {
             return Self::open_locked(fixture, None);
@@ -202,8 +202,8 @@ impl Cloud {
         tokio::time::timeout(patience, holds).await.is_ok()
     }
 
-    /// Restores the fixture: objects, settings, faults. Forgets all calls and writes. Rewrites a
-    /// state file.
+    /// Restores the fixture: objects, settings, faults. Clears the log of calls and writes. If the
+    /// cloud has a state file, rewrites it.
     pub fn reset(&self) -> Result<(), CloudError> {
         let first = Arc::clone(&self.shared.first);
         let objects = objects_of(&first)?;
@@ -262,7 +262,7 @@ impl Cloud {
         self.shared.hints.subscribe()
     }
 
-    /// The hints after that one. `None`: some of them are no longer kept.
+    /// The hints after the hint with this number. `None`: the cloud no longer keeps all of them.
     pub(crate) fn hints_after(&self, number: u64) -> Option<Vec<(u64, Change)>> {
         let state = self.state();
         let oldest = state.hints.front().map(|(oldest, _)| *oldest);

@@ -1,5 +1,5 @@
-//! The control service: a command as JSON, and a result as JSON. `ctl` uses it, and tests in any
-//! language can.
+//! The control service: a command as JSON, and a result as JSON. `ctl` uses it, and so can tests in
+//! any language.
 
 use std::collections::BTreeMap;
 
@@ -72,7 +72,7 @@ pub enum Command {
         /// As in the YAML file.
         load_balancer: LoadBalancer,
     },
-    /// Removes a load balancer without the controller.
+    /// Removes a load balancer directly from the cloud.
     LoadBalancerRemove {
         /// Its handle.
         handle: String,
@@ -84,7 +84,7 @@ pub enum Command {
         /// As in the YAML file.
         route: Route,
     },
-    /// Removes a route without the controller.
+    /// Removes a route directly from the cloud.
     RouteRemove {
         /// Its name.
         name: String,
@@ -137,7 +137,7 @@ pub enum Command {
         #[serde(default)]
         message: String,
     },
-    /// Lets every operation of the cloud fail with this code.
+    /// Makes every operation of the cloud fail with this code.
     CloudFail {
         /// For example `THROTTLED`. Absent: nothing fails.
         code: Option<String>,
@@ -156,7 +156,7 @@ pub enum Command {
     },
     /// Answers NOT_INITIALIZED until the next Initialize.
     ForgetInitialize,
-    /// Tells watching controllers that anything may have changed.
+    /// Sends watching controllers the hint that any object may have changed.
     Resync,
     /// Shows how often each RPC was called, and the last calls.
     Calls {
@@ -165,7 +165,7 @@ pub enum Command {
         /// The most calls of each RPC to show.
         last: usize,
     },
-    /// Forgets all calls and writes.
+    /// Clears the log of calls and writes.
     CallsReset,
     /// Restores the YAML file.
     Reset,

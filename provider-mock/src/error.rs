@@ -1,6 +1,6 @@
 //! Errors in commands and files.
 
-/// Why a change of the cloud was refused: a sentence that also says what would be right.
+/// Why the cloud refused a change: a sentence that also names a valid value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CloudError {
     /// The object does not exist.

@@ -22,11 +22,11 @@ pub struct Fault {
     pub rpc: String,
     /// Its kind.
     pub kind: FaultKind,
-    /// Only if the call is about this: a Node's name, a Service as `namespace/name`, a route's key
-    /// or destination.
+    /// The fault applies only to calls about this object: a Node's name, a Service as
+    /// `namespace/name`, a route's key or destination.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
-    /// For this many calls. Absent: until it is cleared.
+    /// The fault applies to this many calls. Absent: until it is cleared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times: Option<u32>,
     /// The failure in the answer. Absent: INTERNAL.
@@ -89,7 +89,7 @@ impl Fault {
         }
     }
 
-    /// The call is answered `failed` with this code.
+    /// The provider answers the call with `failed` and this code.
     pub fn failure(rpc: impl Into<String>, code: FailureCode) -> Self {
         let mut fault = Self::new(rpc, FaultKind::Failure);
         fault.failure = Some(FailureSpec::new(code));

@@ -30,7 +30,7 @@ use crate::routes::Route;
 pub struct Fixture {
     /// The provider's identity.
     pub provider: ProviderSettings,
-    /// The offered services; all by default.
+    /// The services that the provider offers; all by default.
     pub capabilities: Capabilities,
     /// The addresses of load balancers.
     pub addressing: Addressing,
@@ -151,7 +151,7 @@ pub enum IpMode {
     Proxy,
 }
 
-/// How long load balancers take. They are pending meanwhile.
+/// How long load balancers take to be created and deleted. They are pending in that time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Provisioning {
@@ -250,10 +250,10 @@ pub struct FailureSpec {
     /// Its reason. The default depends on the code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Its sentence.
+    /// Its message: one sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// When to try again.
+    /// The delay before the next attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<HumanDuration>,
 }

@@ -1,4 +1,4 @@
-//! The machines of the cloud. Pure state.
+//! The machines of the cloud: state without locks or I/O.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;

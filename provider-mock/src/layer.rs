@@ -22,9 +22,9 @@ use crate::messages::{self, Subjects};
 type Request = http::Request<Body>;
 type Response = http::Response<Body>;
 
-/// How a fault kills the provider.
+/// The ways in which a fault ends the provider or its connections.
 pub(crate) trait Death: Send + Sync + 'static {
-    /// Kills the provider: the process ends, or the listener and all connections.
+    /// Kills the provider: ends the process, or the listener and all connections.
     fn crash(&self);
     /// Cuts all connections; the provider lives.
     fn disconnect(&self);
@@ -167,7 +167,7 @@ impl FaultLayer {
         let began = Instant::now();
         let at_ms = self.cloud.now_ms();
         let (parts, body) = request.into_parts();
-        // If the request does not arrive completely, nobody waits for an answer.
+        // If the request does not arrive completely, no caller waits for an answer.
         let bytes = body.collect().await?.to_bytes();
         let request_message = frames(&bytes).and_then(|messages| messages.first().cloned());
         let subjects = request_message
@@ -233,7 +233,7 @@ impl FaultLayer {
             .await
     }
 
-    /// The cloud's answer, and what the faults and lies make of it.
+    /// The cloud's answer, after the faults and lies have changed it.
     async fn changed(
         &self,
         rpc: &'static str,
@@ -295,7 +295,7 @@ impl FaultLayer {
         })
     }
 
-    /// The answer, where the request does not reach the cloud.
+    /// The answer if a fault keeps the request from the cloud.
     async fn before(
         &self,
         rpc: &'static str,
@@ -367,13 +367,13 @@ impl FaultLayer {
     }
 }
 
-/// What the record says of an answer that was changed.
+/// The outcome that the record gets for a changed answer.
 fn rewritten_outcome(rpc: &str, faults: &[Fault], messages: &[Vec<u8>]) -> String {
     if faults
         .iter()
         .any(|fault| fault.kind == FaultKind::EmptyItems)
     {
-        // To read what it says would take gigabytes here.
+        // Decoding it would take gigabytes of memory.
         return "empty items".into();
     }
     let messages: Vec<Bytes> = messages

@@ -2,7 +2,8 @@
 //!
 //! [`Mock`] serves a [`Cloud`] in this process. The binary `provider-mock` serves one as a separate
 //! process. A [`Fixture`] describes the cloud (a YAML file, see `examples/cloud.yaml`). The methods
-//! of [`Cloud`] and `provider-mock ctl` change it at run time. [`Fault`]s make it misbehave.
+//! of [`Cloud`] and `provider-mock ctl` change it at run time. [`Fault`]s make its provider violate
+//! the contract or fail.
 
 mod calls;
 mod cloud;

@@ -24,9 +24,10 @@ pub struct Lie {
     /// The provider's behaviour.
     pub what: &'static str,
     /// The violated rules, by their IDs in the contract's `.proto` files. Empty if the contract
-    /// allows it; then it does no harm.
+    /// allows the behaviour.
     pub rules: &'static [&'static str],
-    /// The check of the conformance suite that finds it. Empty if the contract allows it.
+    /// The check of the conformance suite that finds it. Empty if the contract allows the
+    /// behaviour.
     pub check: &'static str,
     does: Does,
 }

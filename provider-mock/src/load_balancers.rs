@@ -1,4 +1,4 @@
-//! The load balancers of the cloud: pure state, and the decisions about it.
+//! The load balancers of the cloud: state without locks or I/O, and the decisions about it.
 
 mod marks;
 mod shared;
@@ -44,7 +44,7 @@ pub struct LoadBalancer {
     /// Ready from this time on, in milliseconds of the cloud's time.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub ready_at_ms: u64,
-    /// Gone from this time on, in milliseconds of the cloud's time. Set when its deletion begins.
+    /// The end of its deletion, in milliseconds of the cloud's time. Set when its deletion begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gone_at_ms: Option<u64>,
     /// Whether only parts of it are left, which a delete would remove.
@@ -138,7 +138,7 @@ impl LoadBalancerConfig {
 }
 
 /// The native name of a Service's load balancer, the same as Go's `DefaultLoadBalancerName`. So a
-/// migration from Go finds its own.
+/// provider finds the load balancers of its Go predecessor.
 pub fn native_name(uid: &str) -> String {
     let mut name = format!("a{}", uid.replace('-', ""));
     name.truncate(name.floor_char_boundary(32));
@@ -165,7 +165,7 @@ pub(crate) enum EnsurePlan {
 }
 
 impl LoadBalancers {
-    /// Forgets load balancers whose deletion has ended.
+    /// Removes load balancers whose deletion has ended.
     pub(crate) fn settle(&mut self, now_ms: u64) {
         self.by_handle
             .retain(|_, lb| lb.gone_at_ms.is_none_or(|gone| gone > now_ms));

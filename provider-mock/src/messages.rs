@@ -26,7 +26,7 @@ pub(crate) fn is_batch(rpc: &str) -> bool {
     )
 }
 
-/// Whether it must be answered NOT_INITIALIZED before Initialize.
+/// Whether the provider must answer NOT_INITIALIZED to this RPC before Initialize.
 pub(crate) fn needs_initialize(rpc: &str) -> bool {
     !matches!(
         rpc,
@@ -243,7 +243,7 @@ pub(crate) fn throttled(rpc: &str, messages: &[Bytes]) -> Option<Duration> {
     }
 }
 
-/// The word for a batch of which so many items failed.
+/// The logged outcome of a batch in which this many items failed.
 fn items_word(bad: usize) -> String {
     if bad == 0 {
         "ok".into()

@@ -36,7 +36,7 @@ impl MockProvider {
         Self { cloud, marks }
     }
 
-    /// The same, with other marks on load balancers.
+    /// The same provider with other marks on load balancers.
     pub(crate) fn marking(mut self, marks: Arc<dyn Marks>) -> Self {
         self.marks = marks;
         self
@@ -70,7 +70,7 @@ impl MockProvider {
         initialized
     }
 
-    /// Sends the hints after that one.
+    /// Sends the hints after the hint with the number `last`.
     pub(crate) async fn follow(&self, mut last: u64, hints: &Hints) -> Result<(), Failure> {
         let mut announced = self.cloud.watch_hints();
         loop {

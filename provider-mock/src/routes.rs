@@ -1,4 +1,4 @@
-//! The routes of the cloud's network. Pure state.
+//! The routes of the cloud's network: state without locks or I/O.
 
 use std::collections::BTreeMap;
 

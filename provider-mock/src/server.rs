@@ -100,7 +100,7 @@ impl Mock {
         Ok(mock)
     }
 
-    /// The cloud, which can do everything that `ctl` can.
+    /// The cloud. Its methods can do everything that `ctl` can.
     pub fn cloud(&self) -> &Cloud {
         &self.cloud
     }
@@ -115,7 +115,7 @@ impl Mock {
         format!("unix://{}", self.path.display())
     }
 
-    /// Whether it is served. False after a kill, a crash or a shutdown.
+    /// Whether the provider serves. False after a kill, a crash or a shutdown.
     pub fn is_running(&self) -> bool {
         let running = self.running();
         running.as_ref().is_some_and(|running| {
@@ -123,8 +123,8 @@ impl Mock {
         })
     }
 
-    /// Like `kill -9`: the listener and all connections end at once. The socket's file stays, and
-    /// the cloud goes on.
+    /// Like `kill -9`: the listener and all connections end at once. The socket's file and the
+    /// cloud stay.
     pub fn kill(&self) {
         if let Some(running) = self.running().take() {
             running.lines.crash();
@@ -133,7 +133,7 @@ impl Mock {
         self.cloud.changed();
     }
 
-    /// Cuts all connections; the provider goes on.
+    /// Cuts all connections. The provider accepts new ones.
     pub fn disconnect(&self) {
         if let Some(running) = &*self.running() {
             running.lines.disconnect();

@@ -1,4 +1,4 @@
-//! The state file: what a cloud keeps when its provider is killed.
+//! The state file, which keeps a cloud's objects when its provider is killed.
 
 use std::collections::BTreeMap;
 use std::fs::TryLockError;
@@ -12,8 +12,8 @@ use crate::instances::{Instance, Instances};
 use crate::load_balancers::{LoadBalancer, LoadBalancers};
 use crate::routes::{Route, Routes};
 
-/// The parts of the file. Only the changed part is serialised again, so that a new load balancer
-/// does not cost 5,000 instances.
+/// The parts of the file. A save serialises only the changed parts. So a new load balancer does not
+/// cause the serialisation of 5,000 instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Section {
     Instances,
@@ -48,14 +48,13 @@ struct File {
 
 const FORMAT: u32 = 1;
 
-/// How long another process with the lock may take to end: it drains its last calls, or was just
-/// killed.
+/// How long another process with the lock may take to end: it may be draining its last calls.
 pub(crate) const NEIGHBOUR: Duration = Duration::from_secs(5);
 /// How often to check whether it has ended.
 pub(crate) const LOOK: Duration = Duration::from_millis(10);
 
 /// The right to write a state file: a lock on a file beside it, because each save replaces the
-/// state file. The system releases it with the process.
+/// state file. The kernel releases the lock when the process ends.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: std::fs::File,
@@ -133,8 +132,8 @@ pub(crate) fn writes_noted(state: &Path) -> Result<u64, String> {
     }
 }
 
-/// Replaces a file atomically: after a kill, and for a concurrent reader, it is the old one or the
-/// new one.
+/// Replaces a file atomically: after a kill, and for a concurrent reader, the path has the old or
+/// the new file.
 pub(crate) fn replace(path: &Path, text: &str) -> Result<(), (&'static str, std::io::Error)> {
     let new = beside(path, ".new");
     std::fs::write(&new, text).map_err(|error| ("written", error))?;
@@ -218,8 +217,8 @@ impl Store {
         }
     }
 
-    /// Writes the file, and serialises only the changed sections. A change that could not be
-    /// written is not in the next save either.
+    /// Writes the file, and serialises only the changed sections. If a write fails, the next save
+    /// does not have its change either.
     pub(crate) fn save(
         &mut self,
         objects: &Objects,

@@ -5,20 +5,20 @@ use std::time::Duration;
 use provider_sdk::{Failure, FailureCode};
 use serde::{Deserialize, Serialize};
 
-/// Applies to every operation that reaches the cloud, reads and writes. Answers from a provider's
-/// memory are not affected.
+/// The weather applies to every operation that reaches the cloud, reads and writes. It does not
+/// affect answers from a provider's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Weather {
     /// Operations fail with this code.
     #[serde(with = "code")]
     pub fail: Option<FailureCode>,
-    /// Operations take this long first, in milliseconds.
+    /// The delay before each operation, in milliseconds.
     pub slow_ms: u64,
 }
 
 impl Weather {
-    /// How long an operation takes first.
+    /// The delay before each operation.
     pub(crate) fn delay(self) -> Duration {
         Duration::from_millis(self.slow_ms)
     }
@@ -37,7 +37,7 @@ impl Weather {
     }
 }
 
-/// Whether a failure is one of the cloud. A refusal is an answer (PROV-16).
+/// Whether the cloud itself failed. PRECONDITION is an answer of a working cloud (PROV-16).
 pub(crate) fn is_trouble(failure: &Failure) -> bool {
     failure.code() != FailureCode::Precondition
 }

@@ -101,7 +101,7 @@ async fn a_load_balancer_is_made_kept_and_deleted() {
     assert_eq!(made.handle.as_deref(), Some("lb-1"));
     assert_eq!(cloud.cloud_writes(), 1);
 
-    // As asked: nothing is written, and Get says so.
+    // Nothing differs: Ensure writes nothing, and Get reports `in_sync`.
     world
         .ensure(service("web"), Some("lb-1"), &["a", "b"])
         .await;
@@ -112,7 +112,7 @@ async fn a_load_balancer_is_made_kept_and_deleted() {
     assert_eq!(world.get(service("web"), &["a"]).await.in_sync, Some(false));
     assert_eq!((cloud.cloud_writes(), cloud.mutating_calls()), (1, 2));
 
-    // A former owner's mark is ours, and the next write marks anew.
+    // A mark of a former owner ID is OURS, and the next write replaces it.
     cloud
         .change_load_balancer("lb-1", |lb| {
             lb.owner.as_mut().unwrap().owner_id = "former".into();
@@ -333,7 +333,7 @@ async fn hints_come_and_are_resumed() {
         .await
         .unwrap()
         .into_inner();
-    // From where on changes are told, before the first of them (PROV-21).
+    // The position from which the stream reports changes, before the first change (PROV-21).
     let bookmark = stream.message().await.unwrap().unwrap();
     assert!(bookmark.change.is_none());
     assert_eq!(bookmark.resume_token, hint.resume_token);
@@ -408,7 +408,7 @@ async fn a_killed_provider_comes_back_with_the_same_cloud() {
     assert_eq!(again.states(&["a"]).await, ["FAILURE_CODE_NOT_INITIALIZED"]);
     assert_eq!(again.mock.cloud().load_balancers().len(), 1);
 
-    // Another process finds it in the state file, which goes before the fixture.
+    // Another process reads it from the state file, which overrides the fixture.
     again.mock.cloud().remove_instance("b").unwrap();
     let was = again.mock.cloud().load_balancers();
     let World {

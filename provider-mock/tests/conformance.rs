@@ -1,4 +1,5 @@
-//! The mock passes the conformance suite: a process of its own, on a real socket, killed and started again by the suite.
+//! The mock passes the conformance suite. The suite starts it as a process on a real socket, and
+//! kills and restarts it.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::collections::BTreeMap;
@@ -14,7 +15,7 @@ use provider_mock::{Fixture, Mock};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_provider-mock");
 
-/// The cloud: enough instances for every check, and what volumes and clusters need.
+/// The cloud: enough instances for every check, and the volumes and clusters of the checks.
 const CLOUD: &str = "
 instance_templates:
 - {count: 12, name: node-%d, id: i-node-%d, type: mock.small, zones: [zone-a, zone-b], region: region-1, internal_pools: [10.1.0.0/16], labels: {mock.example/number: '%d'}}
@@ -29,7 +30,7 @@ addressing: {ip_mode: vip}
 provisioning: {load_balancer: 30ms}
 ";
 
-/// Load balancers that take long to go, have host names, and of which nobody can be told more than their ports.
+/// Load balancers with slow deletions and host names, and few supported fields of a Service.
 const NARROW: &str = "
 instance_templates:
 - {count: 12, name: node-%d, id: i-node-%d, zones: [zone-a, zone-b]}
@@ -45,7 +46,7 @@ addressing: {mode: hostname}
 provisioning: {deletion: 500ms}
 ";
 
-/// Load balancers that nobody can look at but by Get.
+/// Load balancers that only Get shows.
 const BLIND: &str = "
 instance_templates:
 - {count: 4, name: node-%d, id: i-node-%d, zones: [zone-a, zone-b]}
@@ -61,7 +62,7 @@ capabilities:
   load_balancers: {targets: needed}
 ";
 
-/// What cannot be shown of a cloud that offers everything, and is shown of the narrow one.
+/// The checks that a cloud that offers everything skips, and that the narrow cloud passes.
 const SHOWN_OF_NARROW: [&str; 4] = [
     "load-balancers/delete-pending",
     "load-balancers/ensure-of-remnants",
@@ -69,12 +70,12 @@ const SHOWN_OF_NARROW: [&str; 4] = [
     "load-balancers/targets-ignored",
 ];
 
-/// What says nothing of a mock whose Services all share one load balancer.
+/// The checks that do not apply if all Services share one load balancer.
 const NOT_OF_SHARED: [&str; 3] = [
-    // `ctl` removes by the handles of the state file, and the provider tells that of the whole.
+    // `ctl` removes by the handles of the state file. The provider reports the handle of the whole.
     "load-balancers/update-removed-behind-the-back",
     "load-balancers/delete-removed-behind-the-back",
-    // That of the whole is a name, which each cluster gives anew: it names nothing of another's.
+    // The handle of the whole is a name that each cluster has for itself.
     "load-balancers/handle-of-other-cluster",
 ];
 
@@ -150,7 +151,8 @@ fn selection(skip: &[&str]) -> Selection {
     Selection::new(&only, &skip).unwrap()
 }
 
-/// Runs the suite; what was not passed is told, but for what the provider does not offer. Answers the IDs of that.
+/// Runs the suite. Fails with the checks that did not pass, except those that need a service that
+/// the provider does not offer. Returns the IDs of the latter.
 async fn passes(directory: &Path, cloud: &str, selection: Selection) -> Vec<&'static str> {
     let options = Options {
         provider: mock(directory, cloud),
@@ -174,7 +176,7 @@ async fn passes(directory: &Path, cloud: &str, selection: Selection) -> Vec<&'st
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert_eq!(report.left, Vec::<String>::new());
     let state = std::fs::read_to_string(directory.join("state.json")).unwrap_or_default();
-    // What has gone by itself stands there until the next write.
+    // The file keeps objects whose deletion has ended until the next write.
     let state: serde_json::Value = serde_json::from_str(&state).unwrap_or_default();
     let mut left = state["load_balancers"]
         .as_array()
@@ -258,12 +260,12 @@ capabilities:
     }
 }
 
-/// What is interrupted in the midst of a check leaves nothing behind: neither a load balancer nor a slow cloud.
+/// A run that is interrupted in a check leaves neither a load balancer nor a slow cloud.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_interrupted_is_cleaned_up() {
     let directory = tempfile::tempdir().unwrap();
     let state = directory.path().join("state.json");
-    // Makes a load balancer, then waits in a slow cloud.
+    // The check creates a load balancer, then waits for a slow cloud.
     let only = ["core/a-cancelled-delete-writes-nothing".to_owned()];
     let options = Options {
         provider: mock(directory.path(), CLOUD),
@@ -290,7 +292,8 @@ async fn what_is_interrupted_is_cleaned_up() {
     assert!(!text.contains("conformance-"), "{text}");
 }
 
-/// Who does not offer what a rule is seen by, and is not told how to count writes, has not shown the rule.
+/// A rule is not tested if the provider does not offer the RPC that shows it, and no hook counts
+/// writes.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_nobody_can_look_at_is_skipped_and_not_passed() {
     let directory = tempfile::tempdir().unwrap();
@@ -332,7 +335,8 @@ async fn what_nobody_can_look_at_is_skipped_and_not_passed() {
     }
 }
 
-/// A cloud that refuses empty target sets, and one that only says so (`empty_target_sets: refused`).
+/// A cloud that refuses empty target sets, and a cloud that accepts them in spite of
+/// `empty_target_sets: refused`.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cloud_without_empty_target_sets_passes_and_one_that_takes_them_is_found_out() {
     let mut config = config();
@@ -357,7 +361,7 @@ async fn a_cloud_without_empty_target_sets_passes_and_one_that_takes_them_is_fou
     assert_eq!(failed.rule, "LB-31");
 }
 
-/// ROUTE-12: where a cloud keeps no marks with routes nothing may be called OURS.
+/// ROUTE-12: if a cloud keeps no marks on routes, no route may be OURS.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_provider_that_says_ours_of_routes_without_marks_is_found() {
     let mut config = config();
@@ -379,7 +383,7 @@ async fn a_provider_that_says_ours_of_routes_without_marks_is_found() {
     assert_eq!(skipped.lack, Lack::Capability);
 }
 
-/// Annotations by which Services of the mock share one load balancer.
+/// Annotations with which Services of the mock share one load balancer.
 fn sharing(name: &str) -> BTreeMap<String, String> {
     let key = format!("{}shared-load-balancer", provider_mock::ANNOTATION_PREFIX);
     [(key, name.to_owned())].into()
@@ -410,7 +414,8 @@ async fn a_mock_whose_services_all_share_one_load_balancer_passes_too() {
     assert_eq!(report.left, Vec::<String>::new());
 }
 
-/// Who says nothing of sharing is not asked, and who says what shares nothing is told.
+/// Without `shared_load_balancer` the checks of sharing do not run. If its annotations share
+/// nothing, the report says so.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_suite_yaml_says_of_sharing_is_taken_at_its_word() {
     let nothing = [("other.example/share".to_owned(), "x".to_owned())].into();
@@ -439,7 +444,7 @@ async fn what_suite_yaml_says_of_sharing_is_taken_at_its_word() {
     }
 }
 
-/// Runs these checks; each ends somehow.
+/// Runs these checks, whatever their results.
 async fn report_of(provider: Provider, config: Config, only: &[&str]) -> Report {
     let only: Vec<_> = only.iter().map(ToString::to_string).collect();
     let options = Options {
@@ -451,7 +456,8 @@ async fn report_of(provider: Provider, config: Config, only: &[&str]) -> Report 
     run(options, std::future::pending(), |_| {}).await.unwrap()
 }
 
-/// What a hook was to remove and did not, and what the provider says is gone and still lists, is told with what a person needs to remove it.
+/// The report names an object that a hook did not remove, and one that the provider still lists
+/// after its deletion, with the data that a person needs to remove it.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_removed_is_named() {
     let directory = tempfile::tempdir().unwrap();
@@ -481,7 +487,7 @@ async fn what_cannot_be_removed_is_named() {
     assert_eq!(report.left.len(), 2, "{left}");
 }
 
-/// What is kept on purpose is there all the same.
+/// A retained load balancer still exists, so the report names it.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_retained_is_named_with_its_handle() {
     let directory = tempfile::tempdir().unwrap();
@@ -502,7 +508,8 @@ async fn what_is_retained_is_named_with_its_handle() {
     assert_eq!(report.left.len(), 1, "{left}");
 }
 
-/// What was made for a former owner ID carries the latter's mark by now: Delete for the former is CONFLICT until that one has gone.
+/// A load balancer of a former owner ID now has the mark of the current one. So Delete for the
+/// former is CONFLICT until the load balancer is gone.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_another_owner_id_has_by_now_is_removed_for_that_one() {
     let directory = tempfile::tempdir().unwrap();
@@ -517,7 +524,7 @@ async fn what_another_owner_id_has_by_now_is_removed_for_that_one() {
     assert!(report.took < Duration::from_secs(15), "{:?}", report.took);
 }
 
-/// Where no load balancer can be made no check of them begins: that is no finding of each.
+/// If no load balancer can be created, the report shows one cause, not one for each check.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_ensure_that_always_fails_is_one_cause_with_its_message() {
     let directory = tempfile::tempdir().unwrap();
@@ -549,7 +556,7 @@ async fn an_ensure_that_always_fails_is_one_cause_with_its_message() {
     assert!(count > 5, "{count}");
 }
 
-/// Some moments are this run's alone: who is to mend the provider has to know them.
+/// The moments of cuts differ between runs, so the report names them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_check_that_cuts_calls_off_tells_when_it_did() {
     let deadlines = "Ensure again and again, with deadlines of [";
@@ -589,7 +596,7 @@ async fn a_check_that_cuts_calls_off_tells_when_it_did() {
     }
 }
 
-/// What the check itself removed, or what is gone in whatever way, is not named: only the hook complains.
+/// The report does not name an object that no longer exists, even if the hook fails to remove it.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_gone_already_is_not_named() {
     let directory = tempfile::tempdir().unwrap();
@@ -603,7 +610,7 @@ async fn what_is_gone_already_is_not_named() {
     assert_eq!(report.left, Vec::<String>::new());
 }
 
-/// Three checks have waited for an answer; the others are not tried.
+/// After three checks without an answer, the suite does not run the others.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_provider_that_does_not_answer_is_not_asked_for_hours() {
     let directory = tempfile::tempdir().unwrap();
@@ -623,7 +630,7 @@ async fn a_provider_that_does_not_answer_is_not_asked_for_hours() {
     assert_eq!(failed.count(), 3, "{:#?}", report.entries);
     assert!(report.not_tried() > 10, "{}", report.not_tried());
     assert_eq!(report.passed(), 0);
-    // What a check needs and the suite was not told is known all the same.
+    // The report still names the setup that other checks lack.
     let rest = report.failed() + report.not_set_up() + report.not_tried() + report.not_offered();
     assert_eq!(rest, report.entries.len());
     let reason = report
@@ -640,7 +647,7 @@ async fn a_provider_that_does_not_answer_is_not_asked_for_hours() {
     assert!(report.took < Duration::from_mins(3), "{:?}", report.took);
 }
 
-/// Whatever is offered may be what leaks.
+/// Every offered RPC may leak.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_check_for_growth_calls_every_rpc() {
     let directory = tempfile::tempdir().unwrap();
@@ -650,7 +657,7 @@ async fn the_check_for_growth_calls_every_rpc() {
     let provider = Provider::Endpoint(format!("unix://{}", mock.path().display()));
     let only = ["core/memory-does-not-grow-with-calls"];
     let report = report_of(provider, Config::default(), &only).await;
-    // Its memory is this process', which other tests fill.
+    // The mock runs in this process, whose memory other tests use too.
     assert_eq!(report.entries.len(), 1);
     for rpc in [
         "GetProviderInfo",
@@ -672,7 +679,8 @@ async fn the_check_for_growth_calls_every_rpc() {
     }
 }
 
-/// A connection that ends because the process ended says so: the next check has a new process, and nobody could know.
+/// If a connection ends because the process ended, the report says so, because the next check gets
+/// a new process.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_ended_by_itself_is_told() {
     let directory = tempfile::tempdir().unwrap();

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_provider-mock");
 
-/// A served mock; killed when it is dropped.
+/// A process that serves a mock. Dropping this kills it.
 struct Served {
     child: Child,
     endpoint: String,
@@ -145,7 +145,7 @@ fn a_person_changes_the_cloud_and_a_kill_forgets_nothing() {
     faults_and_hooks(&served);
 }
 
-/// What a person, or the hooks of a conformance run, ask for besides.
+/// Further commands of a person, or of the hooks of a conformance run.
 fn faults_and_hooks(served: &Served) {
     served.text(&[
         "fault",
@@ -167,7 +167,7 @@ fn faults_and_hooks(served: &Served) {
         (&calls["cloud_writes"], &calls["mutating_calls"]),
         (&0.into(), &0.into())
     );
-    // What hooks of a conformance run ask for.
+    // Commands of the hooks of a conformance run.
     assert_eq!(served.text(&["instance", "add", "hook"]), "mock://hook\n");
     let handle = served.text(&["lb", "add", "unmarked"]);
     assert!(
@@ -257,7 +257,7 @@ fn a_cloud_file_that_is_wrong_ends_it_with_the_file_the_line_and_the_field() {
     );
 }
 
-/// Where nothing can be served: a file that is taken for a good one ends it too.
+/// Serves at an impossible endpoint, so that the process ends with a valid file too.
 fn serve_once(cloud: &Path) -> Output {
     let nowhere = "unix:///proc/nowhere/provider.sock";
     Command::new(BINARY)

@@ -77,7 +77,7 @@ async fn answers_are_rewritten() {
             "cleared after one call"
         );
     }
-    // One that strikes the only item.
+    // A fault that applies to the only item.
     world
         .mock
         .cloud()
@@ -204,7 +204,7 @@ async fn a_provider_that_is_a_process_outlives_a_cut_of_its_connections() {
     let mut one = dial().await;
     let cut = one.probe(pb::ProbeRequest {}).await.unwrap_err();
     assert_ne!(cut.code(), Code::Ok, "{cut}");
-    // It serves on: the next one that comes gets its answer.
+    // The provider still serves: a new connection gets its answer.
     let mut next = dial().await;
     next.probe(pb::ProbeRequest {}).await.unwrap();
     assert!(!process.is_finished());

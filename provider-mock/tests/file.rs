@@ -1,4 +1,5 @@
-//! `provider-mock file`, the weather, and the count of writes that nothing forgets: what the hooks of a conformance run call.
+//! `provider-mock file`, the weather, and the count of writes without resets, which the hooks of a
+//! conformance run use.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod common;
@@ -258,7 +259,7 @@ async fn in_bad_weather_everything_that_reaches_the_cloud_fails_and_probe_says_s
     assert_eq!(world.states(&["a", "b"]).await, ["a=RUNNING", "b=ABSENT"]);
     assert!(began.elapsed() >= Duration::from_millis(300));
     assert_eq!(probe().await.state(), pb::ProbeState::Ready);
-    // A call that is cut while the cloud takes its time writes nothing.
+    // A call that is cut during a slow operation of the cloud writes nothing.
     let cut = world.ensure(service("web"), None, &[]);
     assert!(
         tokio::time::timeout(Duration::from_millis(50), cut)

@@ -1,4 +1,5 @@
-//! The conformance suite finds every named fault, by the check that the table names; what the contract allows passes it as a whole.
+//! The conformance suite finds every named fault by the check that the table names. A named fault
+//! that the contract allows passes the whole suite.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::collections::BTreeSet;
@@ -10,7 +11,7 @@ use provider_conformance::{Config, Options, Outcome, Provider, Report, Selection
 use provider_mock::Lie;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_provider-mock");
-/// Most of them wait for something most of the time.
+/// The number of lies that run at once. Most runs spend most of their time waiting.
 const AT_ONCE: usize = 6;
 
 fn examples() -> PathBuf {
@@ -54,7 +55,7 @@ async fn escapes(lie: &Lie) -> Option<String> {
     };
     let outcome = report.entries.first().map(|entry| &entry.outcome);
     match outcome {
-        // A rule that is a SHOULD is warned of.
+        // A violated SHOULD is a warning.
         Some(Outcome::Failed(failed) | Outcome::Warned(failed))
             if lie.rules.contains(&failed.rule.as_str()) =>
         {
@@ -78,7 +79,7 @@ async fn each_is_found_by_the_check_that_the_table_names() {
     if let Ok(only) = std::env::var("LIES_ONLY") {
         lies.retain(|lie| lie.name.contains(&only));
     }
-    // A call that hangs has its whole deadline: those first.
+    // Starts with `hang`, whose calls take their whole deadline.
     lies.sort_by_key(|lie| lie.name != "hang");
     let escaped: Vec<String> = futures::stream::iter(lies)
         .map(escapes)
@@ -89,7 +90,7 @@ async fn each_is_found_by_the_check_that_the_table_names() {
     assert!(escaped.is_empty(), "{}", escaped.join("\n"));
 }
 
-/// What no row of the table says: a lie that more than one check finds.
+/// Lies that more than one check finds. A row of the table names only one.
 #[tokio::test]
 async fn what_goes_on_behind_its_deadline_and_an_open_door_are_found_by_each_check_of_them() {
     let root = rustix::process::geteuid().is_root();

@@ -1,4 +1,4 @@
-//! The state file: one cloud at a time has it, and what could not be written into it did not happen.
+//! The state file: one cloud at a time holds it. A change that cannot be written to it is reverted.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod common;
@@ -27,7 +27,7 @@ async fn a_second_cloud_on_one_state_file_waits_and_is_then_refused() {
         error.contains("state.json: another provider-mock uses") && error.contains("--state"),
         "{error}"
     );
-    // One that still drains is waited for.
+    // The second cloud waits for the first, which still drains.
     let (second, ()) = tokio::join!(Cloud::open_when_free(fixture, Some(&state)), async {
         tokio::time::sleep(Duration::from_secs(3)).await;
         drop(first);
@@ -70,7 +70,7 @@ async fn what_could_not_be_saved_did_not_happen() {
     cloud.plant_route(Route::new("r", "10.0.1.0/24")).unwrap();
     let before = seen(cloud);
 
-    // Nothing can be written where a directory lies in the way.
+    // A directory at the path of the new file makes every save fail.
     let new = state.with_file_name("state.json.new");
     std::fs::create_dir(&new).unwrap();
     let internal = pb::FailureCode::Internal;
@@ -128,7 +128,7 @@ async fn what_could_not_be_saved_did_not_happen() {
     }
     assert_eq!(seen(cloud), before);
 
-    // Nor is it in what is written next.
+    // The next save does not have the reverted change either.
     std::fs::remove_dir(&new).unwrap();
     cloud.stop_instance("b").unwrap();
     world.ensure(service("other"), None, &["a"]).await;

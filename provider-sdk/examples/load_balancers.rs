@@ -19,7 +19,7 @@ struct Made {
     targets: Vec<String>,
 }
 
-/// Stands for the client of the cloud's API. This one forgets everything when the process ends.
+/// In place of a client of the cloud's API. It keeps the load balancers in memory.
 #[derive(Default)]
 struct Api {
     made: Mutex<Vec<Made>>,

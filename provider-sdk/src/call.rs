@@ -62,8 +62,7 @@ impl Call {
         }
     }
 
-    /// A call without a controller, without a deadline, and never cancelled: for unit tests of a
-    /// vendor's methods.
+    /// A call for unit tests of a vendor's methods. It has no deadline, and nothing cancels it.
     pub fn for_test(cluster: Cluster) -> Self {
         Self::new(
             "test",
@@ -85,8 +84,8 @@ impl Call {
         &self.inner.cluster
     }
 
-    /// Former owner IDs of this cluster, from the last successful `Initialize`. During
-    /// `Initialize`: those of its request.
+    /// Former owner IDs of this cluster, from the last successful `Initialize`. In `initialize`
+    /// itself, they are from the request.
     pub fn previous_owner_ids(&self) -> &[String] {
         &self.inner.previous_owner_ids
     }
@@ -102,14 +101,14 @@ impl Call {
                 .any(|previous| previous == owner_id)
     }
 
-    /// When the controller stops waiting. `None`: it set no deadline. Answer before 80 % of the
-    /// remaining time has passed. If that is not possible, answer pending where the RPC has it
+    /// The time at which the call ends. `None`: the controller sent no deadline. If the work takes
+    /// longer and the RPC has a pending answer, give that answer before 80 % of the time has passed
     /// (CORE-9).
     pub fn deadline(&self) -> Option<std::time::Instant> {
         self.inner.deadline.map(Instant::into_std)
     }
 
-    /// Whether the call has ended, so that nobody waits for the answer.
+    /// Whether the call has ended (see [`Call`]).
     pub fn is_cancelled(&self) -> bool {
         self.inner.ended.is_cancelled()
             || self
@@ -130,8 +129,8 @@ impl Call {
         }
     }
 
-    /// Fails with `UNAVAILABLE` (reason `CallEnded`) if the call has ended. It needs no runtime, so
-    /// it works in `spawn_blocking`.
+    /// Fails with `UNAVAILABLE` (reason `CallEnded`) if the call has ended. This method needs no
+    /// runtime, so it works in `spawn_blocking`.
     pub fn checkpoint(&self) -> Result<(), Failure> {
         if self.is_cancelled() {
             Err(Failure::unavailable(format!(
@@ -144,8 +143,8 @@ impl Call {
         }
     }
 
-    /// Call this before each write to the cloud. It lets the runtime deliver a cancellation that
-    /// has arrived, and then does the same as [`Call::checkpoint`].
+    /// Call this before each write to the cloud. It first yields, so that the runtime can process a
+    /// cancellation that has arrived. Then it does the same as [`Call::checkpoint`].
     pub async fn before_write(&self) -> Result<(), Failure> {
         tokio::task::yield_now().await;
         self.checkpoint()
@@ -168,15 +167,16 @@ impl fmt::Debug for Call {
 }
 
 /// The time of the cloud's last successful answer. Clones share it. [`Call::cloud_answered`] writes
-/// to the server's own record. A provider with background refreshes keeps one of these, and returns
-/// its time from [`Provider::last_cloud_success`](crate::Provider::last_cloud_success).
+/// to the server's own record. A provider that asks the cloud outside of calls keeps a
+/// `CloudContact` of its own, and returns [`CloudContact::last`] from
+/// [`Provider::last_cloud_success`](crate::Provider::last_cloud_success).
 #[derive(Debug, Clone, Default)]
 pub struct CloudContact {
     last: Arc<Mutex<Option<SystemTime>>>,
 }
 
 impl CloudContact {
-    /// A record without an answer yet.
+    /// A record without an answer.
     pub fn new() -> Self {
         Self::default()
     }

@@ -11,11 +11,11 @@ use crate::{Call, Failure};
 pub trait Changes: Send + Sync {
     /// Sends hints until the call ends. `resume_token` is the last token that the controller
     /// received; empty for its first call. Answer an unknown token with [`Change::Resync`].
+    /// Otherwise begin with [`Hints::bookmark`] (PROV-21).
     ///
     /// The call has no deadline. The SDK drops the future when the controller disconnects or the
-    /// server shuts down. The method may also return `Ok`: the stream then ends, and the controller
-    /// calls again. Begin with [`Hints::bookmark`] (PROV-21). A failure ends the stream with a gRPC
-    /// status, and the controller calls again with backoff.
+    /// server shuts down. The method may also return. `Ok` ends the stream, and a [`Failure`] is
+    /// the last message before its end. In both cases the controller calls again with backoff.
     async fn watch(&self, call: &Call, resume_token: &str, hints: &Hints) -> Result<(), Failure>;
 }
 
@@ -32,7 +32,7 @@ pub enum Change {
         /// The name of its Node. Empty if only the provider ID is known.
         node_name: String,
     },
-    /// A load balancer was changed or deleted, not by the controller.
+    /// Somebody other than the controller changed or deleted a load balancer.
     LoadBalancer {
         /// The namespace of its Service.
         namespace: String,
@@ -52,8 +52,8 @@ pub struct Hints {
 
 impl Hints {
     /// Sends one hint, with the token from which to continue after a reconnect. A token has at most
-    /// 1,024 bytes; a longer one is replaced by an empty one, and logged. Waits while 128 hints are
-    /// unread. Fails with UNAVAILABLE when the stream has ended.
+    /// 1,024 bytes. The SDK logs a longer token, and sends an empty one in its place. Waits while
+    /// 128 hints are unread. Fails with UNAVAILABLE when the stream has ended.
     pub async fn send(
         &self,
         change: Change,
@@ -62,8 +62,8 @@ impl Hints {
         self.say(Some(change), resume_token.into()).await
     }
 
-    /// Announces the position from which changes are reported, without a change. Each stream begins
-    /// with it (PROV-21). The limits are those of [`Hints::send`].
+    /// Announces the position from which the stream reports changes, without a change. A stream
+    /// should begin with a bookmark (PROV-21). The limits are those of [`Hints::send`].
     pub async fn bookmark(&self, resume_token: impl Into<String>) -> Result<(), Failure> {
         self.say(None, resume_token.into()).await
     }

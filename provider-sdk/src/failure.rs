@@ -8,35 +8,38 @@ use std::time::Duration;
 /// boundary.
 pub const MAX_TEXT_BYTES: usize = 1024;
 
-/// The kinds of failure. Each decides how the controller reacts. These are the rows of the
-/// contract's table (`types.proto`, CORE-15).
+/// The kinds of failure. Each decides how the controller reacts (`FailureCode` in `types.proto`,
+/// CORE-15).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FailureCode {
-    /// The object itself is wrong or unsupported. Warning event; retried when the object changes,
-    /// or after 30 min.
+    /// The object itself is wrong or unsupported. The controller records a Warning event, and
+    /// retries when the object changes, or after 30 min.
     Invalid,
-    /// Something around the object is missing (subnet, tag, setting, quota). Event; backoff from 5
-    /// s to 300 s.
+    /// Something around the object is missing (subnet, tag, setting, quota). The controller records
+    /// an event, and retries with backoff from 5 s to 300 s.
     Precondition,
-    /// `LoadBalancers::update`: the load balancer is gone. `Volumes::labels`: the disk does not
-    /// exist. In other calls the controller reads it as `Internal`.
+    /// `LoadBalancers::update`: the load balancer does not exist. `Volumes::labels`: the disk does
+    /// not exist. `Clusters::control_plane_address`: the cluster does not exist. In other calls the
+    /// controller reads it as `Internal`.
     NotFound,
-    /// The object, or a part of it, belongs to another owner. Event; slow retry; never adopted.
+    /// The object, or a part of it, belongs to another owner. The controller records an event,
+    /// retries slowly, and never adopts the object.
     Conflict,
-    /// Another operation holds the same object. Retried after 1 s with jitter, 5 times, then with
-    /// backoff.
+    /// Another operation holds the same object, or the provider has too much to do (CORE-22). The
+    /// controller retries after 1 s with jitter, 5 times, then with backoff.
     Busy,
-    /// The cloud limits the request rate. The controller slows this whole service for
-    /// `retry_after`.
+    /// The cloud limits the request rate. The controller records an event, and slows all calls of
+    /// this service for `retry_after`.
     Throttled,
-    /// The cloud refuses the credentials. The provider counts as degraded; one event, slow retry.
+    /// The cloud refuses the credentials. The controller counts the provider as degraded, records
+    /// one event, and retries slowly.
     Credentials,
-    /// The cloud's API is unavailable. Event; backoff.
+    /// The cloud's API is unavailable. The controller records an event, and retries with backoff.
     Unavailable,
     /// The provider was restarted. The controller initialises it and repeats the call. The SDK
     /// answers this by itself.
     NotInitialized,
-    /// A fault of the provider. Backoff.
+    /// A fault of the provider. The controller records an event, and retries with backoff.
     Internal,
 }
 
@@ -80,12 +83,11 @@ impl fmt::Display for FailureCode {
     }
 }
 
-/// A failure of a call. It says nothing about the existence of an object: only
-/// [`Instance::absent`](crate::Instance::absent) says that an instance is gone.
+/// A failure of a call. It never means that an instance is gone: only
+/// [`Instance::absent`](crate::Instance::absent) does.
 ///
-/// There is one constructor for each row of the contract's table, and intentionally no `From` of
-/// other errors. The vendor's code knows an error of the cloud's API best, so it must choose the
-/// row.
+/// There is one constructor for each [`FailureCode`], and intentionally no `From` of other errors.
+/// The vendor's code knows the errors of its cloud's API best, so it must choose the code.
 ///
 /// ```
 /// use provider_sdk::Failure;
@@ -125,8 +127,8 @@ impl Failure {
         invalid => Invalid;
         /// Something around the object is missing: a subnet, a tag, a setting, quota.
         precondition => Precondition;
-        /// The load balancer to update is gone, or the volume's disk does not exist. It **never**
-        /// means that an instance is gone.
+        /// The load balancer to update, the volume's disk or the named cluster does not exist. It
+        /// **never** means that an instance is gone.
         not_found => NotFound;
         /// The object, or a part of it, belongs to another owner.
         conflict => Conflict;
@@ -157,8 +159,8 @@ impl Failure {
         }
     }
 
-    /// Sets the reason, which becomes the reason of the event: one word in CamelCase, for example
-    /// `SubnetMissing`. At most 1,024 bytes (cut beyond). The default is the code's own reason.
+    /// Sets the reason of the event: one word in CamelCase, for example `SubnetMissing`. At most
+    /// 1,024 bytes (cut beyond). Each code has a default reason.
     #[must_use]
     pub fn with_reason(mut self, reason: impl Into<String>) -> Self {
         let mut reason = reason.into();

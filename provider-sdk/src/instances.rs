@@ -13,16 +13,16 @@ use crate::{Answers, Call, Failure, Node, NodeAddress};
 
 /// The machines behind the Nodes.
 ///
-/// **Only [`Instance::absent`] means gone** (INST-1), and the controller deletes Nodes because of
-/// it. Return it only if the cloud itself said so, about that instance, in a complete answer. When
-/// in doubt, return a failure.
+/// **Only [`Instance::absent`] means that an instance does not exist** (INST-1). It permits the
+/// controller to delete the Node. Return it only if the cloud itself said so, about that instance,
+/// in a complete answer. When in doubt, return a failure.
 #[async_trait]
 pub trait Instances: Send + Sync {
     /// Looks up this Node's instance. [`Node::provider_id`] identifies it if set, else the Node's
     /// name (INST-3).
     ///
-    /// Failures: INVALID, PRECONDITION, THROTTLED, CREDENTIALS, UNAVAILABLE, INTERNAL. Deadline of
-    /// the whole batch: 60 s.
+    /// Failures: INVALID, PRECONDITION, CONFLICT (a name that fits several instances), THROTTLED,
+    /// CREDENTIALS, UNAVAILABLE, INTERNAL. Deadline of the whole batch: 60 s.
     async fn lookup(
         &self,
         call: &Call,
@@ -34,8 +34,8 @@ pub trait Instances: Send + Sync {
     /// [`Node::name`] as their keys.
     ///
     /// The default calls [`Instances::lookup`] for each Node, [`InstanceOptions::lookups_at_once`]
-    /// at a time. A panic in one is `failed: INTERNAL` for that Node alone. Override it for clouds
-    /// with a batch API. An error fails the call as a whole.
+    /// at a time. If a lookup panics, the answer for its Node alone is `failed: INTERNAL`. Override
+    /// this method for a cloud with a batch API. If it returns `Err`, the whole call fails.
     async fn lookup_batch(
         &self,
         call: &Call,
@@ -77,11 +77,11 @@ pub trait ListInstances: Send + Sync {
 /// The capabilities of the instances service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InstanceOptions {
-    /// The most Nodes in one call; 100 by default and if 0. A larger call is answered
+    /// The most Nodes in one call; 100 by default and if 0. The SDK answers a larger call with
     /// `failed: INVALID`.
     pub max_batch: u32,
-    /// Whether the states running and stopped are distinguished. Without it, the controller never
-    /// sets the shutdown taint. `false` by default.
+    /// Whether the provider distinguishes the states running and stopped. If it does not, the
+    /// controller never sets the shutdown taint. `false` by default.
     pub power_state: bool,
     /// How many calls of this service may run at once; 8 by default.
     pub max_in_flight: u32,
@@ -101,7 +101,7 @@ impl Default for InstanceOptions {
     }
 }
 
-/// The facts that a lookup asks for. A provider may omit others.
+/// The facts that a lookup can request. A provider may omit facts that are not requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum InstanceFacet {
     /// Whether it exists.
@@ -157,9 +157,10 @@ pub enum InstanceState {
 /// An instance, or its absence. There is one constructor for each state of the contract.
 ///
 /// Limits: a provider ID has 1 to 1,024 bytes and begins with one of the provider's prefixes
-/// (PROV-8), names have 253 bytes, and each address has the format of its kind. If an instance
-/// violates a limit, the SDK logs it and answers `failed: INTERNAL`: for its Node in a lookup, for
-/// the whole listing in ListInstances.
+/// (PROV-8). Each address has the format of its kind. If an instance violates a limit, the SDK logs
+/// it and answers `failed: INTERNAL`: for its Node in a lookup, for the whole listing in
+/// ListInstances. The SDK logs and leaves out a type, zone or region that is no label value
+/// (INST-15).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Instance {
@@ -169,7 +170,8 @@ pub struct Instance {
     pub provider_id: Option<String>,
     /// Its type, for example `m5.large`: a valid label value.
     pub instance_type: Option<String>,
-    /// Its addresses, in the order for the Node's status. An empty list changes nothing.
+    /// Its addresses, in the order for the Node's status. If the list is empty, the controller does
+    /// not change the Node's addresses.
     pub addresses: Vec<NodeAddress>,
     /// Its zone: a valid label value.
     pub zone: Option<String>,
@@ -178,7 +180,7 @@ pub struct Instance {
     /// Further labels for the Node. The controller drops keys in the domains `kubernetes.io`,
     /// `k8s.io` and `grpc-ccm.io`, and their subdomains.
     pub labels: BTreeMap<String, String>,
-    /// With [`InstanceState::Pending`]: when to ask again.
+    /// With [`InstanceState::Pending`]: the delay before the controller asks again.
     pub retry_after: Option<Duration>,
 }
 
@@ -273,7 +275,7 @@ impl Instance {
     }
 }
 
-/// Runs `each` for every item, `at_once` at a time. A panic for one item is that item's failure.
+/// Runs `each` for every item, `at_once` at a time. A panic fails only its own item.
 pub(crate) async fn one_by_one<'a, I: Sync, T: Send>(
     call: &Call,
     items: &'a [I],

@@ -1,9 +1,10 @@
 //! The SDK for providers of the cloud provider contract (`cloudprovider.v1alpha1`). A provider is a
 //! separate process that serves a cloud to the Kubernetes controllers on a Unix socket.
 //!
-//! Implement [`Provider`], and of [`Instances`], [`Zones`], [`LoadBalancers`], [`Routes`],
-//! [`Clusters`], [`Volumes`] and [`Changes`] those that the cloud has. They determine the
-//! capabilities that the controller sees. `examples/minimal.rs` is a complete provider.
+//! Implement [`Provider`], and a further trait for each service that the cloud has: [`Instances`],
+//! [`Zones`], [`LoadBalancers`], [`Routes`], [`Clusters`], [`Volumes`] or [`Changes`]. The traits
+//! that [`Provider`] returns determine the capabilities that the controller sees.
+//! `examples/minimal.rs` is a complete provider.
 //!
 //! IDs such as INST-1 name rules of the contract. Their text is in the comments of
 //! `proto/cloudprovider/v1alpha1/*.proto`.

@@ -13,8 +13,8 @@ pub use answer::{
 };
 pub use service::{Ingress, IpMode, LoadBalancerStatus, PortStatus, Service, ServicePort};
 
-/// The result of the methods of [`LoadBalancers`]. Both sides have [`Notes`], so a failure can have
-/// them too. `?` works on a plain [`Failure`].
+/// The result of a call about one load balancer. Success and failure both carry [`Notes`]. `?`
+/// works on a plain [`Failure`].
 ///
 /// ```
 /// # use provider_sdk::*;
@@ -34,8 +34,8 @@ pub type LoadBalancerResult<T> = Result<Answer<T>, Answer<Failure>>;
 /// this owner (LB-2; [`Call::owns`]). It must check the ownership of the object that a handle
 /// names, because a user can edit the handle (LB-4). It must work without a handle (LB-5).
 ///
-/// While ensure, update or delete of a Service runs, the SDK answers another one for the same
-/// Service with `failed: BUSY` (CORE-7).
+/// While `ensure`, `update` or `delete` runs for a Service, the SDK answers a further call of these
+/// three for the same Service with `failed: BUSY` (CORE-7).
 #[async_trait]
 pub trait LoadBalancers: Send + Sync {
     /// Reports the state of this Service's load balancer. It writes nothing (LB-6).
@@ -55,8 +55,8 @@ pub trait LoadBalancers: Send + Sync {
         request: &EnsureLoadBalancer,
     ) -> LoadBalancerResult<Ensured>;
 
-    /// Sets the targets, and changes nothing else. If the load balancer does not exist: NOT_FOUND
-    /// (LB-11).
+    /// Sets the targets, and changes nothing else. If the load balancer does not exist, return
+    /// NOT_FOUND (LB-11).
     ///
     /// Failures: all. Deadline 5 min.
     async fn update(
@@ -66,8 +66,8 @@ pub trait LoadBalancers: Send + Sync {
     ) -> LoadBalancerResult<Updated>;
 
     /// Removes everything that was made for this Service. [`Deleted::Done`] means that the provider
-    /// looked for it and that nothing is left. If that is uncertain, return a failure (LB-12). A
-    /// load balancer that does not exist is done.
+    /// looked for it and that nothing is left. If that is uncertain, return a failure (LB-12). If
+    /// the load balancer does not exist, return [`Deleted::Done`].
     ///
     /// Failures: all but NOT_FOUND. Deadline 5 min.
     async fn delete(
@@ -101,29 +101,29 @@ pub trait ListLoadBalancers: Send + Sync {
 pub struct LoadBalancerOptions {
     /// The values of `spec.loadBalancerClass` that this provider serves.
     pub classes: Vec<String>,
-    /// Whether Services without a class are served too. `true` by default.
+    /// Whether this provider also serves Services without a class. `true` by default.
     pub default_class: bool,
-    /// Whether [`LoadBalancer::in_sync`] is answered. With it, a restarted controller calls no
-    /// Ensure for a load balancer that is in sync. `false` by default.
+    /// Whether `get` sets [`LoadBalancer::in_sync`]. If so, a restarted controller calls no Ensure
+    /// for a load balancer that is in sync. `false` by default.
     pub in_sync: bool,
-    /// Whether this cloud does not use targets, so that changes of Nodes make no call. `false` by
-    /// default.
+    /// Whether this cloud does not use targets. The controller then makes no call when Nodes
+    /// change. `false` by default.
     pub ignores_nodes: bool,
     /// Which Nodes can be targets. [`TargetScope::Owned`] by default.
     pub target_scope: TargetScope,
     /// The most targets of one load balancer. `None`: no limit.
     pub max_targets: Option<u32>,
-    /// The supported fields of a Service. A Service that uses another one gets a Warning event.
-    /// None by default.
+    /// The supported fields of a Service. If a Service uses a further [`ServiceFeature`], the
+    /// controller records a Warning event. Empty by default.
     pub features: Vec<ServiceFeature>,
     /// How many calls of this service may run at once; 8 by default.
     pub max_in_flight: u32,
-    /// Further fields of a target whose change requires an [`update`](LoadBalancers::update) of
-    /// every load balancer with that target. Name, UID, provider ID and addresses always do.
-    /// Targets are sent with these fields and with those of
-    /// [`ProviderInfo::node_projection`](crate::ProviderInfo::node_projection). A field that only
-    /// the latter names has its current value in each call, and its change makes no call. Nothing
-    /// by default.
+    /// Further fields of a target. If one changes, the controller calls
+    /// [`update`](LoadBalancers::update) for every load balancer with that target. Name, UID,
+    /// provider ID and addresses always have this effect. The controller sends targets with these
+    /// fields and with those of
+    /// [`ProviderInfo::node_projection`](crate::ProviderInfo::node_projection). A change of a field
+    /// that only `node_projection` names causes no call. Empty by default.
     pub target_projection: NodeProjection,
 }
 
@@ -148,8 +148,8 @@ impl Default for LoadBalancerOptions {
 pub enum TargetScope {
     /// Only Nodes with a provider ID of this provider's prefixes.
     Owned,
-    /// Also Nodes that another provider owns, or none. For clouds that send traffic to plain IP
-    /// addresses.
+    /// Also Nodes that another provider owns, and Nodes that no provider owns. For clouds that send
+    /// traffic to plain IP addresses.
     All,
 }
 
@@ -185,7 +185,7 @@ pub struct GetLoadBalancer {
     pub service: Service,
     /// The handle of an earlier answer.
     pub handle: Option<String>,
-    /// The wanted targets, for `in_sync`. `None` if they do not matter.
+    /// The wanted targets, which `in_sync` takes into account. `None` if they do not matter.
     pub targets: Option<Vec<Node>>,
 }
 
@@ -226,7 +226,7 @@ pub struct DeleteLoadBalancer {
     /// The handle of an earlier answer.
     pub handle: Option<String>,
     /// Whether the operator allows the provider to delete an unmarked load balancer with the native
-    /// name or a tag of this Service (LB-26). Without it, such a load balancer is CONFLICT, never
-    /// done.
+    /// name or a tag of this Service (LB-26). If not, the answer about such a load balancer is
+    /// CONFLICT, never [`Deleted::Done`].
     pub adopt_unmarked: bool,
 }

@@ -175,7 +175,7 @@ pub struct ProbeCommand {
     pub endpoint: String,
     /// The limit for the probe.
     pub timeout: Duration,
-    /// Whether the provider must be READY or DEGRADED. Otherwise any answer is a success.
+    /// Whether the provider must be READY or DEGRADED. Otherwise every health state is a success.
     pub ready: bool,
 }
 
@@ -216,9 +216,9 @@ impl ProbeCommand {
 
     /// Runs the probe and returns its result in one line. `Err`: the probe failed.
     ///
-    /// A provider is live if it answers `Probe` at all: a restart does not help if its cloud is
-    /// down. With `ready`, it must answer READY or DEGRADED, the states in which the controllers
-    /// work.
+    /// A provider is live if it answers `Probe` with any health state, because a restart does not
+    /// help against a failing cloud. With `ready`, it must answer READY or DEGRADED, the states in
+    /// which the controllers work.
     pub async fn run(&self) -> Result<String, String> {
         let wanted = if self.ready { "ready" } else { "live" };
         match probe(&self.endpoint, self.timeout).await {
@@ -272,9 +272,10 @@ fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Call this first in a provider's `main`. If the program's first argument is `probe`, it asks the
-/// provider at this endpoint (or at that of `--endpoint`), prints one line, and returns the exit
-/// code: 0, 1, or 2 for wrong arguments. `None`: the program must serve.
+/// Call this first in a provider's `main`. If the program's first argument is `probe`, this
+/// function probes the provider at `endpoint`, or at the endpoint of `--endpoint`. It prints one
+/// line, and returns the exit code: 0 for success, 1 for a failed probe, 2 for wrong arguments.
+/// `None`: the first argument is not `probe`, and the program should serve.
 ///
 /// ```no_run
 /// # use provider_sdk::*;

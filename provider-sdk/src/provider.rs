@@ -9,9 +9,9 @@ use crate::{
     Zones,
 };
 
-/// A cloud. A vendor implements this trait, and of the others only those that its cloud has. A
-/// service is offered if its accessor here returns `Some`. That determines the capabilities that
-/// the controller sees.
+/// A cloud. A vendor implements this trait, and the trait of each service that its cloud has. The
+/// SDK offers a service if the method for it here returns `Some`. These methods determine the
+/// capabilities that the controller sees.
 ///
 /// ```
 /// # use provider_sdk::*;
@@ -38,19 +38,19 @@ use crate::{
 /// }
 /// ```
 ///
-/// Every method may be called many times at once and MUST be safe to repeat (CORE-6). The SDK logs
-/// a panic, and fails that one call with gRPC status INTERNAL, which the controller reads as
-/// "unknown".
+/// Several calls of a method may run at once, except of [`Provider::initialize`]. Every method MUST
+/// be safe to repeat (CORE-6). The SDK logs a panic, and ends that one call with gRPC status
+/// INTERNAL, which the controller reads as "unknown".
 #[async_trait]
 pub trait Provider: Send + Sync + 'static {
-    /// The provider's identity. It makes no call to the cloud (PROV-1), and must always return the
-    /// same.
+    /// The provider's identity. This method makes no call to the cloud (PROV-1), and must always
+    /// return the same value.
     fn info(&self) -> ProviderInfo;
 
-    /// The elected leader names the cluster that the provider works for from now on, again after
+    /// Prepares the provider for the cluster of this call. The elected leader calls it, also after
     /// every reconnect. Verify the credentials, and fail with CREDENTIALS if the cloud refuses
     /// them. Calls of this method never overlap. Until the first success, the SDK answers every
-    /// other call that carries a cluster with NOT_INITIALIZED.
+    /// other call for a cluster with NOT_INITIALIZED.
     ///
     /// Failures: INVALID, PRECONDITION, THROTTLED, CREDENTIALS, UNAVAILABLE, INTERNAL. Deadline 60
     /// s.
@@ -60,7 +60,8 @@ pub trait Provider: Send + Sync + 'static {
         request: &InitializeRequest,
     ) -> Result<Initialized, Failure>;
 
-    /// The provider's health, from memory. It is called every 10 s and must not block (PROV-4).
+    /// The provider's health, from memory. The SDK calls this method for each `Probe`, which the
+    /// controller sends every 10 s. It must not block (PROV-4).
     fn health(&self) -> Health {
         Health::ready()
     }
@@ -152,7 +153,7 @@ impl ProviderInfo {
         self
     }
 
-    /// The error in it, if any. The server then refuses to start.
+    /// The first error in this `ProviderInfo`. If there is one, the server does not start.
     pub(crate) fn fault(&self, offers_instances: bool) -> Option<String> {
         let name_ok = !self.name.is_empty()
             && self.name.len() <= 63
@@ -186,9 +187,9 @@ impl ProviderInfo {
     }
 }
 
-/// The cluster that the provider works for from now on. [`Call::cluster`] names it, and
-/// [`Call::previous_owner_ids`] has its former owner IDs. If `initialize` fails, nothing changes
-/// (PROV-17).
+/// Request of [`Provider::initialize`]. [`Call::cluster`] names the cluster, and
+/// [`Call::previous_owner_ids`] has its former owner IDs. If `initialize` fails, the cluster of the
+/// last success stays (PROV-17).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct InitializeRequest {
@@ -206,10 +207,10 @@ pub struct InitializeRequest {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Initialized {
-    /// Names the account, project and region that the credentials reach. It must be the same for
-    /// the same three in every process (PROV-9). When it changes, the controller creates and
-    /// deletes nothing until an operator accepts the new one. 1 to 253 ASCII letters, digits,
-    /// spaces and `. _ : / , @ = + -`.
+    /// Names the account, project and region that the credentials reach. Every process must return
+    /// the same scope for the same account, project and region (PROV-9). When the scope changes,
+    /// the controller creates and deletes nothing until an operator accepts the new scope. 1 to 253
+    /// ASCII letters, digits, spaces and `. _ : / , @ = + -`.
     pub cloud_scope: String,
     /// The cloud's own ID of this cluster, if it has one.
     pub cluster_id: Option<String>,

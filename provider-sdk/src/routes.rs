@@ -7,8 +7,8 @@ use crate::{Answers, Call, Failure, NodeAddress, Ownership};
 
 /// Routes in the network of the cluster.
 ///
-/// While a call works on a destination, the SDK answers another call for the same one with
-/// `failed: BUSY` for that route.
+/// While one call creates or deletes routes to a destination, the SDK refuses a route to the same
+/// destination in another such call: it answers `failed: BUSY` for that route.
 #[async_trait]
 pub trait Routes: Send + Sync {
     /// All routes in the network of this cluster, including those of other owners, each with its
@@ -17,16 +17,16 @@ pub trait Routes: Send + Sync {
     async fn list(&self, call: &Call) -> Result<Vec<Route>, Failure>;
 
     /// Creates one route, and marks it with the cluster's owner ID if the cloud supports marks
-    /// (ROUTE-3). A route that exists as requested is done (ROUTE-2), also an unmarked one. It
-    /// replaces a blackhole of this cluster. If another route has the destination, it is CONFLICT
+    /// (ROUTE-3). If the route exists as requested, return `Ok` (ROUTE-2), also if it is unmarked.
+    /// Replace a blackhole of this cluster. If another route has the destination, return CONFLICT
     /// (ROUTE-9).
     ///
     /// Failures: all but NOT_FOUND. Deadline of the whole batch: 2 min.
     async fn create(&self, call: &Call, route: &Route) -> Result<(), Failure>;
 
     /// Deletes the route with this name and destination (ROUTE-8), as [`Routes::list`] returned it.
-    /// A route that does not exist is done. A foreign one is CONFLICT (ROUTE-4). The SDK answers a
-    /// route without a name with INVALID (ROUTE-10).
+    /// If the route does not exist, return `Ok`. If it is foreign, return CONFLICT (ROUTE-4). The
+    /// SDK answers INVALID for a route without a name (ROUTE-10).
     ///
     /// Failures: all but NOT_FOUND. Deadline of the whole batch: 2 min.
     async fn delete(&self, call: &Call, route: &Route) -> Result<(), Failure>;
@@ -46,7 +46,7 @@ pub trait Routes: Send + Sync {
     }
 
     /// The same as [`Routes::delete`] for several routes. The answers have [`Route::key`] as their
-    /// keys.
+    /// keys. The default runs [`Routes::delete`] for each, [`RouteOptions::at_once`] at a time.
     async fn delete_batch(&self, call: &Call, routes: &[Route]) -> Result<Answers<()>, Failure> {
         let each = |route| self.delete(call, route);
         Ok(one_by_one(
@@ -68,7 +68,7 @@ pub trait Routes: Send + Sync {
 /// The capabilities of the routes service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RouteOptions {
-    /// The most routes in one call; 100 by default and if 0. A larger call is answered
+    /// The most routes in one call; 100 by default and if 0. The SDK answers a larger call with
     /// `failed: INVALID`.
     pub max_batch: u32,
     /// Whether a route depends on its Node's addresses, so that the controller creates it again
@@ -94,10 +94,10 @@ impl Default for RouteOptions {
 
 /// A route: packets to the destination go to the Node.
 ///
-/// Limits: a name has 253 bytes, a provider ID 1,024 bytes, and `next_hop` is an IP address. In a
-/// listing, `ownership` must be set, and a route of this cluster needs a target unless it is a
-/// `blackhole`. A listing with a route that violates this fails as a whole, because it would be
-/// incomplete. A route to a gateway or a peering has no target (ROUTE-11).
+/// Limits: a name has at most 253 bytes, a provider ID at most 1,024 bytes, and `next_hop` is an IP
+/// address. In a listing, `ownership` must be set, and a route of this cluster needs a target
+/// unless it is a `blackhole`. If one route violates a limit, the whole listing fails, because it
+/// would be incomplete. A route to a gateway or a peering has no target (ROUTE-11).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Route {
     /// In requests: a key that is unique within the request. Empty in listings.
@@ -114,8 +114,8 @@ pub struct Route {
     pub provider_id: Option<String>,
     /// The target by IP address.
     pub next_hop: Option<String>,
-    /// The target's addresses. Without [`RouteOptions::tracks_node_addresses`], other addresses are
-    /// no difference.
+    /// The target's addresses. Without [`RouteOptions::tracks_node_addresses`], a route does not
+    /// differ from the requested route because of them.
     pub node_addresses: Vec<NodeAddress>,
     /// The target no longer exists.
     pub blackhole: bool,

@@ -49,13 +49,14 @@ const CLOSE: Duration = Duration::from_secs(1);
 /// # }
 /// ```
 ///
-/// The socket: a missing directory is created with mode 0750. The socket has mode 0660 from the
-/// start. Symbolic links in its path are refused. An existing socket is replaced only if no process
-/// answers on it; any other file in its place is left alone.
+/// At the start the server creates a missing directory with mode 0750. The socket appears at its
+/// path with mode 0660. The server does not start if the path has a symbolic link, if a process
+/// answers on an existing socket, or if the file at the path is no socket. It replaces a socket on
+/// which no process answers.
 ///
-/// The shutdown: health reports `NOT_SERVING`, the open WatchChanges and health streams end first
-/// (status OK), and the socket's file is removed. No connection is accepted any more, and calls in
-/// flight may finish within [`Server::drain`]. After that they are cancelled (gRPC status
+/// At the shutdown health reports `NOT_SERVING`, and the open WatchChanges and health streams end
+/// with status OK. Then the server removes the socket's file and accepts no more connections. Calls
+/// in flight may finish within [`Server::drain`]. After that the server cancels them (gRPC status
 /// UNAVAILABLE, "unknown" to the controller).
 ///
 /// The process must be built with `panic = "unwind"` (Cargo's default), or a panic ends it.
@@ -80,7 +81,7 @@ impl Server {
         Self::from_arc(Arc::new(provider))
     }
 
-    /// The same for a shared provider, such as one with a control service.
+    /// The same for a shared provider, for example if a further gRPC service uses it too.
     pub fn from_arc(provider: Arc<dyn Provider>) -> Self {
         Self {
             provider,
@@ -104,15 +105,15 @@ impl Server {
         self
     }
 
-    /// Accepts only connections of this user and of the server's own. `None`, the default:
-    /// everybody that the file's mode allows.
+    /// Accepts only connections of this user and of the server's own user. `None`, the default:
+    /// accepts every user whom the mode of the socket and its directory allows.
     pub fn peer_uid(mut self, uid: impl Into<Option<u32>>) -> Self {
         self.peer_uid = uid.into();
         self
     }
 
-    /// Sets the group of the socket, and of its directory if that is created. `None`, the default:
-    /// the process's primary group.
+    /// Sets the group of the socket, and of the directories that the server creates for it. `None`,
+    /// the default: the process's primary group.
     pub fn socket_group(mut self, gid: impl Into<Option<u32>>) -> Self {
         self.socket_group = gid.into();
         self
@@ -124,22 +125,22 @@ impl Server {
         self
     }
 
-    /// Lets the holder of a clone cut the connections while the server runs: for tests of broken
-    /// connections.
+    /// Adds the server's connections to `connections`, so that a clone of it can cut them while the
+    /// server runs: for tests of broken connections.
     pub fn connections(mut self, connections: Connections) -> Self {
         self.connections = connections;
         self
     }
 
-    /// Sets the limit for requests and answers; 16 MiB by default, at least 64 KiB. The controller
-    /// learns it (`max_request_bytes`).
+    /// Sets the size limit of requests and answers; 16 MiB by default, at least 64 KiB. The SDK
+    /// reports it to the controller as `max_request_bytes`.
     pub fn max_message_bytes(mut self, bytes: usize) -> Self {
         self.max_message_bytes = bytes.max(64 * 1024);
         self
     }
 
-    /// Serves another gRPC service on the same socket, and adds it to health. The SDK does not
-    /// catch panics in it.
+    /// Serves another gRPC service on the same socket, and reports its health. The SDK does not
+    /// catch panics in this service.
     pub fn add_service<S>(mut self, service: S) -> Self
     where
         S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>
@@ -246,10 +247,10 @@ impl Server {
             () = shutdown => {}
         }
 
-        // First end the streams that would never end: tonic waits for them for ever.
+        // First end the streams that do not end by themselves: tonic would wait for them for ever.
         not_serving(&mut health, &names).await;
         core.streams.cancel();
-        // Then accept no calls. Those in flight may finish.
+        // Then accept no connections. Calls in flight may finish.
         drop(socket);
         closing.cancel();
         if let Ok(ended) = tokio::time::timeout(drain, &mut server).await {
@@ -269,8 +270,8 @@ impl Server {
         }
     }
 
-    /// All services without a socket, for tests that serve over a pipe in memory. Shutdown, peer
-    /// checks and the drain are then the caller's task.
+    /// All services without a socket, for tests that serve over a pipe in memory. The caller then
+    /// has to implement the shutdown, the peer check and the drain.
     pub async fn into_service(self) -> Result<GrpcService, ServeError> {
         Ok(self.build().await?.service)
     }
@@ -285,7 +286,7 @@ impl Server {
         let mut routes = self.extra;
         let mut names: Vec<&'static str> = Vec::new();
 
-        // Services that the provider does not offer are not registered. Its capabilities omit them.
+        // Registers the services that the provider offers. Its capabilities omit the others.
         macro_rules! offer {
             ($offered:expr, $server:ident) => {
                 if $offered {
@@ -358,9 +359,9 @@ impl Server {
     }
 }
 
-/// The span of a call. Its caller logs the same ID.
+/// The span of a call. The `ccm` logs the same call ID.
 fn span_of(request: &http::Request<Body>) -> tracing::Span {
-    /// Callers other than the `ccm` choose what they send.
+    /// The longest call ID that the span records: other callers may send a header of any length.
     const MOST: usize = 64;
     let rpc = request.uri().path().rsplit('/').next();
     let call_id = request.headers().get("ccm-call-id");
@@ -375,8 +376,7 @@ struct Services {
     names: Vec<&'static str>,
 }
 
-/// Reports `NOT_SERVING` to all watchers, then ends their streams, which last as long as the status
-/// exists.
+/// Reports `NOT_SERVING` to all health watchers, then ends their streams by removing the status.
 async fn not_serving(health: &mut HealthReporter, names: &[&'static str]) {
     for name in names.iter().copied().chain([""]) {
         health

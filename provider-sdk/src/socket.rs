@@ -20,8 +20,8 @@ pub const DEFAULT_ENDPOINT: &str = "unix:///run/cloud-provider/socket/provider.s
 
 /// The longest path in Linux's `sockaddr_un`, without the terminating zero.
 const MAX_PATH_BYTES: usize = 107;
-/// How long another process may take to answer on the socket, or to bind it, before the socket
-/// counts as in use.
+/// How long the server waits for a connection to an existing socket, and for the lock of another
+/// process on the directory.
 const NEIGHBOUR: Duration = Duration::from_secs(5);
 
 /// Why the server does not serve. `Debug` prints the same sentence as `Display`, so that
@@ -37,8 +37,8 @@ pub enum ServeError {
         /// The error in it.
         what: String,
     },
-    /// A part of the socket's path is a symbolic link. Whoever can change it could redirect the
-    /// controller.
+    /// A part of the socket's path is a symbolic link. Whoever can change the link could redirect
+    /// the controller to another socket.
     #[error("{} is a symbolic link; give the endpoint by a path without one{}", path.display(), hint(target.as_deref()))]
     Symlink {
         /// The link.
@@ -46,7 +46,7 @@ pub enum ServeError {
         /// Its target.
         target: Option<PathBuf>,
     },
-    /// The socket's path is a file of another kind, which is not removed.
+    /// The file at the socket's path is not a socket. The server does not remove it.
     #[error("{} exists and is not a socket: remove it, or choose another endpoint", path.display())]
     NotASocket {
         /// The file.
@@ -131,7 +131,7 @@ pub(crate) fn path_of(endpoint: &str) -> Result<PathBuf, ServeError> {
     Ok(path.to_owned())
 }
 
-/// A bound socket. Dropping it removes the file, if that is still the same.
+/// A bound socket. Dropping it removes the file, unless another file has replaced it.
 #[derive(Debug)]
 pub(crate) struct Socket {
     path: PathBuf,
@@ -139,12 +139,12 @@ pub(crate) struct Socket {
     ours: (u64, u64),
 }
 
-/// Binds the socket. It has mode 0660 before it gets its name. A directory that is created has mode
-/// 0750.
+/// Binds the socket. Gives it mode 0660, and each directory that it creates mode 0750, whatever the
+/// umask.
 ///
-/// The umask does not matter, and the socket is never reachable with another mode: it is bound
-/// under a private name, given its mode, and renamed. A lock on the directory serialises providers
-/// that start at once.
+/// The socket is bound under a private name, gets its mode, and is then renamed. So no client can
+/// reach it at `path` with another mode. A lock on the directory serialises providers that start at
+/// once.
 pub(crate) async fn bind(
     path: PathBuf,
     group: Option<u32>,
@@ -244,7 +244,7 @@ fn make_directory(directory: &Path, group: Option<u32>) -> Result<(), ServeError
                 .take_while(|level| fs::symlink_metadata(level).is_err())
                 .collect();
             missing.reverse();
-            // Each level: a level that the group cannot enter would keep the controller out.
+            // Each level gets the group and the mode, because the controller has to pass them all.
             missing
                 .into_iter()
                 .try_for_each(|level| make_level(level, group))
@@ -288,7 +288,7 @@ async fn lock(directory: &Path) -> Result<File, ServeError> {
     }
 }
 
-/// Succeeds if the path is free, or is a socket on which nobody answers.
+/// Succeeds if the path does not exist, or is a socket on which no process answers.
 async fn refuse_living(path: &Path) -> Result<(), ServeError> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -309,7 +309,7 @@ async fn refuse_living(path: &Path) -> Result<(), ServeError> {
         Ok(Err(source)) => Err(io_error("find out whether a process answers on", path)(
             source,
         )),
-        // Connected, or the queue is full: somebody listens.
+        // Connected, or no result in time: a process listens.
         Ok(Ok(_)) | Err(_) => Err(ServeError::InUse {
             path: path.to_owned(),
         }),
@@ -324,14 +324,15 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    /// With a configured uid: that one and the process's own (for a probe in the same container).
+    /// With a configured uid, accepts it and the process's own uid (for a probe in the same
+    /// container). Without one, accepts every uid.
     fn accept(self, uid: u32) -> bool {
         self.uid
             .is_none_or(|allowed| uid == allowed || uid == self.own)
     }
 }
 
-/// The next connection of an accepted user. Errors and other users are logged.
+/// The next connection of an accepted user. Logs errors and refused connections.
 pub(crate) async fn accept(
     listener: &UnixListener,
     peers: Peers,
@@ -361,10 +362,10 @@ pub(crate) async fn accept(
 }
 
 /// Cuts the connections of a server. tonic moves connections into tasks of its own, and never ends
-/// one whose call hangs.
+/// a connection whose call hangs.
 ///
-/// For [`Server::connections`](crate::Server::connections), and for other servers. Clones share the
-/// connections.
+/// [`Server::connections`](crate::Server::connections) takes it, and other servers can use it too.
+/// Clones share the connections.
 #[derive(Clone, Debug, Default)]
 pub struct Connections {
     /// The token of the connections that are open now. Cutting them replaces it.
@@ -372,13 +373,13 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// Without connections.
+    /// A set without connections.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Cuts the open connections, as a broken line does: calls in flight are lost. New connections
-    /// are accepted as before.
+    /// Cuts the open connections, and with them the calls in flight. The server accepts new
+    /// connections as before.
     pub fn cut(&self) {
         std::mem::take(&mut *self.open()).cancel();
     }

@@ -38,8 +38,8 @@ pub struct Node {
     pub name: String,
     /// `metadata.uid`.
     pub uid: String,
-    /// `spec.providerID`; `None` while the Node has none. It identifies the instance if set, else
-    /// the name does (INST-3).
+    /// `spec.providerID`; `None` while the Node has none. It identifies the instance. Without it,
+    /// the Node's name does (INST-3).
     pub provider_id: Option<String>,
     /// `status.addresses` in their order, without addresses of unknown kinds.
     pub addresses: Vec<NodeAddress>,
@@ -165,8 +165,9 @@ pub enum NodeFieldGroup {
     CreationTime,
 }
 
-/// The fields of each Node that a provider wants to see, so that a request for 5,000 Nodes stays
-/// small. Name, UID, provider ID and addresses are always sent. The default adds nothing.
+/// The fields of each Node that a provider wants to see. The controller always sends name, UID,
+/// provider ID and addresses. The default adds nothing, so that requests with many Nodes stay
+/// small.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NodeProjection {
     /// Exact keys of labels.
@@ -191,13 +192,14 @@ pub enum Ownership {
     Unmarked,
 }
 
-/// Not finished yet, but not failed. The controller asks again after the delay, and counts no
-/// failure (Go's `RetryError`).
+/// The operation is in progress. The controller asks again after the delay, and counts no failure
+/// (Go's `RetryError`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pending {
     /// The operation in progress, for people. At most 1,024 bytes; cut beyond.
     pub message: String,
-    /// When to ask again. The controller clamps it to 1 s..10 min. 5 s if `None`.
+    /// The delay before the controller asks again. The controller clamps it to 1 s..10 min, and
+    /// takes 5 s for `None`.
     pub retry_after: Option<Duration>,
 }
 
@@ -219,11 +221,11 @@ impl Pending {
 }
 
 /// The answers of a batch by key: the Node's name for lookups, [`Route::key`](crate::Route::key)
-/// for routes. So order and length cannot be wrong:
+/// for routes. Their order does not matter. The SDK handles three errors:
 ///
-/// - a requested key without an answer is `failed: INTERNAL` for that item;
-/// - a key that is answered twice is `failed: INTERNAL` for that item;
-/// - a key that was not requested is logged and dropped.
+/// - for a requested key without an answer, it answers `failed: INTERNAL` for that item;
+/// - for a key with two answers, it answers `failed: INTERNAL` for that item;
+/// - for a key that was not requested, it logs a warning and drops the answer.
 #[derive(Debug, Clone)]
 pub struct Answers<T> {
     pub(crate) by_key: BTreeMap<String, Result<T, Failure>>,

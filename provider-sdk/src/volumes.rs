@@ -9,8 +9,8 @@ use crate::{Call, Failure};
 /// Labels for persistent volumes.
 #[async_trait]
 pub trait Volumes: Send + Sync {
-    /// The labels of this volume. A volume whose source is not this cloud's has none: return an
-    /// empty map (VOL-1). Zone and region also become node affinity. Join several zones with `__`.
+    /// The labels of this volume. If its source is not this cloud's, return an empty map (VOL-1).
+    /// The controller also makes node affinity from zone and region. Join several zones with `__`.
     ///
     /// Failures: INVALID, NOT_FOUND (no such disk), THROTTLED, CREDENTIALS, UNAVAILABLE, INTERNAL.
     /// Deadline 60 s.
@@ -30,7 +30,8 @@ pub trait Volumes: Send + Sync {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeOptions {
     /// The sources of this cloud (VOL-2): a field of `spec` such as `awsElasticBlockStore`, or
-    /// `csi/DRIVER`. The controller asks about no others. Empty, the default: it asks about all.
+    /// `csi/DRIVER`. The controller asks only about volumes with these sources. If the list is
+    /// empty (the default), it asks about all volumes.
     pub source_types: Vec<String>,
     /// How many calls of this service may run at once; 8 by default.
     pub max_in_flight: u32,
@@ -59,7 +60,7 @@ pub struct Volume {
     pub annotations: BTreeMap<String, String>,
     /// The field of `spec` with the source, for example `awsElasticBlockStore` or `csi`.
     pub source_type: String,
-    /// The fields of that source as text, for example `volumeID`. Objects and lists are left out.
+    /// The fields of that source as text, for example `volumeID`, without objects and lists.
     pub source: BTreeMap<String, String>,
 }
 

@@ -15,15 +15,16 @@ pub trait Zones: Send + Sync {
     async fn zone(&self, call: &Call, node: &Node) -> Result<Zone, Failure>;
 
     /// The same for several Nodes. The answers have [`Node::name`] as their keys. The default calls
-    /// [`Zones::zone`] for each, 16 at a time. A panic in one is `failed: INTERNAL` for that Node
-    /// alone.
+    /// [`Zones::zone`] for each, 16 at a time. If such a call panics, the answer for its Node alone
+    /// is `failed: INTERNAL`.
     async fn zone_batch(&self, call: &Call, nodes: &[Node]) -> Result<Answers<Zone>, Failure> {
         let each = |node| self.zone(call, node);
         Ok(one_by_one(call, nodes, 16, |node| &node.name, each).await)
     }
 }
 
-/// A place in a cloud. `None` in a field means that it is unknown or does not exist there.
+/// A place in a cloud. `None` in a field means that the provider does not know the value, or that
+/// the cloud has none.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Zone {
     /// The failure domain: a valid label value.

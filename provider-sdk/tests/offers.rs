@@ -1,4 +1,4 @@
-//! What is offered follows from what is implemented; and the example.
+//! The offered services follow from the implemented traits. Also tests the example.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests may fail by panic as tests do"
@@ -145,7 +145,7 @@ async fn capabilities_and_services_follow_from_what_is_implemented() {
     }
 }
 
-/// States no batch, as whoever fills in nothing.
+/// Sets the largest batches to 0.
 struct Zero;
 
 #[async_trait]
@@ -261,7 +261,7 @@ async fn a_batch_of_zero_means_100() {
     served.abort();
 }
 
-/// A child that does not outlive its test.
+/// A child process that is killed when the test ends.
 struct Reaped(Child);
 
 impl Drop for Reaped {
@@ -286,7 +286,7 @@ fn the_minimal_example_says_in_a_sentence_why_it_cannot_serve() {
         said.contains("Error: the endpoint \"tcp://127.0.0.1:1\" does not begin with unix://"),
         "{said}"
     );
-    // What the SDK logs is to be seen.
+    // The example prints what the SDK logs.
     let directory = tempfile::tempdir().unwrap();
     std::fs::set_permissions(
         directory.path(),

@@ -1,4 +1,4 @@
-//! What the kubelet learns of a provider through `probe`.
+//! The results of `probe` for the kubelet.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests may fail by panic as tests do"
@@ -18,7 +18,7 @@ async fn a_provider_answers_its_own_probe_whomever_else_it_accepts() {
     for allowed in [None, Some(4242)] {
         let running = Running::start_with(|server| server.peer_uid(allowed)).await;
         let health = probe(&endpoint(&running.path), SOON).await.unwrap();
-        // Before Initialize, too.
+        // Probe needs no Initialize.
         assert_eq!(health, Health::degraded("a test"));
     }
 }
@@ -100,7 +100,7 @@ async fn what_does_not_answer_is_named_in_time() {
     }
 
     std::fs::remove_file(&path).unwrap();
-    // Accepted by the system, and by nobody else.
+    // The kernel accepts the connection, and no process answers on it.
     let _silent = UnixListener::bind(&path).unwrap();
     let began = Instant::now();
     let patience = Duration::from_millis(200);

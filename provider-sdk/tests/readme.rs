@@ -14,7 +14,7 @@ fn the_readme_shows_the_minimal_example_that_is_compiled_here() {
 
 const GUIDE: &str = include_str!("../../docs/provider-guide.md");
 
-/// The fenced blocks of the guide in this language.
+/// The guide's fenced blocks in this language.
 fn blocks(language: &str) -> Vec<&'static str> {
     let begin = format!("```{language}\n");
     let shown = GUIDE.split(&begin).skip(1);
@@ -70,7 +70,8 @@ fn the_guide_shows_the_main_of_a_bridged_cloud_and_the_probe_that_are_built() {
 
 #[test]
 fn every_fenced_block_of_the_guide_is_held_to_a_file() {
-    // The one of YAML is parsed by provider-conformance/tests/guide.rs; the indented ones are run by providers/guide.sh.
+    // provider-conformance/tests/guide.rs parses the YAML block. providers/guide.sh runs the
+    // indented blocks.
     let held: usize = ["rust", "python", "go", "yaml"]
         .map(|language| blocks(language).len())
         .iter()

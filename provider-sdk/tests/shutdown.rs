@@ -127,7 +127,7 @@ async fn the_drain_has_a_cap() {
 
 #[tokio::test]
 async fn a_layer_that_hangs_does_not_keep_the_server() {
-    // A service beside the SDK's that ignores every signal: its connection is cut.
+    // The layer never answers, whatever is cancelled. So the server cuts its connection.
     let arrived = Arc::new(Notify::new());
     let arrival = arrived.clone();
     let hang = tower::layer::layer_fn(move |inner: provider_sdk::GrpcService| {

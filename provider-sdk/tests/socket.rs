@@ -1,4 +1,4 @@
-//! Where the socket lies, with which modes, and who may connect.
+//! The socket's path, its modes, and the users who may connect.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests may fail by panic as tests do"
@@ -24,7 +24,8 @@ async fn refused(path: &std::path::Path) -> ServeError {
         .unwrap_err()
 }
 
-/// Where not, says so past the test harness, which keeps `eprintln!` of a passed test to itself.
+/// Whether the test runs as root. If not, writes this to stderr directly: the test harness hides
+/// the output of `eprintln!` if the test passes.
 #[allow(clippy::explicit_write, reason = "past the test harness is the point")]
 fn is_root(test: &str) -> bool {
     let root = rustix::process::geteuid().is_root();
@@ -227,7 +228,7 @@ async fn a_wrong_description_of_the_provider_is_refused_at_the_start() {
     assert!(!path.exists());
 }
 
-/// Runs in a process of its own, as another user: see the next test.
+/// The next test runs this one in a process of its own, as another user.
 #[tokio::test]
 #[ignore = "the other half of a_connection_of_another_user_is_refused_needs_root"]
 async fn other_user() {
@@ -261,7 +262,7 @@ async fn a_connection_of_another_user_is_refused_needs_root() {
     }
     for (allowed, expected) in [(4242, "PROBE refused"), (NOBODY, "PROBE answered")] {
         let running = Running::start_with(|server| server.peer_uid(allowed)).await;
-        // Open to everybody, so that nothing but the check of the peer refuses.
+        // These modes admit every user, so that only the check of the peer can refuse.
         for (path, mode) in [
             (running.directory.path(), 0o755),
             (running.path.parent().unwrap(), 0o755),
@@ -287,7 +288,7 @@ async fn a_connection_of_another_user_is_refused_needs_root() {
             "{text}{}",
             String::from_utf8_lossy(&output.stderr)
         );
-        // Our own user is always accepted.
+        // The server always accepts its own user.
         running
             .provider()
             .await

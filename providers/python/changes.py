@@ -1,4 +1,4 @@
-"""The hints of WatchChanges: numbered changes by others in the cloud. The last ones are kept for a controller that comes back."""
+"""The hints of WatchChanges: numbered changes by others in the cloud. It keeps the last ones for a controller that reconnects."""
 
 import asyncio
 from collections import deque
@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from cloud import Cloud, CloudError, State
 from cloudprovider.v1alpha1 import provider_pb2 as pb
 
-#: How often the cloud is looked at while somebody watches, in seconds. A cloud with a feed of events needs no such thing.
+#: The period at which the cloud is read while a caller watches, in seconds. A cloud with a feed of events does not need it.
 EVERY = 0.25
 KEPT = 1024
 
@@ -37,7 +37,7 @@ class Changes:
         self._hints.append((self._number, hint))
 
     async def after(self, token: str) -> AsyncIterator[pb.WatchChangesResponse]:
-        """All hints after this token, until the provider shuts down. For a token that is no longer known it sends a `resync` (PROV-5)."""
+        """Yields all hints after this token, until the provider shuts down. If it does not know the token, it yields a `resync` (PROV-5)."""
         last: int | None = self._number if not token else self._number_of(token)
         if last is not None:
             # The point from which the stream reports changes, before the first one (PROV-21).
@@ -57,7 +57,7 @@ class Changes:
                 try:
                     self.cloud.look()
                 except CloudError:
-                    pass  # Changes are unknown; the callers of other RPCs get the error.
+                    pass  # No hint can be sent without the cloud. The callers of other RPCs get the error.
 
     def _number_of(self, token: str) -> int | None:
         boot_id, _, number = token.partition("/")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, AsyncIterator, Callable, TypeVar
 
 FORMAT = 1
-#: How long somebody else may hold the state file.
+#: How long another process may hold the state file.
 PATIENCE = 5.0
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ class CloudError(Exception):
 
 @dataclass(frozen=True)
 class State:
-    """The cloud at one moment. Never changed: a write makes a new one."""
+    """The cloud at one moment. It is immutable: a write creates a new one."""
 
     instances: list[dict[str, Any]] = field(default_factory=list)
     load_balancers: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -47,14 +47,14 @@ class State:
         return time.time_ns() // 1_000_000 + self.clock_offset
 
     def living(self) -> dict[str, dict[str, Any]]:
-        """The load balancers, without those whose deletion is over."""
+        """The load balancers, without those whose deletion has ended."""
         now = self.now_ms()
         return {handle: lb for handle, lb in self.load_balancers.items() if lb.get("gone_at_ms", now + 1) > now}
 
 
 @dataclass(frozen=True)
 class Write:
-    """One write: objects by handle or name, None for those that go."""
+    """One write: objects by handle or name, None for objects to remove."""
 
     line: str
     load_balancers: dict[str, dict[str, Any] | None] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Cloud:
         #: When an operation last succeeded (seconds since 1970), and what was wrong with the last one.
         self.last_success: float | None = None
         self.trouble: str | None = None
-        #: Told of every change that somebody else made: (before, after).
+        #: Called for every change that another process made: (before, after).
         self.on_foreign_change: Callable[[State, State], None] = lambda before, after: None
         self._state = State()
         self._learned_at = float("-inf")
@@ -77,7 +77,7 @@ class Cloud:
         self._turn = asyncio.Lock()
 
     def create_if_missing(self) -> None:
-        """A new, empty cloud. Only at the start: a file that is missing later says nothing about the existing instances (INST-1)."""
+        """A new, empty cloud. Only at the start: if the file is missing later, that does not show that the instances are gone (INST-1)."""
         if not self.path.exists():
             self._save(State(), Write(""))
 
@@ -107,7 +107,7 @@ class Cloud:
 
     @asynccontextmanager
     async def _operation(self) -> AsyncIterator[None]:
-        """The weather of every operation. It waits outside of all locks, so no other operation waits."""
+        """The weather of every operation. Its delay holds no lock, so it delays no other operation."""
         try:
             weather = self._json(".weather.json")
             if slow_ms := weather.get("slow_ms"):
@@ -128,7 +128,7 @@ class Cloud:
 
     @asynccontextmanager
     async def _locked(self) -> AsyncIterator[None]:
-        """The only writer, in this process and among all. The wait is bounded for each caller, not for all of them in a row."""
+        """Lets one writer at a time in, of this and all other processes. Each caller waits for at most PATIENCE."""
         lock = None
         try:
             async with asyncio.timeout(PATIENCE):
@@ -140,7 +140,7 @@ class Cloud:
                             break
                         except BlockingIOError:
                             await asyncio.sleep(0.01)
-                    # A call that was cancelled meanwhile ends here, at the last moment before its write (CORE-8).
+                    # A cancelled call ends here, before its write (CORE-8).
                     await asyncio.sleep(0)
         except TimeoutError:
             self._unlock(lock)
@@ -187,7 +187,7 @@ class Cloud:
             self.on_foreign_change(before, self._state)
 
     def _save(self, state: State, write: Write) -> None:
-        """Replaces the file: after a kill at any time one of the two files exists, whole."""
+        """Replaces the file atomically: after a kill at any time, the path has the whole old or the whole new file."""
         after = replace(
             state,
             load_balancers=_changed(state.living(), write.load_balancers),

@@ -35,7 +35,7 @@ class Volumes(volume_pb2_grpc.VolumeServiceServicer):
         source = f"csi/{volume.source['driver']}" if volume.source_type == "csi" and "driver" in volume.source else volume.source_type
         response = volume_pb2.GetVolumeLabelsResponse(labels=volume_pb2.VolumeLabels())
         if source not in self.provider.settings.source_types:
-            return response  # Not this cloud's: no labels (VOL-1).
+            return response  # Another cloud's volume: no labels (VOL-1).
         disks = (await self.provider.cloud.catalogue())["volumes"]
         labels = next((disks[value] for value in volume.source.values() if value in disks), None)
         if labels is None:

@@ -34,7 +34,7 @@ class Instances(instance_pb2_grpc.InstanceServiceServicer, zone_pb2_grpc.ZoneSer
     @unary(lambda failure: pb.LookupInstancesResponse(failed=failure))
     async def LookupInstances(self, request: pb.LookupInstancesRequest, owner: Owner, context: Any) -> pb.LookupInstancesResponse:
         within_batch("nodes", (node.name for node in request.nodes))
-        # One operation of the cloud for all of them. The state is complete: an instance that is not in it does not exist (INST-1).
+        # One operation of the cloud for all Nodes. The state is complete: an instance that is not in it does not exist (INST-1).
         state = await self.provider.cloud.read(request.max_age.ToTimedelta().total_seconds())
         response = pb.LookupInstancesResponse()
         for node in request.nodes:
@@ -61,7 +61,7 @@ class Instances(instance_pb2_grpc.InstanceServiceServicer, zone_pb2_grpc.ZoneSer
             result = response.results.add(node_name=node.name, node_uid=node.uid)
             try:
                 found = self._found(state, node, metadata=True)
-                result.zone.SetInParent()  # Known, even without a zone.
+                result.zone.SetInParent()  # The Node is known, even without a zone.
                 for name in ("zone", "region"):
                     if found.HasField(name):
                         setattr(result.zone, name, getattr(found, name))

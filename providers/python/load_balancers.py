@@ -1,4 +1,4 @@
-"""LoadBalancerService. Decisions are plain functions of the cloud's state, the Service and the caller; the servicer carries them out."""
+"""LoadBalancerService. Decisions are plain functions of the cloud's state, the Service and the caller; the servicer applies them."""
 
 import asyncio
 import functools
@@ -14,9 +14,9 @@ from cloudprovider.v1alpha1 import load_balancer_pb2 as pb
 from cloudprovider.v1alpha1 import load_balancer_pb2_grpc, types_pb2
 from service import Fail, Owner, Provider, Settings, is_cidr, listing, pending, unary
 
-#: The annotations of a Service that this cloud honours begin with this.
+#: The prefix of the annotations of a Service that this cloud supports.
 ANNOTATIONS = "mock.grpc-ccm.io/"
-#: Of a call's time this much may pass before it answers `pending` (CORE-9).
+#: The part of a call's time after which it answers `pending` (CORE-9).
 SHARE = 0.75
 LoadBalancer = dict[str, Any]
 
@@ -64,7 +64,7 @@ def config_of(service: pb.ServiceView) -> dict[str, Any]:
 
 
 def check(service: pb.ServiceView, settings: Settings) -> None:
-    """INVALID if a field has a value that no load balancer can have: the text has the field, its value and a right one."""
+    """INVALID if a field has a value that no load balancer can have: the text has the field, its value and a valid one."""
 
     def one_of(field: str, value: str, known: tuple[str, ...]) -> None:
         if value not in known:
@@ -115,7 +115,7 @@ def find_to_delete(state: State, asker: Asker, adopt: bool) -> LoadBalancer | No
 
 
 def find(state: State, asker: Asker) -> LoadBalancer | None:
-    """The Service's own load balancer, or the one that is in its way or that it may take over: by handle, mark, native name, or an address of its status (LB-9)."""
+    """The Service's own load balancer, or a load balancer that conflicts with it or that it may adopt: by handle, mark, native name, or an address of its status (LB-9)."""
     living = state.living()
     if named := living.get(asker.handle):
         return named
@@ -147,11 +147,11 @@ def wanted(state: State, asker: Asker, targets: list[str] | None, adopt: bool, s
             raise not_ours(found, asker)
     lb = dict(found or {"handle": "", "name": native_name(asker.service.uid), "targets": []})
     lb["config"] = config_of(asker.service)
-    if targets is not None:  # An absent set leaves the targets alone (LB-10).
+    if targets is not None:  # An absent set does not change the targets (LB-10).
         lb["targets"] = targets
     lb.pop("remnant", None)
     lb["addresses"] = addresses_for(state, asker.service, lb, settings)
-    lb["owner"] = asker.mark()  # A mark with a previous owner ID is a difference (LB-25).
+    lb["owner"] = asker.mark()  # A mark with a previous owner ID counts as a difference (LB-25).
     return found, lb
 
 
@@ -207,7 +207,7 @@ def says(service: pb.ServiceView, annotation: str) -> bool:
 
 
 def mutating(response: type) -> Callable:
-    """For a method (asker, request) -> response: one at a time for each Service, and `pending` before the deadline."""
+    """For a method (asker, request) -> response: runs one call at a time for each Service, and answers `pending` if the time runs out."""
 
     def decorate(method: Callable) -> Callable:
         @unary(lambda failure: response(failed=failure))
@@ -219,7 +219,7 @@ def mutating(response: type) -> Callable:
             left = context.time_remaining()
             with self.provider.hold(owner, f"the load balancer of Service {asker.service.uid}"):
                 try:
-                    # If the time runs out, it writes no more: the next call goes on from the current state.
+                    # If the time runs out, the call writes nothing more. The next call continues from the current state.
                     async with asyncio.timeout(None if left is None else left * SHARE):
                         return await method(self, asker, request)
                 except TimeoutError:
@@ -262,7 +262,7 @@ class LoadBalancers(load_balancer_pb2_grpc.LoadBalancerServiceServicer):
         return response
 
     def _in_sync(self, state: State, asker: Asker, targets: list[str] | None) -> bool:
-        """Whether Ensure would write nothing and answer `ready` (LB-14): the same decision, asked beforehand."""
+        """Whether Ensure would write nothing and answer `ready` (LB-14): it makes the same decision without the write."""
         try:
             found, lb = wanted(state, asker, targets, False, self.provider.settings)
         except Fail:

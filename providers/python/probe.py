@@ -24,11 +24,11 @@ def duration(text: str) -> float:
 
 
 def ask(endpoint: str, timeout: float, ready: bool) -> tuple[bool, str]:
-    """Whether the probe passes, and why. A provider is live while it answers Probe, with any state: the kubelet must not kill it because its cloud is down."""
+    """Whether the probe passes, and why. A provider is live if it answers Probe with any state: the kubelet must not kill it because its cloud is down."""
     wanted = "ready" if ready else "live"
     path = endpoint.removeprefix("unix://")
     try:
-        # This text says more than gRPC's.
+        # This text has more information than gRPC's.
         with socket.socket(socket.AF_UNIX) as first:
             first.settimeout(timeout)
             first.connect(path)

@@ -42,7 +42,7 @@ OPTIONS = [
     # No HTTP/2 pings (CORE-1): neither for keepalive nor to measure bandwidth.
     ("grpc.keepalive_time_ms", 2**31 - 1),
     ("grpc.http2.bdp_probe", 0),
-    # Another process must never take the socket beside us.
+    # No other process may bind the same socket.
     ("grpc.so_reuseport", 0),
 ]
 
@@ -113,7 +113,7 @@ class ProviderService(provider_pb2_grpc.ProviderServiceServicer):
         except Fail as failure:
             yield pb.WatchChangesResponse(failed=failure.to_proto())
             return
-        # The stream is open, even while there is nothing to say.
+        # Opens the stream before the first hint.
         await context.send_initial_metadata(())
         # Ends with status OK when the provider shuts down (PROV-6).
         async for hint in self.changes.after(request.resume_token):

@@ -8,7 +8,7 @@ from cloudprovider.v1alpha1 import route_pb2 as pb
 from cloudprovider.v1alpha1 import route_pb2_grpc, types_pb2
 from service import Fail, Owner, Provider, failure_of, is_cidr, listing, unary, within_batch
 
-#: How many routes of one call are written at once.
+#: How many routes of one call the provider writes at once.
 AT_ONCE = 8
 TARGET = ("node_name", "provider_id", "next_hop")
 Route = dict[str, Any]
@@ -37,7 +37,7 @@ def ownership(route: Route, owner: Owner) -> int:
 
 
 def wanted(route: pb.Route, owner: Owner) -> Route:
-    """The route as the cloud is to have it: marked, and named after the cluster, the hint and the destination (ROUTE-3)."""
+    """The route that the cloud should have: marked, and named after the cluster, the hint and the destination (ROUTE-3)."""
     destination = "".join("-" if c in "/:." else c for c in route.destination_cidr)
     stored: Route = {"name": f"{owner.cluster_name}-{route.name_hint}-{destination}", "destination_cidr": route.destination_cidr}
     stored |= {key: getattr(route, key) for key in TARGET if route.HasField(key)}
@@ -56,7 +56,7 @@ def plan_create(state: State, route: pb.Route, owner: Owner) -> Write | None:
         return Write(f"put route {new['name']} to {new['destination_cidr']}", routes={new["name"]: new})
     same_destination = there["destination_cidr"] == new["destination_cidr"]
     if same_destination and same_target(there, new) and ownership(there, owner) != types_pb2.OWNERSHIP_FOREIGN:
-        return None  # It has the right target; an unmarked route is not adopted (ROUTE-9).
+        return None  # The route has the right target. If it is unmarked, it stays unmarked (ROUTE-9).
     if ownership(there, owner) != types_pb2.OWNERSHIP_OURS:
         raise Fail("CONFLICT", f"the route {there['name']!r} to {there['destination_cidr']} was not made for this cluster; remove it or choose another CIDR")
     if same_destination and not is_blackhole(there, state):
@@ -103,7 +103,7 @@ class Routes(route_pb2_grpc.RouteServiceServicer):
         return pb.DeleteRoutesResponse(results=await self._each(request.routes, owner, plan_delete))
 
     async def _each(self, routes: Any, owner: Owner, plan: Any) -> list[pb.RouteResult]:
-        """Each route separately, a few at once; a cancelled call cancels them all, each before its next write."""
+        """Writes each route separately, a few at once. If the call is cancelled, each of them ends before its next write."""
         within_batch("route keys", (route.route_key for route in routes))
         turns = asyncio.Semaphore(AT_ONCE)
 

@@ -57,7 +57,7 @@ class Owner:
     cluster_name: str
     owner_id: str
     previous: frozenset[str] = frozenset()
-    #: Nothing may be written to the cloud (PROV-20).
+    #: The provider must write nothing to the cloud (PROV-20).
     read_only: bool = False
 
     def owns(self, owner_id: str) -> bool:
@@ -72,10 +72,10 @@ class Settings:
     prefix: str = "mock://"
     cloud_scope: str = "mock account, mock region"
     pools: tuple[str, ...] = ("192.0.2.0/24", "2001:db8::/112")
-    #: The values of `spec.loadBalancerClass` that are served, beside Services without a class.
+    #: The values of `spec.loadBalancerClass` that the provider serves, besides Services without a class.
     classes: tuple[str, ...] = ("mock.grpc-ccm.io/lb",)
     source_types: tuple[str, ...] = ("csi/disk.mock.grpc-ccm.io",)
-    #: How long a load balancer takes to be made and to go, in milliseconds.
+    #: How long the creation and the deletion of a load balancer take, in milliseconds.
     provisioning_ms: int = 0
 
 
@@ -87,7 +87,7 @@ class Provider:
     settings: Settings = field(default_factory=Settings)
     #: New for every process (PROV-7).
     boot_id: str = field(default_factory=lambda: str(uuid.uuid4()))
-    #: For whom it works, once Initialize has succeeded.
+    #: The cluster of the last successful Initialize.
     owner: Owner | None = None
     #: Set when the provider shuts down.
     closing: asyncio.Event = field(default_factory=asyncio.Event)
@@ -105,7 +105,7 @@ class Provider:
 
     @contextmanager
     def hold(self, owner: Owner, what: str) -> Iterator[None]:
-        """One mutating call at a time for each object; the other one is BUSY (CORE-7)."""
+        """Allows one mutating call at a time for each object. A further call fails with BUSY (CORE-7)."""
         key = (owner.owner_id, what)
         if key in self._held:
             raise Fail("BUSY", f"another call is in progress for {what}; ask again in a second", retry_after=1)
@@ -126,7 +126,7 @@ def may_write(rpc: str, owner: Owner) -> None:
 
 
 def failure_of(rpc: str, error: Exception) -> types.Failure:
-    """Turns every exception into a failure of the contract. Our own bugs are INTERNAL, and their details go only to the log (CORE-12)."""
+    """Turns every exception into a failure of the contract. A bug of the provider is INTERNAL, and only the log gets its details (CORE-12)."""
     match error:
         case Fail():
             return error.to_proto()
@@ -138,7 +138,7 @@ def failure_of(rpc: str, error: Exception) -> types.Failure:
 
 
 class CallIds(grpc.aio.ServerInterceptor):
-    """Keeps the ID of each call. Callers other than the controller choose what they send, so it is cut."""
+    """Keeps the ID of each call. It cuts the ID, because other callers may send any length."""
 
     async def intercept_service(self, continuation: Callable, details: grpc.HandlerCallDetails) -> Any:
         ids = [value for key, value in details.invocation_metadata if key == "ccm-call-id"]
@@ -156,7 +156,7 @@ def unary(answer: Callable[[types.Failure], Any]) -> Callable:
                 owner = self.provider.admit(request.cluster)
                 may_write(method.__name__, owner)
                 return await method(self, request, owner, context)
-            except Exception as error:  # Not CancelledError: a call that was cancelled ends.
+            except Exception as error:  # CancelledError is no Exception: it ends the call.
                 return answer(failure_of(method.__name__, error))
 
         return call
@@ -171,7 +171,7 @@ def listing(response: type, part: Callable[[list], Any] | None) -> Callable:
         @functools.wraps(method)
         async def call(self: Any, request: Any, context: grpc.aio.ServicerContext) -> Any:
             try:
-                # All items first, so a failure in the middle never looks like a complete listing.
+                # Gets all items first. So a failure in the middle never looks like a complete listing.
                 items = list(await method(self, request, self.provider.admit(request.cluster)))
             except Exception as error:
                 yield response(failed=failure_of(method.__name__, error))

@@ -1,4 +1,4 @@
-"""The Unix socket: the rules for its place and its name (CORE-2)."""
+"""The Unix socket: the rules for its path (CORE-2)."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ class SocketError(Exception):
 
 
 class SocketFile:
-    """The provider binds the socket under a private name, sets its mode, and renames it. So it never has another mode under its own name, and replaces a stale one in one step."""
+    """The provider binds the socket under a private name, sets its mode, and renames it. So the socket never has another mode at its path, and replaces a stale one atomically."""
 
     def __init__(self, endpoint: str) -> None:
         path = endpoint.removeprefix("unix://")
@@ -38,7 +38,7 @@ class SocketFile:
         missing = [level for level in [self.directory, *self.directory.parents] if not level.exists()]
         for level in reversed(missing):
             level.mkdir(0o750)
-            level.chmod(0o750)  # For every umask.
+            level.chmod(0o750)  # Whatever the umask.
         if not self.path.exists():
             return
         if not stat.S_ISSOCK(self.path.lstat().st_mode):
@@ -60,7 +60,7 @@ class SocketFile:
         self._ours = (status.st_dev, status.st_ino)
 
     def remove(self) -> None:
-        """Removes the file, if it is still ours."""
+        """Removes the file, if it is still this provider's socket."""
         try:
             status = self.path.lstat()
             if (status.st_dev, status.st_ino) == self._ours:

@@ -1,5 +1,5 @@
-//! Calls that are cut: by their caller, by the deadline, with the connection, with the process
-//! (CORE-6 to CORE-9, CORE-19).
+//! Calls that are cut: by their caller, by the deadline, by a closed connection, or by a killed
+//! process (CORE-6 to CORE-9, CORE-19).
 
 mod ended;
 mod killed;

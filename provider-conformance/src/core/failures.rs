@@ -303,8 +303,8 @@ async fn retry_after(run: &Run) -> Verdict {
     Ok(())
 }
 
-/// Words that must not appear: those in suite.yaml, the one that the suite puts into the provider's
-/// environment, and others there that look like secrets.
+/// Words that must not appear: the secrets in suite.yaml, the secret that the suite puts into the
+/// provider's environment, and values of that environment that look like secrets.
 async fn secret_words(run: &Run) -> Verdict<Vec<String>> {
     let mut secrets = run.config().secrets.clone();
     if run.target().is_ours() {

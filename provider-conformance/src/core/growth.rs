@@ -188,7 +188,7 @@ async fn one_round(run: &Run, session: &Session, about: &Subjects) -> Verdict<us
     for asked in join_all(calls).await {
         count += asked?;
     }
-    // Alone: a concurrent call might be answered NOT_INITIALIZED.
+    // Not beside other calls: the provider might answer these with NOT_INITIALIZED.
     session
         .call(pb::InitializeRequest::default())
         .await
@@ -218,7 +218,8 @@ impl Work {
     }
 }
 
-/// Works for half of the time to warm up, then for the other half, and compares.
+/// Repeats the work for half of the time as a warm-up, then for the other half. Compares the sizes
+/// of the process after the two halves.
 async fn soak(run: &Run, what: &str, work: Work) -> Verdict {
     let half = run.soak() / 2;
     let mut sizes = Vec::new();

@@ -124,7 +124,7 @@ async fn no_new(run: &Run) -> Verdict {
             let Ok(_) = UnixStream::connect(&path).await else {
                 return Some(());
             };
-            // The system may accept the connection. It only counts whether somebody serves it.
+            // The kernel may accept the connection. Only an answer shows that a process serves it.
             let asked = tokio::time::timeout(LOOK * 8, async {
                 run.connect()
                     .await?
@@ -153,7 +153,7 @@ const REFUSED_STREAM: u32 = 7;
 const PATIENT: Duration = Duration::from_secs(20);
 
 async fn new_calls(run: &Run) -> Verdict {
-    // A caller's stack would react to GOAWAY. This one does not, so the call arrives.
+    // A caller's stack would react to GOAWAY. This connection has no stack, so the call arrives.
     let session = run.session().await?;
     run.cloud_slow(SLOW).await?;
     let mut line = run.raw_connection().await?;

@@ -10,7 +10,7 @@ use super::tour::{self, Service};
 
 const CALL: Duration = Duration::from_secs(30);
 const NOT_INITIALIZED: &[FailureCode] = &[FailureCode::NotInitialized];
-/// A request without an owner is invalid. It is also true that nobody was initialised for it.
+/// A request without an owner is invalid. The provider is not initialised for it either.
 const NO_OWNER: &[FailureCode] = &[FailureCode::Invalid, FailureCode::NotInitialized];
 
 pub(super) fn checks() -> Vec<Check> {

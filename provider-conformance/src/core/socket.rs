@@ -149,7 +149,7 @@ async fn another_user(run: &Run) -> Verdict {
         Ok(output) => String::from_utf8_lossy(&output.stdout).trim().to_owned(),
         Err(error) => error.to_string(),
     };
-    // Here something else refuses, not the provider, which may serve elsewhere later.
+    // The file system refuses here, not the provider, which may serve at another path later.
     if said == "not so far" {
         return Err(Stop::not_offered(format!(
             "another user cannot reach {}: a parent directory excludes it (TMPDIR, where the suite starts the provider), so the check cannot see what the provider refuses",
@@ -228,7 +228,7 @@ async fn second_process(run: &Run) -> Verdict {
     let before = session.call(pb::ProbeRequest::default()).await;
     let boot_id = before.answer()?.boot_id.clone();
     let mut second = run.target().second()?;
-    // It may wait a while before it gives up. One that serves elsewhere does no harm either.
+    // It may wait before it gives up. It may also serve at another path.
     let ended = second.ended(SECOND).await;
     let words = second.last_words();
     drop(second);

@@ -1,4 +1,4 @@
-//! ABSENT, and only ABSENT, means gone (INST-1).
+//! ABSENT, and only ABSENT, means that an instance does not exist (INST-1).
 
 use std::time::Duration;
 
@@ -222,7 +222,7 @@ async fn precondition(run: &Run) -> Verdict {
     refused(run, FailureCode::Precondition).await
 }
 
-/// Looks up this instance and perhaps others. It must not be ABSENT.
+/// Looks up this instance and perhaps others. The instance must not be ABSENT.
 pub(super) async fn is_not_absent(
     session: &Session,
     known: &Known,

@@ -198,7 +198,7 @@ pub(super) fn short_state(state: InstanceState) -> &'static str {
     state.as_str_name().trim_start_matches("INSTANCE_STATE_")
 }
 
-/// An instance that the cloud certainly has.
+/// An instance that exists in the cloud.
 #[derive(Debug, Clone)]
 pub(crate) struct Known {
     /// The name of its Node. It is also the cloud's name only if `Known::named` created it.
@@ -209,12 +209,12 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// This many instances. Skips the check if there are fewer.
+    /// This many instances. Skips the check if the cloud has fewer.
     pub(crate) async fn some(run: &Run, session: &Session, count: usize) -> Verdict<Vec<Self>> {
         Self::with_ids(run, session, run.instances(count).await?).await
     }
 
-    /// One of them.
+    /// One instance.
     pub(crate) async fn one(run: &Run, session: &Session) -> Verdict<Self> {
         let one = Self::some(run, session, 1).await?.pop();
         one.ok_or_else(|| Stop::not_set_up("the cloud knows no instance"))

@@ -153,7 +153,7 @@ async fn known_states(run: &Run) -> Verdict {
             "suite.yaml names no instance with its state",
         ));
     }
-    // Without it, RUNNING and STOPPED are not distinguished.
+    // Without this capability, the provider does not distinguish RUNNING and STOPPED.
     let power = run.sees(&[Need::PowerState]);
     for instance in stated {
         let nodes = vec![run.node_of(instance)];

@@ -105,7 +105,7 @@ async fn power(run: &Run) -> Verdict {
     look_up(run, &session, request)
         .await?
         .existing(0, "INST-10")?;
-    // Without it, RUNNING and STOPPED are not distinguished.
+    // Without this capability, the provider does not distinguish RUNNING and STOPPED.
     if !run.sees(&[Need::PowerState]) {
         return Ok(());
     }

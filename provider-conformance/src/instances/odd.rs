@@ -45,7 +45,7 @@ async fn left_out(run: &Run) -> Verdict {
         Some(looked_up) => looked_up?,
         None => look_up(run, &session, lookup(nodes, &ALL)).await?,
     };
-    // The type did not make it fail.
+    // The odd type did not make the lookup fail.
     let instance = looked_up.existing(0, "INST-15")?;
     looked_up.exchange.must(
         instance.instance_type.is_none(),

@@ -54,7 +54,7 @@ async fn another_owner(run: &Run) -> Verdict {
     let known = Known::one(run, &session).await?;
     let stranger = session.speaking_for(run.other_cluster("stranger"));
     not_initialized(&stranger, vec![known.node(), run.node("nobody")]).await?;
-    // The initialised owner is served as before.
+    // The provider serves the initialised owner as before.
     look_up(run, &session, lookup(vec![known.node()], &ALL))
         .await?
         .existing(0, "CORE-10")?;

@@ -1,5 +1,5 @@
-//! The load balancer of one Service, driven as the controller drives it: it keeps and sends the
-//! handle, and repeats after `pending` and BUSY.
+//! The load balancer of one Service. The checks call it as the controller does: they keep and send
+//! the handle, and repeat after `pending` and BUSY.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -38,7 +38,7 @@ pub(super) struct Balancer {
     pub(super) without_handle: usize,
     /// The most events of one answer.
     pub(super) most_events: usize,
-    /// Whether an Ensure was answered by something else than `failed`.
+    /// Whether an Ensure got an answer other than `failed`.
     begun: bool,
 }
 
@@ -63,7 +63,7 @@ impl Balancer {
         }
     }
 
-    /// A copy without the handle: somebody removed the annotation.
+    /// A copy without the handle, as if a user had removed the annotation.
     pub(super) fn forgetful(&self) -> Self {
         Self {
             handle: None,
@@ -71,7 +71,7 @@ impl Balancer {
         }
     }
 
-    /// A copy with this handle: somebody edited the annotation.
+    /// A copy with this handle, as if a user had edited the annotation.
     pub(super) fn with_handle(&self, handle: impl Into<String>) -> Self {
         Self {
             handle: Some(handle.into()),

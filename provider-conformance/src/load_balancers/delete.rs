@@ -101,7 +101,7 @@ pub(super) fn checks() -> Vec<Check> {
     ]
 }
 
-/// Checks that nothing of it is left in any view.
+/// Checks that neither Get nor a listing shows anything of it.
 async fn gone(stage: &Stage<'_>, balancer: &Balancer) -> Verdict {
     balancer
         .forgetful()
@@ -255,7 +255,7 @@ async fn ensured_again(run: &Run) -> Verdict {
         "`pending` until the deletion has ended, or `ready` if the provider builds it up again",
     )?;
     balancer.ensured(Some(stage.targets())).await?;
-    // If it was called ready during its deletion, it would be gone by then.
+    // If Ensure answered ready during the deletion, the load balancer would be gone by then.
     let going: Duration = going.unwrap_or_default();
     tokio::time::sleep(going.clamp(LEAST_GOING, MOST_GOING)).await;
     let asked = balancer.get(Some(stage.targets())).await?;

@@ -13,7 +13,7 @@ use crate::run::Run;
 
 use super::stage::{Stage, Writes, need_feature};
 
-/// A digest with this many digits is unlikely to be another's (LB-30).
+/// Two owners are unlikely to have the same digest with this many digits (LB-30).
 const LEAST_DIGITS: usize = 32;
 /// The controller reads this many events of one answer (CORE-11).
 const MOST_EVENTS: usize = 32;

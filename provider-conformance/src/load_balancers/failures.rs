@@ -1,4 +1,4 @@
-//! A failing cloud: the provider's answers, and wrong conclusions.
+//! A failing cloud: the provider's answers, and conclusions that it must not draw.
 
 use cloud_provider_api::v1alpha1::{self as pb, FailureCode};
 

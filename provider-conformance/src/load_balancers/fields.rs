@@ -138,7 +138,7 @@ const CHECKS: &[Check] = &[
 type Change = fn(&mut pb::ServiceView);
 
 /// A change that matters: Get sees it, Ensure writes it, and it stays. The same holds for the
-/// reverse.
+/// change back.
 async fn honoured(run: &Run, first: Change, second: Change) -> Verdict {
     if !offered(run).in_sync && !run.has_hook(Hook::CloudWrites) {
         return Err(Stop::not_set_up(
@@ -169,7 +169,7 @@ async fn honoured(run: &Run, first: Change, second: Change) -> Verdict {
     Ok(())
 }
 
-/// A change that may matter or not: after Ensure it is in sync.
+/// A change that may matter or not: after Ensure the load balancer is in sync.
 async fn settles(run: &Run, change: Change) -> Verdict {
     let stage = Stage::new(run).await?;
     let mut balancer = stage.ready("field").await?;

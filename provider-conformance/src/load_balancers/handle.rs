@@ -203,7 +203,7 @@ async fn other_service_ensure(run: &Run) -> Verdict {
     let written = stage.writes().await?;
     match names {
         Names::Own => thief.service.ports[0].port = 8_080,
-        // With another port it may have a part of its own.
+        // With another port, the Service may have a part of its own.
         Names::Whole => thief.service.ports.clone_from(&victim.service.ports),
     }
     let asked = thief.ensure(Some(stage.targets()), false).await?;

@@ -1,4 +1,5 @@
-//! `in_sync` avoids writes after a restart of the controller. So it must never be true by mistake.
+//! After a restart the controller calls no Ensure if `in_sync` is true. So a wrong `true` would
+//! leave differences in the cloud.
 
 use cloud_provider_api::v1alpha1::{self as pb, FailureCode};
 use pb::ensure_load_balancer_response::Outcome as Ensured;

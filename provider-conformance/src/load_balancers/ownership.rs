@@ -265,7 +265,7 @@ async fn same_cluster_name(run: &Run) -> Verdict {
     let stage = Stage::new(run).await?;
     let mut ours = stage.ready("ours").await?;
     let before = ours.present(Some(stage.targets())).await?;
-    // All checks' `other_cluster` have the same name.
+    // Every `other_cluster` has the same cluster name.
     let session = stage.work_for(&run.other_cluster("same-name"), &[]).await?;
     let mut theirs = ours.forgetful().through(&session);
     let asked = theirs.get(None).await?;
@@ -332,7 +332,8 @@ async fn recreated_service_delete(run: &Run) -> Verdict {
     stage.converged(&mut old, Some(stage.targets())).await
 }
 
-/// Created for one owner ID. Then the cluster has another one, with this as a previous one.
+/// A load balancer that was created for one owner ID. The cluster then gets another owner ID, with
+/// the first as a previous one.
 async fn inherited(run: &Run) -> Verdict<(Stage<'_>, Balancer)> {
     let stage = Stage::new(run).await?;
     let before = stage.ready("inherited").await?;
@@ -516,7 +517,7 @@ async fn unmarked_by_name(run: &Run) -> Verdict {
     stage.listed_times(&adopter, 1, "LB-9").await?;
     stage.converged(&mut adopter, set()).await?;
     adopter.deleted().await?;
-    // A Service that was deleted before anybody could adopt it: with its handle, and without.
+    // A Service that was deleted before an adoption: with its handle, and without.
     for keeps_handle in [false, true] {
         let handle = run.unmarked_load_balancer(&name).await?;
         let mut late = balancer.clone();

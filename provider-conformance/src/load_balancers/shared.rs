@@ -124,8 +124,8 @@ fn listen(service: &mut pb::ServiceView, port: i32) {
     service.ports[0].node_port = Some(22_000 + port);
 }
 
-/// Two ready ones. Skips the check if they share nothing: then suite.yaml is wrong, and no rule is
-/// violated.
+/// Two Services with ready parts. Skips the check if they share nothing: then suite.yaml is wrong,
+/// and the provider violates no rule.
 async fn neighbours(stage: &Stage<'_>) -> Verdict<[Neighbour; 2]> {
     let mut made = Vec::new();
     for (number, word) in ["one", "other"].into_iter().enumerate() {
@@ -262,7 +262,7 @@ async fn at_once(run: &Run) -> Verdict {
     let (came, also) = futures::join!(one.contended(set.clone()), other.contended(set.clone()));
     let (mut came, mut also) = (came?, also?);
     if !came && !also {
-        // Each may have met the other's half-done work, so the port must be free again.
+        // Each call may have seen the other call's unfinished part. Now one must get the port.
         came = one.contended(set.clone()).await?;
         also = other.contended(set).await?;
     }

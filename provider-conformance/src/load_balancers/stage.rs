@@ -173,7 +173,7 @@ impl<'a> Stage<'a> {
             .await
     }
 
-    /// The same without the handle, which the answers give back.
+    /// The same without the handle. The answers must return the handle.
     pub(super) async fn converged_without_handle(&self, balancer: &mut Balancer) -> Verdict {
         let mut forgetful = balancer.forgetful();
         forgetful.present(Some(self.targets())).await?;
@@ -202,8 +202,8 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// The same beside a count of writes, which shows as much. So nothing is recorded if `in_sync`
-    /// is not offered.
+    /// The same for checks that also count writes. The count shows the same, so nothing is recorded
+    /// if `in_sync` is not offered.
     pub(super) async fn told_in_sync(
         &self,
         balancer: &mut Balancer,

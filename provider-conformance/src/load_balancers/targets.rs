@@ -167,7 +167,7 @@ async fn empty_is_none(run: &Run) -> Verdict {
     .await
 }
 
-/// For a cloud without load balancers without targets.
+/// For a cloud whose load balancers need at least one target.
 async fn empty_is_refused(stage: &Stage<'_>, mut balancer: Balancer) -> Verdict {
     let none = || targets(Vec::new());
     let codes = [pb::FailureCode::Precondition];

@@ -216,7 +216,7 @@ impl Watch {
         let came = loop {
             match timeout(PATIENCE, self.stream.try_next()).await {
                 Ok(Ok(None)) => return Ok(()),
-                // Hints that were on their way.
+                // Hints that the provider sent before.
                 Ok(Ok(Some(hint))) if !matches!(hint.change, Some(Change::Failed(_))) => {}
                 Ok(Ok(Some(hint))) => break format!("{hint:?}"),
                 Ok(Err(status)) => break shown(&status),
@@ -271,7 +271,7 @@ async fn stays_open(run: &Run) -> Verdict {
     loop {
         match tokio::time::timeout_at(until, watch.stream.try_next()).await {
             Err(_) => return Ok(()),
-            // Others may change the cloud meanwhile.
+            // Other users may change the cloud during the check.
             Ok(Ok(Some(hint))) if !matches!(hint.change, Some(Change::Failed(_))) => {}
             Ok(came) => {
                 return Err(Stop::failed(

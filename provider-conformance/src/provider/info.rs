@@ -204,7 +204,7 @@ async fn name(run: &Run) -> Verdict {
     )
 }
 
-/// Claims have 1 to 253 bytes of the characters that PROV-8 allows.
+/// Checks that each prefix or class has 1 to 253 bytes of the characters that PROV-8 allows.
 fn of_claims(claims: &[String], expected: &str) -> Verdict {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._:/@+-".contains(&byte);
     let well_formed =

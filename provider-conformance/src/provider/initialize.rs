@@ -435,7 +435,7 @@ async fn read_only_writes_nothing(run: &Run) -> Verdict {
     Ok(())
 }
 
-/// By then a call is on its way to the provider. Nothing outside shows when it arrives.
+/// Waits until a call has most likely arrived at the provider. Nothing outside shows its arrival.
 async fn under_way() {
     tokio::time::sleep(IN_FLIGHT / 4).await;
 }
@@ -520,8 +520,8 @@ fn lost(error: &tokio::task::JoinError) -> Stop {
     Stop::failed("(the suite)", "a call in flight", "its task ends", error)
 }
 
-/// A call in flight for a former owner may end with NOT_INITIALIZED. The other Initialize causes no
-/// other failure.
+/// Checks a call in flight for a former owner. It may end with NOT_INITIALIZED. An Initialize for
+/// another owner must cause no other failure.
 fn ended_or_went_on<T: std::fmt::Debug>(
     asked: &Exchange<T>,
     failed: Option<&pb::Failure>,

@@ -11,7 +11,7 @@ use super::super::run::Run;
 use super::super::session::Session;
 
 const SLOW: Duration = Duration::from_secs(8);
-/// The caller's patience.
+/// The time after which the caller gives up.
 const GIVEN_UP: Duration = Duration::from_millis(500);
 /// How long a provider may take to become READY again.
 const AGAIN: Duration = Duration::from_secs(30);
@@ -210,7 +210,7 @@ async fn ready_after_refusal(run: &Run) -> Verdict {
 
 async fn cancelled_calls(run: &Run) -> Verdict {
     let session = run.session().await?;
-    // The cloud answers, so earlier failures do not count.
+    // The cloud answers, so the provider must ignore its earlier failures.
     session.call(question(run)).await.success("PROV-16")?;
     must_become_ready(run, &session, "PROV-16", "the cloud answered the last call").await?;
     run.cloud_slow(SLOW).await?;

@@ -213,7 +213,7 @@ async fn foreign_destination(run: &Run) -> Verdict {
     if !taken {
         written.failed(0, "CORE-15", &[FailureCode::Conflict])?;
     }
-    // Some networks allow several routes to one destination: then theirs is beside ours.
+    // Some networks allow several routes to one destination. There, both owners' routes exist.
     for seen in list_to(&other, &wanted.destination_cidr).await? {
         if seen.ownership() == Ownership::Ours {
             removed(&other, &seen).await?;
@@ -233,7 +233,8 @@ async fn foreign_destination(run: &Run) -> Verdict {
     removed(&session, &seen).await
 }
 
-/// A route of `a`, from the view of `b`, which was `a` before.
+/// A route of the owner ID `a`, from the view of a cluster with the owner ID `b` and the previous
+/// one `a`.
 async fn inherited(run: &Run) -> Verdict<(Session, pb::Route, pb::Route)> {
     let session = run.session().await?;
     let known = target(run, &session).await?;

@@ -55,8 +55,8 @@ impl Run {
         }
     }
 
-    /// A random value of this run, so that each run cuts calls off at other moments. Put it into
-    /// `sent`, because the next run has another.
+    /// A random value of this run, so that each run cuts calls off at other moments. Put the value
+    /// into `sent`, because the next run has another value.
     pub(crate) fn draw(&self, from: RangeInclusive<u64>) -> u64 {
         drawn(self.shared.ledger.run_id(), self.fresh(), &from)
     }
@@ -110,8 +110,8 @@ impl Run {
             .any(|group| group == pb::NodeFieldGroup::Readiness)
     }
 
-    /// The Node of a known instance. It is Ready if the provider wants to see that: a cloud may
-    /// send traffic to no others.
+    /// The Node of a known instance. It is Ready if the provider wants to see readiness, because a
+    /// cloud may send traffic only to Ready Nodes.
     pub(crate) fn node_of(&self, instance: &KnownInstance) -> pb::NodeView {
         pb::NodeView {
             name: instance.name.clone(),
@@ -216,7 +216,7 @@ impl Run {
         Ok(known)
     }
 
-    /// Creates an instance with the hook. It is removed with the check.
+    /// Creates an instance with the hook. The clean-up after the check removes it.
     pub(crate) async fn add_instance(&self, word: &str) -> Verdict<KnownInstance> {
         self.made_by(Hook::InstanceAdd, self.name(word), &[]).await
     }

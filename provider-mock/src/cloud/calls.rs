@@ -12,7 +12,7 @@ impl Cloud {
         self.state().calls.count(rpc)
     }
 
-    /// The same for every RPC that was called.
+    /// How many calls have ended, for every RPC that was called.
     pub fn call_counts(&self) -> BTreeMap<String, u64> {
         self.state().calls.counts()
     }
@@ -49,7 +49,7 @@ impl Cloud {
         self.state().calls.lied
     }
 
-    /// Forgets all calls and the count of writes.
+    /// Clears the log of calls and the count of writes.
     pub fn reset_calls(&self) {
         {
             let mut state = self.state();
@@ -67,8 +67,8 @@ impl Cloud {
         self.state().cloud_writes
     }
 
-    /// How many times any provider wrote to the cloud. A reset keeps the count and, with a state
-    /// file, so does the end of the process.
+    /// How many times any provider wrote to the cloud. A reset does not change the count. With a
+    /// state file, the count outlives the process.
     pub fn all_writes(&self) -> u64 {
         self.state().all_writes
     }

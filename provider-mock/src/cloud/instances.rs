@@ -1,4 +1,4 @@
-//! Instances from outside of the provider: for people and tests.
+//! Access to instances without the provider, for people and tests.
 
 use provider_sdk::Change;
 
@@ -87,17 +87,17 @@ impl Cloud {
         Ok(after)
     }
 
-    /// Renames it. ID and provider ID stay.
+    /// Renames the instance with this name or ID. ID and provider ID stay.
     pub fn rename_instance(&self, name_or_id: &str, name: &str) -> Result<Instance, CloudError> {
         self.change_instance(name_or_id, |instance| name.clone_into(&mut instance.name))
     }
 
-    /// Shuts it down.
+    /// Shuts the instance with this name or ID down.
     pub fn stop_instance(&self, name_or_id: &str) -> Result<Instance, CloudError> {
         self.set_power(name_or_id, Power::Stopped)
     }
 
-    /// Starts it.
+    /// Starts the instance with this name or ID.
     pub fn start_instance(&self, name_or_id: &str) -> Result<Instance, CloudError> {
         self.set_power(name_or_id, Power::Running)
     }

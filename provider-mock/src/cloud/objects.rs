@@ -1,4 +1,4 @@
-//! Load balancers and routes from outside of the provider: for people and tests.
+//! Access to load balancers and routes without the provider, for people and tests.
 
 use provider_sdk::Change;
 
@@ -49,7 +49,7 @@ impl Cloud {
         Ok(handle)
     }
 
-    /// Changes a load balancer without the controller.
+    /// Changes a load balancer directly in the cloud.
     pub fn change_load_balancer(
         &self,
         handle: &str,
@@ -72,7 +72,7 @@ impl Cloud {
         Ok(changed)
     }
 
-    /// Removes a load balancer without the controller.
+    /// Removes a load balancer directly from the cloud.
     pub fn remove_load_balancer(&self, handle: &str) -> Result<LoadBalancer, CloudError> {
         let removed = self
             .state()
@@ -118,7 +118,7 @@ impl Cloud {
         Ok(())
     }
 
-    /// Removes a route without the controller.
+    /// Removes a route directly from the cloud.
     pub fn remove_route(&self, name: &str) -> Result<Route, CloudError> {
         let removed = {
             let mut state = self.state();

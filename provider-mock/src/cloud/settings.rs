@@ -18,9 +18,9 @@ impl Cloud {
         Arc::clone(&self.state().settings)
     }
 
-    /// Changes any setting: capabilities (seen at the next connection), address pools, scope,
-    /// zones, clusters, volumes. Changed lists of objects and faults have no effect. Invalid
-    /// settings are refused.
+    /// Changes any setting: capabilities (which a controller sees at its next connection), address
+    /// pools, scope, zones, clusters, volumes. Changed lists of objects and faults have no effect.
+    /// Fails if the settings are invalid.
     pub fn change_settings(&self, change: impl FnOnce(&mut Fixture)) -> Result<(), CloudError> {
         {
             let mut state = self.state();
@@ -36,7 +36,7 @@ impl Cloud {
         Ok(())
     }
 
-    /// How long calls of this RPC take; `*` for all RPCs.
+    /// Sets how long calls of this RPC take; `*` for all RPCs.
     pub fn set_latency(&self, rpc: &str, latency: Duration) -> Result<(), CloudError> {
         if rpc != ALL_RPCS && !RPCS.contains(&rpc) {
             return Err(CloudError::Invalid(format!(
@@ -54,7 +54,7 @@ impl Cloud {
         })
     }
 
-    /// How long load balancers take to be created and deleted.
+    /// Sets how long load balancers take to be created and deleted.
     pub fn set_provisioning(
         &self,
         load_balancer: Duration,
@@ -66,7 +66,7 @@ impl Cloud {
         })
     }
 
-    /// How the Service (`namespace/name`) is treated.
+    /// Sets how the provider treats the Service (`namespace/name`).
     pub fn set_service(
         &self,
         service: &str,
@@ -113,7 +113,7 @@ impl Cloud {
         self.state().weather
     }
 
-    /// Tells watching controllers that anything may have changed.
+    /// Sends watching controllers the hint that any object may have changed.
     pub fn hint_resync(&self) {
         self.hint(Change::Resync);
     }

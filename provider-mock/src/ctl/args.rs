@@ -385,7 +385,7 @@ fn fault_name(text: &str) -> Result<&'static Lie, String> {
     Lie::find(text)
 }
 
-/// How every operation of the cloud fails; `NONE` where none does.
+/// The code with which every operation of the cloud fails; `NONE` if none fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WeatherCode(pub(super) Option<FailureCode>);
 
@@ -407,7 +407,7 @@ fn pair(text: &str) -> Result<(String, String), String> {
         .ok_or_else(|| format!("{text:?} has no key and value; write KEY=VALUE"))
 }
 
-/// A word that JSON and YAML know too.
+/// Parses a word that is also used in JSON and YAML.
 fn word<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
     serde_json::from_value(serde_json::Value::from(text)).map_err(|error| error.to_string())
 }

@@ -1,4 +1,4 @@
-//! From the flags to commands.
+//! Converts the flags to commands.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
-//! `provider-mock file`: edits a state file that no mock serves at the moment, or that several
-//! providers share which hold its lock only while they work. It is
-//! what a person or a test does behind the providers' back, so it counts as no write to the cloud.
+//! `provider-mock file`: edits a state file. No running mock may hold it; providers that share it
+//! hold its lock only for each operation. The edits are changes by a person or a test, so they do
+//! not count as writes of a provider.
 
 use std::path::{Path, PathBuf};
 
@@ -144,7 +144,7 @@ pub(super) enum FileRoute {
     },
 }
 
-/// Does what is asked; answers the text to print.
+/// Runs the verb. Returns the text to print.
 pub(super) fn run(args: FileArgs) -> Result<String, String> {
     let FileArgs {
         state,
@@ -174,7 +174,7 @@ pub(super) fn run(args: FileArgs) -> Result<String, String> {
     tables::print(shows, json, &result)
 }
 
-/// Changes the file beside the state file that says how every operation of the cloud goes.
+/// Changes the weather file beside the state file: how every operation of the cloud ends.
 fn weather(state: &Path, change: impl FnOnce(&mut Weather)) -> Result<String, String> {
     let _lock = Lock::take(state, LOOK)?;
     let path = beside(state, ".weather.json");

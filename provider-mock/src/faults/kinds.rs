@@ -1,10 +1,10 @@
-//! The table of faults: their names, when they strike, and which RPCs.
+//! The table of faults: their names, when they apply, and to which RPCs.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Stands for every RPC that a fault of its kind can strike.
+/// Names every RPC to which a fault of this kind can apply.
 pub const ALL_RPCS: &str = "*";
 
 /// The RPCs of the contract.
@@ -58,7 +58,7 @@ const LOAD_BALANCERS: &[&str] = &[
     "UpdateLoadBalancer",
     "DeleteLoadBalancer",
 ];
-/// Everything whose answer has a oneof or list of outcomes.
+/// The RPCs whose answer has a oneof of outcomes or a list of them.
 const OUTCOMES: &[&str] = &[
     "Initialize",
     "LookupInstances",
@@ -77,7 +77,7 @@ const OUTCOMES: &[&str] = &[
     "GetVolumeLabels",
 ];
 const ANY: &[&str] = &RPCS;
-/// The answers of which an empty item is known.
+/// The RPCs for which `empty-items` has an encoded empty item.
 const EMPTIABLE: &[&str] = &[
     "LookupInstances",
     "ListInstances",

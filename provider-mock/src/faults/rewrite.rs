@@ -15,7 +15,7 @@ const OVERSIZED_BYTES: usize = 20 * 1024 * 1024;
 /// A field number that the contract does not use.
 const UNKNOWN_FIELD: u32 = 15_000;
 
-/// The messages of an answer after the fault. It changes nothing that the fault does not fit.
+/// The messages of an answer after the fault. An answer to which the fault does not apply stays.
 pub(crate) fn rewrite(rpc: &str, fault: &Fault, mut messages: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     match fault.kind {
         FaultKind::EmptyAnswer => return vec![Vec::new()],
@@ -109,7 +109,7 @@ pub(crate) fn rewrite(rpc: &str, fault: &Fault, mut messages: Vec<Vec<u8>>) -> V
     }
 }
 
-/// As [`rewrite`], of the calls about one load balancer.
+/// [`rewrite`] for the calls about one load balancer.
 fn load_balancer(rpc: &str, fault: &Fault, messages: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     match rpc {
         "GetLoadBalancer" => each(messages, |answer: &mut pb::GetLoadBalancerResponse| {

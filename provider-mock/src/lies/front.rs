@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use super::{Twist, Twists};
 use crate::cloud::Cloud;
 
-/// Not HTTP/2.
+/// Bytes that are not HTTP/2.
 const GARBAGE: &[u8] = b"\x15\x03\x01\x00\x02\x02\x16 this is no HTTP/2 at all\r\n\r\n";
 /// How long the provider behind may take to start.
 const START: Duration = Duration::from_secs(30);
@@ -44,18 +44,19 @@ enum Does {
     Garbage,
     /// Removes the deadline from every call.
     Timeless,
-    /// A call that ends at its deadline ends with INTERNAL. In the provider, tonic's timer and the
-    /// SDK's race, with different statuses.
+    /// Ends a call with INTERNAL if it ends at its deadline. The twist is not in the provider,
+    /// because there tonic's timer and the SDK's timer race, and end the call with different
+    /// statuses.
     OverdueIsInternal,
     /// Adds a frame after an answer that is only a status.
     Behind,
-    /// A silent peer gets a PING.
+    /// Sends a PING to a silent peer.
     Pings,
-    /// Passes the connections, and everybody may open one.
+    /// Passes the connections on. Every user may open one.
     Open,
 }
 
-/// See the module. Dropping it ends the socket.
+/// The socket in front. Dropping it closes the socket.
 #[derive(Debug)]
 pub(crate) struct Front(JoinHandle<()>);
 

@@ -10,7 +10,7 @@ use crate::cloud::Cloud;
 use crate::error::CloudError;
 use crate::faults::{Fault, Faults};
 
-/// Separate from the cloud's own state, which knows nothing of it.
+/// The misbehaviour. It is separate from the state of the cloud, which never depends on it.
 #[derive(Debug, Default)]
 pub(crate) struct Mischief {
     pub(crate) faults: Faults,
@@ -25,7 +25,7 @@ pub(crate) struct Mischief {
     pub(crate) line: Arc<tokio::sync::Mutex<()>>,
     /// The first answer about each Node, for the twist that repeats it.
     pub(crate) first_answers: BTreeMap<String, pb::Instance>,
-    /// The reason of a permanent DEGRADED in Probe, for the twists that never forget trouble.
+    /// The reason of a permanent DEGRADED in Probe, for the twists that never become READY again.
     pub(crate) lasting_trouble: Option<String>,
 }
 
@@ -48,7 +48,7 @@ impl Mischief {
 }
 
 impl Cloud {
-    /// Sets a fault. Returns its number. An invalid fault is refused.
+    /// Sets a fault. Returns its number. Fails if the fault is invalid.
     pub fn set_fault(&self, fault: Fault) -> Result<u64, CloudError> {
         fault.check().map_err(CloudError::Invalid)?;
         Ok(self.misbehave(|mischief| mischief.faults.add(fault)))

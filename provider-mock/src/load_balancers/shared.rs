@@ -1,7 +1,7 @@
-//! A load balancer that several Services share. Each has a part: an entry of the state file with
-//! the common address, the Service's annotation and a mark of its own. So a provider that does not
-//! know of sharing serves each part as a load balancer, and loses none. This provider reports the
-//! whole: one handle, one name, one entry in a list.
+//! A load balancer that several Services share. Each Service has a part: an entry of the state file
+//! with the common address, the Service's annotation and a mark of its own. So a provider that does
+//! not support sharing can serve each part as a load balancer of its own. This provider reports the
+//! whole: one handle, one name, one entry in a listing.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

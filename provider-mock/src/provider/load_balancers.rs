@@ -30,8 +30,8 @@ struct Begun<'a> {
 }
 
 impl MockProvider {
-    /// Begins such a call, after all changes that are due. `None`: the cloud is so slow that the
-    /// answer has to be `pending` (CORE-9).
+    /// Begins such a call, after the due changes of the cloud. `None`: the cloud is so slow that
+    /// the answer has to be `pending` (CORE-9).
     async fn begin(&self, call: &Call) -> Result<Option<Begun<'_>>, Failure> {
         let in_time = match call.deadline() {
             Some(deadline) => deadline.saturating_duration_since(Instant::now()) * 3 / 4,

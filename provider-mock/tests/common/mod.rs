@@ -1,4 +1,4 @@
-//! What the tests over a socket have in common.
+//! The common parts of the tests over a socket.
 #![allow(
     dead_code,
     unreachable_pub,
@@ -18,7 +18,7 @@ use pb::route_service_client::RouteServiceClient;
 use provider_mock::{Fixture, Mock};
 use tonic::transport::Channel;
 
-/// How long a test waits at most.
+/// The longest wait of a test.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A mock in a directory of its own, with a connection to it.

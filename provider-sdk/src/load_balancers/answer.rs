@@ -28,8 +28,8 @@ pub struct Notes {
     pub set_annotations: BTreeMap<String, String>,
     /// Keys of annotations to remove from the Service.
     pub remove_annotations: Vec<String>,
-    /// Targets that could not be attached, by the Node's name. They do not fail the rest. The
-    /// controller repeats the call with backoff.
+    /// Targets that the cloud could not attach, by the Node's name. The provider attaches the
+    /// others. The controller repeats the call with backoff.
     pub target_errors: BTreeMap<String, Failure>,
 }
 
@@ -118,13 +118,13 @@ pub struct LoadBalancer {
     pub presence: Presence,
     /// Its owner. `None` only if it is absent.
     pub ownership: Option<Ownership>,
-    /// Its name in the cloud, for people. At most 253 bytes.
+    /// Its name in the cloud, for people. At most 253 bytes; cut beyond.
     pub name: String,
     /// Its addresses.
     pub status: Option<LoadBalancerStatus>,
-    /// Whether ensure with the same service, targets and handle would write nothing and answer
-    /// ready (LB-14). Set it with
-    /// [`LoadBalancerOptions::in_sync`](super::LoadBalancerOptions::in_sync).
+    /// Whether `ensure` with the same Service, targets and handle would write nothing and answer
+    /// [`Ensured::Ready`] (LB-14). Set this field if
+    /// [`LoadBalancerOptions::in_sync`](super::LoadBalancerOptions::in_sync) is true.
     pub in_sync: Option<bool>,
 }
 
@@ -190,7 +190,7 @@ impl LoadBalancer {
 pub enum Ensured {
     /// It matches the request. The controller writes the status to the Service.
     Ready(LoadBalancerStatus),
-    /// It is being created.
+    /// The cloud is still creating or changing it.
     Pending(Pending),
     /// Another component serves this Service (Go's `ImplementedElsewhere`).
     HandledElsewhere,
@@ -201,7 +201,7 @@ pub enum Ensured {
 pub enum Updated {
     /// The targets match the request.
     Done,
-    /// It is in progress.
+    /// The change of the targets is in progress.
     Pending(Pending),
     /// Another component serves this Service.
     HandledElsewhere,
@@ -212,7 +212,7 @@ pub enum Updated {
 pub enum Deleted {
     /// The provider looked for it, and nothing is left (LB-12).
     Done,
-    /// It is in progress.
+    /// The deletion is in progress.
     Pending(Pending),
     /// The provider keeps it on purpose. The controller records a Warning event and removes its
     /// finalizer from the Service.
@@ -224,7 +224,8 @@ pub enum Deleted {
     HandledElsewhere,
 }
 
-/// A load balancer that is marked for this cluster. Limits: name 253 bytes, handle 1,024 bytes.
+/// A load balancer that is marked for this cluster. The SDK cuts a name beyond 253 bytes. A handle
+/// has 1 to 1,024 bytes, or the listing fails.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ListedLoadBalancer {
     /// Its name in the cloud.

@@ -1,4 +1,4 @@
-//! The contract's limits (CORE-11), applied to the vendor's answers.
+//! The contract's limits (CORE-11), for the vendor's answers and for the size of batches.
 
 use std::net::IpAddr;
 

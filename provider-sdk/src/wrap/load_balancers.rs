@@ -47,7 +47,7 @@ trait Operation: Send + Sized + 'static {
     fn response(notes: NotesTo, outcome: Result<Self::Outcome, pb::Failure>) -> Self::Response;
 }
 
-/// The associated items that all four share.
+/// The associated items that all four operations share.
 macro_rules! fields {
     ($rpc:literal, $response:ident, $outcome:ident) => {
         const RPC: &'static str = $rpc;

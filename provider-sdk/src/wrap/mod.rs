@@ -1,5 +1,5 @@
-//! From the traits to tonic services. Each service has a file; `run` has the parts of every call,
-//! `convert` and `limits` those of messages.
+//! Implements the tonic services by the vendor's traits. Each service has a file. `run` has the
+//! parts that all calls share. `convert` and `limits` have the parts that several messages share.
 
 mod clusters;
 mod convert;
@@ -29,7 +29,7 @@ pub(crate) struct Wrap(pub(crate) Arc<Core>);
 /// A listing as a stream of parts.
 type Parts<R> = BoxStream<'static, Result<R, Status>>;
 
-/// The most items and bytes in one part of a listing.
+/// The most items and bytes in one part of a listing. A larger item is a part of its own.
 const PART_ITEMS: usize = 500;
 const PART_BYTES: usize = 1024 * 1024;
 
@@ -64,7 +64,7 @@ fn not_listed<R: Send + 'static>(part: R) -> Parts<R> {
     stream::iter([Ok(part)]).boxed()
 }
 
-/// The answer to a call of a service that the provider does not offer (any more).
+/// The failure of a call to a service or RPC that the provider does not offer.
 fn not_offered(service: &str) -> Failure {
     Failure::internal(format!(
         "this provider does not offer {service}; its capabilities say so"

@@ -197,8 +197,7 @@ async fn next_hint(
                 if let Some((change, token)) = hint {
                     return Some((Ok(change_to(change, token)), Some(watch)));
                 }
-                // The sender is dropped when the vendor's method ends, a moment before its task
-                // ends.
+                // The vendor's method has dropped the sender, so its task is about to end.
                 if let Some(task) = &mut watch.task {
                     watch.last = finish((&mut task.0).await);
                 }

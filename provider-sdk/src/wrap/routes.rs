@@ -124,8 +124,8 @@ impl Wrap {
                 }
                 let keys: Vec<String> = routes.iter().map(|route| route.key.clone()).collect();
 
-                // One hold for each destination of this call. A destination that another call holds
-                // is BUSY for that route.
+                // One hold for each destination of this call. If another call holds it, the answer
+                // for the route is BUSY.
                 let mut holds = BTreeMap::new();
                 let mut refused = Vec::new();
                 let mut free = Vec::new();

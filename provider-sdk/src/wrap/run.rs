@@ -1,5 +1,5 @@
-//! Runs one call of the vendor's code: admits it, sets its deadline, cancels it with its client,
-//! and catches panics.
+//! Runs one call of the vendor's code: admits it, applies its deadline, cancels it when its client
+//! does, and catches panics.
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -125,9 +125,9 @@ impl Core {
         }
     }
 
-    /// Runs a call in its own task, so that it ends with its caller even if the vendor's code does
-    /// not yield. tonic drops this future when the client cancels or disconnects. Then the call's
-    /// token is cancelled at once, and the task is never polled again.
+    /// Runs a call in its own task, so that this future can end even if the vendor's code does not
+    /// yield. tonic drops this future when the client cancels or disconnects. The drop cancels the
+    /// call's token and aborts the task.
     pub(crate) async fn run<T, W, F>(
         &self,
         rpc: &'static str,
@@ -179,7 +179,7 @@ impl Core {
     }
 }
 
-/// A task that is aborted with its owner.
+/// A task that is aborted when this value is dropped.
 pub(crate) struct Task<T>(pub(crate) JoinHandle<T>);
 
 impl<T> Drop for Task<T> {
@@ -266,7 +266,7 @@ impl Held {
     }
 }
 
-/// See [`Held::take`]. The vendor's task owns it, so the object is free when that task has really
+/// See [`Held::take`]. The vendor's task owns it, so the object is not free before that task has
 /// ended.
 pub(crate) struct Hold {
     held: Held,

@@ -1,4 +1,4 @@
-//! Who may call what, and when.
+//! Which calls the SDK admits before and after Initialize.
 
 use super::*;
 
@@ -46,7 +46,7 @@ async fn before_initialize_every_call_for_a_cluster_is_not_initialized() {
     };
     assert_eq!(failure.code(), pb::FailureCode::NotInitialized);
 
-    // An Initialize that fails changes nothing; one that succeeds does.
+    // A failed Initialize changes nothing. A successful one changes the cluster.
     let refused = pb::InitializeRequest {
         cluster: named_cluster("refused"),
         ..Default::default()

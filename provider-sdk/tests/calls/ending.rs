@@ -1,4 +1,4 @@
-//! How a call ends that does not answer.
+//! Calls that end before their answer.
 
 use super::*;
 
@@ -11,7 +11,7 @@ async fn a_cancelled_call_stops_before_its_next_write() {
     call.abort();
     running.cloud.journal.until("dropped").await;
     running.cloud.gate.add_permits(1);
-    // The same object is free again, and the next call gets through to its second write.
+    // The cancelled call released its object, so the next call reaches its second write.
     let answer = running.ensure("gated").await.unwrap();
     assert!(
         matches!(answer.outcome, Some(Ensured::Ready(_))),
@@ -30,7 +30,7 @@ async fn a_disconnected_call_stops_before_its_next_write() {
     let mut client = pb::load_balancer_service_client::LoadBalancerServiceClient::new(channel);
     let call = tokio::spawn(async move { client.ensure_load_balancer(ensure("gated")).await });
     running.cloud.journal.until("write 1").await;
-    // As when the controller is killed: the socket closes, and no cancellation is sent.
+    // As if the controller were killed: the socket closes without a cancellation.
     socket.shutdown(std::net::Shutdown::Both).unwrap();
     running.cloud.journal.until("dropped").await;
     assert_eq!(running.cloud.journal.entries(), ["write 1", "dropped"]);
@@ -47,7 +47,7 @@ async fn code_that_never_yields_and_code_that_was_spawned_are_told() {
         if name == "blocking" {
             call.abort();
         } else {
-            // The call ends with its answer; what it left behind may not write any more either.
+            // The call ends with its answer. The task that it spawned must not write after that.
             call.await.unwrap().unwrap();
         }
         running.cloud.journal.until("stopped").await;
@@ -59,7 +59,7 @@ async fn code_that_never_yields_and_code_that_was_spawned_are_told() {
 async fn the_servers_side_ends_a_call_at_its_deadline() {
     let running = Running::initialized().await;
     let mut request = tonic::Request::new(ensure("gated"));
-    // Only the header: this client itself would wait for ever.
+    // Only the header: the client has no timer of its own.
     request
         .metadata_mut()
         .insert("grpc-timeout", "50m".parse().unwrap());

@@ -24,7 +24,7 @@ async fn an_overlap_on_the_same_service_or_route_is_busy() {
         panic!("not failed")
     };
     assert_eq!(failure.code(), pb::FailureCode::Busy);
-    // Another Service, and reading the same one, are no overlap.
+    // A call for another Service does not overlap, and neither does a Get for the same Service.
     assert!(matches!(
         running.ensure("other").await.unwrap().outcome,
         Some(Ensured::Ready(_))

@@ -73,7 +73,7 @@ async fn a_panic_fails_its_own_call_and_stands_in_the_log() {
     );
     assert!(logged(&["EnsureLoadBalancer", "the load balancer of doom"]));
 
-    // The same object can be worked on again, and others were not harmed.
+    // The panic released its object, and calls for other objects succeed.
     let status = running.ensure("panics").await.unwrap_err();
     assert_eq!(status.code(), Code::Internal);
     assert!(matches!(

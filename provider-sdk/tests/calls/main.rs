@@ -1,4 +1,4 @@
-//! What becomes of one call: mapped, isolated, cancelled, limited.
+//! One call: its conversion, isolation, cancellation and limits.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests may fail by panic as tests do"

@@ -1,4 +1,4 @@
-//! Lists, hints, and the largest request.
+//! Listings, hints, and the largest request.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! A cloud whose behaviour is asked for by the names of Nodes and Services.
+//! A cloud that the names of Nodes and Services control.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,7 +48,7 @@ impl Drop for Dropped {
 #[derive(Clone)]
 pub(crate) struct Cloud {
     pub(crate) journal: Journal,
-    /// What a gated method waits for.
+    /// A gated method waits for a permit of this semaphore.
     pub(crate) gate: Arc<Semaphore>,
 }
 
@@ -125,7 +125,8 @@ impl Instances for Cloud {
         nodes: &[Node],
         query: &InstanceQuery,
     ) -> Result<Answers<Instance>, Failure> {
-        // One by one, then as wrong as a batch can be: one left out, one twice, one that nobody asked for, and in another order.
+        // With a Node `forgotten`, the batch has errors: one Node has no answer, `twice` has two,
+        // and one answer was not requested. The order is never that of the request.
         let mut answers = Answers::new();
         if !nodes.iter().any(|node| node.name == "forgotten") {
             for node in nodes.iter().rev() {
@@ -184,7 +185,8 @@ impl LoadBalancers for Cloud {
     ) -> LoadBalancerResult<Ensured> {
         match request.service.name.as_str() {
             "gated" => self.gated().await,
-            // Never yields, as code does that calls a blocking client: only the call itself can tell it to stop.
+            // Never yields, like code with a blocking client. It learns only from the call that it
+            // has to stop.
             "blocking" => {
                 self.journal.add("write 1");
                 while let Ok(()) = call.checkpoint() {

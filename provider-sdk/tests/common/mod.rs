@@ -1,4 +1,4 @@
-//! A cloud whose behaviour is asked for by the names of Nodes and Services, and a client of its socket.
+//! A cloud that the names of Nodes and Services control, and a client of its socket.
 #![allow(
     dead_code,
     unused_imports,
@@ -23,7 +23,7 @@ use tonic::transport::{Channel, Endpoint};
 pub(crate) use cloud::{Cloud, Journal};
 pub(crate) use requests::{cluster, code, ensure, named_cluster, node};
 
-/// How long a test waits for what must happen.
+/// How long a test waits for an expected event.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
@@ -40,7 +40,7 @@ pub(crate) struct Running {
     pub(crate) served: JoinHandle<Result<(), ServeError>>,
 }
 
-/// Where a test's socket lies.
+/// A temporary directory, and the path of a test's socket in it.
 pub(crate) fn place() -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("socket/p.sock");
@@ -75,7 +75,7 @@ impl Running {
         running
     }
 
-    /// The same, after `Initialize`.
+    /// A started server after a successful `Initialize`.
     pub(crate) async fn initialized() -> Self {
         let running = Self::start().await;
         running.initialize().await;
@@ -167,7 +167,7 @@ pub(crate) async fn channel(path: &Path) -> Channel {
         .unwrap()
 }
 
-/// A channel over one connection, and the means to cut it.
+/// A channel over one connection, and its socket, by which a test can cut it.
 pub(crate) async fn channel_and_socket(path: &Path) -> (Channel, std::os::unix::net::UnixStream) {
     let socket = std::os::unix::net::UnixStream::connect(path).unwrap();
     let cut = socket.try_clone().unwrap();
@@ -184,7 +184,7 @@ pub(crate) async fn channel_and_socket(path: &Path) -> (Channel, std::os::unix::
     (channel, cut)
 }
 
-/// Waits until somebody answers at the path.
+/// Waits until a server accepts connections at the path.
 pub(crate) async fn answering(path: &Path) {
     let tried = async {
         while tokio::net::UnixStream::connect(path).await.is_err() {

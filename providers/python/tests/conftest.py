@@ -1,4 +1,4 @@
-"""A provider on a real socket, and a controller in front of it."""
+"""A provider on a real socket, called by a test client in place of the controller."""
 
 import asyncio
 import json
@@ -48,7 +48,7 @@ class Harness:
         return json.loads(self.state.read_text())
 
     def edit(self, change) -> None:
-        """Changes the cloud behind the provider's back, as its console would."""
+        """Changes the cloud directly, as its console would."""
         content = self.content()
         change(content)
         new = self.beside(".edited")
@@ -93,6 +93,6 @@ async def cloud(tmp_path):
 
 @pytest.fixture
 async def ours(cloud):
-    """The same, initialised."""
+    """A served provider after a successful Initialize."""
     assert (await cloud.initialize()).HasField("initialized")
     return cloud

@@ -1,4 +1,4 @@
-"""`first.py`, the guide's provider, as a program. The suite shows its answers (`providers/conformance.sh python-first`)."""
+"""`first.py`, the guide's provider, as a program. The conformance suite tests its answers (`providers/conformance.sh python-first`)."""
 
 import signal
 import subprocess

@@ -40,7 +40,7 @@ async def test_a_converged_ensure_writes_nothing_and_a_cleared_field_is_removed(
     assert [point.ip for point in made.ready.status.ingress] == ["192.0.2.1", "2001:db8::1"]
     assert ours.writes() == 1
     assert (await get(ours, asked, targets=targets("a", "b"))).in_sync
-    again = await ensure(ours, service=asked, handle=made.handle)  # Absent targets are left alone.
+    again = await ensure(ours, service=asked, handle=made.handle)  # Absent targets do not change the targets.
     assert (again.handle, again.ready, ours.writes()) == (made.handle, made.ready, 1)
     assert not (await get(ours)).in_sync
     await ensure(ours)
@@ -83,7 +83,7 @@ async def test_what_is_not_ours_is_not_touched(ours):
     request = pb.DeleteLoadBalancerRequest(cluster=THEM, service=service("uid-2"), handle=made.handle)
     assert code((await ours.load_balancers.DeleteLoadBalancer(request)).failed) == "CONFLICT"
     assert ours.writes() == 1
-    # A former owner's is ours: Ensure marks it again, once.
+    # A load balancer of a former owner ID is OURS. Ensure replaces the mark, with one write.
     await ours.initialize(THEM, previous=[US.owner_id])
     for _ in range(2):
         assert (await ensure(ours, THEM)).HasField("ready") and ours.writes() == 2
@@ -120,14 +120,14 @@ async def test_overlapping_calls_make_one_load_balancer(ours):
 async def test_a_call_that_is_cancelled_or_out_of_time_writes_nothing(ours):
     ours.weather(slow_ms=4_000)
     call = ours.load_balancers.EnsureLoadBalancer(pb.EnsureLoadBalancerRequest(cluster=US, service=service()))
-    # Sent after it on the same connection: once this is answered the other has arrived.
+    # Sent later on the same connection: when this is answered, the earlier call has arrived.
     await ours.info.Probe(provider_pb2.ProbeRequest(), timeout=20)
     call.cancel()
     with pytest.raises((asyncio.CancelledError, grpc.aio.AioRpcError)):
         await call
     request = pb.EnsureLoadBalancerRequest(cluster=US, service=service("uid-2"))
     assert (await ours.load_balancers.EnsureLoadBalancer(request, timeout=3)).HasField("pending")
-    # A write that went on would come before this one, which takes equally long and began later.
+    # A continued write would end before this one, which takes equally long and began later.
     await ensure(ours, service=service("uid-3"))
     assert ours.writes() == 1
 

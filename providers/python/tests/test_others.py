@@ -130,7 +130,7 @@ async def test_sigterm_lets_a_call_in_flight_finish_and_takes_the_socket_away(tm
             info = await stub.GetProviderInfo(provider_pb2.GetProviderInfoRequest(), wait_for_ready=True, timeout=30)
             assert info.provider_name == "mock"
             call = stub.Initialize(provider_pb2.InitializeRequest(cluster=US))
-            # Sent after it on the same connection: once this is answered the other has arrived.
+            # Sent later on the same connection: when this is answered, the earlier call has arrived.
             await stub.Probe(provider_pb2.ProbeRequest(), timeout=20)
             process.send_signal(signal.SIGTERM)
             assert (await asyncio.wait_for(call, 20)).HasField("initialized")

@@ -41,7 +41,7 @@ async def test_what_does_not_answer_is_named_in_time(tmp_path):
         code, line = await probe(at("silent"), "--timeout=300ms")
         assert code == 1 and "within 0.3 s" in line
 
-    # gRPC may dial again after the answer, and the probe be gone before it is answered then: asyncio takes that as an end like any other.
+    # gRPC may connect again after the answer, and the probe may end before that connection is served. asyncio treats this as a normal end.
     async def answer(_, writer):
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         writer.close()

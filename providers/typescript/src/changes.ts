@@ -1,4 +1,4 @@
-/** The hints of WatchChanges: numbered changes by others in the cloud. The last ones are kept for a controller that comes back. */
+/** The hints of WatchChanges: numbered changes by others in the cloud. It keeps the last ones for a controller that reconnects. */
 import { setTimeout as sleep } from 'node:timers/promises';
 
 import { equal, type State } from './cloud.js';
@@ -13,7 +13,7 @@ const KEPT = 1024;
 
 export class Changes {
   private hints: WatchChangesResponse[] = [];
-  /** The number of the last one. */
+  /** The number of the last hint. */
   private last = 0;
 
   constructor(private readonly provider: Provider) {
@@ -39,7 +39,7 @@ export class Changes {
     return `${this.provider.bootId}/${this.last}`;
   }
 
-  /** The hints after that number. Where some are no longer known, or the number is none, it is a resync (PROV-5). */
+  /** The hints after that number. If the list no longer has all of them, or the number is invalid, it is one resync (PROV-5). */
   private after(number: number): WatchChangesResponse[] {
     const oldest = this.last - this.hints.length + 1;
     const known = number + 1 >= oldest && number <= this.last;
@@ -52,12 +52,12 @@ export class Changes {
     return bootId === this.provider.bootId ? Number(number) : NaN;
   }
 
-  /** Sends hints until the controller goes or the provider shuts down: then the stream ends with status OK (PROV-6). */
+  /** Sends hints until the controller disconnects or the provider shuts down. At the shutdown the stream ends with status OK (PROV-6). */
   async watch(call: ServerWritableStream<WatchChangesRequest__Output, WatchChangesResponse>): Promise<void> {
     const closing = this.provider.closing.signal;
     try {
       this.provider.admit(call.request.cluster);
-      call.sendMetadata(new Metadata()); // The stream is open, even while there is nothing to say.
+      call.sendMetadata(new Metadata()); // Opens the stream before the first hint.
       let last = this.numberOf(call.request.resumeToken);
       // The point from which the stream reports changes, before the first one (PROV-21).
       if (last === this.last) call.write({ resumeToken: this.token() });
@@ -69,7 +69,7 @@ export class Changes {
         try {
           this.provider.cloud.look();
         } catch {
-          // Changes are unknown; the callers of other RPCs get the error.
+          // No hint can be sent without the cloud. The callers of other RPCs get the error.
         }
       }
     } catch (error) {

@@ -8,7 +8,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
 
 const FORMAT = 1;
-/** How long somebody else may hold the state file, in seconds. */
+/** How long another process may hold the state file, in seconds. */
 const PATIENCE = 5;
 
 /** A failure in the body of an answer, never in the gRPC status (CORE-4). `code` is a name of FailureCode without its prefix. */
@@ -81,7 +81,7 @@ export interface Route {
   owner_id?: string;
 }
 
-/** The cloud at one moment. Never changed: a write makes a new one. */
+/** The cloud at one moment. It is immutable: a write creates a new one. */
 export class State {
   readonly byName: Map<string, Instance>;
   readonly byProviderId: Map<string, Instance>;
@@ -102,14 +102,14 @@ export class State {
     return Date.now() + this.clockOffset;
   }
 
-  /** The load balancers without those whose deletion is over. */
+  /** The load balancers without those whose deletion has ended. */
   living(): LoadBalancer[] {
     const now = this.nowMs();
     return [...this.loadBalancers.values()].filter((lb) => (lb.gone_at_ms ?? Infinity) > now);
   }
 }
 
-/** One write: objects by handle or name, null for those that go. */
+/** One write: objects by handle or name, null for objects to remove. */
 export interface Write {
   line: string;
   loadBalancers?: Record<string, LoadBalancer | null>;
@@ -127,7 +127,7 @@ export class Cloud {
   /** When an operation last succeeded, and what was wrong with the last one. */
   lastSuccess?: Date;
   trouble?: string;
-  /** Told of every change that somebody else made. */
+  /** Called for every change that another process made. */
   onForeignChange: (before: State, after: State) => void = () => {};
   private state = new State();
   private learnedAt = -Infinity;
@@ -138,12 +138,12 @@ export class Cloud {
 
   constructor(private readonly path: string) {}
 
-  /** A new, empty cloud. Only at the start: a file that is missing later says nothing about the existing instances (INST-1). */
+  /** A new, empty cloud. Only at the start: if the file is missing later, that does not show that the instances are gone (INST-1). */
   createIfMissing(): void {
     if (!fs.existsSync(this.path)) this.save(this.state, { line: '' });
   }
 
-  /** One operation that asks the cloud, unless it was asked no longer than `maxAgeMs` ago. */
+  /** One operation that asks the cloud, unless the last one was at most `maxAgeMs` ago. */
   async read(signal: AbortSignal, maxAgeMs = 0): Promise<State> {
     if (maxAgeMs > 0 && performance.now() - this.learnedAt <= maxAgeMs) return this.state;
     return this.operation(signal, () => this.look());
@@ -164,7 +164,7 @@ export class Cloud {
     return this.operation(signal, () => ({ clusters: {}, volumes: {}, ...this.json('.catalogue.json') }));
   }
 
-  /** The weather of every operation. It waits outside of all locks, so no other operation waits. */
+  /** The weather of every operation. Its delay holds no lock, so it delays no other operation. */
   private async operation<T>(signal: AbortSignal, work: () => T | Promise<T>): Promise<T> {
     try {
       const weather = this.json('.weather.json');
@@ -184,7 +184,7 @@ export class Cloud {
     if (trouble === undefined) this.lastSuccess = new Date();
   }
 
-  /** Runs the work as the only writer, in this process and among all. Waiting calls run in turn, except for cancelled ones (CORE-8). */
+  /** Runs the work as the only writer of this and all other processes. Waiting calls run in turn. Cancelled calls do not run (CORE-8). */
   private alone<T>(signal: AbortSignal, work: () => T): Promise<T> {
     return new Promise((resolve, refuse) => {
       this.waiting.push({ signal, work: () => resolve(work()), refuse });
@@ -205,7 +205,7 @@ export class Cloud {
       } catch (error) {
         refusal = error as Error;
       }
-      // A bounded number, then other processes get their turn. Cancellations arrive between two calls.
+      // Runs a bounded number of calls, then lets other processes take the lock. Cancellations arrive between two calls.
       for (let n = 0; n < 64 && this.waiting.length > 0; n += 1) {
         const { signal, work, refuse } = this.waiting.shift()!;
         try {
@@ -229,7 +229,7 @@ export class Cloud {
       const refuse = (why: string) => reject(new Fail('UNAVAILABLE', `${path} cannot be locked: ${why}`));
       child.on('error', (error) => refuse(`${error.message}; is the command flock (util-linux) installed?`));
       child.on('exit', () => refuse(`another process holds it for longer than ${PATIENCE} s`));
-      child.stdin.on('error', () => {}); // It has gone: `exit` says so.
+      child.stdin.on('error', () => {}); // The process has ended, which `exit` reports.
       child.stdout.once('data', () => resolve(child));
       child.stdin.write('locked');
     });
@@ -263,7 +263,7 @@ export class Cloud {
     if (!first) this.onForeignChange(before, this.state);
   }
 
-  /** Replaces the file: after a kill at any time one of the two files exists, whole. */
+  /** Replaces the file atomically: after a kill at any time, the path has the whole old or the whole new file. */
   private save(state: State, write: Write): void {
     const loadBalancers = changed(new Map(state.living().map((lb) => [lb.handle, lb])), write.loadBalancers);
     const routes = changed(state.routes, write.routes);
@@ -305,7 +305,7 @@ function changed<T>(objects: Map<string, T>, changes: Record<string, T | null> =
   return after;
 }
 
-/** Equal as the file has them: what is undefined is not there. */
+/** Compares the objects as the file has them, without undefined fields. */
 export function equal(one: unknown, other: unknown): boolean {
   const plain = (value: unknown) => (value === undefined ? undefined : JSON.parse(JSON.stringify(value)));
   return isDeepStrictEqual(plain(one), plain(other));

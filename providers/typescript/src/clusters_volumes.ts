@@ -23,7 +23,7 @@ export function volumeService(provider: Provider): VolumeServiceHandlers {
       if (!volume) throw new Fail('INVALID', 'the request has no volume');
       const fields = volume.source;
       const source = volume.sourceType === 'csi' && fields.driver ? `csi/${fields.driver}` : volume.sourceType;
-      if (!provider.settings.sourceTypes.includes(source)) return { labels: { labels: {} } }; // Not this cloud's: no labels (VOL-1).
+      if (!provider.settings.sourceTypes.includes(source)) return { labels: { labels: {} } }; // Another cloud's volume: no labels (VOL-1).
       const disks = new Map(Object.entries((await provider.cloud.catalogue(signal)).volumes));
       const disk = Object.values(fields).find((value) => disks.has(value));
       if (disk === undefined) throw new Fail('NOT_FOUND', `the cloud knows no disk of volume ${quoted(volume.name)}`);

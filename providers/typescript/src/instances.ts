@@ -31,7 +31,7 @@ export function instanceService(provider: Provider): InstanceServiceHandlers {
   return {
     LookupInstances: unary(provider, 'LookupInstances', async (request, { signal, callId }) => {
       withinBatch('nodes', request.nodes.map((node) => node.name));
-      // One operation of the cloud for all of them. The state is complete: an instance that is not in it does not exist (INST-1).
+      // One operation of the cloud for all Nodes. The state is complete: an instance that is not in it does not exist (INST-1).
       const state = await provider.cloud.read(signal, milliseconds(request.maxAge));
       const metadata = request.facets.includes('INSTANCE_FACET_METADATA');
       const results = request.nodes.map((node): LookupInstanceResult => {
@@ -104,7 +104,7 @@ function shown(instance: Machine, metadata: boolean): Instance {
 
 const LABEL_VALUE = /^[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$/;
 
-/** Without what has no form in the contract, because it is no label value (INST-15). */
+/** The fields without values that are no label values, because the contract cannot express these (INST-15). */
 function formed<K extends string>(id: string, fields: Record<K, string | null | undefined>): Record<K, string | null | undefined> {
   const kept = { ...fields };
   for (const name of Object.keys(fields) as K[]) {
@@ -116,7 +116,7 @@ function formed<K extends string>(id: string, fields: Record<K, string | null | 
   return kept;
 }
 
-/** Without what is not there: a field that is set to nothing is not absent. */
+/** Removes undefined fields, because a field that is set to undefined is not absent. */
 function defined<K extends string>(fields: Record<K, string | null | undefined>): Partial<Record<K, string>> {
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null && value !== undefined)) as Partial<Record<K, string>>;
 }

@@ -1,4 +1,4 @@
-/** LoadBalancerService. Decisions are plain functions of the cloud's state, the Service and who asks; the RPCs carry them out. */
+/** LoadBalancerService. Decisions are plain functions of the cloud's state, the Service and the caller; the RPCs apply them. */
 import { BlockList, isIP } from 'node:net';
 
 import { type Config, equal, Fail, type LoadBalancer, type State, type Write } from './cloud.js';
@@ -16,9 +16,9 @@ import type { TargetSet__Output } from './contract/cloudprovider/v1alpha1/Target
 import type { UpdateLoadBalancerResponse } from './contract/cloudprovider/v1alpha1/UpdateLoadBalancerResponse.js';
 import { type Context, isCidr, listing, type Owner, pending, type Provider, quoted, type Settings, unary } from './service.js';
 
-/** The annotations of a Service that this cloud honours begin with this. */
+/** The prefix of the annotations of a Service that this cloud supports. */
 const ANNOTATIONS = 'mock.grpc-ccm.io/';
-/** Of a call's time this much may pass before it answers `pending` (CORE-9). */
+/** The part of a call's time after which it answers `pending` (CORE-9). */
 const SHARE = 0.75;
 
 /** The caller, and its Service. */
@@ -70,7 +70,7 @@ function configOf(service: ServiceView__Output): Config {
   };
 }
 
-/** INVALID if a field has a value that no load balancer can have: the text has the field, its value and a right one. */
+/** INVALID if a field has a value that no load balancer can have: the text has the field, its value and a valid one. */
 function check(service: ServiceView__Output, settings: Settings): void {
   const oneOf = (field: string, value: string, known: string[]) => {
     if (!known.includes(value)) throw new Fail('INVALID', `spec.${field} ${quoted(value)} is none of ${known.join(', ')}`);
@@ -114,7 +114,7 @@ function findToDelete(state: State, asker: Asker, adopt: boolean): LoadBalancer 
   return own ?? unmarked[0];
 }
 
-/** The Service's own load balancer, or the one that is in its way or that it may take over: by handle, mark, native name, or an address of its status (LB-9). */
+/** The Service's own load balancer, or a load balancer that conflicts with it or that it may adopt: by handle, mark, native name, or an address of its status (LB-9). */
 function find(state: State, asker: Asker): LoadBalancer | undefined {
   const living = state.living();
   const points = asker.service.status?.ingress ?? [];
@@ -138,9 +138,9 @@ function wanted(state: State, asker: Asker, targets: string[] | undefined, adopt
   const ownership = found && asker.ownership(found);
   if (found && (ownership === 'OWNERSHIP_FOREIGN' || (ownership === 'OWNERSHIP_UNMARKED' && !adopt))) throw notOurs(found, asker);
   const { remnant: _, ...lb }: LoadBalancer = { handle: '', name: nativeName(asker.service.uid), targets: [], ...found, config: configOf(asker.service) };
-  if (targets) lb.targets = targets; // An absent set leaves the targets alone (LB-10).
+  if (targets) lb.targets = targets; // An absent set does not change the targets (LB-10).
   lb.addresses = addressesFor(state, asker.service, lb, settings);
-  lb.owner = asker.mark(); // A mark with a previous owner ID is a difference (LB-25).
+  lb.owner = asker.mark(); // A mark with a previous owner ID counts as a difference (LB-25).
   return { found, lb };
 }
 
@@ -179,7 +179,7 @@ function contains(pool: string, address: string, family: number): boolean {
   return list.check(address, type);
 }
 
-/** The lowest free address, of those whose last 16 bits differ; without the first of a pool, and in IPv4 without the last. */
+/** The lowest free address. It tries at most the pool's last 16 bits, without the first address and, for IPv4, without the last. */
 function firstFree(pool: string, taken: Set<string>): string | undefined {
   const [network = '', length] = pool.split('/');
   const hosts = 2 ** Math.min((isIP(network) === 6 ? 128 : 32) - Number(length), 16);
@@ -192,7 +192,7 @@ function firstFree(pool: string, taken: Set<string>): string | undefined {
   return undefined;
 }
 
-/** undefined if the set is absent, which is not the empty set. */
+/** The targets' names. undefined if the set is absent, which differs from an empty set. */
 function targetsOf(targets: TargetSet__Output | null): string[] | undefined {
   if (!targets) return undefined;
   if (!targets.inline) throw new Fail('INVALID', 'targets are not given inline, which is all that this minor of the contract has');
@@ -206,7 +206,7 @@ function statusOf(lb: LoadBalancer): LoadBalancerStatus {
 export function loadBalancerService(provider: Provider): LoadBalancerServiceHandlers {
   const { cloud, settings } = provider;
 
-  /** A mutating RPC: one at a time for each Service. It answers `pending` before the deadline. Then it writes no more, and the next call goes on from the current state. */
+  /** A mutating RPC: one at a time for each Service. If the time runs out, it answers `pending` and writes nothing more. The next call continues from the current state. */
   function mutating<
     Request extends { service: ServiceView__Output | null; handle?: string },
     Response extends { failed?: Failure | null; pending?: Pending | null; handledElsewhere?: HandledElsewhere | null },
@@ -215,7 +215,7 @@ export function loadBalancerService(provider: Provider): LoadBalancerServiceHand
       const asker = askerOf(owner, request);
       if (says(asker.service, 'handled-elsewhere')) return { handledElsewhere: {} } as Response;
       const decide = decision(asker, request);
-      // Ends with the call, or before it if the time runs out.
+      // Aborts with the call, or earlier if the time runs out.
       const inTime = new AbortController();
       signal.addEventListener('abort', () => inTime.abort());
       const late = Number.isFinite(deadline) ? setTimeout(() => inTime.abort(), (deadline - Date.now()) * SHARE) : undefined;
@@ -299,7 +299,7 @@ export function loadBalancerService(provider: Provider): LoadBalancerServiceHand
     }),
   };
 
-  /** Whether Ensure would write nothing and answer `ready` (LB-14): the same decision, asked beforehand. */
+  /** Whether Ensure would write nothing and answer `ready` (LB-14): it makes the same decision without the write. */
   function inSync(state: State, asker: Asker, targets: string[] | undefined): boolean {
     try {
       const { found, lb } = wanted(state, asker, targets, false, settings);

@@ -99,7 +99,7 @@ function providerService(provider: Provider): ProviderServiceHandlers {
       };
       initialize().then(
         (response) => callback(null, response),
-        // The caller has gone and gets no answer, and that is not our fault.
+        // The caller has disconnected, so this error is no fault of the provider.
         (error) => (cancelled.signal.aborted ? callback({ code: grpc.status.CANCELLED }) : callback(null, { failed: failureOf('Initialize', error, callIdOf(call)) })),
       );
     },
@@ -126,7 +126,7 @@ export async function serve(provider: Provider, endpoint: string, stop: AbortSig
   const server = new grpc.Server({
     'grpc.max_receive_message_length': MAX_MESSAGE_BYTES,
     'grpc.max_send_message_length': MAX_MESSAGE_BYTES,
-    // A request for 5,000 Nodes in one go: without this it takes a round trip for every 64 KiB.
+    // Without this, a request with 5,000 Nodes takes a round trip for every 64 KiB.
     'grpc-node.flow_control_window': 4 * 1024 * 1024,
   });
   const { ProviderService, InstanceService, ZoneService, LoadBalancerService, RouteService, ClusterService, VolumeService } = contract();
@@ -147,7 +147,7 @@ export async function serve(provider: Provider, endpoint: string, stop: AbortSig
   provider.closing.abort();
   socket.remove();
   await new Promise<void>((resolve) => {
-    // Not waited for: what neither ends nor can be ended must not keep the process.
+    // After the drain the process ends without waiting for calls that do not end.
     const late = setTimeout(() => {
       server.forceShutdown();
       resolve();

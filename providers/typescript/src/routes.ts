@@ -6,7 +6,7 @@ import type { RouteResult } from './contract/cloudprovider/v1alpha1/RouteResult.
 import type { RouteServiceHandlers } from './contract/cloudprovider/v1alpha1/RouteService.js';
 import { type Context, failureOf, isCidr, listing, type Owner, type Provider, quoted, unary, withinBatch } from './service.js';
 
-/** How many routes of one call are written at once. */
+/** How many routes of one call the provider writes at once. */
 const AT_ONCE = 8;
 
 function isBlackhole(route: Route, state: State): boolean {
@@ -29,7 +29,7 @@ function put(route: Route): Write {
   return { line: `put route ${route.name} to ${route.destination_cidr}`, routes: { [route.name]: route } };
 }
 
-/** The write that makes this route, marked, and named after the cluster, the hint and the destination (ROUTE-3). A route that is as asked needs no write. */
+/** The write that makes this route, marked, and named after the cluster, the hint and the destination (ROUTE-3). A route that exists as requested needs no write. */
 function planCreate(state: State, asked: Route__Output, owner: Owner): Write | undefined {
   const cidr = asked.destinationCidr;
   if (!isCidr(cidr)) throw new Fail('INVALID', `destination_cidr ${quoted(cidr)} is not a CIDR; send one such as 10.0.1.0/24`);
@@ -48,7 +48,7 @@ function planCreate(state: State, asked: Route__Output, owner: Owner): Write | u
   const there = [...state.routes.values()].find((route) => route.destination_cidr === cidr) ?? state.routes.get(wanted.name);
   if (!there) return put(wanted);
   if (there.destination_cidr === cidr && sameTarget(there, wanted) && ownership(there, owner) !== 'OWNERSHIP_FOREIGN') {
-    return undefined; // It has the right target; an unmarked route is not adopted (ROUTE-9).
+    return undefined; // The route has the right target. If it is unmarked, it stays unmarked (ROUTE-9).
   }
   if (ownership(there, owner) !== 'OWNERSHIP_OURS') {
     throw new Fail('CONFLICT', `the route ${quoted(there.name)} to ${there.destination_cidr} was not made for this cluster; remove it or choose another CIDR`);
@@ -72,7 +72,7 @@ function planDelete(state: State, asked: Route__Output, owner: Owner): Write | u
 }
 
 export function routeService(provider: Provider): RouteServiceHandlers {
-  /** Each route on its own, a few at once; every one of them stops before its next write when the call is cancelled. */
+  /** Writes each route separately, a few at once. If the call is cancelled, each of them ends before its next write. */
   async function each(rpc: string, routes: Route__Output[], { owner, signal, callId }: Context, plan: typeof planCreate): Promise<{ results: RouteResult[] }> {
     withinBatch('route keys', routes.map((route) => route.routeKey));
     const results: RouteResult[] = [];

@@ -24,10 +24,10 @@ export interface Settings {
   prefix: string;
   cloudScope: string;
   pools: string[];
-  /** The values of `spec.loadBalancerClass` that are served, beside Services without a class. */
+  /** The values of `spec.loadBalancerClass` that the provider serves, besides Services without a class. */
   classes: string[];
   sourceTypes: string[];
-  /** How long a load balancer takes to be made and to go. */
+  /** How long the creation and the deletion of a load balancer take. */
   provisioningMs: number;
 }
 
@@ -37,7 +37,7 @@ export class Owner {
     readonly clusterName: string,
     readonly ownerId: string,
     readonly previous: string[],
-    /** Nothing may be written to the cloud (PROV-20). */
+    /** The provider must write nothing to the cloud (PROV-20). */
     readonly readOnly: boolean,
   ) {}
 
@@ -52,7 +52,7 @@ export class Provider {
   readonly bootId = randomUUID();
   /** Aborted when the provider shuts down. */
   readonly closing = new AbortController();
-  /** For whom it works, once Initialize has succeeded. */
+  /** The cluster of the last successful Initialize. */
   owner?: Owner;
   private readonly held = new Set<string>();
 
@@ -71,7 +71,7 @@ export class Provider {
     return new Owner(name, ownerId, this.owner.previous, this.owner.readOnly);
   }
 
-  /** One mutating call at a time for each object; the other one is BUSY (CORE-7). */
+  /** Allows one mutating call at a time for each object. A further call fails with BUSY (CORE-7). */
   async holding<T>(owner: Owner, what: string, work: () => Promise<T>): Promise<T> {
     const key = `${owner.ownerId}\0${what}`;
     if (this.held.has(key)) throw new Fail('BUSY', `another call is in progress for ${what}; ask again in a second`);
@@ -90,7 +90,7 @@ export function checked(cluster: ClusterRef__Output | null | undefined): Cluster
   return cluster;
 }
 
-/** Every error as the contract says it; a bug of ours is INTERNAL, and its details go to the log only (CORE-12). */
+/** Turns every error into a failure of the contract. A bug of the provider is INTERNAL, and only the log gets its details (CORE-12). */
 export function failureOf(rpc: string, error: unknown, callId: string): Failure {
   if (!(error instanceof Fail)) {
     console.error(`${rpc} failed, call_id ${callId}:`, error);
@@ -126,12 +126,12 @@ export function milliseconds(duration: { seconds: number; nanos: number } | null
 
 type Call = grpc.ServerUnaryCall<any, any> | grpc.ServerWritableStream<any, any>;
 
-/** The ID of a call. The controller logs the same one. Other callers choose what they send, so it is cut. */
+/** The ID of a call. The controller logs the same ID. It is cut, because other callers may send any length. */
 export function callIdOf(call: Call): string {
   return String(call.metadata.get('ccm-call-id')[0] ?? 'unknown').slice(0, 64);
 }
 
-/** The arguments of a call: the caller, and a signal that aborts when the controller goes away or the deadline has passed. */
+/** The arguments of a call: the caller, and a signal that aborts when the controller cancels or the deadline has passed. */
 export interface Context {
   owner: Owner;
   signal: AbortSignal;
@@ -173,7 +173,7 @@ export function unary<Request, Response>(
 }
 
 /**
- * A listing: sent in parts, then the end with the number of items (CORE-16). It has all of them before it sends the first, so a failure in the middle never looks
+ * A listing: sent in parts, then the end with the number of items (CORE-16). It gets all items before it sends the first. So a failure in the middle never looks
  * like a complete listing.
  */
 export function listing<Request, Item, Response>(

@@ -1,4 +1,4 @@
-/** The Unix socket: the rules for its place and its name (CORE-2). */
+/** The Unix socket: the rules for its path (CORE-2). */
 import { randomBytes } from 'node:crypto';
 import fs from 'node:fs';
 import net from 'node:net';
@@ -11,7 +11,7 @@ const MAX_PATH_BYTES = 107;
 /** The reason why the provider does not serve. */
 export class SocketError extends Error {}
 
-/** The provider binds the socket under a private name, sets its mode, and renames it. So it never has another mode under its own name, and replaces a stale one in one step. */
+/** The provider binds the socket under a private name, sets its mode, and renames it. So the socket never has another mode at its path, and replaces a stale socket atomically. */
 export class SocketFile {
   readonly path: string;
   readonly private: string;
@@ -37,7 +37,7 @@ export class SocketFile {
       if (found?.isSymbolicLink()) throw new SocketError(`${level} is a symbolic link; give the endpoint by a path without one, such as ${fs.realpathSync(level)}`);
       if (!found && level !== this.path) {
         fs.mkdirSync(level, 0o750);
-        fs.chmodSync(level, 0o750); // For every umask.
+        fs.chmodSync(level, 0o750); // Whatever the umask.
       }
       if (found && level === this.path) {
         if (!found.isSocket()) throw new SocketError(`${level} exists and is not a socket: remove it, or choose another endpoint`);
@@ -53,14 +53,14 @@ export class SocketFile {
     fs.renameSync(this.private, this.path);
   }
 
-  /** Removes the file, if it is still ours. */
+  /** Removes the file, if it is still this provider's socket. */
   remove(): void {
     const found = fs.lstatSync(this.path, { throwIfNoEntry: false });
     if (this.ours && found?.ino === this.ours.ino && found.dev === this.ours.dev) fs.unlinkSync(this.path);
   }
 }
 
-/** Only a refused connection shows that no process does. */
+/** Whether a process answers. Only a refused connection shows that none does. */
 function answers(file: string): Promise<boolean> {
   return new Promise((resolve) => {
     const connection = net.connect(file);

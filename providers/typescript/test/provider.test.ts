@@ -1,4 +1,4 @@
-/** Over a real socket: a provider, and a controller in front of it. */
+/** A provider on a real socket, called by a test client in place of the controller. */
 import assert from 'node:assert/strict';
 import fs from 'node:fs';
 import net from 'node:net';
@@ -28,7 +28,7 @@ const instance = (name: string, power = 'running') => ({
   power,
 });
 
-/** A cloud with the instances a, b and c, served; `call` is any unary RPC, `list` any listing. */
+/** Serves a cloud with the instances a, b and c. `call` calls any unary RPC, `list` any listing. */
 async function served(t: TestContext, initialised = true) {
   const directory = fs.mkdtempSync(path.join(os.tmpdir(), 'provider-'));
   const state = path.join(directory, 'cloud.json');
@@ -148,7 +148,7 @@ test('who may not ask is told so, and a batch that is too large or names a Node 
   assert.deepEqual(await h.states(Array.from({ length: 501 }, (_, n) => [`n-${n}`])), ['INVALID']);
 });
 
-/** Protobuf by hand: fields of each wire type that no minor has. */
+/** Encoded protobuf fields of each wire type, with numbers that no minor has. */
 const UNKNOWN = Buffer.concat([
   Buffer.from('c83effffffffffffffffff01', 'hex'), // 1001: a varint
   Buffer.from('d23e056c61746572', 'hex'), // 1002: "later"
@@ -171,7 +171,7 @@ test('the provider ignores fields of a later minor version, wherever they stand'
   const node = Buffer.concat([UNKNOWN, field(1, Buffer.from('a')), UNKNOWN, field(2, Buffer.from('uid-a'))]);
   for (const cluster of [
     field(1, Buffer.concat([UNKNOWN, owner, UNKNOWN])),
-    Buffer.concat([field(1, owner), UNKNOWN, field(1, UNKNOWN)]), // In two parts: the parts are one message.
+    Buffer.concat([field(1, owner), UNKNOWN, field(1, UNKNOWN)]), // The message in two parts, which a decoder merges.
   ]) {
     const { failed, results } = await sent(h, 'LookupInstances', Buffer.concat([UNKNOWN, cluster, field(2, node), UNKNOWN]));
     assert.equal(code({ failed }), undefined);
@@ -182,12 +182,12 @@ test('the provider ignores fields of a later minor version, wherever they stand'
 test('a message that is cut off is a gRPC status, never taken for a whole one', async (t) => {
   const h = await served(t);
   const cut = {
-    text: '0a6401', // 100 bytes, of which one is there.
+    text: '0a6401', // A length of 100 bytes, followed by one byte.
     'a message': '0a64',
     number: '10ff',
   };
   for (const [what, bytes] of Object.entries(cut)) await assert.rejects(sent(h, 'GetProviderInfo', Buffer.from(bytes, 'hex')), { code: grpc.status.INTERNAL }, what);
-  assert.equal((await h.call('Probe', {})).state, 'PROBE_STATE_READY'); // The connection lives.
+  assert.equal((await h.call('Probe', {})).state, 'PROBE_STATE_READY'); // The connection still works.
 });
 
 test('a listing is complete and ends', async (t) => {
@@ -210,7 +210,7 @@ test('a converged Ensure writes nothing, and a cleared field is removed', async 
   assert.deepEqual(made.ready.status.ingress.map((point: any) => point.ip), ['192.0.2.1', '2001:db8::1']);
   assert.equal(h.writes(), 1);
   assert.equal((await h.get({ targets: targets('a', 'b') }, asked)).inSync, true);
-  const again = await h.ensure({ handle: made.handle }, asked); // Absent targets are left alone.
+  const again = await h.ensure({ handle: made.handle }, asked); // Absent targets do not change the targets.
   assert.deepEqual([again.ready, h.writes()], [made.ready, 1]);
   assert.equal((await h.get()).inSync, false);
   await h.ensure();
@@ -258,7 +258,7 @@ test('what is not ours is not touched, and a former owner’s is ours', async (t
   assert.equal(code(await h.remove({ handle }, other, THEM)), 'CONFLICT');
   assert.equal(h.writes(), 1);
   await h.initialize(THEM, ['us']);
-  // Ensure marks it again, once.
+  // Ensure replaces the mark, with one write.
   for (let again = 0; again < 2; again++) {
     assert.ok((await h.ensure({}, SERVICE, THEM)).ready);
     assert.equal(h.writes(), 2);
@@ -300,12 +300,12 @@ test('a call that is cancelled or out of time writes nothing', async (t) => {
   const h = await served(t);
   h.weather(null, 4_000);
   const call = h.of('EnsureLoadBalancer').EnsureLoadBalancer({ cluster: US, service: SERVICE }, () => {});
-  // Another client has another connection: the call has arrived when one that was sent after it on its own connection is answered.
+  // Each client has its own connection. When a later call on the same connection is answered, the earlier call has arrived.
   await promisify(h.of('EnsureLoadBalancer').GetLoadBalancer.bind(h.of('EnsureLoadBalancer')))({ cluster: null });
   call.cancel();
   const late = await h.call('EnsureLoadBalancer', { cluster: US, service: { ...SERVICE, uid: 'uid-2' } }, { deadline: Date.now() + 3_000 });
   assert.ok(late.pending, JSON.stringify(late));
-  // A write that went on would come before this one, which takes equally long and began later.
+  // A continued write would end before this one, which takes equally long and began later.
   await h.ensure({}, { ...SERVICE, uid: 'uid-3' });
   assert.equal(h.writes(), 1);
 });
@@ -331,7 +331,7 @@ test('each route has its own result, and a converged one writes nothing', async 
   h.edit(({ instances }) => instances.shift());
   const [{ routes }] = await h.list('ListRoutes');
   assert.deepEqual(routes.routes.filter((route: any) => route.blackhole).map((route: any) => route.destinationCidr), ['10.0.1.0/24']);
-  assert.deepEqual(await h.routes('CreateRoutes', [['10.0.1.0/24', 'b']]), ['done']); // A blackhole is replaced.
+  assert.deepEqual(await h.routes('CreateRoutes', [['10.0.1.0/24', 'b']]), ['done']); // CreateRoutes replaces a blackhole.
 });
 
 test('a foreign route is never removed', async (t) => {
@@ -384,7 +384,7 @@ test('hints tell what others changed, unknown tokens are a resync, and shutdown 
   const resumed = h.stream('WatchChanges', { cluster: US, resumeToken: first.resumeToken });
   assert.deepEqual((await resumed[Symbol.asyncIterator]().next()).value, second);
   h.stop.abort();
-  assert.equal((await hints.next()).done, true); // Status OK: another one would throw.
+  assert.equal((await hints.next()).done, true); // Status OK: any other status would throw.
 });
 
 test('the socket is guarded, a living one is left alone and a stale one taken over', async (t) => {
@@ -399,7 +399,7 @@ test('the socket is guarded, a living one is left alone and a stale one taken ov
   await assert.rejects(new SocketFile(`unix://${h.directory}/file`).claim(), /not a socket/);
   for (const endpoint of ['unix:p.sock', 'unix-abstract:x', 'unix:///a/../b', 'unix:///a/']) assert.throws(() => new SocketFile(endpoint), /right would be/);
   assert.throws(() => new SocketFile(`unix:///${'x'.repeat(120)}`), /at most 107/);
-  // Node removes the name that a socket was bound under when it closes: one that was renamed stays.
+  // When a socket closes, Node removes the path at which it was bound. The renamed path stays.
   const stale = net.createServer().listen(path.join(h.directory, 'bound'));
   await new Promise((resolve) => stale.on('listening', resolve));
   fs.renameSync(path.join(h.directory, 'bound'), path.join(h.directory, 'stale'));
@@ -411,7 +411,7 @@ test('at shutdown a call in flight may finish', async (t) => {
   const h = await served(t);
   h.weather(null, 1_000);
   const call = h.initialize();
-  await h.call('Probe', {}); // Sent after it on the same connection: it has arrived.
+  await h.call('Probe', {}); // Sent later on the same connection, so the earlier call has arrived.
   h.stop.abort();
   assert.ok((await call).initialized);
   while (fs.existsSync(h.endpoint.slice('unix://'.length))) await sleep(10);

@@ -12,9 +12,9 @@ use super::super::super::session::hung_up;
 use super::super::tour;
 use super::{EARLY, MEANWHILE, SLOW, lookups_at_once};
 
-/// The limit for the next call: less than a call that goes on would take.
+/// The limit for the next call. It is shorter than the time that a continued call would take.
 const NEXT: Duration = Duration::from_secs(5);
-/// How many times the provider's limit of concurrent lookups is used.
+/// How many rounds of calls the check makes, each as large as the provider's limit.
 const ROUNDS: usize = 4;
 
 pub(super) fn checks() -> Vec<Check> {
@@ -65,7 +65,7 @@ async fn deadlines(run: &Run) -> Verdict {
     let most = lookups_at_once(run);
     let session = run.session().await?;
     run.cloud_slow(MEANWHILE).await?;
-    // The caller hangs up at its deadline, as the controller does. So only the calls after that
+    // The caller cancels at its deadline, as the controller does. So only the calls after that
     // count.
     for _ in 0..ROUNDS {
         let calls = (0..most).map(|_| session.call_within(tour::lookup(run), EARLY * 2));

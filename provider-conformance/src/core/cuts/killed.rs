@@ -1,4 +1,4 @@
-//! Calls that are cut with the process (CORE-6, CORE-14).
+//! Calls that a kill of the process cuts (CORE-6, CORE-14).
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Calls whose caller does not hang up at their deadline (CORE-19).
+//! Calls whose caller does not cancel them at their deadline (CORE-19).
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Frames of a stack that ends calls itself. A frame after a stream's end would cost the caller its
-//! connection.
+//! Frames of a stack that ends calls itself. The caller's stack may close the connection because of
+//! a frame after a stream's end.
 
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ async fn nothing_behind(run: &Run) -> Verdict {
         call(&mut sends, stream, &request, EARLY);
     }
     let mut line = run.raw_connection().await?;
-    // The provider ends the calls. A caller that hangs up first would see none of this.
+    // The provider ends the calls. A caller that cancels first would not see these frames.
     let _ = line.write_all(&sends).await;
     let heard = listen(&mut line, calls).await;
     drop(line);

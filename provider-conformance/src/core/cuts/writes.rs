@@ -19,7 +19,7 @@ use super::{EARLY, ENDING, SLOW, WRITES, ensure_of, routes_of};
 
 /// How long each operation of the cloud takes during cuts.
 const EACH: Duration = Duration::from_millis(400);
-/// The same if only the provider's own timer cuts a call. That timer may be late in a busy process.
+/// The same if only the provider's own timer cuts a call. The timer may be late in a busy process.
 const EACH_ALONE: Duration = Duration::from_millis(1_500);
 
 pub(super) fn checks() -> Vec<Check> {
@@ -108,7 +108,7 @@ impl Cut {
         }
     }
 
-    /// How long each operation of the cloud takes meanwhile.
+    /// How long each operation of the cloud takes during this cut.
     fn each(self) -> Duration {
         match self {
             Self::LeftAlone => EACH_ALONE,

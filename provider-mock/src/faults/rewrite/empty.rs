@@ -1,4 +1,4 @@
-//! Answers of empty items: a few bytes each, but hundreds when decoded.
+//! Answers of empty items: each has a few bytes on the wire, and hundreds in memory.
 
 use prost::encoding::{WireType, encode_key, encode_varint};
 

@@ -6,7 +6,7 @@ use crate::cloud::Cloud;
 use crate::lies::{Twist, Twists};
 use crate::load_balancers::{Asker, Honest, LoadBalancer, Mark, Marks};
 
-/// Marks that are as honest as the twists allow.
+/// Marks that follow the contract except for the active twists.
 #[derive(Debug)]
 pub(super) struct TwistedMarks(Cloud);
 

@@ -26,7 +26,7 @@ impl Twisted {
         Ok(())
     }
 
-    /// Gives the other parts the targets of the Service's own.
+    /// Sets the targets of the other parts to those of the Service's own part.
     pub(super) fn retarget(&self, asker: &Asker<'_>) -> Result<(), Failure> {
         let Some(part) = self.own(asker) else {
             return Ok(());

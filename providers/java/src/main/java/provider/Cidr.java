@@ -47,7 +47,7 @@ record Cidr(byte[] network, int length) {
     return text(address);
   }
 
-  /** As everybody writes it: IPv6 with its longest run of zeros left out. */
+  /** The usual form: IPv6 without its longest run of zeros. */
   static String text(byte[] address) {
     try {
       String text = InetAddress.getByAddress(address).getHostAddress();

@@ -36,7 +36,7 @@ final class Cloud {
 
   static final ObjectMapper JSON = new ObjectMapper();
 
-  /** The cloud at one moment. Never changed: a write makes a new one. Load balancers by handle, routes by name; clockOffset is the cloud's time less the system's. */
+  /** The cloud at one moment. It is immutable: a write creates a new one. Load balancers by handle, routes by name; clockOffset is the cloud's time less the system's. */
   record State(
       List<JsonNode> instances,
       Map<String, JsonNode> byName,
@@ -50,14 +50,14 @@ final class Cloud {
       return System.currentTimeMillis() + clockOffset;
     }
 
-    /** The load balancers without those whose deletion is over. */
+    /** The load balancers without those whose deletion has ended. */
     List<ObjectNode> living() {
       long now = nowMs();
       return loadBalancers.values().stream().filter(lb -> lb.path("gone_at_ms").asLong(Long.MAX_VALUE) > now).toList();
     }
   }
 
-  /** One write: objects by handle or name, null for those that go. */
+  /** One write: objects by handle or name, null for objects to remove. */
   record Write(String line, Map<String, ObjectNode> loadBalancers, Map<String, ObjectNode> routes, long lastNumber) {
     static Write loadBalancer(String line, String handle, ObjectNode lb, long lastNumber) {
       return new Write(line, one(handle, lb), Map.of(), lastNumber);
@@ -87,7 +87,7 @@ final class Cloud {
 
   private final Path path;
   private final ReentrantLock turn = new ReentrantLock(true);
-  /** Told of every change that somebody else made: before, after. */
+  /** Called for every change that another process made: before, after. */
   volatile BiConsumer<State, State> onForeignChange = (before, after) -> {};
   /** When an operation last succeeded, and what was wrong with the last one. */
   volatile Instant lastSuccess;
@@ -101,7 +101,7 @@ final class Cloud {
     this.path = path;
   }
 
-  /** A new, empty cloud. Only at the start: a file that is missing later says nothing about the existing instances (INST-1). */
+  /** A new, empty cloud. Only at the start: if the file is missing later, that does not show that the instances are gone (INST-1). */
   void createIfMissing() throws Fail {
     if (!Files.exists(path)) {
       save(state, new Write("", Map.of(), Map.of(), 0));
@@ -109,7 +109,7 @@ final class Cloud {
     }
   }
 
-  /** One operation that asks the cloud, unless it was asked no longer than maxAgeMs ago. */
+  /** One operation that asks the cloud, unless the last one was at most maxAgeMs ago. */
   State read(long maxAgeMs) throws Fail, InterruptedException {
     synchronized (this) {
       if (maxAgeMs > 0 && learnedAt != 0 && System.nanoTime() - learnedAt <= TimeUnit.MILLISECONDS.toNanos(maxAgeMs)) return state;
@@ -117,13 +117,13 @@ final class Cloud {
     return operation(this::look);
   }
 
-  /** One operation that may write: decide gets the cloud as it is. */
+  /** One operation that may write: decide gets the current cloud. */
   <T> T write(Decide<T> decide) throws Fail, InterruptedException {
     return operation(() -> alone(() -> {
       State now = look();
       Decision<T> decision = decide.on(now);
       if (decision.write != null) {
-        // The last moment before the write: a call that was cancelled ends here (CORE-8).
+        // A cancelled call ends here, before its write (CORE-8).
         if (Thread.interrupted()) throw new InterruptedException();
         save(now, decision.write);
       }
@@ -136,7 +136,7 @@ final class Cloud {
     return operation(() -> json(".catalogue.json"));
   }
 
-  /** The weather of every operation. It waits outside of all locks, so no other operation waits. */
+  /** The weather of every operation. Its delay holds no lock, so it delays no other operation. */
   private <T> T operation(Work<T> work) throws Fail, InterruptedException {
     try {
       JsonNode weather = json(".weather.json");
@@ -149,7 +149,7 @@ final class Cloud {
       note(null);
       return result;
     } catch (Fail fail) {
-      // A file that was being read then was closed under us.
+      // The interrupt closed the file during the read.
       if (Thread.interrupted()) throw new InterruptedException();
       note(TROUBLES.contains(fail.code) ? fail.getMessage() : null);
       throw fail;
@@ -162,7 +162,7 @@ final class Cloud {
   }
 
   /**
-   * Runs the work as the only writer, in this process and among all. Java's file locks are not those of flock(2). The command of that name (util-linux) holds the lock as long as
+   * Runs the work as the only writer of this and all other processes. Java's file locks are not those of flock(2). The command of that name (util-linux) holds the lock as long as
    * we hold its input. It echoes our line after it has the lock.
    */
   private <T> T alone(Work<T> work) throws Fail, InterruptedException {
@@ -177,7 +177,7 @@ final class Cloud {
     } catch (IOException error) {
       throw new Fail("UNAVAILABLE", path + ".lock cannot be locked: " + error.getMessage() + "; is the command flock (util-linux) installed?");
     } finally {
-      // Its end frees the lock.
+      // The end of the command releases the lock.
       if (holder != null) holder.destroy();
       turn.unlock();
     }
@@ -223,7 +223,7 @@ final class Cloud {
     if (!first) onForeignChange.accept(before, state);
   }
 
-  /** Replaces the file: after a kill at any time one of the two files exists, whole. */
+  /** Replaces the file atomically: after a kill at any time, the path has the whole old or the whole new file. */
   private synchronized void save(State before, Write write) throws Fail {
     Map<String, ObjectNode> loadBalancers = new TreeMap<>();
     for (ObjectNode lb : before.living()) loadBalancers.put(lb.get("handle").asText(), lb);
@@ -251,7 +251,7 @@ final class Cloud {
     state = new State(before.instances, before.byName, before.byProviderId, loadBalancers, routes, lastNumber, before.clockOffset);
   }
 
-  /** By a stream: a channel is closed when its thread is interrupted, and what has begun is to end. */
+  /** Uses a stream: an interrupt would close a channel, and a write that has begun must finish. */
   private static void put(Path path, byte[] bytes, boolean append) throws IOException {
     try (FileOutputStream out = new FileOutputStream(path.toFile(), append)) {
       out.write(bytes);
@@ -279,7 +279,7 @@ final class Cloud {
     return path.resolveSibling(path.getFileName() + suffix);
   }
 
-  /** Equal as the file has them. */
+  /** Compares the objects as the file has them. */
   static boolean equal(JsonNode one, JsonNode other) {
     try {
       return one != null && other != null && JSON.readTree(one.toString()).equals(JSON.readTree(other.toString()));

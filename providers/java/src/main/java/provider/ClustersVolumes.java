@@ -70,7 +70,7 @@ final class ClustersVolumes {
           String disk = volume.getSourceMap().values().stream().filter(disks::has).findFirst().orElse(null);
           if (disk == null) throw new Fail("NOT_FOUND", "the cloud knows no disk of volume \"" + volume.getName() + "\"");
           disks.get(disk).fields().forEachRemaining(label -> labels.putLabels(label.getKey(), label.getValue().asText()));
-        } // Not this cloud's: no labels (VOL-1).
+        } // Another cloud's volume: no labels (VOL-1).
         return GetVolumeLabelsResponse.newBuilder().setLabels(labels).build();
       });
     }

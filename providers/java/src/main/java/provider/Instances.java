@@ -58,7 +58,7 @@ final class Instances extends InstanceServiceImplBase {
   public void lookupInstances(LookupInstancesRequest request, StreamObserver<LookupInstancesResponse> out) {
     provider.answer("LookupInstances", request.getCluster(), out, failure -> LookupInstancesResponse.newBuilder().setFailed(failure).build(), owner -> {
       Provider.withinBatch("nodes", request.getNodesList().stream().map(NodeView::getName).toList());
-      // One operation of the cloud for all of them. The state is complete: an instance that is not in it does not exist (INST-1).
+      // One operation of the cloud for all Nodes. The state is complete: an instance that is not in it does not exist (INST-1).
       State state = provider.cloud.read(request.hasMaxAge() ? Math.max(0, request.getMaxAge().getSeconds()) * 1000 + request.getMaxAge().getNanos() / 1_000_000 : 0);
       boolean metadata = request.getFacetsList().contains(InstanceFacet.INSTANCE_FACET_METADATA);
       LookupInstancesResponse.Builder response = LookupInstancesResponse.newBuilder();
@@ -86,7 +86,7 @@ final class Instances extends InstanceServiceImplBase {
         });
   }
 
-  /** Where Nodes are; what is not known is left out. */
+  /** The zones of Nodes, without unknown values. */
   static final class Zones extends ZoneServiceImplBase {
     private final Provider provider;
 
@@ -147,7 +147,7 @@ final class Instances extends InstanceServiceImplBase {
     return shown.build();
   }
 
-  /** Sets a fact of an instance; what is no label value has no form in the contract and is left out (INST-15). */
+  /** Sets a fact of an instance. Leaves out a value that is no label value, because the contract cannot express it (INST-15). */
   private static void formed(JsonNode instance, String name, Consumer<String> set) {
     if (!instance.hasNonNull(name)) return;
     String value = instance.get(name).asText();

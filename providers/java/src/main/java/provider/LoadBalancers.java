@@ -49,11 +49,11 @@ import provider.Cloud.Write;
 import provider.Provider.Owner;
 import provider.Provider.Settings;
 
-/** LoadBalancerService. Decisions are plain functions of the cloud's state, the Service and who asks; the RPCs carry them out. */
+/** LoadBalancerService. Decisions are plain functions of the cloud's state, the Service and the caller; the RPCs apply them. */
 final class LoadBalancers extends LoadBalancerServiceImplBase {
-  /** The annotations of a Service that this cloud honours begin with this. */
+  /** The prefix of the annotations of a Service that this cloud supports. */
   private static final String ANNOTATIONS = "mock.grpc-ccm.io/";
-  /** Of a call's time this much may pass before it answers pending (CORE-9). */
+  /** The part of a call's time after which it answers pending (CORE-9). */
   private static final double SHARE = 0.75;
 
   private final Provider provider;
@@ -134,7 +134,7 @@ final class LoadBalancers extends LoadBalancerServiceImplBase {
     if (!known.contains(value)) throw new Fail("INVALID", "spec." + field + " \"" + value + "\" is none of " + String.join(", ", known));
   }
 
-  /** INVALID if a field has a value that no load balancer can have: the text has the field, its value and a right one. */
+  /** INVALID if a field has a value that no load balancer can have: the text has the field, its value and a valid one. */
   private static void check(ServiceView service, Settings settings) throws Fail {
     if (service.getPortsCount() == 0) throw new Fail("INVALID", "spec.ports is empty; a load balancer listens on at least one port");
     Set<String> listeners = new HashSet<>();
@@ -164,7 +164,7 @@ final class LoadBalancers extends LoadBalancerServiceImplBase {
     return named != null ? named : first(living, asker::owns);
   }
 
-  /** The Service's own, else what is unmarked and has its native name: CONFLICT without the grant, and never done (LB-26). */
+  /** The Service's own load balancer, else an unmarked one with its native name: CONFLICT without the grant, and never done (LB-26). */
   private static ObjectNode findToDelete(State state, Asker asker, boolean adopt) throws Fail {
     String name = nativeName(asker.service.getUid());
     List<ObjectNode> unmarked = state.living().stream().filter(lb -> !lb.path("owner").isObject() && lb.path("name").asText().equals(name)).toList();
@@ -175,7 +175,7 @@ final class LoadBalancers extends LoadBalancerServiceImplBase {
     return own != null ? own : first(unmarked, lb -> true);
   }
 
-  /** The Service's own load balancer, or the one that is in its way or that it may take over: by handle, mark, native name, or an address of its status (LB-9). */
+  /** The Service's own load balancer, or a load balancer that conflicts with it or that it may adopt: by handle, mark, native name, or an address of its status (LB-9). */
   private static ObjectNode find(State state, Asker asker) {
     List<ObjectNode> living = state.living();
     Set<String> reachedAt = new HashSet<>();
@@ -222,11 +222,11 @@ final class LoadBalancers extends LoadBalancerServiceImplBase {
     if (found != null && !asker.owns(found) && !(adopt && asker.ownership(found) == Ownership.OWNERSHIP_UNMARKED)) throw asker.notOurs(found);
     ObjectNode lb = found != null ? found.deepCopy() : Cloud.JSON.createObjectNode().put("handle", "").put("name", nativeName(asker.service.getUid()));
     lb.set("config", configOf(asker.service));
-    if (targets != null) lb.set("targets", array(targets)); // An absent set leaves the targets alone (LB-10).
+    if (targets != null) lb.set("targets", array(targets)); // An absent set does not change the targets (LB-10).
     else if (!lb.has("targets")) lb.putArray("targets");
     lb.remove("remnant");
     lb.set("addresses", array(addressesFor(state, asker.service, lb, settings)));
-    lb.set("owner", asker.mark()); // A mark with a previous owner ID is a difference (LB-25).
+    lb.set("owner", asker.mark()); // A mark with a previous owner ID counts as a difference (LB-25).
     return new Wanted(found, lb);
   }
 
@@ -275,7 +275,7 @@ final class LoadBalancers extends LoadBalancerServiceImplBase {
     throw new Fail("PRECONDITION", "no " + (ipv6 ? "IPv6" : "IPv4") + " address is left for load balancers; delete one or add a pool", "AddressPoolExhausted");
   }
 
-  /** Null if the set is absent, which is not the empty set. Each name once, in their order. */
+  /** The targets' names, each once, in their order. Null if the set is absent, which differs from an empty set. */
   private static List<String> targetsOf(boolean present, TargetSet targets) throws Fail {
     if (!present) return null;
     if (!targets.hasInline()) throw new Fail("INVALID", "targets are not given inline, which is all that this minor of the contract has");
@@ -312,7 +312,7 @@ final class LoadBalancers extends LoadBalancerServiceImplBase {
     });
   }
 
-  /** Whether Ensure would write nothing and answer ready (LB-14): the same decision, asked beforehand. */
+  /** Whether Ensure would write nothing and answer ready (LB-14): it makes the same decision without the write. */
   private boolean inSync(State state, Asker asker, List<String> targets) {
     try {
       Wanted wanted = wanted(state, asker, targets, false, provider.settings);
@@ -326,7 +326,7 @@ final class LoadBalancers extends LoadBalancerServiceImplBase {
     Cloud.Decide<T> of(Asker asker) throws Fail;
   }
 
-  /** Runs a mutating call: one at a time for each Service. It answers pending before the deadline. Then it writes no more, and the next call goes on from the current state. */
+  /** Runs a mutating call: one at a time for each Service. If the time runs out, it answers pending and writes nothing more. The next call continues from the current state. */
   private <T> T mutate(Owner owner, ServiceView service, String handle, T handledElsewhere, Function<Pending, T> late, Decide<T> decide) throws Fail, InterruptedException {
     Asker asker = Asker.of(owner, service, handle);
     if (says(service, "handled-elsewhere")) return handledElsewhere;

@@ -44,7 +44,7 @@ final class Main {
           .keepAliveTime(Long.MAX_VALUE, TimeUnit.NANOSECONDS)
           .flowControlWindow(4 * 1024 * 1024)
           .addStreamTracerFactory(callerEndsFirst)
-          // gRPC calls the last interceptor first. If it ends a call, the next one does not see it.
+          // gRPC calls the last interceptor first. If that one ends a call, the next does not see the call.
           .intercept(new NothingBehindTheEnd())
           .intercept(callerEndsFirst)
           .intercept(new CallIds())
@@ -108,7 +108,7 @@ final class Main {
       Provider.Settings settings = new Provider.Settings(
           options.get("--name"), options.get("--prefix"), options.get("--cloud-scope"), List.of(options.get("--pools").split(",")), List.of("mock.grpc-ccm.io/lb"),
           List.of("csi/disk.mock.grpc-ccm.io"), Long.parseLong(options.get("--provisioning-ms")));
-      // The JVM ends when its hooks do: on SIGTERM this one waits for the drain.
+      // On SIGTERM the JVM ends when its hooks have ended. This hook waits for the drain.
       Runtime.getRuntime().addShutdownHook(new Thread(() -> {
         stop.countDown();
         try {

@@ -23,7 +23,7 @@ import java.util.function.Function;
 import java.util.logging.Level;
 import java.util.logging.Logger;
 
-/** One provider process, and what all services share: for whom it works, how a failure is said, who works on what. */
+/** One provider process, and the parts that all services share: its cluster, failures in answers, and locks on objects. */
 final class Provider {
   static final int NAME_BYTES = 253;
   static final int ID_BYTES = 1024;
@@ -50,13 +50,13 @@ final class Provider {
 
   final Cloud cloud;
   final Settings settings;
-  /** By which work ends in time. */
+  /** Ends work at its deadline. */
   final ScheduledExecutorService clock = clock();
   /** New for every process (PROV-7). */
   final String bootId = UUID.randomUUID().toString();
   /** Down to zero when the provider shuts down. */
   final CountDownLatch closing = new CountDownLatch(1);
-  /** For whom it works, once Initialize has succeeded. */
+  /** The cluster of the last successful Initialize. */
   volatile Owner owner;
   private final Set<String> held = ConcurrentHashMap.newKeySet();
 
@@ -71,7 +71,7 @@ final class Provider {
       thread.setDaemon(true);
       return thread;
     });
-    // Most calls end long before their deadline: what then waits for it must go with them (CORE-18).
+    // Most calls end long before their deadline. Their timers must be removed when they end (CORE-18).
     clock.setRemoveOnCancelPolicy(true);
     return clock;
   }
@@ -92,7 +92,7 @@ final class Provider {
     return new Owner(cluster.getName(), now.ownerId, now.previous, now.readOnly);
   }
 
-  /** One mutating call at a time for each object; the other one is BUSY (CORE-7). */
+  /** Allows one mutating call at a time for each object. A further call fails with BUSY (CORE-7). */
   <T> T holding(Owner owner, String what, Call<T> work) throws Fail, InterruptedException {
     String key = owner.ownerId + '\0' + what;
     if (!held.add(key)) throw new Fail("BUSY", "another call is in progress for " + what + "; ask again in a second");
@@ -130,7 +130,7 @@ final class Provider {
   }
 
   /**
-   * Sends a listing in parts, then the end with the number of items (CORE-16). It has all of them before it sends the first, so a failure in the middle never looks like a
+   * Sends a listing in parts, then the end with the number of items (CORE-16). It gets all items before it sends the first. So a failure in the middle never looks like a
    * complete listing.
    */
   <I, T> void listing(String rpc, ClusterRef cluster, StreamObserver<T> out, Function<Failure, T> failed, Function<ListEnd, T> end, Function<List<I>, List<T>> parts, Call<List<I>> list) {
@@ -156,7 +156,7 @@ final class Provider {
     T run() throws Fail, InterruptedException;
   }
 
-  /** Runs work that is interrupted when the present context is cancelled: the controller has gone, its deadline is over, or what we set ourselves. */
+  /** Runs work that is interrupted when the present context is cancelled: because the controller disconnected, the deadline passed, or the provider cancelled it. */
   static <T> T interruptible(Interruptible<T> work) throws Fail, InterruptedException {
     Context context = Context.current();
     Thread thread = Thread.currentThread();
@@ -173,12 +173,12 @@ final class Provider {
       context.removeListener(listener);
       synchronized (over) {
         over[0] = true;
-        Thread.interrupted(); // The thread is used for other calls after this one.
+        Thread.interrupted(); // Clears the flag, because other calls use the thread after this one.
       }
     }
   }
 
-  /** Turns every exception into a failure of the contract. Our own bugs are INTERNAL, and their details go only to the log (CORE-12). */
+  /** Turns every exception into a failure of the contract. A bug of the provider is INTERNAL, and only the log gets its details (CORE-12). */
   static Failure failureOf(String rpc, Exception error) {
     Fail fail = error instanceof Fail of ? of : new Fail("INTERNAL", "a fault of the provider in " + rpc + "; its log says more");
     if (fail != error) LOG.log(Level.SEVERE, rpc + " failed, call_id " + CallIds.CURRENT.get(), error);

@@ -54,9 +54,9 @@ final class ProviderRpcs extends ProviderServiceImplBase {
   private static final int KEPT_HINTS = 1024;
 
   private final Provider provider;
-  /** The last hints: what others changed in the cloud, numbered; kept for a controller that comes back. */
+  /** The last hints: what others changed in the cloud, numbered; kept for a controller that reconnects. */
   private final Deque<WatchChangesResponse> hints = new ArrayDeque<>();
-  /** The number of the last one. */
+  /** The number of the last hint. */
   private long last;
 
   ProviderRpcs(Provider provider) {
@@ -129,7 +129,7 @@ final class ProviderRpcs extends ProviderServiceImplBase {
     out.onCompleted();
   }
 
-  /** Sends hints until the controller goes or the provider shuts down: then the stream ends with status OK (PROV-6). */
+  /** Sends hints until the controller disconnects or the provider shuts down. At the shutdown the stream ends with status OK (PROV-6). */
   @Override
   public void watchChanges(WatchChangesRequest request, StreamObserver<WatchChangesResponse> out) {
     try {
@@ -144,7 +144,7 @@ final class ProviderRpcs extends ProviderServiceImplBase {
         try {
           provider.cloud.look();
         } catch (Fail fail) {
-          // Changes are unknown; the callers of other RPCs get the error.
+          // No hint can be sent without the cloud. The callers of other RPCs get the error.
         }
       } while (!provider.closing.await(EVERY_MS, TimeUnit.MILLISECONDS) && !Context.current().isCancelled());
     } catch (Exception error) {
@@ -194,7 +194,7 @@ final class ProviderRpcs extends ProviderServiceImplBase {
     return number == last ? Optional.of(WatchChangesResponse.newBuilder().setResumeToken(token()).build()) : Optional.empty();
   }
 
-  /** Adds the hints after that number to news, and answers the number of the last one. Where some are no longer known, or the number is none, they are a resync (PROV-5). */
+  /** Adds the hints after that number to news, and returns the last number. If the list no longer has all of them, or the number is invalid, adds one resync (PROV-5). */
   private synchronized long after(long number, List<WatchChangesResponse> news) {
     long oldest = last - hints.size() + 1;
     if (number + 1 < oldest || number > last) news.add(WatchChangesResponse.newBuilder().setResumeToken(token()).setResync(Resync.getDefaultInstance()).build());

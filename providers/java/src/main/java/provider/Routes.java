@@ -22,7 +22,7 @@ import provider.Cloud.State;
 import provider.Cloud.Write;
 import provider.Provider.Owner;
 
-/** RouteService. The routes of one call are written one after the other: a cancelled call stops before the next. */
+/** RouteService. The routes of one call are written one after the other: a cancelled call stops before the next write. */
 final class Routes extends RouteServiceImplBase {
   private final Provider provider;
 
@@ -58,7 +58,7 @@ final class Routes extends RouteServiceImplBase {
     Write of(State state, Route route, Owner owner) throws Fail;
   }
 
-  /** The write that makes this route, marked, and named after the cluster, the hint and the destination (ROUTE-3). A route that is as asked needs no write. */
+  /** The write that makes this route, marked, and named after the cluster, the hint and the destination (ROUTE-3). A route that exists as requested needs no write. */
   private static Write create(State state, Route asked, Owner owner) throws Fail {
     String cidr = asked.getDestinationCidr();
     if (Cidr.parse(cidr) == null) throw new Fail("INVALID", "destination_cidr \"" + cidr + "\" is not a CIDR; send one such as 10.0.1.0/24");
@@ -78,7 +78,7 @@ final class Routes extends RouteServiceImplBase {
       String its = text(there, "name");
       boolean sameDestination = cidr.equals(text(there, "destination_cidr"));
       if (sameDestination && sameTarget(there, wanted) && ownership(there, owner) != Ownership.OWNERSHIP_FOREIGN) {
-        return null; // It has the right target; an unmarked route is not adopted (ROUTE-9).
+        return null; // The route has the right target. If it is unmarked, it stays unmarked (ROUTE-9).
       }
       if (ownership(there, owner) != Ownership.OWNERSHIP_OURS) {
         throw new Fail("CONFLICT", "the route \"" + its + "\" to " + text(there, "destination_cidr") + " was not made for this cluster; remove it or choose another CIDR");
@@ -134,7 +134,7 @@ final class Routes extends RouteServiceImplBase {
 
   private List<RouteResult> each(String rpc, List<Route> routes, Owner owner, Plan plan) throws Fail, InterruptedException {
     Provider.withinBatch("route keys", routes.stream().map(Route::getRouteKey).toList());
-    // Each result has the place of its route.
+    // Each result has the index of its route.
     RouteResult[] results = new RouteResult[routes.size()];
     for (int at = 0; at < results.length; at++) {
       Route route = routes.get(at);

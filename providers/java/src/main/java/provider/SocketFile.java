@@ -44,14 +44,14 @@ final class SocketFile {
       boolean there = Files.exists(level, LinkOption.NOFOLLOW_LINKS);
       if (!there && !level.equals(path)) {
         Files.createDirectory(level);
-        Files.setPosixFilePermissions(level, PosixFilePermissions.fromString("rwxr-x---")); // For every umask.
+        Files.setPosixFilePermissions(level, PosixFilePermissions.fromString("rwxr-x---")); // Whatever the umask.
       }
       if (there && level.equals(path)) refuseLiving();
     }
   }
 
   private void refuseLiving() throws IOException {
-    // Other kinds than file, directory and link are sockets, pipes and devices. Nothing can connect to pipes and devices.
+    // Other kinds than file, directory and link are sockets, pipes and devices. A connection to a pipe or a device fails.
     if (Files.isRegularFile(path) || Files.isDirectory(path)) throw new IOException(path + " exists and is not a socket: remove it, or choose another endpoint");
     try (SocketChannel channel = SocketChannel.open(StandardProtocolFamily.UNIX)) {
       channel.connect(UnixDomainSocketAddress.of(path));
@@ -70,7 +70,7 @@ final class SocketFile {
     Files.move(bound, path, StandardCopyOption.ATOMIC_MOVE);
   }
 
-  /** Removes the file, if it is still ours. */
+  /** Removes the file, if it is still this provider's socket. */
   void remove() throws IOException {
     if (ours != null && Files.exists(path, LinkOption.NOFOLLOW_LINKS) && ours.equals(Files.getAttribute(path, "unix:ino", LinkOption.NOFOLLOW_LINKS))) Files.delete(path);
   }

@@ -27,7 +27,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
-/** The frames on the wire when a deadline passes. grpc-java's own client tolerates frames that others do not. */
+/** The frames on the wire when a deadline passes. grpc-java's own client tolerates frames that other clients refuse. */
 @Timeout(60)
 final class DeadlineTest {
   private static final int DATA = 0;
@@ -71,7 +71,7 @@ final class DeadlineTest {
         frame(out, HEADERS, END_HEADERS, 2 * call + 1, headers());
         frame(out, DATA, END_STREAM, 2 * call + 1, lookup());
       }
-      // We never hang up: each call is ended by the provider. One more call after them shows that nothing of theirs is still on its way.
+      // The test never cancels: the provider ends each call. The answer to one more call shows that all frames of the earlier calls have arrived.
       Set<Integer> ended = new HashSet<>();
       int last = 2 * CALLS + 1;
       while (!ended.contains(last)) {
@@ -120,7 +120,7 @@ final class DeadlineTest {
     out.write(bytes.toByteArray());
   }
 
-  /** HPACK's plainest form: each field in full, none indexed. */
+  /** HPACK's simplest form: each field is a literal without indexing. */
   private static byte[] headers() {
     ByteArrayOutputStream block = new ByteArrayOutputStream();
     List<String> fields = List.of(

@@ -81,7 +81,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
-/** Over a real socket: a provider, and a controller in front of it. */
+/** A provider on a real socket, called by a test client in place of the controller. */
 @Timeout(60)
 final class ProviderTest {
   private static final ClusterRef US = ClusterRef.newBuilder().setName("test").setOwnerId("us").build();
@@ -182,7 +182,7 @@ final class ProviderTest {
     return Cloud.JSON.readTree(state.toFile());
   }
 
-  /** Changes the cloud behind the provider's back, as its console would. */
+  /** Changes the cloud directly, as its console would. */
   private void edit(Consumer<ObjectNode> change) throws IOException {
     ObjectNode content = (ObjectNode) content();
     change.accept(content);
@@ -260,7 +260,7 @@ final class ProviderTest {
       weather(fail, 0);
       assertEquals(List.of(fail), states(request));
     }
-    // A recent answer may be repeated to a caller with a maximum age.
+    // With a `max_age`, the provider may repeat a recent answer.
     assertEquals(List.of("RUNNING", "ABSENT"), states(request.toBuilder().setMaxAge(Duration.newBuilder().setSeconds(600)).build()));
     weather(null, 0);
     Files.writeString(state, "{");
@@ -303,7 +303,7 @@ final class ProviderTest {
     assertEquals(1, writes());
     GetLoadBalancerRequest.Builder get = GetLoadBalancerRequest.newBuilder().setCluster(US).setService(asked).setTargets(targets("a", "b"));
     assertTrue(balancers.getLoadBalancer(get.build()).getFound().getInSync());
-    // Absent targets are left alone.
+    // Absent targets do not change the targets.
     assertEquals(made.getReady(), made(ensure(asked).setHandle(made.getHandle())).getReady());
     assertEquals(1, writes());
     assertFalse(balancers.getLoadBalancer(get.setService(SERVICE).build()).getFound().getInSync());
@@ -348,7 +348,7 @@ final class ProviderTest {
     initialize(THEM, "us");
     for (int again = 0; again < 2; again++) {
       assertTrue(made(ensure(SERVICE).setCluster(THEM)).hasReady());
-      assertEquals(2, writes()); // Marked again, once.
+      assertEquals(2, writes()); // Ensure replaces the mark, with one write.
     }
     assertEquals("them", content().get("load_balancers").get(0).get("owner").get("owner_id").asText());
     List<ListLoadBalancersResponse> parts = new ArrayList<>();
@@ -391,10 +391,10 @@ final class ProviderTest {
   void aCallThatIsCancelledOrOutOfTimeWritesNothing() throws Exception {
     weather(null, 4_000);
     Future<EnsureLoadBalancerResponse> call = LoadBalancerServiceGrpc.newFutureStub(channel).ensureLoadBalancer(ensure(SERVICE).build());
-    info.probe(ProbeRequest.getDefaultInstance()); // Sent after it on the same connection: it has arrived.
+    info.probe(ProbeRequest.getDefaultInstance()); // Sent later on the same connection, so the earlier call has arrived.
     call.cancel(true);
     assertTrue(balancers.withDeadlineAfter(3, TimeUnit.SECONDS).ensureLoadBalancer(ensure(service("uid-2").build()).build()).hasPending());
-    // A write that went on would come before this one, which takes equally long and began later.
+    // A continued write would end before this one, which takes equally long and began later.
     assertTrue(made(ensure(service("uid-3").build())).hasReady());
     assertEquals(1, writes());
   }
@@ -420,7 +420,7 @@ final class ProviderTest {
     assertEquals(List.of("CONFLICT"), create(US, route("10.0.1.0/24", "b")));
     edit(content -> ((ArrayNode) content.get("instances")).remove(0));
     assertTrue(routes.listRoutes(ListRoutesRequest.newBuilder().setCluster(US).build()).next().getRoutes().getRoutes(0).getBlackhole());
-    assertEquals(List.of("done"), create(US, route("10.0.1.0/24", "b"))); // A blackhole is replaced.
+    assertEquals(List.of("done"), create(US, route("10.0.1.0/24", "b"))); // CreateRoutes replaces a blackhole.
     Route made = routes.listRoutes(ListRoutesRequest.newBuilder().setCluster(US).build()).next().getRoutes().getRoutes(0).toBuilder().setRouteKey("made").build();
     initialize(THEM);
     assertEquals(List.of("CONFLICT"), create(THEM, route("10.0.1.0/24", "b")));
@@ -467,7 +467,7 @@ final class ProviderTest {
     assertEquals("d", second.getInstance().getNodeName());
     assertEquals(second, info.watchChanges(request.setResumeToken(first.getResumeToken()).build()).next());
     stop.countDown();
-    assertFalse(unknown.hasNext()); // Status OK: another one would throw.
+    assertFalse(unknown.hasNext()); // Status OK: any other status would throw.
   }
 
   @Test
@@ -492,7 +492,7 @@ final class ProviderTest {
   void atShutdownACallInFlightMayFinish() throws Exception {
     weather(null, 1_000);
     Future<InitializeResponse> call = ProviderServiceGrpc.newFutureStub(channel).initialize(InitializeRequest.newBuilder().setCluster(US).build());
-    info.probe(ProbeRequest.getDefaultInstance()); // Sent after it on the same connection: it has arrived.
+    info.probe(ProbeRequest.getDefaultInstance()); // Sent later on the same connection, so the earlier call has arrived.
     stop.countDown();
     assertTrue(call.get().hasInitialized());
     serving.get(30, TimeUnit.SECONDS);
