@@ -24,7 +24,7 @@ const (
 // Request of ListClusters.
 type ListClustersRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// For which cluster it is asked.
+	// The cluster on whose behalf the request is made.
 	Cluster       *ClusterRef `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -220,9 +220,10 @@ func (x *ClusterNames) GetNames() []string {
 // Request of GetControlPlaneAddress.
 type GetControlPlaneAddressRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// For which cluster it is asked.
+	// The cluster on whose behalf the request is made.
 	Cluster *ClusterRef `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	// The name of the cluster to look up. An empty name is NOT_FOUND, or INVALID.
+	// The name of the cluster to look up. For an empty name the provider answers NOT_FOUND or
+	// INVALID.
 	ClusterName   string `protobuf:"bytes,2,opt,name=cluster_name,json=clusterName,proto3" json:"cluster_name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -346,7 +347,7 @@ type isGetControlPlaneAddressResponse_Outcome interface {
 }
 
 type GetControlPlaneAddressResponse_Failed struct {
-	// It could not be looked up.
+	// The provider could not look the address up.
 	Failed *Failure `protobuf:"bytes,1,opt,name=failed,proto3,oneof"`
 }
 

@@ -27,10 +27,10 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Clusters that the cloud knows (Go's Clusters). Offered with `Capabilities.clusters`, for tools;
-// no controller calls it.
+// Clusters that the cloud knows (Go's Clusters). Offered with `Capabilities.clusters`. It is for
+// tools; the `ccm` does not call it.
 type ClusterServiceClient interface {
-	// Lists the names of the clusters in the cloud's scope.
+	// Lists the names of the clusters that the credentials reach.
 	//
 	// CLUSTER-1: ListClusters MUST be complete, or fail.
 	//
@@ -42,8 +42,8 @@ type ClusterServiceClient interface {
 	ListClusters(ctx context.Context, in *ListClustersRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListClustersResponse], error)
 	// Reads the address of a cluster's control plane.
 	//
-	// CLUSTER-2: The answer for a cluster that the cloud does not know MUST be NOT_FOUND. A failing
-	// cloud MUST NOT lead to that answer.
+	// CLUSTER-2: For a cluster that the cloud does not know, the provider MUST answer NOT_FOUND. It
+	// MUST NOT answer NOT_FOUND because a call to the cloud failed.
 	//
 	// Deadline 60 s. Failures: INVALID, NOT_FOUND (no such cluster), THROTTLED, CREDENTIALS,
 	// UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
@@ -94,10 +94,10 @@ func (c *clusterServiceClient) GetControlPlaneAddress(ctx context.Context, in *G
 // All implementations must embed UnimplementedClusterServiceServer
 // for forward compatibility.
 //
-// Clusters that the cloud knows (Go's Clusters). Offered with `Capabilities.clusters`, for tools;
-// no controller calls it.
+// Clusters that the cloud knows (Go's Clusters). Offered with `Capabilities.clusters`. It is for
+// tools; the `ccm` does not call it.
 type ClusterServiceServer interface {
-	// Lists the names of the clusters in the cloud's scope.
+	// Lists the names of the clusters that the credentials reach.
 	//
 	// CLUSTER-1: ListClusters MUST be complete, or fail.
 	//
@@ -109,8 +109,8 @@ type ClusterServiceServer interface {
 	ListClusters(*ListClustersRequest, grpc.ServerStreamingServer[ListClustersResponse]) error
 	// Reads the address of a cluster's control plane.
 	//
-	// CLUSTER-2: The answer for a cluster that the cloud does not know MUST be NOT_FOUND. A failing
-	// cloud MUST NOT lead to that answer.
+	// CLUSTER-2: For a cluster that the cloud does not know, the provider MUST answer NOT_FOUND. It
+	// MUST NOT answer NOT_FOUND because a call to the cloud failed.
 	//
 	// Deadline 60 s. Failures: INVALID, NOT_FOUND (no such cluster), THROTTLED, CREDENTIALS,
 	// UNAVAILABLE, NOT_INITIALIZED, INTERNAL.

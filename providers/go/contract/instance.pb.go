@@ -28,9 +28,9 @@ type InstanceFacet int32
 const (
 	// Never sent; ignored.
 	InstanceFacet_INSTANCE_FACET_UNSPECIFIED InstanceFacet = 0
-	// Whether it exists.
+	// Whether the instance exists.
 	InstanceFacet_INSTANCE_FACET_EXISTENCE InstanceFacet = 1
-	// Whether it runs or is stopped.
+	// Whether the instance runs or is stopped.
 	InstanceFacet_INSTANCE_FACET_POWER InstanceFacet = 2
 	// Provider ID, type, addresses, zone, region, labels.
 	InstanceFacet_INSTANCE_FACET_METADATA InstanceFacet = 3
@@ -85,18 +85,18 @@ type InstanceState int32
 const (
 	// Never sent; a fault.
 	InstanceState_INSTANCE_STATE_UNSPECIFIED InstanceState = 0
-	// It exists; whether it runs is not known.
+	// The instance exists, and the provider does not know whether it runs.
 	InstanceState_INSTANCE_STATE_PRESENT InstanceState = 1
-	// It exists and runs, or is starting (INST-14).
+	// The instance exists and runs, or is starting (INST-14).
 	InstanceState_INSTANCE_STATE_RUNNING InstanceState = 2
-	// It exists and is shut down (INST-14).
+	// The instance exists and is shut down (INST-14).
 	InstanceState_INSTANCE_STATE_STOPPED InstanceState = 3
-	// The cloud said, for certain, that it does not exist (INST-1).
+	// The cloud said that the instance does not exist (INST-1).
 	InstanceState_INSTANCE_STATE_ABSENT InstanceState = 4
-	// The cloud does not show it yet. The controller deletes nothing, leaves the Node tainted, and
-	// asks again.
+	// The cloud does not show the instance completely yet (INST-13, INST-14). The controller deletes
+	// nothing, keeps the taint of an uninitialised Node, and asks again.
 	InstanceState_INSTANCE_STATE_PENDING InstanceState = 5
-	// It is not this cloud's. The controller leaves the Node alone.
+	// The Node does not belong to this cloud. The controller leaves the Node alone.
 	InstanceState_INSTANCE_STATE_UNMANAGED InstanceState = 6
 )
 
@@ -152,7 +152,7 @@ func (InstanceState) EnumDescriptor() ([]byte, []int) {
 // Request of LookupInstances.
 type LookupInstancesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// For which cluster.
+	// The cluster on whose behalf the request is made.
 	Cluster *ClusterRef `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	// The Nodes to look up; no name twice, whatever the UIDs (CORE-20).
 	Nodes []*NodeView `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`
@@ -388,12 +388,13 @@ func (*LookupInstanceResult_Found) isLookupInstanceResult_Outcome() {}
 // INST-8: A type, zone or region that is set MUST be a valid label value and not empty. An address
 // MUST have the form of its type.
 //
-// INST-10: The state MUST tell whether the instance exists, for every choice of facets. With
-// `InstanceCapability.power_state`, and if POWER is asked for, an instance that is shut down MUST
-// be STOPPED. One that runs MUST be RUNNING, or PRESENT if the cloud does not tell.
+// INST-10: The state MUST show whether the instance exists, for every choice of facets. With
+// `InstanceCapability.power_state`, and if the request has POWER, an instance that is shut down
+// MUST be STOPPED. An instance that runs MUST be RUNNING, or PRESENT if the cloud does not report
+// power.
 //
 // INST-12: Labels SHOULD have valid keys and values, and keys outside the `kubernetes.io` and
-// `k8s.io` namespaces. The controller drops others, and keys in the `grpc-ccm.io` namespace.
+// `k8s.io` namespaces. The controller drops other labels, and keys in the `grpc-ccm.io` namespace.
 //
 // INST-14: The provider MUST translate the cloud's own names of states by this table:
 //
@@ -402,21 +403,22 @@ func (*LookupInstanceResult_Found) isLookupInstanceResult_Outcome() {}
 // stopping, hibernating                RUNNING until it is down; then STOPPED
 // stopped, suspended, hibernated,      STOPPED: nothing runs on it, and it may come back; also where
 // paused, deallocated, shelved         the cloud goes on charging for it
-// terminating, being deleted           STOPPED, or PRESENT where the cloud does not tell power: it
+// terminating, being deleted           STOPPED, or PRESENT if the cloud does not report power: it
 //
 //	still exists
 //
 // terminated or deleted, still listed  ABSENT: it never comes back
 // in error, crashed, in rescue,        PRESENT
-// or a word that is not known
+// or a word that the provider does not know
 //
 // Without `InstanceCapability.power_state` STOPPED and RUNNING are PRESENT. For a state that lasts
-// only a moment the provider MAY answer either way.
+// only a moment the provider MAY answer as for the state before it or after it.
 //
 // INST-15: The provider MUST leave out a fact that this message cannot express, and answer the
 // instance with the other facts. Examples are a type that is not a valid label value, a second
 // zone, and an address of a kind that `NodeAddressType` lacks. The provider SHOULD log what it
-// leaves out and why. It MUST NOT change the value until it fits, nor fail the instance for it.
+// leaves out and why. It MUST NOT change the value so that it fits, and MUST NOT fail the instance
+// because of it.
 type Instance struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The state that the cloud reports. UNSPECIFIED is a fault.
@@ -428,8 +430,9 @@ type Instance struct {
 	ProviderId *string `protobuf:"bytes,2,opt,name=provider_id,json=providerId,proto3,oneof" json:"provider_id,omitempty"`
 	// Its type, for example `m5.large`: a valid label value.
 	InstanceType *string `protobuf:"bytes,3,opt,name=instance_type,json=instanceType,proto3,oneof" json:"instance_type,omitempty"`
-	// Its addresses in the order in which the Node shows them. Several of one type are allowed (dual
-	// stack). An empty list changes nothing at the Node.
+	// Its addresses in the order for the Node's status. The controller puts the kubelet's own node
+	// IPs first. Several addresses of one type are allowed (dual stack). After an empty list the Node
+	// keeps the addresses that it has.
 	Addresses []*NodeAddress `protobuf:"bytes,4,rep,name=addresses,proto3" json:"addresses,omitempty"`
 	// Its zone: a valid label value.
 	Zone *string `protobuf:"bytes,5,opt,name=zone,proto3,oneof" json:"zone,omitempty"`
@@ -533,7 +536,7 @@ func (x *Instance) GetRetryAfter() *durationpb.Duration {
 // Request of ListInstances.
 type ListInstancesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// For which cluster.
+	// The cluster on whose behalf the request is made.
 	Cluster *ClusterRef `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	// The facets to answer, as in LookupInstancesRequest.
 	Facets        []InstanceFacet `protobuf:"varint,2,rep,packed,name=facets,proto3,enum=cloudprovider.v1alpha1.InstanceFacet" json:"facets,omitempty"`

@@ -27,15 +27,15 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Facts of the cloud about the machines behind the Nodes (Go's InstancesV2; covers Instances).
-// Offered with `Capabilities.instances`.
+// Facts of the cloud about the machines behind the Nodes (Go's InstancesV2, and its older
+// Instances). Offered with `Capabilities.instances`.
 type InstanceServiceClient interface {
-	// Looks up the instances of these Nodes.
+	// Looks up the instances of the Nodes of the request.
 	//
 	// INST-1: Only the state ABSENT means gone. The provider MUST answer ABSENT only when the cloud
 	// itself said so for that instance, in a complete answer. A failure of any kind, an empty reply
-	// or a missing result MUST never say that an instance is gone. In doubt: `failed`. The controller
-	// deletes a Node because of ABSENT.
+	// or a missing result MUST never mean that an instance is gone. In doubt the provider answers
+	// `failed`, because the controller may delete a Node after ABSENT.
 	//
 	// INST-2: Each result MUST name its Node by the name and UID of the request. Order does not
 	// matter. A Node without a result, an unset oneof or a repeated name is a fault for that Node.
@@ -44,32 +44,33 @@ type InstanceServiceClient interface {
 	// Node's name.
 	//
 	// A Node without a provider ID belongs to the provider that claims it: PRESENT, RUNNING, STOPPED
-	// and PENDING claim it. If several providers serve one cluster, exactly one claim wins. If
-	// several providers claim a Node, the controller leaves it tainted. While any answer is a
-	// failure, the controller decides nothing.
+	// and PENDING claim it. If several providers serve one cluster, the controller asks all of them
+	// about the Node, and exactly one has to claim it. If several providers claim a Node, the
+	// controller leaves the Node tainted. While any of them answers with a failure, the controller
+	// decides nothing.
 	//
-	// INST-4: One Node's error MUST NOT fail the other Nodes: it is `failed` in that Node's result. A
-	// request that breaks the contract fails as a whole (CORE-20).
+	// INST-4: One Node's error MUST NOT fail the other Nodes: the provider answers `failed` in that
+	// Node's result. A request that breaks the contract fails as a whole (CORE-20).
 	//
 	// INST-5: If `max_age` is zero, the provider MUST ask the cloud. Otherwise it MAY answer from
 	// what it learned no longer than `max_age` ago.
 	//
-	// INST-9: A provider ID that begins with none of the provider's prefixes MUST be UNMANAGED. An ID
-	// that begins with a prefix may have a form that no ID of the cloud has. If the provider can tell
-	// that, it answers `failed` with INVALID: a person mistyped the ID, so the answer says nothing
-	// about the instance. It answers the same for an ID of another account or region, because the
-	// cloud that it asks cannot say that the instance is gone.
+	// INST-9: For a provider ID that begins with none of its prefixes, the provider MUST answer
+	// UNMANAGED. A provider ID may begin with a prefix and still have a form that no ID of the cloud
+	// has. If the provider can detect that, it answers `failed` with INVALID, because a mistyped ID
+	// shows nothing about the instance. It also answers INVALID for an ID of another account or
+	// region, because the cloud that it asks does not know whether that instance exists.
 	//
 	// INST-11: Lookups and listings of instances MUST write nothing to the cloud.
 	//
 	// INST-13: If a Node has no provider ID and the cloud does not know its name, the provider MUST
 	// NOT claim the Node. It SHOULD answer ABSENT if the cloud's answer was complete, else `failed`.
-	// The controller then keeps the Node tainted, asks again with backoff, and reports that the
-	// instance was not found. For UNMANAGED the controller reports nothing. UNMANAGED is for a
-	// provider whose source is incomplete, so that a missing entry proves nothing. PENDING (a claim)
-	// is only for a provider that knows that the cloud is making the instance. For example, the cloud
-	// lists it without the requested facts. A name that fits several instances is `failed` with
-	// CONFLICT.
+	// After ABSENT the controller keeps the Node tainted, asks again with backoff, and reports that
+	// the instance was not found. A provider whose source of instances is incomplete answers
+	// UNMANAGED, and the controller then reports nothing. PENDING claims the Node. A provider answers
+	// PENDING only if it knows that the cloud is making the instance. For example, the cloud lists
+	// the instance without the requested facts. If a name fits several instances, the provider
+	// answers `failed` with CONFLICT.
 	//
 	// At most `InstanceCapability.max_batch` Nodes. Deadline 60 s. Failures (of the whole or of an
 	// item): INVALID, PRECONDITION, CONFLICT (of an item), THROTTLED, CREDENTIALS, UNAVAILABLE,
@@ -79,18 +80,19 @@ type InstanceServiceClient interface {
 	// CORE-21, CORE-22, PROV-8, INST-1, INST-2, INST-3, INST-4, INST-5, INST-7, INST-8, INST-9,
 	// INST-10, INST-11, INST-12, INST-13, INST-14, INST-15.
 	LookupInstances(ctx context.Context, in *LookupInstancesRequest, opts ...grpc.CallOption) (*LookupInstancesResponse, error)
-	// All instances that the provider sees for this cluster. Offered with
+	// Lists all instances that the provider sees for this cluster. Offered with
 	// `InstanceCapability.listing`.
 	//
-	// INST-6: ListInstances MUST be complete, or fail. The controller uses it to keep a Node from
-	// being deleted, never to delete one.
+	// INST-6: ListInstances MUST be complete, or fail. A listed instance prevents the deletion of its
+	// Node. The controller deletes no Node because the listing lacks its instance.
 	//
 	// INST-16: ListInstances MUST have every instance that LookupInstances would find by its provider
 	// ID for a Node of this cluster, in any state. It MUST have none that is ABSENT or UNMANAGED. A
-	// terminated instance that the cloud still lists is ABSENT. The listing MAY have others: a cloud
-	// that cannot tell one cluster's instances from another's lists all that the credentials reach.
-	// Each instance is there once, with its state, and with its provider ID whatever the facets ask
-	// for. Node names are not listed, because the controller matches by provider ID alone.
+	// terminated instance that the cloud still lists is ABSENT. The listing MAY have other instances.
+	// If the cloud cannot distinguish the instances of two clusters, the provider lists all instances
+	// that the credentials reach. The listing has each instance once, with its state, and with its
+	// provider ID whatever facets the request has. It has no Node names, because the controller
+	// matches by provider ID alone.
 	//
 	// Deadline 5 min. Ends with `end` (CORE-16). Failures: INVALID, THROTTLED, CREDENTIALS,
 	// UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
@@ -142,15 +144,15 @@ type InstanceService_ListInstancesClient = grpc.ServerStreamingClient[ListInstan
 // All implementations must embed UnimplementedInstanceServiceServer
 // for forward compatibility.
 //
-// Facts of the cloud about the machines behind the Nodes (Go's InstancesV2; covers Instances).
-// Offered with `Capabilities.instances`.
+// Facts of the cloud about the machines behind the Nodes (Go's InstancesV2, and its older
+// Instances). Offered with `Capabilities.instances`.
 type InstanceServiceServer interface {
-	// Looks up the instances of these Nodes.
+	// Looks up the instances of the Nodes of the request.
 	//
 	// INST-1: Only the state ABSENT means gone. The provider MUST answer ABSENT only when the cloud
 	// itself said so for that instance, in a complete answer. A failure of any kind, an empty reply
-	// or a missing result MUST never say that an instance is gone. In doubt: `failed`. The controller
-	// deletes a Node because of ABSENT.
+	// or a missing result MUST never mean that an instance is gone. In doubt the provider answers
+	// `failed`, because the controller may delete a Node after ABSENT.
 	//
 	// INST-2: Each result MUST name its Node by the name and UID of the request. Order does not
 	// matter. A Node without a result, an unset oneof or a repeated name is a fault for that Node.
@@ -159,32 +161,33 @@ type InstanceServiceServer interface {
 	// Node's name.
 	//
 	// A Node without a provider ID belongs to the provider that claims it: PRESENT, RUNNING, STOPPED
-	// and PENDING claim it. If several providers serve one cluster, exactly one claim wins. If
-	// several providers claim a Node, the controller leaves it tainted. While any answer is a
-	// failure, the controller decides nothing.
+	// and PENDING claim it. If several providers serve one cluster, the controller asks all of them
+	// about the Node, and exactly one has to claim it. If several providers claim a Node, the
+	// controller leaves the Node tainted. While any of them answers with a failure, the controller
+	// decides nothing.
 	//
-	// INST-4: One Node's error MUST NOT fail the other Nodes: it is `failed` in that Node's result. A
-	// request that breaks the contract fails as a whole (CORE-20).
+	// INST-4: One Node's error MUST NOT fail the other Nodes: the provider answers `failed` in that
+	// Node's result. A request that breaks the contract fails as a whole (CORE-20).
 	//
 	// INST-5: If `max_age` is zero, the provider MUST ask the cloud. Otherwise it MAY answer from
 	// what it learned no longer than `max_age` ago.
 	//
-	// INST-9: A provider ID that begins with none of the provider's prefixes MUST be UNMANAGED. An ID
-	// that begins with a prefix may have a form that no ID of the cloud has. If the provider can tell
-	// that, it answers `failed` with INVALID: a person mistyped the ID, so the answer says nothing
-	// about the instance. It answers the same for an ID of another account or region, because the
-	// cloud that it asks cannot say that the instance is gone.
+	// INST-9: For a provider ID that begins with none of its prefixes, the provider MUST answer
+	// UNMANAGED. A provider ID may begin with a prefix and still have a form that no ID of the cloud
+	// has. If the provider can detect that, it answers `failed` with INVALID, because a mistyped ID
+	// shows nothing about the instance. It also answers INVALID for an ID of another account or
+	// region, because the cloud that it asks does not know whether that instance exists.
 	//
 	// INST-11: Lookups and listings of instances MUST write nothing to the cloud.
 	//
 	// INST-13: If a Node has no provider ID and the cloud does not know its name, the provider MUST
 	// NOT claim the Node. It SHOULD answer ABSENT if the cloud's answer was complete, else `failed`.
-	// The controller then keeps the Node tainted, asks again with backoff, and reports that the
-	// instance was not found. For UNMANAGED the controller reports nothing. UNMANAGED is for a
-	// provider whose source is incomplete, so that a missing entry proves nothing. PENDING (a claim)
-	// is only for a provider that knows that the cloud is making the instance. For example, the cloud
-	// lists it without the requested facts. A name that fits several instances is `failed` with
-	// CONFLICT.
+	// After ABSENT the controller keeps the Node tainted, asks again with backoff, and reports that
+	// the instance was not found. A provider whose source of instances is incomplete answers
+	// UNMANAGED, and the controller then reports nothing. PENDING claims the Node. A provider answers
+	// PENDING only if it knows that the cloud is making the instance. For example, the cloud lists
+	// the instance without the requested facts. If a name fits several instances, the provider
+	// answers `failed` with CONFLICT.
 	//
 	// At most `InstanceCapability.max_batch` Nodes. Deadline 60 s. Failures (of the whole or of an
 	// item): INVALID, PRECONDITION, CONFLICT (of an item), THROTTLED, CREDENTIALS, UNAVAILABLE,
@@ -194,18 +197,19 @@ type InstanceServiceServer interface {
 	// CORE-21, CORE-22, PROV-8, INST-1, INST-2, INST-3, INST-4, INST-5, INST-7, INST-8, INST-9,
 	// INST-10, INST-11, INST-12, INST-13, INST-14, INST-15.
 	LookupInstances(context.Context, *LookupInstancesRequest) (*LookupInstancesResponse, error)
-	// All instances that the provider sees for this cluster. Offered with
+	// Lists all instances that the provider sees for this cluster. Offered with
 	// `InstanceCapability.listing`.
 	//
-	// INST-6: ListInstances MUST be complete, or fail. The controller uses it to keep a Node from
-	// being deleted, never to delete one.
+	// INST-6: ListInstances MUST be complete, or fail. A listed instance prevents the deletion of its
+	// Node. The controller deletes no Node because the listing lacks its instance.
 	//
 	// INST-16: ListInstances MUST have every instance that LookupInstances would find by its provider
 	// ID for a Node of this cluster, in any state. It MUST have none that is ABSENT or UNMANAGED. A
-	// terminated instance that the cloud still lists is ABSENT. The listing MAY have others: a cloud
-	// that cannot tell one cluster's instances from another's lists all that the credentials reach.
-	// Each instance is there once, with its state, and with its provider ID whatever the facets ask
-	// for. Node names are not listed, because the controller matches by provider ID alone.
+	// terminated instance that the cloud still lists is ABSENT. The listing MAY have other instances.
+	// If the cloud cannot distinguish the instances of two clusters, the provider lists all instances
+	// that the credentials reach. The listing has each instance once, with its state, and with its
+	// provider ID whatever facets the request has. It has no Node names, because the controller
+	// matches by provider ID alone.
 	//
 	// Deadline 5 min. Ends with `end` (CORE-16). Failures: INVALID, THROTTLED, CREDENTIALS,
 	// UNAVAILABLE, NOT_INITIALIZED, INTERNAL.

@@ -29,9 +29,11 @@ type IpMode int32
 const (
 	// Never sent; a fault where set.
 	IpMode_IP_MODE_UNSPECIFIED IpMode = 0
-	// With the load balancer's address as its destination: Nodes may short-cut it.
+	// The traffic has the load balancer's address as its destination. A Node may send its own traffic
+	// for this address directly to the Service.
 	IpMode_IP_MODE_VIP IpMode = 1
-	// With a Node's or Pod's address as its destination: Nodes must not short-cut it.
+	// The traffic has a Node's or Pod's address as its destination. A Node must send its own traffic
+	// for this address through the load balancer.
 	IpMode_IP_MODE_PROXY IpMode = 2
 )
 
@@ -76,7 +78,7 @@ func (IpMode) EnumDescriptor() ([]byte, []int) {
 	return file_cloudprovider_v1alpha1_load_balancer_proto_rawDescGZIP(), []int{0}
 }
 
-// How an event is shown.
+// The types of a Kubernetes event.
 type EventSeverity int32
 
 const (
@@ -129,17 +131,17 @@ func (EventSeverity) EnumDescriptor() ([]byte, []int) {
 	return file_cloudprovider_v1alpha1_load_balancer_proto_rawDescGZIP(), []int{1}
 }
 
-// Whether there is a load balancer.
+// Whether a load balancer exists.
 type LoadBalancerPresence int32
 
 const (
 	// Never sent; a fault.
 	LoadBalancerPresence_LOAD_BALANCER_PRESENCE_UNSPECIFIED LoadBalancerPresence = 0
-	// There is nothing.
+	// No load balancer exists.
 	LoadBalancerPresence_LOAD_BALANCER_PRESENCE_ABSENT LoadBalancerPresence = 1
-	// There is one.
+	// A load balancer exists.
 	LoadBalancerPresence_LOAD_BALANCER_PRESENCE_PRESENT LoadBalancerPresence = 2
-	// Parts are left that Delete would remove.
+	// Parts of a load balancer are left, and Delete would remove them.
 	LoadBalancerPresence_LOAD_BALANCER_PRESENCE_REMNANTS LoadBalancerPresence = 3
 )
 
@@ -186,8 +188,8 @@ func (LoadBalancerPresence) EnumDescriptor() ([]byte, []int) {
 	return file_cloudprovider_v1alpha1_load_balancer_proto_rawDescGZIP(), []int{2}
 }
 
-// A Service, with every field that concerns a load balancer. Absent and empty fields are as in the
-// Kubernetes API.
+// A Service, with the fields that concern a load balancer. Unless a comment says otherwise, a field
+// is absent or empty if it is so in the Kubernetes API.
 type ServiceView struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// `metadata.namespace`.
@@ -215,9 +217,10 @@ type ServiceView struct {
 	// LB-18: For a class that is not among `LoadBalancerCapability.classes` a provider SHOULD make no
 	// load balancer: it answers INVALID or `handled_elsewhere`.
 	//
-	// LB-29: The class decides only Ensure: Get and Delete MUST answer for what exists, whatever the
-	// class is now. `in_sync` is then false, because Ensure would not answer `ready`. The controller
-	// sends no Update for such a Service, and a provider need not check the class there.
+	// LB-29: Only Ensure depends on the class: Get and Delete MUST answer for the load balancer that
+	// exists, whatever the class is now. For a class that the provider does not serve, `in_sync` is
+	// false, because Ensure would not answer `ready`. The controller sends no Update for a Service of
+	// such a class, and a provider need not check the class in Update.
 	LoadBalancerClass *string `protobuf:"bytes,11,opt,name=load_balancer_class,json=loadBalancerClass,proto3,oneof" json:"load_balancer_class,omitempty"`
 	// `spec.ports`.
 	Ports []*ServicePort `protobuf:"bytes,12,rep,name=ports,proto3" json:"ports,omitempty"`
@@ -228,9 +231,9 @@ type ServiceView struct {
 	// `spec.loadBalancerIP`.
 	LoadBalancerIp *string `protobuf:"bytes,15,opt,name=load_balancer_ip,json=loadBalancerIp,proto3,oneof" json:"load_balancer_ip,omitempty"`
 	// `spec.loadBalancerSourceRanges`: CIDRs that may reach the load balancer; an empty list admits
-	// everybody. If the field is empty, the controller sends here what the annotation
-	// `service.beta.kubernetes.io/load-balancer-source-ranges` has; a provider does not read that
-	// annotation.
+	// everybody. If the field of the Service is empty, the controller sends the ranges of the
+	// annotation `service.beta.kubernetes.io/load-balancer-source-ranges` here. So a provider need
+	// not read the annotation.
 	LoadBalancerSourceRanges []string `protobuf:"bytes,16,rep,name=load_balancer_source_ranges,json=loadBalancerSourceRanges,proto3" json:"load_balancer_source_ranges,omitempty"`
 	// `spec.sessionAffinity`: `None` or `ClientIP`.
 	SessionAffinity string `protobuf:"bytes,17,opt,name=session_affinity,json=sessionAffinity,proto3" json:"session_affinity,omitempty"`
@@ -608,13 +611,14 @@ func (x *LoadBalancerStatus) GetIngress() []*LoadBalancerIngress {
 // One address at which clients reach a load balancer.
 //
 // LB-19: `ready` MUST have at least one ingress, and each MUST have an address, a host name or
-// both. They have the form of the Kubernetes API: an IP address without a prefix length, a DNS name
-// in lower case. With `SERVICE_FEATURE_IP_MODE` each address MUST state its `ip_mode`.
+// both. Both have the form of the Kubernetes API: an IP address without a prefix length, and a DNS
+// name in lower case. With `SERVICE_FEATURE_IP_MODE` each address MUST state its `ip_mode`.
 type LoadBalancerIngress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// An IPv4 or IPv6 address; absent where it has only a host name. A loopback, unspecified,
-	// link-local, multicast or broadcast address is a fault: kube-proxy takes the traffic to this
-	// address on each Node for the Service.
+	// An IPv4 or IPv6 address; absent where it has only a host name. Some addresses are a fault,
+	// because kube-proxy would send a Node's traffic for them to this Service. They are loopback,
+	// unspecified, link-local, multicast and broadcast addresses, and addresses in the cluster's
+	// Service ranges, if the controller knows these.
 	Ip *string `protobuf:"bytes,1,opt,name=ip,proto3,oneof" json:"ip,omitempty"`
 	// A DNS name; absent where it has only an address.
 	Hostname *string `protobuf:"bytes,2,opt,name=hostname,proto3,oneof" json:"hostname,omitempty"`
@@ -838,9 +842,9 @@ func (*TargetSet_Ref) isTargetSet_Set() {}
 
 // All targets. An empty list means no targets.
 //
-// LB-31: Some clouds have no load balancers without targets. There the provider MUST answer
-// PRECONDITION to an Ensure or Update with an empty set, and MUST write nothing. In Get it answers
-// `in_sync` false.
+// LB-31: Some clouds have no load balancers without targets. On such a cloud the provider MUST
+// answer PRECONDITION to an Ensure or Update with an empty set, and MUST write nothing. In Get with
+// an empty set it answers `in_sync` false.
 type TargetList struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In the order of their names.
@@ -886,13 +890,14 @@ func (x *TargetList) GetNodes() []*NodeView {
 	return nil
 }
 
-// Something that the user of the Service should read. The controller records it as an event on the
+// A message for the user of the Service. The controller records it as a Kubernetes event on the
 // Service.
 type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How it is shown.
+	// The type of the Kubernetes event.
 	Severity EventSeverity `protobuf:"varint,1,opt,name=severity,proto3,enum=cloudprovider.v1alpha1.EventSeverity" json:"severity,omitempty"`
-	// CamelCase, one word.
+	// CamelCase, one word, at most 128 letters and digits. For another reason, and for one that the
+	// controller itself uses, the controller records a general reason.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// One sentence. At most 1,024 bytes.
 	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
@@ -951,8 +956,10 @@ func (x *Event) GetMessage() string {
 	return ""
 }
 
-// Changes to the Service's annotations. The controller applies those whose keys begin with a prefix
-// that the operator granted. It drops the others and records an event.
+// Changes to the Service's annotations. The controller applies a change if its key begins with a
+// prefix that the operator granted. It drops other changes, invalid keys, keys that begin with
+// `grpc-ccm.io/`, and everything beyond 64 KiB of keys and values. It records one event for all
+// keys of an answer that it drops.
 type AnnotationChanges struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Keys and values to set.
@@ -1007,13 +1014,16 @@ func (x *AnnotationChanges) GetRemove() []string {
 	return nil
 }
 
-// One target that could not be attached. The controller repeats the call with backoff.
+// One target that could not be attached. The controller calls again after `Failure.retry_after`, or
+// with backoff.
 //
-// LB-17: A target that cannot be attached MUST NOT fail the others. The provider attaches them, and
-// the outcome is the same as without this target. A target error names a target of the request.
+// LB-17: A target that cannot be attached MUST NOT fail the other targets. The provider attaches
+// the other targets, and the outcome is the same as without the failed target. A target error names
+// a target of the request.
 //
-// Target errors count beside `ready` of Ensure, `done` of Update and what Get found, which is then
-// not in sync (LB-14). Beside anything else the controller ignores them.
+// The controller reads target errors beside `ready` of Ensure, `done` of Update and `found` of Get.
+// With a target error, the load balancer that Get found is not in sync (LB-14). The controller
+// ignores target errors beside every other outcome.
 type TargetError struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The Node's name.
@@ -1071,13 +1081,13 @@ func (x *TargetError) GetFailure() *Failure {
 // Request of GetLoadBalancer.
 type GetLoadBalancerRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// For which cluster.
+	// The cluster on whose behalf the request is made.
 	Cluster *ClusterRef `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	// For which Service.
+	// The Service of the load balancer.
 	Service *ServiceView `protobuf:"bytes,2,opt,name=service,proto3" json:"service,omitempty"`
 	// The handle of an earlier answer.
 	Handle *string `protobuf:"bytes,3,opt,name=handle,proto3,oneof" json:"handle,omitempty"`
-	// The targets that it should have, for `in_sync`; absent where they do not matter.
+	// The targets that the load balancer should have, for `in_sync`; absent where they do not matter.
 	Targets       *TargetSet `protobuf:"bytes,4,opt,name=targets,proto3" json:"targets,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1144,11 +1154,11 @@ func (x *GetLoadBalancerRequest) GetTargets() *TargetSet {
 // Response of GetLoadBalancer.
 type GetLoadBalancerResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// LB-3.
+	// The handle of the load balancer (LB-3).
 	Handle *string `protobuf:"bytes,1,opt,name=handle,proto3,oneof" json:"handle,omitempty"`
-	// For the user.
+	// Events for the user of the Service.
 	Events []*Event `protobuf:"bytes,2,rep,name=events,proto3" json:"events,omitempty"`
-	// For the Service.
+	// Changes to the annotations of the Service.
 	Annotations *AnnotationChanges `protobuf:"bytes,3,opt,name=annotations,proto3" json:"annotations,omitempty"`
 	// Targets that could not be attached.
 	TargetErrors []*TargetError `protobuf:"bytes,4,rep,name=target_errors,json=targetErrors,proto3" json:"target_errors,omitempty"`
@@ -1251,7 +1261,7 @@ type isGetLoadBalancerResponse_Outcome interface {
 }
 
 type GetLoadBalancerResponse_Failed struct {
-	// It could not be looked up.
+	// The provider could not look the load balancer up.
 	Failed *Failure `protobuf:"bytes,5,opt,name=failed,proto3,oneof"`
 }
 
@@ -1267,24 +1277,24 @@ func (*GetLoadBalancerResponse_Found) isGetLoadBalancerResponse_Outcome() {}
 // A load balancer as the cloud has it.
 type LoadBalancer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whether there is one. UNSPECIFIED is a fault.
+	// Whether a load balancer exists. UNSPECIFIED is a fault.
 	Presence LoadBalancerPresence `protobuf:"varint,1,opt,name=presence,proto3,enum=cloudprovider.v1alpha1.LoadBalancerPresence" json:"presence,omitempty"`
-	// Its owner (LB-24, LB-27); UNSPECIFIED only when ABSENT.
+	// The owner of the load balancer (LB-24, LB-27); UNSPECIFIED only if `presence` is ABSENT.
 	Ownership Ownership `protobuf:"varint,2,opt,name=ownership,proto3,enum=cloudprovider.v1alpha1.Ownership" json:"ownership,omitempty"`
-	// Its name in the cloud, for people. At most 253 bytes.
+	// The name of the load balancer in the cloud, for people. At most 253 bytes.
 	LoadBalancerName string `protobuf:"bytes,3,opt,name=load_balancer_name,json=loadBalancerName,proto3" json:"load_balancer_name,omitempty"`
-	// Where it can be reached.
+	// Where the load balancer can be reached.
 	Status *LoadBalancerStatus `protobuf:"bytes,4,opt,name=status,proto3" json:"status,omitempty"`
-	// Whether it is as the Service and the targets of the request ask, so that Ensure would write
-	// nothing. Offered with `LoadBalancerCapability.in_sync`.
+	// Whether the load balancer is as the Service and the targets of the request ask. Offered with
+	// `LoadBalancerCapability.in_sync`.
 	//
 	// LB-14: `in_sync` MUST be true only if Ensure with the same service, targets and handle would
 	// write nothing and answer `ready` without a target error.
 	//
-	// Under `read_only` (PROV-20) it says what Ensure would do without `read_only`.
+	// Under `read_only` (PROV-20) `in_sync` says what Ensure would do without `read_only`.
 	//
-	// LB-28: `in_sync` MUST be absent or false for ABSENT, REMNANTS, UNMARKED and FOREIGN. It MUST be
-	// set for a load balancer that is PRESENT and OURS.
+	// LB-28: `in_sync` MUST be absent or false for ABSENT, REMNANTS, UNMARKED and FOREIGN. With
+	// `LoadBalancerCapability.in_sync` it MUST be set for a load balancer that is PRESENT and OURS.
 	InSync        *bool `protobuf:"varint,5,opt,name=in_sync,json=inSync,proto3,oneof" json:"in_sync,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1358,17 +1368,17 @@ func (x *LoadBalancer) GetInSync() bool {
 // Request of EnsureLoadBalancer.
 type EnsureLoadBalancerRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// For which cluster.
+	// The cluster on whose behalf the request is made.
 	Cluster *ClusterRef `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	// For which Service.
+	// The Service of the load balancer.
 	Service *ServiceView `protobuf:"bytes,2,opt,name=service,proto3" json:"service,omitempty"`
 	// The handle of an earlier answer.
 	Handle *string `protobuf:"bytes,3,opt,name=handle,proto3,oneof" json:"handle,omitempty"`
 	// The targets.
 	Targets *TargetSet `protobuf:"bytes,4,opt,name=targets,proto3" json:"targets,omitempty"`
 	// LB-9: the operator grants that the provider adopts an unmarked load balancer (LB-24 says
-	// which). The controller sends no handle beside it, because a user who may edit the Service could
-	// write the handle of any load balancer.
+	// which). With `adopt_unmarked` the controller sends no handle, because a user who may edit the
+	// Service could write the handle of any load balancer.
 	AdoptUnmarked bool `protobuf:"varint,5,opt,name=adopt_unmarked,json=adoptUnmarked,proto3" json:"adopt_unmarked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1442,11 +1452,11 @@ func (x *EnsureLoadBalancerRequest) GetAdoptUnmarked() bool {
 // Response of EnsureLoadBalancer.
 type EnsureLoadBalancerResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// LB-3.
+	// The handle of the load balancer (LB-3).
 	Handle *string `protobuf:"bytes,1,opt,name=handle,proto3,oneof" json:"handle,omitempty"`
-	// For the user.
+	// Events for the user of the Service.
 	Events []*Event `protobuf:"bytes,2,rep,name=events,proto3" json:"events,omitempty"`
-	// For the Service.
+	// Changes to the annotations of the Service.
 	Annotations *AnnotationChanges `protobuf:"bytes,3,opt,name=annotations,proto3" json:"annotations,omitempty"`
 	// Targets that could not be attached.
 	TargetErrors []*TargetError `protobuf:"bytes,4,rep,name=target_errors,json=targetErrors,proto3" json:"target_errors,omitempty"`
@@ -1569,22 +1579,22 @@ type isEnsureLoadBalancerResponse_Outcome interface {
 }
 
 type EnsureLoadBalancerResponse_Failed struct {
-	// It could not be done.
+	// The call failed.
 	Failed *Failure `protobuf:"bytes,5,opt,name=failed,proto3,oneof"`
 }
 
 type EnsureLoadBalancerResponse_Ready struct {
-	// It is as asked.
+	// The load balancer is as asked.
 	Ready *LoadBalancerReady `protobuf:"bytes,6,opt,name=ready,proto3,oneof"`
 }
 
 type EnsureLoadBalancerResponse_Pending struct {
-	// It is being made.
+	// The provider or the cloud still makes or changes the load balancer.
 	Pending *Pending `protobuf:"bytes,7,opt,name=pending,proto3,oneof"`
 }
 
 type EnsureLoadBalancerResponse_HandledElsewhere struct {
-	// Another component does it.
+	// Another component serves the Service.
 	HandledElsewhere *HandledElsewhere `protobuf:"bytes,8,opt,name=handled_elsewhere,json=handledElsewhere,proto3,oneof"`
 }
 
@@ -1599,7 +1609,7 @@ func (*EnsureLoadBalancerResponse_HandledElsewhere) isEnsureLoadBalancerResponse
 // The load balancer is as asked.
 type LoadBalancerReady struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Where it can be reached: becomes the Service's status.
+	// Where the load balancer can be reached. The controller writes this to the Service's status.
 	Status        *LoadBalancerStatus `protobuf:"bytes,1,opt,name=status,proto3" json:"status,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1645,9 +1655,9 @@ func (x *LoadBalancerReady) GetStatus() *LoadBalancerStatus {
 // Request of UpdateLoadBalancer.
 type UpdateLoadBalancerRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// For which cluster.
+	// The cluster on whose behalf the request is made.
 	Cluster *ClusterRef `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	// For which Service.
+	// The Service of the load balancer.
 	Service *ServiceView `protobuf:"bytes,2,opt,name=service,proto3" json:"service,omitempty"`
 	// The handle of an earlier answer.
 	Handle *string `protobuf:"bytes,3,opt,name=handle,proto3,oneof" json:"handle,omitempty"`
@@ -1720,11 +1730,11 @@ func (x *UpdateLoadBalancerRequest) GetTargets() *TargetSet {
 // Response of UpdateLoadBalancer.
 type UpdateLoadBalancerResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// LB-3.
+	// The handle of the load balancer (LB-3).
 	Handle *string `protobuf:"bytes,1,opt,name=handle,proto3,oneof" json:"handle,omitempty"`
-	// For the user.
+	// Events for the user of the Service.
 	Events []*Event `protobuf:"bytes,2,rep,name=events,proto3" json:"events,omitempty"`
-	// For the Service.
+	// Changes to the annotations of the Service.
 	Annotations *AnnotationChanges `protobuf:"bytes,3,opt,name=annotations,proto3" json:"annotations,omitempty"`
 	// Targets that could not be attached.
 	TargetErrors []*TargetError `protobuf:"bytes,4,rep,name=target_errors,json=targetErrors,proto3" json:"target_errors,omitempty"`
@@ -1847,7 +1857,7 @@ type isUpdateLoadBalancerResponse_Outcome interface {
 }
 
 type UpdateLoadBalancerResponse_Failed struct {
-	// It could not be done.
+	// The call failed.
 	Failed *Failure `protobuf:"bytes,5,opt,name=failed,proto3,oneof"`
 }
 
@@ -1857,12 +1867,12 @@ type UpdateLoadBalancerResponse_Done struct {
 }
 
 type UpdateLoadBalancerResponse_Pending struct {
-	// It is being done.
+	// The work is in progress.
 	Pending *Pending `protobuf:"bytes,7,opt,name=pending,proto3,oneof"`
 }
 
 type UpdateLoadBalancerResponse_HandledElsewhere struct {
-	// Another component does it.
+	// Another component serves the Service.
 	HandledElsewhere *HandledElsewhere `protobuf:"bytes,8,opt,name=handled_elsewhere,json=handledElsewhere,proto3,oneof"`
 }
 
@@ -1877,15 +1887,16 @@ func (*UpdateLoadBalancerResponse_HandledElsewhere) isUpdateLoadBalancerResponse
 // Request of DeleteLoadBalancer.
 type DeleteLoadBalancerRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// For which cluster.
+	// The cluster on whose behalf the request is made.
 	Cluster *ClusterRef `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	// For which Service. After the Service has gone from the API server, this is the controller's
-	// last view of it.
+	// The Service of the load balancer. If the Service is gone from the API server, this is the
+	// controller's last view of it. For an orphaned load balancer of a listing, it has only the
+	// namespace, the name, the UID, the type and the annotation with the handle.
 	Service *ServiceView `protobuf:"bytes,2,opt,name=service,proto3" json:"service,omitempty"`
 	// The handle of an earlier answer.
 	Handle *string `protobuf:"bytes,3,opt,name=handle,proto3,oneof" json:"handle,omitempty"`
-	// LB-26: the operator grants that Delete removes an unmarked load balancer of this Service. The
-	// controller sends no handle beside it.
+	// LB-26: the operator grants that Delete removes an unmarked load balancer of this Service. With
+	// `adopt_unmarked` the controller sends no handle.
 	AdoptUnmarked bool `protobuf:"varint,4,opt,name=adopt_unmarked,json=adoptUnmarked,proto3" json:"adopt_unmarked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1952,11 +1963,11 @@ func (x *DeleteLoadBalancerRequest) GetAdoptUnmarked() bool {
 // Response of DeleteLoadBalancer.
 type DeleteLoadBalancerResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// LB-3.
+	// The handle of the load balancer (LB-3).
 	Handle *string `protobuf:"bytes,1,opt,name=handle,proto3,oneof" json:"handle,omitempty"`
-	// For the user.
+	// Events for the user of the Service.
 	Events []*Event `protobuf:"bytes,2,rep,name=events,proto3" json:"events,omitempty"`
-	// For the Service.
+	// Changes to the annotations of the Service.
 	Annotations *AnnotationChanges `protobuf:"bytes,3,opt,name=annotations,proto3" json:"annotations,omitempty"`
 	// Targets that could not be attached.
 	TargetErrors []*TargetError `protobuf:"bytes,4,rep,name=target_errors,json=targetErrors,proto3" json:"target_errors,omitempty"`
@@ -2089,28 +2100,29 @@ type isDeleteLoadBalancerResponse_Outcome interface {
 }
 
 type DeleteLoadBalancerResponse_Failed struct {
-	// It could not be done.
+	// The call failed.
 	Failed *Failure `protobuf:"bytes,5,opt,name=failed,proto3,oneof"`
 }
 
 type DeleteLoadBalancerResponse_Done struct {
-	// Nothing is left (LB-12).
+	// No cloud object of the Service is left (LB-12).
 	Done *Done `protobuf:"bytes,6,opt,name=done,proto3,oneof"`
 }
 
 type DeleteLoadBalancerResponse_Pending struct {
-	// It is being done.
+	// The work is in progress.
 	Pending *Pending `protobuf:"bytes,7,opt,name=pending,proto3,oneof"`
 }
 
 type DeleteLoadBalancerResponse_Retained struct {
-	// It is kept on purpose.
+	// The provider keeps the load balancer on purpose.
 	Retained *Retained `protobuf:"bytes,8,opt,name=retained,proto3,oneof"`
 }
 
 type DeleteLoadBalancerResponse_HandledElsewhere struct {
-	// Another component does it. The controller lets the Service go only if no handle is stored.
-	// Otherwise the load balancer made before would leak, so the controller asks again, slowly.
+	// Another component serves the Service. The controller removes its finalizer only if no handle
+	// is stored and the answer has none. Otherwise the load balancer that this provider made would
+	// leak, so the controller calls Delete again after 30 min.
 	HandledElsewhere *HandledElsewhere `protobuf:"bytes,9,opt,name=handled_elsewhere,json=handledElsewhere,proto3,oneof"`
 }
 
@@ -2124,11 +2136,11 @@ func (*DeleteLoadBalancerResponse_Retained) isDeleteLoadBalancerResponse_Outcome
 
 func (*DeleteLoadBalancerResponse_HandledElsewhere) isDeleteLoadBalancerResponse_Outcome() {}
 
-// The provider keeps the load balancer on purpose, and the Service may go. The controller records a
-// Warning event.
+// The provider keeps the load balancer on purpose. The controller removes its finalizer from the
+// Service and records a Warning event.
 type Retained struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Why, for people. At most 1,024 bytes.
+	// The reason, for people. At most 1,024 bytes.
 	Reason        string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2174,7 +2186,7 @@ func (x *Retained) GetReason() string {
 // Request of ListLoadBalancers.
 type ListLoadBalancersRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// For which cluster.
+	// The cluster on whose behalf the request is made.
 	Cluster       *ClusterRef `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2326,9 +2338,9 @@ type ListedLoadBalancer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Its name in the cloud.
 	LoadBalancerName string `protobuf:"bytes,1,opt,name=load_balancer_name,json=loadBalancerName,proto3" json:"load_balancer_name,omitempty"`
-	// LB-3.
+	// The handle of the load balancer (LB-3).
 	Handle *string `protobuf:"bytes,2,opt,name=handle,proto3,oneof" json:"handle,omitempty"`
-	// The Services that it, or a part of it, is marked for.
+	// The Services that the load balancer, or a part of it, is marked for.
 	Owners        []*ServiceRef `protobuf:"bytes,3,rep,name=owners,proto3" json:"owners,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2392,8 +2404,9 @@ type ServiceRef struct {
 	Namespace string `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	// `metadata.name`.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// `metadata.uid`. Empty if the mark holds only its digits (LB-30). The controller cannot find out
-	// then whether the Service still exists, and does not treat the load balancer as orphaned.
+	// `metadata.uid`. Empty if the mark holds only the UID's digits (LB-30). Then the controller
+	// cannot find out whether the Service still exists, and does not treat the load balancer as
+	// orphaned for this Service.
 	Uid           string `protobuf:"bytes,3,opt,name=uid,proto3" json:"uid,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -37,49 +37,53 @@ const (
 // are for people.
 //
 // LB-2: A provider MUST NOT touch a load balancer, listener, frontend or rule that it did not make
-// for this owner. The owner ID (the present one or a previous one) and the Service's UID identify
-// the owner. Several Services may share one load balancer: each owns parts of it, and only a part
-// that collides is CONFLICT.
+// or adopt (LB-9) for this owner. The owner ID (the present one or a previous one) and the
+// Service's UID identify the owner. Several Services may share one load balancer. Each Service then
+// owns parts of it, and the provider answers CONFLICT only for a part that collides (LB-21).
 //
-// LB-3: The `handle` is an opaque string of the provider, at most 1,024 bytes: the cloud's own ID
-// of the load balancer. The provider SHOULD return the handle as soon as the cloud knows it, also
-// in a pending or failed answer. The controller stores it before its next call and sends it back
-// from then on. If an answer has no handle, the handle stays as it was.
+// LB-3: The `handle` is the cloud's own ID of the load balancer. It is an opaque string of at most
+// 1,024 bytes. The provider SHOULD return the handle as soon as the cloud knows it, also in a
+// pending or failed answer. The controller stores the handle before its next call for the Service.
+// It sends the handle with each later call, unless the call has `adopt_unmarked`. If an answer has
+// no handle, the controller keeps the stored one.
 //
 // LB-4: A user can edit the stored handle. The provider MUST check who owns the load balancer that
-// a handle names. It MUST answer CONFLICT, and change nothing, if that is another owner.
+// a handle names. If the owner is another one, the provider MUST answer CONFLICT (or FOREIGN, in
+// Get) and change nothing.
 //
-// LB-5: Without a handle every RPC MUST work from the owner's mark, name and UID.
+// LB-5: Every RPC for one Service MUST also work without a handle: from the mark, and from the
+// Service's name and UID.
 //
 // LB-20: If Services share a load balancer, the provider MUST answer each Service about its own
-// parts (ports, rules, targets). A request for one Service MUST change nothing of another's, also
-// if all have the same handle. A Service that owns no part of it has no load balancer: ABSENT,
-// NOT_FOUND, `done`.
+// parts (ports, rules, targets). A request for one Service MUST NOT change a part of another
+// Service, even if all these Services have the same handle. A Service that owns no part has no load
+// balancer: Get answers ABSENT, Update NOT_FOUND and Delete `done`.
 //
-// LB-21: If a part collides with another Service's, such as the same port and protocol at their
-// shared address, the provider MUST answer CONFLICT. It MUST change nothing for that part.
+// LB-21: If a part collides with a part of another Service, the provider MUST answer CONFLICT. It
+// MUST change nothing for the part that collides. For example, both Services have the same port and
+// protocol at their shared address.
 //
-// LB-22: Delete MUST remove the parts of its Service and leave those of others. With the last part
-// it MUST remove the shared load balancer.
+// LB-22: Delete MUST remove the parts of its Service and leave the parts of other Services. With
+// the last part it MUST remove the shared load balancer.
 //
-// LB-23: Each Service that has a part MUST be listed as an owner, in one entry for all or in an
-// entry of its own.
+// LB-23: ListLoadBalancers MUST list each Service that has a part as an owner. One entry may name
+// all owners, or each owner may have an entry of its own.
 //
 // # Owners of load balancers
 //
-// LB-24: The answer MUST be the one in the table below, by the load balancer that the provider
-// finds. A handle that names nothing counts as no handle.
+// LB-24: The provider MUST answer as the table below says for the load balancer that it finds. A
+// handle that names nothing counts as no handle.
 //
-// The provider searches in this order, and the first hit decides:
+// The provider searches in this order, and the first load balancer that it finds decides:
 //
 //  1. what the handle names;
 //  2. what is marked for this owner and Service;
-//  3. what is UNMARKED and has this Service's native name or a tag of it;
+//  3. what is UNMARKED and has the native name or a tag of this Service;
 //  4. what is UNMARKED and has an address of `service.status`.
 //
-// The native name and the tag are those that this provider, or its predecessor, gives to this
-// Service's load balancer. The provider considers tags and addresses if the cloud can search by
-// them. "+ adopt" is the same request with `adopt_unmarked`.
+// The native name and the tag are those that this provider, or the program that served this cloud
+// before it, gives to this Service's load balancer. The provider considers tags and addresses if
+// the cloud can search by them. "+ adopt" is the same request with `adopt_unmarked`.
 //
 //	Found                      | Get       | Ensure   | Ensure   | Update    | Delete   | Delete
 //	                           |           |          | + adopt  |           |          | + adopt
@@ -93,83 +97,98 @@ const (
 //	7 FOREIGN, by native name  | FOREIGN(e)| CONFLICT | CONFLICT | NOT_FOUND | done     | done
 //	8 nothing of these         | ABSENT    | made     | made     | NOT_FOUND | done     | done
 //
-//	In Get: the ownership of what is PRESENT (or REMNANTS).
-//	as asked: `ready` or `pending`; nothing is written where it already is as asked (LB-8).
-//	done: `done` or `pending`. In Update the targets are set, in Delete there is nothing to remove.
-//	removed: `done`, `pending`, or `retained` where the Service asks that it be kept.
+//	In Get: the ownership of the load balancer that is PRESENT (or REMNANTS).
+//	as asked: `ready` or `pending`. If the load balancer already is as asked, the provider writes
+//	nothing (LB-8).
+//	done: `done` or `pending`. Update sets the targets. In Delete there is nothing to remove.
+//	removed: `done` or `pending`, or `retained` if the Service asks to keep the load balancer.
 //	adopted: marked for this owner and Service, then as row 1. made: marked, then as row 1.
-//	CONFLICT, NOT_FOUND: `failed` with this code; nothing is written.
+//	CONFLICT, NOT_FOUND: `failed` with this code. The provider writes nothing.
 //	(a) `in_sync` is false (LB-25).
-//	(b) Marked with the present owner ID, then as row 1 (LB-25).
-//	(c) It may be marked with the present owner ID by the same write.
-//	(d) CONFLICT is as good.
-//	(e) ABSENT is as good, and Ensure makes one, where the native name need not be this one.
+//	(b) Ensure marks it with the present owner ID, then as row 1 (LB-25).
+//	(c) The same write may also mark it with the present owner ID.
+//	(d) Or CONFLICT.
+//	(e) Or ABSENT, if the provider can give the load balancer another native name. Then Ensure
+//	makes one.
 //
-// Row 3 applies also if the handle names the load balancer; Update is then CONFLICT. Rows 4 and 6
-// apply whatever else exists. So a user who edits the handle of a Service that has a load balancer
-// gets CONFLICT. When the handle is right again, the answers are as before. For REMNANTS, such as a
-// load balancer that the cloud is still deleting, Update is NOT_FOUND, and Delete removes them.
-// Ensure is `pending` until they have gone, or builds the load balancer up again. If Services share
-// a load balancer, the table is about the Service's part. An answer that `service` or `cluster`
-// forces (INVALID, NOT_INITIALIZED) takes precedence over the table, and so does
-// `handled_elsewhere`. Only Ensure judges the Service's fields. Get answers `in_sync` false if
-// Ensure would refuse the Service, and Update and Delete are INVALID only by CORE-20.
+// Row 3 also applies if the handle names the load balancer; Update is then CONFLICT. Rows 4 and 6
+// apply even if the Service has another load balancer. For example, a user changes the handle of
+// such a Service to the handle of an UNMARKED load balancer. Then Ensure without the grant, Update
+// and Delete answer CONFLICT until the user restores the handle.
+//
+// REMNANTS are, for example, a load balancer that the cloud is still deleting. For REMNANTS Update
+// answers NOT_FOUND, and Delete removes them. Ensure answers `pending` until the REMNANTS are gone,
+// or makes the load balancer complete again. If Services share a load balancer, the table is about
+// the Service's part.
+//
+// Two kinds of answers take precedence over the table: `handled_elsewhere`, and a failure because
+// of `service` or `cluster` (INVALID, NOT_INITIALIZED). Only Ensure validates the Service's fields.
+// If Ensure would refuse the Service, Get answers `in_sync` false. Update and Delete answer INVALID
+// only by CORE-20 and LB-15.
 //
 // LB-25: A mark with a previous owner ID counts as a difference: Ensure MUST mark such a load
 // balancer with the present owner ID, and `in_sync` MUST be false until then.
 //
-// So a cluster whose owner ID has changed costs one write for each Service. After that nothing
-// depends on `InitializeRequest.previous_owner_ids` any more. Only Ensure does this. If the cloud
-// cannot change a mark, such as a name, an earlier mark is no difference. The load balancer stays
-// OURS for as long as the controller sends the previous owner ID.
+// So after a change of the cluster's owner ID, Ensure writes once more for each Service. After that
+// no load balancer depends on `InitializeRequest.previous_owner_ids` any more. Only Ensure has to
+// renew the mark. If the cloud cannot change a mark (a name, for example), a mark with a previous
+// owner ID is no difference. Such a load balancer is OURS for as long as the controller sends the
+// previous owner ID.
 //
 // LB-26: Delete MUST NOT answer `done` while an UNMARKED load balancer exists that has the native
-// name or a tag of this Service. It answers CONFLICT, or removes the load balancer with
-// `adopt_unmarked`.
+// name or a tag of this Service. Without `adopt_unmarked` Delete answers CONFLICT. With it, Delete
+// removes the load balancer.
 //
-// Such a load balancer remains if another program served a Service, and a user deleted the Service
-// before an Ensure adopted its load balancer. After `done` the operator would go on paying for it.
-// In Delete the grant does not cover a load balancer that only a handle or an address names, because
-// a user may write both. If a load balancer that is OURS exists beside it, Delete removes that one, and
-// answers CONFLICT for the other.
+// Such a load balancer remains if another program made it for a Service, and a user deleted the
+// Service before Ensure adopted it. After `done` the operator would go on paying for it. In Delete
+// the grant does not cover a load balancer that only a handle or an address names, because a user
+// can write either. If the Service also has a load balancer that is OURS, Delete removes the load
+// balancer that is OURS. It still answers CONFLICT because of the UNMARKED one.
 //
 // LB-27: Only a mark makes a load balancer OURS or FOREIGN: a provider MUST NOT answer either
 // without one. It answers UNMARKED for a load balancer without a mark.
 //
 // A mark is data that the cloud keeps with the load balancer. It holds both the owner ID and the
-// Service's UID: tags, labels, a description, or a native name made of both (LB-30). On a cloud
-// that has only the name, a load balancer with the name is OURS, also if the name is made of a
-// previous owner ID. On such a cloud the provider does not find another owner's load balancer: row
-// 8 of the table in LB-24 applies. Some clouds cannot keep such a mark, but only a name made of the
-// UID, or nothing. They cannot tell clusters apart. The provider of such a cloud answers UNMARKED
-// for every load balancer that it finds, and the operator grants `adopt_unmarked` for good. A load
-// balancer that holds only the owner ID or only the UID carries no mark. There are two exceptions.
-// For a load balancer that holds only another cluster's owner ID, FOREIGN is better, so that no
-// grant adopts it. An adapter of code, such as Go's cloud interface, that finds a Service's load
-// balancer by itself and shows no marks answers OURS for each load balancer that the code finds.
+// Service's UID. It can be tags, labels, a description, or a native name made of both (LB-30). A
+// load balancer that holds only the owner ID or only the UID carries no mark.
 //
-// LB-30: The owner ID or the Service's UID may not fit into the cloud's place for a mark, by its
-// length or its characters. Then that place MUST hold digits instead: the first 63 lower-case
-// hexadecimal digits of the SHA-256 of its UTF-8 bytes. If 63 do not fit, it holds the first ones
-// that fit, and at least 32.
+// On some clouds the native name is the only mark. There a load balancer with the name that is made
+// of this owner ID, or of a previous one, and of this UID is OURS. The provider does not find
+// another owner's load balancer there: row 8 of the table in LB-24 applies.
 //
-// One place for both holds the digits for the owner ID, a `/` and the UID. A prefix of the
-// provider's own may precede the digits. The provider stores a value that fits unchanged. A
-// shortened value is no mark: two owner IDs of 253 bytes may differ in the last byte.
+// Other clouds keep only a name that is made of the UID, or nothing. Their load balancers do not
+// show which cluster owns them. The provider of such a cloud answers UNMARKED for every load
+// balancer that it finds, and the operator grants `adopt_unmarked` permanently.
 //
-// LB-32: The fields beside the outcome (`handle`, `events`, `annotations`) count with every
-// outcome, `failed` and `pending` included. An answer MUST NOT contain the handle of a load
-// balancer that is not OURS.
+// There are two exceptions. For a load balancer that holds only another cluster's owner ID, FOREIGN
+// is better than UNMARKED, because then no grant adopts it. The second exception is an adapter of
+// other code, such as an implementation of Go's cloud interface. Such code finds a Service's load
+// balancer by itself and shows no marks. The adapter answers OURS for each load balancer that the
+// code finds.
+//
+// LB-30: The owner ID or the Service's UID may have a length or characters that the cloud's field
+// for a mark does not accept. Then the field MUST hold digits instead: the first 63 lower-case
+// hexadecimal digits of the SHA-256 of the value's UTF-8 bytes. If 63 digits do not fit, the field
+// MUST hold as many of the first digits as fit, and at least 32.
+//
+// If the mark is one value for both, its digits are those of one text: the owner ID, a `/` and the
+// UID. The provider may put a prefix of its own before the digits. It does not change a value that
+// fits. A shortened value is no mark: two owner IDs of 253 bytes may differ in the last byte.
+//
+// LB-32: The controller reads the fields beside the outcome (`handle`, `events`, `annotations`)
+// with every outcome, also with `failed` and `pending`. One exception: the controller ignores a
+// `handle` beside `done` of Delete. An answer MUST NOT contain the handle of a load balancer that
+// is not OURS.
 //
 // LB-33: The provider MUST cut a `load_balancer_name`, a reason or a message that is longer than
-// its limit, at the end of a character. A handle beyond its limit MUST NOT be cut: the answer is
+// its limit, between two characters. It MUST NOT cut a handle beyond its limit: the answer is
 // `failed` with INTERNAL.
 //
 // LB-34: A Service may use a field that `LoadBalancerCapability.features` lacks. The provider MUST
 // either ignore the field, as if it were unset, or answer INVALID with its name; `in_sync` follows
-// from the same choice. It SHOULD ignore it, because the controller's Warning event says that the
-// field has no effect. It SHOULD answer INVALID if the load balancer would admit traffic that the
-// field excludes (`spec.loadBalancerSourceRanges`).
+// from the same choice. It SHOULD ignore the field, because the controller's Warning event names
+// the field. But it SHOULD answer INVALID if the load balancer would admit traffic that the field
+// excludes (`spec.loadBalancerSourceRanges`).
 type LoadBalancerServiceClient interface {
 	// Reads the load balancer of this Service.
 	//
@@ -182,7 +201,7 @@ type LoadBalancerServiceClient interface {
 	// Deadline 5 min. Failures: INVALID, CONFLICT, THROTTLED, CREDENTIALS, UNAVAILABLE,
 	// NOT_INITIALIZED, INTERNAL.
 	GetLoadBalancer(ctx context.Context, in *GetLoadBalancerRequest, opts ...grpc.CallOption) (*GetLoadBalancerResponse, error)
-	// Makes the load balancer, or changes it to match the Service.
+	// Makes the load balancer of this Service, or changes it to match the Service.
 	//
 	// LB-7: The request is the full state. When a user clears a field, the provider MUST remove its
 	// effect in the cloud.
@@ -203,11 +222,12 @@ type LoadBalancerServiceClient interface {
 	//
 	// Deadline 5 min. Failures: all codes but NOT_FOUND.
 	EnsureLoadBalancer(ctx context.Context, in *EnsureLoadBalancerRequest, opts ...grpc.CallOption) (*EnsureLoadBalancerResponse, error)
-	// Sets the targets of the load balancer to the given ones, and changes nothing else.
+	// Sets the targets of the load balancer to those of the request, and changes no other setting.
 	//
 	// LB-11: If the load balancer does not exist, Update MUST answer NOT_FOUND.
 	//
-	// LB-16: Update MUST change only the targets, also if other fields of the Service have changed.
+	// LB-16: Update MUST change only the targets, even if other fields of the Service have changed.
+	// The one exception is the mark (LB-24, note c).
 	//
 	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-14,
 	// CORE-15, CORE-19, CORE-20, CORE-21, CORE-22, LB-1, LB-2, LB-3, LB-4, LB-5, LB-11, LB-15, LB-16,
@@ -227,7 +247,7 @@ type LoadBalancerServiceClient interface {
 	//
 	// Deadline 5 min. Failures: all codes but NOT_FOUND.
 	DeleteLoadBalancer(ctx context.Context, in *DeleteLoadBalancerRequest, opts ...grpc.CallOption) (*DeleteLoadBalancerResponse, error)
-	// All load balancers that are marked for this cluster. Offered with
+	// Lists all load balancers that are marked for this cluster. Offered with
 	// `LoadBalancerCapability.listing`.
 	//
 	// LB-13: ListLoadBalancers MUST be complete, or fail. A load balancer that carries the present
@@ -319,49 +339,53 @@ type LoadBalancerService_ListLoadBalancersClient = grpc.ServerStreamingClient[Li
 // are for people.
 //
 // LB-2: A provider MUST NOT touch a load balancer, listener, frontend or rule that it did not make
-// for this owner. The owner ID (the present one or a previous one) and the Service's UID identify
-// the owner. Several Services may share one load balancer: each owns parts of it, and only a part
-// that collides is CONFLICT.
+// or adopt (LB-9) for this owner. The owner ID (the present one or a previous one) and the
+// Service's UID identify the owner. Several Services may share one load balancer. Each Service then
+// owns parts of it, and the provider answers CONFLICT only for a part that collides (LB-21).
 //
-// LB-3: The `handle` is an opaque string of the provider, at most 1,024 bytes: the cloud's own ID
-// of the load balancer. The provider SHOULD return the handle as soon as the cloud knows it, also
-// in a pending or failed answer. The controller stores it before its next call and sends it back
-// from then on. If an answer has no handle, the handle stays as it was.
+// LB-3: The `handle` is the cloud's own ID of the load balancer. It is an opaque string of at most
+// 1,024 bytes. The provider SHOULD return the handle as soon as the cloud knows it, also in a
+// pending or failed answer. The controller stores the handle before its next call for the Service.
+// It sends the handle with each later call, unless the call has `adopt_unmarked`. If an answer has
+// no handle, the controller keeps the stored one.
 //
 // LB-4: A user can edit the stored handle. The provider MUST check who owns the load balancer that
-// a handle names. It MUST answer CONFLICT, and change nothing, if that is another owner.
+// a handle names. If the owner is another one, the provider MUST answer CONFLICT (or FOREIGN, in
+// Get) and change nothing.
 //
-// LB-5: Without a handle every RPC MUST work from the owner's mark, name and UID.
+// LB-5: Every RPC for one Service MUST also work without a handle: from the mark, and from the
+// Service's name and UID.
 //
 // LB-20: If Services share a load balancer, the provider MUST answer each Service about its own
-// parts (ports, rules, targets). A request for one Service MUST change nothing of another's, also
-// if all have the same handle. A Service that owns no part of it has no load balancer: ABSENT,
-// NOT_FOUND, `done`.
+// parts (ports, rules, targets). A request for one Service MUST NOT change a part of another
+// Service, even if all these Services have the same handle. A Service that owns no part has no load
+// balancer: Get answers ABSENT, Update NOT_FOUND and Delete `done`.
 //
-// LB-21: If a part collides with another Service's, such as the same port and protocol at their
-// shared address, the provider MUST answer CONFLICT. It MUST change nothing for that part.
+// LB-21: If a part collides with a part of another Service, the provider MUST answer CONFLICT. It
+// MUST change nothing for the part that collides. For example, both Services have the same port and
+// protocol at their shared address.
 //
-// LB-22: Delete MUST remove the parts of its Service and leave those of others. With the last part
-// it MUST remove the shared load balancer.
+// LB-22: Delete MUST remove the parts of its Service and leave the parts of other Services. With
+// the last part it MUST remove the shared load balancer.
 //
-// LB-23: Each Service that has a part MUST be listed as an owner, in one entry for all or in an
-// entry of its own.
+// LB-23: ListLoadBalancers MUST list each Service that has a part as an owner. One entry may name
+// all owners, or each owner may have an entry of its own.
 //
 // # Owners of load balancers
 //
-// LB-24: The answer MUST be the one in the table below, by the load balancer that the provider
-// finds. A handle that names nothing counts as no handle.
+// LB-24: The provider MUST answer as the table below says for the load balancer that it finds. A
+// handle that names nothing counts as no handle.
 //
-// The provider searches in this order, and the first hit decides:
+// The provider searches in this order, and the first load balancer that it finds decides:
 //
 //  1. what the handle names;
 //  2. what is marked for this owner and Service;
-//  3. what is UNMARKED and has this Service's native name or a tag of it;
+//  3. what is UNMARKED and has the native name or a tag of this Service;
 //  4. what is UNMARKED and has an address of `service.status`.
 //
-// The native name and the tag are those that this provider, or its predecessor, gives to this
-// Service's load balancer. The provider considers tags and addresses if the cloud can search by
-// them. "+ adopt" is the same request with `adopt_unmarked`.
+// The native name and the tag are those that this provider, or the program that served this cloud
+// before it, gives to this Service's load balancer. The provider considers tags and addresses if
+// the cloud can search by them. "+ adopt" is the same request with `adopt_unmarked`.
 //
 //	Found                      | Get       | Ensure   | Ensure   | Update    | Delete   | Delete
 //	                           |           |          | + adopt  |           |          | + adopt
@@ -375,83 +399,98 @@ type LoadBalancerService_ListLoadBalancersClient = grpc.ServerStreamingClient[Li
 //	7 FOREIGN, by native name  | FOREIGN(e)| CONFLICT | CONFLICT | NOT_FOUND | done     | done
 //	8 nothing of these         | ABSENT    | made     | made     | NOT_FOUND | done     | done
 //
-//	In Get: the ownership of what is PRESENT (or REMNANTS).
-//	as asked: `ready` or `pending`; nothing is written where it already is as asked (LB-8).
-//	done: `done` or `pending`. In Update the targets are set, in Delete there is nothing to remove.
-//	removed: `done`, `pending`, or `retained` where the Service asks that it be kept.
+//	In Get: the ownership of the load balancer that is PRESENT (or REMNANTS).
+//	as asked: `ready` or `pending`. If the load balancer already is as asked, the provider writes
+//	nothing (LB-8).
+//	done: `done` or `pending`. Update sets the targets. In Delete there is nothing to remove.
+//	removed: `done` or `pending`, or `retained` if the Service asks to keep the load balancer.
 //	adopted: marked for this owner and Service, then as row 1. made: marked, then as row 1.
-//	CONFLICT, NOT_FOUND: `failed` with this code; nothing is written.
+//	CONFLICT, NOT_FOUND: `failed` with this code. The provider writes nothing.
 //	(a) `in_sync` is false (LB-25).
-//	(b) Marked with the present owner ID, then as row 1 (LB-25).
-//	(c) It may be marked with the present owner ID by the same write.
-//	(d) CONFLICT is as good.
-//	(e) ABSENT is as good, and Ensure makes one, where the native name need not be this one.
+//	(b) Ensure marks it with the present owner ID, then as row 1 (LB-25).
+//	(c) The same write may also mark it with the present owner ID.
+//	(d) Or CONFLICT.
+//	(e) Or ABSENT, if the provider can give the load balancer another native name. Then Ensure
+//	makes one.
 //
-// Row 3 applies also if the handle names the load balancer; Update is then CONFLICT. Rows 4 and 6
-// apply whatever else exists. So a user who edits the handle of a Service that has a load balancer
-// gets CONFLICT. When the handle is right again, the answers are as before. For REMNANTS, such as a
-// load balancer that the cloud is still deleting, Update is NOT_FOUND, and Delete removes them.
-// Ensure is `pending` until they have gone, or builds the load balancer up again. If Services share
-// a load balancer, the table is about the Service's part. An answer that `service` or `cluster`
-// forces (INVALID, NOT_INITIALIZED) takes precedence over the table, and so does
-// `handled_elsewhere`. Only Ensure judges the Service's fields. Get answers `in_sync` false if
-// Ensure would refuse the Service, and Update and Delete are INVALID only by CORE-20.
+// Row 3 also applies if the handle names the load balancer; Update is then CONFLICT. Rows 4 and 6
+// apply even if the Service has another load balancer. For example, a user changes the handle of
+// such a Service to the handle of an UNMARKED load balancer. Then Ensure without the grant, Update
+// and Delete answer CONFLICT until the user restores the handle.
+//
+// REMNANTS are, for example, a load balancer that the cloud is still deleting. For REMNANTS Update
+// answers NOT_FOUND, and Delete removes them. Ensure answers `pending` until the REMNANTS are gone,
+// or makes the load balancer complete again. If Services share a load balancer, the table is about
+// the Service's part.
+//
+// Two kinds of answers take precedence over the table: `handled_elsewhere`, and a failure because
+// of `service` or `cluster` (INVALID, NOT_INITIALIZED). Only Ensure validates the Service's fields.
+// If Ensure would refuse the Service, Get answers `in_sync` false. Update and Delete answer INVALID
+// only by CORE-20 and LB-15.
 //
 // LB-25: A mark with a previous owner ID counts as a difference: Ensure MUST mark such a load
 // balancer with the present owner ID, and `in_sync` MUST be false until then.
 //
-// So a cluster whose owner ID has changed costs one write for each Service. After that nothing
-// depends on `InitializeRequest.previous_owner_ids` any more. Only Ensure does this. If the cloud
-// cannot change a mark, such as a name, an earlier mark is no difference. The load balancer stays
-// OURS for as long as the controller sends the previous owner ID.
+// So after a change of the cluster's owner ID, Ensure writes once more for each Service. After that
+// no load balancer depends on `InitializeRequest.previous_owner_ids` any more. Only Ensure has to
+// renew the mark. If the cloud cannot change a mark (a name, for example), a mark with a previous
+// owner ID is no difference. Such a load balancer is OURS for as long as the controller sends the
+// previous owner ID.
 //
 // LB-26: Delete MUST NOT answer `done` while an UNMARKED load balancer exists that has the native
-// name or a tag of this Service. It answers CONFLICT, or removes the load balancer with
-// `adopt_unmarked`.
+// name or a tag of this Service. Without `adopt_unmarked` Delete answers CONFLICT. With it, Delete
+// removes the load balancer.
 //
-// Such a load balancer remains if another program served a Service, and a user deleted the Service
-// before an Ensure adopted its load balancer. After `done` the operator would go on paying for it.
-// In Delete the grant does not cover a load balancer that only a handle or an address names, because
-// a user may write both. If a load balancer that is OURS exists beside it, Delete removes that one, and
-// answers CONFLICT for the other.
+// Such a load balancer remains if another program made it for a Service, and a user deleted the
+// Service before Ensure adopted it. After `done` the operator would go on paying for it. In Delete
+// the grant does not cover a load balancer that only a handle or an address names, because a user
+// can write either. If the Service also has a load balancer that is OURS, Delete removes the load
+// balancer that is OURS. It still answers CONFLICT because of the UNMARKED one.
 //
 // LB-27: Only a mark makes a load balancer OURS or FOREIGN: a provider MUST NOT answer either
 // without one. It answers UNMARKED for a load balancer without a mark.
 //
 // A mark is data that the cloud keeps with the load balancer. It holds both the owner ID and the
-// Service's UID: tags, labels, a description, or a native name made of both (LB-30). On a cloud
-// that has only the name, a load balancer with the name is OURS, also if the name is made of a
-// previous owner ID. On such a cloud the provider does not find another owner's load balancer: row
-// 8 of the table in LB-24 applies. Some clouds cannot keep such a mark, but only a name made of the
-// UID, or nothing. They cannot tell clusters apart. The provider of such a cloud answers UNMARKED
-// for every load balancer that it finds, and the operator grants `adopt_unmarked` for good. A load
-// balancer that holds only the owner ID or only the UID carries no mark. There are two exceptions.
-// For a load balancer that holds only another cluster's owner ID, FOREIGN is better, so that no
-// grant adopts it. An adapter of code, such as Go's cloud interface, that finds a Service's load
-// balancer by itself and shows no marks answers OURS for each load balancer that the code finds.
+// Service's UID. It can be tags, labels, a description, or a native name made of both (LB-30). A
+// load balancer that holds only the owner ID or only the UID carries no mark.
 //
-// LB-30: The owner ID or the Service's UID may not fit into the cloud's place for a mark, by its
-// length or its characters. Then that place MUST hold digits instead: the first 63 lower-case
-// hexadecimal digits of the SHA-256 of its UTF-8 bytes. If 63 do not fit, it holds the first ones
-// that fit, and at least 32.
+// On some clouds the native name is the only mark. There a load balancer with the name that is made
+// of this owner ID, or of a previous one, and of this UID is OURS. The provider does not find
+// another owner's load balancer there: row 8 of the table in LB-24 applies.
 //
-// One place for both holds the digits for the owner ID, a `/` and the UID. A prefix of the
-// provider's own may precede the digits. The provider stores a value that fits unchanged. A
-// shortened value is no mark: two owner IDs of 253 bytes may differ in the last byte.
+// Other clouds keep only a name that is made of the UID, or nothing. Their load balancers do not
+// show which cluster owns them. The provider of such a cloud answers UNMARKED for every load
+// balancer that it finds, and the operator grants `adopt_unmarked` permanently.
 //
-// LB-32: The fields beside the outcome (`handle`, `events`, `annotations`) count with every
-// outcome, `failed` and `pending` included. An answer MUST NOT contain the handle of a load
-// balancer that is not OURS.
+// There are two exceptions. For a load balancer that holds only another cluster's owner ID, FOREIGN
+// is better than UNMARKED, because then no grant adopts it. The second exception is an adapter of
+// other code, such as an implementation of Go's cloud interface. Such code finds a Service's load
+// balancer by itself and shows no marks. The adapter answers OURS for each load balancer that the
+// code finds.
+//
+// LB-30: The owner ID or the Service's UID may have a length or characters that the cloud's field
+// for a mark does not accept. Then the field MUST hold digits instead: the first 63 lower-case
+// hexadecimal digits of the SHA-256 of the value's UTF-8 bytes. If 63 digits do not fit, the field
+// MUST hold as many of the first digits as fit, and at least 32.
+//
+// If the mark is one value for both, its digits are those of one text: the owner ID, a `/` and the
+// UID. The provider may put a prefix of its own before the digits. It does not change a value that
+// fits. A shortened value is no mark: two owner IDs of 253 bytes may differ in the last byte.
+//
+// LB-32: The controller reads the fields beside the outcome (`handle`, `events`, `annotations`)
+// with every outcome, also with `failed` and `pending`. One exception: the controller ignores a
+// `handle` beside `done` of Delete. An answer MUST NOT contain the handle of a load balancer that
+// is not OURS.
 //
 // LB-33: The provider MUST cut a `load_balancer_name`, a reason or a message that is longer than
-// its limit, at the end of a character. A handle beyond its limit MUST NOT be cut: the answer is
+// its limit, between two characters. It MUST NOT cut a handle beyond its limit: the answer is
 // `failed` with INTERNAL.
 //
 // LB-34: A Service may use a field that `LoadBalancerCapability.features` lacks. The provider MUST
 // either ignore the field, as if it were unset, or answer INVALID with its name; `in_sync` follows
-// from the same choice. It SHOULD ignore it, because the controller's Warning event says that the
-// field has no effect. It SHOULD answer INVALID if the load balancer would admit traffic that the
-// field excludes (`spec.loadBalancerSourceRanges`).
+// from the same choice. It SHOULD ignore the field, because the controller's Warning event names
+// the field. But it SHOULD answer INVALID if the load balancer would admit traffic that the field
+// excludes (`spec.loadBalancerSourceRanges`).
 type LoadBalancerServiceServer interface {
 	// Reads the load balancer of this Service.
 	//
@@ -464,7 +503,7 @@ type LoadBalancerServiceServer interface {
 	// Deadline 5 min. Failures: INVALID, CONFLICT, THROTTLED, CREDENTIALS, UNAVAILABLE,
 	// NOT_INITIALIZED, INTERNAL.
 	GetLoadBalancer(context.Context, *GetLoadBalancerRequest) (*GetLoadBalancerResponse, error)
-	// Makes the load balancer, or changes it to match the Service.
+	// Makes the load balancer of this Service, or changes it to match the Service.
 	//
 	// LB-7: The request is the full state. When a user clears a field, the provider MUST remove its
 	// effect in the cloud.
@@ -485,11 +524,12 @@ type LoadBalancerServiceServer interface {
 	//
 	// Deadline 5 min. Failures: all codes but NOT_FOUND.
 	EnsureLoadBalancer(context.Context, *EnsureLoadBalancerRequest) (*EnsureLoadBalancerResponse, error)
-	// Sets the targets of the load balancer to the given ones, and changes nothing else.
+	// Sets the targets of the load balancer to those of the request, and changes no other setting.
 	//
 	// LB-11: If the load balancer does not exist, Update MUST answer NOT_FOUND.
 	//
-	// LB-16: Update MUST change only the targets, also if other fields of the Service have changed.
+	// LB-16: Update MUST change only the targets, even if other fields of the Service have changed.
+	// The one exception is the mark (LB-24, note c).
 	//
 	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-14,
 	// CORE-15, CORE-19, CORE-20, CORE-21, CORE-22, LB-1, LB-2, LB-3, LB-4, LB-5, LB-11, LB-15, LB-16,
@@ -509,7 +549,7 @@ type LoadBalancerServiceServer interface {
 	//
 	// Deadline 5 min. Failures: all codes but NOT_FOUND.
 	DeleteLoadBalancer(context.Context, *DeleteLoadBalancerRequest) (*DeleteLoadBalancerResponse, error)
-	// All load balancers that are marked for this cluster. Offered with
+	// Lists all load balancers that are marked for this cluster. Offered with
 	// `LoadBalancerCapability.listing`.
 	//
 	// LB-13: ListLoadBalancers MUST be complete, or fail. A load balancer that carries the present

@@ -31,8 +31,8 @@ const (
 	TargetScope_TARGET_SCOPE_UNSPECIFIED TargetScope = 0
 	// Only Nodes that this provider owns: their provider IDs have one of its prefixes.
 	TargetScope_TARGET_SCOPE_OWNED TargetScope = 1
-	// Also Nodes that no provider or another provider owns. For clouds that balance to plain IP
-	// addresses.
+	// Also Nodes that no provider owns, or that another provider owns. For clouds whose load
+	// balancers take plain IP addresses as targets.
 	TargetScope_TARGET_SCOPE_ALL TargetScope = 2
 )
 
@@ -164,14 +164,15 @@ type ProbeState int32
 const (
 	// Never sent; read as BROKEN.
 	ProbeState_PROBE_STATE_UNSPECIFIED ProbeState = 0
-	// It is not ready yet, for any caller (PROV-15). The controllers pause.
+	// The provider is not ready yet, for any caller (PROV-15). The controllers pause.
 	ProbeState_PROBE_STATE_STARTING ProbeState = 1
-	// All is well.
+	// The provider works.
 	ProbeState_PROBE_STATE_READY ProbeState = 2
-	// It works, but the cloud fails calls (PROV-16). The controllers work and delete no Node.
+	// The provider works, but the cloud fails calls (PROV-16). The controllers work, but delete no
+	// Node and no route.
 	ProbeState_PROBE_STATE_DEGRADED ProbeState = 3
-	// It cannot work, and no call will change that (its configuration is wrong, for example). The
-	// controllers pause.
+	// The provider cannot work, and no call will change that (its configuration is wrong, for
+	// example). The controllers pause.
 	ProbeState_PROBE_STATE_BROKEN ProbeState = 4
 )
 
@@ -223,7 +224,7 @@ func (ProbeState) EnumDescriptor() ([]byte, []int) {
 // Request of GetProviderInfo.
 type GetProviderInfoRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The controller's version, for the provider's log: semantic version without a leading v.
+	// The controller's version, for the provider's log: a semantic version without a leading `v`.
 	ControllerVersion string `protobuf:"bytes,1,opt,name=controller_version,json=controllerVersion,proto3" json:"controller_version,omitempty"`
 	// The highest minor of v1alpha1 that the controller speaks.
 	ContractMinor uint32 `protobuf:"varint,2,opt,name=contract_minor,json=contractMinor,proto3" json:"contract_minor,omitempty"`
@@ -285,8 +286,8 @@ type GetProviderInfoResponse struct {
 	ProviderVersion string `protobuf:"bytes,2,opt,name=provider_version,json=providerVersion,proto3" json:"provider_version,omitempty"`
 	// The highest minor of v1alpha1 that the provider speaks. This text is minor 0.
 	ContractMinor uint32 `protobuf:"varint,3,opt,name=contract_minor,json=contractMinor,proto3" json:"contract_minor,omitempty"`
-	// The lowest minor that the controller must speak. An older controller refuses to work with this
-	// provider and reports that.
+	// The lowest minor that the controller must speak. A controller that speaks only a lower minor
+	// refuses to work with this provider and reports the reason.
 	MinControllerMinor uint32 `protobuf:"varint,4,opt,name=min_controller_minor,json=minControllerMinor,proto3" json:"min_controller_minor,omitempty"`
 	// Identifies this process.
 	//
@@ -294,16 +295,16 @@ type GetProviderInfoResponse struct {
 	// lives. At most 253 bytes, never empty.
 	BootId string `protobuf:"bytes,5,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
 	// The prefixes of this provider's provider IDs, for example `aws://`. At least one if instances
-	// are offered; at most 16 of at most 253 bytes. If a Node's provider ID has prefixes of several
-	// providers, the Node belongs to the provider with the longest.
+	// are offered; at most 16 of at most 253 bytes. If a Node's provider ID begins with prefixes of
+	// several providers, the Node belongs to the provider with the longest prefix.
 	//
 	// PROV-8: Every provider ID that the provider hands out MUST begin with one of the prefixes. A
 	// prefix MUST contain `://`; its characters are ASCII letters, digits and `._:/@+-`. The
-	// controller serves a prefix that is new since an earlier process only if its operator allows
-	// that.
+	// controller records the prefixes that the provider first states in a cloud scope. It serves a
+	// later prefix only if the operator allows it.
 	ProviderIdPrefixes []string `protobuf:"bytes,6,rep,name=provider_id_prefixes,json=providerIdPrefixes,proto3" json:"provider_id_prefixes,omitempty"`
-	// The largest request in bytes that the provider accepts. The controller cuts its batches to it.
-	// 4 MiB if absent; at least 64 KiB.
+	// The largest request in bytes that the provider accepts. The controller splits its batches
+	// accordingly. 4 MiB if absent; at least 64 KiB.
 	MaxRequestBytes *uint64 `protobuf:"varint,7,opt,name=max_request_bytes,json=maxRequestBytes,proto3,oneof" json:"max_request_bytes,omitempty"`
 	// The services that the provider offers.
 	Capabilities *Capabilities `protobuf:"bytes,8,opt,name=capabilities,proto3" json:"capabilities,omitempty"`
@@ -621,23 +622,23 @@ func (*ZoneCapability) Descriptor() ([]byte, []int) {
 // The capabilities of LoadBalancerService.
 type LoadBalancerCapability struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The values of `spec.loadBalancerClass` that this provider serves. One provider of a cluster
-	// serves each class. At most 64 classes of at most 253 bytes. The characters are those of PROV-8,
-	// and the controller treats a new class as it treats a new prefix.
+	// The values of `spec.loadBalancerClass` that this provider serves. Two providers of one cluster
+	// must not state the same class. At most 64 classes of at most 253 bytes. The characters are
+	// those of PROV-8, and the controller treats a later class as it treats a later prefix.
 	Classes []string `protobuf:"bytes,1,rep,name=classes,proto3" json:"classes,omitempty"`
 	// Services without a class are served too.
 	DefaultClass bool `protobuf:"varint,2,opt,name=default_class,json=defaultClass,proto3" json:"default_class,omitempty"`
 	// ListLoadBalancers is served.
 	Listing bool `protobuf:"varint,3,opt,name=listing,proto3" json:"listing,omitempty"`
-	// GetLoadBalancer answers `in_sync`. With it a restarted controller calls Get for each Service,
-	// not Ensure.
+	// GetLoadBalancer answers `in_sync`. Then a restarted controller calls Get for each Service
+	// first, and Ensure only if the load balancer is not in sync.
 	InSync bool `protobuf:"varint,4,opt,name=in_sync,json=inSync,proto3" json:"in_sync,omitempty"`
-	// The targets do not matter to this cloud: the controller makes no call when Nodes change.
+	// The targets do not matter to this cloud, so the controller makes no call when Nodes change.
 	IgnoresNodes bool `protobuf:"varint,5,opt,name=ignores_nodes,json=ignoresNodes,proto3" json:"ignores_nodes,omitempty"`
 	// The Nodes that can be targets.
 	TargetScope TargetScope `protobuf:"varint,6,opt,name=target_scope,json=targetScope,proto3,enum=cloudprovider.v1alpha1.TargetScope" json:"target_scope,omitempty"`
-	// The most targets that one load balancer takes. The controller chooses a stable subset. No limit
-	// if absent or zero.
+	// The most targets that one load balancer takes. If there are more, the controller chooses a
+	// stable subset and prefers Nodes that are ready. No limit if absent or zero.
 	MaxTargets *uint32 `protobuf:"varint,7,opt,name=max_targets,json=maxTargets,proto3,oneof" json:"max_targets,omitempty"`
 	// The fields of a Service that the provider honours. If a Service uses a field that is missing
 	// here, the controller records a Warning event. LB-34 says what the provider answers then.
@@ -647,11 +648,11 @@ type LoadBalancerCapability struct {
 	// The further fields of a target that matter to this cloud. When one changes, the controller
 	// calls UpdateLoadBalancer for every load balancer that has the target. Name, UID, provider ID
 	// and addresses always matter. The controller sends targets with these fields and with those of
-	// `node_projection`. If only `node_projection` names a field, the controller sends its value at
-	// the time of a call, and a change of it causes no call. The list is absent or empty by default,
-	// and should stay so. With `NODE_FIELD_GROUP_TAINTS` here a cordon updates every load balancer of
-	// the cluster. With `NODE_FIELD_GROUP_READINESS` each Node that is not ready for a moment does so
-	// too.
+	// `node_projection`. If only `node_projection` names a field, the controller sends the field, and
+	// a change of the field causes no call. Leave this projection absent or empty if you can. With
+	// `NODE_FIELD_GROUP_TAINTS` a cordon of a Node updates every load balancer that has the Node as a
+	// target. With `NODE_FIELD_GROUP_READINESS` a Node that is not ready for a moment causes the same
+	// updates.
 	TargetProjection *NodeProjection `protobuf:"bytes,10,opt,name=target_projection,json=targetProjection,proto3" json:"target_projection,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -864,7 +865,7 @@ type VolumeCapability struct {
 	// The sources that are this cloud's (VOL-2). Each is a field of `spec` such as
 	// `awsElasticBlockStore`, or `csi/DRIVER` for the volumes of one CSI driver, for example
 	// `csi/ebs.csi.aws.com`. The controller never asks about volumes of other sources. If the list is
-	// empty, it asks about all.
+	// empty, it asks about volumes of all sources.
 	SourceTypes []string `protobuf:"bytes,1,rep,name=source_types,json=sourceTypes,proto3" json:"source_types,omitempty"`
 	// How many calls of this service may run at once (CORE-22); 8 where absent or zero.
 	MaxInFlight   *uint32 `protobuf:"varint,2,opt,name=max_in_flight,json=maxInFlight,proto3,oneof" json:"max_in_flight,omitempty"`
@@ -958,13 +959,13 @@ type InitializeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The cluster that the provider works for.
 	Cluster *ClusterRef `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	// Owner IDs that this cluster had before. An object that is marked with one of them is OURS. At
-	// the next Ensure the provider marks a load balancer with the present owner ID (LB-25). A route
-	// keeps its earlier mark (ROUTE-7).
+	// Owner IDs that this cluster had before. An object that is marked with one of them is OURS
+	// (PROV-11). At the next Ensure the provider marks a load balancer with the present owner ID
+	// (LB-25). A route keeps its earlier mark (ROUTE-7).
 	PreviousOwnerIds []string `protobuf:"bytes,2,rep,name=previous_owner_ids,json=previousOwnerIds,proto3" json:"previous_owner_ids,omitempty"`
 	// The cluster's Pod CIDRs (`--cluster-cidr`), IPv4 and IPv6; empty if not configured. For clouds
-	// that need to know which addresses are Pods': firewall rules, the network that routes lead into.
-	// The provider makes no cloud object because of this field.
+	// that need the addresses of Pods, for example for firewall rules or to find the network for
+	// routes. The provider makes no cloud object only because of this field.
 	ClusterCidrs []string `protobuf:"bytes,3,rep,name=cluster_cidrs,json=clusterCidrs,proto3" json:"cluster_cidrs,omitempty"`
 	// The version of the API server, for example `v1.36.3`; empty if not known. For logs and for the
 	// User-Agent at the cloud. No answer depends on it.
@@ -1115,12 +1116,12 @@ type isInitializeResponse_Outcome interface {
 }
 
 type InitializeResponse_Failed struct {
-	// It could not be initialised.
+	// Initialize failed.
 	Failed *Failure `protobuf:"bytes,1,opt,name=failed,proto3,oneof"`
 }
 
 type InitializeResponse_Initialized struct {
-	// It is ready for calls.
+	// The provider is ready for calls.
 	Initialized *Initialized `protobuf:"bytes,2,opt,name=initialized,proto3,oneof"`
 }
 
@@ -1132,21 +1133,21 @@ func (*InitializeResponse_Initialized) isInitializeResponse_Outcome() {}
 type Initialized struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Names the account, project and region that the credentials reach, for example `account 1234,
-	// eu-west-1`. If it differs from the accepted one, the controller creates and deletes nothing
-	// until the operator accepts it.
+	// eu-west-1`. If the scope differs from the accepted one, the controller creates and deletes
+	// nothing in the cloud, and deletes no Node, until the operator accepts the scope.
 	//
 	// PROV-9: The `cloud_scope` MUST be the same for the same account, project and region, whatever
-	// process, version or replica answers. It MUST have 1 to 253 characters, because an operator
-	// pastes it into a command. Each MUST be an ASCII letter, a digit, a space or one of `. _ : / , @
-	// = + -`.
+	// process, version or replica answers. It MUST have 1 to 253 characters. Because an operator
+	// pastes it into a command, each character MUST be an ASCII letter, a digit, a space or one of `.
+	// _ : / , @ = + -`.
 	CloudScope string `protobuf:"bytes,1,opt,name=cloud_scope,json=cloudScope,proto3" json:"cloud_scope,omitempty"`
 	// The cloud's own ID of this cluster, where it has one.
 	ClusterId *string `protobuf:"bytes,2,opt,name=cluster_id,json=clusterId,proto3,oneof" json:"cluster_id,omitempty"`
 	// Wishes for longer deadlines.
 	DeadlineHints *DeadlineHints `protobuf:"bytes,3,opt,name=deadline_hints,json=deadlineHints,proto3" json:"deadline_hints,omitempty"`
-	// The provider understood `InitializeRequest.read_only` and keeps it (PROV-20). If a controller
-	// asked for `read_only` and does not find it here, the provider does not know the field. The
-	// controller then makes no further call.
+	// The provider understood `InitializeRequest.read_only` and obeys it (PROV-20). If the caller set
+	// `read_only` in the request and it is false here, the provider does not know the field. The
+	// caller then makes no further call.
 	ReadOnly      bool `protobuf:"varint,4,opt,name=read_only,json=readOnly,proto3" json:"read_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1326,7 +1327,7 @@ type ProbeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The provider's state.
 	State ProbeState `protobuf:"varint,1,opt,name=state,proto3,enum=cloudprovider.v1alpha1.ProbeState" json:"state,omitempty"`
-	// Why, for people; empty when READY. At most 1,024 bytes.
+	// The reason for the state, for people; empty when READY. At most 1,024 bytes.
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	// The `boot_id` of GetProviderInfo.
 	BootId string `protobuf:"bytes,3,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
@@ -1568,7 +1569,7 @@ type WatchChangesResponse_Failed struct {
 }
 
 type WatchChangesResponse_Resync struct {
-	// Anything, because hints were lost.
+	// Any object may have changed, because hints were lost.
 	Resync *Resync `protobuf:"bytes,2,opt,name=resync,proto3,oneof"`
 }
 
@@ -1578,7 +1579,7 @@ type WatchChangesResponse_Instance struct {
 }
 
 type WatchChangesResponse_LoadBalancer struct {
-	// A load balancer was changed or removed behind the controller's back.
+	// A load balancer was changed or removed, and not by a call of the controller.
 	LoadBalancer *LoadBalancerChange `protobuf:"bytes,4,opt,name=load_balancer,json=loadBalancer,proto3,oneof"`
 }
 
@@ -1637,9 +1638,9 @@ func (*Resync) Descriptor() ([]byte, []int) {
 // An instance may have changed.
 type InstanceChange struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Its provider ID; empty where only the name is known.
+	// The instance's provider ID; empty if the provider knows only the Node's name.
 	ProviderId string `protobuf:"bytes,1,opt,name=provider_id,json=providerId,proto3" json:"provider_id,omitempty"`
-	// The name of its Node; empty where only the provider ID is known.
+	// The name of the instance's Node; empty if the provider knows only the provider ID.
 	NodeName      string `protobuf:"bytes,2,opt,name=node_name,json=nodeName,proto3" json:"node_name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -31,7 +31,8 @@ const (
 //
 // The identity, the capabilities and the state of the provider. Every provider offers this service.
 type ProviderServiceClient interface {
-	// Reads the provider's identity and capabilities. This is the first call on every connection.
+	// Reads the provider's identity and capabilities. This is the controller's first call on every
+	// connection.
 	//
 	// PROV-1: GetProviderInfo MUST make no call to the cloud and MUST answer before `Initialize`.
 	//
@@ -44,8 +45,9 @@ type ProviderServiceClient interface {
 	// Rules: CORE-4, CORE-5, CORE-6, CORE-11, CORE-12, CORE-13, CORE-19, PROV-1, PROV-7, PROV-8,
 	// PROV-10.
 	GetProviderInfo(ctx context.Context, in *GetProviderInfoRequest, opts ...grpc.CallOption) (*GetProviderInfoResponse, error)
-	// Names the cluster that the provider works for from now on. The elected leader calls it after
-	// every connect and reconnect, before any other call but GetProviderInfo and Probe.
+	// Sets the cluster that the provider works for from now on. The elected leader calls it after
+	// every connect and reconnect, before any other call but GetProviderInfo and Probe. It calls
+	// Initialize again after NOT_INITIALIZED.
 	//
 	// PROV-2: Initialize MUST be idempotent; a repeated call with other values replaces the earlier
 	// ones.
@@ -60,31 +62,31 @@ type ProviderServiceClient interface {
 	// PROV-14: The answer to Initialize MUST keep the limits that its fields state; a deadline hint
 	// is a positive time.
 	//
-	// PROV-17: An Initialize that fails MUST change nothing. A provider that worked for a cluster
-	// before goes on with the earlier values. A provider that worked for no cluster still works for
-	// none. So an operator's mistake in a second controller does not stop the first one.
+	// PROV-17: An Initialize that fails MUST change nothing. A provider that already works for a
+	// cluster goes on with the earlier values. A provider that works for no cluster yet still works
+	// for none. So an operator's mistake in a second controller does not stop the first one.
 	//
 	// PROV-18: Calls may be in flight when another Initialize succeeds. They MUST go on with the
 	// values (owner, previous owners, read-only or not) with which the provider admitted them, or
-	// end. If the owner changed, they end with `failed` NOT_INITIALIZED. They MUST NOT go on with the
-	// new values. Initialize does not wait for them. This rule does not protect the cloud from a
-	// controller that no longer leads: the controller's Lease and CORE-8 do.
+	// end. They MUST NOT go on with the new values. A call that ends because the owner changed is
+	// `failed` with NOT_INITIALIZED. Initialize does not wait for calls in flight. This rule does not
+	// protect the cloud from a controller that no longer leads: the controller's Lease and CORE-8 do.
 	//
 	// PROV-19: Initialize MUST NOT fail because `previous_owner_ids`, `cluster_cidrs` or
 	// `kubernetes_version` are empty.
 	//
-	// PROV-20: After an Initialize with `read_only`, and within it, the provider MUST write nothing
-	// to the cloud until an Initialize without it succeeds. EnsureLoadBalancer, UpdateLoadBalancer,
-	// DeleteLoadBalancer, CreateRoutes and DeleteRoutes are `failed` with PRECONDITION as a whole,
-	// reason `ReadOnly`. All other RPCs answer as usual. The provider confirms `read_only` with
-	// `Initialized.read_only`.
+	// PROV-20: During an Initialize with `read_only` and after it, the provider MUST write nothing to
+	// the cloud until an Initialize without `read_only` succeeds. EnsureLoadBalancer,
+	// UpdateLoadBalancer, DeleteLoadBalancer, CreateRoutes and DeleteRoutes are `failed` with
+	// PRECONDITION as a whole, reason `ReadOnly`. All other RPCs answer as usual. The provider
+	// confirms `read_only` with `Initialized.read_only`.
 	//
 	// Deadline 60 s. Failures: INVALID, PRECONDITION, THROTTLED, CREDENTIALS, UNAVAILABLE, INTERNAL.
 	//
 	// Rules: CORE-4, CORE-6, CORE-11, CORE-12, CORE-13, CORE-15, CORE-19, CORE-20, CORE-21, PROV-2,
 	// PROV-3, PROV-9, PROV-11, PROV-14, PROV-17, PROV-18, PROV-19, PROV-20.
 	Initialize(ctx context.Context, in *InitializeRequest, opts ...grpc.CallOption) (*InitializeResponse, error)
-	// Reads the provider's state. The controller calls it every 10 s, also on standbys.
+	// Reads the provider's state. The controller calls it every 10 s, even while it does not lead.
 	//
 	// PROV-4: Probe MUST answer before `Initialize`, MUST answer from memory (without waiting for a
 	// call to the cloud), and MUST NOT be slowed by other calls.
@@ -92,24 +94,24 @@ type ProviderServiceClient interface {
 	// PROV-12: The answer to Probe MUST keep the limits that its fields state. After an Initialize
 	// that succeeded, and while the cloud works, the state SHOULD be READY.
 	//
-	// PROV-15: A missing `Initialize` MUST NOT be a reason for another state than READY. A standby
-	// does not initialise its provider, and that provider has to count as ready to take over.
-	// STARTING is for work that the provider itself has to do first, such as reading its
-	// configuration. The work needs no call, so the state may change without one.
+	// PROV-15: A missing `Initialize` MUST NOT be a reason for another state than READY. A controller
+	// that does not lead does not initialise its provider, but the provider has to count as ready for
+	// a takeover. STARTING is for work that the provider has to do before it can serve, such as
+	// reading its configuration. This work needs no call, so the state may change without a call.
 	//
-	// PROV-16: The state SHOULD be DEGRADED when at least the last five calls to the cloud failed, or
-	// got no answer in the provider's own time. It MAY be DEGRADED from the first such call on. It
-	// MUST be READY again with the first call to the cloud that succeeds. An error about one object
-	// (it does not exist, is in use, is not valid) counts as a success here: the cloud works. A call
-	// that ended because its caller cancelled it, hung up, or let its deadline pass MUST count as
-	// neither.
+	// PROV-16: The state SHOULD be DEGRADED when each of the last five calls to the cloud failed, or
+	// got no answer within the provider's own timeout. It MAY be DEGRADED from the first such call
+	// on. It MUST be READY again with the first call to the cloud that succeeds. An error about one
+	// object (it does not exist, is in use, is not valid) counts as a success here, because the cloud
+	// works. A call that ended because its caller cancelled it or closed the connection, or because
+	// its deadline passed, MUST NOT count as a success or as a failure.
 	//
 	// Deadline 5 s. It has no failures.
 	//
 	// Rules: CORE-4, CORE-6, CORE-11, CORE-12, CORE-13, CORE-19, PROV-4, PROV-7, PROV-12, PROV-15,
 	// PROV-16.
 	Probe(ctx context.Context, in *ProbeRequest, opts ...grpc.CallOption) (*ProbeResponse, error)
-	// Hints that something changed in the cloud. Offered with `Capabilities.changes`.
+	// Streams hints about changes in the cloud. Offered with `Capabilities.changes`.
 	//
 	// PROV-5: The controller does not rely on hints: a lost hint costs latency, never correctness.
 	// The provider MUST answer `resync` to a resume token that it does not know.
@@ -121,9 +123,9 @@ type ProviderServiceClient interface {
 	//
 	// PROV-21: A stream of WatchChanges SHOULD begin with a bookmark: a message with a `resume_token`
 	// and no `change`. It marks the point from which the stream reports changes. So a caller that
-	// loses the stream before the first hint loses nothing. Bookmarks MAY come later too. After each
-	// message the caller goes on from that message's token. So if a `resync` is due (PROV-5), it
-	// comes first and serves as the bookmark.
+	// loses the stream before the first hint misses no change. Bookmarks MAY come later too. After a
+	// reconnect the caller resumes from the token of the last message. So if a `resync` is due
+	// (PROV-5), the provider sends it first, and it serves as the bookmark.
 	//
 	// It has no deadline. Failures: CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
 	//
@@ -195,7 +197,8 @@ type ProviderService_WatchChangesClient = grpc.ServerStreamingClient[WatchChange
 //
 // The identity, the capabilities and the state of the provider. Every provider offers this service.
 type ProviderServiceServer interface {
-	// Reads the provider's identity and capabilities. This is the first call on every connection.
+	// Reads the provider's identity and capabilities. This is the controller's first call on every
+	// connection.
 	//
 	// PROV-1: GetProviderInfo MUST make no call to the cloud and MUST answer before `Initialize`.
 	//
@@ -208,8 +211,9 @@ type ProviderServiceServer interface {
 	// Rules: CORE-4, CORE-5, CORE-6, CORE-11, CORE-12, CORE-13, CORE-19, PROV-1, PROV-7, PROV-8,
 	// PROV-10.
 	GetProviderInfo(context.Context, *GetProviderInfoRequest) (*GetProviderInfoResponse, error)
-	// Names the cluster that the provider works for from now on. The elected leader calls it after
-	// every connect and reconnect, before any other call but GetProviderInfo and Probe.
+	// Sets the cluster that the provider works for from now on. The elected leader calls it after
+	// every connect and reconnect, before any other call but GetProviderInfo and Probe. It calls
+	// Initialize again after NOT_INITIALIZED.
 	//
 	// PROV-2: Initialize MUST be idempotent; a repeated call with other values replaces the earlier
 	// ones.
@@ -224,31 +228,31 @@ type ProviderServiceServer interface {
 	// PROV-14: The answer to Initialize MUST keep the limits that its fields state; a deadline hint
 	// is a positive time.
 	//
-	// PROV-17: An Initialize that fails MUST change nothing. A provider that worked for a cluster
-	// before goes on with the earlier values. A provider that worked for no cluster still works for
-	// none. So an operator's mistake in a second controller does not stop the first one.
+	// PROV-17: An Initialize that fails MUST change nothing. A provider that already works for a
+	// cluster goes on with the earlier values. A provider that works for no cluster yet still works
+	// for none. So an operator's mistake in a second controller does not stop the first one.
 	//
 	// PROV-18: Calls may be in flight when another Initialize succeeds. They MUST go on with the
 	// values (owner, previous owners, read-only or not) with which the provider admitted them, or
-	// end. If the owner changed, they end with `failed` NOT_INITIALIZED. They MUST NOT go on with the
-	// new values. Initialize does not wait for them. This rule does not protect the cloud from a
-	// controller that no longer leads: the controller's Lease and CORE-8 do.
+	// end. They MUST NOT go on with the new values. A call that ends because the owner changed is
+	// `failed` with NOT_INITIALIZED. Initialize does not wait for calls in flight. This rule does not
+	// protect the cloud from a controller that no longer leads: the controller's Lease and CORE-8 do.
 	//
 	// PROV-19: Initialize MUST NOT fail because `previous_owner_ids`, `cluster_cidrs` or
 	// `kubernetes_version` are empty.
 	//
-	// PROV-20: After an Initialize with `read_only`, and within it, the provider MUST write nothing
-	// to the cloud until an Initialize without it succeeds. EnsureLoadBalancer, UpdateLoadBalancer,
-	// DeleteLoadBalancer, CreateRoutes and DeleteRoutes are `failed` with PRECONDITION as a whole,
-	// reason `ReadOnly`. All other RPCs answer as usual. The provider confirms `read_only` with
-	// `Initialized.read_only`.
+	// PROV-20: During an Initialize with `read_only` and after it, the provider MUST write nothing to
+	// the cloud until an Initialize without `read_only` succeeds. EnsureLoadBalancer,
+	// UpdateLoadBalancer, DeleteLoadBalancer, CreateRoutes and DeleteRoutes are `failed` with
+	// PRECONDITION as a whole, reason `ReadOnly`. All other RPCs answer as usual. The provider
+	// confirms `read_only` with `Initialized.read_only`.
 	//
 	// Deadline 60 s. Failures: INVALID, PRECONDITION, THROTTLED, CREDENTIALS, UNAVAILABLE, INTERNAL.
 	//
 	// Rules: CORE-4, CORE-6, CORE-11, CORE-12, CORE-13, CORE-15, CORE-19, CORE-20, CORE-21, PROV-2,
 	// PROV-3, PROV-9, PROV-11, PROV-14, PROV-17, PROV-18, PROV-19, PROV-20.
 	Initialize(context.Context, *InitializeRequest) (*InitializeResponse, error)
-	// Reads the provider's state. The controller calls it every 10 s, also on standbys.
+	// Reads the provider's state. The controller calls it every 10 s, even while it does not lead.
 	//
 	// PROV-4: Probe MUST answer before `Initialize`, MUST answer from memory (without waiting for a
 	// call to the cloud), and MUST NOT be slowed by other calls.
@@ -256,24 +260,24 @@ type ProviderServiceServer interface {
 	// PROV-12: The answer to Probe MUST keep the limits that its fields state. After an Initialize
 	// that succeeded, and while the cloud works, the state SHOULD be READY.
 	//
-	// PROV-15: A missing `Initialize` MUST NOT be a reason for another state than READY. A standby
-	// does not initialise its provider, and that provider has to count as ready to take over.
-	// STARTING is for work that the provider itself has to do first, such as reading its
-	// configuration. The work needs no call, so the state may change without one.
+	// PROV-15: A missing `Initialize` MUST NOT be a reason for another state than READY. A controller
+	// that does not lead does not initialise its provider, but the provider has to count as ready for
+	// a takeover. STARTING is for work that the provider has to do before it can serve, such as
+	// reading its configuration. This work needs no call, so the state may change without a call.
 	//
-	// PROV-16: The state SHOULD be DEGRADED when at least the last five calls to the cloud failed, or
-	// got no answer in the provider's own time. It MAY be DEGRADED from the first such call on. It
-	// MUST be READY again with the first call to the cloud that succeeds. An error about one object
-	// (it does not exist, is in use, is not valid) counts as a success here: the cloud works. A call
-	// that ended because its caller cancelled it, hung up, or let its deadline pass MUST count as
-	// neither.
+	// PROV-16: The state SHOULD be DEGRADED when each of the last five calls to the cloud failed, or
+	// got no answer within the provider's own timeout. It MAY be DEGRADED from the first such call
+	// on. It MUST be READY again with the first call to the cloud that succeeds. An error about one
+	// object (it does not exist, is in use, is not valid) counts as a success here, because the cloud
+	// works. A call that ended because its caller cancelled it or closed the connection, or because
+	// its deadline passed, MUST NOT count as a success or as a failure.
 	//
 	// Deadline 5 s. It has no failures.
 	//
 	// Rules: CORE-4, CORE-6, CORE-11, CORE-12, CORE-13, CORE-19, PROV-4, PROV-7, PROV-12, PROV-15,
 	// PROV-16.
 	Probe(context.Context, *ProbeRequest) (*ProbeResponse, error)
-	// Hints that something changed in the cloud. Offered with `Capabilities.changes`.
+	// Streams hints about changes in the cloud. Offered with `Capabilities.changes`.
 	//
 	// PROV-5: The controller does not rely on hints: a lost hint costs latency, never correctness.
 	// The provider MUST answer `resync` to a resume token that it does not know.
@@ -285,9 +289,9 @@ type ProviderServiceServer interface {
 	//
 	// PROV-21: A stream of WatchChanges SHOULD begin with a bookmark: a message with a `resume_token`
 	// and no `change`. It marks the point from which the stream reports changes. So a caller that
-	// loses the stream before the first hint loses nothing. Bookmarks MAY come later too. After each
-	// message the caller goes on from that message's token. So if a `resync` is due (PROV-5), it
-	// comes first and serves as the bookmark.
+	// loses the stream before the first hint misses no change. Bookmarks MAY come later too. After a
+	// reconnect the caller resumes from the token of the last message. So if a `resync` is due
+	// (PROV-5), the provider sends it first, and it serves as the bookmark.
 	//
 	// It has no deadline. Failures: CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
 	//

@@ -27,40 +27,42 @@ const (
 // that is OURS MUST have a target unless it is a blackhole.
 //
 // ROUTE-7: A route that is marked with one of the previous owner IDs of the last `Initialize` MUST
-// be OURS. ListRoutes lists it so. CreateRoutes changes nothing on it if it is as asked, and
-// DeleteRoutes removes it.
+// be OURS. ListRoutes lists the route as OURS. If the route is as asked, CreateRoutes changes
+// nothing on it. DeleteRoutes removes it.
 //
-// The controller does not create a route that exists, so such a route keeps its earlier mark.
-// Configure the previous owner ID for as long as routes carry it.
+// The controller does not create a route that exists, so such a route keeps its earlier mark. The
+// operator configures a previous owner ID for as long as routes carry it.
 //
 // ROUTE-11: A route may lead to a gateway, a peering or a tunnel instead of a Node, an instance or
 // an address. Such a route MUST be listed, without node_name, provider_id and next_hop, and not as
 // a blackhole.
 type Route struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// In requests: names this route among those of the request. Not stored. Empty in listings.
+	// In requests: identifies this route among the routes of the request. The provider does not store
+	// it. Empty in listings.
 	RouteKey string `protobuf:"bytes,1,opt,name=route_key,json=routeKey,proto3" json:"route_key,omitempty"`
-	// The cloud's name of the route, at most 253 bytes; empty in CreateRoutes. A longer one fails the
-	// listing, because a shortened name names nothing.
+	// The cloud's name of the route, at most 253 bytes; empty in CreateRoutes. A longer name fails
+	// the listing, because a shortened name would not identify the route.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// In CreateRoutes: something unique to the Node (its UID), from which the provider may make the
 	// cloud's name.
 	NameHint string `protobuf:"bytes,3,opt,name=name_hint,json=nameHint,proto3" json:"name_hint,omitempty"`
 	// The destination of the packets: a CIDR, for example `10.0.1.0/24`.
 	DestinationCidr string `protobuf:"bytes,4,opt,name=destination_cidr,json=destinationCidr,proto3" json:"destination_cidr,omitempty"`
-	// The target by the Node's name. CreateRoutes sets at least one of node_name, provider_id and
-	// next_hop; if it sets more, all name the same Node. A provider uses the first of provider_id,
-	// node_name and next_hop that is set, and need not compare them. Listings set one, unless the
-	// route is a `blackhole` or one of ROUTE-11. A target that the controller cannot resolve is not a
-	// blackhole for that reason alone.
+	// The target by the Node's name. A CreateRoutes request sets at least one of node_name,
+	// provider_id and next_hop; if it sets several, all name the same Node. A provider uses the first
+	// of provider_id, node_name and next_hop that is set, and need not compare them. A listing sets
+	// at least one of them, unless the route is a `blackhole` or one of ROUTE-11. A route is not a
+	// blackhole only because the controller does not know its target.
 	NodeName *string `protobuf:"bytes,5,opt,name=node_name,json=nodeName,proto3,oneof" json:"node_name,omitempty"`
 	// The target by provider ID.
 	ProviderId *string `protobuf:"bytes,6,opt,name=provider_id,json=providerId,proto3,oneof" json:"provider_id,omitempty"`
 	// The target by IP address.
 	NextHop *string `protobuf:"bytes,7,opt,name=next_hop,json=nextHop,proto3,oneof" json:"next_hop,omitempty"`
-	// The target's addresses, in every CreateRoutes: some clouds search them for the one that the
-	// route leads to. A route depends on them only with `RouteCapability.tracks_node_addresses`.
-	// Without it other addresses make no difference, and a listing leaves them out.
+	// The target's addresses. Every CreateRoutes request has them, because some clouds search them
+	// for the address that the route leads to. A route depends on them only with
+	// `RouteCapability.tracks_node_addresses`. Without that capability a change of the addresses
+	// makes no difference, and a listing leaves them out.
 	NodeAddresses []*NodeAddress `protobuf:"bytes,8,rep,name=node_addresses,json=nodeAddresses,proto3" json:"node_addresses,omitempty"`
 	// The target was a Node, an instance or an address, and does not exist any more.
 	Blackhole bool `protobuf:"varint,9,opt,name=blackhole,proto3" json:"blackhole,omitempty"`
@@ -173,7 +175,7 @@ func (x *Route) GetOwnership() Ownership {
 // Request of ListRoutes.
 type ListRoutesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// For which cluster.
+	// The cluster on whose behalf the request is made.
 	Cluster       *ClusterRef `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -369,7 +371,7 @@ func (x *RouteList) GetRoutes() []*Route {
 // Request of CreateRoutes.
 type CreateRoutesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// For which cluster.
+	// The cluster on whose behalf the request is made.
 	Cluster *ClusterRef `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	// The routes; no `route_key` twice.
 	Routes        []*Route `protobuf:"bytes,2,rep,name=routes,proto3" json:"routes,omitempty"`
@@ -479,7 +481,7 @@ func (x *CreateRoutesResponse) GetResults() []*RouteResult {
 // Request of DeleteRoutes.
 type DeleteRoutesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// For which cluster.
+	// The cluster on whose behalf the request is made.
 	Cluster *ClusterRef `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	// The routes; no `route_key` twice.
 	Routes        []*Route `protobuf:"bytes,2,rep,name=routes,proto3" json:"routes,omitempty"`
@@ -669,12 +671,12 @@ type isRouteResult_Outcome interface {
 }
 
 type RouteResult_Failed struct {
-	// It could not be done.
+	// The provider could not make or remove the route.
 	Failed *Failure `protobuf:"bytes,2,opt,name=failed,proto3,oneof"`
 }
 
 type RouteResult_Done struct {
-	// It is as asked.
+	// The route is as asked, or removed.
 	Done *Done `protobuf:"bytes,3,opt,name=done,proto3,oneof"`
 }
 

@@ -35,7 +35,8 @@ const (
 // ROUTE-8: Name and destination together identify a route: DeleteRoutes MUST remove only the route
 // that has both. A destination is compared as a network: `fd00::/64` is `fd00:0:0::/64`.
 //
-// ROUTE-9: The result for a route MUST be that of the table below, by what the cloud has.
+// ROUTE-9: The provider MUST answer for each route as the table below says for the routes that the
+// cloud has.
 //
 // CreateRoutes considers the routes to the destination of the request, DeleteRoutes the route with
 // its name and destination. The cloud's mark decides who owns a route; the provider ignores
@@ -55,36 +56,39 @@ const (
 //
 //	OURS: marked with the present owner ID or a previous one; both count alike (ROUTE-7).
 //	as asked: the same destination and target, and with `RouteCapability.tracks_node_addresses` the
-//	same node_addresses. An UNMARKED route with which no addresses were recorded is compared without
-//	them.
-//	made, replaced: `done`, and it is marked with the present owner ID. removed: `done`.
-//	CONFLICT: `failed` with this code; nothing is written.
-//	(a) Nothing is written: a former mark stays, and UNMARKED is not adopted.
-//	(b) With `tracks_node_addresses`; else it is row 1.
-//	(c) The controller asks only for those that are named below.
-//	(d) Beside it, where the cloud's network takes several routes to one destination.
+//	same node_addresses. If the cloud has no addresses for an UNMARKED route, the provider compares
+//	it without them.
+//	made, replaced: `done`, and the route has the present owner ID as its mark. removed: `done`.
+//	CONFLICT: `failed` with this code. The provider writes nothing.
+//	(a) The provider writes nothing. A former mark stays, and an UNMARKED route stays UNMARKED.
+//	(b) With `tracks_node_addresses`. Without it row 1 applies.
+//	(c) The controller asks only for the UNMARKED routes that are named below.
+//	(d) Made beside the FOREIGN route, if the cloud's network takes several routes to one
+//	destination.
 //
-// CreateRoutes never makes a second route of ours to one destination, and never turns a working one
-// to another Node. The controller first removes a route that is in the way.
+// CreateRoutes never makes a second route that is OURS to one destination. It never makes a working
+// route lead to another Node. So the controller first removes a route that is in the way.
 //
-// The controller reads a listing by these rules, within `--cluster-cidr`. An UNMARKED route counts
-// as one of ours if it names a Node or an instance, leads to the address of a Node, or is a
-// blackhole. Such a route serves its Node if it leads there. The controller removes it if it leads
-// elsewhere, or if no Node needs it. The controller leaves an UNMARKED route alone if it has no
-// target (ROUTE-11), or if neither its address nor its destination is a Node's. The controller
-// makes no route beside that one. It never removes a route outside `--cluster-cidr`, or a FOREIGN
-// one.
+// The controller reads a listing by these rules, within `--cluster-cidr`. It treats an UNMARKED
+// route like one that is OURS if the route names a Node or an instance, leads to the address of a
+// Node, or is a blackhole. If such a route leads to the Node that has the destination as a Pod
+// CIDR, the controller keeps it. It removes the route if it leads elsewhere, or if no Node has the
+// destination as a Pod CIDR.
 //
-// ROUTE-12: If the cloud cannot mark routes, the provider MUST list every route as UNMARKED, also
-// those that it made. Only a mark makes a route OURS or FOREIGN.
+// The controller leaves an UNMARKED route alone if it has no target (ROUTE-11), or if neither its
+// address nor its destination belongs to a Node. It makes no second route to the destination of
+// such a route. It never removes a FOREIGN route, or a route outside `--cluster-cidr`.
 //
-// A mark is data that the cloud keeps with the route. It holds the owner ID: a tag, a label, a
-// description or a name made of it. If the owner ID does not fit, the mark holds the digits of
-// LB-30. There is one exception: an adapter of code, such as Go's cloud interface, that decides by
-// itself which routes are the cluster's and shows no marks. The adapter lists as OURS each route
-// that the code lists.
+// ROUTE-12: If the cloud cannot mark routes, the provider MUST list every route as UNMARKED, even
+// the routes that it made. Only a mark makes a route OURS or FOREIGN.
+//
+// A mark is data that the cloud keeps with the route. It holds the owner ID, and can be a tag, a
+// label, a description or a name made of the owner ID. If the owner ID does not fit, the mark holds
+// the digits of LB-30. There is one exception: an adapter of other code, such as an implementation
+// of Go's cloud interface. Such code decides by itself which routes belong to the cluster, and
+// shows no marks. The adapter lists each route that the code lists as OURS.
 type RouteServiceClient interface {
-	// All routes of the network that this cluster uses, also those of others.
+	// Lists all routes of the network that this cluster uses, including the routes of others.
 	//
 	// ROUTE-1: ListRoutes MUST be complete, or fail, and MUST include routes whose target no longer
 	// exists (`blackhole`).
@@ -97,23 +101,26 @@ type RouteServiceClient interface {
 	// Deadline 5 min. Ends with `end` (CORE-16). Failures: THROTTLED, CREDENTIALS, UNAVAILABLE,
 	// NOT_INITIALIZED, INTERNAL.
 	ListRoutes(ctx context.Context, in *ListRoutesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListRoutesResponse], error)
-	// Makes routes.
+	// Makes the routes of the request.
 	//
-	// ROUTE-2: Each result MUST carry the `route_key` of its request; one route's error MUST NOT fail
-	// the other routes. A route that already is as asked is `done`.
+	// ROUTE-2: Each result MUST carry the `route_key` of its route in the request. One route's error
+	// MUST NOT fail the other routes. For a route that already is as asked, the provider answers
+	// `done`.
 	//
-	// A destination that is not a prefix, or a route without a target, is INVALID for that route
-	// alone. A target that the cloud does not know is PRECONDITION.
+	// If a destination is not a CIDR, or a route has no target, the provider answers INVALID for that
+	// route alone. If the cloud does not know a target, the provider answers PRECONDITION for that
+	// route.
 	//
 	// ROUTE-3: The provider MUST mark the routes that it makes with the cluster's owner ID if the
 	// cloud can mark routes.
 	//
 	// ROUTE-13: A request with more routes than `RouteCapability.max_batch`, or with a `route_key`
-	// twice, MUST be `failed` with INVALID as a whole. The provider changes nothing for it. The same
+	// twice, MUST be `failed` with INVALID as a whole. The provider then changes nothing. The same
 	// holds for DeleteRoutes (CORE-20).
 	//
-	// One destination under two keys does not break the contract. The provider makes one route, and
-	// if the targets differ, one of the two is CONFLICT. A request without routes has no results.
+	// One destination under two keys does not break the contract. The provider makes one route. If
+	// the targets differ, it answers CONFLICT for the other route. A request without routes has no
+	// results.
 	//
 	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-14,
 	// CORE-15, CORE-19, CORE-20, CORE-21, CORE-22, ROUTE-2, ROUTE-3, ROUTE-7, ROUTE-9, ROUTE-12,
@@ -121,13 +128,13 @@ type RouteServiceClient interface {
 	//
 	// At most `RouteCapability.max_batch` routes. Deadline 2 min. Failures: all codes but NOT_FOUND.
 	CreateRoutes(ctx context.Context, in *CreateRoutesRequest, opts ...grpc.CallOption) (*CreateRoutesResponse, error)
-	// Removes routes, each as ListRoutes gave it.
+	// Removes the routes of the request, each as ListRoutes listed it.
 	//
-	// ROUTE-4: A route that does not exist is `done`. DeleteRoutes MUST NOT remove a FOREIGN route:
-	// CONFLICT.
+	// ROUTE-4: For a route that does not exist, the provider answers `done`. DeleteRoutes MUST NOT
+	// remove a FOREIGN route. For such a route the provider answers CONFLICT.
 	//
 	// ROUTE-10: A route without a name in DeleteRoutes MUST be `failed` with INVALID, because several
-	// routes may have its destination. The other routes of the request do not fail for it.
+	// routes may have its destination. The other routes of the request do not fail because of it.
 	//
 	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15,
 	// CORE-19, CORE-20, CORE-21, CORE-22, ROUTE-2, ROUTE-4, ROUTE-7, ROUTE-8, ROUTE-9, ROUTE-10,
@@ -195,7 +202,8 @@ func (c *routeServiceClient) DeleteRoutes(ctx context.Context, in *DeleteRoutesR
 // ROUTE-8: Name and destination together identify a route: DeleteRoutes MUST remove only the route
 // that has both. A destination is compared as a network: `fd00::/64` is `fd00:0:0::/64`.
 //
-// ROUTE-9: The result for a route MUST be that of the table below, by what the cloud has.
+// ROUTE-9: The provider MUST answer for each route as the table below says for the routes that the
+// cloud has.
 //
 // CreateRoutes considers the routes to the destination of the request, DeleteRoutes the route with
 // its name and destination. The cloud's mark decides who owns a route; the provider ignores
@@ -215,36 +223,39 @@ func (c *routeServiceClient) DeleteRoutes(ctx context.Context, in *DeleteRoutesR
 //
 //	OURS: marked with the present owner ID or a previous one; both count alike (ROUTE-7).
 //	as asked: the same destination and target, and with `RouteCapability.tracks_node_addresses` the
-//	same node_addresses. An UNMARKED route with which no addresses were recorded is compared without
-//	them.
-//	made, replaced: `done`, and it is marked with the present owner ID. removed: `done`.
-//	CONFLICT: `failed` with this code; nothing is written.
-//	(a) Nothing is written: a former mark stays, and UNMARKED is not adopted.
-//	(b) With `tracks_node_addresses`; else it is row 1.
-//	(c) The controller asks only for those that are named below.
-//	(d) Beside it, where the cloud's network takes several routes to one destination.
+//	same node_addresses. If the cloud has no addresses for an UNMARKED route, the provider compares
+//	it without them.
+//	made, replaced: `done`, and the route has the present owner ID as its mark. removed: `done`.
+//	CONFLICT: `failed` with this code. The provider writes nothing.
+//	(a) The provider writes nothing. A former mark stays, and an UNMARKED route stays UNMARKED.
+//	(b) With `tracks_node_addresses`. Without it row 1 applies.
+//	(c) The controller asks only for the UNMARKED routes that are named below.
+//	(d) Made beside the FOREIGN route, if the cloud's network takes several routes to one
+//	destination.
 //
-// CreateRoutes never makes a second route of ours to one destination, and never turns a working one
-// to another Node. The controller first removes a route that is in the way.
+// CreateRoutes never makes a second route that is OURS to one destination. It never makes a working
+// route lead to another Node. So the controller first removes a route that is in the way.
 //
-// The controller reads a listing by these rules, within `--cluster-cidr`. An UNMARKED route counts
-// as one of ours if it names a Node or an instance, leads to the address of a Node, or is a
-// blackhole. Such a route serves its Node if it leads there. The controller removes it if it leads
-// elsewhere, or if no Node needs it. The controller leaves an UNMARKED route alone if it has no
-// target (ROUTE-11), or if neither its address nor its destination is a Node's. The controller
-// makes no route beside that one. It never removes a route outside `--cluster-cidr`, or a FOREIGN
-// one.
+// The controller reads a listing by these rules, within `--cluster-cidr`. It treats an UNMARKED
+// route like one that is OURS if the route names a Node or an instance, leads to the address of a
+// Node, or is a blackhole. If such a route leads to the Node that has the destination as a Pod
+// CIDR, the controller keeps it. It removes the route if it leads elsewhere, or if no Node has the
+// destination as a Pod CIDR.
 //
-// ROUTE-12: If the cloud cannot mark routes, the provider MUST list every route as UNMARKED, also
-// those that it made. Only a mark makes a route OURS or FOREIGN.
+// The controller leaves an UNMARKED route alone if it has no target (ROUTE-11), or if neither its
+// address nor its destination belongs to a Node. It makes no second route to the destination of
+// such a route. It never removes a FOREIGN route, or a route outside `--cluster-cidr`.
 //
-// A mark is data that the cloud keeps with the route. It holds the owner ID: a tag, a label, a
-// description or a name made of it. If the owner ID does not fit, the mark holds the digits of
-// LB-30. There is one exception: an adapter of code, such as Go's cloud interface, that decides by
-// itself which routes are the cluster's and shows no marks. The adapter lists as OURS each route
-// that the code lists.
+// ROUTE-12: If the cloud cannot mark routes, the provider MUST list every route as UNMARKED, even
+// the routes that it made. Only a mark makes a route OURS or FOREIGN.
+//
+// A mark is data that the cloud keeps with the route. It holds the owner ID, and can be a tag, a
+// label, a description or a name made of the owner ID. If the owner ID does not fit, the mark holds
+// the digits of LB-30. There is one exception: an adapter of other code, such as an implementation
+// of Go's cloud interface. Such code decides by itself which routes belong to the cluster, and
+// shows no marks. The adapter lists each route that the code lists as OURS.
 type RouteServiceServer interface {
-	// All routes of the network that this cluster uses, also those of others.
+	// Lists all routes of the network that this cluster uses, including the routes of others.
 	//
 	// ROUTE-1: ListRoutes MUST be complete, or fail, and MUST include routes whose target no longer
 	// exists (`blackhole`).
@@ -257,23 +268,26 @@ type RouteServiceServer interface {
 	// Deadline 5 min. Ends with `end` (CORE-16). Failures: THROTTLED, CREDENTIALS, UNAVAILABLE,
 	// NOT_INITIALIZED, INTERNAL.
 	ListRoutes(*ListRoutesRequest, grpc.ServerStreamingServer[ListRoutesResponse]) error
-	// Makes routes.
+	// Makes the routes of the request.
 	//
-	// ROUTE-2: Each result MUST carry the `route_key` of its request; one route's error MUST NOT fail
-	// the other routes. A route that already is as asked is `done`.
+	// ROUTE-2: Each result MUST carry the `route_key` of its route in the request. One route's error
+	// MUST NOT fail the other routes. For a route that already is as asked, the provider answers
+	// `done`.
 	//
-	// A destination that is not a prefix, or a route without a target, is INVALID for that route
-	// alone. A target that the cloud does not know is PRECONDITION.
+	// If a destination is not a CIDR, or a route has no target, the provider answers INVALID for that
+	// route alone. If the cloud does not know a target, the provider answers PRECONDITION for that
+	// route.
 	//
 	// ROUTE-3: The provider MUST mark the routes that it makes with the cluster's owner ID if the
 	// cloud can mark routes.
 	//
 	// ROUTE-13: A request with more routes than `RouteCapability.max_batch`, or with a `route_key`
-	// twice, MUST be `failed` with INVALID as a whole. The provider changes nothing for it. The same
+	// twice, MUST be `failed` with INVALID as a whole. The provider then changes nothing. The same
 	// holds for DeleteRoutes (CORE-20).
 	//
-	// One destination under two keys does not break the contract. The provider makes one route, and
-	// if the targets differ, one of the two is CONFLICT. A request without routes has no results.
+	// One destination under two keys does not break the contract. The provider makes one route. If
+	// the targets differ, it answers CONFLICT for the other route. A request without routes has no
+	// results.
 	//
 	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-14,
 	// CORE-15, CORE-19, CORE-20, CORE-21, CORE-22, ROUTE-2, ROUTE-3, ROUTE-7, ROUTE-9, ROUTE-12,
@@ -281,13 +295,13 @@ type RouteServiceServer interface {
 	//
 	// At most `RouteCapability.max_batch` routes. Deadline 2 min. Failures: all codes but NOT_FOUND.
 	CreateRoutes(context.Context, *CreateRoutesRequest) (*CreateRoutesResponse, error)
-	// Removes routes, each as ListRoutes gave it.
+	// Removes the routes of the request, each as ListRoutes listed it.
 	//
-	// ROUTE-4: A route that does not exist is `done`. DeleteRoutes MUST NOT remove a FOREIGN route:
-	// CONFLICT.
+	// ROUTE-4: For a route that does not exist, the provider answers `done`. DeleteRoutes MUST NOT
+	// remove a FOREIGN route. For such a route the provider answers CONFLICT.
 	//
 	// ROUTE-10: A route without a name in DeleteRoutes MUST be `failed` with INVALID, because several
-	// routes may have its destination. The other routes of the request do not fail for it.
+	// routes may have its destination. The other routes of the request do not fail because of it.
 	//
 	// Rules: CORE-4, CORE-6, CORE-7, CORE-8, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15,
 	// CORE-19, CORE-20, CORE-21, CORE-22, ROUTE-2, ROUTE-4, ROUTE-7, ROUTE-8, ROUTE-9, ROUTE-10,

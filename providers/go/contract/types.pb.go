@@ -1,13 +1,13 @@
 // The cloud provider contract, v1alpha1.
 //
 // A cloud-controller-manager ("the controller") holds the Kubernetes credentials. A cloud provider
-// ("the provider") is another process that holds the cloud's credentials. The provider serves every
-// service of this package on one Unix socket, and the controller only dials it. This text is the
-// whole contract. MUST and SHOULD are normative (RFC 2119). Each rule has an ID, such as CORE-1,
-// which tests cite. IDs ascend within a file, and each RPC's comment ends with the IDs that the RPC
-// has to keep.
+// ("the provider") is another process that holds the cloud's credentials. The provider serves the
+// services of this package on one Unix socket. The controller dials the socket and serves none of
+// them. The comments of this package's files are the whole contract. MUST and SHOULD are normative
+// (RFC 2119). Each rule has an ID, such as CORE-1, which tests cite. Each RPC's comment lists the
+// IDs of the rules that the RPC has to keep.
 //
-// Some rules hold everywhere. CORE-1 to CORE-3, CORE-5, CORE-17, CORE-18 and PROV-7 bind the
+// Some rules hold for many RPCs. CORE-1 to CORE-3, CORE-5, CORE-17, CORE-18 and PROV-7 bind the
 // process, not one RPC. Every RPC keeps CORE-4, CORE-6, CORE-11, CORE-12, CORE-13, CORE-15, CORE-19
 // and CORE-21. Every RPC whose request has `cluster` also keeps CORE-10, CORE-20 and CORE-22. Every
 // RPC that writes to the cloud also keeps CORE-7, CORE-8, CORE-14 and PROV-20.
@@ -17,24 +17,24 @@
 // CORE-1: The provider MUST serve gRPC over HTTP/2 without TLS and without compression on a Unix
 // stream socket. The endpoint is `unix:///run/cloud-provider/socket/provider.sock` unless
 // configured. `:authority` is `localhost`. Neither side sends HTTP/2 pings or closes an idle
-// connection. One ping is allowed: the one by which a stack learns that its GOAWAY arrived
-// (CORE-17).
+// connection. One ping is allowed: some stacks send it with GOAWAY, to learn that the GOAWAY
+// arrived (CORE-17).
 //
-// Why no pings: Probe already asks every 10 s whether the process answers, which a ping does not
-// show. A socket within one machine has no middlebox that forgets connections. And a stack that
-// counts pings as abuse ends the connection (ENHANCE_YOUR_CALM) in the middle of a call. Most
-// stacks ping for two reasons, keepalive and bandwidth measurement (BDP). Switch both off:
+// Why no pings: every 10 s Probe shows whether the process answers, and a ping does not show that.
+// A Unix socket has no middlebox that drops idle connections. And a stack that counts pings as
+// abuse ends the connection (ENHANCE_YOUR_CALM), even during a call. Most stacks ping for two
+// reasons, keepalive and bandwidth measurement (BDP). Switch both off:
 //
 //   grpc-go      KeepaliveParams(keepalive.ServerParameters{Time: math.MaxInt64}),
-//                StaticStreamWindowSize(1 << 20) and StaticConnWindowSize(4 << 20). Both: where one
-//                is set the other falls back to 64 KiB. Releases that lack them: InitialWindowSize
-//                and InitialConnWindowSize, which only there switch the measuring off. No
-//                MaxConnectionIdle, no MaxConnectionAge.
+//                StaticStreamWindowSize(1 << 20) and StaticConnWindowSize(4 << 20). Set both: if
+//                only one is set, the other window has 64 KiB. In releases that lack them, use
+//                InitialWindowSize and InitialConnWindowSize. Only there these two switch the
+//                measurement off. No MaxConnectionIdle, no MaxConnectionAge.
 //   grpc-java    NettyServerBuilder.keepAliveTime(Long.MAX_VALUE, NANOSECONDS) and
 //                flowControlWindow(4 << 20), not initialFlowControlWindow. No maxConnectionIdle, no
 //                maxConnectionAge.
-//   grpc-python  options grpc.keepalive_time_ms = 2147483647 and grpc.http2.bdp_probe = 0; C++ and
-//                Ruby alike.
+//   grpc-python  options grpc.keepalive_time_ms = 2147483647 and grpc.http2.bdp_probe = 0; the same
+//                for C++ and Ruby.
 //   grpc-js      nothing to set: no grpc.keepalive_time_ms, no grpc.max_connection_idle_ms, no
 //                grpc.max_connection_age_ms.
 //   tonic        nothing to set: no http2_keepalive_interval, no http2_adaptive_window, no
@@ -43,27 +43,30 @@
 // CORE-2: The socket's directory MUST have mode 0750 and the socket mode 0660; the two processes
 // share a primary group. Abstract sockets and symlinks (anywhere in the path) MUST NOT be used. A
 // socket's path has at most 107 bytes. The provider removes a stale socket file only when no
-// process answers on it. The directory holds only the socket. If it does not exist, the provider
-// makes it with this mode. If it exists, the provider leaves it unchanged, whatever its owner,
-// because the deployment has made it (a volume that two containers mount). The directories above it
-// belong to the deployment too, and a provider need not make them. "Anywhere" means every part of
-// the configured path, from `/` on. `/var/run` is a symlink on most machines, so the path begins
-// with `/run`. A provider MUST NOT serve if it finds a symlink, a file that is not a socket, or a
-// socket on which another process answers. It exits and names the part of the path that is wrong.
+// process answers on it. The directory holds only the socket. If the directory does not exist, the
+// provider makes it with mode 0750. If the directory exists, the provider leaves it unchanged,
+// whatever its owner and mode, because the deployment has made it (a volume that two containers
+// mount). The directories above it belong to the deployment too, and a provider need not make them.
+// "Anywhere" means every part of the configured path, from `/` on. `/var/run` is a symlink on most
+// machines, so use `/run`. A provider MUST NOT serve if it finds a symlink, a file that is not a
+// socket, or a socket on which another process answers. In each of these cases the provider exits
+// and names the part of the path that is wrong.
 //
 // CORE-3: A provider SHOULD check the peer's uid (SO_PEERCRED) if one is configured.
 //
 // Failures and statuses
 //
-// CORE-4: The provider MUST state its outcome in the body of the answer. Every answer but
-// those of GetProviderInfo and Probe, and every item of a batch, has a oneof with `failed` and the
-// other outcomes. A gRPC status other than OK always means "unknown": the controller repeats the
-// call with backoff and concludes nothing from it.
+// CORE-4: The provider MUST state its outcome in the body of the answer. Every answer except those
+// of GetProviderInfo and Probe has `failed` for that. In the answer to a batch, `failed` is beside
+// `results`. In every other answer and in every item of a batch, it is in a oneof with the other
+// outcomes. A gRPC status other than OK means "unknown": the controller repeats the call with
+// backoff and concludes nothing from the status. One exception: UNIMPLEMENTED for GetProviderInfo
+// shows that the process does not speak this version of the contract.
 //
 // CORE-5: A provider MUST leave out of `Capabilities` the block, or the field, of each service and
 // RPC that it does not implement. It MUST NOT advertise an RPC there and answer it with gRPC status
-// UNIMPLEMENTED. The controller does not call what is not advertised. To any other caller of such
-// an RPC the provider answers UNIMPLEMENTED, or `failed` with INTERNAL.
+// UNIMPLEMENTED. The controller calls only RPCs that are advertised. If another caller calls an RPC
+// that is not, the provider answers gRPC status UNIMPLEMENTED, or `failed` with INTERNAL.
 //
 // Idempotency, concurrency, deadlines
 //
@@ -72,46 +75,50 @@
 // CORE-7: A provider that sees two overlapping mutating calls for the same object MUST answer BUSY
 // to one of them, or serialise them.
 //
-// The controller has at most one mutating call in flight for each Service and for each route. It
-// keeps to the `max_in_flight` (CORE-22) and `max_request_bytes` that the provider states.
+// A controller process has at most one mutating call in flight for each Service and for each route.
+// It keeps to the `max_in_flight` (CORE-22) and `max_request_bytes` that the provider states.
 //
 // CORE-8: A provider MUST start no write to the cloud outside an open call. When a call is
-// cancelled, or its connection is lost, the provider stops before its next write to the cloud. So a
-// controller that lost its Lease leaves nothing running behind.
+// cancelled, or its connection is lost, the provider stops before its next write to the cloud. A
+// controller that loses its Lease cancels its calls, so the provider then starts no further write
+// for it.
 //
-// CORE-9: The controller sets a deadline on every call. A provider SHOULD answer `pending` (if the
-// RPC has it) before 80 % of the `grpc-timeout` has passed since the request arrived. At the
-// deadline the controller ends the call itself, by cancelling it. The `grpc-timeout` that it sends
-// may be longer (the ccm's: by a second), so that a provider's own timer fires only when the
-// controller does not cancel. A call without `grpc-timeout` has no deadline. The defaults in the
-// RPCs' comments are the controller's; the provider does not add them. A provider MAY end a call
-// without a deadline after 5 min or more, so that the call does not keep its place for ever.
+// CORE-9: The controller sets a deadline on every call except WatchChanges. A provider SHOULD
+// answer `pending` (if the RPC has it) before 80 % of the `grpc-timeout` has passed since the
+// request arrived. At the deadline the controller cancels the call. The `grpc-timeout` that it
+// sends may be longer (for the `ccm` by a second), so that the provider's own timer fires only when
+// the controller does not cancel. A call without `grpc-timeout` has no deadline. The controller
+// applies the default deadlines in the RPCs' comments; the provider does not. A provider MAY end a
+// call without a deadline after 5 min or more, so that the call does not occupy a place in
+// `max_in_flight` for ever.
 //
 // CORE-10: Every request except GetProviderInfo and Probe carries `cluster`. A provider MUST answer
-// NOT_INITIALIZED to a request that arrives before `Initialize` succeeded in this process. It MUST
-// answer the same to a request with another owner ID than the initialised one.
+// NOT_INITIALIZED to each of these requests, except Initialize, that arrives before Initialize
+// succeeded in this process. It MUST also answer NOT_INITIALIZED to such a request if its owner ID
+// is not that of the last Initialize that succeeded.
 //
 // Connections
 //
-// The controller connects to the socket and calls GetProviderInfo and, once it leads, Initialize.
-// After a lost connection it dials again with delays from 0.1 s to 5 s, for ever. A new `boot_id`
-// shows that another process answers. The controller calls Probe every 10 s, and gives the
-// connection up after two Probes without an answer. Meanwhile its control loops pause, and conclude
-// nothing from the silence.
+// The controller connects to the socket and calls GetProviderInfo. When it leads, it also calls
+// Initialize. After a lost connection it dials again for ever, with delays from 0.1 s to 5 s. If it
+// cannot work with the provider (because of a prefix that breaks PROV-8, for example), it first
+// waits 30 s. A new `boot_id` shows that another process answers. The controller calls Probe every
+// 10 s, and closes the connection after two failed Probes in a row. Without a connection the
+// control loops pause. They draw no conclusions from missing answers.
 //
 // Limits
 //
 // CORE-11: Names have at most 253 bytes, provider IDs and handles at most 1,024 bytes, messages and
-// reasons at most 1,024 bytes. A reply beyond a limit is a fault of that item. A provider MUST
-// accept requests up to the `max_request_bytes` that it states (4 MiB unless stated). The
-// controller reads no answer beyond the limits below; such an answer is a fault. The provider MUST
-// cut texts for people (`message`, `reason`) itself, at the end and between two characters; the
-// controller also cuts longer ones. Neither side cuts an identifier (a name, a provider ID, a
-// handle, a resume token, a cloud scope), which MUST stay whole: a shortened one names something
-// else. An item with an identifier beyond its limit is `failed` with INTERNAL. A listing has no
-// place for `failed` in an item, so the whole listing fails. The controller does not send a request
-// with an identifier beyond its limit, and a provider need not check for one. Bytes are those of
-// UTF-8.
+// reasons at most 1,024 bytes. A value beyond its limit is a fault of its item. A provider MUST
+// accept requests up to the `max_request_bytes` that it states (4 MiB unless stated). An answer
+// beyond the limits below is a fault, and the controller does not read it to its end. The provider
+// MUST cut texts for people (`message`, `reason`) at their end and between two characters. The
+// controller also cuts longer texts. An identifier (a name, a provider ID, a handle, a resume
+// token, a cloud scope) MUST stay whole, because a shortened identifier names something else. So
+// neither side cuts one. For an item with an identifier beyond its limit, the provider answers
+// `failed` with INTERNAL. An item of a listing cannot be `failed`, so the whole listing fails. The
+// controller sends no request with an identifier beyond its limit, and a provider need not check
+// for one. Bytes are those of UTF-8.
 //
 //   What the provider answers, at most                                   | bytes
 //   ---------------------------------------------------------------------+--------
@@ -122,27 +129,31 @@
 //     ListClusters; each of its messages has at most 16 MiB              |
 //   every other RPC                                                      | 16 MiB
 //
-// The bytes are those of the encoded messages. Before it decodes an answer, the controller also
-// counts the memory that the answer would take: many empty items are few bytes and much memory. It
-// reads no answer that would take more than 96 MiB. All answers that it reads at one time take at
-// most 128 MiB together, beside 128 KiB for each. If that limit leaves no room for an answer, the
-// controller does not read it, and repeats the call.
+// The bytes are those of the encoded messages. Before the controller decodes an answer, it also
+// counts the memory that decoding would take, because many empty items need few bytes and much
+// memory. It decodes no answer that would take more than 96 MiB. All answers of one provider that
+// it reads at one time take at most 128 MiB together. The first 128 KiB of each answer do not
+// count. If that limit leaves no room for an answer, the controller does not read the answer, and
+// repeats the call.
 //
-// An `Instance`, a `LoadBalancerStatus` and `VolumeLabels` become a part of an object of
-// Kubernetes: each has at most 64 KiB. The controller reads the first 32 `events` of an answer.
+// An `Instance`, a `LoadBalancerStatus` and `VolumeLabels` have at most 64 KiB each, because the
+// controller writes them into one Kubernetes object. The controller reads the first 32 `events` of
+// an answer and ignores the others.
 //
 // CORE-12: Secrets MUST NOT cross the contract, in either direction.
 //
 // Versions
 //
 // CORE-13: The package is the major version. A minor version only adds optional fields, RPCs,
-// capabilities and enum values. The effective minor is the lower of the two sides'. Both sides MUST
-// ignore unknown fields. An unknown enum value in an outcome is a fault. Zero is always
-// UNSPECIFIED, and a fault where a value is required. Removed numbers and names are reserved.
+// capabilities and enum values. The effective minor is the lower one of the two sides' minors. Both
+// sides MUST ignore unknown fields. An unknown enum value in an outcome is a fault. Zero is always
+// UNSPECIFIED, and a fault where a value is required. An enum's comment may say instead how the
+// reader treats these values. Examples are `FailureCode` and `ProbeState`. Removed numbers and
+// names are reserved.
 //
 // In a request, the provider ignores an unknown value or zero in `facets`, as it ignores an unknown
-// field. It ignores a `NodeAddress` of an unknown type too. An unknown value that describes what
-// the provider has to make (a port's protocol, an IP family) is INVALID (CORE-20).
+// field. It ignores a `NodeAddress` of an unknown type too. If an unknown value describes what the
+// provider has to make (a port's protocol, an IP family), the provider answers INVALID (CORE-20).
 //
 // CORE-14: A provider MUST mark each cloud object that it makes for a cluster with
 // `ClusterRef.owner_id`. The rules of load balancers and routes say how.
@@ -152,69 +163,71 @@
 //
 // CORE-16: The stream of a listing MUST end with `ListEnd`. The controller discards a listing
 // without it, or with a total that differs from the number of items sent. The total counts items
-// (instances, load balancers, routes, names), not messages. A message may carry any number of
-// items, or none. How the provider groups items into messages has no meaning. After `failed` or
-// `end` nothing follows, and the stream ends with status OK.
+// (instances, load balancers, routes, names), not messages. A message of ListInstances, ListRoutes
+// and ListClusters may carry any number of items, or none. How the provider groups items into
+// messages has no meaning. After `failed` or `end` nothing follows, and the stream ends with status
+// OK.
 //
 // The end of a process and of a call
 //
 // CORE-17: On SIGTERM a provider MUST accept no further connection. It MUST let the calls in flight
 // end for up to 20 s (streams of hints end at once, PROV-6), and exit. A connection without a call,
-// or a call whose request never ends, MUST NOT delay the exit. The order is: the socket file goes
-// (so that the next process can bind it); GOAWAY goes out on every connection; streams of hints
-// end; calls in flight end; the process exits. The process exits as soon as no call is in flight.
-// 20 s after the signal it cuts the calls that still run: it ends them with gRPC status
-// UNAVAILABLE, or closes their connection. That takes 2 s at most. Meanwhile a new call may arrive
-// on an existing connection, because its caller has not seen GOAWAY yet. The provider MUST either
-// answer it as any other, within the rest of the 20 s, or refuse it before anything was done. It
-// refuses with REFUSED_STREAM, or with gRPC status UNAVAILABLE (CANCELLED if the stack refuses so,
-// as gRPC's C core does). The caller repeats the call with the next process. A second SIGTERM
-// changes nothing.
+// or a call whose request never ends, MUST NOT delay the exit. The provider first removes the
+// socket file, so that the next process can bind it. Then it sends GOAWAY on every connection, and
+// ends the streams of hints. It exits as soon as no call is in flight. 20 s after the signal it
+// ends the remaining calls with gRPC status UNAVAILABLE, or closes their connection. That takes 2 s
+// at most. A new call may arrive after GOAWAY on an existing connection, because its caller has not
+// seen GOAWAY yet. The provider MUST either answer the call like any other, within the rest of the
+// 20 s, or refuse it before any work. It refuses with REFUSED_STREAM, or with gRPC status
+// UNAVAILABLE (or CANCELLED, which gRPC's C core uses). The caller repeats the call with the next
+// process. A second SIGTERM changes nothing.
 //
 // CORE-18: The resources that a provider holds (memory, descriptors, files) SHOULD NOT grow with
 // the number of calls and connections that it has served.
 //
 // CORE-19: When the deadline of a call has passed (`grpc-timeout`), the provider MUST end the call
-// itself within two seconds. It MUST start no further write to the cloud for that call. This holds
-// also if the caller does not cancel, because a frozen controller cancels nothing. The call ends
-// with gRPC status DEADLINE_EXCEEDED (CANCELLED if the stack ends it so), or with an answer that
-// was ready by then. The caller reads every status alike, as "unknown". A stack that ends such a
-// call by itself may also reset the stream (RST_STREAM), beside trailers or instead of them.
+// itself within two seconds. It MUST start no further write to the cloud for that call. This also
+// holds if the caller does not cancel, because a frozen controller cancels nothing. The call ends
+// with gRPC status DEADLINE_EXCEEDED (or CANCELLED, which some stacks use), or with an answer that
+// is ready by then. The caller reads each of these statuses as "unknown". A stack that ends such a
+// call by itself may also reset the stream (RST_STREAM), after trailers or instead of them.
 //
 // Requests and failures
 //
 // CORE-20: If a request breaks the contract, a provider MUST answer `failed` with INVALID for the
-// whole request. It changes nothing and does not ask the cloud. Such a request has more items than
-// the capability's `max_batch`. Or it names one item twice: two Nodes of one name, whatever their
-// UIDs; two routes of one key. Or it lacks a required field: `cluster` or its `owner_id`; a Node's
-// name; a Service's name or UID; `service`; `volume`. Or it has a oneof that is unset. The
-// `route_key` identifies a route, and an empty key is a key like any other. An error in one route
-// is that route's failure (ROUTE-10). An empty batch does not break the contract: the answer has no
-// results. Neither does an empty list of facets (INST-10), nor anything that CORE-13 tells the
-// provider to ignore. If CORE-10 is broken too, either code is right.
+// whole request. It changes nothing and does not ask the cloud. A request breaks the contract if it
+// has more items than the capability's `max_batch`. It does so if it names one item twice: two
+// Nodes of one name, whatever their UIDs, or two routes of one key. It does so if it lacks a
+// required field: `cluster` or its `owner_id`; a Node's name; a Service's name or UID; `service`;
+// `volume`. It also does so if it has a oneof that is unset. The `route_key` identifies a route,
+// and an empty key is a key like any other. An error in one route is a failure of that route alone
+// (ROUTE-10). An empty batch does not break the contract: the answer has no results. An empty list
+// of facets (INST-10) does not break it either, nor does a value that CORE-13 tells the provider to
+// ignore. If the request also calls for NOT_INITIALIZED (CORE-10), either code is right.
 //
 // CORE-21: An RPC's list "Failures:" binds: a provider MUST NOT answer a code outside of it, except
 // for INVALID (CORE-20), PRECONDITION, BUSY (CORE-22), THROTTLED, NOT_INITIALIZED (CORE-10) and
 // INTERNAL. Every RPC with `cluster` may answer those. So NOT_FOUND and CONFLICT have a meaning
-// only where they are listed. The controller reads a code that is not listed as INTERNAL. The list
-// holds for the whole call and for each item.
+// only in an RPC that lists them. The controller reads a code that is not listed as INTERNAL.
+// Unless the list says otherwise, it holds for the whole call and for each item.
 //
-// CORE-22: The controller never has more than `max_in_flight` calls of that service in flight,
-// listings included. It may have fewer (the ccm: 32 at most). More calls can still arrive, from
-// tools, or while a new controller takes over and calls of the former one still run. A provider
-// MUST answer calls beyond the limit like any other, let them wait within their deadline, or answer
+// CORE-22: For each service, one controller process has at most `max_in_flight` calls in flight,
+// listings included. It may have fewer (the `ccm` has at most 32). More calls can still arrive:
+// from tools, or from a new leader while calls of the former leader still run. A provider MUST
+// answer calls beyond the limit like any other, let them wait within their deadline, or answer
 // BUSY. It MUST NOT refuse them with a gRPC status, and MUST NOT drop a call that it has begun.
 // GetProviderInfo, Initialize, Probe and WatchChanges do not count towards the limit.
 //
 // Coming from Go's cloudprovider.Interface
 //
-// InstanceNotFound is the state ABSENT. NotImplemented is a missing capability.
+// Go's InstanceNotFound is the state ABSENT. NotImplemented is a missing capability.
 // ImplementedElsewhere is `handled_elsewhere`. RetryError is `pending`, or `failed` with
 // `retry_after`. Nil metadata is the state UNMANAGED. DiskNotFound is `failed` with NOT_FOUND. Any
 // other error is `failed` with INTERNAL.
 //
-// Absent is never zero. A field that is `optional`, a message, or a oneof has explicit presence; if
-// it is absent, it is not stated.
+// A field that is `optional`, a message, or a oneof has explicit presence. If such a field is
+// absent, its sender does not state a value. Absent does not mean zero, unless the field's comment
+// says so.
 
 // Code generated by protoc-gen-go. DO NOT EDIT.
 // versions:
@@ -248,39 +261,40 @@ const (
 	// Never sent; read as INTERNAL. The controller reads any value that it does not know as INTERNAL
 	// too.
 	FailureCode_FAILURE_CODE_UNSPECIFIED FailureCode = 0
-	// The object itself is wrong or unsupported. The controller records a Warning event and asks
-	// again when the object changes, else every 30 min.
+	// The object itself is wrong or unsupported. The controller records a Warning event and calls
+	// again when the object changes, or after 30 min.
 	FailureCode_FAILURE_CODE_INVALID FailureCode = 1
-	// Something around the object is missing: a subnet, a tag, a setting, quota. The controller
-	// records an event and backs off from 5 s to 300 s.
+	// Something that the object needs is missing: a subnet, a tag, a setting or quota. The controller
+	// records an event and backs off (for a Service from 5 s to 300 s).
 	FailureCode_FAILURE_CODE_PRECONDITION FailureCode = 2
 	// UpdateLoadBalancer: the load balancer is gone, and the controller calls Ensure.
 	// GetVolumeLabels: no such disk, and the controller leaves the volume alone.
-	// GetControlPlaneAddress: no such cluster. Anywhere else the controller reads it as INTERNAL. In
-	// particular it never means that an instance is gone.
+	// GetControlPlaneAddress: no such cluster. In an answer of any other RPC the controller reads it
+	// as INTERNAL. So it never means that an instance is gone.
 	FailureCode_FAILURE_CODE_NOT_FOUND FailureCode = 3
-	// The object, or a part of it, belongs to another owner. The controller records an event, tries
-	// again slowly, and never adopts the object.
+	// The object or a part of it belongs to another owner, has no mark, or collides with another
+	// object. The RPCs' rules say when. The controller records an event and calls again after 5 min.
 	FailureCode_FAILURE_CODE_CONFLICT FailureCode = 4
-	// Another operation holds the same object (CORE-7), or the provider has too much to do (CORE-22).
-	// The controller tries again after 1 s with jitter, five times, then backs off.
+	// Another operation works on the same object (CORE-7), or the provider has too much to do
+	// (CORE-22). The controller tries again five times, each time after `retry_after` or after 1 s to
+	// 1.5 s. Then it backs off and records an event.
 	FailureCode_FAILURE_CODE_BUSY FailureCode = 5
-	// The cloud asks to slow down. The controller records an event and slows all calls of this
-	// service by `retry_after`.
+	// The cloud asks the provider to slow down. The controller records an event. For `retry_after` (5
+	// s if absent) it starts no call of this service.
 	FailureCode_FAILURE_CODE_THROTTLED FailureCode = 6
-	// The cloud refuses the provider's credentials: they are wrong, expired, or lack a right. The
-	// controller counts the provider as degraded, and records one event, not one per object. It tries
-	// one object every 20 s, and the others as soon as the cloud accepts that one. It tries each in
-	// any case after 5 min.
+	// The cloud refuses the provider's credentials: they are wrong, expired, or lack a right. Each
+	// controller records one event for all its objects, and repeats the event from time to time. It
+	// tries one object every 20 s, in turns. When the cloud accepts that object, it tries all others
+	// at once. It tries each object in any case after 5 min.
 	FailureCode_FAILURE_CODE_CREDENTIALS FailureCode = 7
-	// The cloud's API is down or unreachable, or does not answer in the provider's own time. The
-	// controller records an event and backs off.
+	// The cloud's API is down or unreachable, or does not answer within the provider's own timeout.
+	// The controller records an event and backs off.
 	FailureCode_FAILURE_CODE_UNAVAILABLE FailureCode = 8
-	// The provider was restarted and has not seen `Initialize`. The controller initialises it and
-	// repeats the call.
+	// No Initialize has succeeded in this process, or the last one that succeeded named another owner
+	// ID (CORE-10). The controller initialises the provider and repeats the call.
 	FailureCode_FAILURE_CODE_NOT_INITIALIZED FailureCode = 9
-	// A fault of the provider, or an answer of the cloud that it does not understand. The controller
-	// records an event and backs off.
+	// A fault of the provider, or an answer of the cloud that the provider does not understand. The
+	// controller records an event and backs off.
 	FailureCode_FAILURE_CODE_INTERNAL FailureCode = 10
 )
 
@@ -472,14 +486,16 @@ func (NodeFieldGroup) EnumDescriptor() ([]byte, []int) {
 }
 
 // The owner of a cloud object, by the mark that the object carries (LB-27 and ROUTE-12 define
-// marks). The tables of LB-24 (load balancers) and ROUTE-9 (routes) say what follows from it.
+// marks). The tables of LB-24 (load balancers) and ROUTE-9 (routes) say how each RPC treats each
+// owner.
 type Ownership int32
 
 const (
 	// Never sent; a fault.
 	Ownership_OWNERSHIP_UNSPECIFIED Ownership = 0
 	// Marked with this cluster's owner ID, or with a previous one
-	// (`InitializeRequest.previous_owner_ids`), and, for a load balancer, with this Service's UID.
+	// (`InitializeRequest.previous_owner_ids`). A load balancer is also marked with this Service's
+	// UID.
 	Ownership_OWNERSHIP_OURS Ownership = 1
 	// Marked for another owner.
 	Ownership_OWNERSHIP_FOREIGN Ownership = 2
@@ -588,7 +604,8 @@ func (x *ClusterRef) GetOwnerId() string {
 	return ""
 }
 
-// An error as the provider means it. It says nothing about whether anything exists.
+// An error that the provider states. Except for NOT_FOUND, it says nothing about whether an object
+// exists.
 type Failure struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The kind of failure. It decides what the controller does next.
@@ -596,11 +613,12 @@ type Failure struct {
 	// CamelCase, one word, for machines: the reason of an event or condition (for example
 	// `SubnetMissing`). At most 1,024 bytes; may be empty.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	// One sentence for the operator who reads an event at night: which value was wrong, and what
-	// would be right. At most 1,024 bytes. No secrets.
+	// One sentence for the operator who reads the event: which value is wrong, and what would be
+	// right. At most 1,024 bytes. No secrets.
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
-	// How long the controller should wait before it repeats the call. The controller honours it for
-	// every code, clamped to 1 s..10 min.
+	// How long the controller should wait before it repeats the call, clamped to 1 s..10 min. The
+	// controller honours it for every code in a call about an object. For Initialize it waits 30 s at
+	// most. In WatchChanges it ignores this field.
 	RetryAfter    *durationpb.Duration `protobuf:"bytes,4,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -720,7 +738,7 @@ func (x *Pending) GetMessage() string {
 	return ""
 }
 
-// It is done.
+// The work is done.
 type Done struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -757,8 +775,9 @@ func (*Done) Descriptor() ([]byte, []int) {
 	return file_cloudprovider_v1alpha1_types_proto_rawDescGZIP(), []int{3}
 }
 
-// Another component of the cluster takes care of this object (Go's ImplementedElsewhere): the
-// controller does nothing more.
+// Another component of the cluster takes care of this object (Go's ImplementedElsewhere). The
+// controller calls again for the object only after a change or its own restart. The one exception
+// is in DeleteLoadBalancerResponse.
 type HandledElsewhere struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -841,8 +860,8 @@ func (x *ListEnd) GetTotal() uint64 {
 	return 0
 }
 
-// A Node of the cluster, with the fields that the provider asked for (`NodeProjection`). Name, UID,
-// provider ID and addresses are always there.
+// A Node of the cluster, with the fields that the provider asked for (`NodeProjection`). The
+// controller always sends name, UID, provider ID and addresses, as far as the Node has them.
 type NodeView struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// `metadata.name`.
@@ -851,7 +870,7 @@ type NodeView struct {
 	Uid string `protobuf:"bytes,2,opt,name=uid,proto3" json:"uid,omitempty"`
 	// `spec.providerID`; absent while the Node has none, never empty.
 	ProviderId *string `protobuf:"bytes,3,opt,name=provider_id,json=providerId,proto3,oneof" json:"provider_id,omitempty"`
-	// `status.addresses`, in their order.
+	// `status.addresses`, in their order, without those that a `NodeAddress` cannot express.
 	Addresses []*NodeAddress `protobuf:"bytes,4,rep,name=addresses,proto3" json:"addresses,omitempty"`
 	// The labels that the projection names.
 	Labels map[string]string `protobuf:"bytes,5,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
@@ -864,7 +883,8 @@ type NodeView struct {
 	// From `status.nodeInfo`; with NODE_FIELD_GROUP_NODE_INFO.
 	NodeInfo *NodeInfo `protobuf:"bytes,9,opt,name=node_info,json=nodeInfo,proto3,oneof" json:"node_info,omitempty"`
 	// Whether the Ready condition is True; with NODE_FIELD_GROUP_READINESS. A change of it alone
-	// never causes a call.
+	// causes a call only if `LoadBalancerCapability.target_projection` has that group, or
+	// `max_targets` excludes Nodes.
 	Ready *bool `protobuf:"varint,10,opt,name=ready,proto3,oneof" json:"ready,omitempty"`
 	// `metadata.creationTimestamp`; with NODE_FIELD_GROUP_CREATION_TIME.
 	CreationTime  *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=creation_time,json=creationTime,proto3" json:"creation_time,omitempty"`
@@ -1108,7 +1128,7 @@ type NodeInfo struct {
 	SystemUuid string `protobuf:"bytes,2,opt,name=system_uuid,json=systemUuid,proto3" json:"system_uuid,omitempty"`
 	// `bootID`.
 	BootId string `protobuf:"bytes,3,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
-	// `architecture`, as Go names it: `amd64`, `arm64`.
+	// `architecture`, by Go's names: `amd64`, `arm64` and so on.
 	Architecture string `protobuf:"bytes,4,opt,name=architecture,proto3" json:"architecture,omitempty"`
 	// `operatingSystem`: `linux` or `windows`.
 	OperatingSystem string `protobuf:"bytes,5,opt,name=operating_system,json=operatingSystem,proto3" json:"operating_system,omitempty"`

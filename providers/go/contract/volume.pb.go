@@ -116,9 +116,9 @@ func (x *VolumeView) GetSource() map[string]string {
 // Request of GetVolumeLabels.
 type GetVolumeLabelsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// For which cluster.
+	// The cluster on whose behalf the request is made.
 	Cluster *ClusterRef `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	// For which volume.
+	// The volume to label.
 	Volume        *VolumeView `protobuf:"bytes,2,opt,name=volume,proto3" json:"volume,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -242,7 +242,7 @@ type isGetVolumeLabelsResponse_Outcome interface {
 }
 
 type GetVolumeLabelsResponse_Failed struct {
-	// It could not be looked up.
+	// The provider could not look the labels up.
 	Failed *Failure `protobuf:"bytes,1,opt,name=failed,proto3,oneof"`
 }
 
@@ -259,9 +259,10 @@ func (*GetVolumeLabelsResponse_Labels) isGetVolumeLabelsResponse_Outcome() {}
 type VolumeLabels struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Keys and values. `topology.kubernetes.io/zone` and `/region`, and the older
-	// `failure-domain.beta.kubernetes.io` keys, become node affinity too. `__` joins several zones,
-	// as in the first cloud controllers; then any of them satisfies the affinity. The controller
-	// drops other keys in the namespaces `kubernetes.io`, `k8s.io` and `grpc-ccm.io`.
+	// `failure-domain.beta.kubernetes.io` keys, become node affinity too. `__` separates several
+	// zones, as in the first cloud controllers; then any of them satisfies the affinity. The
+	// controller drops other keys in the namespaces `kubernetes.io`, `k8s.io` and `grpc-ccm.io` and
+	// in their subdomains, and invalid keys and values.
 	Labels        map[string]string `protobuf:"bytes,1,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

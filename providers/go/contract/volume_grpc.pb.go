@@ -28,18 +28,19 @@ const (
 //
 // Labels for persistent volumes (Go's PVLabeler). Offered with `Capabilities.volumes`.
 type VolumeServiceClient interface {
-	// Reads the labels that this volume should have.
+	// Reads the labels that the volume of the request should have.
 	//
-	// VOL-1: A disk that does not exist MUST be NOT_FOUND; the controller then leaves the volume
-	// alone. For a source that is not this cloud's the answer is `labels` without entries.
+	// VOL-1: For a disk that does not exist, the provider MUST answer NOT_FOUND. The controller then
+	// leaves the volume alone. For a source that does not belong to this cloud, the provider answers
+	// `labels` without entries.
 	//
-	// VOL-2: A provider SHOULD name the sources that are its cloud's in
-	// `VolumeCapability.source_types`. Otherwise every restart of the controller asks about every
-	// volume that has no labels of this cloud, for example all those of other CSI drivers.
+	// VOL-2: A provider SHOULD name the sources of its cloud in `VolumeCapability.source_types`.
+	// Otherwise the controller asks after every restart about every volume without labels of this
+	// cloud. For example, it asks about all volumes of other CSI drivers.
 	//
-	// VOL-3: Labels are facts of the disk, not of the moment: the controller does not ask again about
-	// a volume that has them. Zone and region MUST be right or absent: they become required node
-	// affinity, which is immutable.
+	// VOL-3: The provider answers only lasting facts of the disk as labels, because the controller
+	// does not ask again about a volume that has its labels. Zone and region MUST be right or absent,
+	// because they become required node affinity, which is immutable.
 	//
 	// VOL-4: Keys and values of a volume's labels MUST be valid in Kubernetes.
 	//
@@ -77,18 +78,19 @@ func (c *volumeServiceClient) GetVolumeLabels(ctx context.Context, in *GetVolume
 //
 // Labels for persistent volumes (Go's PVLabeler). Offered with `Capabilities.volumes`.
 type VolumeServiceServer interface {
-	// Reads the labels that this volume should have.
+	// Reads the labels that the volume of the request should have.
 	//
-	// VOL-1: A disk that does not exist MUST be NOT_FOUND; the controller then leaves the volume
-	// alone. For a source that is not this cloud's the answer is `labels` without entries.
+	// VOL-1: For a disk that does not exist, the provider MUST answer NOT_FOUND. The controller then
+	// leaves the volume alone. For a source that does not belong to this cloud, the provider answers
+	// `labels` without entries.
 	//
-	// VOL-2: A provider SHOULD name the sources that are its cloud's in
-	// `VolumeCapability.source_types`. Otherwise every restart of the controller asks about every
-	// volume that has no labels of this cloud, for example all those of other CSI drivers.
+	// VOL-2: A provider SHOULD name the sources of its cloud in `VolumeCapability.source_types`.
+	// Otherwise the controller asks after every restart about every volume without labels of this
+	// cloud. For example, it asks about all volumes of other CSI drivers.
 	//
-	// VOL-3: Labels are facts of the disk, not of the moment: the controller does not ask again about
-	// a volume that has them. Zone and region MUST be right or absent: they become required node
-	// affinity, which is immutable.
+	// VOL-3: The provider answers only lasting facts of the disk as labels, because the controller
+	// does not ask again about a volume that has its labels. Zone and region MUST be right or absent,
+	// because they become required node affinity, which is immutable.
 	//
 	// VOL-4: Keys and values of a volume's labels MUST be valid in Kubernetes.
 	//

@@ -24,7 +24,7 @@ const (
 // Request of LookupZones.
 type LookupZonesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// For which cluster.
+	// The cluster on whose behalf the request is made.
 	Cluster *ClusterRef `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	// The Nodes to look up; no name twice, whatever the UIDs (CORE-20).
 	Nodes         []*NodeView `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`
@@ -228,7 +228,7 @@ type LookupZoneResult_Failed struct {
 }
 
 type LookupZoneResult_Zone struct {
-	// Where it is.
+	// The zone and region of the Node.
 	Zone *Zone `protobuf:"bytes,4,opt,name=zone,proto3,oneof"`
 }
 
@@ -236,10 +236,11 @@ func (*LookupZoneResult_Failed) isLookupZoneResult_Outcome() {}
 
 func (*LookupZoneResult_Zone) isLookupZoneResult_Outcome() {}
 
-// A place in a cloud. An absent field is not known or does not exist there.
+// A place in a cloud. A field is absent if the provider does not know its value, or if the cloud
+// has no such thing.
 //
-// ZONE-2: A zone or region that is set MUST be a valid label value, not empty, and the same as in
-// LookupInstances if that has one.
+// ZONE-2: A zone or region that is set MUST be a valid label value and not empty. If
+// LookupInstances also answers one, the two MUST be the same.
 type Zone struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The failure domain: a valid label value.

@@ -27,22 +27,23 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // The zones and regions of Nodes (Go's Zones), for clouds whose instances lack them. Offered with
-// `Capabilities.zones`. The controller asks only if LookupInstances left zone or region out.
+// `Capabilities.zones`. The controller asks only about a Node for which LookupInstances answered no
+// zone or no region.
 type ZoneServiceClient interface {
-	// Reads the zones and regions of these Nodes.
+	// Reads the zones and regions of the Nodes of the request.
 	//
-	// ZONE-1: Results of LookupZones MUST name their Nodes as in INST-2, and one Node's error MUST
-	// NOT fail the other Nodes.
+	// ZONE-1: Each result of LookupZones MUST name its Node as INST-2 says. One Node's error MUST NOT
+	// fail the other Nodes.
 	//
 	// ZONE-3: LookupZones MUST write nothing to the cloud.
 	//
 	// ZONE-4: For a Node that the cloud does not know, the answer is a `zone` without fields, or
-	// `failed`. It says nothing about the existence of the instance.
+	// `failed`. Neither answer says whether the instance exists.
 	//
-	// At most `InstanceCapability.max_batch` Nodes (100 without that capability), and
-	// `InstanceCapability.max_in_flight` calls at once (8), counted apart from those of
-	// InstanceService. Deadline 60 s. Failures (of the whole or of an item): INVALID, PRECONDITION,
-	// THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
+	// At most `InstanceCapability.max_batch` Nodes (100 without that capability). The controller
+	// makes at most `InstanceCapability.max_in_flight` calls at once (8 without that capability).
+	// Calls of InstanceService count separately. Deadline 60 s. Failures (of the whole or of an
+	// item): INVALID, PRECONDITION, THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
 	//
 	// Rules: CORE-4, CORE-6, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15, CORE-19, CORE-20,
 	// CORE-21, CORE-22, ZONE-1, ZONE-2, ZONE-3, ZONE-4.
@@ -72,22 +73,23 @@ func (c *zoneServiceClient) LookupZones(ctx context.Context, in *LookupZonesRequ
 // for forward compatibility.
 //
 // The zones and regions of Nodes (Go's Zones), for clouds whose instances lack them. Offered with
-// `Capabilities.zones`. The controller asks only if LookupInstances left zone or region out.
+// `Capabilities.zones`. The controller asks only about a Node for which LookupInstances answered no
+// zone or no region.
 type ZoneServiceServer interface {
-	// Reads the zones and regions of these Nodes.
+	// Reads the zones and regions of the Nodes of the request.
 	//
-	// ZONE-1: Results of LookupZones MUST name their Nodes as in INST-2, and one Node's error MUST
-	// NOT fail the other Nodes.
+	// ZONE-1: Each result of LookupZones MUST name its Node as INST-2 says. One Node's error MUST NOT
+	// fail the other Nodes.
 	//
 	// ZONE-3: LookupZones MUST write nothing to the cloud.
 	//
 	// ZONE-4: For a Node that the cloud does not know, the answer is a `zone` without fields, or
-	// `failed`. It says nothing about the existence of the instance.
+	// `failed`. Neither answer says whether the instance exists.
 	//
-	// At most `InstanceCapability.max_batch` Nodes (100 without that capability), and
-	// `InstanceCapability.max_in_flight` calls at once (8), counted apart from those of
-	// InstanceService. Deadline 60 s. Failures (of the whole or of an item): INVALID, PRECONDITION,
-	// THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
+	// At most `InstanceCapability.max_batch` Nodes (100 without that capability). The controller
+	// makes at most `InstanceCapability.max_in_flight` calls at once (8 without that capability).
+	// Calls of InstanceService count separately. Deadline 60 s. Failures (of the whole or of an
+	// item): INVALID, PRECONDITION, THROTTLED, CREDENTIALS, UNAVAILABLE, NOT_INITIALIZED, INTERNAL.
 	//
 	// Rules: CORE-4, CORE-6, CORE-9, CORE-10, CORE-11, CORE-12, CORE-13, CORE-15, CORE-19, CORE-20,
 	// CORE-21, CORE-22, ZONE-1, ZONE-2, ZONE-3, ZONE-4.
