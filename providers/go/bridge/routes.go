@@ -104,7 +104,7 @@ func nameWithTarget(route *cloudprovider.Route) string {
 }
 
 // listedRoute returns the listed route that a request names, or nil. Clouds distinguish routes to one destination only by their targets, so the target of
-// the request decides.
+// the request decides. If routes of several Nodes still fit, the result is an error.
 func listedRoute(there []*cloudprovider.Route, view *contract.Route) (*cloudprovider.Route, error) {
 	names := routeNames(there)
 	var found []int

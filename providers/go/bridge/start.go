@@ -262,7 +262,7 @@ func (b *Bridge) Close() {
 	b.standIn.close()
 }
 
-// settle waits, for a limited time, until the informers of the cloud have the objects of this call.
+// settle waits at most 2 s until the informers of the cloud have the objects of this call.
 func (b *Bridge) settle(ctx context.Context, brought []object) {
 	b.starting.mu.Lock()
 	nodes, services := b.starting.nodes, b.starting.services
