@@ -28,7 +28,7 @@ type Wanted struct {
 	Address string
 	// Hostname replaces the addresses in the status.
 	Hostname string
-	// Proxies says that the load balancer ends the clients' connections and makes its own to the Nodes, or adds the PROXY protocol.
+	// Proxies says that the load balancer uses the PROXY protocol, or that one of its rules is neither TCP nor UDP.
 	Proxies bool
 	// Warnings are texts for the user.
 	Warnings []string
