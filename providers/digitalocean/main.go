@@ -1,4 +1,4 @@
-// Command digitalocean is DigitalOcean as a provider of the cloud provider contract. See README.md.
+// Command digitalocean is the provider of the cloud provider contract for DigitalOcean. See README.md.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command hetzner is Hetzner Cloud as a provider of the cloud provider contract. See README.md.
+// Command hetzner is the provider of the cloud provider contract for Hetzner Cloud. See README.md.
 package main
 
 import (
