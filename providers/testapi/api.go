@@ -62,7 +62,7 @@ type Rate struct {
 	Burst bool
 }
 
-// Plan replaces the cloud's answer to matching calls.
+// Plan changes the outcome of matching calls: their answer, delay or connection.
 type Plan struct {
 	// Match is a regular expression for "METHOD /path?query"; all calls if empty.
 	Match string `json:"match,omitempty"`

@@ -224,7 +224,7 @@ func (c *Cloud) SetServer(name, status string) error {
 	return nil
 }
 
-// AddRoute adds a route to a server without the API.
+// AddRoute adds a route to a server without the API; if the server does not exist, to an address that no server has.
 func (c *Cloud) AddRoute(destination string, server int64) error {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
