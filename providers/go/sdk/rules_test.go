@@ -173,7 +173,7 @@ func TestARouteWithoutTargetOrNameIsInvalidAlone(t *testing.T) {
 	}
 }
 
-// The keys of the results that failed with this code; the codes of other failures are added.
+// The keys of the results that failed with this code; other failures appear as text.
 func refusedRoutes(results []*contract.RouteResult, code contract.FailureCode) (keys []string) {
 	for _, result := range results {
 		if failed := result.GetFailed(); failed.GetCode() == code {

@@ -151,7 +151,7 @@ func (p *Provider) checkPlace(ctx context.Context, call *sdk.Call) error {
 	return nil
 }
 
-// checkWrites asks for a load balancer without a name, which the API refuses. The error shows whether the token may write, and nothing is written.
+// checkWrites asks for a load balancer without a name, which the API refuses. An error of rights shows that the token may not write. Nothing is written.
 func (p *Provider) checkWrites(ctx context.Context, call *sdk.Call) error {
 	request, err := p.api.NewRequest(ctx, http.MethodPost, "/load_balancers", nil)
 	if err != nil {
