@@ -11,15 +11,15 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// The cloud wraps some errors of AWS's SDK by their text alone.
+// The cloud wraps some errors of AWS's SDK only as text.
 var (
 	apiError    = regexp.MustCompile(`\bapi error ([\w.]+):`)
 	serverError = regexp.MustCompile(`\bStatusCode: 5\d\d\b`)
-	// The texts of the cloud's own code for a Service that it does not serve, before it calls AWS.
+	// The errors of the cloud's own code for a Service that it refuses before it calls AWS.
 	refused = regexp.MustCompile(`(?i)^(unsupported|invalid) (load balancer affinity|backend protocol|health check|ClusterServiceLoadBalancerHealthProbeMode)|cannot be specified for AWS ELB|the only value supported|error parsing service annotation|failed to parse annotation|failed parsing health check annotation|health check parameters are invalid|not supported (for|by) LoadBalancer`)
 )
 
-// classify reads AWS's error codes, and the SDK's errors if no answer came.
+// classify returns the contract's code for AWS's error codes, and for the SDK's errors without an answer of AWS.
 func classify(err error) contract.FailureCode {
 	var said smithy.APIError
 	var code string

@@ -1,4 +1,4 @@
-// Command aws is k8s.io/cloud-provider-aws, unchanged, as a provider of the cloud provider contract. See README.md.
+// Command aws serves k8s.io/cloud-provider-aws, unchanged, as a provider of the cloud provider contract. See README.md.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command digitalocean is DigitalOcean as a provider of the cloud provider contract. See README.md.
+// Command digitalocean is the provider of the cloud provider contract for DigitalOcean. See README.md.
 package main
 
 import (
@@ -19,8 +19,8 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
-// Variables of DigitalOcean's own controller that this provider does not support. It refuses to start if one is set: otherwise an operator would
-// notice too late that no program maintains the firewall.
+// Variables of DigitalOcean's own controller that this provider does not support. It refuses to start if one is set, so that the operator learns at once
+// that this provider does not have the feature.
 var vendorOnly = map[string]string{
 	"PUBLIC_ACCESS_FIREWALL_NAME": "this provider manages no firewall; keep the rules of that one by hand or with Terraform, and remove the variable",
 	"PUBLIC_ACCESS_FIREWALL_TAGS": "this provider manages no firewall; keep the rules of that one by hand or with Terraform, and remove the variable",
@@ -34,7 +34,7 @@ var (
 	tag  = regexp.MustCompile(`^[a-zA-Z0-9_:-]{1,255}$`)
 )
 
-// options are what the command line and the environment say.
+// options are the values of the command line and the environment.
 type options struct {
 	settings provider.Settings
 	endpoint string
@@ -63,7 +63,7 @@ func main() {
 	}
 }
 
-// defaultEndpoint is the one that the chart sets, else the contract's.
+// defaultEndpoint returns $CLOUD_PROVIDER_ENDPOINT, which the chart sets, else the contract's endpoint.
 func defaultEndpoint(environment func(string) string) string {
 	if endpoint := environment("CLOUD_PROVIDER_ENDPOINT"); endpoint != "" {
 		return endpoint
@@ -83,7 +83,7 @@ func serve(o *options) error {
 	return server.Run()
 }
 
-// parse reads the flags, and for those that are not given the environment of DigitalOcean's own controller.
+// parse reads the flags. For flags that are not given it reads the environment variables of DigitalOcean's own controller.
 func parse(arguments []string, environment func(string) string, output io.Writer) (*options, error) {
 	o := &options{}
 	s := &o.settings

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Shows that modules outside of this checkout build on the SDK, and on the bridge, without `replace`, as after a release. The contract, the SDK and the bridge come from a folder as module
-# proxy, their dependencies from the ordinary one. A module on the SDK inherits no module of Kubernetes or of a cloud; one on the bridge inherits none of a cloud.
+# Shows that modules outside of this checkout build on the SDK, and on the bridge, without `replace`, as after a release. A folder serves as module proxy for the contract, the SDK and the
+# bridge; their dependencies come from the ordinary proxy. A module on the SDK must inherit no module of Kubernetes or of AWS. A module on the bridge must inherit none of AWS.
 set -euo pipefail
 cd "$(dirname "$0")"
 here=$PWD
@@ -26,10 +26,10 @@ with zipfile.ZipFile(name, "w") as archive:
             archive.write(whole, prefix + "/" + os.path.relpath(whole, folder))
 ZIP
 done
-# A separate cache, because these modules are no release; it uses the contents of the ordinary cache.
+# A separate cache, because these modules are no release. Their dependencies come from the ordinary cache's downloads if it has them.
 GOPROXY="file://$work/proxy,file://$(go env GOMODCACHE)/cache/download,$(go env GOPROXY)"
 export GOPROXY GOMODCACHE=$work/cache GONOSUMDB="$path/*" GOWORK=off GOFLAGS="-modcacherw -trimpath"
-# fresh MODULE MAIN FORBIDDEN: a new module with this main, on that module of ours, without the forbidden modules.
+# fresh MODULE MAIN FORBIDDEN: builds a new module with this main on MODULE, and fails if it inherits a module that FORBIDDEN matches.
 fresh() {
   mkdir "$work/$1" && cd "$work/$1"
   cp "$here/$2" main.go

@@ -1,4 +1,4 @@
-// Command hetzner is Hetzner Cloud as a provider of the cloud provider contract. See README.md.
+// Command hetzner is the provider of the cloud provider contract for Hetzner Cloud. See README.md.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/hetzner/provider"
 )
 
-// options are what the command line and the environment say.
+// options are the values of the command line and the environment.
 type options struct {
 	settings provider.Settings
 	endpoint string
@@ -52,7 +52,7 @@ func main() {
 	}
 }
 
-// parse reads the flags, and for those that are not given the environment of Hetzner's own controller.
+// parse reads the flags. For flags that are not given it reads the environment variables of Hetzner's own controller.
 func parse(arguments []string, environment func(string) string, output io.Writer) (*options, error) {
 	o := &options{}
 	s := &o.settings

@@ -1,5 +1,5 @@
-// Package testapi is the common part of the clouds' test APIs: tokens, rate limits, latency, planned failures and a journal of all calls. It knows no
-// cloud. A cloud's test API adds its own handler, and states in [Options] how that cloud names rights, counts calls and writes errors.
+// Package testapi is the common part of the clouds' test APIs: tokens, rate limits, latency, planned failures and a journal of calls. It has no code of a
+// particular cloud. A cloud's test API adds its own handler, and states in [Options] how that cloud names rights, counts calls and writes errors.
 package testapi
 
 import (
@@ -16,11 +16,11 @@ import (
 	"time"
 )
 
-// Options say what is particular to a cloud.
+// Options are the particulars of a cloud.
 type Options struct {
-	// Handler is the cloud. It sees only calls that have passed the token, the rate limit and the plans.
+	// Handler is the cloud. It gets only calls that have passed the checks of token, rate limit and plans.
 	Handler http.Handler
-	// Elsewhere is another account of this cloud, which tokens of it see in place of this one; nil: there is none.
+	// Elsewhere is another account of this cloud: it gets the calls with tokens of that account. nil: there is none.
 	Elsewhere http.Handler
 	// Error writes an error body as the cloud does. why is for people; status is 401, 403, 429 or that of a [Plan] without a body.
 	Error func(w http.ResponseWriter, status int, why string)
@@ -30,46 +30,46 @@ type Options struct {
 	Right func(r *http.Request) string
 	// Route names what a call is counted as, such as "GET /v2/droplets/{id}"; nil: method and path.
 	Route func(r *http.Request) string
-	// Tokens are those that are known at the beginning.
+	// Tokens are the tokens that exist from the start.
 	Tokens map[string]Token
 	// Limit is the most calls that a token may make in Window; no limit if zero. Calls become free again one by one.
 	Limit  int
 	Window time.Duration
-	// Burst is the most of them that it may make in BurstWindow; no such limit if zero.
+	// Burst is the most calls that a token may make in BurstWindow; no such limit if zero.
 	Burst       int
 	BurstWindow time.Duration
-	// Record gets each call as a line of JSON; nil: nothing does.
+	// Record gets each call as a line of JSON; nil: there is no record.
 	Record io.Writer
 }
 
-// Token is what a bearer token may do.
+// Token has the rights of a bearer token.
 type Token struct {
-	// Rights are the only ones that it has; nil: all.
+	// Rights are the token's only rights; nil: all.
 	Rights []string `json:"rights,omitempty"`
-	// ReadOnly refuses all but GET and HEAD. Expired is refused as one that is not known.
+	// ReadOnly refuses all methods but GET and HEAD. Expired makes the token count as unknown.
 	ReadOnly bool `json:"read_only,omitempty"`
 	Expired  bool `json:"expired,omitempty"`
-	// Elsewhere says that it is a token of the other account.
+	// Elsewhere says that the token belongs to the other account.
 	Elsewhere bool `json:"elsewhere,omitempty"`
 }
 
 // Rate says how many calls are left to a token.
 type Rate struct {
 	Limit, Remaining int
-	// Next is when the next call is free, Full when all are.
+	// Next is the time at which the next call becomes free, and Full that at which all are free.
 	Next, Full time.Time
-	// Burst says that it is the limit of a burst that is reached.
+	// Burst says that the token has reached the limit of a burst.
 	Burst bool
 }
 
-// Plan is what shall happen to calls that match, in place of what the cloud would do.
+// Plan changes the outcome of matching calls: their answer, delay or connection.
 type Plan struct {
 	// Match is a regular expression for "METHOD /path?query"; all calls if empty.
 	Match string `json:"match,omitempty"`
 	// Skip calls that match pass first. Then Times calls are planned: one if zero, all if negative.
 	Skip  int `json:"skip,omitempty"`
 	Times int `json:"times,omitempty"`
-	// Status is answered, with Header and Body; without a Body it is the cloud's error body.
+	// Status, Header and Body are the answer; without a Body it has the cloud's error body.
 	Status int               `json:"status,omitempty"`
 	Header map[string]string `json:"header,omitempty"`
 	Body   string            `json:"body,omitempty"`
@@ -82,7 +82,7 @@ type Plan struct {
 	expression *regexp.Regexp
 }
 
-// Call is one call, as the journal keeps it.
+// Call is one call in the journal.
 type Call struct {
 	Time   time.Time `json:"time"`
 	Method string    `json:"method"`
@@ -90,7 +90,7 @@ type Call struct {
 	URL    string `json:"url"`
 	Route  string `json:"route"`
 	Status int    `json:"status"`
-	// Planned says that a [Plan] made the answer or kept it back. Carried says that the cloud carried the call out all the same.
+	// Planned says that a [Plan] made or suppressed the answer. Carried says that the cloud carried the call out nevertheless.
 	Planned bool            `json:"planned,omitempty"`
 	Carried bool            `json:"carried,omitempty"`
 	Request json.RawMessage `json:"request,omitempty"`
@@ -113,7 +113,7 @@ type API struct {
 	writes  int
 }
 
-// New is a test API with these options.
+// New returns a test API with these options.
 func New(options Options) *API {
 	a := &API{options: options, control: http.NewServeMux(), tokens: map[string]Token{}, spent: map[string][]time.Time{}, limit: options.Limit, window: options.Window}
 	for name, token := range options.Tokens {
@@ -176,7 +176,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Write(answer.Body.Bytes())
 }
 
-// The token, the rate limit and the right; then the cloud.
+// admit checks the token, the rate limit and the right, and then passes the call to the cloud.
 func (a *API) admit(w http.ResponseWriter, r *http.Request) {
 	name, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	a.mutex.Lock()
@@ -208,7 +208,7 @@ func (a *API) admit(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// How many calls are left after this one, and whether it is free; the caller holds the mutex.
+// spend returns how many calls are left after this one, and whether the limits admit it; the caller holds the mutex.
 func (a *API) spend(token string, known bool) (rate Rate, free bool) {
 	if a.limit <= 0 || !known {
 		return Rate{}, true
@@ -236,7 +236,7 @@ func (a *API) spend(token string, known bool) (rate Rate, free bool) {
 	return rate, free
 }
 
-// The plan for this call, if there is one, and how long the call waits first.
+// planned returns the plan for this call, if there is one, and how long the call waits first.
 func (a *API) planned(r *http.Request) (*Plan, time.Duration) {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()

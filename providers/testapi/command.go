@@ -22,14 +22,14 @@ type Cloud interface {
 	StopMachine(name string) error
 }
 
-// Run is a test API as a command: it serves the API, and is the client of its control endpoint:
+// Run makes a command of a test API. The command serves the API, or is a client of its control endpoint:
 //
 //	serve --listen 127.0.0.1:8080 [--machines 3] [--journal FILE]
 //	ask http://127.0.0.1:8080 GET writes
 //	ask http://127.0.0.1:8080 POST machines '{"name": "node-1"}'
 //	marks http://127.0.0.1:8080 ID
 //
-// hint is what is printed behind the URL. Run returns when there is nothing left to do.
+// serve prints hint after the URL.
 func Run[C Cloud](arguments []string, hint string, make func(record io.Writer) C) {
 	if err := run(arguments, hint, make); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -70,7 +70,7 @@ func run[C Cloud](arguments []string, hint string, make func(record io.Writer) C
 	}
 }
 
-// Texts are printed as they are, anything else as JSON.
+// tell prints the answer: a text as it is, any other value as JSON.
 func tell(ctx context.Context, url, method, path string, body any) error {
 	var answer any
 	if err := Ask(ctx, url, method, path, body, &answer); err != nil {
@@ -129,7 +129,7 @@ func serveAt[C Cloud](arguments []string, hint string, make func(record io.Write
 			return err
 		}
 	}
-	// A caller that asks for it may be killed, and this process must then end too.
+	// A killed caller closes stdin, and this process must then end too.
 	if os.Getenv("TESTENV_DIE_WITH_STDIN") == "1" {
 		go func() {
 			io.Copy(io.Discard, os.Stdin)

@@ -66,7 +66,7 @@ func (a *API) routes() {
 	a.Control("DELETE /_test/tokens/{token}", func(r *http.Request) (any, error) { a.Token(r.PathValue("token"), nil); return nil, nil })
 }
 
-// Plan adds a plan; of several that match a call the first counts.
+// Plan adds a plan. If several plans match a call, the first applies.
 func (a *API) Plan(plan Plan) (err error) {
 	if plan.expression, err = regexp.Compile(plan.Match); err != nil {
 		return fmt.Errorf("match %q is no regular expression: %w", plan.Match, err)
@@ -83,14 +83,14 @@ func (a *API) Plan(plan Plan) (err error) {
 	return nil
 }
 
-// Planned is how many plans wait for a call yet.
+// Planned returns how many plans still wait for a call.
 func (a *API) Planned() int {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
 	return len(a.plans)
 }
 
-// NoPlans forgets all plans.
+// NoPlans removes all plans.
 func (a *API) NoPlans() {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
@@ -107,21 +107,21 @@ func (a *API) Token(name string, token *Token) {
 	}
 }
 
-// Latency is how long every call takes from now on.
+// Latency sets how long every call waits from now on.
 func (a *API) Latency(latency time.Duration) {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
 	a.latency = latency
 }
 
-// Limit is the most calls that a token may make in a window from now on; none if zero. Earlier calls no longer count.
+// Limit sets the most calls that a token may make in a window from now on; no limit if zero. Earlier calls no longer count.
 func (a *API) Limit(calls int, window time.Duration) {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
 	a.limit, a.window, a.spent = calls, window, map[string][]time.Time{}
 }
 
-// Calls is the journal.
+// Calls returns the journal.
 func (a *API) Calls() []Call {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
@@ -135,7 +135,7 @@ func (a *API) Forget() {
 	a.calls = nil
 }
 
-// Counts is how many calls of the journal each route had.
+// Counts returns the number of calls in the journal by route.
 func (a *API) Counts() map[string]int {
 	counts := map[string]int{}
 	for _, call := range a.Calls() {
@@ -144,14 +144,14 @@ func (a *API) Counts() map[string]int {
 	return counts
 }
 
-// Writes is how many calls ever changed the cloud; [API.Forget] does not reset it.
+// Writes returns how many calls have changed the cloud; [API.Forget] does not reset the number.
 func (a *API) Writes() int {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
 	return a.writes
 }
 
-// Read reads the body of a call to the control endpoint; unknown fields are an error, no body is none.
+// Read reads the body of a call to the control endpoint. An unknown field is an error, but a missing body is not.
 func Read(r *http.Request, into any) error {
 	decoder := json.NewDecoder(r.Body)
 	decoder.DisallowUnknownFields()

@@ -7,24 +7,25 @@ import (
 	"time"
 )
 
-// Balancer is a load balancer in words that are the same for all clouds.
+// Balancer is a load balancer in a form that is the same for all clouds.
 type Balancer struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
 	// Targets are names of machines.
 	Addresses []string `json:"addresses"`
 	Targets   []string `json:"targets"`
-	// Marks are the texts that say whose it is.
+	// Marks are the texts that name the owner.
 	Marks []string `json:"marks"`
 }
 
-// World is what may be done behind everybody's back, under the same paths of the control endpoint in each cloud. M is what a machine that is made shall be like, S the settings.
+// World has the changes that tests make without the cloud's API, under the same paths of the control endpoint in each cloud. M has the properties of a new
+// machine, and S the settings.
 type World[M, S any] struct {
-	// AddMachine gives the provider ID. SetMachine gives a machine, by its name, a status in the cloud's words; "" removes it.
+	// AddMachine returns the provider ID. SetMachine sets the status of a machine by its name, in the cloud's own terms; "" removes it.
 	AddMachine func(M) string
 	SetMachine func(name, status string) error
 	Balancers  func() []Balancer
-	// AddBalancer makes one as somebody else would, and gives its ID.
+	// AddBalancer makes a load balancer without the API, and returns its ID.
 	AddBalancer    func(name string, labels map[string]string) (string, error)
 	RemoveBalancer func(id string)
 	Set            func(S)

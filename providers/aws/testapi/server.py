@@ -26,7 +26,7 @@ from moto.elb import models
 from moto.elbv2.models import FakeLoadBalancer
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 
-# The access key of who is held to the policy; the suite takes its value for a secret.
+# The access key of the caller to whom the policy applies. The conformance suite treats its value as a secret.
 PROVIDER = "AKIATESTPROVIDER"
 
 made = models.LoadBalancer.__init__
@@ -68,14 +68,14 @@ FAILURES = {
 EC2 = "<Response><Errors><Error><Code>{code}</Code><Message>{text}</Message></Error></Errors><RequestID>r</RequestID></Response>"
 ELB = "<ErrorResponse><Error><Type>Sender</Type><Code>{code}</Code><Message>{text}</Message></Error><RequestId>r</RequestId></ErrorResponse>"
 NO_TOPOLOGY = ("400 Bad Request", "UnsupportedOperation", "")
-# AWS's answer to a caller without the right, as EC2 and as ELB name it.
+# AWS's answer to a caller without the right: the status, and the error code of EC2 and of ELB.
 REFUSED = ("403 Forbidden", "UnauthorizedOperation", "AccessDenied")
 POLICY = json.loads((pathlib.Path(__file__).parent.parent / "policy.json").read_text())
 READS = ("Describe", "Get", "List")
 # The caller and the service of a request, from its Authorization header.
 SCOPE = re.compile(r"Credential=([^/]+)/[^/]+/[^/]+/([^/]+)/")
-# cloud-provider-aws 1.36 sends it in each Ensure: it compares its own attributes with AWS's answer, which has more of them. If it were counted, it
-# would hide other writes of an Ensure that should write nothing.
+# cloud-provider-aws 1.36 sends this call in each Ensure: it compares its own attributes with AWS's answer, which has more of them. If the test API counted
+# it, tests could not see whether an Ensure makes other writes.
 NOT_COUNTED = "ModifyLoadBalancerAttributes"
 
 

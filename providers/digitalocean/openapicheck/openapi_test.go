@@ -36,7 +36,7 @@ var known = map[string]string{
 	`request: /ip: readOnly property "ip" in request`:                          "the annotation `ip` asks for an address of one's own; DigitalOcean's SDK and its own controller send it so, and the description does not have it yet",
 }
 
-// The journal of a run is what the document says, each request and each answer. Both are given, as neither is stored here:
+// Each request and each answer of a journal keeps to the document. Neither is stored here; the environment names both:
 //
 //	DIGITALOCEAN_OPENAPI=bundled.yaml DIGITALOCEAN_JOURNAL=journal.jsonl go test ./...
 func TestTheJournalIsWhatDigitalOceanPublishes(t *testing.T) {
@@ -58,7 +58,7 @@ func TestTheJournalIsWhatDigitalOceanPublishes(t *testing.T) {
 		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
 			t.Fatalf("%s: %v", journal, err)
 		}
-		if c.Planned { // A failure that a test has thought up.
+		if c.Planned { // A test planned this failure.
 			continue
 		}
 		route, wrong := check(t, router, &c)
@@ -102,7 +102,7 @@ func load(t *testing.T, path string) routers.Router {
 	return router
 }
 
-// check gives what is wrong with one call. A request that the API refused with 4xx may break the description: that is then why.
+// check returns the faults of one call. A request that the API refused with 4xx may break the description: that can be the reason for the refusal.
 func check(t *testing.T, router routers.Router, c *call) (name string, wrong []string) {
 	request, err := http.NewRequestWithContext(t.Context(), c.Method, c.URL, bytes.NewReader(c.Request))
 	if err != nil {
@@ -140,7 +140,7 @@ func check(t *testing.T, router routers.Router, c *call) (name string, wrong []s
 	return name, slices.Compact(wrong)
 }
 
-// strangers are the fields of a body that the description does not have: by itself it allows any.
+// strangers returns the fields of a body that the description lacks: validation alone would allow any.
 func strangers(what string, content openapi3.Content, body json.RawMessage) []string {
 	var value any
 	media := content.Get("application/json")
@@ -176,7 +176,7 @@ func strange(path string, schemas []*openapi3.SchemaRef, value any) (wrong []str
 	return wrong
 }
 
-// each asks these schemas, and those that they are made of.
+// each applies get to these schemas, and to those that they consist of.
 func each(schemas []*openapi3.SchemaRef, get func(*openapi3.Schema) *openapi3.SchemaRef) (found []*openapi3.SchemaRef) {
 	for _, ref := range schemas {
 		if ref == nil || ref.Value == nil {

@@ -26,17 +26,19 @@ func DropletID(providerID string) (int, error) {
 
 // Eligible are the targets that a load balancer can have.
 type Eligible struct {
-	// IDs are the droplets', in order, and Names their Nodes' names.
+	// IDs are the IDs of the droplets, in order, and Names the names of their Nodes.
 	IDs   []int
 	Names map[int]string
-	// Without are Nodes that this kind of load balancer cannot reach, as they have no public IPv4 address. Unnamed are Nodes without a provider ID that names a droplet.
+	// Without are Nodes that this kind of load balancer cannot reach, because they have no public IPv4 address. Unnamed has the errors of Nodes without a
+	// provider ID that names a droplet.
 	Without []string
 	Unnamed map[string]error
 	// AllDualStack says that each target has a public address of both families.
 	AllDualStack bool
 }
 
-// EligibleTargets says which of the Nodes can be targets. Only an external load balancer of the type REGIONAL_NETWORK needs a public address: it hands packets on as they are.
+// EligibleTargets returns the Nodes that can be targets. Only an external load balancer of the type REGIONAL_NETWORK needs a public address of its targets:
+// it forwards packets unchanged.
 func EligibleTargets(targets *sdk.Targets, kind, network string) *Eligible {
 	if targets == nil {
 		return nil
@@ -86,7 +88,7 @@ func NoTarget(id int, droplet *godo.Droplet, region, vpc string) error {
 	}
 }
 
-// Kind is which type and network the load balancer of this Service has or will have, as far as that can be read.
+// Kind returns the type and network that the load balancer of this Service has or will have. It ignores invalid annotations.
 func Kind(service *sdk.Service, settings *Settings, there *godo.LoadBalancer) (kind, network string) {
 	if there != nil {
 		return or(there.Type, godo.LoadBalancerTypeRegional), or(there.Network, godo.LoadBalancerNetworkTypeExternal)
@@ -95,16 +97,16 @@ func Kind(service *sdk.Service, settings *Settings, there *godo.LoadBalancer) (k
 	return or(v.text("type"), settings.DefaultType), or(v.text("network"), godo.LoadBalancerNetworkTypeExternal)
 }
 
-// Same says whether a load balancer is as it is wanted, so that nothing is to be written (LB-8).
+// Same reports whether a load balancer equals the wanted one, so that no write is needed (LB-8).
 func Same(there *godo.LoadBalancer, wanted *godo.LoadBalancerRequest) bool {
 	asked := normal(wanted)
-	if there.VPCSubnetUUID == "" { // A preview of DigitalOcean's, which not each answer tells.
+	if there.VPCSubnetUUID == "" { // A preview feature of DigitalOcean; some answers lack the field.
 		asked.VPCSubnetUUID = ""
 	}
 	return sdk.Same(normal(there.AsRequest()), asked)
 }
 
-// A load balancer with what DigitalOcean fills in, and in one order, so that two can be compared.
+// normal returns a load balancer with the values that DigitalOcean fills in, and with sorted lists, so that two can be compared.
 func normal(lb *godo.LoadBalancerRequest) godo.LoadBalancerRequest {
 	n := *lb
 	n.Algorithm, n.ValidateOnly, n.IP, n.Tags = "", false, "", nil
@@ -145,7 +147,7 @@ func normal(lb *godo.LoadBalancerRequest) godo.LoadBalancerRequest {
 	return n
 }
 
-// Change is how the droplets of a load balancer become those that are wanted.
+// Change returns the droplets to add to a load balancer, and those to remove from it.
 func Change(there *godo.LoadBalancer, wanted []int) (add, remove []int) {
 	for _, id := range wanted {
 		if !slices.Contains(there.DropletIDs, id) {
@@ -160,7 +162,7 @@ func Change(there *godo.LoadBalancer, wanted []int) (add, remove []int) {
 	return add, remove
 }
 
-// Status is where a load balancer can be reached.
+// Status returns the status of a load balancer: its addresses, or the host name of the annotation.
 func Status(lb *godo.LoadBalancer, wanted *Wanted) (status sdk.LoadBalancerStatus) {
 	if wanted != nil && wanted.Hostname != "" {
 		return sdk.LoadBalancerStatus{Ingress: []sdk.Ingress{{Hostname: wanted.Hostname}}}

@@ -11,7 +11,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
-// A load balancer of DigitalOcean has one documented place for a mark: its name, which is unique in an account. A marked name is
+// The mark of a load balancer is in its name, which is unique in an account. A marked name is
 //
 //	[CUSTOM.]NAMESPACE.NAME.UID.OWNER.ccm
 //
@@ -28,15 +28,15 @@ const (
 
 var label = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 
-// Mark is what a marked name says: for which Service of which cluster.
+// Mark names the Service and the cluster in a marked name.
 type Mark struct {
 	Namespace, Name, UID, Owner string
 }
 
-// A text as a part of a name. Capital letters do not fit: nothing says that names differ by them.
+// part returns a text as a part of a name. Capital letters do not fit, because DigitalOcean does not document that names differ by them.
 func part(text string, most int) string { return sdk.Place{Most: most, Fits: label}.Tag(text) }
 
-// MarkOf is the mark of this Service for this owner ID.
+// MarkOf returns the mark of this Service for this owner ID.
 func MarkOf(service *sdk.Service, owner string) Mark {
 	return Mark{part(service.Namespace, 63), part(service.Name, 63), part(service.UID, idBytes), part(owner, idBytes)}
 }
@@ -45,7 +45,7 @@ func (m Mark) String() string {
 	return strings.Join([]string{m.Namespace, m.Name, m.UID, m.Owner}, ".") + nameEnd
 }
 
-// ReadMark reads the mark of a load balancer's name; false if it carries none.
+// ReadMark reads the mark in a load balancer's name; false if it has none.
 func ReadMark(name string) (Mark, bool) {
 	rest, marked := strings.CutSuffix(name, nameEnd)
 	parts := strings.Split(rest, ".")
@@ -61,7 +61,7 @@ func ReadMark(name string) (Mark, bool) {
 	return Mark{last[0], last[1], last[2], last[3]}, true
 }
 
-// OwnedBy says whether it is marked for this cluster: for its present owner ID or a previous one.
+// OwnedBy reports whether the mark has this cluster's present owner ID or a previous one.
 func (m Mark) OwnedBy(call *sdk.Call) bool {
 	return slices.ContainsFunc(append([]string{call.Cluster.OwnerID}, call.PreviousOwnerIDs...), func(owner string) bool {
 		return owner != "" && m.Owner == part(owner, idBytes)
@@ -82,7 +82,7 @@ type Found struct {
 	ByName    bool
 }
 
-// Judge says what a load balancer is to a Service.
+// Judge returns a load balancer's relation to a Service.
 func Judge(lb *godo.LoadBalancer, call *sdk.Call, service *sdk.Service) *Found {
 	found := &Found{LB: lb, Ownership: sdk.Unmarked, ByName: lb.Name == VendorName(service.UID)}
 	if mark, marked := ReadMark(lb.Name); marked {
@@ -94,7 +94,7 @@ func Judge(lb *godo.LoadBalancer, call *sdk.Call, service *sdk.Service) *Found {
 	return found
 }
 
-// Own are the load balancers that are marked for this Service. The one to work with comes first: that of the present owner ID, then the oldest.
+// Own returns the load balancers that are marked for this Service: those with the present owner ID first, then the oldest.
 func Own(all []godo.LoadBalancer, call *sdk.Call, service *sdk.Service) (own []*Found) {
 	for i := range all {
 		if found := Judge(&all[i], call, service); found.Ownership == sdk.Ours {
@@ -116,7 +116,7 @@ func Own(all []godo.LoadBalancer, call *sdk.Call, service *sdk.Service) (own []*
 	return own
 }
 
-// Unmarked is the unmarked load balancer with the name that derives from the Service's UID, or nil.
+// Unmarked returns the unmarked load balancer with the name that DigitalOcean's controller makes of the Service's UID, or nil.
 func Unmarked(all []godo.LoadBalancer, call *sdk.Call, service *sdk.Service) *Found {
 	for i := range all {
 		if found := Judge(&all[i], call, service); found.Ownership == sdk.Unmarked && found.ByName {
@@ -126,8 +126,8 @@ func Unmarked(all []godo.LoadBalancer, call *sdk.Call, service *sdk.Service) *Fo
 	return nil
 }
 
-// ByAddress is the unmarked load balancer with an address of the Service's status, or nil. A name in the Service's annotation is no evidence, because
-// any user may write it.
+// ByAddress returns the unmarked load balancer with an address of the Service's status, or nil. A name in the Service's annotation proves nothing, because
+// a user can write it.
 func ByAddress(all []godo.LoadBalancer, call *sdk.Call, service *sdk.Service) *Found {
 	for i := range all {
 		found := Judge(&all[i], call, service)
@@ -140,7 +140,8 @@ func ByAddress(all []godo.LoadBalancer, call *sdk.Call, service *sdk.Service) *F
 	return nil
 }
 
-// InTheWay is the unmarked load balancer with exactly the name in the Service's annotation, without other evidence that it is this Service's, or nil.
+// InTheWay returns the unmarked load balancer with exactly the name in the Service's annotation, or nil. Such a name does not prove that it is this
+// Service's.
 func InTheWay(all []godo.LoadBalancer, service *sdk.Service) *godo.LoadBalancer {
 	custom := service.Annotations[annotationName]
 	for i := range all {

@@ -82,7 +82,7 @@ func byPort(one, other godo.ForwardingRule) int {
 // The protocol of each port of the Service, without UDP.
 func portProtocols(v *values, service *sdk.Service, certificate string) map[int]string {
 	unless := v.word("protocol", "tcp", "tcp", "http", "https", "http2")
-	if v.text("protocol") == "http3" { // DigitalOcean's controller takes the word, and DigitalOcean's API then refuses the rule, whose target cannot be HTTP/3.
+	if v.text("protocol") == "http3" { // DigitalOcean's controller accepts this value. DigitalOcean's API then refuses the rule, because a target cannot have HTTP/3.
 		v.err = sdk.Invalid("annotation %sprotocol: \"http3\" is no protocol for all ports; right would be %shttp3-port beside %stls-ports", annotationBase, annotationBase, annotationBase)
 	}
 	secure := certificate != "" || v.has("certificate-id") || v.has("certificate-name") || v.flag("tls-passthrough")
@@ -136,7 +136,7 @@ func http3(v *values, service *sdk.Service, port int, certificate string) []godo
 	return nil
 }
 
-// The health check: kube-proxy's own, or that of externalTrafficPolicy Local, unless the Service says that it wants another.
+// healthCheck returns the check of kube-proxy, or that of externalTrafficPolicy Local, unless annotations of the Service set another.
 func healthCheck(v *values, service *sdk.Service) *godo.HealthCheck {
 	check := &godo.HealthCheck{
 		Protocol: "http", Path: "/healthz", Port: kubeProxyHealthPort, ProxyProtocol: godo.PtrTo(false),

@@ -13,13 +13,13 @@ import (
 // The annotations of DigitalOcean's own controller.
 const (
 	annotationBase = "service.beta.kubernetes.io/do-loadbalancer-"
-	// AnnotationID names a load balancer by its ID. It is a hint for DigitalOcean's controller and never a reason to touch one here.
+	// AnnotationID names a load balancer by its ID. DigitalOcean's controller uses it; this provider adopts no load balancer by it.
 	AnnotationID = "kubernetes.digitalocean.com/load-balancer-id"
-	// AnnotationDisown says that the load balancer is not to be touched.
+	// AnnotationDisown forbids the provider to touch the load balancer.
 	AnnotationDisown = "service.kubernetes.io/do-loadbalancer-disown"
 	// AnnotationCertificateID names the certificate of listeners with TLS.
 	AnnotationCertificateID = annotationBase + "certificate-id"
-	// AnnotationCertificateName names it by its name.
+	// AnnotationCertificateName names that certificate by its name.
 	AnnotationCertificateName = annotationBase + "certificate-name"
 	// AnnotationType is the type of the load balancer.
 	AnnotationType = annotationBase + "type"
@@ -45,7 +45,7 @@ var regionalOnly = []string{
 type values struct {
 	annotations map[string]string
 	err         error
-	// Warnings for the user that are no failures.
+	// Warnings for the user, which are no failures.
 	warnings []string
 }
 

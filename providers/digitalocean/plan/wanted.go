@@ -13,24 +13,24 @@ import (
 
 // Settings are the operator's.
 type Settings struct {
-	// Region is the slug of the cluster's region, VPC the UUID of its network; empty is the region's default one.
+	// Region is the slug of the cluster's region. VPC is the UUID of its network; if empty, the region's default network.
 	Region, VPC string
-	// DefaultType is the type of load balancers whose Service does not say one.
+	// DefaultType is the type of a load balancer whose Service has no annotation for it.
 	DefaultType string
-	// TargetTag is the droplets' tag that load balancers balance to; empty: to the droplets of the Nodes, by their IDs.
+	// TargetTag is a tag: its droplets are the targets of load balancers. If empty, the targets are the droplets of the Nodes, by their IDs.
 	TargetTag string
 }
 
-// Wanted is what a Service asks for.
+// Wanted is the load balancer that a Service asks for.
 type Wanted struct {
-	// Request is the load balancer, whole; Address is the one that it shall be made with, if any.
+	// Request is the whole load balancer. Address is the address for a new one, if the Service asks for one.
 	Request godo.LoadBalancerRequest
 	Address string
 	// Hostname replaces the addresses in the status.
 	Hostname string
-	// Proxies says that what arrives at the Nodes is not what was sent to the load balancer.
+	// Proxies says that the load balancer uses the PROXY protocol, or that one of its rules is neither TCP nor UDP.
 	Proxies bool
-	// Warnings are what the user should know.
+	// Warnings are texts for the user.
 	Warnings []string
 }
 
@@ -84,7 +84,7 @@ func Want(service *sdk.Service, call *sdk.Call, settings *Settings, there *godo.
 	if wanted.Hostname != "" && !isHostname(wanted.Hostname) {
 		v.refuse("hostname", "%q is no DNS name", wanted.Hostname)
 	}
-	if there != nil { // Fields that only people set, in the control panel. A PUT without them would reset them.
+	if there != nil { // Fields that people set in the control panel. A PUT without them would reset them.
 		request.ProjectID, request.TLSCipherPolicy = there.ProjectID, there.TLSCipherPolicy
 		if settings.VPC == "" {
 			request.VPCUUID = there.VPCUUID
@@ -119,7 +119,7 @@ func wantedName(v *values, service *sdk.Service, call *sdk.Call) string {
 	return custom + "." + name
 }
 
-// Type, network and network stack: none of them can be changed on a load balancer that is there.
+// wantedKind sets type, network and network stack, which cannot change on an existing load balancer.
 func wantedKind(v *values, request *godo.LoadBalancerRequest, settings *Settings, there *godo.LoadBalancer, targets *Eligible) {
 	kind, network, stack := settings.DefaultType, godo.LoadBalancerNetworkTypeExternal, ""
 	if there != nil {
@@ -155,7 +155,7 @@ func wantedSize(v *values, request *godo.LoadBalancerRequest) {
 	if slug != "" && unit > 0 {
 		v.refuse("size-unit", "it conflicts with %ssize-slug; set only one of them", annotationBase)
 	}
-	// Where neither is asked for neither is sent: not every region and type has sizes, and a PUT without one goes back to the smallest.
+	// If the Service sets neither, the request has neither: not every region and type has sizes, and a PUT without one sets the smallest.
 	request.SizeSlug, request.SizeUnit = slug, uint32(unit)
 }
 

@@ -150,7 +150,7 @@ func TestWhatHasNoEffectIsTold(t *testing.T) {
 	}
 }
 
-// docs/digitalocean.md has a row for each annotation, and none that is not read.
+// docs/digitalocean.md has a row for each annotation that the provider reads, and no other row.
 func TestThePageNamesEachAnnotation(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/digitalocean.md")
 	if err != nil {
@@ -163,7 +163,7 @@ func TestThePageNamesEachAnnotation(t *testing.T) {
 	}
 }
 
-// Type, network and network stack are as they were made, unless the Service asks for another: that cannot be.
+// Type, network and network stack of an existing load balancer stay. If the Service asks for another, it is refused.
 func TestWhatCannotBeChangedStays(t *testing.T) {
 	there := &godo.LoadBalancer{Type: "REGIONAL_NETWORK", Network: "EXTERNAL", NetworkStack: "IPV4", VPCUUID: "vpc", ProjectID: "project", TLSCipherPolicy: "STRONG", DropletIDs: []int{2, 1}}
 	wanted, err := Want(service(), call, settings, there, "", nil)

@@ -16,28 +16,28 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
-// sdk.LoadBalancers: the methods carry out what package plan decides.
+// sdk.LoadBalancers: the methods carry out the decisions of package plan.
 
 const (
-	// A load balancer of DigitalOcean takes a minute or two to be made.
+	// DigitalOcean takes a minute or two to make a load balancer.
 	againWhileNew  = 10 * time.Second
 	againWhileBusy = 5 * time.Second
 )
 
-// request is what all four calls are about.
+// request has the common arguments of the four calls about a load balancer.
 type request struct {
 	p       *Provider
 	call    *sdk.Call
 	service *sdk.Service
 	handle  string
 	notes   *sdk.Notes
-	// The list, if the call has read it.
+	// The list of load balancers, if the call has read it.
 	all []godo.LoadBalancer
 }
 
 var uuid = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
 
-// get returns a load balancer by its ID, or nil. A user can write the ID, so get puts only a UUID into a URL; any other text names nothing.
+// get returns a load balancer by its ID, or nil. A user can write the ID, so get puts only a UUID into a URL, and returns nil for any other text.
 func (r *request) get(ctx context.Context, id string) (*godo.LoadBalancer, error) {
 	if !uuid.MatchString(id) {
 		return nil, nil
@@ -119,7 +119,8 @@ func some(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// certificate is the ID that the annotations come to. A certificate of Let's Encrypt gets another ID when DigitalOcean renews it, and the load balancer gets that by itself: it stays.
+// certificate returns the ID of the certificate that the annotations name. A certificate of Let's Encrypt gets another ID when DigitalOcean renews it, and
+// DigitalOcean sets that ID on the load balancer. certificate then returns that ID.
 func (r *request) certificate(ctx context.Context, there *godo.LoadBalancer) (string, error) {
 	id := strings.TrimSpace(r.service.Annotations[plan.AnnotationCertificateID])
 	name := strings.TrimSpace(r.service.Annotations[plan.AnnotationCertificateName])
@@ -168,7 +169,7 @@ func (r *request) askCertificate(ctx context.Context, id string) (*godo.Certific
 	return certificate, r.p.api.done(ctx, r.call, "asking for certificate "+id, err)
 }
 
-// disowned says that the Service asks that its load balancer be left alone.
+// disowned reports whether an annotation of the Service forbids the provider to touch its load balancer.
 func disowned(service *sdk.Service) (bool, error) {
 	switch value := strings.ToLower(strings.TrimSpace(service.Annotations[plan.AnnotationDisown])); value {
 	case "", "false":
@@ -208,7 +209,7 @@ func (p *Provider) GetLoadBalancer(ctx context.Context, call *sdk.Call, asked sd
 		answer.Presence = sdk.LoadBalancerRemnants
 		return answer, nil
 	}
-	// Whether Ensure would write nothing and answer ready (LB-14): the same decision, asked beforehand.
+	// InSync says whether Ensure would write nothing and answer ready (LB-14), by the same decision.
 	wanted, eligible, err := r.wanted(ctx, found.LB, asked.Targets)
 	if failure := failureOfCloud(err); failure != nil {
 		return sdk.LoadBalancer{}, failure
@@ -222,7 +223,7 @@ func (p *Provider) GetLoadBalancer(ctx context.Context, call *sdk.Call, asked sd
 	return answer, nil
 }
 
-// failureOfCloud is what keeps Get from an answer; that Ensure would refuse the Service does not.
+// failureOfCloud returns an error for which Get must fail. It returns nil for an error by which Ensure would refuse the Service.
 func failureOfCloud(err error) error {
 	if err == nil || err == sdk.ErrHandledElsewhere {
 		return nil
@@ -234,8 +235,8 @@ func failureOfCloud(err error) error {
 	return err
 }
 
-// checkID refuses an annotation that names a load balancer which is not this Service's. Otherwise every user with the right to write the Service
-// could take any load balancer of the account.
+// checkID refuses an annotation with the ID of a load balancer that is not this Service's. The provider must not take a load balancer by an ID that any
+// user with the right to write the Service can set.
 func (r *request) checkID(ctx context.Context, found *plan.Found) error {
 	id := strings.TrimSpace(r.service.Annotations[plan.AnnotationID])
 	if id == "" || found != nil && found.LB.ID == id {
@@ -255,7 +256,7 @@ func (r *request) checkID(ctx context.Context, found *plan.Found) error {
 	return sdk.Invalid("annotation %s: the load balancer %q (%s) is not this Service's: neither a mark nor the name %s says so; remove the annotation, or rename the load balancer to that", plan.AnnotationID, id, other.Name, plan.VendorName(r.service.UID)).Because("LoadBalancerIDNotOurs")
 }
 
-// EnsureLoadBalancer makes the load balancer, or makes it as the Service asks.
+// EnsureLoadBalancer makes the load balancer, or changes it to match the Service.
 func (p *Provider) EnsureLoadBalancer(ctx context.Context, call *sdk.Call, asked sdk.EnsureLoadBalancer) (status sdk.LoadBalancerStatus, err error) {
 	if elsewhere, err := disowned(&asked.Service); elsewhere || err != nil {
 		if elsewhere {
@@ -397,7 +398,8 @@ func (r *request) write(ctx context.Context, what string, lb *godo.LoadBalancerR
 	return answer, r.p.api.done(ctx, r.call, what, err)
 }
 
-// usable leaves out the droplets that do not exist, and those in another region or network than the load balancer; found says that some exist.
+// usable returns the droplets without those that do not exist, and without those in another region or network than the load balancer. found says that it
+// left out some.
 func (r *request) usable(ctx context.Context, lb *godo.LoadBalancerRequest, eligible *plan.Eligible) (left []int, found bool, err error) {
 	droplets, err := r.p.droplets.List(ctx, r.call, 0)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package provider is DigitalOcean behind the contract: it asks DigitalOcean's API, and does what package plan decides.
+// Package provider implements the contract for DigitalOcean: it calls DigitalOcean's API, and carries out the decisions of package plan.
 package provider
 
 import (
@@ -26,15 +26,15 @@ const (
 	mostAnswerBytes = 64 << 20
 )
 
-// tokens puts the token on each call. It reads the file each time, so a rotated token takes effect at once. It asks for the account of a new token
-// before it sends anything else with it: in another account every droplet would be gone.
+// tokens puts the token on each call. It reads the file for each call, so a rotated token takes effect with the next call. After Initialize it first asks
+// for the account of a new token: with a token of another account every droplet would seem to be gone.
 type tokens struct {
 	base    http.RoundTripper
 	secret  sdk.Token
 	account func(ctx context.Context, token string) (string, error)
 
 	mutex sync.Mutex
-	// The account of Initialize, empty before it, and the last token that is known to be of it.
+	// The account of Initialize, empty before it, and the last token that is known to belong to this account.
 	expected, checked string
 }
 
@@ -55,7 +55,7 @@ func (t *tokens) RoundTrip(request *http.Request) (*http.Response, error) {
 	t.mutex.Unlock()
 	if expected != "" && checked != token {
 		account, err := t.account(request.Context(), token)
-		if err != nil { // As a failure, so that its status is not read as an answer to this call.
+		if err != nil { // A Failure, so that the status of this check does not count as the status of the call itself.
 			return nil, failureOf("asking whose account the new token is of", err)
 		}
 		if account != expected {
@@ -75,7 +75,7 @@ func (t *tokens) send(request *http.Request, token string) (*http.Response, erro
 	}
 	var reader io.Reader = io.LimitReader(response.Body, mostAnswerBytes)
 	if response.StatusCode == http.StatusNotFound {
-		// A proxy's 404 is no word of DigitalOcean, and a Node may be deleted for it (INST-1).
+		// A proxy's 404 is no answer of DigitalOcean. It must not make an instance absent (INST-1).
 		var said struct{ ID string }
 		body, err := io.ReadAll(reader)
 		if err != nil || json.Unmarshal(body, &said) != nil || said.ID == "" {
@@ -91,7 +91,7 @@ func (t *tokens) send(request *http.Request, token string) (*http.Response, erro
 	return response, nil
 }
 
-// client is the API. All calls of the provider go through it.
+// client is the client of the API for all calls of the provider.
 type client struct {
 	*godo.Client
 	tokens *tokens
@@ -110,7 +110,7 @@ func newClient(apiURL, tokenFile, token, version string) (*client, error) {
 	return &client{Client: api, tokens: t}, nil
 }
 
-// The account of a token: the team's, which owns the droplets, or the user's.
+// accountOf returns the account of a token: the team's, which owns the droplets, or the user's.
 func accountOf(ctx context.Context, t *tokens, api *godo.Client, token string) (string, error) {
 	request, err := api.NewRequest(ctx, http.MethodGet, "v2/account", nil)
 	if err != nil {
@@ -142,7 +142,7 @@ func accountOf(ctx context.Context, t *tokens, api *godo.Client, token string) (
 	}
 }
 
-// done tells the outcome of a call, and gives its error back as the contract says it.
+// done records the outcome of a call, and returns its error as a failure of the contract.
 func (c *client) done(ctx context.Context, call *sdk.Call, what string, err error) error {
 	if err == nil {
 		return c.Done(ctx, call, nil)
@@ -150,7 +150,8 @@ func (c *client) done(ctx context.Context, call *sdk.Call, what string, err erro
 	return c.Done(ctx, call, failureOf(what, err))
 }
 
-// send writes a whole load balancer. The SDK of DigitalOcean leaves an empty list of droplets out, and the API takes a body without droplets and tag for a mistake.
+// send writes a whole load balancer. It does not use the SDK of DigitalOcean for the body: that leaves out an empty list of droplets, and the API refuses a
+// body without droplets and tag.
 func (c *client) send(ctx context.Context, method, path string, lb *godo.LoadBalancerRequest) (*godo.LoadBalancer, *godo.Response, error) {
 	body := struct {
 		*godo.LoadBalancerRequest

@@ -14,10 +14,10 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
-// The wait after a 429 without a time: it refills a quarter of the limit of 250 calls a minute.
+// The wait after a 429 that states no time. In it a quarter of the limit of 250 calls a minute becomes free.
 const throttledFor = 15 * time.Second
 
-// DigitalOcean's words for what its status alone does not tell.
+// Parts of DigitalOcean's messages for errors that its status alone does not distinguish.
 const (
 	nameTaken = "name is not unique"
 	busy      = "while it processes previous actions"
@@ -25,7 +25,7 @@ const (
 
 var quota = regexp.MustCompile(`(?i)\b(limit|quota|exceed(s|ed)?)\b`)
 
-// The answer of the API, if err is one.
+// answered returns the status and message of the API's answer, if err has one.
 func answered(err error) (status int, message string) {
 	var response *godo.ErrorResponse
 	if errors.As(err, &response) && response.Response != nil {
@@ -34,7 +34,7 @@ func answered(err error) (status int, message string) {
 	return 0, ""
 }
 
-// refused keeps the API's answer behind a failure that has said it.
+// refused wraps the API's answer in a failure without repeating its text.
 type refused struct{ err error }
 
 func (r *refused) Error() string { return "" }
@@ -46,7 +46,7 @@ func isNotFound(err error) bool {
 	return status == http.StatusNotFound
 }
 
-// The API refuses a write while it works on the load balancer. It says so with 403, which else is a lack of rights.
+// isBusy reports whether the API refuses a write because it works on the load balancer. It can answer 403 for that, the status for missing rights.
 func isBusy(err error) bool {
 	status, message := answered(err)
 	return (status == http.StatusForbidden || status == http.StatusConflict || status == http.StatusUnprocessableEntity) && strings.Contains(message, busy)
@@ -57,7 +57,7 @@ func isNameTaken(err error) bool {
 	return status == http.StatusUnprocessableEntity && strings.Contains(message, nameTaken)
 }
 
-// failureOf says an error of the API as the contract does (CORE-15). what is what was tried.
+// failureOf returns the failure of the contract for an error of the API (CORE-15). what describes the attempt.
 func failureOf(what string, err error) *sdk.Failure {
 	var failure *sdk.Failure
 	if errors.As(err, &failure) {
@@ -98,8 +98,8 @@ func failureOf(what string, err error) *sdk.Failure {
 	}
 }
 
-// The wait that a 429 asks for. It has Retry-After if the limit of a minute is reached. ratelimit-reset is the time at which a call of the hour
-// becomes free.
+// waitOf returns the wait that a 429 asks for. At the limit of a minute the answer has Retry-After. Otherwise ratelimit-reset has the time at which a call
+// of the hour becomes free.
 func waitOf(header http.Header, now time.Time) time.Duration {
 	if seconds, err := strconv.Atoi(header.Get("Retry-After")); err == nil && seconds > 0 {
 		return time.Duration(seconds) * time.Second

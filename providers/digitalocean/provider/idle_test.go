@@ -21,7 +21,7 @@ const (
 	searches  = 6
 )
 
-// The limit is a tenth of DigitalOcean's 5,000 calls. DigitalOcean names no limit of load balancers: a thousand are more than it grants.
+// The limit is a tenth of DigitalOcean's 5,000 calls an hour. DigitalOcean documents no general limit of load balancers, so the test goes up to a thousand.
 func TestAnIdleHourTakesAFewCallsHoweverManyLoadBalancersThereAre(t *testing.T) {
 	for _, balancers := range []int{20, 200, 1_000} {
 		t.Run(fmt.Sprintf("load balancers=%d", balancers), func(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 
 // sdk.InstanceBatches and sdk.InstanceLister.
 
-// How many droplets there were when they were last listed. It decides what is cheaper, never what is true.
+// knownSize has the number of droplets in the last list. It only decides whether single reads or a list take fewer calls.
 type knownSize struct {
 	mutex    sync.Mutex
 	droplets int
@@ -30,7 +30,7 @@ func (k *knownSize) set(droplets int) {
 	k.droplets = droplets
 }
 
-// Calls that a list takes, one for droplets with GPUs included.
+// listCalls returns how many calls a list takes, with one for droplets with GPUs.
 func (k *knownSize) listCalls() int {
 	k.mutex.Lock()
 	defer k.mutex.Unlock()
@@ -76,7 +76,7 @@ func idOf(node sdk.Node) (int, error) {
 type lookup struct {
 	p    *Provider
 	call *sdk.Call
-	// Whether droplets are asked for one by one. failed says that an error concerns all Nodes.
+	// one says that the call reads droplets one by one. failed says that an error concerns all Nodes.
 	one, failed bool
 	maxAge      time.Duration
 	lists       [][]godo.Droplet
@@ -112,14 +112,14 @@ func (l *lookup) find(ctx context.Context, name string, id int) (droplet *godo.D
 		if droplet != nil {
 			return droplet, true, nil
 		}
-		if id != 0 { // Asked for by its ID next, which finds those with GPUs too.
+		if id != 0 { // The next step reads it by its ID, which also finds droplets with GPUs.
 			return nil, false, nil
 		}
 	}
 	return nil, true, nil
 }
 
-// The list of droplets (0), or of those with GPUs (1), which the API leaves out of the other.
+// list returns the list of droplets (0), or that of droplets with GPUs (1), which the API leaves out of the first.
 func (l *lookup) list(ctx context.Context, which int) (list []godo.Droplet, err error) {
 	if l.lists == nil {
 		l.lists = make([][]godo.Droplet, 2)
@@ -134,7 +134,7 @@ func (l *lookup) list(ctx context.Context, which int) (list []godo.Droplet, err 
 	return l.lists[which], nil
 }
 
-// byID asks for each droplet by its ID: the API's 404 is the one answer that says that it is gone.
+// byID reads each droplet by its ID. Only the API's 404 to such a read shows that the droplet is gone.
 func (p *Provider) byID(ctx context.Context, call *sdk.Call, nodes []sdk.Node, answers sdk.Answers[sdk.Instance]) {
 	sdk.Each(nodes, answers, func(node sdk.Node) (sdk.Instance, error) {
 		id, _ := idOf(node)
@@ -146,7 +146,7 @@ func (p *Provider) byID(ctx context.Context, call *sdk.Call, nodes []sdk.Node, a
 	})
 }
 
-// ListInstances gives all droplets of the account: DigitalOcean does not tell those of one cluster from those of another (INST-16).
+// ListInstances returns all droplets of the account: DigitalOcean's API does not show to which cluster a droplet belongs (INST-16).
 func (p *Provider) ListInstances(ctx context.Context, call *sdk.Call, _ sdk.InstanceQuery) (list []sdk.Instance, err error) {
 	for _, source := range []*sdk.Shared[[]godo.Droplet]{&p.droplets, &p.gpus} {
 		droplets, err := source.List(ctx, call, 0)
@@ -170,7 +170,8 @@ func dropletOfID(list []godo.Droplet, id int) *godo.Droplet {
 	return &list[at]
 }
 
-// A Node's name is its droplet's name, or one of the droplet's addresses. Names are not unique in an account, so droplets of other regions and networks do not count.
+// dropletOfName finds a droplet by the Node's name: the droplet's name, or one of its addresses. Names are not unique in an account, so it skips droplets of
+// other regions and networks.
 func (p *Provider) dropletOfName(list []godo.Droplet, name string) (found *godo.Droplet, err error) {
 	address, isAddress := addressOf(name)
 	for i := range list {
@@ -201,7 +202,7 @@ func hasAddress(droplet *godo.Droplet, address netip.Addr) bool {
 	})
 }
 
-// The answer to the controller for a droplet; nil is one that does not exist.
+// shown returns the instance for a droplet; nil is a droplet that does not exist.
 func shown(droplet *godo.Droplet) sdk.Instance {
 	if droplet == nil {
 		return sdk.Instance{State: sdk.InstanceAbsent}
@@ -227,7 +228,7 @@ func shown(droplet *godo.Droplet) sdk.Instance {
 
 var label = regexp.MustCompile(`^[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$`)
 
-// Leave out values that are not valid in a label (INST-15).
+// labelValue returns an empty text for a value that is not valid in a label (INST-15).
 func labelValue(droplet *godo.Droplet, what, value string) string {
 	if label.MatchString(value) {
 		return value

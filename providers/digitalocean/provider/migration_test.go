@@ -106,7 +106,7 @@ func TestMigrationFromTheVendorsControllerAndBackKeepsTheLoadBalancer(t *testing
 	}
 }
 
-// As the API tells it.
+// text returns a load balancer in the API's JSON.
 func text(t *testing.T, lb testapi.LoadBalancer) string {
 	t.Helper()
 	told, err := json.Marshal(lb)

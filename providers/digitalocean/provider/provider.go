@@ -15,7 +15,7 @@ import (
 // Version is the provider's; the build may set another.
 var Version = "0.1.0"
 
-// Nodes in one lookup: a thousand make at most three lists.
+// The most Nodes in one lookup. A thousand Nodes then need at most three lists.
 const maxBatch = 500
 
 // Settings are the operator's.
@@ -25,7 +25,7 @@ type Settings struct {
 	APIURL string
 	// TokenFile holds the token, and the provider reads it for each call. Token is the token if no file is set.
 	TokenFile, Token string
-	// WriteID says that Services get the annotation that DigitalOcean's own controller finds their load balancers by.
+	// WriteID says that Services get the annotation by which DigitalOcean's own controller finds their load balancers.
 	WriteID bool
 }
 
@@ -41,7 +41,7 @@ type Provider struct {
 	leaving  leaving
 }
 
-// New is DigitalOcean with these settings.
+// New returns the provider with these settings.
 func New(settings Settings) (*Provider, error) {
 	api, err := newClient(settings.APIURL, settings.TokenFile, settings.Token, Version)
 	if err != nil {
@@ -64,7 +64,7 @@ func New(settings Settings) (*Provider, error) {
 	return p, nil
 }
 
-// Info says who the provider is.
+// Info describes the provider.
 func (p *Provider) Info() sdk.Info {
 	return sdk.Info{
 		Name: "digitalocean", Version: Version, ProviderIDPrefixes: []string{plan.ProviderIDPrefix},
@@ -76,7 +76,7 @@ func (p *Provider) Info() sdk.Info {
 	}
 }
 
-// Initialize finds out whose account the token is of, and whether the region and the network are there (PROV-3).
+// Initialize finds the account of the token, and checks that the region and the network exist (PROV-3).
 func (p *Provider) Initialize(ctx context.Context, call *sdk.Call, _ sdk.InitializeRequest) (sdk.Initialized, error) {
 	token, err := p.api.tokens.secret.Read()
 	if err != nil {
@@ -131,5 +131,5 @@ func (p *Provider) checkPlace(ctx context.Context, call *sdk.Call) error {
 	return nil
 }
 
-// Health answers from memory (PROV-4): how the last call of the API went.
+// Health reports from memory (PROV-4) how the last call of the API ended.
 func (p *Provider) Health() sdk.Health { return p.api.Health() }

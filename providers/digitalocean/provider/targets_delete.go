@@ -14,13 +14,13 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
-// UpdateLoadBalancer adds and removes droplets, and so touches nothing else of the load balancer (LB-16).
+// UpdateLoadBalancer adds and removes droplets. It changes nothing else of the load balancer (LB-16).
 func (p *Provider) UpdateLoadBalancer(ctx context.Context, call *sdk.Call, asked sdk.UpdateLoadBalancer) error {
 	r := &request{p: p, call: call, service: &asked.Service, handle: asked.Handle, notes: asked.Notes}
 	if elsewhere, err := disowned(r.service); elsewhere && err == nil {
 		return sdk.ErrHandledElsewhere
 	}
-	// The list first, and not the load balancer: when a Node joins there is an Update for each, and those that wait share it.
+	// Read the list, not the one load balancer: when a Node joins, each load balancer gets an Update, and waiting Updates share the list.
 	if err := r.list(ctx); err != nil {
 		return err
 	}
@@ -40,7 +40,7 @@ func (p *Provider) UpdateLoadBalancer(ctx context.Context, call *sdk.Call, asked
 	lb := found.LB
 	r.tell(lb)
 	if p.settings.TargetTag != "" || lb.Tag != "" {
-		return nil // DigitalOcean follows the tag by itself.
+		return nil // DigitalOcean itself adds and removes the droplets of the tag.
 	}
 	eligible := plan.EligibleTargets(&asked.Targets, lb.Type, lb.Network)
 	if err := r.noneEligible(eligible); err != nil {
@@ -61,7 +61,7 @@ func (p *Provider) UpdateLoadBalancer(ctx context.Context, call *sdk.Call, asked
 	}
 	err = r.setDroplets(ctx, lb, nil, remove, p.api.LoadBalancers.RemoveDroplets)
 	if status, _ := answered(err); status == 422 {
-		// DigitalOcean takes droplets that were destroyed out by itself, and then refuses to remove them.
+		// DigitalOcean itself removes destroyed droplets from a load balancer, and then refuses a call that removes them.
 		now, lookErr := r.get(ctx, lb.ID)
 		if lookErr == nil && now != nil {
 			if _, left := plan.Change(now, eligible.IDs); len(left) == 0 {
@@ -89,11 +89,11 @@ func (r *request) setDroplets(ctx context.Context, lb *godo.LoadBalancer, eligib
 	return err
 }
 
-// DeleteLoadBalancer removes all that is marked for this Service; nothing to remove is done (LB-12).
+// DeleteLoadBalancer removes all load balancers that are marked for this Service. If there are none, it returns nil (LB-12).
 func (p *Provider) DeleteLoadBalancer(ctx context.Context, call *sdk.Call, asked sdk.DeleteLoadBalancer) error {
 	r := &request{p: p, call: call, service: &asked.Service, handle: asked.Handle, notes: asked.Notes}
 	elsewhere, err := disowned(r.service)
-	if err != nil { // The Service goes, so nobody can correct the annotation any more: an invalid value keeps the load balancer.
+	if err != nil { // An invalid value keeps the load balancer. An error would block the deletion of the Service.
 		elsewhere = true
 	}
 	found, err := r.byHandle(ctx)
@@ -107,7 +107,7 @@ func (p *Provider) DeleteLoadBalancer(ctx context.Context, call *sdk.Call, asked
 		return err
 	}
 	own, unmarked := plan.Own(r.all, call, r.service), plan.Unmarked(r.all, call, r.service)
-	// A list may be late.
+	// The list may lack the load balancer that the handle names.
 	if found != nil && found.Ownership == sdk.Unmarked {
 		unmarked = found
 	} else if found != nil && !slices.ContainsFunc(own, func(other *plan.Found) bool { return other.LB.ID == found.LB.ID }) {
@@ -136,14 +136,14 @@ func (p *Provider) DeleteLoadBalancer(ctx context.Context, call *sdk.Call, asked
 	return nil
 }
 
-// leaving are the load balancers whose deletion DigitalOcean has accepted. Its API shows no such state, so one that still exists would look as if it
-// stayed. A new process does not know them, and deletes them once more.
+// leaving are the load balancers whose deletion DigitalOcean has accepted. Its API has no such state: until the load balancer is gone, the API shows it
+// unchanged. A new process does not know them, and deletes them once more.
 type leaving struct {
 	mutex sync.Mutex
 	ids   map[string]time.Time
 }
 
-// How long one may take to go; after that it is deleted once more.
+// How long a deletion may take; after that the provider deletes the load balancer once more.
 const leavingFor = 3 * time.Minute
 
 func (l *leaving) add(id string, now time.Time) {
@@ -166,7 +166,7 @@ func (l *leaving) gone(id string) {
 	delete(l.ids, id)
 }
 
-// remove deletes a load balancer and checks that it is gone: done must mean that nothing is left (LB-12).
+// remove deletes a load balancer and checks that it no longer exists, because done must mean that nothing is left (LB-12).
 func (r *request) remove(ctx context.Context, lb *plan.Found) error {
 	if err := sdk.BeforeWrite(ctx); err != nil {
 		return err
@@ -196,7 +196,7 @@ func (r *request) remove(ctx context.Context, lb *plan.Found) error {
 	return nil
 }
 
-// ListLoadBalancers gives all that are marked for this cluster (LB-13).
+// ListLoadBalancers returns all load balancers that are marked for this cluster (LB-13).
 func (p *Provider) ListLoadBalancers(ctx context.Context, call *sdk.Call) (list []sdk.ListedLoadBalancer, err error) {
 	all, err := p.lists.List(ctx, call, 0)
 	if err != nil {

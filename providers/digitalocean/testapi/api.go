@@ -1,6 +1,6 @@
-// Package testapi is DigitalOcean's API as this provider uses it, in memory, for tests: droplets, load balancers, certificates, regions, networks and
-// the account, with paging, rate limits, load balancers that take their time, quotas, error bodies and lists that are late. It follows DigitalOcean's
-// published description.
+// Package testapi is the part of DigitalOcean's API that this provider uses, in memory, for tests: droplets, load balancers, certificates, regions, networks
+// and the account. It has paging, rate limits, quotas, error bodies, load balancers that take time to be made, and lists that are late. It follows
+// DigitalOcean's published description, except for the differences in openapicheck.
 package testapi
 
 import (
@@ -18,20 +18,20 @@ import (
 	shared "github.com/grpc-ccm/grpc-ccm/providers/testapi"
 )
 
-// Token is one that may do everything, known from the beginning.
+// Token is a token with all rights, which exists from the start.
 const Token = "dop_v1_test"
 
-// Account and VPC are the account's UUID, and that of its network in the region nyc1.
+// Account is the account's UUID, and VPC that of its network in the region nyc1.
 const (
 	Account = "b6fr89dbf6d9156cace5f3c78dc9851d957381ef"
-	// AccountElsewhere is the other account, in which there is nothing.
+	// AccountElsewhere is another account, which is empty.
 	AccountElsewhere = "another-account"
 	VPC              = "c33931f2-a26a-4e61-b85c-4e95a2ec431b"
 	// VPCElsewhere is a network in the region fra1.
 	VPCElsewhere = "d4ba5b5a-9738-4a6a-b78d-4a86efb9f9e0"
 )
 
-// Settings are how the cloud behaves. All times are in milliseconds.
+// Settings set the behaviour of the cloud. All times are in milliseconds.
 type Settings struct {
 	// A load balancer is "new" for ProvisionMS, a deleted one still exists for DeleteMS, and one refuses other writes for BusyMS after a write. A
 	// droplet is "new" for BootMS, and a list lacks a new object for ListLagMS.
@@ -42,11 +42,11 @@ type Settings struct {
 	ListLagMS   int `json:"list_lag_ms"`
 	// LoadBalancerLimit is the most load balancers that the account may have. Zero means no limit.
 	LoadBalancerLimit int `json:"load_balancer_limit"`
-	// Errored lets load balancers that are made become "errored".
+	// Errored makes new load balancers "errored".
 	Errored bool `json:"errored"`
 }
 
-// Cloud is the state.
+// Cloud is the state of the test API.
 type Cloud struct {
 	*shared.API
 
@@ -60,7 +60,7 @@ type Cloud struct {
 	certificates []*Certificate
 }
 
-// New is an empty cloud, and beside it another account. Each call is recorded as a line of JSON, unless record is nil.
+// New returns an empty cloud, with a second account. It writes each call to record as a line of JSON, unless record is nil.
 func New(record io.Writer) *Cloud {
 	c := &Cloud{nextID: 3_164_444, account: Account}
 	other := &Cloud{nextID: 7_000_000, account: AccountElsewhere}
@@ -106,7 +106,7 @@ func (c *Cloud) paths() *http.ServeMux {
 	return mux
 }
 
-// The custom scope that a call needs, as the description names it.
+// right returns the custom scope that a call needs, by the name in the description.
 func right(r *http.Request) string {
 	parts := strings.Split(r.URL.Path, "/")
 	if len(parts) < 3 {
@@ -120,7 +120,7 @@ func right(r *http.Request) string {
 	return what + ":" + verb
 }
 
-// DigitalOcean states when the oldest call becomes free, and after a burst also how long to wait.
+// rateHeaders writes when the oldest call becomes free and, after a burst, how long to wait, as DigitalOcean does.
 func rateHeaders(header http.Header, rate shared.Rate) {
 	header.Set("Ratelimit-Limit", strconv.Itoa(rate.Limit))
 	header.Set("Ratelimit-Remaining", strconv.Itoa(rate.Remaining))
@@ -130,7 +130,7 @@ func rateHeaders(header http.Header, rate shared.Rate) {
 	}
 }
 
-// apiError is an error as the API answers it.
+// apiError is an error in the API's form.
 type apiError struct {
 	status  int
 	ID      string `json:"id"`

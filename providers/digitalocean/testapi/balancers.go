@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// LoadBalancer is a load balancer as the API tells it.
+// LoadBalancer is a load balancer in the API's form.
 type LoadBalancer struct {
 	ID                  string         `json:"id"`
 	Name                string         `json:"name"`
@@ -71,13 +71,13 @@ type StickySessions struct {
 	CookieTTL  int    `json:"cookie_ttl_seconds,omitempty"`
 }
 
-// Firewall says who may come.
+// Firewall has the sources that the load balancer refuses or admits.
 type Firewall struct {
 	Deny  []string `json:"deny"`
 	Allow []string `json:"allow"`
 }
 
-// asked is the body of a POST or PUT: what is not in it has its default.
+// asked is the body of a POST or PUT. A missing field gets its default.
 type asked struct {
 	LoadBalancer
 	Region     string `json:"region"`
@@ -94,7 +94,7 @@ func defaults() asked {
 	}}
 }
 
-// Applies the passage of time to droplets and load balancers; the caller holds the mutex.
+// advance updates the states of droplets and load balancers by the time; the caller holds the mutex.
 func (c *Cloud) advance() {
 	now := time.Now()
 	for _, droplet := range c.droplets {
@@ -184,7 +184,7 @@ func (c *Cloud) createBalancer(r *http.Request) (int, any, error) {
 	return http.StatusAccepted, map[string]any{"load_balancer": lb}, nil
 }
 
-// writable gives a load balancer that takes a write now.
+// writable returns a load balancer, or an error if it takes no write now.
 func (c *Cloud) writable(r *http.Request) (*LoadBalancer, error) {
 	lb := c.balancerOf(r.PathValue("id"))
 	if lb == nil || !lb.gone.IsZero() {
@@ -285,7 +285,7 @@ func (c *Cloud) setDroplets(r *http.Request, set func(*LoadBalancer, int) error)
 	return http.StatusNoContent, nil, nil
 }
 
-// set makes a load balancer what was asked for, all of it.
+// set replaces all settable fields of a load balancer by those of the body.
 func (c *Cloud) set(lb *LoadBalancer, body *asked) {
 	kept := *lb
 	*lb = body.LoadBalancer

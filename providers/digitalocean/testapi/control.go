@@ -10,7 +10,7 @@ import (
 	shared "github.com/grpc-ccm/grpc-ccm/providers/testapi"
 )
 
-// NewDroplet says what a droplet that is made shall be like.
+// NewDroplet has the properties of a new droplet.
 type NewDroplet struct {
 	Name string `json:"name"`
 	// Size is s-2vcpu-4gb, Region nyc1 and VPC the region's if empty.
@@ -19,14 +19,14 @@ type NewDroplet struct {
 	VPC    string   `json:"vpc"`
 	Tags   []string `json:"tags"`
 	GPU    bool     `json:"gpu"`
-	// IPv6 gives it a public address of that family; Private takes the public ones away.
+	// IPv6 gives the droplet a public IPv6 address; Private removes its public addresses.
 	IPv6    bool `json:"ipv6"`
 	Private bool `json:"private"`
-	// Address is the one in the VPC, the next free one if empty.
+	// Address is its address in the VPC; if empty, the next free one.
 	Address string `json:"address"`
 }
 
-// AddDroplet makes a droplet and gives its ID.
+// AddDroplet makes a droplet and returns its ID.
 func (c *Cloud) AddDroplet(asked NewDroplet) int {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -81,7 +81,7 @@ func (c *Cloud) SetDroplet(key, status string) error {
 	return fmt.Errorf("there is no droplet %q", key)
 }
 
-// AddLoadBalancer makes an active load balancer, as somebody else would, and gives its ID.
+// AddLoadBalancer makes an active load balancer without the API, and returns its ID.
 func (c *Cloud) AddLoadBalancer(name string) (string, error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -98,14 +98,14 @@ func (c *Cloud) AddLoadBalancer(name string) (string, error) {
 	return lb.ID, nil
 }
 
-// RemoveLoadBalancer removes a load balancer behind everybody's back.
+// RemoveLoadBalancer removes a load balancer without the API.
 func (c *Cloud) RemoveLoadBalancer(id string) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	c.balancers = slices.DeleteFunc(c.balancers, func(lb *LoadBalancer) bool { return lb.ID == id })
 }
 
-// ChangeLoadBalancer changes a load balancer behind everybody's back.
+// ChangeLoadBalancer changes a load balancer without the API.
 func (c *Cloud) ChangeLoadBalancer(id string, change func(*LoadBalancer)) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -114,7 +114,7 @@ func (c *Cloud) ChangeLoadBalancer(id string, change func(*LoadBalancer)) {
 	}
 }
 
-// LoadBalancers are all load balancers.
+// LoadBalancers returns all load balancers.
 func (c *Cloud) LoadBalancers() (all []LoadBalancer) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -125,7 +125,7 @@ func (c *Cloud) LoadBalancers() (all []LoadBalancer) {
 	return all
 }
 
-// AddCertificate makes a certificate and gives its ID.
+// AddCertificate makes a certificate and returns its ID.
 func (c *Cloud) AddCertificate(name, kind string) string {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -137,7 +137,7 @@ func (c *Cloud) AddCertificate(name, kind string) string {
 	return made.ID
 }
 
-// Set sets how the cloud behaves from now on.
+// Set sets the behaviour of the cloud.
 func (c *Cloud) Set(settings Settings) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()

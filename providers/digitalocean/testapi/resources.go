@@ -67,7 +67,7 @@ type Certificate struct {
 	DNSNames        []string `json:"dns_names"`
 }
 
-// The network of a region that counts if none is named.
+// The default network of each region.
 var defaultVPC = map[string]string{"nyc1": VPC, "fra1": VPCElsewhere}
 
 var regionNames = map[string]string{"nyc1": "New York 1", "fra1": "Frankfurt 1"}

@@ -10,7 +10,7 @@ import (
 
 var balancerName = regexp.MustCompile(`^[a-zA-Z0-9][-.a-zA-Z0-9]*$`)
 
-// check is what the API refuses with 422. lb is the load balancer that is written; it is not compared with itself.
+// check returns the error for a body that the API refuses. lb is the written load balancer; check does not compare it with itself.
 func (c *Cloud) check(body *asked, lb *LoadBalancer) error {
 	switch {
 	case len(body.Name) > 255 || !balancerName.MatchString(body.Name) || strings.HasSuffix(body.Name, "-"):
@@ -90,7 +90,7 @@ func checkHealth(check HealthCheck) error {
 	return nil
 }
 
-// checkTarget says whether a droplet can be behind a load balancer in this region and network.
+// checkTarget returns an error if a droplet cannot be a target of a load balancer in this region and network.
 func (c *Cloud) checkTarget(id int, region, vpc string) error {
 	droplet := c.dropletOf(id)
 	switch {

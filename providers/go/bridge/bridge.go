@@ -22,11 +22,11 @@ import (
 const (
 	// contractMinor is the minor of the contract that the bridge speaks.
 	contractMinor = 0
-	// MaxMessageBytes is how large a request or an answer may be.
+	// MaxMessageBytes is the largest size of a request or an answer.
 	MaxMessageBytes = sdk.DefaultMaxMessageBytes
 )
 
-// Bridge serves the contract from a cloud.
+// Bridge serves the contract from a Go cloud.
 type Bridge struct {
 	contract.UnimplementedProviderServiceServer
 	contract.UnimplementedInstanceServiceServer
@@ -36,14 +36,14 @@ type Bridge struct {
 	contract.UnimplementedClusterServiceServer
 	contract.UnimplementedVolumeServiceServer
 
-	// nil until Options.New has made it.
+	// nil until Options.New has made the cloud.
 	cloud   cloudprovider.Interface
 	options Options
 	name    string
 	bootID  string
-	// The capabilities, the same from the first call to the last.
+	// The offered parts, from which the capabilities follow. They do not change.
 	offers partSet
-	// The parts that calls use; none before Initialize.
+	// The parts that calls use; none before Initialize has succeeded.
 	taken atomic.Pointer[parts]
 
 	contact  contact
@@ -54,20 +54,20 @@ type Bridge struct {
 	// Types and zones of a cloud with the older interfaces.
 	types, placed seldom
 
-	// Places of the cloud's methods, by service: load balancers that hang keep no Node from being looked up.
+	// Places for the cloud's methods, separate for each service: load balancers that hang do not delay the lookups of Nodes.
 	general, instances, balancers, routes *places
 
 	mu sync.RWMutex
-	// For whom the provider works, once Initialize has succeeded.
+	// The cluster for which the provider works; nil before Initialize has succeeded.
 	owner *Owner
-	// Calls that would write are refused (PROV-20).
+	// Whether the bridge refuses calls that write (PROV-20).
 	readOnly bool
 }
 
 var providerName = regexp.MustCompile(`^[a-z0-9-]{1,63}$`)
 
-// New makes a bridge to the cloud; nil if Options.New makes it later. It calls only the methods that name the cloud and, unless the options list the
-// parts, those that return them.
+// New makes a bridge to the cloud. The cloud is nil if Options.New makes it later. New calls only the method that returns the cloud's name and, unless
+// Options.Offers lists the parts, the methods that return them.
 func New(cloud cloudprovider.Interface, options Options) (*Bridge, error) {
 	name := options.Name
 	if cloud != nil {
@@ -123,7 +123,7 @@ func (b *Bridge) Register(server grpc.ServiceRegistrar) {
 	}
 }
 
-// GetProviderInfo answers the cloud's name and capabilities, from memory (PROV-1).
+// GetProviderInfo answers with the cloud's name and capabilities, from memory (PROV-1).
 func (b *Bridge) GetProviderInfo(_ context.Context, request *contract.GetProviderInfoRequest) (*contract.GetProviderInfoResponse, error) {
 	klog.V(2).InfoS("A controller called GetProviderInfo", "version", request.GetControllerVersion(), "minor", request.GetContractMinor())
 	projection := &contract.NodeProjection{
@@ -195,7 +195,7 @@ func (b *Bridge) capabilities() *contract.Capabilities {
 	return offered
 }
 
-// admit says for whom a call is made, or why it may not pass (CORE-10).
+// admit returns the owner of a call, or the failure if its cluster is not the initialised one (CORE-10).
 func (b *Bridge) admit(cluster *contract.ClusterRef) (*Owner, *contract.Failure) {
 	if cluster.GetOwnerId() == "" {
 		return nil, invalid("the request's cluster %q has no owner_id", cluster.GetName())
@@ -213,7 +213,7 @@ func (b *Bridge) admit(cluster *contract.ClusterRef) (*Owner, *contract.Failure)
 	return &Owner{ID: owner.ID, Previous: owner.Previous, ClusterName: cluster.GetName()}, nil
 }
 
-// mayWrite refuses what would write to the cloud after an Initialize with read_only (PROV-20).
+// mayWrite returns a failure after an Initialize with read_only (PROV-20).
 func (b *Bridge) mayWrite() *contract.Failure {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -223,7 +223,7 @@ func (b *Bridge) mayWrite() *contract.Failure {
 	return nil
 }
 
-// Initialize says for whom the provider works. The cloud's own Initialize and SetInformers are called once in a process, however often this is.
+// Initialize sets the cluster for which the provider works. It runs the cloud's own Initialize and SetInformers only once in a process.
 func (b *Bridge) Initialize(ctx context.Context, request *contract.InitializeRequest) (*contract.InitializeResponse, error) {
 	failed := func(failure *contract.Failure) (*contract.InitializeResponse, error) {
 		return &contract.InitializeResponse{Outcome: &contract.InitializeResponse_Failed{Failed: failure}}, nil
@@ -261,7 +261,7 @@ func (b *Bridge) Initialize(ctx context.Context, request *contract.InitializeReq
 	return &contract.InitializeResponse{Outcome: &contract.InitializeResponse_Initialized{Initialized: &contract.Initialized{CloudScope: scope, ReadOnly: request.GetReadOnly()}}}, nil
 }
 
-// Probe says how the provider is, from memory (PROV-4).
+// Probe reports the provider's state from memory (PROV-4).
 func (b *Bridge) Probe(context.Context, *contract.ProbeRequest) (*contract.ProbeResponse, error) {
 	answer := &contract.ProbeResponse{State: contract.ProbeState_PROBE_STATE_READY, BootId: b.bootID}
 	success, failures, last := b.contact.now()
@@ -286,10 +286,10 @@ func (b *Bridge) Probe(context.Context, *contract.ProbeRequest) (*contract.Probe
 	return answer, nil
 }
 
-// manyFailures in a row are a failure of the cloud, not of one object.
+// manyFailures in a row make the state DEGRADED.
 const manyFailures = 5
 
-// contact is how the last calls to the cloud went.
+// contact has the results of the last calls to the cloud.
 type contact struct {
 	mu       sync.Mutex
 	success  time.Time
@@ -297,8 +297,8 @@ type contact struct {
 	last     string
 }
 
-// noteContact records the result of a call to the cloud. A call that the caller cancelled says nothing about the cloud, nor does a method that ran
-// until the end of the caller's time. A refusal of one object counts as an answer.
+// noteContact records the result of a call to the cloud. It leaves out a call that the caller cancelled, and a method that ran until the end of the
+// caller's time. A refusal of one object counts as an answer.
 func (b *Bridge) noteContact(ctx context.Context, err error) {
 	if err == nil || errors.Is(err, cloudprovider.InstanceNotFound) || errors.Is(err, cloudprovider.DiskNotFound) || retryOf(err) != nil {
 		b.contact.note(nil)

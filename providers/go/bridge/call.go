@@ -17,11 +17,11 @@ import (
 // logger is klog for the SDK.
 var logger = slog.New(logr.ToSlogHandler(klog.Background()))
 
-// places are how many methods of the cloud may run at once for one service. A method that ignores its context keeps its place until it has really returned: what
-// runs is bounded whatever the cloud does.
+// places limits how many methods of the cloud run at once for one service. A method that ignores its context keeps its place until it has really
+// returned. So the number of running methods is bounded.
 type places struct {
 	free chan struct{}
-	// The method that still holds a place after its call has ended.
+	// The methods that still hold a place after their calls have ended.
 	mu       sync.Mutex
 	overruns map[*running]struct{}
 }
@@ -37,7 +37,7 @@ func newPlaces(most int) *places {
 	return &places{free: make(chan struct{}, most), overruns: map[*running]struct{}{}}
 }
 
-// leave gives the place of a call that has ended back.
+// leave frees the place of a method that has returned.
 func (p *places) leave(call *running) {
 	p.mu.Lock()
 	call.ended = true
@@ -71,8 +71,8 @@ func (p *places) overrunning() (method string, since time.Time, many int) {
 	return method, since, len(p.overruns)
 }
 
-// ask runs methods of the cloud in one of the places and waits for them within the call's time, as sdk.Attempt does. ask calls ended once they have
-// really ended (or were never begun).
+// ask runs methods of the cloud in one of the places, and waits for them within the call's time, as sdk.Attempt does. It calls ended when they have
+// really ended, or if it did not begin them.
 func ask[Answer any](ctx context.Context, b *Bridge, taken *places, method string, within sdk.Budget, ended func(), work func(context.Context) (Answer, error)) (Answer, error) {
 	var none Answer
 	if ended == nil {
@@ -85,7 +85,7 @@ func ask[Answer any](ctx context.Context, b *Bridge, taken *places, method strin
 	case <-stopping.Done():
 		ended()
 		if len(taken.free) < cap(taken.free) {
-			// The call's time was over at its arrival, so it takes no place.
+			// A place is free, so the call's time was over when it came.
 			return none, fmt.Errorf("%s: %w", method, stopping.Err())
 		}
 		return none, fmt.Errorf("%s: %w", method, errNoPlace)
@@ -103,7 +103,7 @@ func ask[Answer any](ctx context.Context, b *Bridge, taken *places, method strin
 	return answer, err
 }
 
-// guarded runs a short method of the cloud in place: one that returns a name and makes no call.
+// guarded runs a short method of the cloud in the caller's goroutine, such as one that returns a name.
 func guarded[Answer any](method string, work func() Answer) (Answer, error) {
 	return sdk.Guarded(logger, method, func() (Answer, error) { return work(), nil })
 }

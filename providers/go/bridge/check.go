@@ -23,19 +23,19 @@ const (
 	// The conformance suite, and the variable that names it if it is not on PATH.
 	suiteProgram  = "provider-conformance"
 	suiteVariable = "PROVIDER_CONFORMANCE"
-	// How many checks are named of one rule: the suite has named them all.
+	// How many checks the summary names for one rule; the suite's own output names all.
 	mostShown = 8
-	// The number of lines of the provider's log that are shown if the suite could not check it.
+	// How many of the last lines of the provider's log are shown if the suite could not check it.
 	lastLines = 20
 	// The exit code for a wrong command line, here and in the suite.
 	wrongUsage = 2
 )
 
-// ownerChecker ends the reasons that do not hold for a cloud with that method.
+// ownerChecker is the end of those reasons that do not apply to a cloud with OwnerChecker.
 const ownerChecker = ": OwnerChecker adds that"
 
-// beyondGo are checks that no cloud behind Go's interface passes, unless the vendor adds the
-// methods of optional.go, by the reason.
+// beyondGo has, by reason, the checks that no cloud behind Go's interface passes, unless the vendor
+// adds the methods of optional.go.
 var beyondGo = map[string][]string{
 	"Go's interface knows no owner ID" + ownerChecker: {
 		"load-balancers/ensure-longest-owner",
@@ -78,7 +78,7 @@ var remedies = map[string]string{
 	"load-balancers/targets-empty-is-none": "where the cloud has no load balancer without targets, write `empty_target_sets: refused` into suite.yaml",
 }
 
-// report is what is read of the suite's.
+// report has the fields that check reads of the suite's report.
 type report struct {
 	Provider        string   `json:"provider"`
 	SkippedNotSetUp int      `json:"skipped_not_set_up"`
@@ -92,7 +92,7 @@ type report struct {
 type check struct {
 	ID      string `json:"id"`
 	Outcome string `json:"outcome"`
-	// Reason is why it was skipped.
+	// Reason is why the suite skipped the check.
 	Reason  string `json:"reason"`
 	Failure *struct {
 		Rule     string `json:"rule"`
@@ -100,8 +100,8 @@ type check struct {
 	} `json:"failure"`
 }
 
-// runCheck lets the conformance suite start this same program, with these flags, as often as it needs, and prints the broken rules at the end. It
-// returns the suite's exit code, or 0 if only checks failed that no cloud behind Go's interface passes.
+// runCheck runs the conformance suite, which starts this same program with these flags, and prints the broken rules at the end. It returns the suite's
+// exit code, or 0 if only checks failed that no cloud behind Go's interface passes.
 func runCheck(flags, forSuite []string, output, errorOutput io.Writer) int {
 	failed := func(text string, arguments ...any) int {
 		fmt.Fprintf(errorOutput, "check: "+text+"\n", arguments...)
@@ -138,8 +138,8 @@ func runCheck(flags, forSuite []string, output, errorOutput io.Writer) int {
 	}
 	text, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
-		// It did not come so far, and has said why; or it was asked for something else, such as
-		// --list.
+		// There is no report: the suite ended early and printed the reason, or its arguments ask for
+		// something else, such as --list.
 		if code != 0 {
 			showEnd(log, errorOutput)
 		}
@@ -179,7 +179,7 @@ func showEnd(log string, output io.Writer) {
 	fmt.Fprintf(output, "check: the end of the provider's log:\n  %s\n", strings.Join(lines, "\n  "))
 }
 
-// suitesOwn returns the place of a flag that the program does not have.
+// suitesOwn returns an error for a flag that the program does not have: flags of the suite come after `--`.
 func suitesOwn(flags *pflag.FlagSet, arguments []string) error {
 	for _, argument := range arguments {
 		name, long := strings.CutPrefix(argument, "--")
@@ -205,10 +205,10 @@ func findSuite() (string, error) {
 	return found, nil
 }
 
-// quoted is one word of a shell's command line.
+// quoted returns the word quoted for a shell.
 func quoted(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
 
-// reportOf is the file that the arguments of the suite name for its report.
+// reportOf returns the file that the suite's arguments name for its report.
 func reportOf(arguments []string) (path string, ok bool) {
 	for i, argument := range arguments {
 		if path, ok := strings.CutPrefix(argument, "--report="); ok {
@@ -221,11 +221,11 @@ func reportOf(arguments []string) (path string, ok bool) {
 	return "", false
 }
 
-// runSuite runs the suite to its end, also after a signal: the suite then removes its objects. A second signal skips that.
+// runSuite runs the suite to its end, also after a signal, so that the suite can remove its objects. A second signal skips that.
 func runSuite(suite string, arguments []string, output, errorOutput io.Writer) (code int, err error) {
 	child := exec.Command(suite, arguments...)
 	child.Stdout, child.Stderr = output, errorOutput
-	// In a separate process group, so that each signal reaches it once, from us.
+	// The suite has a separate process group, so that each signal reaches it once, from this process.
 	child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
@@ -255,8 +255,8 @@ func runSuite(suite string, arguments []string, output, errorOutput io.Writer) (
 	}
 }
 
-// excusedChecks has the reason of each check of beyondGo. Where one of the checks passes that want
-// OwnerChecker the cloud has it, and the others must pass too.
+// excusedChecks returns the reason of each check of beyondGo. If a check that needs OwnerChecker
+// passes, the cloud has OwnerChecker, and the other checks that need it are not excused.
 func (r *report) excusedChecks() map[string]string {
 	beyond := map[string]string{}
 	for reason, ids := range beyondGo {
@@ -270,7 +270,7 @@ func (r *report) excusedChecks() map[string]string {
 	return beyond
 }
 
-// excused says that all that failed is what no cloud behind Go's interface passes.
+// excused reports whether the only failures are checks that no cloud behind Go's interface passes.
 func (r *report) excused(allowSkipped bool) bool {
 	beyond, failed := r.excusedChecks(), false
 	for _, one := range r.Checks {
@@ -284,7 +284,7 @@ func (r *report) excused(allowSkipped bool) bool {
 	return failed && !r.Interrupted && r.SkippedNotTried == 0 && len(r.LeftBehind) == 0 && (allowSkipped || r.SkippedNotSetUp == 0)
 }
 
-// write says which rules are broken, and by which checks.
+// write prints the broken rules, and the checks that found them.
 func (r *report) write(output io.Writer) {
 	beyond, rest := r.excusedChecks(), []check(nil)
 	var accounted []check
@@ -312,7 +312,7 @@ func (r *report) write(output io.Writer) {
 	}
 }
 
-// writeLacks says what kept checks from being made, most of them first.
+// writeLacks prints the reasons for skipped checks, the most frequent first.
 func (r *report) writeLacks(output io.Writer) {
 	lacks := map[string]int{}
 	for _, one := range r.Checks {
@@ -372,7 +372,7 @@ func byRule(output io.Writer, title string, checks []check, outcome string, more
 	return true
 }
 
-// compareRules has LB-9 before LB-11.
+// compareRules orders rules by name and number: LB-9 comes before LB-11.
 func compareRules(one, other string) int {
 	name, number, _ := strings.Cut(one, "-")
 	name2, number2, _ := strings.Cut(other, "-")

@@ -10,10 +10,10 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// ClassifyHTTPStatus is a Classify for clouds behind an HTTP API. It uses the status of the answer. It takes the status from an error that has one
-// (StatusCode or HTTPStatusCode), else from the text, because many clouds wrap errors as text. 401 and 403 are CREDENTIALS, 402 is PRECONDITION, 429
-// is THROTTLED, 400 and 422 are INVALID, and 408 and 500 to 599 are UNAVAILABLE. It returns UNSPECIFIED for others, and for texts with contradicting
-// statuses. A vendor that knows its API better checks its own codes first:
+// ClassifyHTTPStatus is an [Options.Classify] for clouds behind an HTTP API. It takes the status from an error that has one (StatusCode or
+// HTTPStatusCode), else from the text, because some clouds wrap errors as text. 401 and 403 are CREDENTIALS, 402 is PRECONDITION, 429 is THROTTLED, 400
+// and 422 are INVALID, and 408 and 500 to 599 are UNAVAILABLE. It returns UNSPECIFIED for others, and for texts with contradicting statuses. A vendor
+// can check the codes of its own API first:
 //
 //	Classify: func(err error) contract.FailureCode {
 //		if errors.Is(err, errQuota) {
@@ -60,7 +60,7 @@ func codeOf(status int) contract.FailureCode {
 	}
 }
 
-// The ways in which SDKs write a status. A number alone is none: it may be a port, a count or an ID.
+// The forms in which the texts of SDKs have a status. A number alone does not count: it may be a port, a count or an ID.
 var statusTexts = []*regexp.Regexp{
 	// GET https://api.example/v2/things/1: 429 (request "x") slow down
 	regexp.MustCompile(`\b(?:GET|HEAD|POST|PUT|PATCH|DELETE) \S+: ([45]\d\d)\b`),
@@ -72,10 +72,10 @@ var statusTexts = []*regexp.Regexp{
 	regexp.MustCompile(`\bbut got ([45]\d\d) instead\b`),
 }
 
-// reasons are statuses with their own words: 429 Too Many Requests.
+// reasons matches statuses with their standard texts: 429 Too Many Requests.
 var reasons = regexp.MustCompile(`\b([45]\d\d):? ([A-Z][A-Za-z'-]+(?: [A-Z][A-Za-z'-]+)*)`)
 
-// statusesIn are the statuses of failures that a text names.
+// statusesIn returns the statuses of failures in a text.
 func statusesIn(text string) []int {
 	var found []int
 	add := func(digits string) {

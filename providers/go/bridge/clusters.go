@@ -38,7 +38,7 @@ func (b *Bridge) ListClusters(request *contract.ListClustersRequest, stream cont
 	return stream.Send(&contract.ListClustersResponse{Part: &contract.ListClustersResponse_End{End: &contract.ListEnd{Total: uint64(len(names))}}})
 }
 
-// GetControlPlaneAddress asks Go's Master. A cluster that the cloud does not list is NOT_FOUND: Master has no word for it.
+// GetControlPlaneAddress calls Go's Master. Master has no error for an unknown cluster, so a cluster that ListClusters lacks is NOT_FOUND.
 func (b *Bridge) GetControlPlaneAddress(ctx context.Context, request *contract.GetControlPlaneAddressRequest) (*contract.GetControlPlaneAddressResponse, error) {
 	failed := func(failure *contract.Failure) (*contract.GetControlPlaneAddressResponse, error) {
 		return &contract.GetControlPlaneAddressResponse{Outcome: &contract.GetControlPlaneAddressResponse_Failed{Failed: failure}}, nil
@@ -73,7 +73,7 @@ func (b *Bridge) GetControlPlaneAddress(ctx context.Context, request *contract.G
 	return &contract.GetControlPlaneAddressResponse{Outcome: &contract.GetControlPlaneAddressResponse_Address{Address: address}}, nil
 }
 
-// GetVolumeLabels asks Go's PVLabeler.
+// GetVolumeLabels calls Go's PVLabeler.
 func (b *Bridge) GetVolumeLabels(ctx context.Context, request *contract.GetVolumeLabelsRequest) (*contract.GetVolumeLabelsResponse, error) {
 	failed := func(failure *contract.Failure) (*contract.GetVolumeLabelsResponse, error) {
 		return &contract.GetVolumeLabelsResponse{Outcome: &contract.GetVolumeLabelsResponse_Failed{Failed: failure}}, nil
@@ -111,7 +111,7 @@ func (b *Bridge) GetVolumeLabels(ctx context.Context, request *contract.GetVolum
 	return &contract.GetVolumeLabelsResponse{Outcome: &contract.GetVolumeLabelsResponse_Labels{Labels: &contract.VolumeLabels{Labels: told}}}, nil
 }
 
-// sourceOf names the source of a volume as VolumeCapability.source_types does.
+// sourceOf returns the source of a volume in the form of VolumeCapability.source_types.
 func sourceOf(volume *contract.VolumeView) string {
 	if volume.GetSourceType() == "csi" {
 		return "csi/" + volume.GetSource()["driver"]

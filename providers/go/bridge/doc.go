@@ -1,2 +1,2 @@
-// Package bridge serves the provider contract from an existing Go cloud: hand it any cloudprovider.Interface and it answers on the Unix socket. See the README.
+// Package bridge serves the provider contract on a Unix socket from an existing Go cloud, a cloudprovider.Interface. See the README.
 package bridge

@@ -13,7 +13,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
-// errNoPlace is a call that could not begin: all places of its service are taken by methods that have not returned.
+// errNoPlace is the error of a call that could not begin: methods that have not returned hold all places of its service.
 var errNoPlace = errors.New("all places for calls of this service are taken by methods of the cloud that have not returned yet")
 
 // fail is a failure that the bridge itself finds.
@@ -25,7 +25,7 @@ func invalid(format string, arguments ...any) *contract.Failure {
 	return fail(contract.FailureCode_FAILURE_CODE_INVALID, "InvalidRequest", format, arguments...)
 }
 
-// fault is an answer of the cloud that the contract has no place for.
+// fault is the failure for an answer of the cloud that the contract cannot express.
 func fault(format string, arguments ...any) *contract.Failure {
 	return fail(contract.FailureCode_FAILURE_CODE_INTERNAL, "InvalidAnswer", format, arguments...)
 }
@@ -34,7 +34,7 @@ func busy(object string) *contract.Failure {
 	return fail(contract.FailureCode_FAILURE_CODE_BUSY, "Busy", "another call is in progress for %s, or a method of the cloud that ignores its context still is; ask again in a second", object)
 }
 
-// failure is what an error of the cloud means. A vendor's Classify goes first; what the bridge knows by itself is little, because Go's interface says little.
+// failure returns the contract's failure for an error of the cloud. A vendor's Classify decides first; without its code the bridge knows few errors.
 func (b *Bridge) failure(err error) *contract.Failure {
 	failed := &contract.Failure{Code: contract.FailureCode_FAILURE_CODE_INTERNAL, Reason: "CloudError", Message: shorten(err.Error())}
 	var ran *sdk.OverrunError
@@ -51,7 +51,7 @@ func (b *Bridge) failure(err error) *contract.Failure {
 		failed.Code, failed.Reason = contract.FailureCode_FAILURE_CODE_UNAVAILABLE, "NoPlace"
 		return failed
 	case b.options.Classify != nil:
-		// Where it panics it has said nothing.
+		// A panic of Classify counts as UNSPECIFIED.
 		if code, _ := guarded("Classify", func() contract.FailureCode { return b.options.Classify(err) }); code != contract.FailureCode_FAILURE_CODE_UNSPECIFIED {
 			failed.Code, classified = code, true
 		}
@@ -69,8 +69,8 @@ func (b *Bridge) failure(err error) *contract.Failure {
 	return failed
 }
 
-// absent reports whether an error says for certain that the instance does not exist (INST-1). Errors may be wrapped or joined. If one of them is
-// another error, or the end of a wait, the existence is in doubt.
+// absent reports whether an error means for certain that the instance does not exist (INST-1). Errors may be wrapped or joined. If one of them is
+// another error, or the end of a context, the existence is in doubt.
 func absent(err error) bool {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return false
@@ -109,8 +109,8 @@ func every(branches []error, wanted error) bool {
 	return len(branches) > 0
 }
 
-// retryOf returns the retry error that an error is or wraps, or nil. errors.As does not look into utilerrors.Aggregate, which is a retry error if all
-// its errors are.
+// retryOf returns the retry error that an error is or wraps, or nil. errors.As does not search a utilerrors.Aggregate. It counts as a retry error if all
+// its errors are retry errors.
 func retryOf(err error) *api.RetryError {
 	var retry *api.RetryError
 	if errors.As(err, &retry) {
@@ -135,7 +135,7 @@ func retryOf(err error) *api.RetryError {
 	return retry
 }
 
-// pendingOf is what Go calls a retry error: not finished yet, and no failure. nil for any other error.
+// pendingOf returns the pending answer for Go's retry error, and nil for any other error.
 func pendingOf(err error) *contract.Pending {
 	retry := retryOf(err)
 	if retry == nil {

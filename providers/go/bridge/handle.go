@@ -8,8 +8,8 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// handle is the handle that the controller stores on the Service: the owner of the load balancer. The cloud finds its load balancer without it, by
-// the native name, a tag or an annotation. So an edited handle has no effect on the cloud, and one of another owner or Service is a conflict.
+// handle is the handle that the controller stores on the Service. It names the owner of the load balancer. The cloud finds its load balancer without the
+// handle, by the native name, a tag or an annotation. A handle with another owner or Service is a conflict.
 type handle struct {
 	Owner string `json:"owner"`
 	UID   string `json:"uid"`
@@ -25,14 +25,14 @@ func (o *Owner) handle(service *v1.Service, name string) *string {
 	return new(string(text))
 }
 
-// checkHandle refuses a handle that names somebody else (LB-4).
+// checkHandle refuses a handle that names another owner or Service (LB-4).
 func (o *Owner) checkHandle(text string, service *v1.Service) *contract.Failure {
 	if err := fits("the handle", text, idBytes); err != nil {
 		return invalid("%v", err)
 	}
 	var named handle
 	if err := json.Unmarshal([]byte(text), &named); err != nil || named.Owner == "" || named.UID == "" {
-		return nil // It names nothing: the cloud finds the load balancer by itself.
+		return nil // The handle names no owner. The cloud finds the load balancer by itself.
 	}
 	if !o.Owns(named.Owner) || named.UID != string(service.UID) {
 		return fail(contract.FailureCode_FAILURE_CODE_CONFLICT, "ForeignHandle",

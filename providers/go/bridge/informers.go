@@ -18,17 +18,17 @@ import (
 )
 
 // The stand-in knows the Nodes and Services that calls named. It can answer for one of them by its name, but it does not know all. After a restart of
-// the provider it knows none, and a cloud that takes these for all closes its firewall, or removes routes. So the stand-in refuses and records
-// requests for all of them, and the cloud does not start without real clients.
+// the provider it knows none. A cloud that took a part for all could close its firewall or remove routes. So the stand-in refuses and records requests
+// for all Nodes or all Services. If a cloud makes such a request while it starts, it does not start without real clients.
 
-// lacks remembers the first thing that a cloud wanted of Kubernetes and a provider cannot give.
+// lacks has the first request of the cloud that the stand-in cannot serve.
 type lacks struct {
 	mu    sync.Mutex
 	what  string
 	noted chan struct{}
 }
 
-// note remembers it, and gives the error that the cloud gets.
+// note records the request, and returns the error for the cloud.
 func (l *lacks) note(what string) error {
 	text := what + ": a provider knows only the Nodes and Services that calls named, and taken for all they would be the end of the others; " +
 		"start it with --kubeconfig FILE, whose user may get, list and watch them (and patch them, where the cloud writes to them)"
@@ -49,7 +49,7 @@ func (l *lacks) now() string {
 	return l.what
 }
 
-// fedInformers are informers that the stand-in feeds. They refuse to list all objects.
+// fedInformers are informers whose objects come from the stand-in. They refuse to list all objects.
 type fedInformers struct {
 	informers.SharedInformerFactory
 	lacks *lacks
@@ -59,7 +59,7 @@ func (f *fedInformers) Core() core.Interface {
 	return &fedCore{f.SharedInformerFactory.Core(), f.lacks}
 }
 
-// others names an informer of a kind that the stand-in does not know, if the cloud made one: it would stay empty for ever.
+// others names an informer of a kind that the stand-in does not know, if the cloud made one. Such an informer would stay empty.
 func (f *fedInformers) others() (kind string, found bool) {
 	ended := make(chan struct{})
 	close(ended)
@@ -140,7 +140,8 @@ func (l *serviceNamespaceLister) List(labels.Selector) ([]*v1.Service, error) {
 	return nil, l.lacks.note(listsServices)
 }
 
-// fedInformer is an informer of Nodes or Services. A handler for Nodes may work with those that calls name. A handler for Services needs all of them.
+// fedInformer is an informer of Nodes or Services. A handler for Nodes gets the Nodes that calls name. A handler for Services would need all Services,
+// so it is refused.
 type fedInformer struct {
 	cache.SharedIndexInformer
 	kind  string
@@ -178,8 +179,8 @@ func (i *fedInformer) GetIndexer() cache.Indexer {
 	return &fedIndexer{i.SharedIndexInformer.GetIndexer(), i.kind, i.lacks}
 }
 
-// fedIndexer finds one object by its key, and Nodes by an index. It lists no objects, and finds no Services by an index, because an index has only
-// those that calls have named. A list cannot return an error, so it is empty, and the provider reports the reason.
+// fedIndexer finds one object by its key, and Nodes by an index. It does not list objects or find Services by an index, because it has only those that
+// calls have named. A lister's List cannot return an error here, so it returns an empty list, and the provider reports the reason.
 type fedIndexer struct {
 	cache.Indexer
 	kind  string

@@ -16,10 +16,10 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
-// asked is what a lookup asks of each instance, beside whether it exists (INST-10).
+// asked are the facts that a lookup asks for, beside existence (INST-10).
 type asked struct {
 	power, metadata bool
-	// An answer that is a little old would do: nothing hangs on it.
+	// The controller accepts an older answer: it only refreshes the Node.
 	refresh bool
 }
 
@@ -32,8 +32,8 @@ func askedOf(request *contract.LookupInstancesRequest, powerState bool) asked {
 	}
 }
 
-// LookupInstances asks the cloud about each Node. Go's interface has no batches, so the bridge makes a call for each Node, as many at once as there
-// are places. The bridge caches nothing (INST-5); the cloud may cache.
+// LookupInstances asks the cloud about each Node. Go's interface has no batches, so the bridge calls it for each Node, as many at once as there are
+// places. The bridge caches no existence and no power state (INST-5); the cloud may cache.
 func (b *Bridge) LookupInstances(ctx context.Context, request *contract.LookupInstancesRequest) (*contract.LookupInstancesResponse, error) {
 	owner, failure := b.admit(request.GetCluster())
 	if failure == nil {
@@ -60,7 +60,7 @@ func (b *Bridge) LookupInstances(ctx context.Context, request *contract.LookupIn
 	return &contract.LookupInstancesResponse{Results: results}, nil
 }
 
-// fanOut runs one goroutine for each of a batch and waits for all: places bound how many of them are at the cloud.
+// fanOut runs one goroutine for each item of a batch and waits for all. The places limit how many of them call the cloud at once.
 func fanOut(many int, work func(index int)) {
 	var all sync.WaitGroup
 	for index := range many {
@@ -86,7 +86,7 @@ func (b *Bridge) checkNodes(nodes []*contract.NodeView) *contract.Failure {
 	return nil
 }
 
-// known makes Nodes of the views, and lets the cloud's informers know them.
+// known returns the Nodes of the views, after the cloud's informers have got them.
 func (b *Bridge) known(ctx context.Context, views []*contract.NodeView) []*v1.Node {
 	nodes := make([]*v1.Node, 0, len(views))
 	for _, view := range views {
@@ -96,10 +96,10 @@ func (b *Bridge) known(ctx context.Context, views []*contract.NodeView) []*v1.No
 	return nodes
 }
 
-// lookup is what the cloud says of one Node.
+// lookup asks the cloud about one Node.
 func (b *Bridge) lookup(ctx context.Context, within sdk.Budget, node *v1.Node, wanted asked) (*contract.Instance, *contract.Failure) {
 	if node.Spec.ProviderID != "" && !b.owns(node.Spec.ProviderID) {
-		// Asked about it the cloud might say "does not exist", which would be true and is not meant.
+		// The cloud could answer that an instance of another provider does not exist, and the controller would delete the Node.
 		return &contract.Instance{State: contract.InstanceState_INSTANCE_STATE_UNMANAGED}, nil
 	}
 	ask := func(method string, work func(context.Context) (*contract.Instance, error)) (*contract.Instance, error) {
@@ -125,7 +125,7 @@ func (b *Bridge) lookup(ctx context.Context, within sdk.Budget, node *v1.Node, w
 	return found, nil
 }
 
-// wrongAnswer is an answer of the cloud that the contract has no place for, or that contradicts itself.
+// wrongAnswer is the error for an answer of the cloud that the contract cannot express, or that contradicts itself.
 type wrongAnswer struct{ text string }
 
 func (w *wrongAnswer) Error() string { return w.text }
@@ -133,9 +133,8 @@ func (w *wrongAnswer) Error() string { return w.text }
 func wrong(text string) error { return &wrongAnswer{text} }
 
 // askV2 calls the fewest methods that answer the request. Without POWER, InstanceMetadata also shows that the instance exists: the node controller
-// refreshes Nodes in this way, as upstream's does. Some clouds describe an instance for a while after its end (AWS for an hour), so with POWER
-// InstanceExists decides. For a Node without a provider ID only InstanceMetadata is called, as upstream does, because many clouds' other methods need
-// the ID.
+// refreshes Nodes in this way, as upstream's does. Some clouds, such as AWS, describe an instance for a while after its end, so with POWER
+// InstanceExists decides. For a Node without a provider ID InstanceMetadata decides, as upstream, because InstanceExists may need the ID.
 func (b *Bridge) askV2(ctx context.Context, node *v1.Node, wanted asked) (*contract.Instance, error) {
 	instances := b.parts().instancesV2
 	found := &contract.Instance{State: contract.InstanceState_INSTANCE_STATE_PRESENT}
@@ -183,8 +182,8 @@ func (b *Bridge) askV2(ctx context.Context, node *v1.Node, wanted asked) (*contr
 	return found, nil
 }
 
-// goneOr is the answer if the cloud could not describe an instance. It is ABSENT only if the method says so by which upstream removes Nodes. goneOr
-// does not call that method while the cloud answers no calls.
+// goneOr returns the answer if the cloud could not describe an instance. It is ABSENT only if the method by which upstream removes Nodes answers so.
+// goneOr does not call that method after an error that means that the cloud answers no calls.
 func (b *Bridge) goneOr(ctx context.Context, err error, exists func() (bool, error)) (*contract.Instance, error) {
 	doubt := "could not be asked"
 	if b.answers(ctx, err) {
@@ -202,7 +201,7 @@ func (b *Bridge) goneOr(ctx context.Context, err error, exists func() (bool, err
 	return nil, err
 }
 
-// answers tells whether the cloud, after this error, may answer another question about the same object.
+// answers reports whether the cloud, after this error, may answer another call about the same object.
 func (b *Bridge) answers(ctx context.Context, err error) bool {
 	if ctx.Err() != nil || retryOf(err) != nil {
 		return false
@@ -215,12 +214,12 @@ func (b *Bridge) answers(ctx context.Context, err error) bool {
 	}
 }
 
-// power says whether the instance runs that was seen to exist a moment ago.
+// power sets RUNNING or STOPPED for an instance that exists.
 func (b *Bridge) power(found *contract.Instance, shutdown func() (bool, error)) error {
 	off, err := shutdown()
 	switch {
 	case errors.Is(err, cloudprovider.NotImplemented):
-		// It exists; whether it runs is not known.
+		// The instance exists; whether it runs is not known.
 		return nil
 	case err != nil && absent(err):
 		return wrong("the cloud shows the instance, and InstanceShutdown says that it does not exist: " + err.Error())
@@ -238,7 +237,7 @@ func (b *Bridge) owns(providerID string) bool {
 	return slices.ContainsFunc(b.options.ProviderIDPrefixes, func(prefix string) bool { return strings.HasPrefix(providerID, prefix) })
 }
 
-// describe takes over what the cloud says of an instance, if the contract takes it.
+// describe copies the metadata of an instance, without values that the contract cannot express.
 func (b *Bridge) describe(found *contract.Instance, metadata *cloudprovider.InstanceMetadata) error {
 	if metadata.ProviderID == "" {
 		return wrong("the cloud named no provider ID for an instance that exists (INST-7)")
@@ -284,7 +283,7 @@ func (b *Bridge) describe(found *contract.Instance, metadata *cloudprovider.Inst
 	return nil
 }
 
-// ListInstances lists what a cloud with an InstanceLister knows.
+// ListInstances lists the instances of a cloud with an InstanceLister.
 func (b *Bridge) ListInstances(request *contract.ListInstancesRequest, stream contract.InstanceService_ListInstancesServer) error {
 	failed := func(failure *contract.Failure) error {
 		return stream.Send(&contract.ListInstancesResponse{Part: &contract.ListInstancesResponse_Failed{Failed: failure}})
@@ -330,7 +329,7 @@ func notOffered(rpc string) *contract.Failure {
 	return fail(contract.FailureCode_FAILURE_CODE_INTERNAL, "NotOffered", "this provider does not offer %s; its capabilities say so", rpc)
 }
 
-// LookupZones asks Go's Zones, which is there only beside the older Instances.
+// LookupZones calls Go's Zones. The bridge offers zones for clouds without InstancesV2, or if Options.Offers names them.
 func (b *Bridge) LookupZones(ctx context.Context, request *contract.LookupZonesRequest) (*contract.LookupZonesResponse, error) {
 	owner, failure := b.admit(request.GetCluster())
 	if failure == nil {

@@ -81,7 +81,7 @@ func TestOneNodesTroubleIsNotTheOthers(t *testing.T) {
 		"foreign-by-metadata": contract.InstanceState_INSTANCE_STATE_UNMANAGED,
 		"others":              contract.InstanceState_INSTANCE_STATE_UNMANAGED,
 		"power-unknown":       contract.InstanceState_INSTANCE_STATE_PRESENT,
-		// As upstream it is the one that the Node has.
+		// As upstream, the provider ID is that of the Node.
 		"no-id-said": contract.InstanceState_INSTANCE_STATE_RUNNING,
 	} {
 		if got := results[name].GetFound().GetState(); got != state {
@@ -103,7 +103,7 @@ func TestOneNodesTroubleIsNotTheOthers(t *testing.T) {
 	if fine := results["fine"].GetFound(); fine.GetProviderId() != "scripted://fine" || fine.GetZone() != "a" || len(fine.GetAddresses()) != 1 || results["fine"].GetNodeUid() != "uid-fine" {
 		t.Errorf("fine: %v", fine)
 	}
-	// The process lives: the panic was one call's.
+	// The process continues: the panic failed only one call.
 	if again := bridge.lookup(patience, node("fine"))["fine"].GetFound(); again == nil {
 		t.Error("nothing is answered after a panic")
 	}
@@ -113,7 +113,7 @@ func TestPowerAloneTellsThatAnInstanceIsGone(t *testing.T) {
 	there := func(name string) bool { return name != "gone" }
 	newer := &scripted{
 		exists: func(_ context.Context, node *v1.Node) (bool, error) { return there(node.Name), nil },
-		// As AWS's: what does not exist is not shut down.
+		// As in AWS's cloud, an instance that does not exist is not shut down.
 		shutdown: func(context.Context, *v1.Node) (bool, error) { return false, nil },
 	}
 	older := &olderInstances{scripted: &scripted{}, exists: func(id string) bool { return there(strings.TrimPrefix(id, "scripted://")) }}

@@ -12,7 +12,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// askV1 asks the older interface: by the provider ID if the Node has one (INST-3), else by the Node's name.
+// askV1 calls the older interface: by the provider ID if the Node has one (INST-3), else by the Node's name.
 func (b *Bridge) askV1(ctx context.Context, node *v1.Node, wanted asked) (*contract.Instance, error) {
 	found := &contract.Instance{State: contract.InstanceState_INSTANCE_STATE_PRESENT}
 	given := node.Spec.ProviderID != ""
@@ -57,7 +57,7 @@ func (b *Bridge) askV1(ctx context.Context, node *v1.Node, wanted asked) (*contr
 	return found, nil
 }
 
-// identityV1 is the provider ID of the instance of a Node that has none yet.
+// identityV1 returns the provider ID of the instance of a Node that has none yet.
 func (b *Bridge) identityV1(ctx context.Context, node *v1.Node) (string, error) {
 	id, err := b.parts().instances.InstanceID(ctx, types.NodeName(node.Name))
 	if err != nil {
@@ -66,7 +66,7 @@ func (b *Bridge) identityV1(ctx context.Context, node *v1.Node) (string, error) 
 	if id == "" {
 		return "", wrong("InstanceID answered an empty ID for node " + node.Name)
 	}
-	// As upstream makes a provider ID of what InstanceID answers.
+	// Upstream too makes a provider ID of the result of InstanceID.
 	if !strings.HasPrefix(id, b.name+"://") {
 		id = b.name + "://" + id
 	}
@@ -97,7 +97,7 @@ func (b *Bridge) metadataV1(ctx context.Context, node *v1.Node, id string, refre
 	if errors.Is(err, cloudprovider.NotImplemented) {
 		kind, err = instances.InstanceType(ctx, name)
 		if absent(err) {
-			// The cloud knows the instance by its ID and not by this name: its type stays unknown.
+			// The cloud knows the instance by its ID, but not by this name: its type stays unknown.
 			err = nil
 		}
 	}
@@ -108,7 +108,7 @@ func (b *Bridge) metadataV1(ctx context.Context, node *v1.Node, id string, refre
 	return &cloudprovider.InstanceMetadata{ProviderID: id, InstanceType: kind, NodeAddresses: addresses}, nil
 }
 
-// askZone asks for the zone of a Node, unless the Node shows its zone and that is not due: then the zone stays.
+// askZone asks for the zone of a Node. It returns no zone if the Node already shows one and the next request is not due: the Node then keeps its zone.
 func (b *Bridge) askZone(ctx context.Context, node *v1.Node) (zone cloudprovider.Zone, err error) {
 	if b.placed.rests(node) {
 		return cloudprovider.Zone{}, nil

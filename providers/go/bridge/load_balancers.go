@@ -24,13 +24,13 @@ type aboutService struct {
 	nodes   []*v1.Node
 }
 
-// remarks are what every answer carries beside its outcome.
+// remarks are the events and annotations that an answer has beside its outcome.
 type remarks struct {
 	events      []*contract.Event
 	annotations *contract.AnnotationChanges
 }
 
-// begin reads what all four requests have in common.
+// begin reads the fields that all four requests have.
 func (b *Bridge) begin(ctx context.Context, cluster *contract.ClusterRef, view *contract.ServiceView, handle *string) (*aboutService, *contract.Failure) {
 	owner, failure := b.admit(cluster)
 	if failure != nil {
@@ -55,7 +55,7 @@ func (b *Bridge) begin(ctx context.Context, cluster *contract.ClusterRef, view *
 	return &aboutService{b: b, owner: owner, service: service, within: sdk.BudgetOf(ctx)}, nil
 }
 
-// takeTargets reads the targets, and lets the cloud's informers know them.
+// takeTargets reads the targets, and waits until the cloud's informers have them.
 func (a *aboutService) takeTargets(ctx context.Context, targets *contract.TargetSet) (set bool, failure *contract.Failure) {
 	nodes, set, err := targetsOf(targets)
 	if err != nil {
@@ -66,7 +66,8 @@ func (a *aboutService) takeTargets(ctx context.Context, targets *contract.Target
 	return set, nil
 }
 
-// change runs methods that change something: alone for its Service, with its annotations open for the cloud. It gives what the cloud answered and what to say beside it.
+// change runs a method that writes. No other such method runs for the Service meanwhile, and the cloud may write the Service's annotations. change
+// returns the cloud's answer, and the remarks.
 func change[Answer any](ctx context.Context, a *aboutService, method string, work func(context.Context, cloudprovider.LoadBalancer, *v1.Service) (Answer, error)) (Answer, remarks, error) {
 	var none Answer
 	if failure := a.b.mayWrite(); failure != nil {
@@ -87,26 +88,26 @@ func change[Answer any](ctx context.Context, a *aboutService, method string, wor
 	return answer, a.remarks(), err
 }
 
-// open returns the Service for the cloud, which may write its annotations, in the object or with a client, until closed. Its changes then wait for an
-// answer, also if the method panicked or its call has ended.
+// open returns the Service for the cloud. Until closed runs, the cloud may write its annotations, in the object or with a client. closed keeps the
+// changes for an answer, also if the method panicked or its call has ended.
 func (a *aboutService) open(ctx context.Context) (given *v1.Service, closed func()) {
 	given = a.service.DeepCopy()
-	// The changes of a method whose call had ended: the controller does not know them yet.
+	// Apply the changes of a method whose call had ended: the controller does not know them yet.
 	apply(given.Annotations, a.b.standIn.takeWritten(a.service.UID))
 	taken := a.b.standIn.openFor(given)
-	// The stand-in knows the Service from now on: a deletion that has just ended made the stand-in forget it.
+	// A deletion that has just ended may have removed the Service from the stand-in, so add it again.
 	a.b.settle(ctx, []object{a.b.standIn.knowService(given)})
 	return given, func() {
 		written := annotationChanges(a.service.Annotations, given.Annotations)
 		maps.Copy(written, taken())
 		if a.b.options.Kubeconfig == "" {
-			// A cloud with its own client has written its changes itself, as in Go's CCM.
+			// With --kubeconfig the cloud has written its changes itself, as in Go's CCM.
 			a.b.standIn.keepWritten(a.service.UID, written)
 		}
 	}
 }
 
-// remarks are what an answer about the Service carries now.
+// remarks returns the events and annotations that the next answer about the Service has to have.
 func (a *aboutService) remarks() remarks {
 	return remarks{a.b.standIn.takeEvents(a.service.UID), changesOf(a.b.standIn.takeWritten(a.service.UID))}
 }
@@ -143,10 +144,10 @@ type refusal struct{ failure *contract.Failure }
 
 func (r *refusal) Error() string { return r.failure.GetMessage() }
 
-// errNothingOurs is a deletion that has nothing to do: what the cloud finds belongs to somebody else.
+// errNothingOurs ends a deletion that has nothing to do: the load balancer that the cloud finds belongs to another owner.
 var errNothingOurs = errors.New("the load balancer belongs to another owner")
 
-// mayTouch asks a cloud that can tell whose the load balancer is what the method may do with it, by the table of LB-24.
+// mayTouch asks a cloud with OwnerChecker for the owner of the load balancer, and decides by the table of LB-24 whether the method may run.
 func (a *aboutService) mayTouch(ctx context.Context, method string) error {
 	if a.b.parts().owners == nil {
 		return nil
@@ -176,7 +177,7 @@ func (a *aboutService) mayTouch(ctx context.Context, method string) error {
 	}
 }
 
-// name is the cloud's name of the load balancer; empty if the cloud fails to name it.
+// name returns the cloud's name of the load balancer; empty if the method panics.
 func (a *aboutService) name(ctx context.Context) string {
 	name, err := guarded("GetLoadBalancerName", func() string {
 		return a.b.parts().balancer.GetLoadBalancerName(ctx, a.owner.ClusterName, a.service.DeepCopy())
@@ -187,7 +188,7 @@ func (a *aboutService) name(ctx context.Context) string {
 	return name
 }
 
-// outcomeOf sorts what a changing method answered with.
+// outcomeOf returns the outcome for the error of a method that writes.
 func (b *Bridge) outcomeOf(err error, within sdk.Budget) (pending *contract.Pending, elsewhere bool, failure *contract.Failure) {
 	var own *refusal
 	switch {
@@ -202,15 +203,15 @@ func (b *Bridge) outcomeOf(err error, within sdk.Budget) (pending *contract.Pend
 		return pending, false, nil
 	}
 	var ran *sdk.OverrunError
-	// A deadline that came before ours is one of the cloud's own, such as its HTTP client's: that is a failure.
+	// A deadline before the end of the budget is the cloud's own, such as its HTTP client's, and a failure.
 	if errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &ran) && !time.Now().Before(within.Stop) {
-		// The method obeyed its context and stopped: the next call goes on from there (CORE-6, CORE-9).
+		// The method stopped when its context ended: the next call continues the work (CORE-6, CORE-9).
 		return &contract.Pending{Message: shorten("the cloud needs more time than one call has: " + err.Error())}, false, nil
 	}
 	return nil, false, b.failure(err)
 }
 
-// GetLoadBalancer says what the cloud finds for the Service.
+// GetLoadBalancer returns the load balancer that the cloud finds for the Service.
 func (b *Bridge) GetLoadBalancer(ctx context.Context, request *contract.GetLoadBalancerRequest) (*contract.GetLoadBalancerResponse, error) {
 	answer := &contract.GetLoadBalancerResponse{}
 	failed := func(failure *contract.Failure) (*contract.GetLoadBalancerResponse, error) {
@@ -277,14 +278,14 @@ func (a *aboutService) look(ctx context.Context, given *v1.Service, targets bool
 		if err != nil {
 			return nil, err
 		}
-		// Without an address Ensure would be pending, not ready (LB-14).
+		// Without an address Ensure would answer pending, not ready (LB-14).
 		same = same && len(view.GetIngress()) > 0
 		found.InSync = &same
 	}
 	return found, nil
 }
 
-// EnsureLoadBalancer makes the load balancer as the Service asks.
+// EnsureLoadBalancer calls Go's method, which makes or changes the load balancer.
 func (b *Bridge) EnsureLoadBalancer(ctx context.Context, request *contract.EnsureLoadBalancerRequest) (*contract.EnsureLoadBalancerResponse, error) {
 	answer := &contract.EnsureLoadBalancerResponse{}
 	failed := func(failure *contract.Failure) (*contract.EnsureLoadBalancerResponse, error) {
@@ -304,11 +305,11 @@ func (b *Bridge) EnsureLoadBalancer(ctx context.Context, request *contract.Ensur
 		return failed(invalid("%v", err))
 	}
 	if class := about.service.Spec.LoadBalancerClass; class != nil && !slices.Contains(b.options.Classes, *class) {
-		// Go's clouds never see one: upstream's controller leaves every Service with a class alone (LB-18).
+		// Upstream's controller leaves every Service with a class alone, so Go's clouds do not check the class (LB-18).
 		return failed(invalid("spec.loadBalancerClass %q of the Service %s is not one of the served classes, %q: name it with --load-balancer-class", *class, serviceKey(about.service), b.options.Classes))
 	}
 	if !set && !b.options.IgnoresNodes {
-		// LB-10: Go's method takes all Nodes; without them it would take the targets off.
+		// LB-10: Go's method gets all Nodes; without Nodes it would remove the targets.
 		return failed(invalid("the request has no targets: Go's EnsureLoadBalancer cannot leave them alone"))
 	}
 	status, said, err := change(ctx, about, "EnsureLoadBalancer", func(ctx context.Context, balancer cloudprovider.LoadBalancer, service *v1.Service) (*v1.LoadBalancerStatus, error) {
@@ -317,7 +318,7 @@ func (b *Bridge) EnsureLoadBalancer(ctx context.Context, request *contract.Ensur
 	answer.Events, answer.Annotations = said.events, said.annotations
 	pending, elsewhere, failure := b.outcomeOf(err, about.within)
 	if failure == nil && !elsewhere || len(said.annotations.GetSet()) > 0 {
-		// The load balancer exists, is being made, or the cloud recorded it before it failed.
+		// The load balancer exists, is being made, or the cloud wrote annotations before it failed.
 		answer.Handle = about.owner.handle(about.service, about.name(ctx))
 	}
 	switch {
@@ -334,11 +335,11 @@ func (b *Bridge) EnsureLoadBalancer(ctx context.Context, request *contract.Ensur
 		}
 		switch {
 		case status == nil:
-			// As upstream, for which it is an error.
+			// Upstream too takes this for an error.
 			return failed(fault("EnsureLoadBalancer answered neither a status nor an error for Service %s", serviceKey(about.service)))
 		case len(view.GetIngress()) == 0:
-			// Upstream would accept it and never check again. The controller would refuse it as `ready` (LB-19). So the controller calls Ensure
-			// again every 30 s, also for a cloud that never states an address.
+			// Upstream accepts this. The controller would refuse `ready` without an address (LB-19). So the answer is `pending`, and the controller
+			// calls Ensure again after 30 s, also for a cloud that never states an address.
 			answer.Outcome = &contract.EnsureLoadBalancerResponse_Pending{Pending: &contract.Pending{
 				RetryAfter: durationpb.New(addressAgain), Message: "the cloud has named no address of the load balancer yet",
 			}}
@@ -349,11 +350,11 @@ func (b *Bridge) EnsureLoadBalancer(ctx context.Context, request *contract.Ensur
 	return answer, nil
 }
 
-// addressAgain is how long after an Ensure that named no address the next one may come.
+// addressAgain is the retry_after of the answer to an Ensure without an address.
 const addressAgain = 30 * time.Second
 
-// UpdateLoadBalancer sets the targets. Go's method cannot say that no load balancer exists. So after a failure the bridge calls GetLoadBalancer. If
-// the method does not fail in that case, the bridge calls it before the method (LB-11).
+// UpdateLoadBalancer sets the targets. Go's method has no error for a missing load balancer. So after a failure the bridge calls GetLoadBalancer. With
+// Options.GetBeforeUpdate it calls GetLoadBalancer before the update instead (LB-11).
 func (b *Bridge) UpdateLoadBalancer(ctx context.Context, request *contract.UpdateLoadBalancerRequest) (*contract.UpdateLoadBalancerResponse, error) {
 	answer := &contract.UpdateLoadBalancerResponse{}
 	failed := func(failure *contract.Failure) (*contract.UpdateLoadBalancerResponse, error) {
@@ -387,7 +388,7 @@ func (b *Bridge) UpdateLoadBalancer(ctx context.Context, request *contract.Updat
 		}
 		err := balancer.UpdateLoadBalancer(ctx, about.owner.ClusterName, service, about.nodes)
 		if err != nil && !errors.Is(err, cloudprovider.ImplementedElsewhere) && b.answers(ctx, err) {
-			// As upstream: it is an error only if the load balancer still exists.
+			// As upstream, the error counts only if the load balancer still exists.
 			var own *refusal
 			if missing := none(); errors.As(missing, &own) {
 				return struct{}{}, missing
@@ -409,7 +410,8 @@ func (b *Bridge) UpdateLoadBalancer(ctx context.Context, request *contract.Updat
 	return answer, nil
 }
 
-// DeleteLoadBalancer removes the Service's cloud objects. It always calls Go's method, because GetLoadBalancer may find nothing while parts remain.
+// DeleteLoadBalancer removes the Service's cloud objects. It does not first ask GetLoadBalancer whether a load balancer exists, because parts may remain
+// without one.
 func (b *Bridge) DeleteLoadBalancer(ctx context.Context, request *contract.DeleteLoadBalancerRequest) (*contract.DeleteLoadBalancerResponse, error) {
 	answer := &contract.DeleteLoadBalancerResponse{}
 	failed := func(failure *contract.Failure) (*contract.DeleteLoadBalancerResponse, error) {
@@ -445,7 +447,7 @@ func (b *Bridge) DeleteLoadBalancer(ctx context.Context, request *contract.Delet
 	return answer, nil
 }
 
-// ListLoadBalancers lists what a cloud with a LoadBalancerLister knows.
+// ListLoadBalancers lists the load balancers of a cloud with a LoadBalancerLister.
 func (b *Bridge) ListLoadBalancers(request *contract.ListLoadBalancersRequest, stream contract.LoadBalancerService_ListLoadBalancersServer) error {
 	failed := func(failure *contract.Failure) error {
 		return stream.Send(&contract.ListLoadBalancersResponse{Part: &contract.ListLoadBalancersResponse_Failed{Failed: failure}})

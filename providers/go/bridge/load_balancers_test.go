@@ -86,7 +86,7 @@ func TestALoadBalancerWithoutAnAddressIsNotReady(t *testing.T) {
 				t.Errorf("%s: %v", name, made)
 			}
 		}
-		// It is there all the same, and in sync only if Ensure would call it ready (LB-14).
+		// The load balancer is present nevertheless, and in sync only if Ensure would answer ready (LB-14).
 		looked, err := bridge.balancers.GetLoadBalancer(bridge.context(patience), &contract.GetLoadBalancerRequest{Cluster: cluster(), Service: service("a"), Targets: targets()})
 		must(t, err)
 		found, ready := looked.GetFound(), !row.failed && !row.pending

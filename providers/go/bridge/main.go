@@ -23,20 +23,20 @@ import (
 type Serving struct {
 	// Endpoint is unix:///PATH.
 	Endpoint string
-	// PeerUID is the user that may connect beside our own; -1 is everybody that the socket's mode lets in.
+	// PeerUID is the user that may connect beside the process's own; -1 is every user that the socket's mode admits.
 	PeerUID int
-	// Drain is how long calls in flight may take after the end has begun.
+	// Drain is how long calls in flight may take after the shutdown has begun.
 	Drain time.Duration
 }
 
-// AddFlags adds a flag for each of them.
+// AddFlags adds a flag for each field.
 func (s *Serving) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&s.Endpoint, "endpoint", s.Endpoint, "The socket: unix:///PATH, in a directory of its own.")
 	flags.IntVar(&s.PeerUID, "peer-uid", s.PeerUID, "The user that may connect beside our own; -1 is everybody that the socket's mode lets in.")
 	flags.DurationVar(&s.Drain, "drain", s.Drain, "How long calls in flight may take after SIGTERM.")
 }
 
-// DefaultServing is the contract's endpoint, or $CLOUD_PROVIDER_ENDPOINT if set.
+// DefaultServing has the contract's endpoint, or $CLOUD_PROVIDER_ENDPOINT if set.
 func DefaultServing() Serving {
 	serving := Serving{Endpoint: sdk.DefaultEndpoint, PeerUID: -1, Drain: sdk.DefaultDrain}
 	if endpoint := os.Getenv("CLOUD_PROVIDER_ENDPOINT"); endpoint != "" {
@@ -45,8 +45,8 @@ func DefaultServing() Serving {
 	return serving
 }
 
-// Main is a whole provider. A vendor's main calls it with the name by which its package registers the cloud, as in upstream's --cloud-provider. With
-// Options.New it is the cloud's own name. Main reads the flags, also those of the vendor's packages, serves until SIGTERM or SIGINT, and returns the
+// Main runs a provider. A vendor's main calls it with the name by which its package registers the cloud, as in upstream's --cloud-provider. With
+// Options.New the name is the cloud's own. Main reads the flags, also those of the vendor's packages, serves until SIGTERM or SIGINT, and returns the
 // exit code.
 //
 // If the first argument is `probe`, Main calls Probe of the running provider, for exec probes of the kubelet: `probe [--endpoint unix:///PATH]
@@ -80,7 +80,7 @@ func Main(cloudName string, options Options) int {
 	flags.StringVar(&cloudName, "cloud-provider", cloudName, "The cloud, by the name under which it is registered.")
 	addGoFlags(flags)
 	if verb == "check" {
-		// Before the parser, which shows all flags first.
+		// This check precedes the parser, because the parser's error begins with all flags.
 		if err := suitesOwn(flags, arguments); err != nil {
 			fmt.Fprintln(os.Stderr, "check:", err)
 			return wrongUsage
@@ -124,7 +124,7 @@ func Main(cloudName string, options Options) int {
 	return 0
 }
 
-// addGoFlags takes over the flags of Go's own package, klog's among them: packages of clouds register theirs in either place.
+// addGoFlags adds the flags of Go's package flag, with klog's: packages of clouds register their flags there or in pflag.
 func addGoFlags(flags *pflag.FlagSet) {
 	if flag.CommandLine.Lookup("v") == nil {
 		klog.InitFlags(nil)
@@ -145,8 +145,8 @@ func makeCloud(name, config string) (cloudprovider.Interface, error) {
 	return cloud, err
 }
 
-// Serve serves the cloud until the context ends; the cloud is nil if Options.New makes it. Then it lets calls in flight finish within the drain, and
-// ends the others.
+// Serve serves the cloud until the context ends. The cloud is nil if Options.New makes it. Then calls in flight may finish within the drain, and Serve
+// cancels the others.
 func Serve(ctx context.Context, cloud cloudprovider.Interface, options Options, serving Serving) error {
 	bridge, err := New(cloud, options)
 	if err != nil {

@@ -9,17 +9,18 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// Interfaces that a vendor can add, because the contract asks for more than Go's interface gives. The bridge looks for each on the cloud itself, and
-// for those about load balancers or instances also on the result of LoadBalancer() or InstancesV2(). All are optional.
+// Optional interfaces that a vendor can add, because the contract asks for more than Go's interface has. The bridge looks for each on the cloud itself.
+// It looks for those about load balancers or instances also on the result of LoadBalancer(), InstancesV2() or Instances().
 
-// ScopeTeller says which account, project and region the credentials reach (PROV-9), and so also verifies them (PROV-3): its error fails Initialize. Without it
-// the scope is what --cloud-scope says, else the provider's name, and a change of the account is not noticed.
+// ScopeTeller returns the account, project and region that the credentials reach (PROV-9), and so verifies them (PROV-3): its error fails Initialize.
+// Without it the scope is the value of --cloud-scope, else the provider's name, and nothing detects a change of the account.
 type ScopeTeller interface {
 	CloudScope(ctx context.Context) (string, error)
 }
 
-// OwnerChecker says whose the load balancer is that the cloud would work on for this Service, by a mark with the owner ID of OwnerOf(ctx). It is asked before every
-// call that changes something. Without it what the cloud finds for a Service is that Service's: see the README.
+// OwnerChecker returns the owner of the load balancer that the cloud would use for this Service, by a mark with the owner ID of OwnerOf(ctx). The bridge
+// calls it before each method that writes a load balancer. Without it a load balancer that the cloud finds for a Service counts as that Service's: see
+// the README.
 type OwnerChecker interface {
 	LoadBalancerOwnership(ctx context.Context, clusterName string, service *v1.Service) (contract.Ownership, error)
 }
@@ -30,12 +31,13 @@ type SyncChecker interface {
 	LoadBalancerInSync(ctx context.Context, clusterName string, service *v1.Service, nodes []*v1.Node) (bool, error)
 }
 
-// LoadBalancerLister lists all load balancers that are marked for the cluster of OwnerOf(ctx), completely or with an error. Without it the capability is not offered.
+// LoadBalancerLister lists all load balancers that are marked for the cluster of OwnerOf(ctx), or returns an error. Without it the bridge does not offer
+// the listing.
 type LoadBalancerLister interface {
 	ListLoadBalancers(ctx context.Context, clusterName string) ([]*contract.ListedLoadBalancer, error)
 }
 
-// InstanceLister lists all instances of the cluster, completely or with an error. Without it the capability is not offered.
+// InstanceLister lists all instances of the cluster, or returns an error. Without it the bridge does not offer the listing.
 type InstanceLister interface {
 	ListInstances(ctx context.Context) ([]ListedInstance, error)
 }
@@ -43,25 +45,25 @@ type InstanceLister interface {
 // ListedInstance is one instance of a listing.
 type ListedInstance struct {
 	cloudprovider.InstanceMetadata
-	// PRESENT, RUNNING or STOPPED.
+	// State is PRESENT, RUNNING or STOPPED.
 	State contract.InstanceState
 }
 
-// Owner is for whom a call is made.
+// Owner is the cluster for which a call is made.
 type Owner struct {
-	// ID is the cluster's identity, by which what is made for it is to be marked (CORE-14).
+	// ID is the cluster's owner ID, with which the cloud should mark the cluster's objects (CORE-14).
 	ID string
-	// Previous are the IDs that it had before.
+	// Previous are the owner IDs that the cluster had before.
 	Previous []string
-	// ClusterName is what Go's methods get as clusterName.
+	// ClusterName is the argument clusterName of Go's methods.
 	ClusterName string
 	// Handle is the handle that the controller sent with a call about a load balancer; nil if it sent none.
 	Handle *string
-	// AdoptUnmarked: EnsureLoadBalancer may take over a load balancer without a mark (LB-9).
+	// AdoptUnmarked says that the operator allows the adoption (LB-9) or removal (LB-26) of an unmarked load balancer.
 	AdoptUnmarked bool
 }
 
-// Owns tells whether a mark with this owner ID is this cluster's.
+// Owns reports whether an owner ID is this cluster's present one or a previous one.
 func (o *Owner) Owns(id string) bool {
 	for _, previous := range o.Previous {
 		if id == previous {
@@ -73,7 +75,7 @@ func (o *Owner) Owns(id string) bool {
 
 type ownerKey struct{}
 
-// OwnerOf is for whom the method that got this context is called; nil outside of a call of the bridge.
+// OwnerOf returns the cluster for which the bridge calls the method with this context; nil outside of such a call.
 func OwnerOf(ctx context.Context) *Owner {
 	owner, _ := ctx.Value(ownerKey{}).(*Owner)
 	return owner
@@ -83,7 +85,7 @@ func withOwner(ctx context.Context, owner *Owner) context.Context {
 	return context.WithValue(ctx, ownerKey{}, owner)
 }
 
-// optional finds an interface on the first of several values that has it.
+// optional returns the first of the values that implements the interface.
 func optional[Wanted any](values ...any) (Wanted, bool) {
 	for _, value := range values {
 		if wanted, ok := value.(Wanted); ok {

@@ -13,38 +13,38 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// Options are what the contract asks of a provider and Go's interface does not say. A vendor sets defaults in its main; each has a flag.
+// Options are facts that the contract asks of a provider and that Go's interface does not have. A vendor sets defaults in its main; most have a flag.
 type Options struct {
 	// Version is the provider's own version.
 	Version string
-	// New makes the cloud, for clouds that code makes and not the registry. The bridge calls it at the first Initialize, with the controller's data
-	// about the cluster. Its error fails Initialize, and the next one tries again. With it Name and Offers must be set.
+	// New makes a cloud that is not in the registry. The bridge calls it at the first Initialize, with the controller's data about the cluster. Its
+	// error fails that Initialize, and the next one calls New again. With New, Name and Offers must be set.
 	New func(ctx context.Context, deps Deps) (cloudprovider.Interface, error)
-	// Name is what the cloud calls itself that New will make.
+	// Name is the name of the cloud that New makes.
 	Name string
 	// CloudConfig is the path of the cloud's configuration file; empty for none.
 	CloudConfig string
-	// Offers are exactly the parts that the bridge offers, for a cloud that does not know them before its Initialize: instances, load-balancers and
-	// so on, as --offer names them. If unset, the bridge asks the cloud before its Initialize.
+	// Offers are exactly the parts that the bridge offers, by the names of --offer: instances, load-balancers and so on. It is for a cloud that does
+	// not know its parts before its Initialize. If unset, the bridge asks the cloud before that.
 	Offers []string
-	// ProviderIDPrefixes are what the provider IDs begin with; NAME:// unless set.
+	// ProviderIDPrefixes are the prefixes of the provider IDs; NAME:// unless set.
 	ProviderIDPrefixes []string
 	// CloudScope names the account, project and region (see ScopeTeller).
 	CloudScope string
 	// Classes are the load balancer classes that are served.
 	Classes []string
-	// OnlyClasses: Services without a class are not served.
+	// OnlyClasses: the provider does not serve Services without a class.
 	OnlyClasses bool
 	// Features are the fields of a Service that the cloud honours.
 	Features []contract.ServiceFeature
-	// AllTargets: also Nodes of no or another provider can be targets.
+	// AllTargets: Nodes without a provider ID, or with that of another provider, can be targets too.
 	AllTargets bool
-	// MaxTargets is how many targets a load balancer takes; 0 is no limit.
+	// MaxTargets is the most targets of one load balancer; 0 is no limit.
 	MaxTargets uint32
 	// IgnoresNodes: the targets do not matter to this cloud.
 	IgnoresNodes bool
-	// GetBeforeUpdate: UpdateLoadBalancer does not fail without a load balancer, so the bridge calls GetLoadBalancer first (LB-11). The suite's check
-	// load-balancers/update-not-found shows whether a cloud needs it.
+	// GetBeforeUpdate lets the bridge call GetLoadBalancer before UpdateLoadBalancer (LB-11). It is for a cloud whose UpdateLoadBalancer succeeds without
+	// a load balancer. The suite's check load-balancers/update-not-found finds such clouds.
 	GetBeforeUpdate bool
 	// NoPowerState: the cloud does not distinguish running from stopped.
 	NoPowerState bool
@@ -54,25 +54,25 @@ type Options struct {
 	VolumeSources []string
 	// NodeLabels are the labels of Nodes that the cloud reads; all unless set.
 	NodeLabels []string
-	// NodeAnnotations are the annotations of Nodes that the cloud reads.
+	// NodeAnnotations are the annotations of Nodes that the cloud reads; none unless set.
 	NodeAnnotations []string
-	// ConcurrentCalls is how many methods of the cloud may run at once for each other service.
+	// ConcurrentCalls is how many methods of the cloud may run at once for instances, as many for routes, and as many for the rest; 16 if zero.
 	ConcurrentCalls int
-	// ConcurrentServices is how many methods of the cloud's LoadBalancer may run at once. As upstream's --concurrent-service-syncs it is 1 unless set: many clouds have
-	// never seen two at once.
+	// ConcurrentServices is how many methods of the cloud's LoadBalancer may run at once; 1 if zero, as upstream's --concurrent-service-syncs. Many clouds
+	// have never had two such calls at once.
 	ConcurrentServices int
-	// MaxBatch is how many Nodes or routes one call takes.
+	// MaxBatch is the most Nodes or routes that one call takes.
 	MaxBatch uint32
-	// AllowUntagged: nothing is logged about a cloud whose HasClusterID is false.
+	// AllowUntagged ends the warning about a cloud whose HasClusterID is false.
 	AllowUntagged bool
-	// Kubeconfig gives a cloud that insists on it a real client of the API server.
+	// Kubeconfig is the file for a real client of the API server, for a cloud that needs one.
 	Kubeconfig string
 	// Classify returns the code for an error of the cloud, or UNSPECIFIED. Without it an error is INTERNAL, or UNAVAILABLE if a context
 	// ended or no place was free.
 	Classify func(error) contract.FailureCode
 }
 
-// checkNew says what is missing for a cloud that is made later.
+// checkNew returns an error if a field is missing for a cloud that New makes.
 func (o *Options) checkNew() error {
 	switch {
 	case o.New == nil:

@@ -13,8 +13,8 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// parts are the cloud's interfaces; nil if the cloud lacks one. Upstream's controllers ask for them after the cloud's Initialize, so many clouds make
-// them there. The offered parts must be known before (PROV-1), and stay (PROV-10).
+// parts are the cloud's interfaces; nil if the cloud lacks one. Upstream's controllers ask for them after the cloud's Initialize, so some clouds make
+// them there. The bridge must know the offered parts before (PROV-1), and they must not change (PROV-10).
 type parts struct {
 	instancesV2 cloudprovider.InstancesV2
 	instances   cloudprovider.Instances
@@ -31,7 +31,7 @@ type parts struct {
 	scope     ScopeTeller
 }
 
-// The parts by the names that --offer takes.
+// The names of the parts, as --offer takes them.
 const (
 	partInstances       = "instances"
 	partInstanceListing = "instance-listing"
@@ -44,7 +44,7 @@ const (
 	partVolumes         = "volumes"
 )
 
-// whence is the method in Go's interface, or in optional.go, that each part comes from.
+// whence names the method of Go's interface, or the interface of optional.go, of each part.
 var whence = map[string]string{
 	partInstances:       "InstancesV2() or Instances()",
 	partInstanceListing: "InstanceLister",
@@ -57,7 +57,7 @@ var whence = map[string]string{
 	partVolumes:         "PVLabeler",
 }
 
-// within are the parts that are nothing without another one.
+// within names, for each part that needs another one, that other part.
 var within = map[string]string{partInstanceListing: partInstances, partBalancerListing: partBalancers, partInSync: partBalancers}
 
 // partSet are parts by their names.
@@ -69,7 +69,7 @@ func (s partSet) names() []string {
 
 func partNames() []string { return slices.Sorted(maps.Keys(whence)) }
 
-// checkOffers says what is wrong with names of parts.
+// checkOffers returns an error for an unknown name of a part, or for a part without the one that it needs.
 func checkOffers(names []string) error {
 	for _, name := range names {
 		if _, known := whence[name]; !known {
@@ -82,7 +82,7 @@ func checkOffers(names []string) error {
 	return nil
 }
 
-// offersOf is what the operator or vendor says, or else what the cloud itself tells before its Initialize.
+// offersOf returns the parts that the operator or vendor names, or else those that the cloud has before its Initialize.
 func offersOf(cloud cloudprovider.Interface, said []string) partSet {
 	if len(said) == 0 {
 		_, told := partsOf(cloud, nil)
@@ -95,8 +95,8 @@ func offersOf(cloud cloudprovider.Interface, said []string) partSet {
 	return offers
 }
 
-// partsOf asks the cloud for its parts. told also has those that are only a nil pointer: before Initialize that is a promise. A part that panics and
-// is not among the offers counts as missing; nil offers are all.
+// partsOf asks the cloud for its parts. told also has the parts that are a nil pointer: before Initialize such a part is an announcement. A part that
+// panics counts as missing if offers lacks it; otherwise the panic continues. nil offers mean all parts.
 func partsOf(cloud cloudprovider.Interface, offers partSet) (found parts, told partSet) {
 	told = partSet{}
 	ask := func(part string, work func()) {
@@ -114,7 +114,7 @@ func partsOf(cloud cloudprovider.Interface, offers partSet) (found parts, told p
 			found.instancesV2, found.lister = solid(instances), solid(lister)
 			told[partInstances], told[partInstanceListing] = true, lists
 		} else if instances, ok := cloud.Instances(); ok {
-			// As upstream: the older interfaces are used only without InstancesV2.
+			// As upstream, the bridge uses the older interfaces only without InstancesV2.
 			lister, lists := optional[InstanceLister](instances, cloud)
 			found.instances, found.lister = solid(instances), solid(lister)
 			told[partInstances], told[partInstanceListing] = true, lists
@@ -151,7 +151,7 @@ func partsOf(cloud cloudprovider.Interface, offers partSet) (found parts, told p
 	return found, told
 }
 
-// solid is nil for a pointer that is nil, whatever its type: called it would panic.
+// solid returns nil for a nil pointer of any type, because a call of its methods could panic.
 func solid[Part any](part Part) Part {
 	if value := reflect.ValueOf(part); value.Kind() == reflect.Pointer && value.IsNil() {
 		var none Part
@@ -160,7 +160,7 @@ func solid[Part any](part Part) Part {
 	return part
 }
 
-// has are the parts that can be called.
+// has returns the parts that are not nil.
 func (p *parts) has() partSet {
 	return partSet{
 		partInstances:       p.instancesV2 != nil || p.instances != nil,
@@ -215,7 +215,7 @@ func broken(offers, has, told partSet, said bool) string {
 	return fmt.Sprintf("after its own Initialize the cloud lacks %s, although %s: %s", strings.Join(missing, ", "), promise, advice)
 }
 
-// beyond are the parts that are there and not offered, and the flag that would offer them too.
+// beyond returns the parts that exist but are not offered, and the flag that would offer them too.
 func beyond(offers, has partSet) (more []string, flag string) {
 	more = slices.DeleteFunc(has.names(), func(name string) bool { return offers[name] })
 	all := append(offers.names(), more...)
@@ -223,7 +223,7 @@ func beyond(offers, has partSet) (more []string, flag string) {
 	return more, "--offer=" + strings.Join(all, ",")
 }
 
-// take goes on with what the cloud has after its own Initialize, if that is all that was offered.
+// take stores the parts that the cloud has after its own Initialize. It fails if an offered part is missing.
 func (b *Bridge) take() error {
 	type outcome struct {
 		found parts
@@ -248,7 +248,7 @@ func (b *Bridge) take() error {
 	return nil
 }
 
-// parts are those that the cloud has after its own Initialize; none before.
+// parts returns the parts that the cloud has after its own Initialize; none before.
 func (b *Bridge) parts() *parts {
 	if taken := b.taken.Load(); taken != nil {
 		return taken

@@ -18,7 +18,8 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
-// ListRoutes lists what the cloud gives for the cluster's name: by Go's interface those are the managed routes that belong to it, so they are OURS. It shows no others.
+// ListRoutes lists the routes that the cloud returns for the cluster's name. By Go's interface these are the managed routes of that cluster, so they are
+// OURS. It lists no others.
 func (b *Bridge) ListRoutes(request *contract.ListRoutesRequest, stream contract.RouteService_ListRoutesServer) error {
 	failed := func(failure *contract.Failure) error {
 		return stream.Send(&contract.ListRoutesResponse{Part: &contract.ListRoutesResponse_Failed{Failed: failure}})
@@ -53,7 +54,7 @@ func (b *Bridge) ListRoutes(request *contract.ListRoutesRequest, stream contract
 	return stream.Send(&contract.ListRoutesResponse{Part: &contract.ListRoutesResponse_End{End: &contract.ListEnd{Total: uint64(len(views))}}})
 }
 
-// routeNames are what the routes are called in a listing: each has a name (ROUTE-5), and no two the same. Clouds call each by its destination, or all of them nothing.
+// routeNames returns the names of the routes in a listing: each route has one (ROUTE-5), and no two are equal. The cloud's own names may be empty or equal.
 func routeNames(routes []*cloudprovider.Route) []string {
 	many := map[string]int{}
 	for _, route := range routes {
@@ -83,7 +84,7 @@ func routeNames(routes []*cloudprovider.Route) []string {
 	return names
 }
 
-// nameWithTarget is made of the route alone, so that it stays as it is whatever else is listed.
+// nameWithTarget makes a name of the route alone, so that it does not depend on the other routes of the list.
 func nameWithTarget(route *cloudprovider.Route) string {
 	name := route.DestinationCIDR
 	if route.Name != "" && route.Name != name {
@@ -94,7 +95,7 @@ func nameWithTarget(route *cloudprovider.Route) string {
 	} else {
 		name += " to " + string(route.TargetNode)
 	}
-	// Some is left for a number.
+	// 16 bytes remain for a number.
 	if most := nameBytes - 16; len(name) > most {
 		sum := fmt.Sprintf("~%x", sha256.Sum256([]byte(name)))[:17]
 		name = strings.ToValidUTF8(name[:most-len(sum)], "") + sum
@@ -102,8 +103,8 @@ func nameWithTarget(route *cloudprovider.Route) string {
 	return name
 }
 
-// listedRoute returns the listed route that a request names, or nil. Clouds distinguish routes to one destination only by their targets, so a
-// requested target decides. If several Nodes' routes fit, the result is nil.
+// listedRoute returns the listed route that a request names, or nil. Clouds distinguish routes to one destination only by their targets, so the target of
+// the request decides. If routes of several Nodes still fit, the result is an error.
 func listedRoute(there []*cloudprovider.Route, view *contract.Route) (*cloudprovider.Route, error) {
 	names := routeNames(there)
 	var found []int
@@ -115,9 +116,9 @@ func listedRoute(there []*cloudprovider.Route, view *contract.Route) (*cloudprov
 				found = append(found, index)
 			}
 		case view.GetBlackhole() && !route.Blackhole:
-			// Its Node is back.
+			// The Node of the former blackhole exists again.
 		case view.GetName() == "" || view.GetName() == names[index] || view.GetName() == route.Name || view.GetName() == nameWithTarget(route):
-			// The routes beside it may have changed since, and with them the name.
+			// Other routes may have changed since the listing, and the name of this one with them.
 			found = append(found, index)
 		}
 	}
@@ -141,7 +142,7 @@ func listedRoute(there []*cloudprovider.Route, view *contract.Route) (*cloudprov
 	return first, nil
 }
 
-// died reports whether this was the named route while it still led to that Node. The cloud cannot name the Node any more, or only its address.
+// died reports whether this blackhole is the named route, whose Node no longer exists. The cloud then names no target, or only an address.
 func died(route *cloudprovider.Route, view *contract.Route) bool {
 	if !route.Blackhole || route.TargetNode != "" && net.ParseIP(string(route.TargetNode)) == nil {
 		return false
@@ -156,7 +157,7 @@ func (b *Bridge) routeView(route *cloudprovider.Route, name string) (*contract.R
 		return nil, errors.New("ListRoutes gave a route that is nil")
 	}
 	if route.TargetNode == "" && !route.Blackhole {
-		// Left out it would be no complete list (ROUTE-1), and as a blackhole it would be deleted.
+		// Without this route the list would not be complete (ROUTE-1), and as a blackhole the controller would delete it.
 		return nil, errors.New("the cloud cannot name the Node of the route " + route.Name + " to " + route.DestinationCIDR +
 			"; clouds that know Nodes by their informer learn them from the controller's calls, within minutes, or by --kubeconfig")
 	}
@@ -176,7 +177,7 @@ func (b *Bridge) routeView(route *cloudprovider.Route, name string) (*contract.R
 	return view, errors.Join(fits("the route's name", name, nameBytes), fits("the route's destination", route.DestinationCIDR, nameBytes))
 }
 
-// routeOf is a route of a request as Go knows it.
+// routeOf returns a route of a request as Go's type.
 func (b *Bridge) routeOf(view *contract.Route) *cloudprovider.Route {
 	route := &cloudprovider.Route{
 		Name:                view.GetName(),
@@ -189,8 +190,8 @@ func (b *Bridge) routeOf(view *contract.Route) *cloudprovider.Route {
 	return route
 }
 
-// CreateRoutes makes each route by one call. Go's method need not accept an existing route, so the bridge reads the cloud's list first (ROUTE-2),
-// unless the controller has just received it.
+// CreateRoutes makes each route by one call. Go's method need not accept an existing route, so the bridge reads the cloud's list first (ROUTE-2). It uses
+// the list that the controller received up to 5 s before, if there is one.
 func (b *Bridge) CreateRoutes(ctx context.Context, request *contract.CreateRoutesRequest) (*contract.CreateRoutesResponse, error) {
 	if _, failure := b.admit(request.GetCluster()); failure == nil {
 		b.knowTargets(ctx, request.GetRoutes())
@@ -211,18 +212,17 @@ func (b *Bridge) CreateRoutes(ctx context.Context, request *contract.CreateRoute
 	return &contract.CreateRoutesResponse{Failed: failed, Results: results}, nil
 }
 
-// routeAsked is a route that is to be made, with its Node's addresses.
+// routeAsked returns a route of CreateRoutes, with its Node's addresses.
 func (b *Bridge) routeAsked(view *contract.Route) *cloudprovider.Route {
 	wanted := b.routeOf(view)
 	if len(wanted.TargetNodeAddresses) == 0 {
-		// As upstream: they are always there.
+		// Upstream always fills in the addresses.
 		wanted.TargetNodeAddresses = b.standIn.addressesOf(view.GetNodeName())
 	}
 	return wanted
 }
 
-// knowTargets gives the Nodes of routes to the cloud's informers: a provider that has just started knows none, and clouds look for the Node by its
-// name.
+// knowTargets adds the Nodes of routes to the cloud's informers. A provider that has just started has no Nodes, and clouds look up the Node by its name.
 func (b *Bridge) knowTargets(ctx context.Context, routes []*contract.Route) {
 	var brought []object
 	for _, view := range routes {
@@ -235,13 +235,13 @@ func (b *Bridge) knowTargets(ctx context.Context, routes []*contract.Route) {
 	b.settle(ctx, brought)
 }
 
-// sameRoute tells whether a route is as asked.
+// sameRoute reports whether a route is as asked.
 func (b *Bridge) sameRoute(route, wanted *cloudprovider.Route) bool {
 	return route.DestinationCIDR == wanted.DestinationCIDR && route.TargetNode == wanted.TargetNode && !route.Blackhole &&
 		(!b.options.RoutesTrackAddresses || slices.Equal(route.TargetNodeAddresses, wanted.TargetNodeAddresses))
 }
 
-// DeleteRoutes removes each route by one call, as the cloud lists it now; one that it does not list is gone (ROUTE-4).
+// DeleteRoutes removes each route by one call, as the cloud lists it. The result for a route that the cloud does not list is done (ROUTE-4).
 func (b *Bridge) DeleteRoutes(ctx context.Context, request *contract.DeleteRoutesRequest) (*contract.DeleteRoutesResponse, error) {
 	gone := func(view *contract.Route, there []*cloudprovider.Route) bool {
 		route, err := listedRoute(there, view)
@@ -260,7 +260,7 @@ func (b *Bridge) DeleteRoutes(ctx context.Context, request *contract.DeleteRoute
 	return &contract.DeleteRoutesResponse{Failed: failed, Results: results}, nil
 }
 
-// leadsElsewhere tells whether one of these routes, which this call holds, leads the same destination to another Node (ROUTE-13).
+// leadsElsewhere reports whether this call holds another route to the same destination with another Node (ROUTE-13).
 func leadsElsewhere(routes []*contract.Route, held []func(), view *contract.Route) bool {
 	for index, route := range routes {
 		if held[index] != nil && route.GetDestinationCidr() == view.GetDestinationCidr() {
@@ -270,10 +270,10 @@ func leadsElsewhere(routes []*contract.Route, held []func(), view *contract.Rout
 	return false
 }
 
-// onRoute does one thing about one route, knowing those that are there.
+// onRoute makes or removes one route; there are the existing routes.
 type onRoute func(ctx context.Context, owner *Owner, view *contract.Route, there []*cloudprovider.Route) error
 
-// settled reports whether a route needs no work if these exist.
+// settled reports whether a route needs no call, given the existing routes.
 type settled func(view *contract.Route, there []*cloudprovider.Route) bool
 
 func (b *Bridge) eachRoute(ctx context.Context, cluster *contract.ClusterRef, routes []*contract.Route, method string, settled settled, work onRoute) ([]*contract.RouteResult, *contract.Failure) {
@@ -296,13 +296,13 @@ func (b *Bridge) eachRoute(ctx context.Context, cluster *contract.ClusterRef, ro
 	}
 	within := sdk.BudgetOf(ctx)
 	ctx = withOwner(ctx, owner)
-	// A change of a route holds it from before the list is read, so no other call makes or removes it in between.
+	// Take the destinations before the list is read, so that no other call makes or removes these routes in between.
 	held := make([]func(), len(routes))
 	results := make([]*contract.RouteResult, len(routes))
 	for index, view := range routes {
 		results[index] = &contract.RouteResult{RouteKey: view.GetRouteKey()}
 		if _, _, err := net.ParseCIDR(view.GetDestinationCidr()); err != nil {
-			// The cloud need not refuse it, and a listing that has it is none (ROUTE-5).
+			// The cloud need not refuse such a destination, and a listing with it would be invalid (ROUTE-5).
 			results[index].Outcome = &contract.RouteResult_Failed{Failed: invalid("the destination_cidr %q of the route %q is no CIDR; write one such as 10.0.1.0/24", view.GetDestinationCidr(), view.GetRouteKey())}
 		} else if release, free := b.holds.Take("route " + view.GetDestinationCidr()); free {
 			held[index] = release
@@ -340,7 +340,7 @@ func (b *Bridge) eachRoute(ctx context.Context, cluster *contract.ClusterRef, ro
 			if err == nil || !known || errors.As(err, &own) || !b.answers(ctx, err) {
 				return struct{}{}, err
 			}
-			// Somebody else may have done it since the list.
+			// Something else may have made or removed the route since the list was read.
 			fresh, failed := b.parts().routes.ListRoutes(ctx, owner.ClusterName)
 			if failed == nil && settled(routes[index], fresh) {
 				return struct{}{}, nil

@@ -9,21 +9,21 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// listFresh is how old a list of routes may be by which routes are made and removed. The controller asks for both right after it listed.
+// listFresh is the greatest age of a list of routes that CreateRoutes and DeleteRoutes use. The controller calls both soon after its listing.
 const listFresh = 5 * time.Second
 
-// recentRoutes is the list of routes that the controller received last. Upstream's controller lists once and then makes and removes routes by that
-// list. The bridge does the same, except for destinations that have changed since (ROUTE-2, ROUTE-4).
+// recentRoutes has the list of routes that the controller received last. Upstream's controller lists once, and makes and removes routes by that list. The
+// bridge does the same, except for destinations that have changed since (ROUTE-2, ROUTE-4).
 type recentRoutes struct {
 	mu      sync.Mutex
 	cluster string
 	began   time.Time
 	routes  []*cloudprovider.Route
-	// When each destination was last worked on, by any call of this process.
+	// When a call of this process last worked on each destination.
 	changed map[string]time.Time
 }
 
-// keep keeps the answer to a list that was begun at this time.
+// keep stores a list whose reading began at this time, unless a later list is stored.
 func (r *recentRoutes) keep(cluster string, began time.Time, routes []*cloudprovider.Route) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -38,7 +38,7 @@ func (r *recentRoutes) keep(cluster string, began time.Time, routes []*cloudprov
 	}
 }
 
-// of is the list, if it still says how these destinations are.
+// of returns the list, if it is fresh and no call has worked on these destinations since.
 func (r *recentRoutes) of(cluster string, asked []*contract.Route) ([]*cloudprovider.Route, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -46,7 +46,7 @@ func (r *recentRoutes) of(cluster string, asked []*contract.Route) ([]*cloudprov
 		return nil, false
 	}
 	for _, route := range asked {
-		// Without a Node it is refused unasked: the cloud's own failure comes first (CORE-15).
+		// The bridge refuses a route without a Node. A fresh list lets the cloud's own failure come first (CORE-15).
 		if _, worked := r.changed[route.GetDestinationCidr()]; worked || route.GetNodeName() == "" {
 			return nil, false
 		}
@@ -54,7 +54,7 @@ func (r *recentRoutes) of(cluster string, asked []*contract.Route) ([]*cloudprov
 	return r.routes, true
 }
 
-// work notes that a destination is worked on, or was until now.
+// work records that a call works on a destination, or has just ended its work.
 func (r *recentRoutes) work(destination string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -71,7 +71,7 @@ func TestOfTwoRoutesToOneDestinationTheOneThatWasListedGoes(t *testing.T) {
 			asked := listed[slices.IndexFunc(listed, func(route *contract.Route) bool {
 				return route.GetNodeName() == goes && route.GetDestinationCidr() == cidr
 			})]
-			// Asked again it is gone already: the other one, which may have another name now, stays.
+			// A second delete finds the route gone. The other route, which may have another name now, stays.
 			for range 2 {
 				if result := bridge.deleteRoute(asked); result.GetDone() == nil {
 					t.Errorf("%s: %v", what, result)
@@ -135,7 +135,7 @@ func TestEachRouteHasANameOfItsOwn(t *testing.T) {
 		routes []*cloudprovider.Route
 		names  []string
 	}{
-		// A name that is the cloud's and no other's stays.
+		// A unique name of the cloud stays.
 		{[]*cloudprovider.Route{to("10.1.0.0/24", "one", "r-1"), to("10.2.0.0/24", "two", "10.2.0.0/24")}, []string{"r-1", "10.2.0.0/24"}},
 		{[]*cloudprovider.Route{to("10.1.0.0/24", "one", ""), to("10.2.0.0/24", "", "")}, []string{"10.1.0.0/24 to one", "10.2.0.0/24 to nowhere"}},
 		{[]*cloudprovider.Route{to("10.1.0.0/24", "one", "r"), nil, to("10.1.0.0/24", "one", "r")}, []string{"r 10.1.0.0/24 to one", "", "r 10.1.0.0/24 to one (2)"}},
@@ -172,7 +172,7 @@ func TestRoutesAreListedOnceForWhatFollowsTheList(t *testing.T) {
 			t.Errorf("%d: %v after %d lists", number, result, lists)
 		}
 	}
-	// Worked on since the list: it is read again (ROUTE-4).
+	// A call has worked on the destination since the list, so the bridge reads the list again (ROUTE-4).
 	if result := bridge.deleteRoute(listed[0]); result.GetDone() == nil || lists != 2 {
 		t.Errorf("%v after %d lists", result, lists)
 	}

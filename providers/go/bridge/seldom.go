@@ -10,16 +10,15 @@ import (
 	cloudproviderapi "k8s.io/cloud-provider/api"
 )
 
-// seldomEvery is how often the type, and the zone, of an instance is asked for whose Node shows it
-// already.
+// seldomEvery is the period of requests for the type or zone of an instance whose Node already shows
+// it.
 const seldomEvery = time.Hour
 
-// seldom has the time of the last request for a fact that needs a separate call with the older interfaces and hardly ever changes: an instance's
-// type, or its zone. Upstream asks for them once in a Node's life, and a refresh is one call. The bridge keeps them current (it asks again within the
-// hour), and a refresh is one call too. Until they are due, it leaves them out of the answer, so the Node's labels stay. It asks at once for a fact
-// that a Node does not show yet.
+// seldom has the time of the next request for a fact that needs a separate call with the older interfaces: an instance's type, or its zone. Upstream asks
+// for both once in a Node's life. The bridge asks again once an hour. Until then it leaves the fact out of its answer, so the Node's label stays and a
+// refresh is one call. It asks at once for a fact that a Node does not show yet.
 type seldom struct {
-	// The labels that show it: one of them does, as all are set at once.
+	// The labels that show the fact. One of them suffices, because the controller sets all at once.
 	labels []string
 
 	mu   sync.Mutex
@@ -31,11 +30,11 @@ var (
 	zoneLabels = []string{v1.LabelTopologyZone, v1.LabelTopologyRegion}
 )
 
-// rests tells whether the fact need not be asked for now. After a start the first time is some time
-// within the hour, a different one for each instance: a restart is no flood of calls.
+// rests reports whether the next request for the fact is not due. After a start the first request
+// comes at a random time within the hour, so that a restart causes no burst of calls.
 func (s *seldom) rests(node *v1.Node) bool {
 	shown := slices.ContainsFunc(s.labels, func(label string) bool { return node.Labels[label] != "" })
-	// A kubelet may set such labels itself; then they are not the cloud's answer.
+	// A kubelet may have set the labels of a Node that is not initialised.
 	initialised := !slices.ContainsFunc(node.Spec.Taints, func(taint v1.Taint) bool { return taint.Key == cloudproviderapi.TaintExternalCloudProvider })
 	if !shown || !initialised || node.Spec.ProviderID == "" {
 		return false
@@ -51,7 +50,7 @@ func (s *seldom) rests(node *v1.Node) bool {
 	return now.Before(next)
 }
 
-// told records that the cloud has answered the fact.
+// told records that the cloud has answered the request.
 func (s *seldom) told(node *v1.Node) {
 	if node.Spec.ProviderID == "" {
 		return
@@ -66,7 +65,7 @@ func (s *seldom) set(id string, next time.Time) {
 		s.next = map[string]time.Time{}
 	}
 	if _, known := s.next[id]; !known && len(s.next)%256 == 255 {
-		// The entries of deleted Nodes: no call has asked since they were due.
+		// Remove the entries of deleted Nodes: no call has asked for an hour after they were due.
 		for id, next := range s.next {
 			if time.Since(next) > seldomEvery {
 				delete(s.next, id)

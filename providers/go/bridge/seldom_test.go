@@ -108,7 +108,7 @@ func TestTypeAndZoneAreDueWithinTheHour(t *testing.T) {
 	if again := time.Until(facts.next["scripted://a"]); !facts.rests(shown) || again < seldomEvery-time.Minute {
 		t.Errorf("again after %v", again)
 	}
-	// Of Nodes that are gone nothing is kept for ever.
+	// The entries of deleted Nodes are removed.
 	for i := range 1000 {
 		facts.next[fmt.Sprint("gone-", i)] = time.Now().Add(-2 * seldomEvery)
 	}

@@ -221,7 +221,7 @@ func TestAnnotationsThatTheCloudWritesWhileItLooksComeBack(t *testing.T) {
 	w, ids := withByID(t, "a")
 	made, err := w.balancers.EnsureLoadBalancer(w.context(patience), &contract.EnsureLoadBalancerRequest{Cluster: cluster(), Service: service("web"), Targets: targetsOfViews(view("a", ids["a"]))})
 	must(t, err)
-	// The Service has lost what was written on it, or never had it.
+	// The Service has lost its annotations, or never had them.
 	found, err := w.balancers.GetLoadBalancer(w.context(patience), &contract.GetLoadBalancerRequest{Cluster: cluster(), Service: service("web")})
 	must(t, err)
 	if found.GetFound().GetPresence() != contract.LoadBalancerPresence_LOAD_BALANCER_PRESENCE_PRESENT || found.GetAnnotations().GetSet()[byid.AnnotationID] != made.GetAnnotations().GetSet()[byid.AnnotationID] ||
@@ -452,7 +452,7 @@ func TestARouteOfAProviderThatHasJustStartedHasItsNodeAndAddresses(t *testing.T)
 		t.Errorf("%v", made)
 	}
 	w.edit(t, func(state *store.State) { delete(state.Routes, "10.244.1.0/24") })
-	// Of an older controller, which sends none, those are taken that are known.
+	// An older controller sends no addresses; the bridge uses those that it knows.
 	if made := route(nil); made.GetDone() == nil {
 		t.Errorf("%v", made)
 	}
@@ -505,7 +505,7 @@ func TestACloudThatKeepsItsOwnCacheIsNotTakenAtItsWordBeforeItHasOne(t *testing.
 	if found := w.ask(view("a", ids["a"]), existence, power, metadata).GetFound(); found.GetState() != contract.InstanceState_INSTANCE_STATE_RUNNING {
 		t.Errorf("%v", found)
 	}
-	// Nothing to say is nothing said, as upstream takes it; asked whether it exists it says no.
+	// Nil metadata is UNMANAGED, as for upstream; InstanceExists returns false.
 	if found := w.ask(view("b", "careless://i-99"), existence, metadata).GetFound(); found.GetState() != contract.InstanceState_INSTANCE_STATE_UNMANAGED {
 		t.Errorf("%v", found)
 	}
@@ -535,7 +535,7 @@ func TestACloudThatTakesMuchForGrantedFailsWithItsOwnWords(t *testing.T) {
 	if failed.GetReason() != "Panic" || !strings.Contains(failed.GetMessage(), "the cloud's method EnsureLoadBalancer panicked: runtime error: invalid memory address or nil pointer dereference") {
 		t.Errorf("%v", failed)
 	}
-	// Nil with nil.
+	// EnsureLoadBalancer returns nil without an error.
 	w.edit(t, func(state *store.State) { state.PendingFor = 1 })
 	failed = ensure(patience, whole("being-made"), a).GetFailed()
 	if failed.GetMessage() != "EnsureLoadBalancer answered neither a status nor an error for Service default/being-made" {

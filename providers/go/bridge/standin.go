@@ -16,8 +16,8 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// standIn replaces the API server. It knows the Nodes and Services that calls named, and any client or informer can list, read and watch it. Clients
-// can write only the annotations of a Service with an open call, and events about Services. The answers of the contract carry both.
+// standIn replaces the API server in memory. It knows the Nodes and Services that calls named. The cloud's clients can read one of them by its name, and
+// write only the annotations of a Service with an open call, and events. The answers of the contract have the annotations, and the events about Services.
 type standIn struct {
 	mu       sync.Mutex
 	version  string
@@ -26,9 +26,9 @@ type standIn struct {
 	watches  map[*watch]struct{}
 	// The calls that are open for a Service, by its key.
 	open map[string][]*openService
-	// Events that no answer has carried yet, by the UID of the Service.
+	// Events that no answer has had yet, by the UID of the Service.
 	events map[types.UID][]*contract.Event
-	// Annotations that the cloud wrote and no answer has carried yet, by the UID of the Service.
+	// Annotations that the cloud wrote and no answer has had yet, by the UID of the Service.
 	written map[types.UID]map[string]*string
 	swept   time.Time
 	closed  bool
@@ -39,12 +39,12 @@ type standIn struct {
 const (
 	nodeKind    = "nodes"
 	serviceKind = "services"
-	// A Node that no call named for so long is forgotten: the controller names each one every few minutes.
+	// The stand-in removes a Node that no call has named for this time; the controller names each Node every few minutes.
 	forgetNodes = 2 * time.Hour
 	sweepEvery  = time.Minute
-	// The most events that a watch may lag behind before it must begin again.
+	// The most events that a watch may lag behind; then the stand-in ends it.
 	watchBuffer = 8192
-	// Events that wait for an answer, per Service; Services that something waits for.
+	// The most events that wait for an answer of one Service, and the most Services with such events or annotations.
 	mostEvents, mostWaiting = 20, 10000
 )
 
@@ -61,7 +61,7 @@ type object struct {
 	kind, key, revision string
 }
 
-// knownTo tells whether an informer's store has this version, or a newer one.
+// knownTo reports whether an informer's store has this version, or a newer one.
 func (o object) knownTo(store cache.Store) bool {
 	found, ok, err := store.GetByKey(o.key)
 	if err != nil || !ok {
@@ -93,7 +93,7 @@ type watchEvent struct {
 
 // openService is one call that is open for a Service.
 type openService struct {
-	// The annotations that the cloud wrote by a client; nil removes one.
+	// The annotations that the cloud wrote with a client; nil removes one.
 	changes map[string]*string
 }
 
@@ -111,7 +111,7 @@ func (s *standIn) setVersion(version string) {
 	s.version = version
 }
 
-// knowNodes takes in what a call shows of Nodes.
+// knowNodes stores the Nodes of a call.
 func (s *standIn) knowNodes(nodes []*v1.Node) []object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,7 +123,7 @@ func (s *standIn) knowNodes(nodes []*v1.Node) []object {
 	return known
 }
 
-// knowNodeIfNew stores the few fields of a Node in a route, unless a call has shown more.
+// knowNodeIfNew stores a Node with the few fields that a route has, unless the stand-in knows the Node already.
 func (s *standIn) knowNodeIfNew(node *v1.Node) object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +133,7 @@ func (s *standIn) knowNodeIfNew(node *v1.Node) object {
 	return s.put(nodeKind, node.Name, node.DeepCopy())
 }
 
-// addressesOf are the addresses of a Node, as far as they are known.
+// addressesOf returns the addresses of a Node; nil if the stand-in does not know the Node.
 func (s *standIn) addressesOf(node string) []v1.NodeAddress {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,7 +149,7 @@ func (s *standIn) knowService(service *v1.Service) object {
 	return s.put(serviceKind, serviceKey(service), service.DeepCopy())
 }
 
-// forgetService is for a Service whose load balancer is gone.
+// forgetService removes a Service whose load balancer is gone.
 func (s *standIn) forgetService(service *v1.Service) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -224,7 +224,7 @@ func (s *standIn) tell(what string, changed *kept) {
 	}
 }
 
-// startWatch gives what there is and then what changes, without a gap.
+// startWatch returns the present objects, and a watch of all later changes.
 func (s *standIn) startWatch(kind string, wanted func(*kept) bool) (now []*kept, revision string, opened *watch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -292,7 +292,7 @@ func (s *standIn) openFor(service *v1.Service) (taken func() map[string]*string)
 	}
 }
 
-// annotate is what becomes of a cloud's write to a Service: the annotations travel in the answer of the call that is open for it.
+// annotate stores the annotations that a cloud writes to a Service, for the answer of the call that is open for it.
 func (s *standIn) annotate(key string, changes map[string]*string) (*v1.Service, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -327,7 +327,7 @@ func (s *standIn) keepEvent(service types.UID, event *contract.Event) {
 	s.events[service] = append(waiting, event)
 }
 
-// takeEvents gives the events about a Service that no answer has carried yet.
+// takeEvents returns, and removes, the waiting events about a Service.
 func (s *standIn) takeEvents(service types.UID) []*contract.Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -336,7 +336,7 @@ func (s *standIn) takeEvents(service types.UID) []*contract.Event {
 	return waiting
 }
 
-// keepWritten keeps annotations that the cloud wrote for the answer of this call, or of the next one if this call has ended.
+// keepWritten keeps annotations that the cloud wrote, for the answer of this call, or of the next call if this one has ended.
 func (s *standIn) keepWritten(service types.UID, changes map[string]*string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -351,7 +351,7 @@ func (s *standIn) keepWritten(service types.UID, changes map[string]*string) {
 	maps.Copy(waiting, changes)
 }
 
-// takeWritten gives the annotations that no answer has carried yet.
+// takeWritten returns, and removes, the waiting annotations of a Service.
 func (s *standIn) takeWritten(service types.UID) map[string]*string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -26,21 +26,21 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// noAccess is what a cloud reads that wants more of Kubernetes than a provider of the contract has.
+// noAccess is the text of a refusal, for a cloud that asks the stand-in for more than it has.
 const noAccess = "a provider has no access to Kubernetes: this stand-in knows the Nodes and Services that the controller named, and takes annotations of the Service of an open call and events; " +
 	"a cloud that needs more is started with --kubeconfig"
 
-// config is a configuration by which any client reaches the stand-in: its requests never leave the process.
+// config returns a configuration for clients of the stand-in, whose requests stay in the process.
 func (s *standIn) config() *rest.Config { return configOf(s) }
 
-// cloudConfig is the one for clients of the cloud: the stand-in refuses requests to which it has only a part of the answer.
+// cloudConfig returns the configuration for the cloud's own clients: the stand-in refuses requests for all objects, because it knows only a part.
 func (s *standIn) cloudConfig() *rest.Config { return configOf(&cloudSide{s}) }
 
 func configOf(transport http.RoundTripper) *rest.Config {
 	return &rest.Config{Host: "http://stand-in.invalid", Transport: transport, QPS: -1}
 }
 
-// cloudSide is the stand-in as the cloud's own clients reach it.
+// cloudSide is the stand-in for the cloud's own clients.
 type cloudSide struct{ *standIn }
 
 func (s *cloudSide) RoundTrip(request *http.Request) (*http.Response, error) {
@@ -88,7 +88,7 @@ func (s *standIn) RoundTrip(request *http.Request) (*http.Response, error) {
 	case kind == "events" && (request.Method == http.MethodPost || request.Method == http.MethodPut):
 		return s.answerEvent(request)
 	case kind == "events" && request.Method == http.MethodPatch, kind == eventsKind && request.Method == http.MethodPatch:
-		// A repetition of a reported event.
+		// The client repeats an event.
 		return answered(http.StatusOK, &v1.Event{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Event"}})
 	case kind == eventsKind && request.Method == http.MethodPost:
 		return s.answerEvent(request)
@@ -96,10 +96,11 @@ func (s *standIn) RoundTrip(request *http.Request) (*http.Response, error) {
 	return refused(http.StatusForbidden, metav1.StatusReasonForbidden, fmt.Sprintf("%s %s: %s", request.Method, request.URL.Path, noAccess))
 }
 
-// eventsKind are the newer events.
+// eventsKind is the kind of the newer events API.
 const eventsKind = "events.events.k8s.io"
 
-// resourceOf is what a path is about: nodes, services, or secrets/status for what is below an object; of a group, endpointslices.discovery.k8s.io. Empty for other paths.
+// resourceOf returns the resource of a path: nodes, services, or secrets/status for a subresource; with a group, endpointslices.discovery.k8s.io. It is
+// empty for other paths.
 func resourceOf(path string) (kind, namespace, name string) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	switch {
@@ -140,7 +141,7 @@ func (s *standIn) answerGet(kind, key string) (*http.Response, error) {
 	if found := s.objects[kind+"/"+key]; found != nil {
 		return answered(http.StatusOK, found.value)
 	}
-	// Not 404, which a cloud reads as deleted.
+	// Not 404, because a cloud would take the object for deleted.
 	return refused(http.StatusForbidden, metav1.StatusReasonForbidden, fmt.Sprintf("%s %q is unknown, as no call has named it: %s", kind, key, noAccess))
 }
 
@@ -248,7 +249,7 @@ func (s *standIn) answerWrite(request *http.Request, key string) (*http.Response
 	return answered(http.StatusOK, service)
 }
 
-// patchChanges are the annotations that a merge patch sets, or removes by null. The patch may also have a precondition, which changes nothing.
+// patchChanges returns the annotations that a merge patch sets, or removes by null. The patch may also have a precondition.
 func patchChanges(body []byte) (map[string]*string, error) {
 	var patch map[string]json.RawMessage
 	if err := json.Unmarshal(body, &patch); err != nil {
@@ -278,7 +279,7 @@ func patchChanges(body []byte) (map[string]*string, error) {
 	return changes, nil
 }
 
-// putChanges are the annotations by which a whole Service differs from the one that is known.
+// putChanges returns the annotations in which a whole Service differs from the known one.
 func (s *standIn) putChanges(body []byte, key string) (map[string]*string, error) {
 	decoded, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
 	if err != nil {
@@ -304,7 +305,7 @@ func (s *standIn) putChanges(body []byte, key string) (map[string]*string, error
 	return changes, nil
 }
 
-// annotationChanges is what makes one map the other: nil takes a key away.
+// annotationChanges returns the changes from one map to the other; nil removes a key.
 func annotationChanges(before, after map[string]string) map[string]*string {
 	changes := map[string]*string{}
 	for key, value := range after {
@@ -320,7 +321,7 @@ func annotationChanges(before, after map[string]string) map[string]*string {
 	return changes
 }
 
-// answerEvent keeps an event about a Service for its answer; one about anything else goes to the log.
+// answerEvent keeps an event about a Service for the Service's next answer, and logs an event about any other object.
 func (s *standIn) answerEvent(request *http.Request) (*http.Response, error) {
 	body, err := io.ReadAll(request.Body)
 	if err != nil {

@@ -25,13 +25,13 @@ import (
 type starting struct {
 	mu  sync.Mutex
 	run *startRun
-	// Initialize and SetInformers have run to their end: they are not run again. Of the run that is under way alone, of which there is never a second.
+	// Initialize and SetInformers have run to their end, so the bridge does not run them again. Only the one current run uses this field.
 	initialised bool
 	// The cloud's own Initialize has returned.
 	ran bool
 	// Closed when the process ends: the stop channel of Go's Initialize.
 	stop chan struct{}
-	// All informers of the cloud; of the run that is under way alone.
+	// All informers of the cloud. Only the current run uses this field.
 	informers informers.SharedInformerFactory
 	// The informers that the cloud got, if it asked for any and the stand-in feeds them.
 	nodes, services cache.SharedIndexInformer
@@ -46,7 +46,8 @@ type startRun struct {
 	at string
 }
 
-// start initialises the cloud unless that was done, and waits for it within the call's time. A cloud whose Initialize hangs keeps one goroutine, however often it is asked.
+// start initialises the cloud unless that was done, and waits for it within the call's time. If the cloud's Initialize hangs, it keeps only one goroutine,
+// because later calls wait for the same run.
 func (b *Bridge) start(ctx context.Context, within sdk.Budget, cluster *contract.InitializeRequest) *contract.Failure {
 	b.starting.mu.Lock()
 	if b.starting.stop == nil {
@@ -67,7 +68,7 @@ func (b *Bridge) start(ctx context.Context, within sdk.Budget, cluster *contract
 		select {
 		case <-run.done:
 		default:
-			// It may hang for ever if it waits for a listing.
+			// The cloud's Initialize may wait for ever for a listing.
 			return b.lacking()
 		}
 	case <-ctx.Done():
@@ -88,7 +89,7 @@ func (b *Bridge) start(ctx context.Context, within sdk.Budget, cluster *contract
 	}
 }
 
-// lacking is the reason why a cloud does not start that needs more of Kubernetes than the stand-in has, or nil.
+// lacking returns the failure for a cloud that needs more of Kubernetes than the stand-in has, or nil.
 func (b *Bridge) lacking() *contract.Failure {
 	what := b.standIn.lacks.now()
 	if what == "" {
@@ -119,7 +120,8 @@ func (b *Bridge) runStart(run *startRun) {
 	}
 }
 
-// startCloud does in order what upstream's cloud-controller-manager does before its controllers start, and when they do: they ask the cloud for its parts.
+// startCloud does, in the same order, what upstream's cloud-controller-manager does before its controllers start. Then it asks the cloud for its parts, as
+// those controllers do.
 func (b *Bridge) startCloud(run *startRun) error {
 	at := func(what string) {
 		b.starting.mu.Lock()
@@ -167,13 +169,13 @@ func (b *Bridge) initialiseCloud(at func(what string), cluster *contract.Initial
 	}
 	at("HasClusterID")
 	if !b.cloud.HasClusterID() && !b.options.AllowUntagged {
-		// Many clouds never have one, and their own main never checks.
+		// Some clouds never have a cluster ID, and their own main does not check.
 		klog.Warning("The cloud has no cluster ID (HasClusterID is false): if it needs one to distinguish clusters, such as a tag, configure it; if not, --allow-untagged-cloud ends this warning")
 	}
 	if !b.starting.ran {
 		at("its own Initialize")
 		b.cloud.Initialize(clients, b.starting.stop)
-		// It may have started goroutines, so it runs once, also if a later step fails and is repeated.
+		// Initialize may have started goroutines, so it runs only once, also if a later step fails and is repeated.
 		b.starting.ran = true
 	}
 	user, ok := b.cloud.(cloudprovider.InformerUser)
@@ -202,15 +204,15 @@ func (b *Bridge) initialiseCloud(at func(what string), cluster *contract.Initial
 	return nil
 }
 
-// Deps is what a cloud can be made of (Options.New).
+// Deps are the arguments of [Options.New].
 type Deps struct {
-	// Clients are those that Initialize gets too.
+	// Clients is the client builder that the cloud's Initialize gets too.
 	Clients cloudprovider.ControllerClientBuilder
-	// Informers are started once the cloud is initialised; those that SetInformers gets too.
+	// Informers is the factory that the cloud's SetInformers gets too. The bridge starts it after the cloud's Initialize.
 	Informers informers.SharedInformerFactory
 	// Nodes finds a Node by its name.
 	Nodes listersv1.NodeLister
-	// ClusterName is what the controller calls the cluster.
+	// ClusterName is the controller's name of the cluster.
 	ClusterName string
 	// ClusterCIDRs are the ranges of its Pods; empty if the controller knows none.
 	ClusterCIDRs []string
@@ -222,7 +224,7 @@ type Deps struct {
 
 // construct makes the cloud by the vendor's constructor.
 func (b *Bridge) construct(clients cloudprovider.ControllerClientBuilder, factory informers.SharedInformerFactory, cluster *contract.InitializeRequest) error {
-	// For as long as the cloud lives.
+	// This context ends when the process ends.
 	ctx := wait.ContextForChannel(b.starting.stop)
 	cloud, err := b.options.New(ctx, Deps{
 		Clients:           clients,
@@ -260,7 +262,7 @@ func (b *Bridge) Close() {
 	b.standIn.close()
 }
 
-// settle waits until the informers of the cloud know what this call brought, but not for long: an informer is late by nature.
+// settle waits at most 2 s until the informers of the cloud have the objects of this call.
 func (b *Bridge) settle(ctx context.Context, brought []object) {
 	b.starting.mu.Lock()
 	nodes, services := b.starting.nodes, b.starting.services
@@ -288,7 +290,7 @@ func (b *Bridge) settle(ctx context.Context, brought []object) {
 	}
 }
 
-// clientBuilder gives every client the same configuration: of the stand-in, or of the kubeconfig.
+// clientBuilder gives each client the same configuration: that of the stand-in, or of the kubeconfig.
 type clientBuilder struct {
 	config *rest.Config
 }
@@ -299,7 +301,7 @@ func (c *clientBuilder) Config(name string) (*rest.Config, error) {
 	return rest.AddUserAgent(rest.CopyConfig(c.config), name), nil
 }
 
-// ConfigOrDie never dies: there is nothing that could fail.
+// ConfigOrDie returns the configuration; it cannot fail.
 func (c *clientBuilder) ConfigOrDie(name string) *rest.Config {
 	return rest.AddUserAgent(rest.CopyConfig(c.config), name)
 }
@@ -308,7 +310,7 @@ func (c *clientBuilder) Client(name string) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(c.ConfigOrDie(name))
 }
 
-// ClientOrDie panics, as upstream's ends the process; the bridge catches that.
+// ClientOrDie panics if it cannot make the client. The bridge catches the panic; upstream's ends the process.
 func (c *clientBuilder) ClientOrDie(name string) kubernetes.Interface {
 	client, err := c.Client(name)
 	if err != nil {

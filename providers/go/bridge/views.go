@@ -31,7 +31,7 @@ var addressTypes = map[contract.NodeAddressType]v1.NodeAddressType{
 	contract.NodeAddressType_NODE_ADDRESS_TYPE_EXTERNAL_DNS: v1.NodeExternalDNS,
 }
 
-// nodeOf is the Node as far as the controller showed it, without the fields outside of the projection.
+// nodeOf returns the Node with the fields that the controller sent.
 func nodeOf(view *contract.NodeView) *v1.Node {
 	node := &v1.Node{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
@@ -49,13 +49,13 @@ func nodeOf(view *contract.NodeView) *v1.Node {
 	}
 	for _, table := range []*map[string]string{&node.Labels, &node.Annotations} {
 		if *table == nil {
-			// Clouds write into their copy.
+			// A cloud may write into its copy.
 			*table = map[string]string{}
 		}
 	}
 	for _, taint := range view.GetTaints() {
 		node.Spec.Taints = append(node.Spec.Taints, v1.Taint{Key: taint.GetKey(), Value: taint.GetValue(), Effect: v1.TaintEffect(taint.GetEffect())})
-		// Kubernetes keeps the two alike; clouds read either.
+		// The field and the taint mean the same in Kubernetes, and clouds read either.
 		node.Spec.Unschedulable = node.Spec.Unschedulable || taint.GetKey() == v1.TaintNodeUnschedulable
 	}
 	for _, address := range view.GetAddresses() {
@@ -79,7 +79,7 @@ func nodeOf(view *contract.NodeView) *v1.Node {
 	return node
 }
 
-// serviceOf is the Service as the controller sees it.
+// serviceOf returns the Service with the fields that the controller sent.
 func serviceOf(view *contract.ServiceView) *v1.Service {
 	service := &v1.Service{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
@@ -111,7 +111,7 @@ func serviceOf(view *contract.ServiceView) *v1.Service {
 		Status: v1.ServiceStatus{LoadBalancer: statusOf(view.GetStatus())},
 	}
 	if service.Annotations == nil {
-		// Clouds write into it.
+		// A cloud may write into the map.
 		service.Annotations = map[string]string{}
 	}
 	if len(view.GetClusterIps()) > 0 {
@@ -140,7 +140,8 @@ func serviceOf(view *contract.ServiceView) *v1.Service {
 	return service
 }
 
-// checkService says what is wrong with a Service that is to get a load balancer. Clouds leave it to the API server, and a range that is none might be read as everybody.
+// checkService returns an error for a Service that cannot get a load balancer. Clouds rely on the API server's checks, and one might take an invalid
+// source range for no restriction.
 func checkService(service *v1.Service) error {
 	if len(service.Spec.Ports) == 0 {
 		return fmt.Errorf("the Service %s has no ports", serviceKey(service))
@@ -185,7 +186,7 @@ func statusView(status *v1.LoadBalancerStatus) (*contract.LoadBalancerStatus, er
 	}
 	for _, point := range status.Ingress {
 		if point.IP == "" && point.Hostname == "" {
-			// Clouds fill it before they know the address; in an answer it would be a fault (LB-19).
+			// A cloud may add an ingress before it knows the address; the contract does not allow that (LB-19).
 			continue
 		}
 		ingress := &contract.LoadBalancerIngress{Ip: filled(point.IP), Hostname: filled(point.Hostname)}
@@ -217,7 +218,7 @@ func statusView(status *v1.LoadBalancerStatus) (*contract.LoadBalancerStatus, er
 	return view, nil
 }
 
-// addressViews is what the cloud says of an instance's addresses. One that the contract has no form for is left out.
+// addressViews returns the addresses of an instance, without those that the contract cannot express.
 func addressViews(addresses []v1.NodeAddress, leftOut func(what, value string, why ...string)) []*contract.NodeAddress {
 	var views []*contract.NodeAddress
 	for _, address := range addresses {
@@ -228,7 +229,7 @@ func addressViews(addresses []v1.NodeAddress, leftOut func(what, value string, w
 			}
 		}
 		if address.Address == "" {
-			// Some clouds list what an instance could have.
+			// Some clouds list empty addresses.
 			continue
 		}
 		if kind == contract.NodeAddressType_NODE_ADDRESS_TYPE_UNSPECIFIED {
@@ -265,8 +266,8 @@ func targetsOf(targets *contract.TargetSet) (nodes []*v1.Node, set bool, err err
 	return nodes, true, nil
 }
 
-// volumeOf returns a PersistentVolume with the source of the view. It leaves out unknown fields: the contract's fields come from the API server's
-// object, so an unknown field belongs to a newer version than this code.
+// volumeOf returns a PersistentVolume with the source of the view. It leaves out unknown fields: the controller takes the fields from the API server's
+// object, so an unknown field belongs to a newer version of Kubernetes than this code.
 func volumeOf(view *contract.VolumeView) (*v1.PersistentVolume, error) {
 	volume := &v1.PersistentVolume{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"},
@@ -274,7 +275,7 @@ func volumeOf(view *contract.VolumeView) (*v1.PersistentVolume, error) {
 			Name: view.GetName(), UID: types.UID(view.GetUid()), Labels: view.GetLabels(), Annotations: view.GetAnnotations(),
 		},
 	}
-	// The values come as text; the API's JSON says which of them are numbers and truths.
+	// The values come as text; the API's JSON has some of them as numbers and booleans.
 	fields := map[string]json.RawMessage{}
 	for name, value := range view.GetSource() {
 		quoted, err := json.Marshal(value)
@@ -336,10 +337,10 @@ func fits(what, value string, most int) error {
 	return nil
 }
 
-// readable returns a text as the API server would keep it: an answer of the contract cannot have invalid UTF-8.
+// readable replaces invalid UTF-8, which an answer of the contract cannot have.
 func readable(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
-// shorten makes a text for people fit (CORE-11).
+// shorten cuts a text for people to the limit of CORE-11.
 func shorten(text string) string {
 	text = readable(text)
 	if len(text) <= textBytes {

@@ -17,9 +17,9 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
-// The suite shows the program's answers (`providers/conformance.sh go-first`).
+// The conformance suite checks the program's answers (`providers/conformance.sh go-first`).
 
-// With FIRST set the test's program is the provider's.
+// With FIRST set the test binary runs as the provider.
 func TestMain(m *testing.M) {
 	if os.Getenv("FIRST") != "" {
 		main()

@@ -8,12 +8,12 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
-// sdk.Changes: what others changed in the cloud.
+// sdk.Changes: hints about changes that other processes made in the cloud.
 
-// The period at which the cloud is read while a caller watches. A cloud with a feed of events does not need it.
+// How often the provider reads the cloud while a controller watches. A cloud with a feed of events does not need it.
 const every = 250 * time.Millisecond
 
-// WatchChanges sends hints of what others change while somebody watches.
+// WatchChanges sends hints of what other processes change. It reads the cloud only while a controller watches.
 func (p *Provider) WatchChanges(ctx context.Context, _ *sdk.Call, resumeToken string, hints *sdk.Hints) error {
 	looking, stop := context.WithCancel(ctx)
 	defer stop()
@@ -23,7 +23,7 @@ func (p *Provider) WatchChanges(ctx context.Context, _ *sdk.Call, resumeToken st
 			case <-looking.Done():
 				return
 			case <-time.After(every):
-				// If the cloud cannot be read, changes are unknown; the callers of other RPCs get the error.
+				// Look calls note for each change. Its error needs no hint: other RPCs answer it.
 				_, _ = p.cloud.Look()
 			}
 		}
@@ -31,7 +31,7 @@ func (p *Provider) WatchChanges(ctx context.Context, _ *sdk.Call, resumeToken st
 	return p.feed.Watch(ctx, resumeToken, hints)
 }
 
-// note receives the changes of others.
+// note adds hints for what another process changed.
 func (p *Provider) note(before, after *State) {
 	for _, instance := range differing(byID(before), byID(after)) {
 		p.feed.Add(sdk.Change{Instance: &sdk.InstanceChange{ProviderID: instance.ProviderID, NodeName: instance.Name}})

@@ -17,18 +17,18 @@ import (
 )
 
 // The cloud: a state file that providers in any language can use in turn (../../README.md describes it). In your own provider this file is the client
-// of your cloud's API. It does not know gRPC: it offers operations that can be slow and can fail, and a copy of the last state.
+// of your cloud's API. It does not use gRPC: it has operations that can be slow and can fail, and a copy of the last state.
 
 const (
 	format = 1
-	// How long somebody else may hold the state file.
+	// How long a write waits for the lock of the state file.
 	patience = 5 * time.Second
 )
 
-// An error of the cloud, not of the request.
+// The codes that make the provider DEGRADED: failures of the cloud, not of one request.
 var troubles = []sdk.Code{sdk.CodeThrottled, sdk.CodeCredentials, sdk.CodeUnavailable}
 
-// The codes of the weather; any other is our own fault.
+// The codes that the weather file may name; any other text becomes INTERNAL.
 var failures = map[string]sdk.Code{
 	"INVALID": sdk.CodeInvalid, "PRECONDITION": sdk.CodePrecondition, "CONFLICT": sdk.CodeConflict, "BUSY": sdk.CodeBusy, "THROTTLED": sdk.CodeThrottled,
 	"CREDENTIALS": sdk.CodeCredentials, "UNAVAILABLE": sdk.CodeUnavailable, "NOT_FOUND": sdk.CodeNotFound, "INTERNAL": sdk.CodeInternal,
@@ -47,7 +47,7 @@ type Instance struct {
 	Power      string              `json:"power"`
 }
 
-// LoadBalancer is one for one Service.
+// LoadBalancer is the load balancer of one Service.
 type LoadBalancer struct {
 	Handle    string   `json:"handle"`
 	Name      string   `json:"name"`
@@ -61,7 +61,7 @@ type LoadBalancer struct {
 	Remnant   bool     `json:"remnant,omitempty"`
 }
 
-// Mark says for whom a load balancer was made.
+// Mark names the cluster and the Service for which a load balancer was made.
 type Mark struct {
 	OwnerID   string `json:"owner_id"`
 	Namespace string `json:"namespace"`
@@ -91,7 +91,7 @@ type Route struct {
 	OwnerID         *string             `json:"owner_id,omitempty"`
 }
 
-// State is the cloud at one moment. Never changed: a write makes a new one.
+// State is the cloud at one moment. It is immutable: a write makes a new State.
 type State struct {
 	Instances     []Instance
 	ByName        map[string]*Instance
@@ -99,16 +99,16 @@ type State struct {
 	LoadBalancers map[string]LoadBalancer
 	Routes        map[string]Route
 	LastNumber    int64
-	// The cloud's time less the system's.
+	// The cloud's time minus the system's, in milliseconds.
 	clockOffset int64
-	// The instances as in the file: no provider changes them.
+	// The instances as text of the file: a write keeps them unchanged.
 	instancesText json.RawMessage
 }
 
-// NowMs is the cloud's time.
+// NowMs returns the cloud's time.
 func (s *State) NowMs() int64 { return time.Now().UnixMilli() + s.clockOffset }
 
-// Living are the load balancers without those whose deletion is over, in the order of their handles.
+// Living returns the load balancers in the order of their handles, without those whose deletion is over.
 func (s *State) Living() []LoadBalancer {
 	living := []LoadBalancer{}
 	for _, handle := range slices.Sorted(maps.Keys(s.LoadBalancers)) {
@@ -126,12 +126,12 @@ type Write struct {
 	LastNumber int64
 }
 
-// Cloud is the client.
+// Cloud is the client of the cloud.
 type Cloud struct {
 	path string
-	// Told of every change that somebody else made.
+	// Called when a read finds a state that another process wrote.
 	OnForeignChange func(before, after *State)
-	// One writer at a time in this process; a channel, so that a call that is cancelled stops waiting.
+	// Admits one writer of this process at a time. It is a channel, so that a cancelled call stops waiting.
 	turn chan struct{}
 
 	mutex       sync.Mutex
@@ -142,7 +142,7 @@ type Cloud struct {
 	trouble     string
 }
 
-// Open makes a new cloud if no file exists. Only at the start: a file that is missing later says nothing about the existing instances (INST-1).
+// Open makes a new cloud if no file exists. A file that is missing later is an error: it does not mean that no instances exist (INST-1).
 func Open(path string) (*Cloud, error) {
 	c := &Cloud{path: path, turn: make(chan struct{}, 1), state: &State{instancesText: json.RawMessage("[]")}}
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
@@ -151,14 +151,14 @@ func Open(path string) (*Cloud, error) {
 	return c, c.save(c.state, &Write{Change: func(map[string]LoadBalancer, map[string]Route) {}})
 }
 
-// Health says when an operation last succeeded and what was wrong with the last one, from memory.
+// Health returns the time of the last answer of the cloud, and the last failure if the last operation failed. It reads only memory.
 func (c *Cloud) Health() (lastSuccess time.Time, trouble string) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	return c.lastSuccess, c.trouble
 }
 
-// Read is one operation that asks the cloud, unless it was asked no longer than maxAge ago.
+// Read returns the state. If the last one is older than maxAge, it reads the cloud.
 func (c *Cloud) Read(ctx context.Context, maxAge time.Duration) (*State, error) {
 	c.mutex.Lock()
 	state, age := c.state, time.Since(c.learnedAt)
@@ -172,7 +172,7 @@ func (c *Cloud) Read(ctx context.Context, maxAge time.Duration) (*State, error) 
 	})
 }
 
-// Write is one operation that may write: decide gets the cloud as it is and gives back what is to be written, if anything.
+// Write is one operation that may write: decide gets the present state and returns the write, or nil.
 func (c *Cloud) Write(ctx context.Context, decide func(*State) (*Write, error)) error {
 	return c.operation(ctx, func() error {
 		waiting, stop := context.WithTimeout(ctx, patience)
@@ -193,7 +193,7 @@ func (c *Cloud) Write(ctx context.Context, decide func(*State) (*Write, error)) 
 		if err != nil || write == nil {
 			return err
 		}
-		// The last moment before the write: a call that was cancelled ends here (CORE-8).
+		// The last check before the write: a cancelled call ends here (CORE-8).
 		if err := sdk.BeforeWrite(ctx); err != nil {
 			return err
 		}
@@ -201,18 +201,18 @@ func (c *Cloud) Write(ctx context.Context, decide func(*State) (*Write, error)) 
 	})
 }
 
-// Catalogue is the clusters and disks that the cloud knows; no provider writes them.
+// Catalogue has the clusters and disks that the cloud knows; no provider writes them.
 type Catalogue struct {
 	Clusters map[string]string            `json:"clusters"`
 	Volumes  map[string]map[string]string `json:"volumes"`
 }
 
-// Catalogue is one operation.
+// Catalogue reads the catalogue as one operation.
 func (c *Cloud) Catalogue(ctx context.Context) (catalogue Catalogue, err error) {
 	return catalogue, c.operation(ctx, func() error { return c.json(".catalogue.json", &catalogue) })
 }
 
-// The weather of every operation. It waits outside of all locks, so no other operation waits.
+// operation applies the weather file (a delay, a failure) to an operation. The delay is outside of all locks, so no other operation waits for it.
 func (c *Cloud) operation(ctx context.Context, work func() error) error {
 	err := func() error {
 		var weather struct {
@@ -258,7 +258,7 @@ func (c *Cloud) note(trouble string) {
 	}
 }
 
-// The only writer, in this process and among all.
+// lock makes the caller the only writer of the cloud, in this process and among all processes.
 func (c *Cloud) lock(ctx context.Context) (unlock func(), err error) {
 	select {
 	case c.turn <- struct{}{}:
@@ -291,7 +291,7 @@ func (c *Cloud) lock(ctx context.Context) (unlock func(), err error) {
 	return nil, err
 }
 
-// Look returns the current file; it reads the file again only if another process replaced it. OnForeignChange gets the changes of others.
+// Look returns the current state. It reads the file only if another process has replaced it, and then calls OnForeignChange.
 func (c *Cloud) Look() (*State, error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -362,7 +362,7 @@ func (c *Cloud) parse(info os.FileInfo) error {
 	return nil
 }
 
-// Replaces the file: after a kill at any time one of the two files exists, whole.
+// save replaces the file by a rename. So after a kill at any time the file is whole, with the old or the new state.
 func (c *Cloud) save(before *State, write *Write) error {
 	after := *before
 	after.LoadBalancers, after.Routes = map[string]LoadBalancer{}, map[string]Route{}

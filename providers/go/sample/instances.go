@@ -20,7 +20,7 @@ var states = map[string]sdk.InstanceState{
 	"unmanaged": sdk.InstanceUnmanaged,
 }
 
-// LookupInstances asks the cloud once for all, and its answer is complete: what is not in it does not exist (INST-1).
+// LookupInstances reads the cloud once for all Nodes. The state is complete, so an instance that it lacks does not exist (INST-1).
 func (p *Provider) LookupInstances(ctx context.Context, _ *sdk.Call, nodes []sdk.Node, query sdk.InstanceQuery) (sdk.Answers[sdk.Instance], error) {
 	state, err := p.cloud.Read(ctx, query.MaxAge)
 	if err != nil {
@@ -34,7 +34,7 @@ func (p *Provider) LookupInstances(ctx context.Context, _ *sdk.Call, nodes []sdk
 	return answers, nil
 }
 
-// ListInstances gives all that the cloud shows.
+// ListInstances returns all instances that the cloud shows with a provider ID.
 func (p *Provider) ListInstances(ctx context.Context, _ *sdk.Call, query sdk.InstanceQuery) (list []sdk.Instance, err error) {
 	state, err := p.cloud.Read(ctx, 0)
 	if err != nil {
@@ -48,7 +48,7 @@ func (p *Provider) ListInstances(ctx context.Context, _ *sdk.Call, query sdk.Ins
 	return list, nil
 }
 
-// LookupZones returns the zones of Nodes, without unknown values.
+// LookupZones returns the zones of Nodes; unknown values are empty.
 func (p *Provider) LookupZones(ctx context.Context, _ *sdk.Call, nodes []sdk.Node) (sdk.Answers[sdk.Zone], error) {
 	state, err := p.cloud.Read(ctx, 0)
 	if err != nil {
@@ -62,7 +62,7 @@ func (p *Provider) LookupZones(ctx context.Context, _ *sdk.Call, nodes []sdk.Nod
 	return answers, nil
 }
 
-// The cloud's answer about a Node: by its provider ID if it has one, else by its name (INST-3).
+// found returns the instance of a Node, by the provider ID if the Node has one, else by its name (INST-3).
 func (p *Provider) found(state *State, node sdk.Node, metadata bool) (sdk.Instance, error) {
 	instance := state.ByName[node.Name]
 	if id := node.ProviderID; id != "" {

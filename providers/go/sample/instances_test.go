@@ -53,7 +53,7 @@ func TestACloudThatFailsOrIsLostNeverSaysAbsent(t *testing.T) {
 		h.weather(code, 0)
 		h.equal(h.lookUp(request), []string{code})
 	}
-	// A recent answer may be repeated to a caller with a maximum age.
+	// With a maximum age the provider may repeat a recent answer.
 	h.equal(h.lookUp(&contract.LookupInstancesRequest{Cluster: us, Nodes: request.Nodes, MaxAge: durationpb.New(time.Hour)}), []string{"RUNNING", "ABSENT"})
 	h.weather(nil, 0)
 	h.check(os.WriteFile(h.state, []byte("{"), 0o644))

@@ -10,12 +10,12 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
-// The load balancer that a Service asks for, checked and in this cloud's terms.
+// Checks a Service, and makes the configuration of its load balancer.
 
-// The annotations of a Service that this cloud honours begin with this.
+// The prefix of the annotations that this cloud honours.
 const annotations = "mock.grpc-ccm.io/"
 
-// The load balancer that the Service asks for, without fields that the user cleared (LB-7).
+// configOf returns the configuration that the Service asks for, without fields that the user has cleared (LB-7).
 func configOf(service *sdk.Service) Config {
 	config := Config{
 		SourceRanges:          service.SourceRanges,
@@ -45,7 +45,7 @@ func configOf(service *sdk.Service) Config {
 	return config
 }
 
-// INVALID if a field has a value that no load balancer can have: the text has the field, its value and a right one.
+// check returns INVALID if a field has a value that no load balancer of this cloud can have.
 func check(service *sdk.Service, settings *Settings) error {
 	if len(service.Ports) == 0 {
 		return sdk.Invalid("spec.ports is empty; a load balancer listens on at least one port")
@@ -92,7 +92,8 @@ func check(service *sdk.Service, settings *Settings) error {
 	return nil
 }
 
-// One address of each family of the Service; existing ones may stay.
+// addressesFor returns one address for each IP family of the Service. With PreferDualStack it leaves out a family that has no pool. It keeps existing
+// addresses, unless spec.loadBalancerIP names another one.
 func addressesFor(state *State, service *sdk.Service, lb *LoadBalancer, settings *Settings) ([]string, error) {
 	pools := map[bool][]netip.Prefix{}
 	for _, text := range settings.Pools {
@@ -152,7 +153,7 @@ func addressesFor(state *State, service *sdk.Service, lb *LoadBalancer, settings
 	return addresses, nil
 }
 
-// The lowest address that is not taken; the first of a pool is left out, and in IPv4 the last.
+// firstFree returns the lowest free address. It does not use the first address of a pool, nor the last of an IPv4 pool.
 func firstFree(pools []netip.Prefix, taken map[string]bool) string {
 	for _, pool := range pools {
 		for address := pool.Masked().Addr().Next(); pool.Contains(address); address = address.Next() {
@@ -165,7 +166,7 @@ func firstFree(pools []netip.Prefix, taken map[string]bool) string {
 	return ""
 }
 
-// nil if the set is absent, which is not the empty set.
+// namesOf returns the names of the targets: nil if the set is absent, and an empty list for an empty set.
 func namesOf(targets *sdk.Targets) []string {
 	if targets == nil {
 		return nil

@@ -10,7 +10,7 @@ import (
 
 // Finds a Service's load balancer and computes its desired state: plain functions of the cloud's state, the Service and the caller.
 
-// Asker says who asks, and for which Service.
+// Asker is the call, the Service that it is about, and the handle.
 type Asker struct {
 	*sdk.Call
 	service *sdk.Service
@@ -37,13 +37,14 @@ func nativeName(uid string) string {
 	return name[:min(len(name), 32)]
 }
 
-// The Service's own load balancer: by the handle, which a user can edit (LB-4), else by the mark (LB-5).
+// findOwn returns the Service's own load balancer, by the handle, which a user can edit (LB-4), else by the mark (LB-5).
 func findOwn(state *State, a *Asker) (*LoadBalancer, error) {
 	own, _, err := sdk.FindOwn(state.Living(), a.handle, false, func(lb *LoadBalancer) string { return lb.Handle }, a.ownership)
 	return own, err
 }
 
-// The Service's own, else the unmarked one that has its native name: CONFLICT without the grant, and never done (LB-26).
+// findToDelete returns the Service's own load balancer, else the unmarked one with its native name. Without the grant the latter is CONFLICT, never done
+// (LB-26).
 func findToDelete(state *State, a *Asker, adopt bool) (*LoadBalancer, error) {
 	living := state.Living()
 	at := slices.IndexFunc(living, func(lb LoadBalancer) bool { return lb.Owner == nil && lb.Name == nativeName(a.service.UID) })
@@ -57,8 +58,8 @@ func findToDelete(state *State, a *Asker, adopt bool) (*LoadBalancer, error) {
 	return &living[at], sdk.MayTake(sdk.Unmarked, adopt, "load balancer "+living[at].Handle)
 }
 
-// The Service's own load balancer, or the one that is in its way or that it may take over: by handle, mark, native name, or an address of its status
-// (LB-9).
+// find returns the load balancer that Ensure has to use, adopt or refuse (LB-9). It searches by the handle, then by the mark, then by the native name or
+// an address in the Service's status.
 func find(state *State, a *Asker) *LoadBalancer {
 	living := state.Living()
 	alike := func(lb *LoadBalancer) bool {
@@ -86,7 +87,7 @@ func find(state *State, a *Asker) *LoadBalancer {
 	return nil
 }
 
-// The existing load balancer, if any, and the desired one; both are equal if no write is needed (LB-8).
+// wanted returns the existing load balancer, if any, and the desired one. They are equal if no write is needed (LB-8).
 func wanted(state *State, a *Asker, targets []string, adopt bool, settings *Settings) (found *LoadBalancer, lb LoadBalancer, err error) {
 	if err := check(a.service, settings); err != nil {
 		return nil, lb, err

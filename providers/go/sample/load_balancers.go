@@ -8,7 +8,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
-// sdk.LoadBalancers: the methods carry out what load_balancer_plan.go decides.
+// sdk.LoadBalancers: the methods carry out the decisions of load_balancer_plan.go.
 
 // GetLoadBalancer writes nothing (LB-6).
 func (p *Provider) GetLoadBalancer(ctx context.Context, call *sdk.Call, request sdk.GetLoadBalancer) (sdk.LoadBalancer, error) {
@@ -30,13 +30,13 @@ func (p *Provider) GetLoadBalancer(ctx context.Context, call *sdk.Call, request 
 		return found, nil
 	}
 	found.Status = statusOf(lb)
-	// Whether Ensure would write nothing and answer ready (LB-14): the same decision, asked beforehand.
+	// InSync says whether Ensure would write nothing and answer ready (LB-14). So it uses the function that Ensure uses.
 	there, asked, err := wanted(state, asker, namesOf(request.Targets), false, &p.settings)
 	found.InSync = err == nil && sdk.Same(*there, asked) && lb.ReadyAtMs <= state.NowMs() && !says(&request.Service, "handled-elsewhere")
 	return found, nil
 }
 
-// EnsureLoadBalancer makes the load balancer, or makes it as the Service asks.
+// EnsureLoadBalancer makes the load balancer, or changes it to match the Service.
 func (p *Provider) EnsureLoadBalancer(ctx context.Context, call *sdk.Call, request sdk.EnsureLoadBalancer) (status sdk.LoadBalancerStatus, err error) {
 	if says(&request.Service, "handled-elsewhere") {
 		return status, sdk.ErrHandledElsewhere
@@ -98,7 +98,7 @@ func (p *Provider) UpdateLoadBalancer(ctx context.Context, call *sdk.Call, reque
 	})
 }
 
-// DeleteLoadBalancer removes what was made for this Service; nothing to remove is done (LB-12).
+// DeleteLoadBalancer removes the load balancer of this Service. If there is none, it returns nil (LB-12).
 func (p *Provider) DeleteLoadBalancer(ctx context.Context, call *sdk.Call, request sdk.DeleteLoadBalancer) error {
 	if says(&request.Service, "handled-elsewhere") {
 		return sdk.ErrHandledElsewhere
@@ -143,7 +143,7 @@ func pending(message string, leftMs int64) error {
 	return sdk.Pending(max(time.Duration(leftMs)*time.Millisecond, time.Second), "%s", message)
 }
 
-// ListLoadBalancers gives all that are marked for this cluster.
+// ListLoadBalancers returns all load balancers that are marked for this cluster.
 func (p *Provider) ListLoadBalancers(ctx context.Context, call *sdk.Call) (list []sdk.ListedLoadBalancer, err error) {
 	state, err := p.cloud.Read(ctx, 0)
 	if err != nil {

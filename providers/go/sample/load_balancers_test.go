@@ -58,7 +58,7 @@ func TestAConvergedEnsureWritesNothingAndAClearedFieldIsRemoved(t *testing.T) {
 	h.equal(h.loadBalancers()[0].Addresses, []string{"192.0.2.1", "2001:db8::1"})
 	h.equal(h.writes(), 1)
 	h.equal(h.inSync(&contract.GetLoadBalancerRequest{Cluster: us, Service: asked, Targets: targets("a", "b")}), true)
-	again := h.ensure(&contract.EnsureLoadBalancerRequest{Cluster: us, Service: asked, Handle: made.Handle}) // Absent targets are left alone.
+	again := h.ensure(&contract.EnsureLoadBalancerRequest{Cluster: us, Service: asked, Handle: made.Handle}) // Without targets in the request the targets stay.
 	h.equal(again.GetReady().GetStatus(), made.GetReady().GetStatus())
 	h.equal(h.writes(), 1)
 	h.equal(h.inSync(&contract.GetLoadBalancerRequest{Cluster: us, Service: service("uid-1")}), false)
@@ -114,7 +114,7 @@ func TestWhatIsNotOursIsNotTouched(t *testing.T) {
 	h.equal(code(h.ensure(&contract.EnsureLoadBalancerRequest{Cluster: them, Service: service("uid-2"), Handle: made.Handle}).GetFailed()), "CONFLICT")
 	h.equal(code(h.remove(&contract.DeleteLoadBalancerRequest{Cluster: them, Service: service("uid-2"), Handle: made.Handle}).GetFailed()), "CONFLICT")
 	h.equal(h.writes(), 1)
-	// A former owner's is ours, and its mark is a difference (LB-25).
+	// A load balancer with a previous owner ID is ours, and Ensure writes the new mark (LB-25).
 	h.initialize(them, "us")
 	h.ensure(&contract.EnsureLoadBalancerRequest{Cluster: them, Service: service("uid-1")})
 	h.equal(h.writes(), 2)
@@ -180,7 +180,7 @@ func TestACallThatIsCancelledOrOutOfTimeWritesNothing(t *testing.T) {
 	response, err := h.balancers.EnsureLoadBalancer(longer, &contract.EnsureLoadBalancerRequest{Cluster: us, Service: service("uid-2")})
 	h.check(err)
 	h.equal(response.GetPending() != nil, true)
-	// A write that went on would come before this one, which takes equally long and began later.
+	// If the cancelled call still wrote, its write would come before this one, which takes equally long and began later.
 	h.ensure(&contract.EnsureLoadBalancerRequest{Cluster: us, Service: service("uid-3")})
 	h.equal(h.writes(), 1)
 }

@@ -16,17 +16,17 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
-// How many Nodes, and how many routes, one call takes.
+// The most Nodes in one lookup, and the most routes in one call.
 const maxBatch = 500
 
-// Settings say who the provider is. All providers of one cloud must agree on them.
+// Settings describe the provider and its cloud. All providers of one cloud must have the same.
 type Settings struct {
 	Name, Prefix, CloudScope string
 	Pools                    []string
-	// The values of spec.loadBalancerClass that are served, beside Services without a class.
+	// The served values of spec.loadBalancerClass. The provider also serves Services without a class.
 	Classes     []string
 	SourceTypes []string
-	// How long a load balancer takes to be made and to go.
+	// How long the cloud takes to make a load balancer, and to delete one.
 	Provisioning time.Duration
 }
 
@@ -37,14 +37,14 @@ type Provider struct {
 	feed     *sdk.Feed
 }
 
-// NewProvider is a provider of this cloud.
+// NewProvider returns a provider of this cloud.
 func NewProvider(cloud *Cloud, settings Settings) *Provider {
 	p := &Provider{cloud, settings, sdk.NewFeed(1024)}
 	cloud.OnForeignChange = p.note
 	return p
 }
 
-// Info describes the provider; its methods decide what it offers.
+// Info describes the provider. The SDK finds the offered services by the provider's methods.
 func (p *Provider) Info() sdk.Info {
 	return sdk.Info{
 		Name:               p.settings.Name,
@@ -65,13 +65,13 @@ func (p *Provider) Info() sdk.Info {
 	}
 }
 
-// Initialize finds out whether the credentials are good (PROV-3).
+// Initialize reads the cloud once, which shows whether the credentials work (PROV-3).
 func (p *Provider) Initialize(ctx context.Context, _ *sdk.Call, _ sdk.InitializeRequest) (sdk.Initialized, error) {
 	_, err := p.cloud.Read(ctx, 0)
 	return sdk.Initialized{CloudScope: p.settings.CloudScope}, err
 }
 
-// Health answers from memory (PROV-4): how the last operation of the cloud went.
+// Health reports from memory (PROV-4) how the last operation of the cloud ended.
 func (p *Provider) Health() sdk.Health {
 	lastSuccess, trouble := p.cloud.Health()
 	health := sdk.Health{LastCloudSuccess: lastSuccess}

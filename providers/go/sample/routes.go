@@ -54,7 +54,7 @@ func text(optional *string) string {
 	return *optional
 }
 
-// The first, by name, to this destination.
+// routeTo returns the first route, by name, to this destination.
 func routeTo(state *State, cidr string) *Route {
 	for _, route := range sorted(state.Routes) {
 		if route.DestinationCIDR == cidr {
@@ -71,8 +71,8 @@ func putRoute(route Route) *Write {
 	}
 }
 
-// The write that makes this route, marked, and named after the cluster, the hint and the destination (ROUTE-3). A route that is as asked needs no
-// write.
+// planCreate returns the write that makes this route with its mark (ROUTE-3). The route's name has the cluster's name, the hint and the destination. If
+// the route is already as asked, the result is nil.
 func planCreate(state *State, asked sdk.Route, call *sdk.Call) (*Write, error) {
 	cidr := asked.DestinationCIDR
 	route := Route{
@@ -110,7 +110,7 @@ func planCreate(state *State, asked sdk.Route, call *sdk.Call) (*Write, error) {
 	return putRoute(route), nil
 }
 
-// The write that removes a listed route.
+// planDelete returns the write that removes a listed route, or nil if the route does not exist.
 func planDelete(state *State, asked sdk.Route, call *sdk.Call) (*Write, error) {
 	there, ok := state.Routes[asked.Name]
 	if !ok || there.DestinationCIDR != asked.DestinationCIDR {
@@ -123,7 +123,7 @@ func planDelete(state *State, asked sdk.Route, call *sdk.Call) (*Write, error) {
 	return &Write{Line: "remove route " + name, Change: func(_ map[string]LoadBalancer, all map[string]Route) { delete(all, name) }}, nil
 }
 
-// ListRoutes gives all routes of the network, also those of others and those whose target is gone (ROUTE-1).
+// ListRoutes returns all routes of the network, also those of other owners and those whose target is gone (ROUTE-1).
 func (p *Provider) ListRoutes(ctx context.Context, call *sdk.Call) (list []sdk.Route, err error) {
 	state, err := p.cloud.Read(ctx, 0)
 	if err != nil {
@@ -149,7 +149,7 @@ func (p *Provider) CreateRoute(ctx context.Context, call *sdk.Call, route sdk.Ro
 	return p.cloud.Write(ctx, func(state *State) (*Write, error) { return planCreate(state, route, call) })
 }
 
-// DeleteRoute removes a route; one that does not exist is done (ROUTE-4).
+// DeleteRoute removes a route. If the route does not exist, it returns nil (ROUTE-4).
 func (p *Provider) DeleteRoute(ctx context.Context, call *sdk.Call, route sdk.Route) error {
 	return p.cloud.Write(ctx, func(state *State) (*Write, error) { return planDelete(state, route, call) })
 }

@@ -13,7 +13,7 @@ import (
 
 // Token is the secret for calls of an API.
 type Token struct {
-	// File holds it. Read reads the file for each call, so a rotated token takes effect at once. Value is the token if no file is set.
+	// File is the path of the token's file. Each Read reads it, so a rotated token takes effect at the next Read. Without File the token is Value.
 	File, Value string
 }
 
@@ -33,7 +33,7 @@ func (t Token) Read() (string, error) {
 	return token, nil
 }
 
-// Trouble is the error of the last call of a cloud's API. Health reports it from memory (PROV-4). The zero value is ready.
+// Trouble is the error of the last call of a cloud's API. Health reports it from memory (PROV-4). The zero value has no error.
 type Trouble struct {
 	mutex sync.Mutex
 	text  string
@@ -49,7 +49,7 @@ func (t *Trouble) Done(ctx context.Context, call *Call, failure *Failure) error 
 	}
 	switch failure.Code {
 	case CodeCredentials, CodeThrottled, CodeUnavailable, CodeInternal:
-		if ctx.Err() == nil { // A cancelled call says nothing about the cloud.
+		if ctx.Err() == nil { // The failure of a cancelled call shows no fault of the cloud.
 			t.note(failure.Error())
 		}
 	default:
@@ -64,7 +64,7 @@ func (t *Trouble) note(text string) {
 	t.text = text
 }
 
-// Health is DEGRADED from a call that failed to the next that did not.
+// Health is DEGRADED after a call that failed with CREDENTIALS, THROTTLED, UNAVAILABLE or INTERNAL, until a call succeeds or fails with another code.
 func (t *Trouble) Health() Health {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
@@ -78,14 +78,15 @@ func (t *Trouble) Health() Health {
 type Page[T any] struct {
 	// Items are its objects.
 	Items []T
-	// Total is the number of objects in all pages by the API's answer; negative if it does not state one.
+	// Total is the number of objects in all pages, as the API states it; negative if the API states none. [Pages] then fails.
 	Total int
-	// Last says that no page follows.
+	// Last is true for the last page.
 	Last bool
 }
 
 // Pages gets all pages of a listing; their numbers begin with 1. A change between two pages can hide an existing object: a removal moves the later
-// objects into a page that was read already. So Pages reads a listing again if its pages state different totals, or have another number of objects.
+// objects into a page that was read already. So Pages reads the listing again if its pages state different totals, or if it has read another number of
+// objects than the total. After three such readings it fails with [Unavailable].
 func Pages[T any, K comparable](what string, key func(T) K, page func(number int) (Page[T], error)) ([]T, error) {
 	for range 3 {
 		all, seen, total, changed := []T{}, map[K]bool{}, -1, false
@@ -102,7 +103,7 @@ func Pages[T any, K comparable](what string, key func(T) K, page func(number int
 				}
 			}
 			changed = changed || number > 1 && got.Total != total
-			// A page without new objects ends the listing too, because a server without pages repeats its first page for ever.
+			// A page without new objects ends the listing too, because an API without pages answers each request with its first page.
 			if total = got.Total; got.Last || len(all) == before {
 				break
 			}
@@ -118,16 +119,16 @@ func Pages[T any, K comparable](what string, key func(T) K, page func(number int
 }
 
 const (
-	// How long one list may take: the lookups that wait for it have 42 s, 70 % of their 60.
+	// How long one list may take. A lookup that waits for it has 42 s: 70 % of its deadline of 60 s.
 	listTimeout = 40 * time.Second
-	// How long a list waits for others to share it before it starts.
+	// How long a list waits for further lookups before it starts.
 	gatherFor = 30 * time.Millisecond
 )
 
-// Shared lets lookups that wait before a list starts share it. A lookup that comes while a list runs waits for the next list. Its answer must not be
-// older, unless it states a maximum age (INST-5).
+// Shared reads one list for all lookups that wait when the list starts. A lookup that comes while a list runs waits for the next list: its answer must
+// not be older than the lookup, unless the lookup states a maximum age (INST-5).
 type Shared[T any] struct {
-	// Get reads the list. The context belongs to no single lookup. The call is that of the first lookup that waits for this list.
+	// Get reads the list. Its context ends after 40 s, not with a lookup. The call is that of the first lookup that waits for this list.
 	Get func(ctx context.Context, call *Call) (T, error)
 
 	mutex   sync.Mutex
@@ -144,7 +145,7 @@ type flight[T any] struct {
 	err    error
 }
 
-// List returns the list, if possible one that began no longer than maxAge ago.
+// List returns the last list if its reading began less than maxAge ago, else the next list.
 func (s *Shared[T]) List(ctx context.Context, call *Call, maxAge time.Duration) (answer T, err error) {
 	s.mutex.Lock()
 	if last := s.last; last != nil && time.Since(last.began) < maxAge {
@@ -200,10 +201,11 @@ func (s *Shared[T]) fly(flight *flight[T]) {
 	}
 }
 
-// The number of Nodes that are looked up at once.
+// How many Nodes [Each] looks up at once.
 const askedAtOnce = 8
 
-// Each looks up each Node separately, some at once. If the API refuses all calls, it does not look up the others: they get that failure too.
+// Each looks up each Node separately, at most 8 at once. After a THROTTLED, CREDENTIALS or UNAVAILABLE failure it starts no further lookups: the
+// remaining Nodes get that failure.
 func Each(nodes []Node, answers Answers[Instance], ask func(Node) (Instance, error)) {
 	var mutex sync.Mutex
 	var all sync.WaitGroup

@@ -74,7 +74,7 @@ func TestAListThatChangesBetweenItsPagesIsGotAgain(t *testing.T) {
 	}
 }
 
-// The object that is removed moves all behind it: the first of the second page is in neither, and the number of objects is right.
+// A removal moves all later objects: the first of the second page is then on neither page, and the number of objects still equals the total.
 func TestAnObjectRemovedBetweenTwoPagesHidesNoOther(t *testing.T) {
 	there, asked := []int{1, 2, 3, 4}, 0
 	all, err := Pages("listing", func(item int) int { return item }, func(number int) (Page[int], error) {
@@ -89,7 +89,7 @@ func TestAnObjectRemovedBetweenTwoPagesHidesNoOther(t *testing.T) {
 	}
 }
 
-// As a server does that knows no pages.
+// As an API without pages answers.
 func TestAListingThatRepeatsItsFirstPageEnds(t *testing.T) {
 	asked := 0
 	_, err := Pages("listing", func(item int) int { return item }, func(int) (Page[int], error) {

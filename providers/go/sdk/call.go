@@ -16,17 +16,17 @@ const (
 	// The context of the vendor's code ends when this share of a call's time is over: an answer
 	// comes before 80 % of it (CORE-9).
 	stopAfter = 0.7
-	// The further wait for it, as a share of the call's time, and at least this long: a goroutine without CPU time has not ignored its context.
+	// How long the call waits further, as a share of its time, and the least wait: a goroutine that got no CPU time has not ignored its context.
 	graceAfter = 0.07
 	leastGrace = 20 * time.Millisecond
-	// A call without a deadline has none, and gets none here (CORE-9): this is a time that never
-	// comes.
+	// The budget of a call without a deadline. The SDK adds no deadline (CORE-9), so this is longer
+	// than any call.
 	noDeadline = 100 * 365 * 24 * time.Hour
 )
 
-// Budget is the time of a vendor's method within a call's, so that the call is answered before 80 %
-// of its time is over (CORE-9). [BudgetOf] makes it, once for a call, however many methods the call
-// takes.
+// Budget is the part of a call's time that a vendor's methods may use. A call of more than 200 ms is
+// then answered before 80 % of its time is over (CORE-9). A call has one Budget for all its methods:
+// [BudgetOf] makes it.
 type Budget struct {
 	// Stop is when the method's context ends.
 	Stop time.Time
@@ -34,7 +34,8 @@ type Budget struct {
 	Grace time.Duration
 }
 
-// BudgetOf is the budget of a call, by its deadline; without one it ends with its caller alone.
+// BudgetOf returns the budget of a call by the context's deadline. Without a deadline the budget
+// is 100 years.
 func BudgetOf(ctx context.Context) Budget {
 	now := time.Now()
 	deadline, ok := ctx.Deadline()
@@ -53,8 +54,8 @@ type PanicError struct {
 	Value any
 }
 
-// Error names the method and says the value: for a log, or for events where the vendor's texts may
-// be read.
+// Error names the method and the value. The text is for logs, and for events if operators may read
+// the vendor's texts.
 func (p *PanicError) Error() string {
 	return fmt.Sprintf("the cloud's method %s panicked: %v", p.Method, p.Value)
 }
@@ -68,18 +69,19 @@ type OverrunError struct {
 	After time.Duration
 }
 
-// Error names the method and says what follows.
+// Error names the method and the consequence.
 func (o *OverrunError) Error() string {
 	return fmt.Sprintf("the cloud's method %s had not returned after %s, although its context was cancelled; until it does, calls about the same object are answered BUSY",
 		o.Method, o.After.Round(time.Millisecond))
 }
 
-// Unwrap returns the context's own error, so that errors.Is finds it.
+// Unwrap returns context.DeadlineExceeded, so that errors.Is finds it.
 func (o *OverrunError) Unwrap() error { return context.DeadlineExceeded }
 
 // Attempt runs a vendor's method in a separate goroutine and waits for it within the budget. A panic is a [PanicError]. If a method ignores its
-// context, Attempt returns an [OverrunError], so the call gets an answer. If ended is not nil, Attempt calls it when the method has really ended,
-// with its context and its error, and before Attempt returns. So the object of the call is free when the caller gets the answer.
+// context, Attempt returns an [OverrunError], so the call gets an answer. If ended is not nil, the goroutine calls it with the method's context and
+// error when the method has really ended. If the method ends in time, ended has run before Attempt returns, so the
+// object of the call is free when the caller gets the answer.
 func Attempt[T any](ctx context.Context, budget Budget, log *slog.Logger, method string, ended func(context.Context, error), work func(context.Context) (T, error)) (answer T, err error) {
 	log = ofCall(ctx, log)
 	began := time.Now()
@@ -95,7 +97,7 @@ func Attempt[T any](ctx context.Context, budget Budget, log *slog.Logger, method
 			if ended != nil {
 				_, _ = Guarded(log, method, func() (struct{}, error) { ended(inTime, result.err); return struct{}{}, nil })
 			}
-			// Before its context ends: that is what the call waits for too, and it would be taken for one that overruns.
+			// Send the result before the context ends: otherwise Attempt could take a method that has returned for an overrun.
 			outcomes <- result
 			stop()
 		}()
@@ -123,7 +125,7 @@ func Attempt[T any](ctx context.Context, budget Budget, log *slog.Logger, method
 	}
 }
 
-// ofCall adds the ID of the call to the log's lines: the controller logs the same one. Other callers choose what they send, so a long one is left out.
+// ofCall adds the ID of the call to the log's lines; the controller logs the same ID. Any caller may send an ID, so one of more than 64 bytes is left out.
 func ofCall(ctx context.Context, log *slog.Logger) *slog.Logger {
 	if id := metadata.ValueFromIncomingContext(ctx, "ccm-call-id"); len(id) > 0 && len(id[0]) <= 64 {
 		return log.With("call_id", id[0])

@@ -8,14 +8,14 @@
 // the end of the process.
 //
 // Errors: one constructor for each row of the contract's table ([Invalid], [Precondition], [NotFound], [Conflict], [Busy], [Throttled],
-// [Credentials], [Unavailable], [Internal]), found by errors.As also if they are wrapped. Any other error is INTERNAL: the log has its text, the
-// controller does not. [Pending], [ErrHandledElsewhere] and [Retained] are answers and no failures; they travel as errors, as RetryError and
-// ImplementedElsewhere do in Go's cloud providers.
+// [Credentials], [Unavailable], [Internal]), found by errors.As also if they are wrapped. An error of a context is UNAVAILABLE. Any other error is
+// INTERNAL: its text goes only to the log, not to the controller. [Pending], [ErrHandledElsewhere] and [Retained] are no failures. Methods return
+// them as errors, as Go's cloud providers return RetryError and ImplementedElsewhere.
 //
-// Contexts: the context of a method ends at 70 % of the call's time, when the caller has gone, and when the server's drain is over. A method passes
-// it to its cloud's client and calls [BeforeWrite] before each write (CORE-8). If a method ignores its context, the server still answers the call,
-// but the object stays BUSY until the method returns. If several lookups of one Node, or very many calls of one RPC, do not return, the server begins
-// no other: UNAVAILABLE.
+// Contexts: the context of a method ends at 70 % of the call's time, when the caller has gone, and when the server's drain is over. That of
+// [Changes.WatchChanges] has no time limit. A method passes its context to the cloud's client and calls [BeforeWrite] before each write (CORE-8). If a
+// method ignores its context, the server still answers the call. The object of a mutating call stays BUSY until the method returns. While 2 methods of
+// one RPC for one item, such as a Node, or 256 methods of one RPC, outlast their calls, the server answers UNAVAILABLE to further ones.
 //
 // Comments cite the contract's rules by their IDs, such as INST-1. Their text is in the comments of proto/cloudprovider/v1alpha1.
 package sdk

@@ -15,7 +15,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// MaxTextBytes is the longest message or reason (CORE-11); longer ones are cut between characters.
+// MaxTextBytes is the longest message or reason (CORE-11). The SDK cuts longer ones between characters.
 const MaxTextBytes = 1024
 
 // Code is the kind of a [Failure]; it decides what the controller does next (CORE-15).
@@ -55,16 +55,16 @@ var defaultReasons = map[Code]string{
 	CodeInternal:       "InternalError",
 }
 
-// Failure is an error as the controller will read it. It says nothing about the existence of anything: only [InstanceAbsent] says that an instance is gone.
+// Failure is an error as the controller will read it. It never means that an instance is gone: only [InstanceAbsent] does.
 //
-// Its message is one sentence for the operator who reads an event at night: which value is wrong, and what would be right. No secrets (CORE-12). If a
+// Its message is one sentence for the operator who reads the event: which value is wrong, and what would be right. It has no secrets (CORE-12). If a
 // failure is wrapped, the text of the outermost error is the message.
 type Failure struct {
 	// Code is the kind.
 	Code Code
 	// Reason is one word in CamelCase, for example SubnetMissing: the reason of an event. Each code has a default.
 	Reason string
-	// RetryAfter is how long the controller should wait before it repeats the call; it clamps to 1 s..10 min.
+	// RetryAfter is how long the controller should wait before it repeats the call; the controller clamps it to 1 s..10 min.
 	RetryAfter time.Duration
 
 	err error
@@ -82,7 +82,7 @@ func (f *Failure) Error() string {
 	}
 }
 
-// Unwrap gives what %w named in the constructor's text.
+// Unwrap returns the error that the constructor's text wraps with %w.
 func (f *Failure) Unwrap() error {
 	if f == nil {
 		return nil
@@ -90,13 +90,13 @@ func (f *Failure) Unwrap() error {
 	return errors.Unwrap(f.err)
 }
 
-// Because sets the reason and gives the failure back.
+// Because sets the reason and returns the failure.
 func (f *Failure) Because(reason string) *Failure {
 	f.Reason = reason
 	return f
 }
 
-// After sets how long the controller should wait and gives the failure back.
+// After sets how long the controller should wait and returns the failure.
 func (f *Failure) After(delay time.Duration) *Failure {
 	f.RetryAfter = delay
 	return f
@@ -107,24 +107,24 @@ func Fail(code Code, text string, arguments ...any) *Failure {
 	return &Failure{Code: code, err: fmt.Errorf(text, arguments...)}
 }
 
-// Invalid says that the object itself is wrong or unsupported. The controller asks again when the object changes.
+// Invalid says that the object itself is wrong or unsupported. Only a change of the object helps.
 func Invalid(text string, arguments ...any) *Failure { return Fail(CodeInvalid, text, arguments...) }
 
-// Precondition says that something that the object needs is missing: a subnet, a tag, a setting, quota.
+// Precondition says that something is missing which the object needs: a subnet, a tag, a setting, quota.
 func Precondition(text string, arguments ...any) *Failure {
 	return Fail(CodePrecondition, text, arguments...)
 }
 
-// NotFound says that the load balancer to update is gone, or that the disk or the cluster does not exist. Never that an instance is gone.
+// NotFound says that the load balancer to update, the disk or the cluster does not exist. It never means that an instance is gone.
 func NotFound(text string, arguments ...any) *Failure { return Fail(CodeNotFound, text, arguments...) }
 
-// Conflict says that the object, or a part of it, belongs to somebody else.
+// Conflict says that the object, or a part of it, belongs to another owner.
 func Conflict(text string, arguments ...any) *Failure { return Fail(CodeConflict, text, arguments...) }
 
 // Busy says that another operation holds the same object.
 func Busy(text string, arguments ...any) *Failure { return Fail(CodeBusy, text, arguments...) }
 
-// Throttled says that the cloud asks to slow down, and for how long: by the cloud's own answer, if it states a time.
+// Throttled says that the cloud asks for fewer calls. retryAfter is the time that the cloud states, if it states one.
 func Throttled(retryAfter time.Duration, text string, arguments ...any) *Failure {
 	return Fail(CodeThrottled, text, arguments...).After(retryAfter)
 }
@@ -142,19 +142,19 @@ func Unavailable(text string, arguments ...any) *Failure {
 // Internal says that the provider has a fault. Operators read its text. The text of an error that is no Failure goes only to the log.
 func Internal(text string, arguments ...any) *Failure { return Fail(CodeInternal, text, arguments...) }
 
-// PendingError says that the work is not finished yet. It is no failure: see [Pending].
+// PendingError says that the work is not finished. It is no failure: see [Pending].
 type PendingError struct {
 	// Message names the reason for the wait, for people.
 	Message string
-	// RetryAfter is when to ask again; 5 s where zero, and the controller clamps it to 1 s..10 min.
+	// RetryAfter is when to ask again; 5 s if zero. The controller clamps it to 1 s..10 min.
 	RetryAfter time.Duration
 }
 
 // Error is the message.
 func (p *PendingError) Error() string { return p.Message }
 
-// Pending is what EnsureLoadBalancer, UpdateLoadBalancer and DeleteLoadBalancer return while the cloud works: the controller asks again after the delay and counts nothing
-// as failed. Anywhere else it is read as UNAVAILABLE.
+// Pending is what EnsureLoadBalancer, UpdateLoadBalancer and DeleteLoadBalancer return while the cloud works: the controller asks again after the
+// delay and counts no failure. From any other method it becomes UNAVAILABLE.
 func Pending(retryAfter time.Duration, text string, arguments ...any) error {
 	return &PendingError{fmt.Sprintf(text, arguments...), retryAfter}
 }
@@ -168,16 +168,18 @@ type RetainedError struct {
 // Error is the reason.
 func (r *RetainedError) Error() string { return r.Reason }
 
-// Retained is what DeleteLoadBalancer returns where the load balancer is kept on purpose: a Warning event, and the Service may go. Anywhere else it is read as INTERNAL.
+// Retained is what DeleteLoadBalancer returns if the load balancer is kept on purpose. The controller then records a Warning event and removes its
+// finalizer. From any other method it becomes INTERNAL.
 func Retained(text string, arguments ...any) error {
 	return &RetainedError{fmt.Sprintf(text, arguments...)}
 }
 
-// ErrHandledElsewhere is what the methods of [LoadBalancers] that change something return where another component takes care of the Service. Anywhere else it is read as INTERNAL.
+// ErrHandledElsewhere is what EnsureLoadBalancer, UpdateLoadBalancer and DeleteLoadBalancer return if another component manages the Service. From any
+// other method it becomes INTERNAL.
 var ErrHandledElsewhere = errors.New("another component takes care of this Service")
 
-// BeforeWrite belongs before each write to the cloud. It returns an error if the call has ended and the provider must not write any more (CORE-8,
-// CORE-19).
+// BeforeWrite belongs before each write to the cloud. If the call has ended, the provider must not write any more, and BeforeWrite returns an error
+// (CORE-8, CORE-19).
 func BeforeWrite(ctx context.Context) error {
 	if ctx.Err() == nil {
 		return nil
@@ -226,7 +228,7 @@ func failureOf(log *slog.Logger, rpc, item string, err error) *contract.Failure 
 	var pending *PendingError
 	var panicked *PanicError
 	switch {
-	// Its text goes to the log alone: it may hold secrets.
+	// The text of a panic goes only to the log, because it may have secrets.
 	case errors.As(err, &panicked):
 		failure = Internal("the provider's code panicked in %s; its log says more", rpc).Because("ProviderPanicked")
 		err = failure
@@ -257,7 +259,7 @@ func failureOf(log *slog.Logger, rpc, item string, err error) *contract.Failure 
 	return &contract.Failure{Code: contract.FailureCode(code), Reason: cut(reason), Message: cut(message), RetryAfter: durationTo(failure.RetryAfter)}
 }
 
-// Whether the contract lists this code for an RPC; item is empty for the call as a whole (CORE-21).
+// listed reports whether the contract lists this code for an RPC; item is empty for the call as a whole (CORE-21).
 func listed(rpc, item string, code Code) bool {
 	switch code {
 	case CodeNotFound:

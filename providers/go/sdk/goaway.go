@@ -5,12 +5,13 @@ import (
 	"sync"
 )
 
-// conversations are the connections on which no GOAWAY has gone out yet. Streams of hints end after that (CORE-17), and gRPC does not report it.
+// conversations are the connections on which the server has not sent GOAWAY yet. Streams of hints must end after the GOAWAY (CORE-17), and gRPC does
+// not report when it has sent it.
 type conversations struct {
 	net.Listener
 	mutex sync.Mutex
 	open  map[*conversation]struct{}
-	// Closed when there is none left, once that is waited for.
+	// Made by allTold, and closed when no such connection is left.
 	told chan struct{}
 }
 
@@ -89,7 +90,7 @@ func (c *conversation) Write(bytes []byte) (int, error) {
 	return sent, err
 }
 
-// Close closes it: it needs no GOAWAY any more.
+// Close closes the connection, which then needs no GOAWAY.
 func (c *conversation) Close() error {
 	c.all.leave(c)
 	return c.Conn.Close()

@@ -79,7 +79,7 @@ func TestTheEndHasItsOrder(t *testing.T) {
 	}
 }
 
-// Copies frame by frame and says of what type each was.
+// Copies frame by frame and reports the type of each.
 func relayFrames(from io.ReadCloser, to io.WriteCloser, types chan<- byte) {
 	defer from.Close()
 	defer to.Close()

@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// DigestBytes is the length of [Place.Tag] if the text does not fit: labels and tags of most clouds have room for it.
+// DigestBytes is the greatest length of the digest that [Place.Tag] returns if the text does not fit.
 const DigestBytes = 63
 
 // Place is the field of a cloud object that holds a mark: a tag, a label, a part of a name (LB-30).
 type Place struct {
-	// Most is the number of bytes that it holds. Fewer than 32 cannot hold a unique digest.
+	// Most is the number of bytes that the place holds. [Place.Tag] panics if it is below 32.
 	Most int
-	// Fits matches the texts that it accepts; nil: all texts.
+	// Fits matches the texts that the place accepts; nil: all texts.
 	Fits *regexp.Regexp
 }
 
-// LabelValue is a place with the rules of a Kubernetes label value, as in many clouds.
+// LabelValue is a place with the rules of a Kubernetes label value.
 var LabelValue = Place{63, regexp.MustCompile(`^[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?$`)}
 
 // Tag returns a text as the place can hold it: the text itself if its length and its characters fit. Otherwise it returns the first 63 hexadecimal
-// digits of its SHA-256, or the first ones that fit. It panics if the place is too small for that.
+// digits of its SHA-256, or as many of them as fit. It panics if the place holds fewer than 32 bytes.
 func (p Place) Tag(text string) string {
 	if p.Most < 32 {
 		panic("sdk.Place: one of fewer than 32 bytes cannot hold a digest that is unique")
@@ -52,8 +52,8 @@ func markOf(owner, serviceUID string, place Place) Mark {
 	return Mark{place.Tag(owner), place.Tag(serviceUID)}
 }
 
-// Ownership returns the owner of an object with this mark; serviceUID and place are as in [Call.Mark]. Our owner ID alone is no mark of a load
-// balancer. Another cluster's is, so that no grant adopts a load balancer with it (LB-27).
+// Ownership returns the owner of an object with this mark; serviceUID and place are as in [Call.Mark]. A load balancer with only this cluster's owner
+// ID is [Unmarked]. One with only another cluster's owner ID is [Foreign], so that no grant adopts it (LB-27).
 func (c *Call) Ownership(mark Mark, serviceUID string, place Place) Ownership {
 	if mark.Owner == "" {
 		return Unmarked
@@ -70,9 +70,9 @@ func (c *Call) Ownership(mark Mark, serviceUID string, place Place) Ownership {
 	return Foreign
 }
 
-// MayTake reports whether a call may write an object. It may write our objects, and unmarked ones with the operator's grant
-// ([EnsureLoadBalancer.AdoptUnmarked]; the provider must then mark them, LB-9). Otherwise the result is a [Conflict] that names the object; what is,
-// for example, "load balancer lb-1".
+// MayTake returns nil if a call may write an object: it is ours, or it is unmarked and the operator has granted its adoption
+// ([EnsureLoadBalancer.AdoptUnmarked]; the provider must then mark it, LB-9). Otherwise the result is a [Conflict]. Its text begins with what, for
+// example "load balancer lb-1".
 func MayTake(ownership Ownership, adoptUnmarked bool, what string) error {
 	switch {
 	case ownership == Ours, ownership == Unmarked && adoptUnmarked:
@@ -85,9 +85,9 @@ func MayTake(ownership Ownership, adoptUnmarked bool, what string) error {
 }
 
 // FindOwn finds a Service's own load balancer among those of the cloud, and its owner. It searches by the handle, which a user can edit (LB-4), else
-// by the mark (LB-5). The result is nil if none exists. FindOwn returns an unmarked load balancer that only the handle names only with the grant
-// (LB-24, row 4). The grant is true for Get, which answers [Unmarked], [EnsureLoadBalancer.AdoptUnmarked] for Ensure, and false for Update and
-// Delete, which may never touch it. Without the grant, or if it is marked for another owner, the result is a [Conflict].
+// by the mark (LB-5). The result is nil if none exists. If the handle names a load balancer of another owner, the result is a [Conflict]. If it names
+// an unmarked one, FindOwn returns it with the grant, and a [Conflict] without (LB-24, row 4). Get passes true and answers [Unmarked]. Ensure passes
+// [EnsureLoadBalancer.AdoptUnmarked]. Update and Delete pass false.
 func FindOwn[T any](objects []T, handle string, grant bool, handleOf func(*T) string, ownership func(*T) Ownership) (*T, Ownership, error) {
 	if handle != "" {
 		for i := range objects {
@@ -108,13 +108,13 @@ func FindOwn[T any](objects []T, handle string, grant bool, handleOf func(*T) st
 	return nil, 0, nil
 }
 
-// The time after the deletion of a Service in which a list may lack its load balancer.
+// How long after the deletion of a Service a list may lack its load balancer.
 const listMayLack = 30 * time.Second
 
-// ListedLate is for DeleteLoadBalancer of a cloud with late lists, if a list has no load balancer of the Service. The answer to a create may have
-// been lost, and the list may not show the new load balancer yet. For half a minute after the deletion of the Service the result is [Pending], unless
-// a handle or an address shows that the create was answered. After that it is nil. It does not wait for a Service that has another type now and is
-// not deleted, because the time of that change is unknown.
+// ListedLate is for DeleteLoadBalancer of a cloud whose lists are late, if the list has no load balancer of the Service. The answer to a create may
+// have been lost, and the list may not show the new load balancer yet. For 30 s after the deletion of the Service the result is [Pending], then nil. A
+// handle or an address in the status shows that the create was answered: the result is then nil at once. It is also nil at once for a Service that is
+// not being deleted but has changed its type, because the time of that change is unknown.
 func ListedLate(service *Service, handle string, now time.Time) error {
 	if handle != "" || len(service.Status.Ingress) > 0 || service.Deleted.IsZero() {
 		return nil
@@ -125,8 +125,8 @@ func ListedLate(service *Service, handle string, now time.Time) error {
 	return nil
 }
 
-// Same reports whether the actual state equals the wanted one, so that the provider need not write (LB-8, LB-14). It compares all exported fields.
-// Empty slices and maps equal nil ones.
+// Same reports whether the actual state equals the wanted one, so that the provider need not write (LB-8, LB-14). It compares all exported fields, and
+// a struct without exported fields as a whole. Empty slices and maps equal nil ones.
 func Same[T any](there, wanted T) bool {
 	return same(reflect.ValueOf(&there).Elem(), reflect.ValueOf(&wanted).Elem())
 }
@@ -172,7 +172,7 @@ func same(one, other reflect.Value) bool {
 				}
 			}
 		}
-		// Such as time.Time and netip.Addr, which are values.
+		// A struct without exported fields, such as time.Time or netip.Addr.
 		return exported > 0 || !one.Comparable() || one.Interface() == other.Interface()
 	default:
 		return one.Comparable() && one.Equal(other)

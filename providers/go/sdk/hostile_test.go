@@ -170,7 +170,7 @@ func TestATextThatIsNoUTF8IsItsItemsTrouble(t *testing.T) {
 			t.Error(result)
 		}
 	}
-	// INST-15: what has no form is left out, and the rest is said.
+	// INST-15: the answer lacks the facts that the contract cannot express, and has the others.
 	if facts := said.Results[3].GetFound(); facts.InstanceType != nil || len(facts.Labels) != 1 || facts.Labels["good"] != "kept" || len(facts.Addresses) != 1 {
 		t.Error(facts)
 	}

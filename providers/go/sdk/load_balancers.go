@@ -12,30 +12,32 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// LoadBalancers are those of Services of type LoadBalancer. One is identified by the cluster's owner ID and the Service's UID (LB-1); namespace and name are for people.
+// LoadBalancers manages the load balancers of Services of type LoadBalancer. The cluster's owner ID and the Service's UID identify a load balancer
+// (LB-1); namespace and name are for people.
 //
-// A provider must not touch a load balancer, listener, frontend or rule that it did not make for this owner (LB-2), must check the ownership of what a handle names (a user can edit
-// it; LB-4), and must work without a handle (LB-5): [FindOwn], [Call.Mark], [Call.Ownership] and [MayTake] help.
+// A provider must not touch a load balancer, listener, frontend or rule that it did not make for this owner (LB-2). It must check the owner of the load
+// balancer that a handle names, because a user can edit the handle (LB-4). It must work without a handle (LB-5). [FindOwn], [Call.Mark],
+// [Call.Ownership] and [MayTake] help.
 //
-// While ensure, update or delete of a Service runs, another of them for the same Service is answered BUSY (CORE-7). If a method still runs at 70 % of
-// the call's time, the server answers pending (CORE-9). Its context has ended, and the next call goes on from there.
+// While Ensure, Update or Delete of a Service runs, the server answers BUSY to another of them for the same Service (CORE-7). Their context ends at 70 %
+// of the call's time. If the method then stops, or still runs, the server answers pending (CORE-9), and the next call continues the work.
 type LoadBalancers interface {
-	// GetLoadBalancer: how is the load balancer of this Service? Writes nothing (LB-6). Deadline 5 min.
+	// GetLoadBalancer returns the state of this Service's load balancer. It writes nothing (LB-6). Deadline 5 min.
 	GetLoadBalancer(ctx context.Context, call *Call, request GetLoadBalancer) (LoadBalancer, error)
-	// EnsureLoadBalancer makes the load balancer, or makes it as the Service asks. The request is the full state: a field that was cleared is removed (LB-7). On a load balancer that
-	// already is as asked it writes nothing (LB-8). Errors also: [Pending], [ErrHandledElsewhere]. Deadline 5 min.
+	// EnsureLoadBalancer makes the load balancer, or changes it to match the Service. The request is the full state: it removes what a user has cleared
+	// (LB-7). If the load balancer already matches, it writes nothing (LB-8). Errors also: [Pending], [ErrHandledElsewhere]. Deadline 5 min.
 	EnsureLoadBalancer(ctx context.Context, call *Call, request EnsureLoadBalancer) (LoadBalancerStatus, error)
-	// UpdateLoadBalancer makes the targets those that are given, and nothing else (LB-16). Where the load balancer does not exist: [NotFound] (LB-11). Errors also: [Pending],
-	// [ErrHandledElsewhere]. Deadline 5 min.
+	// UpdateLoadBalancer sets the targets to the given ones, and changes nothing else (LB-16). If the load balancer does not exist, it returns
+	// [NotFound] (LB-11). Errors also: [Pending], [ErrHandledElsewhere]. Deadline 5 min.
 	UpdateLoadBalancer(ctx context.Context, call *Call, request UpdateLoadBalancer) error
-	// DeleteLoadBalancer removes all cloud objects of this Service. nil means that a search found nothing left; in doubt return an error (LB-12). One
-	// that does not exist is nil. Errors also: [Pending], [Retained], [ErrHandledElsewhere]. Deadline 5 min.
+	// DeleteLoadBalancer removes all cloud objects of this Service. nil means that a search of the cloud found no object left, also if none existed
+	// before. In doubt return an error (LB-12). Errors also: [Pending], [Retained], [ErrHandledElsewhere]. Deadline 5 min.
 	DeleteLoadBalancer(ctx context.Context, call *Call, request DeleteLoadBalancer) error
 }
 
 // LoadBalancerLister lists all load balancers.
 type LoadBalancerLister interface {
-	// ListLoadBalancers gives all load balancers that are marked for this cluster; complete, or a failure (LB-13). Deadline 5 min.
+	// ListLoadBalancers returns all load balancers that are marked for this cluster. It must be complete, or fail (LB-13). Deadline 5 min.
 	ListLoadBalancers(ctx context.Context, call *Call) ([]ListedLoadBalancer, error)
 }
 
@@ -63,58 +65,58 @@ type Targets struct {
 
 // GetLoadBalancer is the request of the method of that name.
 type GetLoadBalancer struct {
-	// Service is whose load balancer it is about.
+	// Service is the Service of the load balancer.
 	Service Service
-	// Handle is that of an earlier answer; empty where there is none.
+	// Handle is the handle of an earlier answer; empty if there is none.
 	Handle string
-	// Targets are those that it should have, for [LoadBalancer.InSync]; nil where they do not matter.
+	// Targets are the targets that it should have, for [LoadBalancer.InSync]; nil if they do not matter.
 	Targets *Targets
-	// Notes is what else is to be said.
+	// Notes takes what the answer has beside its outcome.
 	Notes *Notes
 }
 
 // EnsureLoadBalancer is the request of the method of that name.
 type EnsureLoadBalancer struct {
-	// Service is whose load balancer it is about.
+	// Service is the Service of the load balancer.
 	Service Service
-	// Handle is that of an earlier answer; empty where there is none.
+	// Handle is the handle of an earlier answer; empty if there is none.
 	Handle string
-	// Targets are those that it shall have. nil leaves the targets alone; no Nodes means none (LB-10).
+	// Targets are the targets that it shall have. nil leaves the existing targets alone; an empty set removes all (LB-10).
 	Targets *Targets
 	// AdoptUnmarked is the operator's grant to take over an unmarked load balancer if the native name, a tag, the handle or a status address matches.
 	// The provider must then mark it (LB-9). See [MayTake].
 	AdoptUnmarked bool
-	// Notes is what else is to be said.
+	// Notes takes what the answer has beside its outcome.
 	Notes *Notes
 }
 
 // UpdateLoadBalancer is the request of the method of that name.
 type UpdateLoadBalancer struct {
-	// Service is whose load balancer it is about.
+	// Service is the Service of the load balancer.
 	Service Service
-	// Handle is that of an earlier answer; empty where there is none.
+	// Handle is the handle of an earlier answer; empty if there is none.
 	Handle string
-	// Targets are those that it shall have; no Nodes means none.
+	// Targets are the targets that it shall have; an empty set removes all.
 	Targets Targets
-	// Notes is what else is to be said.
+	// Notes takes what the answer has beside its outcome.
 	Notes *Notes
 }
 
 // DeleteLoadBalancer is the request of the method of that name.
 type DeleteLoadBalancer struct {
-	// Service is whose load balancer it is about, as the controller last saw it.
+	// Service is the Service of the load balancer, as the controller last saw it.
 	Service Service
-	// Handle is that of an earlier answer; empty where there is none.
+	// Handle is the handle of an earlier answer; empty if there is none.
 	Handle string
-	// AdoptUnmarked is the operator's grant to remove the unmarked load balancer with the Service's native name or tag. Without it that one is a
-	// CONFLICT, never done (LB-26).
+	// AdoptUnmarked is the operator's grant to remove the unmarked load balancer with the Service's native name or tag. Without the grant the answer
+	// for such a load balancer is CONFLICT, never done (LB-26).
 	AdoptUnmarked bool
-	// Notes is what else is to be said.
+	// Notes takes what the answer has beside its outcome.
 	Notes *Notes
 }
 
-// Notes are what may be said beside every outcome about a load balancer, also beside a failure, a panic or a time that is over. They may be written by several goroutines; a nil one
-// takes them and forgets them.
+// Notes takes the handle, events, annotations and target errors of a call about a load balancer. The server sends them beside every outcome, also beside
+// a failure, a panic or a time limit. Several goroutines may write to one Notes. A nil Notes drops what it gets.
 type Notes struct {
 	mutex        sync.Mutex
 	handle       *string
@@ -132,8 +134,8 @@ func (n *Notes) write(change func()) {
 	}
 }
 
-// Handle says the cloud's own ID of what was made: opaque, 1 to 1,024 bytes. Say it as soon as the cloud knows it; the controller stores it before its next call and sends it back ever
-// after. Not said means: as it was (LB-3).
+// Handle sets the cloud's own ID of the load balancer: opaque, 1 to 1,024 bytes. Call it as soon as the cloud has given the ID. The controller stores the
+// handle before its next call and sends it in later calls. Without it the earlier handle stays (LB-3).
 func (n *Notes) Handle(handle string) { n.write(func() { n.handle = &handle }) }
 
 // Event records an event of type Normal on the Service: a reason of one word in CamelCase, and a sentence.
@@ -152,7 +154,7 @@ func (n *Notes) event(severity contract.EventSeverity, reason, message string) {
 	})
 }
 
-// SetAnnotation sets an annotation on the Service; only keys with a prefix that the operator granted are applied.
+// SetAnnotation sets an annotation on the Service. The controller applies only keys with a prefix that the operator granted.
 func (n *Notes) SetAnnotation(key, value string) {
 	n.write(func() {
 		if n.set == nil {
@@ -162,10 +164,10 @@ func (n *Notes) SetAnnotation(key, value string) {
 	})
 }
 
-// RemoveAnnotation removes an annotation from the Service.
+// RemoveAnnotation removes an annotation from the Service, with the same limit.
 func (n *Notes) RemoveAnnotation(key string) { n.write(func() { n.remove = append(n.remove, key) }) }
 
-// TargetError says that a target, by its Node's name, could not be attached. It never fails the other targets (LB-17). The controller repeats the
+// TargetError records that a target, by its Node's name, could not be attached. It does not fail the other targets (LB-17). The controller repeats the
 // call with backoff.
 func (n *Notes) TargetError(node string, err error) {
 	n.write(func() {
@@ -198,7 +200,7 @@ type Service struct {
 	ClusterIPs, ExternalIPs []string
 	// LoadBalancerIP is spec.loadBalancerIP, as the user wrote it.
 	LoadBalancerIP string
-	// SourceRanges are spec.loadBalancerSourceRanges, or those of its annotation: CIDRs as the user wrote them. An empty list admits all clients.
+	// SourceRanges are spec.loadBalancerSourceRanges, or the ranges of its annotation: CIDRs as the user wrote them. An empty list admits all clients.
 	SourceRanges []string
 	// SessionAffinity is None or ClientIP, and SessionAffinityTimeout its timeoutSeconds.
 	SessionAffinity        string
@@ -239,7 +241,7 @@ type LoadBalancerStatus struct {
 
 // Ingress is one point at which clients reach a load balancer: an address, a host name or both (LB-19).
 type Ingress struct {
-	// IP is the address; the zero value where it has only a host name.
+	// IP is the address; the zero value if there is only a host name.
 	IP netip.Addr
 	// Hostname is a DNS name in lower case.
 	Hostname string
@@ -249,14 +251,14 @@ type Ingress struct {
 	Ports []PortStatus
 }
 
-// IPMode says how traffic to an address of a load balancer arrives at the Nodes.
+// IPMode is status.loadBalancer.ingress.ipMode: with which destination traffic arrives at the Nodes.
 type IPMode int32
 
 // How traffic to an address arrives at the Nodes; the zero value counts as VIP.
 const (
-	// IPModeVIP is with the load balancer's address as its destination: Nodes may short-cut it.
+	// IPModeVIP: the destination is the load balancer's address. Nodes may deliver traffic from inside the cluster directly.
 	IPModeVIP = IPMode(contract.IpMode_IP_MODE_VIP)
-	// IPModeProxy is with a Node's or Pod's address as its destination: Nodes must not short-cut it.
+	// IPModeProxy: the destination is a Node's or Pod's address. Nodes must send traffic from inside the cluster to the load balancer.
 	IPModeProxy = IPMode(contract.IpMode_IP_MODE_PROXY)
 )
 
@@ -271,11 +273,11 @@ type PortStatus struct {
 // Presence says whether a load balancer exists.
 type Presence int32
 
-// Whether a load balancer exists. The zero value is none of these and a fault.
+// Whether a load balancer exists. The zero value is not valid: the server answers INTERNAL.
 const (
 	// LoadBalancerAbsent says that no load balancer exists.
 	LoadBalancerAbsent = Presence(contract.LoadBalancerPresence_LOAD_BALANCER_PRESENCE_ABSENT)
-	// LoadBalancerPresent says that one exists.
+	// LoadBalancerPresent says that a load balancer exists.
 	LoadBalancerPresent = Presence(contract.LoadBalancerPresence_LOAD_BALANCER_PRESENCE_PRESENT)
 	// LoadBalancerRemnants says that parts remain that a delete would remove.
 	LoadBalancerRemnants = Presence(contract.LoadBalancerPresence_LOAD_BALANCER_PRESENCE_REMNANTS)
@@ -283,16 +285,16 @@ const (
 
 // LoadBalancer is a load balancer as the cloud has it.
 type LoadBalancer struct {
-	// Presence says whether one exists.
+	// Presence says whether the load balancer exists.
 	Presence Presence
-	// Ownership is its owner; zero only if absent.
+	// Ownership is its owner; zero only if the load balancer is absent.
 	Ownership Ownership
 	// Name is its name in the cloud, for people. The SDK cuts it to 253 bytes (LB-33).
 	Name string
 	// Status has its addresses.
 	Status LoadBalancerStatus
-	// InSync says whether ensure with the same service, targets and handle would write nothing and answer ready (LB-14). Sent with [LoadBalancerOptions.InSync] for one that is
-	// present. [Same] compares.
+	// InSync says whether Ensure with the same Service, targets and handle would write nothing and answer ready (LB-14). The server sends it only with
+	// [LoadBalancerOptions.InSync], and only for a present load balancer. [Same] compares.
 	InSync bool
 }
 
@@ -300,14 +302,14 @@ type LoadBalancer struct {
 type ListedLoadBalancer struct {
 	// Name is its name in the cloud, cut to 253 bytes (LB-33); Handle is as in [Notes.Handle], and may be empty.
 	Name, Handle string
-	// Owners are the Services that it, or a part of it, is marked for.
+	// Owners are the Services for which the load balancer, or a part of it, is marked.
 	Owners []ServiceRef
 }
 
 // ServiceRef names a Service.
 type ServiceRef struct {
-	// Namespace, Name and UID are of metadata. Name may change its meaning, as a Service can be
-	// deleted and made again under it; UID never does, so marks hold the UID (LB-1).
+	// Namespace, Name and UID are of metadata. A new Service can have the name of a deleted one,
+	// but never its UID, so marks have the UID (LB-1).
 	Namespace, Name, UID string
 }
 
@@ -361,7 +363,7 @@ func serviceFrom(view *contract.ServiceView) (Service, error) {
 	}
 	for _, point := range view.GetStatus().GetIngress() {
 		read := Ingress{Hostname: point.GetHostname(), IPMode: IPMode(point.GetIpMode())}
-		// A text that does not parse was never an address of ours.
+		// An address that does not parse is left out.
 		read.IP, _ = netip.ParseAddr(point.GetIp())
 		for _, port := range point.Ports {
 			read.Ports = append(read.Ports, PortStatus{int(port.Port), port.Protocol, port.GetError()})

@@ -3,17 +3,17 @@ package sdk
 import "sync"
 
 const (
-	// The most methods of one RPC that may run after their calls have ended.
+	// How many methods of one RPC may outlast their calls.
 	mostOverdue = 256
-	// The most of these for one item, such as a Node, so that it does not block the others.
+	// How many methods of one RPC may outlast their calls for one item, such as a Node. The limit keeps one item from using up mostOverdue.
 	mostOverdueOfItem = 2
 )
 
-// overdue are the vendor's methods that still run although their calls have been answered. They are
-// counted, so that what the process keeps does not grow with the calls that it serves (CORE-18).
+// overdue counts the vendor's methods that still run although their calls have been answered. The
+// limits above bound the memory that such methods use (CORE-18).
 type overdue struct {
 	mutex sync.Mutex
-	// By RPC, with an empty item, and by RPC and item.
+	// Two counts for each method: by RPC with an empty item, and by RPC and item.
 	counts map[attempted]int
 }
 
@@ -25,7 +25,7 @@ type attempt struct {
 	ended, late bool
 }
 
-// begin refuses if too many similar methods have not returned.
+// begin returns an error if too many methods of this RPC or item have outlasted their calls.
 func (o *overdue) begin(rpc, item string) (*attempt, error) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
@@ -42,7 +42,7 @@ func hangs(what string, many int) error {
 	return Unavailable("%d earlier calls of %s have not returned from the provider's code after their deadlines; no new one starts before one of them returns", many, what).Because("CallsHang")
 }
 
-// late records that its call has ended, unless the method has just ended too.
+// late records that the attempt's call has ended, unless the method has just ended too.
 func (o *overdue) late(a *attempt) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
@@ -51,7 +51,7 @@ func (o *overdue) late(a *attempt) {
 	}
 }
 
-// end records that it has returned.
+// end records that the method has returned.
 func (o *overdue) end(a *attempt) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()

@@ -22,15 +22,16 @@ import (
 )
 
 // HandleProbe belongs at the beginning of main. If the first argument is `probe`, it calls Probe of the provider on a socket, and ends the process.
-// It is for the kubelet's exec probes, because its gRPC probe does not support Unix sockets.
+// It is for exec probes: the kubelet's gRPC probe does not support Unix sockets.
 func HandleProbe() {
 	if len(os.Args) > 1 && os.Args[1] == "probe" {
 		os.Exit(RunProbe(os.Args[2:], DefaultEndpoint, os.Stdout, os.Stderr))
 	}
 }
 
-// RunProbe reads the arguments after `probe`, calls Probe, prints one line, and returns the exit code: 0 if the provider answers, else 1; 2 if the
-// arguments are wrong. Without --endpoint it uses defaultEndpoint, which should be the program's own default.
+// RunProbe reads the arguments after `probe`, calls Probe, prints one line, and returns the exit code: 0 if the provider answers, else 1. With --ready
+// it returns 1 also if the state is neither READY nor DEGRADED. Wrong arguments are 2. Without --endpoint it uses defaultEndpoint, which should be the
+// program's own default.
 func RunProbe(arguments []string, defaultEndpoint string, output, errorOutput io.Writer) int {
 	flags := flag.NewFlagSet("probe", flag.ContinueOnError)
 	flags.SetOutput(errorOutput)
@@ -59,14 +60,14 @@ func RunProbe(arguments []string, defaultEndpoint string, output, errorOutput io
 	case *ready && !works:
 		fmt.Fprintf(errorOutput, "not ready: the provider says %s\n", said)
 	default:
-		// A provider is live while it answers, with any state: the kubelet must not kill it because its cloud is down.
+		// A provider that answers is live, whatever its state: the kubelet must not kill it because its cloud is down.
 		fmt.Fprintf(output, "%s: the provider says %s\n", wanted, said)
 		return 0
 	}
 	return 1
 }
 
-// Returns the provider's state as text, and whether controllers work with it.
+// askProvider returns the provider's state as text, and whether controllers work with it.
 func askProvider(ctx context.Context, path string) (said string, works bool, err error) {
 	var dialer net.Dialer
 	connection, err := dialer.DialContext(ctx, "unix", path)
@@ -80,7 +81,7 @@ func askProvider(ctx context.Context, path string) (said string, works bool, err
 	case err != nil:
 		return "", false, fmt.Errorf("cannot connect to the socket %s: %w", path, err)
 	}
-	// One connection, and never a second one.
+	// gRPC gets this connection, and no second one.
 	once := func(context.Context, string) (net.Conn, error) {
 		made := connection
 		connection = nil

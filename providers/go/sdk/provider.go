@@ -9,24 +9,24 @@ import (
 	"unicode/utf8"
 )
 
-// Provider is a cloud. A vendor implements it and, on the same value, those of the other interfaces that its cloud has.
+// Provider is a cloud. A vendor implements it and, on the same value, the other interfaces that its cloud supports.
 //
-// Every method may be called many times at once and must be safe to repeat (CORE-6). A panic fails only that call with INTERNAL, and the server logs
-// it.
+// The server calls the methods concurrently, except Info and Initialize. A repeated call must do no harm (CORE-6). A panic fails only its call, or its
+// item of a batch, with INTERNAL. The server logs it.
 type Provider interface {
-	// Info describes the provider. The server calls it once, at its start. It makes no call to the cloud (PROV-1).
+	// Info describes the provider. The server calls it once, at its start. It must make no call to the cloud (PROV-1).
 	Info() Info
-	// Initialize: the elected leader names the cluster that the provider works for from now on, also after every reconnect. It should verify the
-	// credentials and fail with [Credentials] if the cloud refuses them. Calls of it never overlap. Until it has succeeded once, the server answers
-	// NOT_INITIALIZED to every other call with a cluster. Deadline 60 s.
+	// Initialize gets the cluster for which the provider works from now on. The elected leader calls it, also after every reconnect. It should verify
+	// the credentials and fail with [Credentials] if the cloud refuses them. Calls of Initialize never overlap. Until one has succeeded, the server
+	// answers NOT_INITIALIZED to every other call with a cluster. Deadline 60 s.
 	Initialize(ctx context.Context, call *Call, request InitializeRequest) (Initialized, error)
 }
 
 // HealthReporter is for a provider that knows its state. Without it a provider is READY.
 //
-// DEGRADED begins after some failures of the cloud in a row (5 are a good number): no answer in the provider's own time, UNAVAILABLE, CREDENTIALS,
-// THROTTLED. It ends with the first call that the cloud answers. A refusal of one object (INVALID, NOT_FOUND, CONFLICT, PRECONDITION) is an answer. A
-// call that the controller cancelled counts as neither (PROV-16).
+// The provider should report DEGRADED after at most 5 failures of the cloud in a row: UNAVAILABLE, CREDENTIALS, THROTTLED, or no answer in the
+// provider's own time. The first call that the cloud answers ends it. A refusal of one object (INVALID, NOT_FOUND, CONFLICT, PRECONDITION) is an answer.
+// A call that the controller cancelled is neither a failure nor an answer (PROV-16).
 type HealthReporter interface {
 	// Health answers from memory and must not block: the controller calls it every 10 s (PROV-4).
 	Health() Health
@@ -52,10 +52,10 @@ type Info struct {
 	Name string
 	// Version is the provider's own.
 	Version string
-	// ProviderIDPrefixes are the prefixes of its provider IDs, for example aws://. At least one if instances are offered; at most 16 of at most 253
-	// bytes. The server answers UNMANAGED for a Node whose provider ID begins with none of them (INST-9).
+	// ProviderIDPrefixes are the prefixes of the cloud's provider IDs, for example aws://. There must be at least one if instances are offered, and at
+	// most 16, each of at most 253 bytes. The server answers UNMANAGED for a Node whose provider ID begins with none of them (INST-9).
 	ProviderIDPrefixes []string
-	// NodeProjection names the fields of each Node that it wants to see.
+	// NodeProjection names the fields of each Node that the provider wants to see.
 	NodeProjection NodeProjection
 	// MinControllerMinor is the lowest minor of the contract that the controller must speak.
 	MinControllerMinor uint32
@@ -74,36 +74,37 @@ type Info struct {
 
 // InstanceOptions describe the instances to the controller. MaxBatch and AtOnce hold for zones too.
 type InstanceOptions struct {
-	// MaxBatch is the most Nodes that one call takes; 100 where zero. The answer to a call with more is INVALID.
+	// MaxBatch is the most Nodes that one call takes; 100 if zero. The server answers INVALID to a call with more.
 	MaxBatch int
 	// PowerState states that the provider distinguishes running from stopped. Without it the controller never sets the shutdown taint.
 	PowerState bool
 	// MaxInFlight is the most calls of this service that the controller may make at once; 8 if zero.
 	MaxInFlight int
-	// AtOnce is the number of LookupInstance of one call that run at once; 16 if zero. Not sent.
+	// AtOnce is how many LookupInstance or LookupZone of one call run at once; 16 if zero. The server does not send it to the controller.
 	AtOnce int
 }
 
 // LoadBalancerOptions describe the load balancers to the controller.
 type LoadBalancerOptions struct {
-	// Classes are the served values of spec.loadBalancerClass. The controller sends no other Service, except one whose class changed: for Get and
-	// Delete it is a Service like any other (LB-29). The SDK compares neither classes nor ports with the offered ones.
+	// Classes are the served values of spec.loadBalancerClass. The controller calls Ensure and Update for no Service with another class. Get and Delete
+	// must answer for a Service whose class has changed (LB-29). The SDK does not check the class of a Service.
 	Classes []string
 	// OnlyClasses states that the provider does not serve Services without a class.
 	OnlyClasses bool
-	// InSync states that the provider answers [LoadBalancer.InSync]. After a restart the controller then calls no Ensure for
+	// InSync states that the provider sets [LoadBalancer.InSync]. After a restart the controller then calls no Ensure for
 	// a load balancer that is in sync.
 	InSync bool
 	// IgnoresNodes states that the targets do not matter to this cloud: changes of Nodes cause no call.
 	IgnoresNodes bool
-	// AllTargets states that Nodes of no provider or of another one can be targets too. It is for clouds that balance to plain IP addresses.
+	// AllTargets states that Nodes without a provider ID, or with that of another provider, can be targets too. It is for clouds that balance to plain
+	// IP addresses.
 	AllTargets bool
-	// MaxTargets is the most targets that one load balancer takes; no limit where zero.
+	// MaxTargets is the most targets that one load balancer takes; no limit if zero.
 	MaxTargets int
 	// TargetProjection names further fields of a target that matter. A change of one causes an UpdateLoadBalancer of every load balancer with the
-	// target. Name, UID, provider ID and addresses always matter. Leave it empty if you can: with [FieldTaints] a cordon updates every load balancer
-	// of the cluster, and with [FieldReadiness] each Node that is not ready for a moment does. Fields that only [Info.NodeProjection] names have
-	// their value at the time of a call, and cause no call.
+	// target. Name, UID, provider ID and addresses always matter. Leave it empty if you can. With [FieldTaints] a cordon of a Node updates every load
+	// balancer that has the Node as a target. With [FieldReadiness] each change of a Node's readiness does. A target also has the fields of
+	// [Info.NodeProjection], whose changes cause no call.
 	TargetProjection NodeProjection
 	// Features are the fields of a Service that the provider honours. The controller records a Warning event on a Service that uses another one.
 	Features []ServiceFeature
@@ -113,20 +114,20 @@ type LoadBalancerOptions struct {
 
 // RouteOptions describe the routes to the controller.
 type RouteOptions struct {
-	// MaxBatch is the most routes that one call takes; 100 where zero. The answer to a call with more is INVALID.
+	// MaxBatch is the most routes that one call takes; 100 if zero. The server answers INVALID to a call with more.
 	MaxBatch int
-	// TracksNodeAddresses states that a route depends on its Node's addresses: the controller makes it again when they change.
+	// TracksNodeAddresses states that a route depends on its Node's addresses: the controller makes the route again when they change.
 	TracksNodeAddresses bool
 	// MaxInFlight is the most calls of this service that the controller may make at once; 8 if zero.
 	MaxInFlight int
-	// AtOnce is the number of CreateRoute or DeleteRoute of one call that run at once; 8 if zero. Not sent.
+	// AtOnce is how many CreateRoute or DeleteRoute of one call run at once; 8 if zero. The server does not send it to the controller.
 	AtOnce int
 }
 
 // VolumeOptions describe the volumes to the controller.
 type VolumeOptions struct {
-	// SourceTypes are the sources that are this cloud's (VOL-2): a field of spec such as awsElasticBlockStore, or csi/DRIVER. The controller never
-	// asks about others. Empty: it asks about all.
+	// SourceTypes are the sources of this cloud's volumes (VOL-2): a field of spec such as awsElasticBlockStore, or csi/DRIVER. The controller does not
+	// ask about volumes with other sources. If it is empty, the controller asks about all.
 	SourceTypes []string
 	// MaxInFlight is the most calls of this service that the controller may make at once; 8 if zero.
 	MaxInFlight int
@@ -134,53 +135,55 @@ type VolumeOptions struct {
 
 // InitializeRequest has the arguments of Initialize beside the cluster, which is in [Call].
 type InitializeRequest struct {
-	// ClusterCIDRs are the cluster's Pod CIDRs; empty where not configured.
+	// ClusterCIDRs are the cluster's Pod CIDRs; empty if the controller has none configured.
 	ClusterCIDRs []string
 	// KubernetesVersion is that of the API server, for example v1.36.3.
 	KubernetesVersion string
-	// ReadOnly says that nothing may be written to the cloud until another Initialize without it. The server refuses the calls that would (PROV-20); Initialize itself must not write either.
+	// ReadOnly forbids writes to the cloud until an Initialize without it succeeds. The server refuses the RPCs that write (PROV-20). Initialize itself
+	// must not write either.
 	ReadOnly bool
 }
 
 // Initialized says that the provider is ready for calls.
 type Initialized struct {
-	// CloudScope names the account, project and region that the credentials reach. It must be the same for the same three, in every process (PROV-9).
-	// If it differs from the accepted one, the controller creates and deletes nothing until an operator accepts it. 1 to 253 ASCII letters, digits,
-	// spaces and . _ : / , @ = + -.
+	// CloudScope names the account, project and region that the credentials reach. Every process with credentials for the same account, project and
+	// region must return the same text (PROV-9). If it differs from the accepted one, the controller creates and deletes nothing until an operator
+	// accepts it. It has 1 to 253 ASCII letters, digits, spaces and . _ : / , @ = + -.
 	CloudScope string
-	// ClusterID is the cloud's own ID of this cluster, where it has one.
+	// ClusterID is the cloud's own ID of this cluster, if the cloud has one.
 	ClusterID string
-	// Deadlines are wishes for longer deadlines.
+	// Deadlines asks for longer deadlines.
 	Deadlines DeadlineHints
 }
 
-// DeadlineHints are wishes for longer deadlines; each raises the controller's default up to the operator's cap and never lowers it. Zero is no wish.
+// DeadlineHints asks for longer deadlines. Each hint raises the controller's default, at most to the operator's cap, and never lowers it. Zero leaves the
+// default.
 type DeadlineHints struct {
-	// Lookup is for lookups of instances and zones, default 60 s; List for listings, default 5 min; LoadBalancer for calls about one load balancer, default 5 min; Routes for
-	// creating and deleting routes, default 2 min.
+	// Lookup is for lookups of instances and zones (default 60 s), and List for listings (5 min). LoadBalancer is for calls about one load balancer
+	// (5 min), and Routes for creating and deleting routes (2 min).
 	Lookup, List, LoadBalancer, Routes time.Duration
 }
 
-// HealthState is how a provider is.
+// HealthState is the state of a provider.
 type HealthState int
 
-// How a provider is; the zero value is READY.
+// The states of a provider; the zero value is READY.
 const (
-	// HealthReady says that all is well.
+	// HealthReady says that the provider works.
 	HealthReady HealthState = iota
-	// HealthStarting says that it is not ready yet: the controllers pause.
+	// HealthStarting says that the provider is not ready yet: the controllers pause.
 	HealthStarting
-	// HealthDegraded says that it works, but calls to the cloud fail: the controllers work and delete no Node.
+	// HealthDegraded says that calls to the cloud fail: the controllers work, but delete no Node.
 	HealthDegraded
-	// HealthBroken says that it cannot work: the controllers pause.
+	// HealthBroken says that the provider cannot work: the controllers pause.
 	HealthBroken
 )
 
-// Health is how a provider is, and why.
+// Health is the state of a provider, and its cause.
 type Health struct {
-	// State is how it is.
+	// State is the state.
 	State HealthState
-	// Message says why, for people; empty when ready.
+	// Message is the cause, for people; empty if the provider is ready.
 	Message string
 	// LastCloudSuccess is when the cloud last answered, as the vendor knows it. The server reports the later of this and the last [Call.CloudAnswered].
 	LastCloudSuccess time.Time
@@ -188,7 +191,7 @@ type Health struct {
 
 var providerName = regexp.MustCompile(`^[a-z0-9-]{1,63}$`)
 
-// Returns the error in it, if any. The server then refuses to start.
+// check returns the first error in the Info, if any. The server then refuses to start.
 func (i *Info) check(offersInstances bool) error {
 	if !providerName.MatchString(i.Name) {
 		return fmt.Errorf("the provider's name %q is not 1 to 63 lower-case letters, digits and dashes", i.Name)

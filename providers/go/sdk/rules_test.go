@@ -125,7 +125,7 @@ func TestANameOfALoadBalancerIsCutBetweenCharacters(t *testing.T) {
 	}
 }
 
-// CORE-20: nothing is asked of the cloud for a Service without a name or UID.
+// CORE-20: the server does not call the provider for a Service without a name or UID.
 func TestAServiceWithoutNameOrUIDIsInvalid(t *testing.T) {
 	cloud := &ruledCloud{}
 	s := serveScripted(t, cloud)
@@ -146,7 +146,7 @@ func TestAServiceWithoutNameOrUIDIsInvalid(t *testing.T) {
 	}
 }
 
-// ROUTE-2 and ROUTE-10: what is wrong with one route is its failure alone, and is not asked of the cloud.
+// ROUTE-2 and ROUTE-10: an invalid route fails alone, and the server does not call the provider for it.
 func TestARouteWithoutTargetOrNameIsInvalidAlone(t *testing.T) {
 	cloud := &ruledCloud{}
 	s := serveScripted(t, cloud)
@@ -173,7 +173,7 @@ func TestARouteWithoutTargetOrNameIsInvalidAlone(t *testing.T) {
 	}
 }
 
-// The keys of the results that failed with this code; any other failure is shown as such.
+// The keys of the results that failed with this code; other failures appear as text.
 func refusedRoutes(results []*contract.RouteResult, code contract.FailureCode) (keys []string) {
 	for _, result := range results {
 		if failed := result.GetFailed(); failed.GetCode() == code {
@@ -268,7 +268,7 @@ func TestAStateOfHealthThatIsNoneIsBroken(t *testing.T) {
 	}
 }
 
-// ROUTE-13: a repeated destination is made once; if the targets differ, one of the two is CONFLICT.
+// ROUTE-13: the provider makes a repeated destination once; if the targets differ, the later route is CONFLICT.
 func TestADestinationTwiceIsMadeOnce(t *testing.T) {
 	first, second := "s://1", "s://2"
 	for name, offered := range map[string]func(*ruledCloud) Provider{
@@ -351,7 +351,7 @@ func TestADestinationIsHeldForAllRoutesOfItsCall(t *testing.T) {
 	}
 }
 
-// LB-24: what each RPC answers for what the handle names, and for what is found without it.
+// LB-24: the answer of each RPC for the load balancer that the handle names, and for the one that is found without it.
 func TestTheOwnerTableIsThatOfFindOwn(t *testing.T) {
 	type balancer struct {
 		handle string
@@ -408,7 +408,7 @@ func TestATextIsCutBetweenCharactersAndATagIsADigest(t *testing.T) {
 	call := &Call{Cluster: Cluster{OwnerID: "us"}, PreviousOwnerIDs: []string{strings.Repeat("o", 100)}}
 	for mark, ownership := range map[Mark]Ownership{
 		{"us", "uid"}: Ours, {place.Tag(strings.Repeat("o", 100)), "uid"}: Ours, {"us", "other"}: Foreign, {"them", "uid"}: Foreign, {"", "uid"}: Unmarked,
-		// LB-27: one of the two alone is no mark; another cluster's owner ID is better called FOREIGN.
+		// LB-27: owner ID or UID alone is no mark; with only another cluster's owner ID the answer is FOREIGN.
 		{"us", ""}: Unmarked, {"them", ""}: Foreign, {}: Unmarked,
 	} {
 		if is := call.Ownership(mark, "uid", place); is != ownership {

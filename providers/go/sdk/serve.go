@@ -24,52 +24,52 @@ import (
 )
 
 const (
-	// DefaultMaxMessageBytes is the largest request that is accepted and answer that is sent,
-	// unless set.
+	// DefaultMaxMessageBytes is the default limit of the requests that the server accepts and of the
+	// answers that it sends.
 	DefaultMaxMessageBytes = 16 * 1024 * 1024
-	// DefaultDrain is how long calls in flight may take after the end has begun (CORE-17), unless
-	// set.
+	// DefaultDrain is how long calls in flight may take by default after the shutdown has begun
+	// (CORE-17).
 	DefaultDrain = 20 * time.Second
 
 	leastMessageBytes = 64 * 1024
-	// A connection that never speaks HTTP/2 keeps the process no longer than this.
+	// How long a connection may take to begin HTTP/2.
 	handshake = 5 * time.Second
-	// How long streams of hints wait until GOAWAY has gone out on every connection.
+	// How long streams of hints wait at most until the server has sent GOAWAY on every connection.
 	goAway = time.Second
 	// How long connections may take to close once their calls have been cancelled.
 	closing = time.Second
 )
 
-// ServeOptions say where and how [Serve] serves. The fields that [Server] has too mean the same
+// ServeOptions say where and how [Serve] serves. A field that [Server] has too has the same meaning
 // there.
 type ServeOptions struct {
 	// Endpoint is the address: unix:// and an absolute path of at most 107 bytes, in a separate directory. [DefaultEndpoint] if empty.
 	Endpoint string
-	// PeerUID is the only user beside our own whose connections the server accepts (CORE-3); nil: all users that the socket's mode admits.
+	// PeerUID is the only user beside the process's own whose connections the server accepts (CORE-3); nil: all users that the socket's mode admits.
 	PeerUID *int
-	// SocketGroup is the group of the socket, and of its directory if the server makes it; nil: our primary group.
+	// SocketGroup is the group of the socket, and of the directories that the server makes; nil: the process's own group.
 	SocketGroup *int
-	// Drain is how long calls in flight may take after the end begins; [DefaultDrain] where zero.
+	// Drain is how long calls in flight may take after the shutdown begins; [DefaultDrain] if zero.
 	Drain time.Duration
-	// MaxMessageBytes is the largest request that is accepted and answer that is sent;
-	// [DefaultMaxMessageBytes] where zero, at least 64 KiB.
+	// MaxMessageBytes limits the requests that the server accepts and the answers that it sends;
+	// [DefaultMaxMessageBytes] if zero, at least 64 KiB.
 	MaxMessageBytes int
 	// Logger gets faults, refusals and the start and end of the process; slog's default if nil.
 	Logger *slog.Logger
-	// Observe gets every call that has ended, for metrics. It must not block. A panic of it is logged and changes no call.
+	// Observe gets every call that has ended, for metrics. It must not block. The server logs a panic of it; the call's answer stays.
 	Observe func(Observation)
-	// Serve calls Closing after GOAWAY has gone out, before it waits for calls in flight. Calls that would never end by themselves, such as a stream
-	// of hints, must end then.
+	// Serve calls Closing after it has sent GOAWAY, at the latest after 1 s, and before it waits for calls in flight. Calls that would never end by
+	// themselves, such as streams of hints, must end then.
 	Closing func()
 	// Options are further options of gRPC, such as interceptors and stats handlers.
 	Options []grpc.ServerOption
 }
 
-// Serve serves what register registers on a Unix socket, until the context ends, and then ends as
-// [Server] says. It is the layer below [Server.Serve], for programs that implement the contract's
-// services themselves, such as the bridge: the socket, who may connect, gRPC's settings, panics
-// (CORE-4), health, reflection and the end of the process are the same; session, limits, batches
-// and deadlines are the caller's.
+// Serve serves the services that register registers, on a Unix socket, until the context ends. Then
+// it shuts down as [Server] describes. It is the layer below [Server.Serve], for programs that
+// implement the contract's services themselves, such as the bridge. It handles the socket and its
+// peers, gRPC's settings, panics (CORE-4), health, reflection and shutdown. The caller handles the
+// session, batches, deadlines and the limits of fields.
 func Serve(ctx context.Context, register func(grpc.ServiceRegistrar), options ServeOptions) error {
 	endpoint := options.Endpoint
 	if endpoint == "" {
@@ -96,7 +96,7 @@ func (o *ServeOptions) maxMessageBytes() int {
 }
 
 func (o *ServeOptions) serve(ctx context.Context, register func(grpc.ServiceRegistrar), listener net.Listener, remove func()) error {
-	// Closed when the end begins.
+	// Closed when the streams of health and reflection have to end.
 	ending := make(chan struct{})
 	server := grpc.NewServer(append([]grpc.ServerOption{
 		grpc.MaxRecvMsgSize(o.maxMessageBytes()),
@@ -134,7 +134,8 @@ func (o *ServeOptions) serve(ctx context.Context, register func(grpc.ServiceRegi
 		defer close(drained)
 		server.GracefulStop()
 	}()
-	// In the order of CORE-17, but at once (PROV-6) also where a connection takes no GOAWAY.
+	// CORE-17: GOAWAY first, then the ends of the streams. A connection that does not take its GOAWAY
+	// delays them by goAway at most (PROV-6).
 	select {
 	case <-told:
 	case <-time.After(min(goAway, drain)):
@@ -147,8 +148,7 @@ func (o *ServeOptions) serve(ctx context.Context, register func(grpc.ServiceRegi
 	case <-drained:
 	case <-over:
 		o.log().Warn("calls still run after the drain; cancelling them", "drain", drain)
-		// Not waited for long: both stops wait for connections that have not even said that they
-		// speak HTTP/2.
+		// Both stops also wait for connections that have not begun HTTP/2. So this wait has a limit.
 		go server.Stop()
 		select {
 		case <-drained:
@@ -182,10 +182,10 @@ func (o *ServeOptions) stream(ending <-chan struct{}) grpc.StreamServerIntercept
 			return handler(service, stream)
 		}
 		if strings.HasPrefix(info.FullMethod, "/cloudprovider.") {
-			return run() // Listings may end; hints end by themselves.
+			return run() // A listing may finish within the drain. Streams of hints end at Closing.
 		}
-		// A stream of health or reflection lasts as long as its client wants: it ends with the
-		// server.
+		// A client could keep a stream of health or reflection open for ever. So the shutdown ends
+		// it.
 		ended := make(chan error, 1)
 		go func() { ended <- run() }()
 		select {

@@ -26,7 +26,8 @@ type outcome struct {
 	elsewhere *contract.HandledElsewhere
 }
 
-// Runs a call about the load balancer of one Service. mutates: one at a time for each Service, and pending where its time is over (CORE-7, CORE-9).
+// aboutOne runs a call about the load balancer of one Service. If it mutates, only one such call runs for a Service at a time (CORE-7), and the answer
+// is pending when its time is over (CORE-9).
 func aboutOne[T, R any](ctx context.Context, s *session, rpc string, cluster *contract.ClusterRef, view *contract.ServiceView, mutates bool, work func(context.Context, *Call, Service, *Notes) (T, error), to func(T) (R, error)) (answer R, said outcome, err error) {
 	item, notes := view.GetNamespace()+"/"+view.GetName(), &Notes{}
 	call, err := s.admit(rpc, cluster)
@@ -48,7 +49,7 @@ func aboutOne[T, R any](ctx context.Context, s *session, rpc string, cluster *co
 		if err != nil && ctx.Err() != nil {
 			return answer, said, status.FromContextError(ctx.Err()).Err()
 		}
-		// A time limit of the vendor's own is a failure like any other.
+		// A time limit of the vendor's own, which ends before the budget, is a failure.
 		late = errors.Is(err, context.DeadlineExceeded) && !time.Now().Before(budget.Stop)
 	}
 	if fault := s.say(ctx, &said, rpc, item, notes); err == nil {
@@ -74,11 +75,11 @@ func aboutOne[T, R any](ctx context.Context, s *session, rpc string, cluster *co
 	return answer, said, nil
 }
 
-// The fields beside the outcome, without values that break the contract.
+// say sets the fields beside the outcome. It leaves out values that break the contract, and returns an error for them.
 func (s *session) say(ctx context.Context, said *outcome, rpc, item string, notes *Notes) error {
 	notes.mutex.Lock()
 	defer notes.mutex.Unlock()
-	// Copies: a method that ignores its context may go on writing.
+	// These are copies, because a method that ignores its context may still write to the Notes.
 	said.events = slices.Clone(notes.events)
 	fault := textsOf("the annotation", notes.set)
 	for _, key := range notes.remove {
@@ -126,7 +127,7 @@ func (s *session) GetLoadBalancer(ctx context.Context, request *contract.GetLoad
 	return response, nil
 }
 
-// EnsureLoadBalancer makes the load balancer, or makes it as the Service asks.
+// EnsureLoadBalancer makes the load balancer, or changes it to match the Service.
 func (s *session) EnsureLoadBalancer(ctx context.Context, request *contract.EnsureLoadBalancerRequest) (*contract.EnsureLoadBalancerResponse, error) {
 	work := func(ctx context.Context, call *Call, service Service, notes *Notes) (LoadBalancerStatus, error) {
 		targets, err := targetsFrom(request.Targets)
@@ -216,7 +217,7 @@ func (s *session) DeleteLoadBalancer(ctx context.Context, request *contract.Dele
 	return response, nil
 }
 
-// ListLoadBalancers gives all that are marked for this cluster, one in each part.
+// ListLoadBalancers sends all load balancers that are marked for this cluster, one in each part.
 func (s *session) ListLoadBalancers(request *contract.ListLoadBalancersRequest, stream grpc.ServerStreamingServer[contract.ListLoadBalancersResponse]) error {
 	type response = contract.ListLoadBalancersResponse
 	failed := func(failure *contract.Failure) []*response {

@@ -79,7 +79,7 @@ func (s *session) GetProviderInfo(_ context.Context, request *contract.GetProvid
 	}, nil
 }
 
-// nil where it asks for nothing.
+// to returns nil if the projection asks for nothing.
 func (p *NodeProjection) to() *contract.NodeProjection {
 	if len(p.LabelKeys) == 0 && len(p.AnnotationKeys) == 0 && !p.AllLabels && len(p.Fields) == 0 {
 		return nil
@@ -91,7 +91,7 @@ func (p *NodeProjection) to() *contract.NodeProjection {
 	return projection
 }
 
-// Initialize names the cluster that the provider works for from now on. If it fails, the earlier values stay.
+// Initialize sets the cluster for which the provider works from now on. If it fails, the session keeps the earlier cluster.
 func (s *session) Initialize(ctx context.Context, request *contract.InitializeRequest) (*contract.InitializeResponse, error) {
 	failed := func(err error) (*contract.InitializeResponse, error) {
 		if ctx.Err() != nil {
@@ -123,7 +123,7 @@ func (s *session) Initialize(ctx context.Context, request *contract.InitializeRe
 		if err := atMost("the cluster ID", initialized.ClusterID, nameBytes); err != nil {
 			return nil, err
 		}
-		// The caller has gone, and will call again.
+		// If the caller has gone, the session keeps the earlier cluster.
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
@@ -168,7 +168,7 @@ func (s *session) Probe(context.Context, *contract.ProbeRequest) (*contract.Prob
 	return response, nil
 }
 
-// How many hints may wait to be read.
+// How many hints may wait for the stream.
 const waitingHints = 128
 
 // Hints sends hints to the controller.
@@ -178,8 +178,8 @@ type Hints struct {
 	sent chan *contract.WatchChangesResponse
 }
 
-// Send sends one hint, with the token to go on from after a reconnect: at most 1,024 bytes; Send logs a longer one and leaves it out. It waits while
-// 128 hints are unread, and fails when the listener has gone.
+// Send sends one hint, with the token from which the controller resumes after a reconnect. Send logs a token of more than 1,024 bytes and leaves it out.
+// It waits while 128 hints are unsent, and fails when the stream has ended.
 func (h *Hints) Send(change Change, resumeToken string) error {
 	hint := &contract.WatchChangesResponse{}
 	if err := change.check(); err != nil {
@@ -193,7 +193,7 @@ func (h *Hints) Send(change Change, resumeToken string) error {
 		hint.Change = &contract.WatchChangesResponse_LoadBalancer{LoadBalancer: &contract.LoadBalancerChange{Namespace: change.LoadBalancer.Namespace, Name: change.LoadBalancer.Name}}
 	case change.Routes:
 		hint.Change = &contract.WatchChangesResponse_Routes{Routes: &contract.RoutesChange{}}
-	default: // In doubt anything.
+	default: // Without another field anything may have changed.
 		hint.Change = &contract.WatchChangesResponse_Resync{Resync: &contract.Resync{}}
 	}
 	return h.say(hint, resumeToken)
@@ -210,7 +210,7 @@ func (c *Change) check() error {
 	}
 }
 
-// Bookmark sends the point from which the stream reports changes. A stream begins with one (PROV-21). Otherwise it works as [Hints.Send].
+// Bookmark sends the token from which the stream reports changes. A stream begins with a bookmark (PROV-21). Limits and waits are those of [Hints.Send].
 func (h *Hints) Bookmark(resumeToken string) error {
 	return h.say(&contract.WatchChangesResponse{}, resumeToken)
 }
@@ -229,7 +229,8 @@ func (h *Hints) say(hint *contract.WatchChangesResponse, resumeToken string) err
 	}
 }
 
-// WatchChanges sends hints until the controller goes or the server shuts down: then the stream ends with status OK (PROV-6).
+// WatchChanges sends hints until the controller ends the stream, the vendor's method returns, or the server shuts down. At shutdown the stream ends
+// with status OK (PROV-6).
 func (s *session) WatchChanges(request *contract.WatchChangesRequest, stream grpc.ServerStreamingServer[contract.WatchChangesResponse]) error {
 	failed := func(err error) error {
 		return stream.Send(&contract.WatchChangesResponse{Change: &contract.WatchChangesResponse_Failed{Failed: s.failed(stream.Context(), "WatchChanges", "", err)}})
@@ -241,7 +242,7 @@ func (s *session) WatchChanges(request *contract.WatchChangesRequest, stream grp
 	if s.offers.changes == nil {
 		return failed(notOffered("WatchChanges"))
 	}
-	// The stream is open, even while there is nothing to say.
+	// The headers open the stream before the first hint.
 	if err := stream.SendHeader(nil); err != nil {
 		return err
 	}
@@ -267,7 +268,7 @@ func (s *session) WatchChanges(request *contract.WatchChangesRequest, stream grp
 				return err
 			}
 		case err := <-ended:
-			// Hints that were sent before are still read.
+			// Send the waiting hints first.
 			for len(hints.sent) > 0 {
 				if err := stream.Send(<-hints.sent); err != nil {
 					return err
@@ -285,7 +286,7 @@ func notOffered(service string) error {
 	return Internal("this provider does not offer %s; its capabilities say so", service)
 }
 
-// Feed numbers hints and keeps the last ones for a controller that comes back (PROV-5). Its methods may be called by several goroutines.
+// Feed numbers hints and keeps the last ones for a controller that reconnects (PROV-5). Several goroutines may call its methods.
 type Feed struct {
 	mutex  sync.Mutex
 	id     string
@@ -311,8 +312,8 @@ func (f *Feed) Add(change Change) {
 	f.latest = make(chan struct{})
 }
 
-// Watch is a complete [Changes.WatchChanges] for a provider that calls [Feed.Add]. It sends a bookmark (PROV-21) and the hints after the token, and
-// goes on until the context ends.
+// Watch is a complete [Changes.WatchChanges] for a provider that calls [Feed.Add]. It sends a bookmark (PROV-21), the hints after the token, and then
+// each new hint until the context ends. If it does not know the token, or no longer has all hints after it, it sends a resync instead of both.
 func (f *Feed) Watch(ctx context.Context, resumeToken string, hints *Hints) error {
 	from := f.number(resumeToken)
 	for begins, last := true, from; ; begins = false {
@@ -336,7 +337,8 @@ func (f *Feed) Watch(ctx context.Context, resumeToken string, hints *Hints) erro
 	}
 }
 
-// The hints after that number, which becomes that of the last one. Where some are no longer known, or the number is none, it is a resync.
+// after returns the hints after the number, and sets the number to that of the last hint. If some hints are no longer kept, or the feed has not given
+// the number, the result is one resync.
 func (f *Feed) after(number *int) (changes []Change, token func(int) string, latest <-chan struct{}) {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
@@ -352,7 +354,7 @@ func (f *Feed) after(number *int) (changes []Change, token func(int) string, lat
 
 func feedToken(id string, number int) string { return id + "/" + strconv.Itoa(number) }
 
-// The number that a token names: the last one where it is empty, -2 where it is not known.
+// number returns the number in a token: the last one if the token is empty, -2 if this feed did not make it.
 func (f *Feed) number(token string) int {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
@@ -366,7 +368,7 @@ func (f *Feed) number(token string) int {
 	return -2
 }
 
-// notInScope reports the characters that PROV-9 forbids in a scope, because an operator pastes it into a command.
+// notInScope reports whether PROV-9 forbids a character in a scope: an operator pastes the scope into a command.
 func notInScope(char rune) bool {
 	switch {
 	case char >= 'a' && char <= 'z', char >= 'A' && char <= 'Z', char >= '0' && char <= '9':

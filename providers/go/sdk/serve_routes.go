@@ -62,7 +62,7 @@ func routeFrom(route *contract.Route) Route {
 		Key: route.RouteKey, Name: route.Name, NameHint: route.NameHint, DestinationCIDR: route.DestinationCidr, NodeName: route.GetNodeName(), ProviderID: route.GetProviderId(),
 		NodeAddresses: addressesFrom(route.NodeAddresses), Blackhole: route.Blackhole, Ownership: Ownership(route.Ownership),
 	}
-	// One that does not parse is none of ours.
+	// A next hop that does not parse stays the zero value; checkRoute refuses it if it is the only target.
 	read.NextHop, _ = netip.ParseAddr(route.GetNextHop())
 	return read
 }
@@ -147,7 +147,7 @@ func (s *session) writeRoutes(ctx context.Context, rpc string, cluster *contract
 	return done.results, done.failure, err
 }
 
-// Returns the routes of a request to write, the answers for the refused ones, and for each repeated route the key of the first.
+// readRoutes returns the routes that a request writes, the answers for those that it refuses, and for each repeated route the key of the first.
 func readRoutes(asked []*contract.Route, creates bool) (routes []Route, answers Answers[struct{}], twins map[string]string, err error) {
 	keys := map[string]bool{}
 	answers, twins = Answers[struct{}]{}, map[string]string{}
@@ -174,12 +174,13 @@ func readRoutes(asked []*contract.Route, creates bool) (routes []Route, answers 
 	return routes, answers, twins, nil
 }
 
-// Whether two routes of one request are one: made once for each destination (ROUTE-13), removed by name and destination (ROUTE-8).
+// sameRoute reports whether two routes of one request are the same: for CreateRoutes by the destination (ROUTE-13), for DeleteRoutes by name and
+// destination (ROUTE-8).
 func sameRoute(one, other *Route, creates bool) bool {
 	return network(one.DestinationCIDR) == network(other.DestinationCIDR) && (creates || one.Name == other.Name)
 }
 
-// Whether two targets are known to be one: a target is what the first of these names.
+// sameTarget reports whether two routes certainly have the same target. It compares the first of provider ID, Node name and next hop that both have.
 func sameTarget(one, other *Route) bool {
 	switch {
 	case one.ProviderID != "" && other.ProviderID != "":
@@ -191,7 +192,7 @@ func sameTarget(one, other *Route) bool {
 	}
 }
 
-// A destination, so that all ways to write one network are the same (ROUTE-8).
+// network returns a CIDR in one form, so that all ways to write the same network are equal (ROUTE-8).
 func network(cidr string) string {
 	prefix, err := netip.ParsePrefix(cidr)
 	if err != nil {
@@ -200,7 +201,7 @@ func network(cidr string) string {
 	return prefix.Masked().String()
 }
 
-// Each route, held by its destination: in a batch where the vendor has that, else one by one.
+// eachRoute writes the routes, in a batch if the vendor has [RouteBatches], else one by one. It holds the destination of each route meanwhile.
 func (s *session) eachRoute(ctx context.Context, call *Call, creates bool, routes []Route) (Answers[struct{}], error) {
 	hold := s.holdDestinations(call)
 	batches := s.offers.routeBatches
@@ -220,7 +221,7 @@ func (s *session) eachRoute(ctx context.Context, call *Call, creates bool, route
 			busy.Set(route.Key, struct{}{}, err)
 			continue
 		}
-		defer release() // When the vendor's code has really ended: this is its goroutine.
+		defer release() // This goroutine runs the vendor's code, so the release comes when that code has really ended.
 		free = append(free, route)
 	}
 	if len(free) == 0 {
@@ -243,7 +244,8 @@ func (s *session) eachRoute(ctx context.Context, call *Call, creates bool, route
 	return all, nil
 }
 
-// Holds destinations for the routes of one call, which may have several to one: two that are to be removed.
+// holdDestinations holds the destinations of the routes of one call. Several routes of a DeleteRoutes may share a destination: the last of them
+// releases it.
 func (s *session) holdDestinations(call *Call) func(Route) (func(), error) {
 	type held struct {
 		routes  int

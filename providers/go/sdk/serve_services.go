@@ -26,12 +26,12 @@ func queryFrom(facets []contract.InstanceFacet, maxAge time.Duration) InstanceQu
 			query.Metadata = true
 		}
 	}
-	// None that is known asks for that one.
+	// Without a known facet the request asks for existence.
 	query.Existence = query.Existence || !query.Power && !query.Metadata
 	return query
 }
 
-// Whether a Node is ours to be asked about: one with a provider ID that has none of our prefixes is not (INST-9).
+// ours reports whether to ask the provider about a Node: its provider ID has one of our prefixes, or it has none (INST-9).
 func (s *session) ours(node *contract.NodeView) bool {
 	return node.ProviderId == nil || s.hasPrefix(*node.ProviderId)
 }
@@ -45,7 +45,7 @@ func (s *session) hasPrefix(id string) bool {
 	return false
 }
 
-// Asks about the Nodes of a request that are ours, in a batch or one by one; foreign is the answer for the others.
+// lookUp asks the provider about the Nodes that are ours, in a batch or one by one. foreign is the answer for the other Nodes.
 func lookUp[T any](ctx context.Context, s *session, call *Call, views []*contract.NodeView, foreign T, batch func([]Node) (Answers[T], error), each func(context.Context, Node) (T, error)) (Answers[T], error) {
 	if err := withinBatch("Nodes", len(views), s.info.Instances.MaxBatch); err != nil {
 		return nil, err

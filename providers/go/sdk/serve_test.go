@@ -134,7 +134,7 @@ func TestTheLogOfACallHasItsID(t *testing.T) {
 	}
 }
 
-// A method that has returned is never one that overruns, however late its caller gets the processor.
+// A method that has returned does not count as an overrun, even if its caller gets CPU time late.
 func TestAMethodThatHasReturnedIsNotTakenForOneThatOverruns(t *testing.T) {
 	for range 20_000 {
 		work := func(context.Context) (int, error) { return 7, nil }
@@ -145,7 +145,7 @@ func TestAMethodThatHasReturnedIsNotTakenForOneThatOverruns(t *testing.T) {
 	}
 }
 
-// CORE-9: a deadline is not the provider's to add.
+// CORE-9: the provider adds no deadline.
 func TestACallWithoutADeadlineGetsNone(t *testing.T) {
 	if budget := BudgetOf(t.Context()); time.Until(budget.Stop) < 365*24*time.Hour {
 		t.Error(budget)

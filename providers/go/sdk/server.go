@@ -15,25 +15,24 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// Server serves one provider on one Unix socket, with health (grpc.health.v1) and reflection. For most providers its zero value with a Provider is
-// enough.
+// Server serves one provider on one Unix socket, with health (grpc.health.v1) and reflection. Only the field Provider is required.
 //
 // The socket (CORE-2): the server makes a missing directory with mode 0750. The socket has mode 0660 from the first moment. The server refuses
-// symbolic links in its path. It replaces an existing socket only if no process answers on it, and leaves any other file in its place alone.
+// symbolic links in its path. It replaces an existing socket only if no process listens on it. It refuses to start if another file is in its place.
 //
-// The end (CORE-17): health reports NOT_SERVING, and the socket's file goes. The server accepts no more connections, and open ones get GOAWAY.
-// Streams of hints end with status OK (PROV-6), and calls in flight may finish within Drain. Then the server cancels those that still run. [Serve] is
-// the same for services that are no [Provider].
+// The shutdown (CORE-17): health reports NOT_SERVING, and the server removes the socket's file. It accepts no more connections, and sends GOAWAY on the
+// open ones. Streams of hints end with status OK (PROV-6), and calls in flight may finish within Drain. Then the server cancels those that still run.
+// [Serve] is the same for services that are no [Provider].
 type Server struct {
 	// Provider is the served provider.
 	Provider Provider
 	// Endpoint is the address: unix:// and an absolute path of at most 107 bytes, in a separate directory. [DefaultEndpoint] if empty.
 	Endpoint string
-	// PeerUID is the only user beside our own whose connections the server accepts (CORE-3); nil: all users that the socket's mode admits.
+	// PeerUID is the only user beside the process's own whose connections the server accepts (CORE-3); nil: all users that the socket's mode admits.
 	PeerUID *int
-	// SocketGroup is the group of the socket, and of its directory if the server makes it; nil: our primary group.
+	// SocketGroup is the group of the socket, and of the directories that the server makes; nil: the process's own group.
 	SocketGroup *int
-	// Drain is how long calls in flight may take after the end begins; [DefaultDrain] where zero.
+	// Drain is how long calls in flight may take after the shutdown begins; [DefaultDrain] if zero.
 	Drain time.Duration
 	// MaxMessageBytes limits the requests that the server accepts and the answers that it sends; [DefaultMaxMessageBytes] if zero, at least 64 KiB.
 	// GetProviderInfo states it to the controller.
@@ -42,7 +41,7 @@ type Server struct {
 	Logger *slog.Logger
 	// Observe gets every call that has ended, for metrics. It must not block.
 	Observe func(Observation)
-	// Register serves further gRPC services on the same socket. The server catches their panics, and their streams end with the server.
+	// Register serves further gRPC services on the same socket. The server catches the panics of their handlers, and ends their streams at shutdown.
 	Register func(grpc.ServiceRegistrar)
 	// Options are further options of gRPC, such as interceptors and stats handlers.
 	Options []grpc.ServerOption
@@ -52,20 +51,21 @@ type Server struct {
 type Observation struct {
 	// Method is the full name, such as /cloudprovider.v1alpha1.InstanceService/LookupInstances.
 	Method string
-	// Took is how long it took.
+	// Took is how long the call took.
 	Took time.Duration
-	// Outcome is OK, PENDING, the code of a failure of the whole such as THROTTLED, or the gRPC status such as Canceled. A stream that was sent to its end is OK.
+	// Outcome is OK, PENDING, the code of a failure of the whole call such as THROTTLED, or the gRPC status such as Canceled. A stream with the status OK
+	// is OK, also if it ended with a failure.
 	Outcome string
 }
 
-// Run serves until SIGTERM or SIGINT, then ends as described above.
+// Run serves until SIGTERM or SIGINT, then shuts down as [Server] describes.
 func (s *Server) Run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	return s.Serve(ctx)
 }
 
-// Serve serves until the context ends, then ends as described above.
+// Serve serves until the context ends, then shuts down as [Server] describes.
 func (s *Server) Serve(ctx context.Context) error {
 	session, err := s.session()
 	if err != nil {
@@ -74,7 +74,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	return Serve(ctx, s.register(session), s.options(session))
 }
 
-// ServeListener is [Server.Serve] on a listener of the caller's, for tests in memory. The socket and who may connect are then the caller's.
+// ServeListener is [Server.Serve] on the caller's listener, for tests in memory. It ignores Endpoint, PeerUID and SocketGroup.
 func (s *Server) ServeListener(ctx context.Context, listener net.Listener) error {
 	session, err := s.session()
 	if err != nil {

@@ -38,15 +38,15 @@ type session struct {
 	closing chan struct{}
 
 	mutex sync.Mutex
-	// The cluster that it works for, after Initialize has succeeded.
+	// The call of the last Initialize that succeeded, with its cluster; nil before.
 	ready *Call
-	// Calls that would write are refused (PROV-20).
+	// Whether the server refuses the RPCs that write (PROV-20).
 	readOnly bool
 	holds    Holds
 	overdue  overdue
 }
 
-// offers are the parts of the provider that are offered, each nil where it is not.
+// offers are the parts that the provider offers; a part that it does not offer is nil.
 type offers struct {
 	instances       Instances
 	instanceBatches InstanceBatches
@@ -128,7 +128,7 @@ func checkCluster(cluster *contract.ClusterRef) error {
 // The RPCs that write to the cloud.
 var writing = []string{"EnsureLoadBalancer", "UpdateLoadBalancer", "DeleteLoadBalancer", "CreateRoutes", "DeleteRoutes"}
 
-// Returns the call, if its cluster is the initialised one (CORE-10).
+// admit returns the call, or an error if its cluster is not the initialised one (CORE-10).
 func (s *session) admit(rpc string, cluster *contract.ClusterRef) (*Call, error) {
 	if err := checkCluster(cluster); err != nil {
 		return nil, err
@@ -145,11 +145,11 @@ func (s *session) admit(rpc string, cluster *contract.ClusterRef) (*Call, error)
 	if readOnly && slices.Contains(writing, rpc) {
 		return nil, Precondition("this provider was initialised with read_only and writes nothing").Because("ReadOnly")
 	}
-	// The name is for people and may differ from what Initialize said.
+	// The name is for people and may differ from the name in Initialize.
 	return &Call{RPC: rpc, Cluster: Cluster{cluster.GetName(), ready.Cluster.OwnerID}, PreviousOwnerIDs: ready.PreviousOwnerIDs, contact: &s.contact}, nil
 }
 
-// One mutating call at a time for each object; the other one is BUSY (CORE-7).
+// hold gives an object to one mutating call at a time; further calls are BUSY (CORE-7).
 func (s *session) hold(call *Call, what string) (release func(), err error) {
 	release, free := s.holds.Take(call.Cluster.OwnerID + "\x00" + what)
 	if !free {
@@ -158,7 +158,7 @@ func (s *session) hold(call *Call, what string) (release func(), err error) {
 	return release, nil
 }
 
-// Runs the vendor's code within the budget; ended is called when it has really ended, or was not begun.
+// ask runs the vendor's code within the budget. It calls ended when the code has really ended, or if it did not begin it.
 func ask[T any](ctx context.Context, s *session, rpc, item string, budget Budget, ended func(), work func(context.Context) (T, error)) (answer T, err error) {
 	if ended == nil {
 		ended = func() {}
@@ -178,7 +178,7 @@ func ask[T any](ctx context.Context, s *session, rpc, item string, budget Budget
 	return answer, err
 }
 
-// Runs one admitted call; failed turns its errors and panics into an answer. Only a call whose caller has gone ends with a gRPC status.
+// answer admits a call and runs it. failed makes an answer of errors and panics. Only a call whose caller has gone ends with a gRPC status.
 func answer[T, R any](ctx context.Context, s *session, rpc, item string, cluster *contract.ClusterRef, failed func(*contract.Failure) R, work func(context.Context, *Call) (T, error), said func(T) (R, error)) (R, error) {
 	call, err := s.admit(rpc, cluster)
 	if err != nil {
@@ -200,8 +200,8 @@ func answer[T, R any](ctx context.Context, s *session, rpc, item string, cluster
 	}
 }
 
-// Calls the method for each item separately, atOnce at a time, so that one item's error does not fail the others. An item that ignores its context is
-// a failure of that item. begin holds the object of an item, if it has one; the object is free when the item has really ended.
+// oneByOne calls the method for each item separately, atOnce at a time, so that one item's error does not fail the others. A method that ignores its
+// context fails only its item. begin, if not nil, holds the object of an item until the method has really ended.
 func oneByOne[I, T any](ctx context.Context, s *session, call *Call, items []I, atOnce int, key func(I) string, begin func(I) (func(), error), each func(context.Context, I) (T, error)) Answers[T] {
 	var mutex sync.Mutex
 	answers := Answers[T]{}
@@ -210,7 +210,7 @@ func oneByOne[I, T any](ctx context.Context, s *session, call *Call, items []I, 
 		defer mutex.Unlock()
 		answers.Set(key(item), value, err)
 	}
-	// The context is the vendor's already: what is left of it is each item's.
+	// ctx already ends at the budget of the call, so the items get no shorter one.
 	budget := Budget{time.Now().Add(noDeadline), leastGrace}
 	turns := make(chan struct{}, atOnce)
 	var all sync.WaitGroup
@@ -241,7 +241,7 @@ func oneByOne[I, T any](ctx context.Context, s *session, call *Call, items []I, 
 	return answers
 }
 
-// Results that are not in the request go to the log.
+// logStrangers logs the results whose items are not in the request.
 func logStrangers[T any](ctx context.Context, s *session, rpc string, answers Answers[T], asked map[string]bool) {
 	for key := range answers {
 		if !asked[key] {
@@ -256,8 +256,8 @@ const (
 	partBytes = 1024 * 1024
 )
 
-// Sends a listing in parts, then the end with the number of items (CORE-16). The server has all items before it sends the first, so a failure in the
-// middle never looks like a complete listing.
+// listing sends the items in parts, then the end with their number (CORE-16). It has all items before it sends the first part, so it sends no items of
+// a list that fails.
 func listing[T, M, R any](stream grpc.ServerStreamingServer[R], s *session, rpc string, cluster *contract.ClusterRef, list func(context.Context, *Call) ([]T, error), to func(T) (M, error), size func(M) int, part func([]M) *R, end func(*contract.ListEnd) *R, failed func(*contract.Failure) *R) error {
 	var items []M
 	failure, err := answer(stream.Context(), s, rpc, "", cluster, failed, list, func(found []T) (*R, error) {
@@ -290,5 +290,5 @@ func listing[T, M, R any](stream grpc.ServerStreamingServer[R], s *session, rpc 
 	return stream.Send(end(&contract.ListEnd{Total: uint64(len(items))}))
 }
 
-// The last part of an RPC's full name.
+// nameOf returns the last part of an RPC's full name.
 func nameOf(method string) string { return method[strings.LastIndexByte(method, '/')+1:] }

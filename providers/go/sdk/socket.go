@@ -19,11 +19,11 @@ const (
 	DefaultEndpoint = unixScheme + "/run/cloud-provider/socket/provider.sock"
 	// The length of a path in sockaddr_un on Linux, without its closing zero.
 	maxPathBytes = 107
-	// How long another process may take to answer on the socket, or to bind it, before it counts as alive.
+	// How long the start waits for the directory's lock, and for a connection to the existing socket.
 	neighbour = 5 * time.Second
 )
 
-// socketPath is the path of an endpoint.
+// socketPath returns the path of an endpoint.
 func socketPath(endpoint string) (string, error) {
 	path, ok := strings.CutPrefix(endpoint, unixScheme)
 	what := ""
@@ -42,7 +42,7 @@ func socketPath(endpoint string) (string, error) {
 	return "", fmt.Errorf("the endpoint %q %s; right would be %s", endpoint, what, DefaultEndpoint)
 }
 
-// listener is the bound socket: it accepts only whom it may, and its file goes when it is closed, if it is still ours.
+// listener is the bound socket. It accepts only permitted users. remove deletes its file.
 type listener struct {
 	*net.UnixListener
 	path    string
@@ -52,8 +52,8 @@ type listener struct {
 }
 
 // listen binds the socket as CORE-2 demands. The socket has mode 0660 before its name exists. A new directory has mode 0750, and the path has no
-// symbolic link. listen replaces an existing socket only if no process answers on it. Providers that start at the same time take turns by a lock on the directory.
-// peerUID is the user to accept beside our own; nil accepts all that the file's mode admits (CORE-3).
+// symbolic link. listen replaces an existing socket only if no process listens on it. A lock on the directory keeps two starting providers apart.
+// peerUID is the user to accept beside the process's own; nil accepts all users that the file's mode admits (CORE-3).
 func listen(endpoint string, peerUID, group *int, log *slog.Logger) (*listener, error) {
 	path, err := socketPath(endpoint)
 	if err != nil {
@@ -78,7 +78,7 @@ func listen(endpoint string, peerUID, group *int, log *slog.Logger) (*listener, 
 	if err := refuseLiving(path, log); err != nil {
 		return nil, err
 	}
-	// The private name may be longer than the socket's own and then not fit. A path through the open directory is shorter.
+	// The private name may be too long for a socket address. A path through the open directory is shorter.
 	private := filepath.Join(directory, "."+rand.Text()[:8])
 	bound := private
 	if len(private) > maxPathBytes {
@@ -105,7 +105,7 @@ func listen(endpoint string, peerUID, group *int, log *slog.Logger) (*listener, 
 		if err != nil {
 			return nil, err
 		}
-		// Replaces a stale socket in one step.
+		// The rename replaces a stale socket in one step.
 		return ours, os.Rename(private, path)
 	}()
 	if err != nil {
@@ -146,7 +146,7 @@ func peer(connection *net.UnixConn) (int, error) {
 	return int(credentials.Uid), nil
 }
 
-// remove takes the socket's file away, if it is still ours.
+// remove deletes the socket's file, unless another socket has replaced it.
 func (l *listener) remove() {
 	if now, err := os.Lstat(l.path); err == nil && os.SameFile(now, l.ours) {
 		if err := os.Remove(l.path); err != nil {
@@ -170,7 +170,7 @@ func refuseLinks(path string) error {
 	return nil
 }
 
-// makeDirectory makes each missing level with mode 0750: one that its group cannot pass would keep the controller from all below it.
+// makeDirectory makes each missing level with mode 0750. The controller reaches the socket only if its group can pass every level.
 func makeDirectory(directory string, group *int) error {
 	found, err := os.Lstat(directory)
 	switch {
@@ -193,7 +193,7 @@ func makeDirectory(directory string, group *int) error {
 	if err := setGroup(directory, group); err != nil {
 		return err
 	}
-	// The umask may have taken bits away.
+	// The umask may have cleared bits of the mode.
 	return os.Chmod(directory, 0o750)
 }
 
@@ -221,7 +221,7 @@ func lock(directory string) (unlock func(), err error) {
 	}
 }
 
-// refuseLiving checks that the name is free, or belongs to a socket on which no process answers.
+// refuseLiving checks that the name is free, or belongs to a socket that refuses connections.
 func refuseLiving(path string, log *slog.Logger) error {
 	found, err := os.Lstat(path)
 	switch {

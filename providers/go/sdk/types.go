@@ -14,32 +14,32 @@ import (
 const (
 	nameBytes = 253
 	idBytes   = 1024
-	// The largest batch, and how many calls at once, where a provider states none.
+	// The largest batch and the number of concurrent calls, if a provider states none.
 	defaultBatch    = 100
 	defaultInFlight = 8
 )
 
 // Cluster is the cluster on whose behalf a call is made.
 type Cluster struct {
-	// Name is for people, and part of the names that a cloud shows. Not unique.
+	// Name is for people, and may be part of names in the cloud. It is not unique.
 	Name string
 	// OwnerID is the cluster's identity as an owner of cloud objects. The provider marks the cluster's objects with it (CORE-14).
 	OwnerID string
 }
 
-// Call says for whom a method works. It is safe for use by several goroutines.
+// Call describes the call for which a method runs. Several goroutines may use it.
 type Call struct {
 	// RPC is the name of the RPC, for example EnsureLoadBalancer.
 	RPC string
 	// Cluster is the cluster on whose behalf the call is made.
 	Cluster Cluster
-	// PreviousOwnerIDs are earlier owner IDs of this cluster. In Initialize itself: those of the request.
+	// PreviousOwnerIDs are earlier owner IDs of this cluster: those of the last Initialize.
 	PreviousOwnerIDs []string
 
 	contact *contact
 }
 
-// Owns says whether a mark with this owner ID is this cluster's: the present owner ID or a previous one.
+// Owns reports whether an owner ID is this cluster's present one or a previous one.
 func (c *Call) Owns(ownerID string) bool {
 	owns := ownerID == c.Cluster.OwnerID
 	for _, previous := range c.PreviousOwnerIDs {
@@ -55,13 +55,13 @@ func (c *Call) CloudAnswered() {
 	}
 }
 
-// Node is a Node of the cluster, as far as [NodeProjection] asked to see it. Name, UID, provider ID and addresses are always there.
+// Node is a Node of the cluster, with the fields that [NodeProjection] names. Name, UID, provider ID and addresses are not subject to it.
 type Node struct {
 	// Name is metadata.name, UID is metadata.uid.
 	Name, UID string
-	// ProviderID is spec.providerID; empty while the Node has none. If set, it identifies the instance, else the name does (INST-3).
+	// ProviderID is spec.providerID; empty while the Node has none. It identifies the instance. Without it the Node's name does (INST-3).
 	ProviderID string
-	// Addresses are status.addresses, in their order; those of kinds that this version does not know are left out.
+	// Addresses are status.addresses in their order, without kinds that this version does not know.
 	Addresses []NodeAddress
 	// Labels and Annotations are those that the projection names.
 	Labels, Annotations map[string]string
@@ -71,7 +71,8 @@ type Node struct {
 	Taints []Taint
 	// Info is from status.nodeInfo; with [FieldNodeInfo], else nil.
 	Info *NodeInfo
-	// Ready says whether the Ready condition is True; with [FieldReadiness], else nil. A change of it alone never causes a call.
+	// Ready says whether the Ready condition is True; with [FieldReadiness], else nil. A change of it alone causes a call only if
+	// [LoadBalancerOptions.TargetProjection] has [FieldReadiness].
 	Ready *bool
 	// Created is metadata.creationTimestamp; with [FieldCreationTime], else zero.
 	Created time.Time
@@ -93,17 +94,17 @@ const (
 type NodeAddress struct {
 	// Type is its kind.
 	Type AddressType
-	// Address is an IPv4 or IPv6 address without a prefix length, or a DNS name, as the kind asks.
+	// Address is an IPv4 or IPv6 address without a prefix length, or a name, depending on the kind.
 	Address string
 }
 
 // Taint is a taint of a Node.
 type Taint struct {
-	// Key and Value are the taint's; Value is empty where it has none. Effect is NoSchedule, PreferNoSchedule or NoExecute.
+	// Key and Value are the taint's; Value may be empty. Effect is NoSchedule, PreferNoSchedule or NoExecute.
 	Key, Value, Effect string
 }
 
-// NodeInfo is what the kubelet says of its machine (status.nodeInfo).
+// NodeInfo is the kubelet's description of its machine (status.nodeInfo).
 type NodeInfo struct {
 	// The fields of the same names in Kubernetes.
 	MachineID, SystemUUID, BootID, Architecture, OperatingSystem, KubeletVersion string
@@ -172,7 +173,7 @@ func optional(text string) *string {
 	return &text
 }
 
-// 1 to most bytes.
+// fits returns an error unless value has 1 to most bytes.
 func fits(what, value string, most int) error {
 	if value == "" {
 		return contractBroken("%s is empty", what)
@@ -180,7 +181,7 @@ func fits(what, value string, most int) error {
 	return atMost(what, value, most)
 }
 
-// gRPC does not send invalid UTF-8, so one such text would fail the whole answer.
+// atMost returns an error if value is too long or no UTF-8. gRPC does not send invalid UTF-8, so one such text would fail the whole answer.
 func atMost(what, value string, most int) error {
 	switch {
 	case len(value) > most:
@@ -192,7 +193,7 @@ func atMost(what, value string, most int) error {
 	}
 }
 
-// All keys and values are UTF-8.
+// textsOf returns an error unless all keys and values are UTF-8.
 func textsOf(what string, texts map[string]string) error {
 	for key, value := range texts {
 		if !utf8.ValidString(key) || !utf8.ValidString(value) {
@@ -247,7 +248,7 @@ func nodeFrom(view *contract.NodeView) Node {
 	return node
 }
 
-// The Nodes of a request; a name twice, or an empty one, is a fault of the controller.
+// checkNodes returns an error if a request has a Node's name twice, or an empty one.
 func checkNodes(views []*contract.NodeView) error {
 	seen := map[string]bool{}
 	for _, view := range views {

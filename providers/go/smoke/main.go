@@ -1,11 +1,11 @@
 // Command smoke tries a provider on a real account: it makes, checks and removes one load balancer and, if the cloud has routes, one route, and reads
-// machines. It first states the cost. It removes all that it made, also after an interruption:
+// machines. It first states the cost. At the end it removes what it made, also after an error or an interrupt:
 //
 //	smoke --config ../../hetzner/smoke.json [--yes] -- COMMAND OF THE PROVIDER
 //
-// Without a command it only says what is missing in the environment, and what the trial would cost.
+// Without a command it only prints the missing variables of the environment and the cost of a trial.
 //
-// It uses only the contract, so that a configuration is enough to try another cloud's provider.
+// It uses only the contract, so the provider of another cloud needs only a configuration.
 package main
 
 import (
@@ -27,7 +27,7 @@ import (
 type config struct {
 	// Costs states the objects and their cost.
 	Costs string `json:"costs"`
-	// Needs are variables of the environment that the provider has to have, and what each is.
+	// Needs are the variables of the environment that the provider needs, each with its meaning.
 	Needs map[string]string `json:"needs"`
 	// Annotations are those of the Service.
 	Annotations map[string]string `json:"annotations"`

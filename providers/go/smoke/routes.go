@@ -20,7 +20,7 @@ func (t *trial) aRoute(ctx context.Context, machine *contract.Instance) error {
 	if err != nil {
 		return err
 	}
-	if there != nil { // On a cloud that marks no routes the owner is unknown.
+	if there != nil { // Without marks of routes in the cloud, the owner is unknown.
 		return fmt.Errorf("there is a route to %s already: remove it where a run of this command that was killed has left it, or give another destination in ROUTE_CIDR", t.config.Route)
 	}
 	name := "smoke"
@@ -42,7 +42,7 @@ func (t *trial) aRoute(ctx context.Context, machine *contract.Instance) error {
 	return nil
 }
 
-// deleteRoute removes the route as it is listed: its name is the cloud's.
+// deleteRoute removes the route with the name that the cloud's list has.
 func (t *trial) deleteRoute(ctx context.Context, route *contract.Route) error {
 	there, err := t.routeTo(ctx, route.DestinationCidr)
 	if err != nil {
@@ -67,7 +67,7 @@ func (t *trial) deleteRoute(ctx context.Context, route *contract.Route) error {
 	return nil
 }
 
-// each makes a call for one route until it is done.
+// each repeats a call for one route until the route is done.
 func (t *trial) each(ctx context.Context, what string, ask func(context.Context) (*contract.Failure, []*contract.RouteResult, error)) error {
 	return again(ctx, t, what, func(ctx context.Context) (bool, *contract.Pending, *contract.Failure, error) {
 		failure, results, err := ask(ctx)
@@ -78,7 +78,7 @@ func (t *trial) each(ctx context.Context, what string, ask func(context.Context)
 	})
 }
 
-// routeTo is the route to a destination, or nil.
+// routeTo returns the route to a destination, or nil.
 func (t *trial) routeTo(ctx context.Context, destination string) (*contract.Route, error) {
 	client := contract.NewRouteServiceClient(t.connection)
 	all, err := collect(ctx, func(ctx context.Context) (stream[*contract.ListRoutesResponse], error) {

@@ -20,7 +20,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// It is always the same cluster and Service: what a run left that was killed is found by its mark, and removed by the next.
+// Each run uses the same cluster and Service. So the next run finds, by its mark, what a killed run has left, and removes it.
 const (
 	owner = "grpc-ccm-smoke"
 	uid   = "6d6f6b65-0000-4000-8000-000000000001"
@@ -30,7 +30,7 @@ const (
 	callTimeout = time.Minute
 	// How long a load balancer may take to be made or removed.
 	patience = 10 * time.Minute
-	// How long the provider may take to begin.
+	// How long the provider may take to start.
 	startTimeout = 30 * time.Second
 )
 
@@ -95,7 +95,7 @@ func (t *trial) play(ctx context.Context, command []string) error {
 	return t.gone(ctx)
 }
 
-// start runs the provider in a separate process group: a terminal's Ctrl-C must reach only us, because the clean-up needs the provider.
+// start runs the provider in a separate process group, so that a terminal's Ctrl-C does not reach it: the clean-up needs the provider.
 func (t *trial) start(command []string) (err error) {
 	if t.directory, err = os.MkdirTemp("", "smoke"); err != nil {
 		return err
@@ -153,7 +153,7 @@ func (t *trial) initialize(ctx context.Context) error {
 	return nil
 }
 
-// machines lists them, and looks up one as the controller does.
+// machines lists the machines, and looks up one as the controller does.
 func (t *trial) machines(ctx context.Context) (*contract.Instance, error) {
 	t.step("read machines")
 	client := contract.NewInstanceServiceClient(t.connection)
@@ -199,7 +199,7 @@ func (t *trial) machines(ctx context.Context) (*contract.Instance, error) {
 
 var facets = []contract.InstanceFacet{contract.InstanceFacet_INSTANCE_FACET_EXISTENCE, contract.InstanceFacet_INSTANCE_FACET_POWER, contract.InstanceFacet_INSTANCE_FACET_METADATA}
 
-// loadBalancer makes one without targets, changes it, and checks that it is as asked.
+// loadBalancer removes what an earlier run has left, makes a load balancer without targets, and changes its port. It checks both results with Get.
 func (t *trial) loadBalancer(ctx context.Context) error {
 	nodePort := int32(30080)
 	t.service = &contract.ServiceView{
@@ -221,7 +221,7 @@ func (t *trial) loadBalancer(ctx context.Context) error {
 	return t.ensure(ctx)
 }
 
-// mayExist records that a load balancer may exist from now on, for all answers.
+// mayExist records that a load balancer may exist from now on, whatever the cloud answers.
 func (t *trial) mayExist() {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
@@ -272,7 +272,7 @@ func (t *trial) keep(handle string) {
 	}
 }
 
-// clean removes what is or may be there. It has its own time: the run may be over.
+// clean removes the objects that may exist. It has its own time limit, because the run's context may have ended.
 func (t *trial) clean() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -303,7 +303,7 @@ func (t *trial) deleteBalancer(ctx context.Context) error {
 	return err
 }
 
-// gone checks that really nothing is left.
+// gone checks that no load balancer of the trial is listed, if the provider can list load balancers.
 func (t *trial) gone(ctx context.Context) error {
 	if t.can.LoadBalancers == nil || !t.can.LoadBalancers.Listing {
 		return nil
@@ -323,7 +323,7 @@ func (t *trial) gone(ctx context.Context) error {
 	return err
 }
 
-// left names what may be in the cloud.
+// left names the objects that may still be in the cloud.
 func (t *trial) left() string {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
@@ -343,7 +343,7 @@ func (t *trial) left() string {
 	return strings.Join(all, ", ")
 }
 
-// again asks until it is done, as long as the answer is pending, busy or that the API wants to be asked later.
+// again repeats a call until it is done, while the answer is pending, BUSY or THROTTLED, for 10 minutes at most.
 func again(ctx context.Context, t *trial, what string, ask func(context.Context) (bool, *contract.Pending, *contract.Failure, error)) error {
 	deadline := time.Now().Add(patience)
 	for {

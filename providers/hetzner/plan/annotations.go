@@ -11,14 +11,14 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
-// Prefix is that of the annotations of Hetzner's own controller; these are the names behind it.
+// Prefix is the prefix of the annotations of Hetzner's own controller. The other constants are annotations with it.
 const (
 	Prefix         = "load-balancer.hetzner.cloud/"
 	AnnotationName = Prefix + "name"
 	AnnotationID   = Prefix + "id"
 )
 
-// Honoured are the annotations that count. docs/hetzner.md has the same table, and a test compares the two.
+// Honoured are the annotations that the provider reads. docs/hetzner.md has the same table, and a test compares the two.
 var Honoured = []string{
 	"algorithm-type", "certificate-type", "disable-private-ingress", "disable-public-network", "health-check-http-domain", "health-check-http-path",
 	"health-check-http-validate-certificate", "health-check-interval", "health-check-port", "health-check-protocol", "health-check-retries", "health-check-timeout", "hostname",
@@ -27,14 +27,14 @@ var Honoured = []string{
 	"uses-proxyprotocol",
 }
 
-// Refused are those that Hetzner's controller honours and this provider does not, each with what to do.
+// Refused are annotations that Hetzner's controller honours and this provider refuses, each with a remedy.
 var Refused = map[string]string{
 	"http-managed-certificate-name":         "this provider makes no certificates; make a managed certificate in the project and name it in " + Prefix + "http-certificates",
 	"http-managed-certificate-domains":      "this provider makes no certificates; make a managed certificate in the project and name it in " + Prefix + "http-certificates",
 	"http-managed-certificate-acme-staging": "this provider makes no certificates; make one in the project and name it in " + Prefix + "http-certificates",
 }
 
-// reader reads annotations; the first one that is wrong is its error.
+// reader reads annotations. Its error is that of the first invalid annotation.
 type reader struct {
 	annotations map[string]string
 	err         error
@@ -106,7 +106,7 @@ func (r *reader) number(name string, unless, least, most int) int {
 	return value
 }
 
-// Hetzner's controller takes durations such as 15s; its documentation also shows plain seconds.
+// duration reads durations such as 15s, which Hetzner's controller takes, and plain seconds, which its documentation also shows.
 func (r *reader) duration(name string, unless, least, most time.Duration) time.Duration {
 	if !r.has(name) {
 		return unless

@@ -11,14 +11,14 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
-// The provider IDs that Hetzner's own controller gives. Those of dedicated servers are not this provider's: Hetzner Cloud's API does not know them.
+// The prefixes of the provider IDs of Hetzner's own controller. This provider does not manage dedicated servers: Hetzner Cloud's API does not have them.
 const (
 	CloudPrefix       = "hcloud://"
 	RobotPrefix       = "hrobot://"
 	robotLegacyPrefix = "hcloud://bm-"
 )
 
-// ServerID reads a provider ID; robot says that it is a dedicated server's.
+// ServerID reads a provider ID; robot says that the server is a dedicated one.
 func ServerID(providerID string) (id int64, robot bool, err error) {
 	for _, prefix := range []string{RobotPrefix, robotLegacyPrefix, CloudPrefix} {
 		if text, is := strings.CutPrefix(providerID, prefix); is {
@@ -32,7 +32,7 @@ func ServerID(providerID string) (id int64, robot bool, err error) {
 	return 0, false, sdk.Invalid("the provider ID %q is not one of Hetzner's; those begin with %s or %s", providerID, CloudPrefix, RobotPrefix).Because("ProviderIDMalformed")
 }
 
-// InstanceSettings are what the operator says of Nodes.
+// InstanceSettings are the operator's settings for Nodes.
 type InstanceSettings struct {
 	// NetworkID is the private network of the cluster; zero if it has none.
 	NetworkID int64
@@ -40,10 +40,11 @@ type InstanceSettings struct {
 	IPv4, IPv6 bool
 }
 
-// The zones that Hetzner's own controller gives to the locations that once had data centres of these names. A zone label of a Node must not change.
+// The zones that Hetzner's own controller gives to these locations: names of data centres. The provider keeps them, because a Node's zone label must not
+// change.
 var zones = map[string]string{"nbg1": "nbg1-dc3", "hel1": "hel1-dc2", "fsn1": "fsn1-dc14", "ash": "ash-dc1", "hil": "hil-dc1", "sin": "sin-dc1"}
 
-// Instance is what a server is to the controller; nil is one that does not exist.
+// Instance returns the instance for a server; nil is a server that does not exist.
 func Instance(server *hcloud.Server, settings *InstanceSettings) sdk.Instance {
 	if server == nil {
 		return sdk.Instance{State: sdk.InstanceAbsent}
@@ -64,7 +65,7 @@ func Instance(server *hcloud.Server, settings *InstanceSettings) sdk.Instance {
 	return instance
 }
 
-// INST-14 says what each state is.
+// stateOf translates the status by the table of INST-14.
 func stateOf(status hcloud.ServerStatus) sdk.InstanceState {
 	switch status {
 	case hcloud.ServerStatusInitializing, hcloud.ServerStatusStarting, hcloud.ServerStatusRunning, hcloud.ServerStatusStopping, hcloud.ServerStatusMigrating:
@@ -76,7 +77,7 @@ func stateOf(status hcloud.ServerStatus) sdk.InstanceState {
 	}
 }
 
-// Leave out values that are not valid in a label (INST-15).
+// fact returns an empty text for a value that is not valid in a label (INST-15).
 func fact(server *hcloud.Server, what, value string) string {
 	if sdk.LabelValue.Tag(value) == value {
 		return value
@@ -95,7 +96,7 @@ func addresses(server *hcloud.Server, settings *InstanceSettings) (all []sdk.Nod
 	}
 	if ip := server.PublicNet.IPv6.IP; settings.IPv6 && ip != nil && !ip.IsUnspecified() {
 		first := append(net.IP{}, ip.To16()...)
-		first[len(first)-1] |= 1 // The API tells the network; the server has its first address.
+		first[len(first)-1] |= 1 // The API states the network, and the server has its first address.
 		all = append(all, sdk.NodeAddress{Type: sdk.ExternalIP, Address: first.String()})
 	}
 	if ip := PrivateIP(server, settings.NetworkID); ip != nil {
@@ -104,7 +105,7 @@ func addresses(server *hcloud.Server, settings *InstanceSettings) (all []sdk.Nod
 	return all
 }
 
-// PrivateIP is the address of a server in a network; nil if it is not in it.
+// PrivateIP returns the address of a server in a network; nil if the server is not in the network.
 func PrivateIP(server *hcloud.Server, network int64) net.IP {
 	for _, private := range server.PrivateNet {
 		if network != 0 && private.Network != nil && private.Network.ID == network {

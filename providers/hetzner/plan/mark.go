@@ -1,4 +1,5 @@
-// Package plan decides what a load balancer of Hetzner Cloud should be, whose one is, and what a server is to Kubernetes. It makes no call and knows no clock.
+// Package plan computes the desired state of a load balancer of Hetzner Cloud, its owner, and the instance for a server. It makes no call and reads no
+// clock.
 package plan
 
 import (
@@ -13,8 +14,8 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
-// The labels of a load balancer. LabelService is the one that Hetzner's own controller finds its load balancers by; so either controller finds what the other has made. LabelService and
-// LabelOwner together are the mark: one of them alone is none (LB-27).
+// The labels of a load balancer. Hetzner's own controller finds its load balancers by LabelService. So each controller finds the load balancers of the
+// other. LabelService and LabelOwner together are the mark; one of them alone is no mark (LB-27).
 const (
 	LabelService   = "hcloud-ccm/service-uid"
 	LabelOwner     = "grpc-ccm.io/owner-id"
@@ -22,7 +23,7 @@ const (
 	labelName      = "grpc-ccm.io/service-name"
 )
 
-// Owners are the values of LabelOwner that are this cluster's.
+// Owners returns this cluster's values of LabelOwner.
 func Owners(call *sdk.Call) (values []string) {
 	for _, owner := range append([]string{call.Cluster.OwnerID}, call.PreviousOwnerIDs...) {
 		if owner != "" {
@@ -32,7 +33,7 @@ func Owners(call *sdk.Call) (values []string) {
 	return values
 }
 
-// labelsOf are those of the load balancer of a Service; those of others that are there stay.
+// labelsOf returns the labels of a Service's load balancer. Existing labels of others stay.
 func labelsOf(there map[string]string, call *sdk.Call, service *sdk.Service) map[string]string {
 	wanted := map[string]string{}
 	for key, value := range there {
@@ -48,13 +49,14 @@ func labelsOf(there map[string]string, call *sdk.Call, service *sdk.Service) map
 	return wanted
 }
 
-// VendorName is what Hetzner's own controller calls a Service's load balancer unless the Service names it.
+// VendorName returns the name that Hetzner's own controller gives to a Service's load balancer, unless the Service names it.
 func VendorName(uid string) string {
 	name := "a" + strings.ReplaceAll(uid, "-", "")
 	return name[:min(len(name), 32)]
 }
 
-// Name is what a Service's load balancer is called. Names are unique in a project, so it has the owner ID in it: clusters of one backup have Services with the same UIDs.
+// Name returns the name for a Service's load balancer: that of the annotation, else a derived one. Names are unique in a project, and clusters of one backup
+// have Services with the same UIDs. So the derived name depends on the owner ID too.
 func Name(call *sdk.Call, service *sdk.Service) string {
 	if name := service.Annotations[AnnotationName]; name != "" {
 		return name
@@ -62,13 +64,14 @@ func Name(call *sdk.Call, service *sdk.Service) string {
 	return DerivedName(call.Cluster.OwnerID, service.UID)
 }
 
-// DerivedName is the name that follows from owner ID and UID alone.
+// DerivedName returns the name that depends only on owner ID and UID.
 func DerivedName(owner, uid string) string {
 	sum := sha256.Sum256([]byte(owner + "/" + uid))
 	return "ccm-" + hex.EncodeToString(sum[:])[:32]
 }
 
-// OwnershipOf says whose a load balancer is, by its labels alone (LB-27). One that has only the owner ID of another cluster is better called FOREIGN, which no grant adopts.
+// OwnershipOf returns the owner of a load balancer by its labels alone (LB-27). A load balancer with only the owner ID of another cluster is FOREIGN, so that
+// no grant adopts it.
 func OwnershipOf(lb *hcloud.LoadBalancer, call *sdk.Call, service *sdk.Service) sdk.Ownership {
 	owner, uid := lb.Labels[LabelOwner], lb.Labels[LabelService]
 	switch {
@@ -89,11 +92,11 @@ func OwnershipOf(lb *hcloud.LoadBalancer, call *sdk.Call, service *sdk.Service) 
 type Found struct {
 	LB        *hcloud.LoadBalancer
 	Ownership sdk.Ownership
-	// Known says that an unmarked one has a name or a label that Hetzner's controller, or this provider, gives to this Service's.
+	// Known says that the load balancer has a name or a label that Hetzner's controller, or this provider, gives to this Service's load balancer.
 	Known bool
 }
 
-// Judge says what a load balancer is to a Service.
+// Judge returns a load balancer's relation to a Service.
 func Judge(lb *hcloud.LoadBalancer, call *sdk.Call, service *sdk.Service) *Found {
 	known := lb.Labels[LabelService] == sdk.LabelValue.Tag(service.UID) || lb.Name == VendorName(service.UID) && lb.Labels[LabelService] == ""
 	for _, owner := range append([]string{call.Cluster.OwnerID}, call.PreviousOwnerIDs...) {
@@ -102,7 +105,7 @@ func Judge(lb *hcloud.LoadBalancer, call *sdk.Call, service *sdk.Service) *Found
 	return &Found{lb, OwnershipOf(lb, call, service), known}
 }
 
-// Own are the load balancers that are marked for this Service: the one of the present owner ID first, then the oldest.
+// Own returns the load balancers that are marked for this Service: those with the present owner ID first, then the lowest ID.
 func Own(all []*hcloud.LoadBalancer, call *sdk.Call, service *sdk.Service) (own []*Found) {
 	for _, lb := range all {
 		if found := Judge(lb, call, service); found.Ownership == sdk.Ours {
@@ -122,7 +125,7 @@ func Own(all []*hcloud.LoadBalancer, call *sdk.Call, service *sdk.Service) (own 
 	return own
 }
 
-// Unmarked is the unmarked load balancer with the label or name of this Service, or nil.
+// Unmarked returns the unmarked load balancer with the label or name of this Service, or nil.
 func Unmarked(all []*hcloud.LoadBalancer, call *sdk.Call, service *sdk.Service) *Found {
 	for _, lb := range all {
 		if found := Judge(lb, call, service); found.Ownership == sdk.Unmarked && found.Known {
@@ -132,7 +135,7 @@ func Unmarked(all []*hcloud.LoadBalancer, call *sdk.Call, service *sdk.Service) 
 	return nil
 }
 
-// ByAddress is the unmarked load balancer with an address of the Service's status, or nil.
+// ByAddress returns the unmarked load balancer with an address of the Service's status, or nil.
 func ByAddress(all []*hcloud.LoadBalancer, call *sdk.Call, service *sdk.Service) *Found {
 	for _, lb := range all {
 		found := Judge(lb, call, service)
@@ -148,12 +151,12 @@ func ByAddress(all []*hcloud.LoadBalancer, call *sdk.Call, service *sdk.Service)
 	return nil
 }
 
-// Owner is the Service that a load balancer of ours is marked for, for a listing.
+// Owner returns the Service for which a load balancer of ours is marked, for a listing.
 func Owner(lb *hcloud.LoadBalancer) sdk.ServiceRef {
 	return sdk.ServiceRef{Namespace: lb.Labels[labelNamespace], Name: lb.Labels[labelName], UID: lb.Labels[LabelService]}
 }
 
-// Handle is a load balancer's.
+// Handle returns the handle of a load balancer: its ID.
 func Handle(lb *hcloud.LoadBalancer) string { return strconv.FormatInt(lb.ID, 10) }
 
 // ParseID reads an ID as the API forms it; false for anything else.

@@ -10,13 +10,14 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
-// RouteName is what a route is called: the API gives routes no name.
+// RouteName returns a name for a route: the API gives routes no name.
 func RouteName(route hcloud.NetworkRoute) string {
 	return route.Gateway.String() + "-" + route.Destination.String()
 }
 
-// ListedRoutes are the routes of a network. The API keeps no mark with a route, so each is UNMARKED (ROUTE-12). A gateway in one of the network's subnets that no server has is a
-// blackhole: the API takes only addresses of the network for gateways, and none behind a vSwitch.
+// ListedRoutes returns the routes of a network. The API keeps no mark with a route, so each is UNMARKED (ROUTE-12). If no server has the gateway of a route,
+// and the gateway is in one of the network's subnets, the route is a blackhole. The API accepts only addresses of the network as gateways, and none behind a
+// vSwitch.
 func ListedRoutes(network *hcloud.Network, servers []*hcloud.Server) (list []sdk.Route) {
 	byAddress := map[string]*hcloud.Server{}
 	for _, server := range servers {
@@ -53,7 +54,7 @@ func inSubnet(network *hcloud.Network, ip net.IP) bool {
 	return false
 }
 
-// NewRoute is the route to add to the network for a request; nil if it exists already.
+// NewRoute returns the route to add to the network for a request; nil if it exists already.
 func NewRoute(network *hcloud.Network, asked sdk.Route, server *hcloud.Server) (*hcloud.NetworkRoute, error) {
 	_, destination, err := net.ParseCIDR(asked.DestinationCIDR)
 	if err != nil {
@@ -81,7 +82,7 @@ func NewRoute(network *hcloud.Network, asked sdk.Route, server *hcloud.Server) (
 	return &hcloud.NetworkRoute{Destination: destination, Gateway: gateway}, nil
 }
 
-// OldRoute is the route with this name and destination, or nil.
+// OldRoute returns the route with this name and destination, or nil.
 func OldRoute(network *hcloud.Network, asked sdk.Route) (*hcloud.NetworkRoute, error) {
 	_, destination, err := net.ParseCIDR(asked.DestinationCIDR)
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 
 // Step is one call of the API that brings a load balancer closer to its desired state.
 type Step struct {
-	// What describes it, for people. Node is the Node whose target it attaches; its failure is only that target's.
+	// What describes the step, for people. Node is the Node whose target it attaches; its failure is only that target's.
 	What, Node string
-	// Network says that what follows has to be decided again: addresses and targets go with a network.
+	// Network says that the later steps have to be computed again, because addresses and targets depend on the network.
 	Network bool
 	Do      func(ctx context.Context, api *hcloud.LoadBalancerClient, lb *hcloud.LoadBalancer) (*hcloud.Action, error)
 }
@@ -106,7 +106,7 @@ func networkSteps(there *hcloud.LoadBalancer, wanted *Wanted) (steps []Step) {
 	return steps
 }
 
-// A listener as it is compared: what the API fills in does not differ, and of a certificate its ID counts.
+// compared returns a listener for a comparison: with the values that the API fills in, and with only the IDs of certificates.
 func compared(service hcloud.LoadBalancerService) hcloud.LoadBalancerService {
 	ids := []*hcloud.Certificate{}
 	for _, certificate := range service.HTTP.Certificates {
@@ -117,7 +117,7 @@ func compared(service hcloud.LoadBalancerService) hcloud.LoadBalancerService {
 	if service.Protocol == hcloud.LoadBalancerServiceProtocolTCP {
 		service.HTTP = hcloud.LoadBalancerServiceHTTP{}
 	} else if service.HTTP.TimeoutIdle == 0 {
-		service.HTTP.TimeoutIdle = defaultTimeoutIdle // An API that does not tell it.
+		service.HTTP.TimeoutIdle = defaultTimeoutIdle // For an API that does not return the field.
 	}
 	if service.HealthCheck.Protocol == hcloud.LoadBalancerServiceProtocolTCP {
 		service.HealthCheck.HTTP = nil
@@ -172,7 +172,7 @@ func serviceSteps(there *hcloud.LoadBalancer, wanted *Wanted) (steps []Step) {
 	return steps
 }
 
-// The call sets each field, also to the API's default, so that earlier values of the Service go away.
+// createService returns the options with each field, also with the API's default, so that the call replaces earlier values of the Service.
 func createService(s hcloud.LoadBalancerService, change bool) hcloud.LoadBalancerCreateOptsService {
 	o := hcloud.LoadBalancerCreateOptsService{
 		Protocol: s.Protocol, ListenPort: &s.ListenPort, DestinationPort: &s.DestinationPort, Proxyprotocol: &s.Proxyprotocol,
@@ -182,7 +182,7 @@ func createService(s hcloud.LoadBalancerService, change bool) hcloud.LoadBalance
 	}
 	if s.Protocol != hcloud.LoadBalancerServiceProtocolTCP {
 		o.HTTP = &hcloud.LoadBalancerCreateOptsServiceHTTP{CookieName: &s.HTTP.CookieName, CookieLifetime: &s.HTTP.CookieLifetime, StickySessions: &s.HTTP.StickySessions}
-		if change || s.HTTP.TimeoutIdle != defaultTimeoutIdle { // A younger field: older descriptions of the API have it not.
+		if change || s.HTTP.TimeoutIdle != defaultTimeoutIdle { // Older descriptions of the API lack this field.
 			o.HTTP.TimeoutIdle = &s.HTTP.TimeoutIdle
 		}
 		if s.Protocol == hcloud.LoadBalancerServiceProtocolHTTPS {
@@ -195,7 +195,7 @@ func createService(s hcloud.LoadBalancerService, change bool) hcloud.LoadBalance
 	return o
 }
 
-// TargetSteps make the targets those that are wanted.
+// TargetSteps returns the calls that set the wanted targets.
 func TargetSteps(there *hcloud.LoadBalancer, wanted []Target) (steps []Step) {
 	is, asked := map[Target]bool{}, map[Target]bool{}
 	for _, target := range wanted {
@@ -254,7 +254,8 @@ func (t Target) remove() Step {
 	})
 }
 
-// CreateOptions is the one call that makes a load balancer whole, with its mark, so that one whose answer is lost is found again.
+// CreateOptions returns the options of the one call that makes a whole load balancer with its mark. So if the answer is lost, the next call finds the load
+// balancer by its mark.
 func CreateOptions(wanted *Wanted) hcloud.LoadBalancerCreateOpts {
 	opts := hcloud.LoadBalancerCreateOpts{
 		Name: wanted.Name, LoadBalancerType: &hcloud.LoadBalancerType{Name: wanted.Type}, Labels: wanted.Labels, PublicInterface: &wanted.Public, NetworkZone: hcloud.NetworkZone(wanted.NetworkZone),

@@ -11,7 +11,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
-// Target is what a load balancer balances to: a server, an address, or the servers that a selector selects.
+// Target is a target of a load balancer: a server, an address, or the servers that a selector selects.
 type Target struct {
 	Server   int64
 	IP       string
@@ -26,7 +26,7 @@ func (t Target) key() Target {
 	return t
 }
 
-// Selected are the Nodes that the Service's annotation selects; all without one.
+// Selected returns the Nodes that the Service's annotation selects, or all Nodes without the annotation.
 func Selected(service *sdk.Service, targets *sdk.Targets) ([]sdk.Node, error) {
 	if targets == nil {
 		return nil, nil
@@ -48,8 +48,8 @@ func Selected(service *sdk.Service, targets *sdk.Targets) ([]sdk.Node, error) {
 	return selected, nil
 }
 
-// Targets returns the targets for the Nodes, and the error of each Node that cannot be one (LB-17). left is the number of Nodes beyond the limit:
-// they are no target errors, because the controller would retry these for ever. exists says whether a server exists; there is the existing load
+// Targets returns the targets for the Nodes, and the error of each Node that cannot be a target (LB-17). left is the number of Nodes beyond the limit. They
+// are no target errors, because the controller would retry target errors for ever. exists reports whether a server exists; there is the existing load
 // balancer, or nil.
 func Targets(nodes []sdk.Node, service *sdk.Service, settings *Settings, there *hcloud.LoadBalancer, most int, exists func(int64) bool) (all []Target, wrong map[string]error, left int) {
 	private := read(service).truth("use-private-ip", settings.UsePrivateIP)
@@ -72,7 +72,7 @@ func Targets(nodes []sdk.Node, service *sdk.Service, settings *Settings, there *
 	if most <= 0 || len(all) <= most {
 		return all, wrong, 0
 	}
-	// Those that are targets already stay; the rest goes by name.
+	// Existing targets come first; the other Nodes follow by name.
 	is := map[Target]bool{}
 	for _, target := range TargetsOf(there) {
 		is[target.key()] = true
@@ -89,7 +89,7 @@ func Targets(nodes []sdk.Node, service *sdk.Service, settings *Settings, there *
 	return all[:most], wrong, len(all) - most
 }
 
-// NewServers is how many of these targets are servers that the load balancer does not have.
+// NewServers returns how many of these targets are servers that are not targets of the load balancer yet.
 func NewServers(all []Target, there *hcloud.LoadBalancer) (count int) {
 	is := map[int64]bool{}
 	for _, target := range TargetsOf(there) {
@@ -130,7 +130,7 @@ func targetOf(node sdk.Node, private bool, settings *Settings, exists func(int64
 	}
 }
 
-// TargetsOf are the targets that a load balancer has.
+// TargetsOf returns the targets of a load balancer.
 func TargetsOf(lb *hcloud.LoadBalancer) (all []Target) {
 	if lb == nil {
 		return nil

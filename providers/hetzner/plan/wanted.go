@@ -12,10 +12,10 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
-// Settings are what the operator says.
+// Settings are the operator's settings.
 type Settings struct {
 	InstanceSettings
-	// Type, Location, NetworkZone and Algorithm are those of load balancers whose Service says none; empty ones are not set.
+	// Type, Location, NetworkZone and Algorithm are the defaults for load balancers whose Service does not set them; empty means no default.
 	Type, Location, NetworkZone, Algorithm string
 	// The other fields are the defaults of the annotations with these names.
 	UsePrivateIP, DisablePrivateIngress, DisablePublicNetwork, DisableIPv6, ProxyProtocol bool
@@ -25,7 +25,7 @@ type Settings struct {
 	// TargetSelector selects the targets of all load balancers by the servers' labels in Hetzner Cloud. If empty, the targets are the servers of the
 	// Nodes.
 	TargetSelector string
-	// Robot says that dedicated servers are targets, by their addresses.
+	// Robot says that dedicated servers can be targets, by their addresses.
 	Robot bool
 }
 
@@ -40,7 +40,7 @@ const (
 	defaultTimeoutIdle = 60 * time.Second
 )
 
-// Wanted is what a load balancer should be.
+// Wanted is the desired state of a load balancer.
 type Wanted struct {
 	// Name and Type are empty if the existing ones stay.
 	Name, Type            string
@@ -53,12 +53,12 @@ type Wanted struct {
 	Subnet                *net.IPNet
 	Services              []hcloud.LoadBalancerService
 	IPv4DNS, IPv6DNS      *string
-	// Targets count unless LeaveTargets.
+	// Targets are the desired targets; LeaveTargets leaves the existing ones alone.
 	Targets      []Target
 	LeaveTargets bool
 }
 
-// Certificates says which certificates are asked for by name: they are looked up before Want.
+// Certificates returns the names of certificates in the annotation. The caller looks them up before Want.
 func Certificates(service *sdk.Service) (names []string) {
 	for _, item := range read(service).list("http-certificates") {
 		if _, isID := ParseID(item); !isID {
@@ -68,7 +68,7 @@ func Certificates(service *sdk.Service) (names []string) {
 	return names
 }
 
-// Want returns the desired load balancer of a Service. there is the existing one, or nil; certificates are the IDs of those that Certificates names.
+// Want returns the desired load balancer of a Service. there is the existing one, or nil; certificates has the IDs for the names of Certificates.
 func Want(service *sdk.Service, call *sdk.Call, settings *Settings, there *hcloud.LoadBalancer, certificates map[string]int64) (*Wanted, error) {
 	r := read(service)
 	wanted := &Wanted{
@@ -144,7 +144,8 @@ func Want(service *sdk.Service, call *sdk.Call, settings *Settings, there *hclou
 	return wanted, nil
 }
 
-// A load balancer does not move, and its annotations that only tell something must not say otherwise.
+// stays returns an error if the settings or an annotation ask for another location, network zone or public address than the existing load balancer has: none
+// of them can change.
 func stays(wanted *Wanted, there *hcloud.LoadBalancer, service *sdk.Service) error {
 	for _, fact := range []struct{ name, asked, is string }{
 		{"location", wanted.Location, locationOf(there).Name}, {"network-zone", wanted.NetworkZone, string(locationOf(there).NetworkZone)},
@@ -164,7 +165,8 @@ func locationOf(lb *hcloud.LoadBalancer) hcloud.Location {
 	return *lb.Location
 }
 
-// CheckID says whether the annotation with a load balancer's ID names the one that was found. A user may write any ID there: it makes nothing this Service's.
+// CheckID returns an error if the annotation with a load balancer's ID does not name the found one. A user may write any ID, so the annotation never makes a
+// load balancer this Service's.
 func CheckID(service *sdk.Service, found *Found) error {
 	text, is := service.Annotations[AnnotationID]
 	if !is {
@@ -242,7 +244,7 @@ func listeners(r *reader, service *sdk.Service, settings *Settings, certificates
 	return all, nil
 }
 
-// The health check. With externalTrafficPolicy Local kube-proxy tells by HTTP whether a Node has endpoints.
+// health returns the health check. With externalTrafficPolicy Local kube-proxy answers by HTTP whether a Node has endpoints.
 func health(r *reader, service *sdk.Service, settings *Settings, protocol hcloud.LoadBalancerServiceProtocol) hcloud.LoadBalancerServiceHealthCheck {
 	names := []string{"health-check-protocol", "health-check-port", "health-check-interval", "health-check-timeout", "health-check-retries", "health-check-http-domain", "health-check-http-path", "health-check-http-validate-certificate", "http-status-codes"}
 	asked := slices.ContainsFunc(names, r.has)
@@ -269,7 +271,7 @@ func health(r *reader, service *sdk.Service, settings *Settings, protocol hcloud
 		}
 		return check
 	}
-	// The API knows tcp and http alone; https is http with TLS.
+	// The API has only tcp and http; https is http with TLS.
 	check.Protocol = hcloud.LoadBalancerServiceProtocolHTTP
 	check.HTTP = &hcloud.LoadBalancerServiceHealthCheckHTTP{
 		Domain: r.text("health-check-http-domain", ""), Path: r.text("health-check-http-path", "/"), StatusCodes: r.list("http-status-codes"),
@@ -288,13 +290,13 @@ func health(r *reader, service *sdk.Service, settings *Settings, protocol hcloud
 	return check
 }
 
-// Shown is what the Service's status shows.
+// Shown says which of a load balancer's addresses the Service's status has.
 type Shown struct {
 	Hostname                     string
 	IPv6, Private, ProxyProtocol bool
 }
 
-// Shows says which of a load balancer's addresses the Service's status shows. A wrong annotation counts as none: Ensure refuses it.
+// Shows reads the annotations that select the addresses in the Service's status. It ignores invalid annotations, because Ensure refuses them.
 func Shows(service *sdk.Service, settings *Settings) Shown {
 	r := read(service)
 	return Shown{

@@ -15,15 +15,15 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/hetzner/plan"
 )
 
-// sdk.LoadBalancers: the methods carry out what package plan decides.
+// sdk.LoadBalancers: the methods carry out the decisions of package plan.
 
 const (
 	againWhileBusy = 3 * time.Second
-	// A load balancer that is younger may still be being made.
+	// While a load balancer is younger, the provider checks whether Hetzner still makes it.
 	young = 5 * time.Minute
 )
 
-// request is what all four calls are about.
+// request has the common arguments of the four calls about a load balancer.
 type request struct {
 	p       *Provider
 	call    *sdk.Call
@@ -31,7 +31,7 @@ type request struct {
 	handle  string
 	notes   *sdk.Notes
 	all     []*hcloud.LoadBalancer
-	// Nodes that the load balancer has no room for.
+	// The number of Nodes beyond the load balancer's limit of targets.
 	left int
 }
 
@@ -47,8 +47,8 @@ func (r *request) list(ctx context.Context) (err error) {
 	return err
 }
 
-// byHandle returns the load balancer that the handle names, or nil. While all load balancers fit on one page the list costs no more than one of them,
-// and calls share it.
+// byHandle returns the load balancer that the handle names, or nil. While all load balancers fit on one page, it reads the list: that is one call too, and
+// several requests share it.
 func (r *request) byHandle(ctx context.Context) (*plan.Found, error) {
 	id, ok := plan.ParseID(r.handle)
 	if !ok {
@@ -86,7 +86,7 @@ func (r *request) find(ctx context.Context) (found *plan.Found, byHandle bool, e
 	return found, false, nil
 }
 
-// wanted says what the load balancer should be, and why some Nodes cannot be its targets.
+// wanted returns the desired load balancer, and the errors of the Nodes that cannot be its targets.
 func (r *request) wanted(ctx context.Context, there *hcloud.LoadBalancer, targets *sdk.Targets) (*plan.Wanted, map[string]error, error) {
 	if class := r.service.LoadBalancerClass; class != nil && *class != "" {
 		return nil, nil, sdk.ErrHandledElsewhere
@@ -121,7 +121,7 @@ func (r *request) targets(ctx context.Context, there *hcloud.LoadBalancer, targe
 		return nil, nil, err
 	}
 	all, wrong, left := plan.Targets(nodes, r.service, r.p.planned(), there, most, func(int64) bool { return true })
-	// One or two are tried: the API says what is wrong. Many are looked up first.
+	// If few servers are new, the API's errors find the missing ones. If many are, the list is read first.
 	if plan.NewServers(all, there) > r.p.listCalls() {
 		servers, err := r.p.servers.List(ctx, r.call, 0)
 		if err != nil {
@@ -137,7 +137,7 @@ func (r *request) targets(ctx context.Context, there *hcloud.LoadBalancer, targe
 	return all, wrong, nil
 }
 
-// tellTargets says which Nodes are no targets.
+// tellTargets adds the target errors, and a Warning event about Nodes beyond the limit, to the answer.
 func (r *request) tellTargets(wrong map[string]error) {
 	for node, err := range wrong {
 		r.notes.TargetError(node, err)
@@ -166,7 +166,7 @@ func (p *Provider) GetLoadBalancer(ctx context.Context, call *sdk.Call, asked sd
 	return answer, err
 }
 
-// inSync is the same decision as Ensure's, asked beforehand (LB-14).
+// inSync reports whether Ensure would write nothing and answer ready, by the same decision (LB-14).
 func (r *request) inSync(ctx context.Context, found *plan.Found, targets *sdk.Targets) (bool, error) {
 	if plan.CheckID(r.service, found) != nil {
 		return false, nil
@@ -183,7 +183,7 @@ func (r *request) inSync(ctx context.Context, found *plan.Found, targets *sdk.Ta
 	return !busy, err
 }
 
-// beingMade says whether actions run on a load balancer that was made just now.
+// beingMade reports whether actions run on a load balancer that is younger than 5 minutes.
 func (r *request) beingMade(ctx context.Context, lb *hcloud.LoadBalancer) (bool, error) {
 	if time.Since(lb.Created) > young {
 		return false, nil
@@ -192,7 +192,7 @@ func (r *request) beingMade(ctx context.Context, lb *hcloud.LoadBalancer) (bool,
 	return len(actions) > 0, r.p.api.done(ctx, r.call, "asking for running actions", err)
 }
 
-// EnsureLoadBalancer makes the load balancer, or makes it as the Service asks.
+// EnsureLoadBalancer makes the load balancer, or changes it to match the Service.
 func (p *Provider) EnsureLoadBalancer(ctx context.Context, call *sdk.Call, asked sdk.EnsureLoadBalancer) (status sdk.LoadBalancerStatus, err error) {
 	r := &request{p: p, call: call, service: &asked.Service, handle: asked.Handle, notes: asked.Notes}
 	found, _, err := r.find(ctx)
@@ -240,7 +240,7 @@ func (r *request) waits(busy bool) error {
 	return sdk.Pending(againWhileBusy, "Hetzner still works on the load balancer")
 }
 
-// create makes the load balancer with its mark in one call. Where the answer is lost the next call finds it.
+// create makes the load balancer with its mark in one call. If the answer is lost, the next call finds the load balancer.
 func (r *request) create(ctx context.Context, wanted *plan.Wanted) (*hcloud.LoadBalancer, error) {
 	what := "making the load balancer " + wanted.Name
 	opts := plan.CreateOptions(wanted)
@@ -249,7 +249,7 @@ func (r *request) create(ctx context.Context, wanted *plan.Wanted) (*hcloud.Load
 	}
 	result, _, err := r.p.api.LoadBalancer.Create(ctx, opts)
 	if len(opts.Targets) > 0 && isCode(err, hcloud.ErrorCodeNotFound, hcloud.ErrorCodeInvalidInput, hcloud.ErrorCodeServerNotAttachedToNetwork, hcloud.ErrorCodeMissingIPv4) {
-		// A target may be what is wrong: each is tried alone then.
+		// A target may be the cause. So make the load balancer without targets; the steps then try each target alone.
 		if err := sdk.BeforeWrite(ctx); err != nil {
 			return nil, err
 		}
@@ -288,8 +288,8 @@ func (r *request) ended(ctx context.Context, what string, err error) error {
 	return r.p.api.done(ctx, r.call, what, err)
 }
 
-// carryOut makes the calls of the steps, and then reads the load balancer again: addresses come with networks, and a target that could not be
-// attached is an error, and is not tried again.
+// carryOut makes the calls of the steps, and then reads the load balancer again, because addresses depend on networks. A target that could not be attached
+// becomes a target error, and carryOut does not try it again.
 func (r *request) carryOut(ctx context.Context, lb *hcloud.LoadBalancer, wanted *plan.Wanted, wrong map[string]error, made bool) (*hcloud.LoadBalancer, error) {
 	for range 4 {
 		steps := plan.Steps(lb, wanted)
@@ -300,7 +300,7 @@ func (r *request) carryOut(ctx context.Context, lb *hcloud.LoadBalancer, wanted 
 			return nil, err
 		}
 		wanted.Targets = slices.DeleteFunc(wanted.Targets, func(target plan.Target) bool { return wrong[target.Node] != nil })
-		// An adopted load balancer is ours from the first step on.
+		// The first step marks an adopted load balancer, so it is ours now.
 		r.notes.Handle(plan.Handle(lb))
 		var err error
 		if lb, err = r.again(ctx, lb.ID); err != nil {
@@ -341,7 +341,7 @@ func (r *request) run(ctx context.Context, lb *hcloud.LoadBalancer, steps []plan
 	return nil
 }
 
-// UpdateLoadBalancer makes the targets those that are given, and nothing else (LB-16).
+// UpdateLoadBalancer sets the targets to the given ones, and changes nothing else (LB-16).
 func (p *Provider) UpdateLoadBalancer(ctx context.Context, call *sdk.Call, asked sdk.UpdateLoadBalancer) error {
 	r := &request{p: p, call: call, service: &asked.Service, handle: asked.Handle, notes: asked.Notes}
 	found, byHandle, err := r.find(ctx)
@@ -421,7 +421,7 @@ func (r *request) remove(ctx context.Context, lb *hcloud.LoadBalancer) error {
 	return r.ended(ctx, fmt.Sprintf("removing load balancer %d", lb.ID), err)
 }
 
-// ListLoadBalancers gives those that are marked for this cluster (LB-13).
+// ListLoadBalancers returns all load balancers that are marked for this cluster (LB-13).
 func (p *Provider) ListLoadBalancers(ctx context.Context, call *sdk.Call) (list []sdk.ListedLoadBalancer, err error) {
 	all, err := p.lists.List(ctx, call, 0)
 	if err != nil {
@@ -436,7 +436,7 @@ func (p *Provider) ListLoadBalancers(ctx context.Context, call *sdk.Call) (list 
 	return list, nil
 }
 
-// status has the addresses of a load balancer, as in Hetzner's own controller.
+// status returns the addresses of a load balancer, as Hetzner's own controller does.
 func (r *request) status(lb *hcloud.LoadBalancer) (status sdk.LoadBalancerStatus) {
 	shows := plan.Shows(r.service, r.p.planned())
 	if shows.Hostname != "" {

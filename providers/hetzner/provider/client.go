@@ -1,4 +1,4 @@
-// Package provider is Hetzner Cloud behind the contract: it asks Hetzner's API, and does what package plan decides.
+// Package provider implements the contract for Hetzner Cloud: it calls Hetzner's API, and carries out the decisions of package plan.
 package provider
 
 import (
@@ -28,20 +28,20 @@ const (
 	mostAnswerBytes = 64 << 20
 )
 
-// tokens puts the token on each call. It reads the file each time, so a rotated token takes effect at once. The API does not state the project of a
-// token, so tokens first tries a new one on objects that are known to be in the project: in another one every server would be gone.
+// tokens puts the token on each call. It reads the file for each call, so a rotated token takes effect with the next call. The API does not state the project
+// of a token. So tokens first tries a new token on objects of the project, its witnesses: with a token of another project every server would seem to be gone.
 type tokens struct {
 	base   http.RoundTripper
 	apiURL string
 	secret sdk.Token
 
 	mutex sync.Mutex
-	// The last token that is known to be of the project, and the paths of what is in it.
+	// The last token that passed the check, and the paths of objects in the project.
 	checked   string
 	witnesses []string
 }
 
-// witness tells what the present token sees.
+// witness sets the paths of objects that the present token can read.
 func (t *tokens) witness(paths ...string) {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
@@ -69,7 +69,7 @@ func (t *tokens) RoundTrip(request *http.Request) (*http.Response, error) {
 	return t.send(request, token)
 }
 
-// check says whether a new token sees one of the witnesses. Where there is none nothing can be said.
+// check returns an error unless a new token can read one of the witnesses. Without witnesses it accepts the token.
 func (t *tokens) check(ctx context.Context, token string, witnesses []string) error {
 	for _, path := range witnesses {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, t.apiURL+path, nil)
@@ -115,7 +115,7 @@ func (t *tokens) send(request *http.Request, token string) (*http.Response, erro
 	return response, nil
 }
 
-// client is the API. All calls of the provider go through it.
+// client is the client of the API for all calls of the provider.
 type client struct {
 	*hcloud.Client
 	tokens *tokens
@@ -127,13 +127,13 @@ func newClient(apiURL, tokenFile, token, version string) *client {
 	transport.MaxIdleConnsPerHost = 16
 	apiURL = strings.TrimSuffix(apiURL, "/")
 	t := &tokens{base: transport, apiURL: apiURL, secret: sdk.Token{File: tokenFile, Value: token}}
-	// Nothing is repeated here: the controller decides when to ask again.
+	// The client repeats no call: the controller decides when to call again.
 	api := hcloud.NewClient(hcloud.WithEndpoint(apiURL), hcloud.WithHTTPClient(&http.Client{Transport: t, Timeout: callTimeout}), hcloud.WithApplication("grpc-ccm-hetzner", version),
 		hcloud.WithRetryOpts(hcloud.RetryOpts{MaxRetries: 0}))
 	return &client{Client: api, tokens: t}
 }
 
-// done tells the outcome of a call, and gives its error back as the contract says it.
+// done records the outcome of a call, and returns its error as a failure of the contract.
 func (c *client) done(ctx context.Context, call *sdk.Call, what string, err error) error {
 	if err == nil {
 		return c.Done(ctx, call, nil)
@@ -149,7 +149,7 @@ const (
 
 var errStillRunning = errors.New("the action still runs")
 
-// await waits a little for an action; errStillRunning if it has not ended.
+// await waits at most 8 s for an action, and returns errStillRunning if the action has not ended.
 func (c *client) await(ctx context.Context, action *hcloud.Action) error {
 	until := time.Now().Add(actionPatience)
 	for pause := firstLook; action != nil && action.Status == hcloud.ActionStatusRunning; pause = min(2*pause, 2*time.Second) {
@@ -176,7 +176,8 @@ func (c *client) await(ctx context.Context, action *hcloud.Action) error {
 	return action.Error()
 }
 
-// deleteBalancer removes a load balancer. Hetzner's API answers either nothing, as its older description says, or an action; Hetzner's SDK reads the second alone.
+// deleteBalancer removes a load balancer. Hetzner's API answers with no body, as its older description says, or with an action. Hetzner's SDK reads only an
+// action.
 func (c *client) deleteBalancer(ctx context.Context, id int64) (*hcloud.Action, error) {
 	request, err := c.NewRequest(ctx, http.MethodDelete, fmt.Sprintf("/load_balancers/%d", id), nil)
 	if err != nil {

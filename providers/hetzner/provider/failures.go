@@ -12,12 +12,12 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
-// The wait after a 429 without a time: the API gives back one call a second.
+// The wait after a 429 that states no time: one call becomes free each second.
 const throttledFor = 10 * time.Second
 
 func isCode(err error, codes ...hcloud.ErrorCode) bool { return hcloud.IsError(err, codes...) }
 
-// Another operation works on the object.
+// isBusy reports whether the API refuses a call because another operation works on the object.
 func isBusy(err error) bool {
 	var action hcloud.ActionError
 	if errors.As(err, &action) && (action.Code == string(hcloud.ErrorCodeLocked) || action.Code == string(hcloud.ErrorCodeConflict)) {
@@ -37,7 +37,7 @@ func details(err hcloud.Error) string {
 	return text + " (" + string(err.Code) + ")"
 }
 
-// failureOf says an error of the API as the contract does (CORE-15). what is what was tried.
+// failureOf returns the failure of the contract for an error of the API (CORE-15). what describes the attempt.
 func failureOf(what string, err error) *sdk.Failure {
 	var failure *sdk.Failure
 	if errors.As(err, &failure) {
@@ -99,7 +99,7 @@ func ofCode(what string, code hcloud.ErrorCode, message string, header http.Head
 	}
 }
 
-// How long a 429 asks to wait: until RateLimit-Reset.
+// waitOf returns the wait that a 429 asks for.
 func waitOf(header http.Header, now time.Time) time.Duration {
 	for _, name := range []string{"RateLimit-Reset", "Retry-After"} {
 		var seconds int64

@@ -53,7 +53,7 @@ func TestAnIdleHourTakesAFewCallsHoweverManyLoadBalancersThereAre(t *testing.T) 
 	}
 }
 
-// A target error is tried again every few minutes. Where a load balancer has no room for a Node that would be so for ever, at each load balancer.
+// The controller retries a target error every few minutes. For a Node beyond the limit of targets that would never end, at each load balancer.
 func TestNodesThatALoadBalancerHasNoRoomForAreToldAndNotTriedAgain(t *testing.T) { // LB-8, LB-14, LB-17
 	h := initialized(t)
 	h.cloud.Limit(0, time.Hour)
@@ -68,7 +68,7 @@ func TestNodesThatALoadBalancerHasNoRoomForAreToldAndNotTriedAgain(t *testing.T)
 	if len(answer.TargetErrors) > 0 || len(answer.Events) != 1 || answer.Events[0].Reason != "TargetLimit" || !strings.Contains(answer.Events[0].Message, "75 Nodes are no targets") {
 		t.Errorf("%v", answer)
 	}
-	// Another Node, for which there is no room either.
+	// Another Node beyond the limit.
 	b.targets = h.nodes(101)
 	calls, routes := h.calls(func() {
 		if answer := b.update(); answer.GetDone() == nil || len(answer.TargetErrors) > 0 {

@@ -13,7 +13,7 @@ import (
 
 // sdk.InstanceBatches and sdk.InstanceLister.
 
-// Calls that a list of all servers takes.
+// listCalls returns how many calls a list of all servers takes.
 func (p *Provider) listCalls() int { return max(1, (int(p.serverCount.Load())+pageSize-1)/pageSize) }
 
 // LookupInstances reads few servers one by one, and lists them for many. A list without a server does not prove that it is gone, so LookupInstances
@@ -46,7 +46,7 @@ func (p *Provider) LookupInstances(ctx context.Context, call *sdk.Call, nodes []
 	return answers, nil
 }
 
-// fromList answers what the list has, and gives back those with an ID that it lacks.
+// fromList answers for the Nodes whose servers the list has, and returns the Nodes with an ID that the list lacks.
 func (p *Provider) fromList(nodes []sdk.Node, servers []*hcloud.Server, answers sdk.Answers[sdk.Instance]) (missing []sdk.Node) {
 	byID, byName := map[string]*hcloud.Server{}, map[string]*hcloud.Server{}
 	for _, server := range servers {
@@ -66,7 +66,7 @@ func (p *Provider) fromList(nodes []sdk.Node, servers []*hcloud.Server, answers 
 	return missing
 }
 
-// oneByOne asks for each server on its own.
+// oneByOne reads each server by a separate call.
 func (p *Provider) oneByOne(ctx context.Context, call *sdk.Call, nodes []sdk.Node, answers sdk.Answers[sdk.Instance]) {
 	settings := p.planned()
 	sdk.Each(nodes, answers, func(node sdk.Node) (sdk.Instance, error) {
@@ -98,7 +98,7 @@ func (p *Provider) one(ctx context.Context, call *sdk.Call, node sdk.Node) (*hcl
 	return nil, nil
 }
 
-// ListInstances gives all servers of the project: Hetzner does not tell those of one cluster from those of another (INST-16).
+// ListInstances returns all servers of the project: Hetzner's API does not show to which cluster a server belongs (INST-16).
 func (p *Provider) ListInstances(ctx context.Context, call *sdk.Call, _ sdk.InstanceQuery) (list []sdk.Instance, err error) {
 	servers, err := p.servers.List(ctx, call, 0)
 	settings := p.planned()

@@ -11,7 +11,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/hetzner/plan"
 )
 
-// How long what a type of load balancers can do is remembered.
+// How long the provider caches the types of load balancers.
 const typesLast = time.Hour
 
 type typeCache struct {
@@ -20,7 +20,7 @@ type typeCache struct {
 	types map[string]*hcloud.LoadBalancerType
 }
 
-// typeOf is the type that the load balancer has, or shall have.
+// typeOf returns the wanted type of the load balancer, which may be its present one.
 func (r *request) typeOf(ctx context.Context, there *hcloud.LoadBalancer, name string) (*hcloud.LoadBalancerType, error) {
 	if there != nil && there.LoadBalancerType != nil && (name == "" || name == there.LoadBalancerType.Name) {
 		return there.LoadBalancerType, nil
@@ -48,7 +48,7 @@ func (r *request) typeOf(ctx context.Context, there *hcloud.LoadBalancer, name s
 	return cache.types[name], nil
 }
 
-// certificates looks up those that the Service names by their names.
+// certificates looks up the certificates that the Service refers to by name.
 func (r *request) certificates(ctx context.Context) (map[string]int64, error) {
 	ids := map[string]int64{}
 	for _, name := range plan.Certificates(r.service) {

@@ -17,9 +17,9 @@ import (
 var Version = "0.1.0"
 
 const (
-	// Nodes in one lookup: a thousand share one list.
+	// The most Nodes in one lookup: a thousand share one list.
 	maxBatch = 1000
-	// Routes in one call: each takes two calls of the API and an action, one after the other.
+	// The most routes in one call: each takes two calls of the API and an action, one after the other.
 	maxRoutes = 20
 )
 
@@ -30,7 +30,7 @@ type Settings struct {
 	APIURL string
 	// TokenFile holds the token, and the provider reads it for each call. Token is the token if no file is set.
 	TokenFile, Token string
-	// Network is the name or the ID of the cluster's network; Routes says whether routes are made in it.
+	// Network is the name or the ID of the cluster's network; Routes says whether the provider offers routes in it.
 	Network string
 	Routes  bool
 }
@@ -43,12 +43,12 @@ type Provider struct {
 	network atomic.Int64
 	servers sdk.Shared[[]*hcloud.Server]
 	lists   sdk.Shared[[]*hcloud.LoadBalancer]
-	// How many there were when they were last listed. They decide what is cheaper, never what is true.
+	// The numbers of servers and load balancers in the last lists. They only decide whether single reads or a list take fewer calls.
 	serverCount, balancerCount atomic.Int64
 	types                      typeCache
 }
 
-// New is Hetzner Cloud with these settings.
+// New returns the provider with these settings.
 func New(settings Settings) *Provider {
 	p := &Provider{api: newClient(settings.APIURL, settings.TokenFile, settings.Token, Version), settings: settings}
 	p.servers.Get = func(ctx context.Context, call *sdk.Call) ([]*hcloud.Server, error) {
@@ -73,7 +73,7 @@ func New(settings Settings) *Provider {
 	return p
 }
 
-// The network says best which project it is; without one the oldest servers do.
+// sawServers makes witnesses of the first servers of a list, unless the network is known: the network identifies the project better.
 func (p *Provider) sawServers(servers []*hcloud.Server) {
 	if p.network.Load() != 0 {
 		return
@@ -85,11 +85,11 @@ func (p *Provider) sawServers(servers []*hcloud.Server) {
 	p.api.tokens.witness(paths...)
 }
 
-// Info says who the provider is.
+// Info describes the provider.
 func (p *Provider) Info() sdk.Info {
 	info := sdk.Info{
 		Name: "hetzner", Version: Version, ProviderIDPrefixes: []string{plan.CloudPrefix},
-		// For the annotation that selects Nodes: their labels as they are when a call is made.
+		// The annotation that selects Nodes needs their labels.
 		NodeProjection: sdk.NodeProjection{AllLabels: true},
 		Instances:      sdk.InstanceOptions{MaxBatch: maxBatch, PowerState: true},
 		LoadBalancers: sdk.LoadBalancerOptions{
@@ -104,7 +104,7 @@ func (p *Provider) Info() sdk.Info {
 	return info
 }
 
-// Initialize finds out whether the token is good, whether it may write, and whether the network and the location are there (PROV-3).
+// Initialize checks that the API accepts the token, that the token may write, and that the network and the location exist (PROV-3).
 func (p *Provider) Initialize(ctx context.Context, call *sdk.Call, request sdk.InitializeRequest) (sdk.Initialized, error) {
 	scope := "Hetzner Cloud"
 	if err := p.checkPlace(ctx, call); err != nil {
@@ -132,7 +132,7 @@ func (p *Provider) checkPlace(ctx context.Context, call *sdk.Call) error {
 		}
 	}
 	if p.settings.Network == "" {
-		// Any call says whether the token is good.
+		// Any call shows whether the API accepts the token.
 		servers, _, err := p.api.Server.List(ctx, hcloud.ServerListOpts{ListOpts: hcloud.ListOpts{Page: 1, PerPage: 3}, Sort: []string{"id:asc"}})
 		if err == nil {
 			p.sawServers(servers)
@@ -151,8 +151,7 @@ func (p *Provider) checkPlace(ctx context.Context, call *sdk.Call) error {
 	return nil
 }
 
-// checkWrites asks for a load balancer without a name, which the API can never make. The answer shows whether the token may write, and nothing is
-// written.
+// checkWrites asks for a load balancer without a name, which the API refuses. An error of rights shows that the token may not write. Nothing is written.
 func (p *Provider) checkWrites(ctx context.Context, call *sdk.Call) error {
 	request, err := p.api.NewRequest(ctx, http.MethodPost, "/load_balancers", nil)
 	if err != nil {
@@ -165,10 +164,10 @@ func (p *Provider) checkWrites(ctx context.Context, call *sdk.Call) error {
 	return nil
 }
 
-// Health answers from memory (PROV-4): how the last call of the API went.
+// Health reports from memory (PROV-4) how the last call of the API ended.
 func (p *Provider) Health() sdk.Health { return p.api.Health() }
 
-// plan's settings, with the network that Initialize found.
+// planned returns the settings for package plan, with the network that Initialize found.
 func (p *Provider) planned() *plan.Settings {
 	settings := p.settings.Settings
 	settings.NetworkID = p.network.Load()

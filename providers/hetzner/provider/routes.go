@@ -10,7 +10,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/hetzner/plan"
 )
 
-// sdk.RouteBatches. The API changes one route of a network at a time, so the routes of a call go one after the other.
+// sdk.RouteBatches. The API changes one route of a network at a time, so the provider writes the routes of a call one after the other.
 
 func (p *Provider) getNetwork(ctx context.Context, call *sdk.Call) (*hcloud.Network, error) {
 	network, _, err := p.api.Network.GetByID(ctx, p.network.Load())
@@ -23,7 +23,7 @@ func (p *Provider) getNetwork(ctx context.Context, call *sdk.Call) (*hcloud.Netw
 	return network, nil
 }
 
-// ListRoutes gives all routes of the network (ROUTE-1). The network is read first: a server that is attached in between has no route yet.
+// ListRoutes returns all routes of the network (ROUTE-1). It reads the network before the servers, so that the list of servers is the newer one.
 func (p *Provider) ListRoutes(ctx context.Context, call *sdk.Call) ([]sdk.Route, error) {
 	network, err := p.getNetwork(ctx, call)
 	if err != nil || len(network.Routes) == 0 {
@@ -64,7 +64,7 @@ func (p *Provider) DeleteRoutes(ctx context.Context, call *sdk.Call, routes []sd
 	return p.each(ctx, call, network, routes, func(route sdk.Route) (*hcloud.NetworkRoute, error) { return plan.OldRoute(network, route) }, false), nil
 }
 
-// finder finds the targets of routes: few of them one by one, many by a list.
+// finder returns a function that finds the target of a route: by single reads for few routes, in a list for many.
 func (p *Provider) finder(ctx context.Context, call *sdk.Call, routes int) (func(sdk.Route) (*hcloud.Server, error), error) {
 	one := func(route sdk.Route) (*hcloud.Server, error) {
 		node := sdk.Node{Name: route.NodeName, ProviderID: route.ProviderID}
@@ -96,7 +96,7 @@ func (p *Provider) finder(ctx context.Context, call *sdk.Call, routes int) (func
 	}, nil
 }
 
-// each carries out what decide says of each route, and keeps the network as it is after that.
+// each carries out the decision for each route, and updates its copy of the network.
 func (p *Provider) each(ctx context.Context, call *sdk.Call, network *hcloud.Network, routes []sdk.Route, decide func(sdk.Route) (*hcloud.NetworkRoute, error), add bool) sdk.Answers[struct{}] {
 	answers := sdk.Answers[struct{}]{}
 	var refused error

@@ -1,6 +1,6 @@
-// Package testapi is Hetzner Cloud's API as this provider uses it, in memory, for tests: servers, load balancers, networks, certificates, locations
-// and actions, with paging, rate limits, quotas, error bodies and lists that are late. Its bodies are the schema types of Hetzner's own SDK, and it
-// refuses a request with a field that those lack.
+// Package testapi is the part of Hetzner Cloud's API that this provider uses, in memory, for tests: servers, load balancers, networks, certificates,
+// locations and actions. It has paging, rate limits, quotas, error bodies and lists that are late. Its bodies are the schema types of Hetzner's own SDK, and
+// it refuses a request with a field that those types lack.
 package testapi
 
 import (
@@ -20,14 +20,15 @@ import (
 	shared "github.com/grpc-ccm/grpc-ccm/providers/testapi"
 )
 
-// Token is one that may do everything, known from the beginning. NetworkID is the network that is there, named "cluster"; NetworkElsewhere is that of the other project.
+// Token is a token with all rights, which exists from the start. NetworkID is the project's network, named "cluster"; NetworkElsewhere is that of the other
+// project.
 const (
 	Token            = "hcloud-test-token"
 	NetworkID        = 4711
 	NetworkElsewhere = 5822
 )
 
-// Settings are how the cloud behaves. All times are in milliseconds.
+// Settings set the behaviour of the cloud. All times are in milliseconds.
 type Settings struct {
 	// ActionMS is how long an action runs; while it runs its object is locked. A list lacks a new load balancer for ListLagMS.
 	ActionMS  int `json:"action_ms"`
@@ -38,7 +39,7 @@ type Settings struct {
 	DeleteActions bool `json:"delete_actions"`
 }
 
-// Cloud is the state.
+// Cloud is the state of the test API.
 type Cloud struct {
 	*shared.API
 
@@ -54,7 +55,8 @@ type Cloud struct {
 	made         map[int64]time.Time
 }
 
-// New is a project with one empty network, and beside it another one, whose network has the same name. Each call is recorded as a line of JSON, unless record is nil.
+// New returns a project with one empty network, and a second project, whose network has the same name. It writes each call to record as a line of JSON,
+// unless record is nil.
 func New(record io.Writer) *Cloud {
 	c, other := project(10_000, NetworkID), project(7_000_000, NetworkElsewhere)
 	mux := c.paths()
@@ -117,7 +119,7 @@ func rateHeaders(header http.Header, rate shared.Rate) {
 	header.Set("RateLimit-Reset", strconv.FormatInt(rate.Full.Add(time.Second).Unix(), 10))
 }
 
-// apiError is an error as the API answers it.
+// apiError is an error in the API's form.
 type apiError struct {
 	status  int
 	Code    string `json:"code"`
@@ -204,7 +206,7 @@ func prune(value any) {
 	}
 }
 
-// body reads a request into the SDK's own type; a field that it does not have is a mistake.
+// body reads a request into the SDK's own type. A field that the type lacks is an error.
 func body(r *http.Request, into any) error {
 	decoder := json.NewDecoder(r.Body)
 	decoder.DisallowUnknownFields()
@@ -248,7 +250,7 @@ func page[T any](r *http.Request, key string, all []T) (int, any, error) {
 	return http.StatusOK, map[string]any{key: items, "meta": map[string]any{"pagination": pagination}}, nil
 }
 
-// chosen are the objects that the query's name and label_selector leave.
+// chosen returns the objects that the query's name and label_selector select.
 func chosen[T any](r *http.Request, all []*T, of func(*T) (string, map[string]string)) ([]*T, error) {
 	query := r.URL.Query()
 	selector, err := labels.Parse(query.Get("label_selector"))
@@ -310,7 +312,7 @@ func (c *Cloud) listActions(r *http.Request) (int, any, error) {
 	return http.StatusOK, schema.ActionListResponse{Actions: values(asked)}, nil
 }
 
-// listActionsOf gives those of a load balancer.
+// listActionsOf returns the actions of a load balancer.
 func (c *Cloud) listActionsOf(r *http.Request) (int, any, error) {
 	lb, wanted := c.balancerOf(pathID(r)), r.URL.Query()["status"]
 	if lb == nil {
@@ -322,7 +324,7 @@ func (c *Cloud) listActionsOf(r *http.Request) (int, any, error) {
 	}))
 }
 
-// actionsThat are so, in the order of their IDs.
+// actionsThat returns the actions for which are is true, in the order of their IDs.
 func (c *Cloud) actionsThat(are func(*schema.Action) bool) (chosen []*schema.Action) {
 	c.advance()
 	for _, id := range slices.Sorted(maps.Keys(c.actions)) {

@@ -13,7 +13,7 @@ import (
 	shared "github.com/grpc-ccm/grpc-ccm/providers/testapi"
 )
 
-// AddLoadBalancer makes a load balancer, as somebody else would, and gives its ID.
+// AddLoadBalancer makes a load balancer without the API, and returns its ID.
 func (c *Cloud) AddLoadBalancer(name string, labels map[string]string) (int64, error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -36,14 +36,14 @@ func (c *Cloud) AddLoadBalancer(name string, labels map[string]string) (int64, e
 	return lb.ID, nil
 }
 
-// RemoveLoadBalancer removes a load balancer behind everybody's back.
+// RemoveLoadBalancer removes a load balancer without the API.
 func (c *Cloud) RemoveLoadBalancer(id int64) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	c.balancers = slices.DeleteFunc(c.balancers, func(lb *schema.LoadBalancer) bool { return lb.ID == id })
 }
 
-// ChangeLoadBalancer changes a load balancer behind everybody's back.
+// ChangeLoadBalancer changes a load balancer without the API.
 func (c *Cloud) ChangeLoadBalancer(id int64, change func(*schema.LoadBalancer)) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -52,7 +52,7 @@ func (c *Cloud) ChangeLoadBalancer(id int64, change func(*schema.LoadBalancer)) 
 	}
 }
 
-// LoadBalancers are all load balancers.
+// LoadBalancers returns all load balancers.
 func (c *Cloud) LoadBalancers() (all []schema.LoadBalancer) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -62,7 +62,7 @@ func (c *Cloud) LoadBalancers() (all []schema.LoadBalancer) {
 	return all
 }
 
-// EndActions lets all running actions end with an error; an empty code lets them succeed.
+// EndActions ends all running actions with this error; with an empty code they succeed.
 func (c *Cloud) EndActions(code, message string) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()

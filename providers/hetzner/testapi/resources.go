@@ -131,7 +131,7 @@ func (c *Cloud) networkAction(r *http.Request) (int, any, error) {
 	return http.StatusCreated, schema.NetworkActionAddRouteResponse{Action: *c.begin(r.PathValue("action"), "network", network.ID)}, nil
 }
 
-// The description's rules for destinations and gateways.
+// checkRoute applies the description's rules for destinations and gateways.
 func (c *Cloud) checkRoute(network *schema.Network, asked schema.NetworkActionAddRouteRequest, there bool) error {
 	destination, err := netip.ParsePrefix(asked.Destination)
 	gateway, wrong := netip.ParseAddr(asked.Gateway)
@@ -161,7 +161,7 @@ func (c *Cloud) checkRoute(network *schema.Network, asked schema.NetworkActionAd
 	return nil
 }
 
-// NewServer says what a server that is made shall be like.
+// NewServer has the properties of a new server.
 type NewServer struct {
 	Name string `json:"name"`
 	// Type is cx22, Location fsn1 and Status running if empty.
@@ -169,11 +169,11 @@ type NewServer struct {
 	Location string            `json:"location"`
 	Status   string            `json:"status"`
 	Labels   map[string]string `json:"labels"`
-	// Outside says that it is not in the network.
+	// Outside says that the server is not in the network.
 	Outside bool `json:"outside"`
 }
 
-// AddServer makes a server and gives its ID.
+// AddServer makes a server and returns its ID.
 func (c *Cloud) AddServer(asked NewServer) int64 {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -224,7 +224,7 @@ func (c *Cloud) SetServer(name, status string) error {
 	return nil
 }
 
-// AddRoute adds a route behind everybody's back; an empty gateway is one that no server has.
+// AddRoute adds a route to a server without the API; if the server does not exist, to an address that no server has.
 func (c *Cloud) AddRoute(destination string, server int64) error {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -239,21 +239,21 @@ func (c *Cloud) AddRoute(destination string, server int64) error {
 	return nil
 }
 
-// RemoveRoute removes the routes to a destination behind everybody's back.
+// RemoveRoute removes the routes to a destination without the API.
 func (c *Cloud) RemoveRoute(destination string) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	c.networks[0].Routes = slices.DeleteFunc(slices.Clone(c.networks[0].Routes), func(route schema.NetworkRoute) bool { return route.Destination == destination })
 }
 
-// Routes are those of the network.
+// Routes returns the routes of the network.
 func (c *Cloud) Routes() []schema.NetworkRoute {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	return slices.Clone(c.networks[0].Routes)
 }
 
-// AddCertificate makes a certificate and gives its ID.
+// AddCertificate makes a certificate and returns its ID.
 func (c *Cloud) AddCertificate(name string) int64 {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -262,7 +262,7 @@ func (c *Cloud) AddCertificate(name string) int64 {
 	return c.nextID
 }
 
-// Set sets how the cloud behaves from now on.
+// Set sets the behaviour of the cloud.
 func (c *Cloud) Set(settings Settings) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()

@@ -18,8 +18,8 @@ import (
 // The zone of the fake's one volume.
 const fakeDriver = "disk.fake.example"
 
-// Upstream's fake has one answer for the existence of all instances, and cannot fail a single call. So its answers come from a file, if one is
-// configured. All else is the fake, which only records calls: its one load balancer always exists, and its routes do not outlive the process.
+// Upstream's fake has one answer for the existence of all instances, and cannot fail a single call. So the answers about instances come from a file, if
+// one is configured. The rest is the fake, which only records calls: its one load balancer always exists, and its routes do not outlive the process.
 func init() {
 	cloudprovider.RegisterCloudProvider("fake", func(config io.Reader) (cloudprovider.Interface, error) {
 		cloud := &fakeCloud{Cloud: &fake.Cloud{
@@ -55,13 +55,13 @@ type fakeCloud struct {
 	mu   sync.Mutex
 }
 
-// The fake would give itself, without the file.
+// These methods return the type with the file, not the embedded fake.
 func (f *fakeCloud) InstancesV2() (cloudprovider.InstancesV2, bool)   { return f, true }
 func (f *fakeCloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return f, true }
 func (f *fakeCloud) Routes() (cloudprovider.Routes, bool)             { return f, true }
 func (f *fakeCloud) Clusters() (cloudprovider.Clusters, bool)         { return f, true }
 
-// reads is one operation of the cloud's API, as slow and as failing as the file says.
+// reads is one operation of the cloud's API, with the delay and the failure of the file.
 func (f *fakeCloud) reads(ctx context.Context) error {
 	if f.file == nil {
 		return nil
@@ -77,7 +77,7 @@ func (f *fakeCloud) writes(ctx context.Context) error {
 	return f.file.Write(ctx, "PUT", func(*store.State) (bool, error) { return true, nil })
 }
 
-// instance is the file's instance of a Node, by its provider ID or else by its name.
+// instance returns the file's instance of a Node, by its provider ID or else by its name.
 func (f *fakeCloud) instance(ctx context.Context, node *v1.Node) (name string, found *store.Instance, err error) {
 	if f.file == nil {
 		return node.Name, &store.Instance{}, nil
@@ -93,7 +93,7 @@ func (f *fakeCloud) instance(ctx context.Context, node *v1.Node) (name string, f
 	return name, found, err
 }
 
-// InstanceExists is false for what is not in the file.
+// InstanceExists returns false for an instance that the file lacks.
 func (f *fakeCloud) InstanceExists(ctx context.Context, node *v1.Node) (bool, error) {
 	_, found, err := f.instance(ctx, node)
 	if err != nil || found == nil {
@@ -102,7 +102,7 @@ func (f *fakeCloud) InstanceExists(ctx context.Context, node *v1.Node) (bool, er
 	return f.Cloud.InstanceExists(ctx, node)
 }
 
-// InstanceShutdown is true for what the file says so of.
+// InstanceShutdown returns true for an instance that is off in the file.
 func (f *fakeCloud) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, error) {
 	_, found, err := f.instance(ctx, node)
 	switch {
@@ -116,7 +116,7 @@ func (f *fakeCloud) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, 
 	return f.Cloud.InstanceShutdown(ctx, node)
 }
 
-// metadata names every Node's instance after it: the fake would want a table of them.
+// metadata names each instance after its Node: the fake itself would need a table.
 func (f *fakeCloud) metadata(ctx context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
 	name, found, err := f.instance(ctx, node)
 	switch {
@@ -205,7 +205,7 @@ func (f *fakeCloud) Master(ctx context.Context, name string) (string, error) {
 	return f.Cloud.Master(ctx, name)
 }
 
-// GetLabelsForVolume asks the fake by the volume's handle: it knows volumes by the names of PersistentVolumes, which are no disks.
+// GetLabelsForVolume asks the fake with the volume's handle as the name, because the fake finds volumes by the names of PersistentVolumes.
 func (f *fakeCloud) GetLabelsForVolume(ctx context.Context, volume *v1.PersistentVolume) (map[string]string, error) {
 	if err := f.reads(ctx); err != nil {
 		return nil, err

@@ -25,8 +25,8 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/version"
 )
 
-// goCCM runs upstream's cloud-controller-manager with the same clouds, as their vendors build it. Tests compare the calls that a cloud gets from it
-// with those from the bridge.
+// goCCM runs upstream's cloud-controller-manager with the same clouds, as their vendors build it. Tests compare the calls that a cloud gets from it with
+// those that it gets from the bridge.
 func goCCM() int {
 	made, err := options.NewCloudControllerManagerOptions()
 	if err != nil {
@@ -38,8 +38,8 @@ func goCCM() int {
 	))
 }
 
-// registered is the cloud that --cloud-provider and --cloud-config name. It runs without a cluster ID if the operator allows that, as in upstream's
-// own example of a main.
+// registered returns the cloud that --cloud-provider and --cloud-config name. It runs without a cluster ID if the operator allows that, as in upstream's
+// example of a main.
 func registered(completed *config.CompletedConfig) cloudprovider.Interface {
 	shared := completed.ComponentConfig.KubeCloudShared
 	wanted := shared.CloudProvider

@@ -1,5 +1,5 @@
-// Command clouds serves, over the bridge, the clouds by which it is proven: k8s.io/cloud-provider/fake, and the shapes that are in use. `clouds file` changes
-// the cloud of the shapes from outside.
+// Command clouds serves, over the bridge, the clouds of the bridge's tests: k8s.io/cloud-provider/fake and the shapes. `clouds file` changes the state of a
+// cloud from outside.
 package main
 
 import (
@@ -41,7 +41,7 @@ func main() {
 	os.Exit(bridge.Main(cloud(), optionsOf(cloud())))
 }
 
-// cloud is the one that --cloud-provider=NAME names: its parts must be known before the flags are read.
+// cloud returns the name in --cloud-provider=NAME. It is needed before the flags are parsed, because the options depend on it.
 func cloud() string {
 	for _, argument := range os.Args[1:] {
 		if name, ok := strings.CutPrefix(argument, "--cloud-provider="); ok {
@@ -78,7 +78,7 @@ func optionsOf(cloud string) bridge.Options {
 	return options
 }
 
-// newLister makes the cloud that its own main would make.
+// newLister makes the cloud lister, as the cloud's own main would.
 func newLister(_ context.Context, deps bridge.Deps) (cloudprovider.Interface, error) {
 	text, err := os.ReadFile(deps.CloudConfig)
 	if err != nil {

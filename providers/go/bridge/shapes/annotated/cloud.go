@@ -50,7 +50,7 @@ func (c *Cloud) Initialize(clients cloudprovider.ControllerClientBuilder, _ <-ch
 	c.client = clients.ClientOrDie(Name)
 }
 
-// SetInformers takes the Services, as in a cloud that searches for others which share a load balancer.
+// SetInformers keeps the lister of Services, as a cloud does that searches for Services with the same load balancer.
 func (c *Cloud) SetInformers(factory informers.SharedInformerFactory) {
 	c.services = factory.Core().V1().Services().Lister()
 }
@@ -104,7 +104,7 @@ func (c *Cloud) GetLoadBalancerName(_ context.Context, _ string, service *v1.Ser
 	return cloudprovider.DefaultLoadBalancerName(service)
 }
 
-// of is the load balancer of a Service: by the ID on it, else by its name.
+// of returns the load balancer of a Service, by the ID in its annotation, else by its name.
 func (c *Cloud) of(state *store.State, service *v1.Service) *store.LoadBalancer {
 	if found := state.LoadBalancers[service.Annotations[Annotation]]; found != nil {
 		return found
@@ -133,7 +133,7 @@ func (c *Cloud) GetLoadBalancer(ctx context.Context, _ string, service *v1.Servi
 	return found, exists, err
 }
 
-// EnsureLoadBalancer makes the load balancer, notes its ID on the Service whatever else happens, and fails while it is not ready.
+// EnsureLoadBalancer makes the load balancer and writes its ID onto the Service, also if the call fails. It fails while the load balancer is not ready.
 func (c *Cloud) EnsureLoadBalancer(ctx context.Context, _ string, service *v1.Service, nodes []*v1.Node) (made *v1.LoadBalancerStatus, err error) {
 	if _, err := c.services.Services(service.Namespace).Get(service.Name); err != nil {
 		return nil, fmt.Errorf("the informer does not know the Service: %w", err)
@@ -171,7 +171,7 @@ func (c *Cloud) EnsureLoadBalancer(ctx context.Context, _ string, service *v1.Se
 	return made, err
 }
 
-// patch writes the annotations by which the Service differs.
+// patch writes the annotation if it has changed.
 func (c *Cloud) patch(before, after *v1.Service) error {
 	if before.Annotations[Annotation] == after.Annotations[Annotation] {
 		return nil

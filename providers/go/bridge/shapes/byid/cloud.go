@@ -34,15 +34,15 @@ const (
 	Name = "byid"
 	// AnnotationID is the key of the load balancer's ID.
 	AnnotationID = "byid.example/load-balancer-id"
-	// AnnotationType is a second annotation that it writes, under another prefix.
+	// AnnotationType is a second annotation that the cloud writes, with another prefix.
 	AnnotationType = "service.byid.example/type"
-	// Again is how long it wants to be left alone while a load balancer is being made.
+	// Again is the time in the retry error while a load balancer is being made.
 	Again = 2 * time.Second
 
 	scheme = Name + "://"
 )
 
-// Settings are what its configuration file says.
+// Settings are the contents of the configuration file.
 type Settings struct {
 	// State is the file of the cloud.
 	State string `json:"state"`
@@ -71,7 +71,7 @@ func Register() {
 	store.Register(Name, func(settings Settings) cloudprovider.Interface { return New(settings) })
 }
 
-// Initialize makes its client and starts what runs beside the calls.
+// Initialize makes the client and starts the cloud's goroutines.
 func (c *Cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
 	c.client = clients.ClientOrDie(Name)
 	if c.settings.Listen != "" {
@@ -137,16 +137,16 @@ func (c *Cloud) openPorts(services listersv1.ServiceLister) error {
 // LoadBalancer and the others return its parts.
 func (c *Cloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return c, true }
 
-// InstancesV2 goes by the ID.
+// InstancesV2 returns the cloud itself.
 func (c *Cloud) InstancesV2() (cloudprovider.InstancesV2, bool) { return c, true }
 
-// Routes it has none.
+// Routes returns false: the cloud has none.
 func (c *Cloud) Routes() (cloudprovider.Routes, bool) { return nil, false }
 
-// ProviderName is its name.
+// ProviderName returns the cloud's name.
 func (c *Cloud) ProviderName() string { return Name }
 
-// HasClusterID is never true: its own main does not look.
+// HasClusterID always returns false: the cloud's own main does not check it.
 func (c *Cloud) HasClusterID() bool { return false }
 
 // apiError is an answer of the API, as its SDK returns it.
@@ -253,7 +253,7 @@ func (c *Cloud) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudprov
 	return found.Metadata(scheme, name), nil
 }
 
-// GetLoadBalancerName is the usual name.
+// GetLoadBalancerName returns Go's default name.
 func (c *Cloud) GetLoadBalancerName(_ context.Context, _ string, service *v1.Service) string {
 	return cloudprovider.DefaultLoadBalancerName(service)
 }
@@ -331,7 +331,7 @@ func (c *Cloud) GetLoadBalancer(ctx context.Context, _ string, service *v1.Servi
 	return found.Status(), true, nil
 }
 
-// wantedOf is what the load balancer should be: its targets are the Nodes that are Ready.
+// wantedOf returns the desired rules and targets; the targets are the Ready Nodes.
 func wantedOf(service *v1.Service, nodes []*v1.Node) (rules, targets []string, err error) {
 	for _, node := range nodes {
 		ready := slices.ContainsFunc(node.Status.Conditions, func(one v1.NodeCondition) bool {

@@ -22,7 +22,7 @@ import (
 const (
 	// Name is what --cloud-provider takes.
 	Name = "careless"
-	// Period is how often it refills its cache. Even on a busy machine a check that stops an instance and starts it again is over before.
+	// Period is how often the cloud refills its cache. It is long enough that a check which stops an instance and starts it again ends before.
 	Period = 5 * time.Second
 
 	scheme = Name + "://"
@@ -47,7 +47,7 @@ func Register() {
 	store.Register(Name, func(settings store.File) cloudprovider.Interface { return New(settings.State) })
 }
 
-// Initialize fills the cache, and starts the goroutine that fills it again and again.
+// Initialize fills the cache, and starts the goroutine that refills it.
 func (c *Cloud) Initialize(_ cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
 	c.fill()
 	go func() {
@@ -79,19 +79,19 @@ func (c *Cloud) fill() {
 	c.known, c.filled = known, true
 }
 
-// LoadBalancer is there.
+// LoadBalancer returns the cloud itself.
 func (c *Cloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return c, true }
 
-// InstancesV2 is there.
+// InstancesV2 returns the cloud itself.
 func (c *Cloud) InstancesV2() (cloudprovider.InstancesV2, bool) { return c, true }
 
-// Routes it has none.
+// Routes returns false: the cloud has none.
 func (c *Cloud) Routes() (cloudprovider.Routes, bool) { return nil, false }
 
-// ProviderName is its name.
+// ProviderName returns the cloud's name.
 func (c *Cloud) ProviderName() string { return Name }
 
-// HasClusterID says what its main wants to hear.
+// HasClusterID always returns true.
 func (c *Cloud) HasClusterID() bool { return true }
 
 func (c *Cloud) find(node *v1.Node) (*store.Instance, error) {
@@ -114,13 +114,13 @@ func (c *Cloud) InstanceExists(_ context.Context, node *v1.Node) (bool, error) {
 	return found != nil, err
 }
 
-// InstanceShutdown asks the cache; what is not in it is not shut down.
+// InstanceShutdown asks the cache; an instance that the cache lacks is not shut down.
 func (c *Cloud) InstanceShutdown(_ context.Context, node *v1.Node) (bool, error) {
 	found, err := c.find(node)
 	return found != nil && found.Stopped, err
 }
 
-// InstanceMetadata asks the cache; of what is not in it there is nothing to say.
+// InstanceMetadata asks the cache; for an instance that the cache lacks it returns nil.
 func (c *Cloud) InstanceMetadata(_ context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
 	found, err := c.find(node)
 	if err != nil || found == nil {
@@ -129,7 +129,7 @@ func (c *Cloud) InstanceMetadata(_ context.Context, node *v1.Node) (*cloudprovid
 	return found.Metadata(scheme, node.Name), nil
 }
 
-// GetLoadBalancerName is the usual name.
+// GetLoadBalancerName returns Go's default name.
 func (c *Cloud) GetLoadBalancerName(_ context.Context, _ string, service *v1.Service) string {
 	return cloudprovider.DefaultLoadBalancerName(service)
 }
@@ -149,9 +149,9 @@ func (c *Cloud) GetLoadBalancer(_ context.Context, _ string, service *v1.Service
 	return found, exists, err
 }
 
-// EnsureLoadBalancer puts it; while it is being made that is nil without an error.
+// EnsureLoadBalancer writes the load balancer. While the load balancer is being made, it returns nil without an error.
 func (c *Cloud) EnsureLoadBalancer(_ context.Context, _ string, service *v1.Service, nodes []*v1.Node) (made *v1.LoadBalancerStatus, err error) {
-	// Every Service of the API server has one.
+	// Each Service from the API server has a policy, so this cloud does not check the pointer.
 	rules := append([]string{"families " + string(*service.Spec.IPFamilyPolicy)}, store.PortRules(service)...)
 	service.Spec.Ports = nil
 	name := cloudprovider.DefaultLoadBalancerName(service)

@@ -1,5 +1,5 @@
-// Package instancesv1 is a cloud of the older shape, as the CCMs of Rancher's time have it: Instances and Zones by provider ID and by name, load balancers by name, no
-// routes, no clusters, nothing read from Kubernetes. It is code as a vendor has it: nothing in it knows of the bridge.
+// Package instancesv1 is a cloud of the older shape: Instances and Zones by provider ID and by name, load balancers by name, no routes and no clusters. It
+// reads nothing from Kubernetes. The code is as a vendor's and does not know the bridge.
 package instancesv1
 
 import (
@@ -38,8 +38,8 @@ func (c *Cloud) Routes() (cloudprovider.Routes, bool)                           
 func (c *Cloud) ProviderName() string                                              { return Name }
 func (c *Cloud) HasClusterID() bool                                                { return true }
 
-// find finds an instance by its provider ID, else by its name. That there is none comes wrapped, as it does from most clouds; only InstanceExistsByProviderID makes
-// an answer of it.
+// find finds an instance by its provider ID, else by its name. If there is none, it returns a wrapped InstanceNotFound. Only InstanceExistsByProviderID
+// turns this error into an answer.
 func (c *Cloud) find(ctx context.Context, providerID string, name types.NodeName) (*store.Instance, error) {
 	var found *store.Instance
 	err := c.store.Read(ctx, "GET /hosts", func(state *store.State) error {
@@ -91,7 +91,7 @@ func (c *Cloud) InstanceType(ctx context.Context, name types.NodeName) (string, 
 	return found.Type, nil
 }
 
-// InstanceTypeByProviderID is one of the methods that clouds of this time left out.
+// InstanceTypeByProviderID is not implemented, as in some clouds of this shape.
 func (c *Cloud) InstanceTypeByProviderID(context.Context, string) (string, error) {
 	return "", cloudprovider.NotImplemented
 }

@@ -31,7 +31,7 @@ const (
 	Name = "lister"
 
 	prefix = Name + "://"
-	// cacheVariable is the variable of its environment that says how old a server in the cache may be.
+	// cacheVariable is the environment variable with the greatest age of a server in the cache.
 	cacheVariable = "LISTER_CACHE"
 	// defaultMaxAge is how old a cached server may be if LISTER_CACHE is not set.
 	defaultMaxAge = 2 * time.Second
@@ -67,7 +67,7 @@ func NewCloud(state, cidr string, nodes listersv1.NodeLister) (*Cloud, error) {
 			return nil, fmt.Errorf("lister/NewCloud: %s: %w", cacheVariable, err)
 		}
 	}
-	// Whether the token is good.
+	// This call checks the token.
 	if err := c.read(context.Background(), "/locations", func(*store.State) error { return nil }); err != nil {
 		return nil, fmt.Errorf("lister/NewCloud: %w", err)
 	}
@@ -82,7 +82,7 @@ func (c *Cloud) write(ctx context.Context, method, path string, change func(*sto
 	return answered(c.store.Write(ctx, method+" "+path, change))
 }
 
-// answered is an error of its SDK: a message and a code in words.
+// answered returns an error in the form of the cloud's SDK: a message and a code in words.
 func answered(err error) error {
 	var refusal *store.Refusal
 	if errors.As(err, &refusal) {
@@ -91,7 +91,7 @@ func answered(err error) error {
 	return err
 }
 
-// Initialize makes the recorder of its events.
+// Initialize makes the recorder of the cloud's events.
 func (c *Cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
 	client := clients.ClientOrDie(Name)
 	broadcaster := record.NewBroadcaster()
@@ -103,22 +103,22 @@ func (c *Cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <
 	c.recorder = broadcaster.NewRecorder(scheme.Scheme, v1.EventSource{Component: Name})
 }
 
-// LoadBalancer is there.
+// LoadBalancer returns the cloud itself.
 func (c *Cloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return c, true }
 
-// InstancesV2 is there.
+// InstancesV2 returns the cloud itself.
 func (c *Cloud) InstancesV2() (cloudprovider.InstancesV2, bool) { return c, true }
 
-// Routes are those of its network.
+// Routes returns the cloud itself.
 func (c *Cloud) Routes() (cloudprovider.Routes, bool) { return c, true }
 
-// ProviderName is its name.
+// ProviderName returns the cloud's name.
 func (c *Cloud) ProviderName() string { return Name }
 
-// HasClusterID is never true.
+// HasClusterID always returns false.
 func (c *Cloud) HasClusterID() bool { return false }
 
-// all are the servers, by name, from the cache if it is young enough.
+// all returns the servers by name, from the cache if it is young enough.
 func (c *Cloud) all(ctx context.Context) (map[string]store.Instance, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,7 +139,7 @@ func (c *Cloud) all(ctx context.Context) (map[string]store.Instance, error) {
 	return servers, nil
 }
 
-// server is the server of a Node, or nil.
+// server returns the server of a Node, or nil.
 func (c *Cloud) server(ctx context.Context, node *v1.Node) (*store.Instance, error) {
 	servers, err := c.all(ctx)
 	if err != nil {
@@ -254,7 +254,7 @@ func (c *Cloud) DeleteRoute(ctx context.Context, _ string, route *cloudprovider.
 	})
 }
 
-// GetLoadBalancerName is the usual name.
+// GetLoadBalancerName returns Go's default name.
 func (c *Cloud) GetLoadBalancerName(_ context.Context, _ string, service *v1.Service) string {
 	return cloudprovider.DefaultLoadBalancerName(service)
 }

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The common code of the shapes' clouds on their side of Go's interface.
+// The code for Go's interface that the shapes share.
 
 // Register registers a cloud under its name; its configuration file is read into the settings that
 // its constructor takes.
@@ -37,7 +37,7 @@ type File struct {
 	State string `json:"state"`
 }
 
-// Newer is what a cloud with InstancesV2 leaves out, and nearly every cloud.
+// Newer has the methods for parts that a cloud with InstancesV2 lacks.
 type Newer struct{}
 
 // Instances is older than InstancesV2.
@@ -46,10 +46,10 @@ func (Newer) Instances() (cloudprovider.Instances, bool) { return nil, false }
 // Zones is older than InstancesV2.
 func (Newer) Zones() (cloudprovider.Zones, bool) { return nil, false }
 
-// Clusters it has none.
+// Clusters returns false: the cloud has none.
 func (Newer) Clusters() (cloudprovider.Clusters, bool) { return nil, false }
 
-// Addresses are those of its Node; without a host name if that is empty.
+// Addresses returns the addresses of the instance's Node, without a host name if hostName is empty.
 func (i *Instance) Addresses(hostName string) []v1.NodeAddress {
 	internal := v1.NodeAddress{Type: v1.NodeInternalIP, Address: i.Address}
 	if hostName == "" {
@@ -58,12 +58,12 @@ func (i *Instance) Addresses(hostName string) []v1.NodeAddress {
 	return []v1.NodeAddress{{Type: v1.NodeHostName, Address: hostName}, internal}
 }
 
-// Metadata is its result of InstanceMetadata; its provider ID begins with the scheme.
+// Metadata returns the instance's result of InstanceMetadata; the provider ID begins with the scheme.
 func (i *Instance) Metadata(scheme, hostName string) *cloudprovider.InstanceMetadata {
 	return &cloudprovider.InstanceMetadata{ProviderID: scheme + i.ID, InstanceType: i.Type, Zone: i.Zone, Region: i.Region, NodeAddresses: i.Addresses(hostName)}
 }
 
-// Status is its address.
+// Status returns the load balancer's address.
 func (l *LoadBalancer) Status() *v1.LoadBalancerStatus {
 	return &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{IP: l.IP}}}
 }
@@ -77,7 +77,7 @@ func PortRules(service *v1.Service) []string {
 	return rules
 }
 
-// Rules are those for the ports and the source ranges.
+// Rules are the rules for the ports and the source ranges.
 func Rules(service *v1.Service) []string {
 	rules := PortRules(service)
 	for _, source := range service.Spec.LoadBalancerSourceRanges {

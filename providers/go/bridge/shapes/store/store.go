@@ -1,4 +1,4 @@
-// Package store is the cloud behind the clouds of the shapes: a file, so that it outlives the process and a test can change it from outside.
+// Package store has the state of the shapes' clouds in a file. So the state outlives the process, and a test can change it from outside.
 package store
 
 import (
@@ -20,19 +20,19 @@ type State struct {
 	LoadBalancers map[string]*LoadBalancer `json:"loadBalancers"`
 	// Routes are the gateways by destination.
 	Routes map[string]string `json:"routes,omitempty"`
-	// Firewall are the ports that it lets through.
+	// Firewall are the ports that the firewall admits.
 	Firewall []string `json:"firewall,omitempty"`
-	// Next numbers what is made.
+	// Next is the number of the next new object.
 	Next int `json:"next"`
-	// Writes counts what ever changed the cloud.
+	// Writes is the number of all changes of the cloud.
 	Writes int `json:"writes"`
-	// Fail is what every operation fails with: throttled, credentials, unavailable, precondition or invalid.
+	// Fail is the error of every operation: throttled, credentials, unavailable, precondition or invalid.
 	Fail string `json:"fail,omitempty"`
 	// SlowMS is how long every operation takes.
 	SlowMS int `json:"slowMS,omitempty"`
 	// LateMS is how long the answer to a write takes, after it was done.
 	LateMS int `json:"lateMS,omitempty"`
-	// PendingFor is how many times a new load balancer is not ready yet.
+	// PendingFor is for how many calls a new load balancer is not ready.
 	PendingFor int `json:"pendingFor,omitempty"`
 }
 
@@ -54,14 +54,14 @@ type LoadBalancer struct {
 	// Rules are its rules, as text.
 	Rules   []string `json:"rules"`
 	Targets []string `json:"targets"`
-	// Owner and Service are the marks of a cloud that has them.
+	// Owner and Service are the marks, for a cloud that sets marks.
 	Owner   string `json:"owner,omitempty"`
 	Service string `json:"service,omitempty"`
-	// PendingFor is how many more times it is not ready.
+	// PendingFor is for how many more calls the load balancer is not ready.
 	PendingFor int `json:"pendingFor,omitempty"`
 }
 
-// Refusal is an answer of the cloud's API with a status that says no.
+// Refusal is an answer of the cloud's API with an error status.
 type Refusal struct {
 	Status  int
 	Message string
@@ -71,7 +71,7 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("%d %s", r.Status, r.Message)
 }
 
-// The error of an operation.
+// The errors of an operation.
 var (
 	ErrThrottled   = &Refusal{http.StatusTooManyRequests, "too many requests"}
 	ErrCredentials = &Refusal{http.StatusUnauthorized, "the token is not valid"}
@@ -88,7 +88,7 @@ var failures = map[string]error{
 // Store is a state in a file. FILE.calls beside it has a line for each call of the cloud's API.
 type Store struct{ path string }
 
-// At is the store in this file, which is made at the first write.
+// At returns the store in this file. The first write makes the file.
 func At(path string) *Store { return &Store{path} }
 
 // Call is one call of the cloud's API.
@@ -96,11 +96,11 @@ type Call struct {
 	At time.Time `json:"at"`
 	// What holds the method and the resource, such as `GET /load_balancers/lb-1`.
 	What string `json:"what"`
-	// Status is what the API answered.
+	// Status is the status of the API's answer.
 	Status int `json:"status"`
 }
 
-// Calls are the calls of the cloud's API so far, from whatever process.
+// Calls returns the calls of the cloud's API so far, of all processes.
 func (s *Store) Calls() ([]Call, error) {
 	text, err := os.ReadFile(s.path + ".calls")
 	if errors.Is(err, os.ErrNotExist) {
@@ -125,7 +125,7 @@ func (s *Store) Read(ctx context.Context, what string, look func(*State) error) 
 	return s.operate(ctx, what, func(state *State) (bool, error) { return false, look(state) })
 }
 
-// Write changes the cloud as one call of its API does; change tells whether it changed anything.
+// Write changes the cloud as one call of its API does; change reports whether it changed anything.
 func (s *Store) Write(ctx context.Context, what string, change func(*State) (bool, error)) error {
 	return s.operate(ctx, what, func(state *State) (bool, error) {
 		changed, err := change(state)
@@ -179,7 +179,7 @@ func (s *Store) operate(ctx context.Context, what string, work func(*State) (boo
 	return err
 }
 
-// note writes a call down. The file of the state is locked.
+// note appends a call to FILE.calls. The caller has locked the state.
 func (s *Store) note(what string, err error) error {
 	call := Call{At: time.Now(), What: what, Status: http.StatusOK}
 	var refusal *Refusal
@@ -198,7 +198,7 @@ func (s *Store) note(what string, err error) error {
 	return errors.Join(err, file.Close())
 }
 
-// Edit changes the file from outside of the cloud's API: neither slow nor failing, and not counted.
+// Edit changes the file, but not by the cloud's API: without its delay and failure, and without a line in FILE.calls.
 func (s *Store) Edit(work func(*State) (bool, error)) error {
 	lock, err := os.OpenFile(s.path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -260,7 +260,7 @@ func (s *Store) Add(name string) (id string, err error) {
 	return id, err
 }
 
-// Change changes an instance, which must be there.
+// Change changes an existing instance.
 func (s *Store) Change(name string, change func(*State, *Instance)) error {
 	return s.Edit(func(state *State) (bool, error) {
 		one := state.Instances[name]
