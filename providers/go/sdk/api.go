@@ -3,7 +3,9 @@ package sdk
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -205,11 +207,12 @@ func (s *Shared[T]) fly(flight *flight[T]) {
 const askedAtOnce = 8
 
 // Each looks up each Node separately, at most 8 at once. After a THROTTLED, CREDENTIALS or UNAVAILABLE failure it starts no further lookups: the
-// remaining Nodes get that failure.
+// remaining Nodes get that failure. If ask panics, Each panics too, in the caller's goroutine, so the panic fails only this call.
 func Each(nodes []Node, answers Answers[Instance], ask func(Node) (Instance, error)) {
 	var mutex sync.Mutex
 	var all sync.WaitGroup
 	var refused error
+	var panicked string
 	turns := make(chan struct{}, askedAtOnce)
 	for _, node := range nodes {
 		turns <- struct{}{}
@@ -223,6 +226,13 @@ func Each(nodes []Node, answers Answers[Instance], ask func(Node) (Instance, err
 		mutex.Unlock()
 		all.Go(func() {
 			defer func() { <-turns }()
+			defer func() {
+				if value := recover(); value != nil {
+					mutex.Lock()
+					defer mutex.Unlock()
+					panicked = fmt.Sprintf("%v\n%s", value, debug.Stack())
+				}
+			}()
 			instance, err := ask(node)
 			mutex.Lock()
 			defer mutex.Unlock()
@@ -237,4 +247,7 @@ func Each(nodes []Node, answers Answers[Instance], ask func(Node) (Instance, err
 		})
 	}
 	all.Wait()
+	if panicked != "" {
+		panic(panicked)
+	}
 }

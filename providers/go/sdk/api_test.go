@@ -121,3 +121,20 @@ func TestATokenIsReadAnewAndWhatIsNoneIsRefused(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// CORE-4: a panic in a goroutine of Each reaches its caller, where the SDK makes a failure of it.
+func TestAPanicWhileOneNodeIsLookedUpReachesTheCaller(t *testing.T) {
+	defer func() {
+		if text, _ := recover().(string); !strings.Contains(text, "a bug") || !strings.Contains(text, "api_test.go") {
+			t.Errorf("recovered %q", text)
+		}
+	}()
+	answers := Answers[Instance]{}
+	Each([]Node{{Name: "a"}, {Name: "b"}}, answers, func(node Node) (Instance, error) {
+		if node.Name == "a" {
+			panic("a bug")
+		}
+		return Instance{}, nil
+	})
+	t.Error("no panic", answers)
+}
