@@ -54,9 +54,9 @@ const CLOSE: Duration = Duration::from_secs(1);
 /// answers on an existing socket, or if the file at the path is no socket. It replaces a socket on
 /// which no process answers.
 ///
-/// At the shutdown health reports `NOT_SERVING`, and the open WatchChanges and health streams end
-/// with status OK. Then the server removes the socket's file and accepts no more connections. Calls
-/// in flight may finish within [`Server::drain`]. After that the server cancels them (gRPC status
+/// At the shutdown health reports `NOT_SERVING`. The server removes the socket's file, accepts no
+/// more connections, and ends the open WatchChanges and health streams with status OK. Calls in
+/// flight may finish within [`Server::drain`]. After that the server cancels them (gRPC status
 /// UNAVAILABLE, "unknown" to the controller).
 ///
 /// The process must be built with `panic = "unwind"` (Cargo's default), or a panic ends it.
@@ -247,12 +247,12 @@ impl Server {
             () = shutdown => {}
         }
 
-        // First end the streams that do not end by themselves: tonic would wait for them for ever.
         not_serving(&mut health, &names).await;
-        core.streams.cancel();
-        // Then accept no connections. Calls in flight may finish.
+        // The order of CORE-17: the socket's file, GOAWAY, the streams. tonic would wait for the
+        // streams for ever. Calls in flight may finish.
         drop(socket);
         closing.cancel();
+        core.streams.cancel();
         if let Ok(ended) = tokio::time::timeout(drain, &mut server).await {
             tracing::info!("the provider has shut down");
             return Ok(ended?);
