@@ -35,7 +35,7 @@ type Options struct {
 	// Limit is the most calls that a token may make in Window; no limit if zero. Calls become free again one by one.
 	Limit  int
 	Window time.Duration
-	// Burst is the most calls that a token may make in BurstWindow; no such limit if zero.
+	// Burst is the most calls that a token may make in BurstWindow; no such limit if it or Limit is zero.
 	Burst       int
 	BurstWindow time.Duration
 	// Record gets each call as a line of JSON; nil: there is no record.

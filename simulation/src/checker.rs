@@ -431,7 +431,8 @@ impl Inner {
             && !self.released.contains(&key)
     }
 
-    /// Checks a deletion against the brake, which lets two of so few Nodes go within a window.
+    /// Checks a deletion against the brake: of the 12 Nodes that a plan has at most, it lets two go
+    /// within a window.
     fn brakes(&mut self, identity: &str, at: Instant) {
         // The brake counts a deletion before it sends the first request.
         const WINDOW: Duration = Duration::from_mins(9);
@@ -446,7 +447,7 @@ impl Inner {
         }
     }
 
-    /// How many Nodes processes deleted within this time. A Node that still exists does not count.
+    /// How many Nodes the ccms deleted within this time. A Node that still exists does not count.
     fn deleted(&self, nodes: &[Arc<Object>], within: Duration) -> usize {
         let exists = |uid: &String| nodes.iter().any(|node| node["metadata"]["uid"] == **uid);
         let all = self.deleted.iter();

@@ -212,7 +212,8 @@ impl Session {
             entered = rpc.limiter.enter(cap) => entered?,
         };
         let changing = fence.map(Fence::changing);
-        // Counted first: a release between the two would not see the call.
+        // The call is counted before the fence is checked. A release of the Lease in between would
+        // not see it otherwise.
         if let Some(fence) = fence.filter(|_| !planted!(UnfencedCalls))
             && let Err(fenced) = fence.check()
         {

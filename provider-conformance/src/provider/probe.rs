@@ -317,7 +317,7 @@ async fn beside_initialize(run: &Run) -> Verdict {
     };
     let mut probes = std::pin::pin!(probes);
     tokio::select! {
-        // The provider did not call the cloud, so nothing could delay it.
+        // Initialize ended before the Probes, so it did not wait for the cloud.
         _ = &mut slow => probes.await,
         probed = &mut probes => probed,
     }

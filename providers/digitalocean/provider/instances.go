@@ -37,8 +37,8 @@ func (k *knownSize) listCalls() int {
 	return max(1, (k.droplets+pageSize-1)/pageSize) + 1
 }
 
-// LookupInstances reads few droplets one by one, and lists them for many. A list without a droplet does not prove that it is gone, so LookupInstances
-// reads a droplet with a known ID by that ID (INST-1).
+// LookupInstances reads few droplets one by one, and lists them for many. A list without a droplet does not prove that it is gone. So
+// LookupInstances reads a droplet that the list lacks by its ID, if the ID is known (INST-1).
 func (p *Provider) LookupInstances(ctx context.Context, call *sdk.Call, nodes []sdk.Node, query sdk.InstanceQuery) (sdk.Answers[sdk.Instance], error) {
 	l := &lookup{p: p, call: call, maxAge: query.MaxAge, one: len(nodes) <= p.size.listCalls()}
 	answers := sdk.Answers[sdk.Instance]{}

@@ -23,7 +23,7 @@ func (p *Provider) WatchChanges(ctx context.Context, _ *sdk.Call, resumeToken st
 			case <-looking.Done():
 				return
 			case <-time.After(every):
-				// Look calls note for each change. Its error needs no hint: other RPCs answer it.
+				// If another process has changed the state, Look calls note. Its error needs no hint: other RPCs answer it.
 				_, _ = p.cloud.Look()
 			}
 		}

@@ -66,7 +66,7 @@ func (t *Trouble) note(text string) {
 	t.text = text
 }
 
-// Health is DEGRADED after a call that failed with CREDENTIALS, THROTTLED, UNAVAILABLE or INTERNAL, until a call succeeds or fails with another code.
+// Health is DEGRADED after a call that was not cancelled and failed with CREDENTIALS, THROTTLED, UNAVAILABLE or INTERNAL, until a call succeeds or fails with another code.
 func (t *Trouble) Health() Health {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()

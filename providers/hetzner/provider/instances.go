@@ -17,7 +17,7 @@ import (
 func (p *Provider) listCalls() int { return max(1, (int(p.serverCount.Load())+pageSize-1)/pageSize) }
 
 // LookupInstances reads few servers one by one, and lists them for many. A list without a server does not prove that it is gone, so LookupInstances
-// reads a server with a known ID by that ID (INST-1).
+// reads a server that the list lacks by its ID, if the ID is known (INST-1).
 func (p *Provider) LookupInstances(ctx context.Context, call *sdk.Call, nodes []sdk.Node, query sdk.InstanceQuery) (sdk.Answers[sdk.Instance], error) {
 	answers := sdk.Answers[sdk.Instance]{}
 	asked := []sdk.Node{}

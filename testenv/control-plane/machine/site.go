@@ -21,8 +21,8 @@ const (
 	siteReadyLine = "site: ready on port %s\n"
 )
 
-// openSite listens on a port of the loopback, then goes on in a network namespace of its own: a socket stays in the one that it was made in. So whoever
-// started us reaches the API server of a network that is not connected to anything.
+// openSite listens on a port of the loopback, then goes on in a network namespace of its own: a socket stays in the namespace where it was made.
+// So the process that started this one reaches the API server inside of the namespace, which no network connects to the host.
 func openSite(args []string) error {
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {

@@ -56,7 +56,7 @@ pub(crate) fn files(root: &Path, extensions: &[&str]) -> Vec<String> {
 /// These tests check names of tests, and show no behaviour of the controllers.
 const OWN: &str = "testenv/tests/docs/";
 
-/// All tests that are run, in the order of their files.
+/// The Rust tests that are run, except those of this folder, in the order of their files.
 pub(crate) fn tests(root: &Path) -> Result<Vec<Test>, String> {
     let mut tests = Vec::new();
     for file in files(root, &["rs"]) {

@@ -247,7 +247,8 @@ fn check_answer(answer: Answer, sent: &Sent<'_>) {
     }
 }
 
-/// No address that is only for use among Nodes, and none of the cluster's Services.
+/// Checks that no address is unspecified, loopback, link-local, multicast or broadcast, or in the
+/// cluster's Service range.
 fn check_status(status: &LoadBalancerStatus) {
     for point in status.ingress.iter().flatten() {
         assert!(point.ip.is_some() || point.hostname.is_some());

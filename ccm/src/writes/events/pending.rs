@@ -29,8 +29,8 @@ pub(super) struct EventKey {
 }
 
 impl EventKey {
-    /// Whether it counts against the limit for all objects. `Normal` events with a reason of the
-    /// ccm do not: the number of objects bounds them.
+    /// Whether its first write counts against the limit for all objects; repeats always count.
+    /// `Normal` events with a reason of the ccm do not: the number of objects bounds them.
     pub(super) fn is_limited(&self) -> bool {
         self.kind == EventType::Warning || self.is_foreign()
     }

@@ -170,7 +170,7 @@ fn b_v1_terms_that_say_something_of_zone_or_region_are_left_as_they_are() {
             "{what}: the labels are set all the same"
         );
     }
-    // The former key of a zone is another key.
+    // A term with the former key of the zone says nothing about the present key.
     let old = with_terms(&[&[(BETA_ZONE, &["a"])]]);
     let found = plan(&old, &[(ZONE, "a")]).unwrap().patch;
     assert_eq!(
