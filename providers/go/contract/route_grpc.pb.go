@@ -35,8 +35,8 @@ const (
 // ROUTE-8: Name and destination together identify a route: DeleteRoutes MUST remove only the route
 // that has both. A destination is compared as a network: `fd00::/64` is `fd00:0:0::/64`.
 //
-// ROUTE-9: The provider MUST answer for each route as the table below says for the routes that the
-// cloud has.
+// ROUTE-9: For each route, in a request or in a listing, the provider MUST answer as the table
+// below says. The first column is what the cloud has.
 //
 // CreateRoutes considers the routes to the destination of the request, DeleteRoutes the route with
 // its name and destination. The cloud's mark decides who owns a route; the provider ignores
@@ -202,8 +202,8 @@ func (c *routeServiceClient) DeleteRoutes(ctx context.Context, in *DeleteRoutesR
 // ROUTE-8: Name and destination together identify a route: DeleteRoutes MUST remove only the route
 // that has both. A destination is compared as a network: `fd00::/64` is `fd00:0:0::/64`.
 //
-// ROUTE-9: The provider MUST answer for each route as the table below says for the routes that the
-// cloud has.
+// ROUTE-9: For each route, in a request or in a listing, the provider MUST answer as the table
+// below says. The first column is what the cloud has.
 //
 // CreateRoutes considers the routes to the destination of the request, DeleteRoutes the route with
 // its name and destination. The cloud's mark decides who owns a route; the provider ignores
