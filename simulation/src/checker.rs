@@ -225,14 +225,13 @@ impl Checker {
 
     /// Takes a request to delete this Node.
     pub(crate) fn deletes(&self, node: &Value) {
-        let uid = node["metadata"]["uid"].as_str().unwrap_or_default();
-        self.inner().deleted.insert(uid.to_owned(), Instant::now());
+        let uid = fields::uid(node).to_owned();
+        self.inner().deleted.insert(uid, Instant::now());
     }
 
     /// The API server refused to delete this Node.
     pub(crate) fn does_not_delete(&self, node: &Value) {
-        let uid = node["metadata"]["uid"].as_str().unwrap_or_default();
-        self.inner().deleted.remove(uid);
+        self.inner().deleted.remove(fields::uid(node));
     }
 
     /// The process got the answer to a renewal that it sent at `at`.
@@ -295,7 +294,7 @@ impl Checker {
             }
             "PATCH services" => {
                 let released = before.is_some_and(has_finalizer) && !has_finalizer(now);
-                let uid = now["metadata"]["uid"].as_str().unwrap_or_default();
+                let uid = fields::uid(now);
                 let exists = |cloud: &Cloud| model::balancers_of(cloud, uid) > 0;
                 if released && inner.clouds.iter().any(exists) {
                     inner.trace.violation(format!(
@@ -449,7 +448,7 @@ impl Inner {
 
     /// How many Nodes the ccms deleted within this time. A Node that still exists does not count.
     fn deleted(&self, nodes: &[Arc<Object>], within: Duration) -> usize {
-        let exists = |uid: &String| nodes.iter().any(|node| node["metadata"]["uid"] == **uid);
+        let exists = |uid: &String| nodes.iter().any(|node| fields::uid(node) == uid);
         let all = self.deleted.iter();
         all.filter(|(uid, at)| at.elapsed() < within && !exists(uid))
             .count()

@@ -129,6 +129,12 @@ fn shows_address(node: &Value) -> bool {
     all.is_some_and(|all| all.iter().any(|one| one["type"] == "InternalIP"))
 }
 
+/// The object's UID.
+#[must_use]
+pub fn uid(object: &Value) -> &str {
+    object["metadata"]["uid"].as_str().unwrap_or_default()
+}
+
 /// Whether the Node has a provider ID. A ccm never deletes a Node without one.
 #[must_use]
 pub fn is_known(node: &Value) -> bool {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use provider_mock::{Address, Cloud, Instance, Power, Route};
 use serde_json::Value;
 
-use super::fields::{NETWORK_UNAVAILABLE, SHUTDOWN, condition, has_taint, is_ready};
+use super::fields::{self, NETWORK_UNAVAILABLE, SHUTDOWN, condition, has_taint, is_ready};
 use super::{RECORD, UNINITIALIZED, has_finalizer, is_known};
 use crate::api_server::store::Object;
 use crate::plan::{SECOND_CLASS, Setup, Trait};
@@ -195,10 +195,7 @@ fn served_by<'a>(world: &World<'a>, service: &Value) -> Option<&'a Cloud> {
 }
 
 fn service_is(world: &World<'_>, service: &Value, targets: &[String]) -> Vec<String> {
-    let (name, uid) = (
-        name(service),
-        service["metadata"]["uid"].as_str().unwrap_or_default(),
-    );
+    let (name, uid) = (name(service), fields::uid(service));
     if !service["metadata"]["deletionTimestamp"].is_null() {
         return vec![format!("the Service {name} is still being deleted")];
     }

@@ -8,7 +8,7 @@ use provider_mock::Cloud;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::fields::{NETWORK_UNAVAILABLE, condition, is_known};
+use super::fields::{self, NETWORK_UNAVAILABLE, condition, is_known, uid};
 use super::model::pod_cidr;
 use crate::api_server::store::Object;
 
@@ -85,7 +85,7 @@ impl Refused {
         }
         let mut hidden = Vec::new();
         self.since.retain(|uid, (since, by)| {
-            let there = nodes.iter().find(|node| self::uid(node) == uid);
+            let there = nodes.iter().find(|node| fields::uid(node) == uid);
             let Some(node) = there.filter(|_| leader == Some(by)) else {
                 return false;
             };
@@ -108,8 +108,4 @@ impl Refused {
         });
         hidden
     }
-}
-
-fn uid(node: &Value) -> &str {
-    node["metadata"]["uid"].as_str().unwrap_or_default()
 }
