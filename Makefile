@@ -11,6 +11,8 @@ TEST := $(CARGO) test --workspace
 BUILD := $(TEST) --no-run --quiet
 # The build that plays seeds: optimised, and with a seed for tokio's random numbers.
 SIMULATE := RUSTFLAGS="$${RUSTFLAGS:-} --cfg tokio_unstable" $(CARGO)
+# The allocator of `simulate` keeps freed pages: each run makes as many again.
+SEEDED := MIMALLOC_PURGE_DELAY=-1 $(TARGET)/simulation/simulate
 # Tests that `cargo test` leaves out.
 SUITES := bridge calls clouds compat e2e it lease seeds swap
 export IMAGES PLATFORMS IMAGE_SOURCE REGISTRY
@@ -206,7 +208,7 @@ control-plane: ## build the test control plane (minutes the first time, seconds 
 simulate: ## the whole ccm in virtual time (SEEDS=1000 plays 1,000 seeds from FROM=1; SEED=7 shows one, and the shortest plan that fails, with LOGS=ccm=debug; KEEP=name keeps that plan in simulation/regressions; PLAN=file shows a kept plan; PLANTED=1 shows which seed finds each planted bug; EXHAUSTIVE=1 plays every fault and every pair in one Service's and one Node's life)
 	@.ci/prerequisites cargo cc
 	$(SIMULATE) build --quiet --profile simulation -p simulation
-	$(TARGET)/simulation/simulate $(if $(SEED)$(PLAN),$(if $(SEED),--seed $(SEED),--plan $(PLAN)) $(if $(LOGS),--logs $(LOGS)) $(if $(KEEP),--keep simulation/regressions/$(KEEP).json),--seeds $(or $(SEEDS),1000) --from $(or $(FROM),1)) $(if $(BUGS),--bugs $(BUGS)) $(if $(PLANTED),--planted $(if $(filter 1,$(UPDATE_DOCS)),--update-docs docs/simulation.md)) $(if $(EXHAUSTIVE),--exhaustive)
+	$(SEEDED) $(if $(SEED)$(PLAN),$(if $(SEED),--seed $(SEED),--plan $(PLAN)) $(if $(LOGS),--logs $(LOGS)) $(if $(KEEP),--keep simulation/regressions/$(KEEP).json),--seeds $(or $(SEEDS),1000) --from $(or $(FROM),1)) $(if $(BUGS),--bugs $(BUGS)) $(if $(PLANTED),--planted $(if $(filter 1,$(UPDATE_DOCS)),--update-docs docs/simulation.md)) $(if $(EXHAUSTIVE),--exhaustive)
 
 .PHONY: fuzz
 fuzz: ## libFuzzer on the input from providers, users and strangers (TARGETS="brake nodes" chooses, DURATION=600 is the seconds for each)

@@ -23,8 +23,7 @@ pub(super) struct Broken;
 
 /// The object's text with its kind in front.
 pub(super) fn text(kind: &Kind, object: &Object) -> String {
-    let own = String::from_utf8_lossy(object.text());
-    let rest = own.strip_prefix('{').unwrap_or_default();
+    let rest = object.text().strip_prefix('{').unwrap_or_default();
     format!(
         r#"{{"apiVersion":"{}","kind":"{}",{rest}"#,
         kind.version, kind.word
@@ -58,7 +57,7 @@ pub(super) fn of_page(kind: &Kind, page: &Page, count: bool) -> Answer {
         if i > 0 {
             text.push(',');
         }
-        text.push_str(&String::from_utf8_lossy(object.text()));
+        text.push_str(object.text());
     }
     text.push_str("]}");
     of_text(StatusCode::OK, text)

@@ -121,11 +121,10 @@ fn compare_whole(kind: &Kind, status: bool, old: &Value, new: &Value, changes: &
         (true, false) => "status",
         (false, _) => "",
     };
-    for field in fields(old, new) {
+    for (field, old, new) in differing(old, new) {
         if field == other {
             continue;
         }
-        let (old, new) = (old.get(field), new.get(field));
         let mut at = At {
             kind: kind.plural,
             names: vec![field],
@@ -136,23 +135,25 @@ fn compare_whole(kind: &Kind, status: bool, old: &Value, new: &Value, changes: &
             continue;
         }
         let (old, new) = (old.unwrap_or(&NOTHING), new.unwrap_or(&NOTHING));
-        for field in fields(old, new).filter(|field| !UNOWNED.contains(field)) {
-            at.down(
-                field,
-                format!("f:{field}"),
-                old.get(field),
-                new.get(field),
-                changes,
-            );
+        for (field, old, new) in differing(old, new) {
+            if !UNOWNED.contains(&field) {
+                at.down(field, format!("f:{field}"), old, new, changes);
+            }
         }
     }
 }
 
-/// The fields of either object.
-fn fields<'a>(old: &'a Value, new: &'a Value) -> impl Iterator<Item = &'a str> {
+/// The fields of either object whose values differ, with both values.
+fn differing<'a>(
+    old: &'a Value,
+    new: &'a Value,
+) -> impl Iterator<Item = (&'a str, Option<&'a Value>, Option<&'a Value>)> {
     let keys = |value: &'a Value| value.as_object().into_iter().flat_map(Map::keys);
     let more = keys(new).filter(|key| old.get(key.as_str()).is_none());
-    keys(old).chain(more).map(String::as_str)
+    keys(old)
+        .chain(more)
+        .map(|field| (field.as_str(), old.get(field), new.get(field)))
+        .filter(|(_, old, new)| old != new)
 }
 
 /// A place in an object.
@@ -226,12 +227,9 @@ fn compare<'a>(
     let whole = empty(old) && empty(new);
     let any = |is: fn(&Value) -> bool| old.is_some_and(is) || new.is_some_and(is);
     if any(Value::is_object) && !whole && !at.is_atomic() {
-        for field in fields(old.unwrap_or(&NOTHING), new.unwrap_or(&NOTHING)) {
-            let sides = (
-                old.and_then(|old| old.get(field)),
-                new.and_then(|new| new.get(field)),
-            );
-            at.down(field, format!("f:{field}"), sides.0, sides.1, changes);
+        let (old, new) = (old.unwrap_or(&NOTHING), new.unwrap_or(&NOTHING));
+        for (field, old, new) in differing(old, new) {
+            at.down(field, format!("f:{field}"), old, new, changes);
         }
     } else if let (true, false, Some(keys)) = (any(Value::is_array), whole, at.keys()) {
         compare_items(at, keys, old, new, changes);

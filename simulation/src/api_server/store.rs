@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
-use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -42,7 +41,7 @@ impl Id {
 #[derive(Debug)]
 pub struct Object {
     value: Value,
-    text: OnceLock<Bytes>,
+    text: OnceLock<String>,
 }
 
 impl Deref for Object {
@@ -62,9 +61,8 @@ impl Object {
     }
 
     /// As JSON.
-    pub(super) fn text(&self) -> &Bytes {
-        self.text
-            .get_or_init(|| Bytes::from(self.value.to_string()))
+    pub(super) fn text(&self) -> &str {
+        self.text.get_or_init(|| self.value.to_string())
     }
 }
 
