@@ -1,8 +1,11 @@
 //! Checks the invariants. The checker knows the protocols (the Lease, the contract, Kubernetes'
 //! objects), but not the implementation.
 
+mod by_hand;
 mod calls;
+mod deletions;
 pub mod fields;
+mod leases;
 pub mod model;
 mod routes;
 
@@ -16,9 +19,12 @@ use tokio::time::Instant;
 
 use crate::api_server::store::Object;
 use crate::trace::Trace;
+use by_hand::ByHand;
 pub use calls::Call;
 use calls::Calls;
+use deletions::{Absences, Deletions};
 pub use fields::{RECORD, has_finalizer, is_known, is_recorded};
+use leases::Leases;
 pub use routes::Hindered;
 
 /// The finalizer that keeps a Service until its load balancer is gone.
@@ -83,32 +89,17 @@ struct Inner {
     trace: Trace,
     clouds: Vec<Cloud>,
     rules: Rules,
-    /// When each process sent its last successful renewal of each Lease.
-    renewed: BTreeMap<(String, String), Instant>,
-    /// The same for renewals whose answers arrived.
-    confirmed: BTreeMap<(String, String), Instant>,
-    /// The Leases that a process released after its last renewal.
-    released: BTreeSet<(String, String)>,
-    /// The last process to acquire each Lease.
-    leader: BTreeMap<String, String>,
-    /// How often the leader of a Lease changed.
-    terms: u64,
+    leases: Leases,
     /// Processes that a step ends or kills.
     ending: BTreeSet<String>,
     changes: u64,
     /// How many of the changes were calls of the provider.
     mutating: u64,
-    /// When each process sent its requests that deleted Nodes.
-    deletions: BTreeMap<String, Vec<Instant>>,
-    /// When processes last asked for the deletion of each Node, by UID. They cannot know whether a
-    /// request without an answer deleted it.
-    deleted: BTreeMap<String, Instant>,
+    deletions: Deletions,
     calls: Calls,
     connections: u64,
     refused: routes::Refused,
-    /// Objects that people created in the cloud. No ccm may touch them.
-    by_hand: Vec<LoadBalancer>,
-    routes_by_hand: Vec<Route>,
+    by_hand: ByHand,
     /// How many writes the clouds had at the last check.
     writes: u64,
     /// At some time, more instances were gone than a brake lets go at once.
@@ -123,21 +114,15 @@ impl Checker {
             trace,
             clouds,
             rules,
-            renewed: BTreeMap::new(),
-            confirmed: BTreeMap::new(),
-            released: BTreeSet::new(),
-            leader: BTreeMap::new(),
-            terms: 0,
+            leases: Leases::new(rules.renew_deadline()),
             ending: BTreeSet::new(),
             changes: 0,
             mutating: 0,
-            deletions: BTreeMap::new(),
-            deleted: BTreeMap::new(),
+            deletions: Deletions::default(),
             calls: Calls::default(),
             connections: 0,
             refused: routes::Refused::default(),
-            by_hand: Vec::new(),
-            routes_by_hand: Vec::new(),
+            by_hand: ByHand::default(),
             writes: 0,
             braked: false,
         })))
@@ -168,23 +153,19 @@ impl Checker {
     /// The process that leads by the ccm's Lease.
     #[must_use]
     pub fn leader(&self) -> Option<String> {
-        self.inner().leader.get(LEASE).cloned()
+        self.inner().leases.leader(LEASE).map(str::to_owned)
     }
 
     /// How often a process began to lead.
     #[must_use]
     pub fn terms(&self) -> u64 {
-        self.inner().terms
+        self.inner().leases.terms()
     }
 
     /// Whether a running process holds this Lease.
     #[must_use]
     pub fn is_led(&self, lease: &str) -> bool {
-        let inner = self.inner();
-        inner
-            .leader
-            .get(lease)
-            .is_some_and(|leader| inner.holds(lease, leader) && !inner.ending.contains(leader))
+        self.inner().active_leader(lease).is_some()
     }
 
     /// This process is being ended or killed, so its requests in flight may break off.
@@ -194,12 +175,12 @@ impl Checker {
 
     /// A person created this load balancer, and no ccm may touch it.
     pub fn planted(&self, balancer: LoadBalancer) {
-        self.inner().by_hand.push(balancer);
+        self.inner().by_hand.balancers.push(balancer);
     }
 
     /// A person created this route, and no ccm may touch it.
     pub fn planted_route(&self, route: Route) {
-        self.inner().routes_by_hand.push(route);
+        self.inner().by_hand.routes.push(route);
     }
 
     /// Checks whether this process may send this request, which changes something.
@@ -208,15 +189,18 @@ impl Checker {
         inner.changes += 1;
         inner.mutating += u64::from(MUTATING_RPCS.contains(&site));
         let leases = inner.rules.leases(identity, site);
-        if !leases.iter().any(|lease| inner.holds(lease, identity)) {
+        if !leases
+            .iter()
+            .any(|lease| inner.leases.holds(lease, identity))
+        {
             inner
                 .trace
                 .violation(format!("{identity} sends {site} past its renew deadline"));
         } else if !leases
             .iter()
-            .any(|lease| inner.leader.get(*lease).map(String::as_str) == Some(identity))
+            .any(|lease| inner.leases.leader(lease) == Some(identity))
         {
-            let leader = inner.leader.get(leases[0]).cloned().unwrap_or_default();
+            let leader = inner.leases.leader(leases[0]).unwrap_or_default();
             inner
                 .trace
                 .violation(format!("{identity} sends {site} while {leader} leads"));
@@ -225,21 +209,17 @@ impl Checker {
 
     /// Takes a request to delete this Node.
     pub(crate) fn deletes(&self, node: &Value) {
-        let uid = fields::uid(node).to_owned();
-        self.inner().deleted.insert(uid, Instant::now());
+        self.inner().deletions.asked(node);
     }
 
     /// The API server refused to delete this Node.
     pub(crate) fn does_not_delete(&self, node: &Value) {
-        self.inner().deleted.remove(fields::uid(node));
+        self.inner().deletions.refused(node);
     }
 
     /// The process got the answer to a renewal that it sent at `at`.
     pub(crate) fn renewal_answered(&self, identity: &str, lease: &str, at: Instant) {
-        let key = (lease.to_owned(), identity.to_owned());
-        let mut inner = self.inner();
-        let known = inner.confirmed.entry(key).or_insert(at);
-        *known = at.max(*known);
+        self.inner().leases.confirm(lease, identity, at);
     }
 
     /// Checks the effect of a process's request on the API server.
@@ -272,12 +252,15 @@ impl Checker {
             "POST leases" | "PUT leases" if now["spec"]["holderIdentity"] == identity => {
                 inner.renew(name, identity, sent.at);
             }
-            "PUT leases" => {
-                let key = (name.to_owned(), identity.to_owned());
-                inner.released.insert(key);
-            }
+            "PUT leases" => inner.leases.release(name, identity),
             "DELETE nodes" => {
-                inner.brakes(identity, sent.at);
+                // Of the 12 Nodes that a plan has at most, the brake lets two go within a window.
+                let count = inner.deletions.sent(identity, sent.at);
+                if count > 2 {
+                    inner.trace.violation(format!(
+                        "{identity} deletes {count} Nodes within a window of the brake"
+                    ));
+                }
                 if inner.instance(now).is_some() {
                     inner.trace.violation(format!(
                         "{identity} deletes the Node {name}, whose instance exists"
@@ -356,7 +339,7 @@ impl Checker {
         let leases = inner.rules.leases(&call.identity, &call.rpc);
         // A process that loses the Lease of the ccm ends, whatever else it holds. It does not know
         // of a renewal whose answer is lost.
-        let holds = |lease: &str| inner.is_recent(&inner.confirmed, lease, &call.identity);
+        let holds = |lease: &str| inner.leases.knows_to_hold(lease, &call.identity);
         let alive = !inner.ending.contains(&call.identity)
             && (call.identity.starts_with(SECOND) || holds(LEASE))
             && leases.iter().all(|lease| holds(lease));
@@ -378,7 +361,9 @@ impl Checker {
                 "{identity} has {count} calls of {service} in flight, and the provider takes {limit}"
             ));
         }
-        let (gone, all, limit) = inner.absences(nodes);
+        let Absences { gone, all, limit } = inner
+            .deletions
+            .absences(nodes, |node| inner.instance(node).is_some());
         inner.braked |= gone > limit && all > 0;
         let writes = inner.clouds.iter().map(Cloud::all_writes).sum();
         if std::mem::replace(&mut inner.writes, writes) != writes {
@@ -398,12 +383,9 @@ impl Checker {
     #[must_use]
     pub fn is_braked(&self, nodes: &[Arc<Object>]) -> bool {
         let inner = self.inner();
-        let deleted = inner.deleted(nodes, Duration::MAX);
-        let nodes = nodes.iter().filter(|node| is_known(node));
-        let gone = nodes.clone().filter(|node| inner.instance(node).is_none());
-        let gone = gone.count() + deleted;
-        let all = nodes.count() + deleted;
-        gone * 2 >= all && (gone, all) != (1, 2)
+        inner
+            .deletions
+            .are_most(nodes, |node| inner.instance(node).is_some())
     }
 
     /// The instance of this Node; `None` if it does not exist.
@@ -414,61 +396,25 @@ impl Checker {
 }
 
 impl Inner {
-    fn holds(&self, lease: &str, identity: &str) -> bool {
-        self.is_recent(&self.renewed, lease, identity)
-    }
-
-    fn is_recent(
-        &self,
-        renewals: &BTreeMap<(String, String), Instant>,
-        lease: &str,
-        identity: &str,
-    ) -> bool {
-        let key = (lease.to_owned(), identity.to_owned());
-        let renewed = renewals.get(&key);
-        renewed.is_some_and(|at| at.elapsed() < self.rules.renew_deadline())
-            && !self.released.contains(&key)
-    }
-
-    /// Checks a deletion against the brake: of the 12 Nodes that a plan has at most, it lets two go
-    /// within a window.
-    fn brakes(&mut self, identity: &str, at: Instant) {
-        // The brake counts a deletion before it sends the first request.
-        const WINDOW: Duration = Duration::from_mins(9);
-        let all = self.deletions.entry(identity.to_owned()).or_default();
-        all.retain(|before| at.saturating_duration_since(*before) < WINDOW);
-        all.push(at);
-        if all.len() > 2 {
-            self.trace.violation(format!(
-                "{identity} deletes {} Nodes within a window of the brake",
-                all.len()
-            ));
-        }
-    }
-
-    /// How many Nodes the ccms deleted within this time. A Node that still exists does not count.
-    fn deleted(&self, nodes: &[Arc<Object>], within: Duration) -> usize {
-        let exists = |uid: &String| nodes.iter().any(|node| fields::uid(node) == uid);
-        let all = self.deleted.iter();
-        all.filter(|(uid, at)| at.elapsed() < within && !exists(uid))
-            .count()
+    /// The leader of this Lease, if it runs and may write.
+    fn active_leader(&self, lease: &str) -> Option<&str> {
+        let leader = self.leases.leader(lease)?;
+        (self.leases.holds(lease, leader) && !self.ending.contains(leader)).then_some(leader)
     }
 
     fn renew(&mut self, lease: &str, identity: &str, sent: Instant) {
-        let key = (lease.to_owned(), identity.to_owned());
-        self.released.remove(&key);
-        self.renewed.insert(key, sent);
-        let before = self.leader.get(lease);
-        if before.map(String::as_str) == Some(identity) {
+        self.leases.renew(lease, identity, sent);
+        let before = self.leases.leader(lease);
+        if before == Some(identity) {
             return;
         }
         // The old leader released a Lease that was taken before its expiry. One that lets it expire
         // has done all it can.
-        let given_back = before.filter(|before| {
-            let key = (lease.to_owned(), (*before).clone());
-            let renewed = self.renewed.get(&key);
-            renewed.is_some_and(|at| at.elapsed() < self.rules.lease)
-        });
+        let is_early = |before: &&str| {
+            let age = self.leases.age(lease, before);
+            age.is_some_and(|age| age < self.rules.lease)
+        };
+        let given_back = before.filter(is_early);
         if let Some(before) = given_back
             && let Some(rpc) = self.calls.still_running(before)
             && self.rules.leases(before, &rpc).contains(&lease)
@@ -478,35 +424,12 @@ impl Inner {
             ));
         }
         self.trace.note(format!("{identity} leads by {lease}"));
-        self.terms += 1;
-        self.leader.insert(lease.to_owned(), identity.to_owned());
+        self.leases.begin_term(lease, identity);
     }
 
     /// The instance of a Node: by its provider ID, else by its name.
     fn instance(&self, node: &Value) -> Option<Instance> {
         model::instance(self.clouds.first()?, node)
-    }
-
-    /// The number of absences, of Nodes, and of Nodes that may go at once. An absence is a Node
-    /// that is not Ready and has no instance, or a recent deletion.
-    fn absences(&self, nodes: &[Arc<Object>]) -> (usize, usize, usize) {
-        const WINDOW: Duration = Duration::from_mins(12);
-        let deleted = self.deleted(nodes, WINDOW);
-        let mut nodes = nodes.iter().filter(|node| is_known(node));
-        let gone = nodes
-            .clone()
-            .filter(|node| !fields::is_ready(node) && self.instance(node).is_none())
-            .count();
-        let all = nodes.clone().count() + deleted;
-        let others_ready =
-            nodes.all(|node| fields::is_ready(node) || self.instance(node).is_none());
-        let limit = match all {
-            0 | 1 => 0,
-            2 => usize::from(others_ready),
-            3 | 4 => 1,
-            _ => 2,
-        };
-        (gone + deleted, all, limit)
     }
 
     fn look_at_routes(&mut self, nodes: &[Arc<Object>], hindered: Hindered) {
@@ -515,13 +438,14 @@ impl Inner {
         } else {
             LEASE
         };
-        let leader = self.leader.get(lease);
-        let leader =
-            leader.filter(|leader| self.holds(lease, leader) && !self.ending.contains(*leader));
+        let leader = self.active_leader(lease).map(str::to_owned);
         let Some(cloud) = self.clouds.first() else {
             return;
         };
-        for name in self.refused.hidden(cloud, nodes, leader, hindered) {
+        for name in self
+            .refused
+            .hidden(cloud, nodes, leader.as_deref(), hindered)
+        {
             self.trace.violation(format!(
                 "the cloud refused the route of the Node {name}, which does not say so"
             ));
@@ -532,14 +456,10 @@ impl Inner {
         let mut owners: BTreeMap<String, u32> = BTreeMap::new();
         for cloud in &self.clouds {
             let all = cloud.load_balancers();
-            for planted in &self.by_hand {
-                let now = all.iter().find(|one| one.name == planted.name);
-                if now.is_some_and(|now| now != planted) {
-                    self.trace.violation(format!(
-                        "the load balancer {} is not ours, and was changed",
-                        planted.handle
-                    ));
-                }
+            for handle in self.by_hand.changed(&all) {
+                self.trace.violation(format!(
+                    "the load balancer {handle} is not ours, and was changed"
+                ));
             }
             let ours = all.into_iter().filter(|one| one.gone_at_ms.is_none());
             for owner in ours.filter_map(|one| one.owner) {
@@ -569,23 +489,7 @@ impl Checker {
     #[must_use]
     pub fn touched(&self) -> Vec<String> {
         let inner = self.inner();
-        let Some(cloud) = inner.clouds.first() else {
-            return Vec::new();
-        };
-        let (balancers, routes) = (cloud.load_balancers(), cloud.routes());
-        let balancers = inner
-            .by_hand
-            .iter()
-            .filter(|planted| !balancers.contains(planted))
-            .map(|planted| format!("the load balancer {}", planted.handle));
-        let routes = inner
-            .routes_by_hand
-            .iter()
-            .filter(|planted| !routes.contains(planted))
-            .map(|planted| format!("the route {}", planted.name));
-        balancers
-            .chain(routes)
-            .map(|what| format!("{what} is somebody else's, and was changed or removed"))
-            .collect()
+        let cloud = inner.clouds.first();
+        cloud.map_or_else(Vec::new, |cloud| inner.by_hand.touched(cloud))
     }
 }

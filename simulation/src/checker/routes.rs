@@ -49,7 +49,7 @@ impl Refused {
         &mut self,
         cloud: &Cloud,
         nodes: &[Arc<Object>],
-        leader: Option<&String>,
+        leader: Option<&str>,
         hindered: Hindered,
     ) -> Vec<String> {
         let lists = cloud.calls(Some("ListRoutes"));
@@ -76,7 +76,7 @@ impl Refused {
                 let uid = uid(node).to_owned();
                 // If the process has ended meanwhile, no process knows of the refusal.
                 if let Some(leader) = leader.filter(|_| refused) {
-                    let first = (Instant::now(), leader.clone());
+                    let first = (Instant::now(), leader.to_owned());
                     self.since.entry(uid).or_insert(first);
                 } else {
                     self.since.remove(&uid);
@@ -86,7 +86,7 @@ impl Refused {
         let mut hidden = Vec::new();
         self.since.retain(|uid, (since, by)| {
             let there = nodes.iter().find(|node| fields::uid(node) == uid);
-            let Some(node) = there.filter(|_| leader == Some(by)) else {
+            let Some(node) = there.filter(|_| leader == Some(by.as_str())) else {
                 return false;
             };
             let refused = hindered.condition_refused;
