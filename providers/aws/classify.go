@@ -16,7 +16,9 @@ var (
 	apiError    = regexp.MustCompile(`\bapi error ([\w.]+):`)
 	serverError = regexp.MustCompile(`\bStatusCode: 5\d\d\b`)
 	// The errors of the cloud's own code for a Service that it refuses before it calls AWS.
-	refused = regexp.MustCompile(`(?i)^(unsupported|invalid) (load balancer affinity|backend protocol|health check|ClusterServiceLoadBalancerHealthProbeMode)|cannot be specified for AWS ELB|the only value supported|error parsing service annotation|failed to parse annotation|failed parsing health check annotation|health check parameters are invalid|not supported (for|by) LoadBalancer`)
+	refused = regexp.MustCompile(`(?i)^(unsupported|invalid) (load balancer affinity|backend protocol|health check|ClusterServiceLoadBalancerHealthProbeMode)|cannot be specified for AWS ELB|the only value supported|error parsing service annotation|failed to parse annotation|failed parsing health check annotation|health check parameters are invalid|not supported (for|by) (LoadBalancer|NLB)|only supported for NLB|^cannot update Load Balancer Type annotation|^error validating target group attributes`)
+	// A Service that needs other subnets than those that the cloud finds.
+	subnets = regexp.MustCompile(`could not find any suitable subnets|Must have same number of [\w ]+ \(\d+\) and SubnetIDs|^expected to find \d+, but found \d+ subnets`)
 )
 
 // classify returns the contract's code for AWS's error codes, and for the SDK's errors without an answer of AWS.
@@ -54,6 +56,8 @@ func classify(err error) contract.FailureCode {
 		return contract.FailureCode_FAILURE_CODE_PRECONDITION
 	case strings.HasPrefix(code, "InvalidParameter"), code == "" && refused.MatchString(text):
 		return contract.FailureCode_FAILURE_CODE_INVALID
+	case code == "" && subnets.MatchString(text):
+		return contract.FailureCode_FAILURE_CODE_PRECONDITION
 	case strings.Contains(text, "failed to refresh cached credentials"), strings.Contains(text, "failed to retrieve credentials"):
 		return contract.FailureCode_FAILURE_CODE_CREDENTIALS
 	case strings.Contains(text, "request send failed"), serverError.MatchString(text):

@@ -45,9 +45,25 @@ func TestAServiceThatTheCodeDoesNotServeIsInvalid(t *testing.T) {
 		"error parsing service annotation: service.beta.kubernetes.io/aws-load-balancer-connection-idle-timeout=abc",
 		"failed parsing health check annotation value: strconv.ParseInt: parsing \"abc\": invalid syntax", "some of the load balancer health check parameters are invalid: x",
 		"failed to parse annotation service.beta.kubernetes.io/aws-load-balancer-healthcheck-interval=abc",
+		`cannot update Load Balancer Type annotation "service.beta.kubernetes.io/aws-load-balancer-type" after creation for NLB`,
+		`BYO security group annotation "service.beta.kubernetes.io/aws-load-balancer-security-groups" is not supported by NLB`,
+		"target group attributes annotation is only supported for NLB",
+		`error validating target group attributes: invalid attribute value for "preserve_client_ip.enabled": maybe`,
 	} {
 		if got := classify(errors.New(text)); got != contract.FailureCode_FAILURE_CODE_INVALID {
 			t.Errorf("%q is %v; right would be INVALID", text, got)
+		}
+	}
+}
+
+func TestAServiceThatNeedsOtherSubnetsHasAPrecondition(t *testing.T) {
+	for _, text := range []string{
+		"could not find any suitable subnets for creating the ELB", "expected to find 2, but found 1 subnets",
+		"error creating load balancer: Must have same number of EIP AllocationIDs (1) and SubnetIDs (2)",
+		"error creating load balancer: Must have same number of Private IPv4Addresses (1) and SubnetIDs (2)",
+	} {
+		if got := classify(errors.New(text)); got != contract.FailureCode_FAILURE_CODE_PRECONDITION {
+			t.Errorf("%q is %v; right would be PRECONDITION", text, got)
 		}
 	}
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::path::Path;
 
 use crate::claims::Claims;
 use crate::sources::Test;
@@ -204,7 +205,52 @@ fn by_room(tests: &[Test]) -> BTreeMap<usize, Vec<Row<'_>>> {
     rooms
 }
 
-pub(crate) fn render(tests: &[Test]) -> String {
+const IN_SEQUENCE: &str = "
+## In sequence
+
+Several faults and events in a row, in the [simulation](simulation.md). Each row says what the ccm did before a fix, or does with a
+planted bug. The plan has the events; `make seeds` plays it and shows that all invariants hold.
+
+| what happened | seed | shown by |
+|---|---|---|
+";
+
+/// A plan that the simulation keeps because it showed a fault of the ccm.
+pub(crate) struct Kept {
+    name: String,
+    shows: String,
+    seed: u64,
+}
+
+/// The kept plans in this folder, by name. Those that showed a fault of the simulation itself are
+/// left out.
+pub(crate) fn kept(folder: &Path) -> Result<Vec<Kept>, String> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(|error| error.to_string())? {
+        let path = entry.map_err(|error| error.to_string())?.path();
+        let text = std::fs::read_to_string(&path).map_err(|error| error.to_string())?;
+        let read: serde_json::Value =
+            serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+        let (Some(name), Some(shows), Some(seed)) = (
+            path.file_stem().and_then(|stem| stem.to_str()),
+            read["shows"].as_str(),
+            read["plan"]["seed"].as_u64(),
+        ) else {
+            return Err(format!("{}: it has no `shows` or no seed", path.display()));
+        };
+        if !shows.starts_with("The model: ") {
+            all.push(Kept {
+                name: name.to_owned(),
+                shows: shows.to_owned(),
+                seed,
+            });
+        }
+    }
+    all.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(all)
+}
+
+pub(crate) fn render(tests: &[Test], kept: &[Kept]) -> String {
     let mut text = HEAD.to_owned();
     for (room, rows) in by_room(tests) {
         let _ = write!(
@@ -217,6 +263,13 @@ pub(crate) fn render(tests: &[Test]) -> String {
             let Test { file, name, .. } = row.test;
             let _ = writeln!(text, "| {happens} | {does} | [`{name}`](../{file}) |");
         }
+    }
+    text.push_str(IN_SEQUENCE);
+    for Kept { name, shows, seed } in kept {
+        let _ = writeln!(
+            text,
+            "| {shows} | {seed} | [`{name}`](../simulation/regressions/{name}.json) |"
+        );
     }
     text
 }
@@ -299,5 +352,14 @@ fn rows_stand_under_their_controller() {
 |---|---|---|
 | c | d | [`fault_service_y`](../a.rs) |
 ";
-    assert_eq!(render(&tests), format!("{HEAD}{body}"));
+    let kept = Kept {
+        name: "late-watch".to_owned(),
+        shows: "A watch lags.".to_owned(),
+        seed: 7,
+    };
+    let row = "| A watch lags. | 7 | [`late-watch`](../simulation/regressions/late-watch.json) |";
+    assert_eq!(
+        render(&tests, &[kept]),
+        format!("{HEAD}{body}{IN_SEQUENCE}{row}\n")
+    );
 }

@@ -85,10 +85,12 @@ fn faults_are_what_the_tests_say() {
     let claims = claims::Claims::read(root(), &faults::files(tests));
     let claims = claims.unwrap_or_else(|error| panic!("{error}"));
     nothing_wrong(&faults::not_asserted(tests, &claims));
+    let kept = faults::kept(&root().join("simulation/regressions"));
+    let kept = kept.unwrap_or_else(|error| panic!("{error}"));
     testenv::document::holds(
         &root().join("docs/faults.md"),
         None,
-        &faults::render(tests),
+        &faults::render(tests, &kept),
         "make docs",
     );
 }
