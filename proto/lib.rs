@@ -1,7 +1,8 @@
 //! The gRPC contract between a Kubernetes cloud-controller-manager and a cloud provider process.
 //!
-//! Everything in [`v1alpha1`] is generated from `proto/cloudprovider/v1alpha1/*.proto`, whose comments are the
-//! contract's text: start at `types.proto`. This crate knows no Kubernetes client types.
+//! The messages, clients and servers in [`v1alpha1`] are generated from
+//! `proto/cloudprovider/v1alpha1/*.proto`. The comments of these files are the contract's text:
+//! start at `types.proto`. This crate knows no Kubernetes client types.
 
 /// Version `cloudprovider.v1alpha1` of the contract: messages, clients and servers.
 #[allow(
@@ -21,8 +22,9 @@ pub mod v1alpha1 {
     pub const FILE_DESCRIPTOR_SET: &[u8] =
         include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
-    /// The most bytes that the messages of one answer of this RPC (`"LookupInstances"`) may have
-    /// together (CORE-11): those of a whole listing, and of WatchChanges each message.
+    /// The most bytes of one answer of this RPC, for example `"LookupInstances"` (CORE-11). For a
+    /// listing, the messages of the answer count together. For WatchChanges, each message counts
+    /// alone.
     pub fn most_answer_bytes(rpc: &str) -> usize {
         const KIB: usize = 1024;
         match rpc {

@@ -25,8 +25,10 @@ pub struct CallEntry {
     /// The names of the first 16: Nodes by name, a Service as `namespace/name`, routes by
     /// destination.
     pub names: Vec<String>,
-    /// `ok`, `pending`, `failed:<CODE>` or `status:<CODE>`. With failed items in a batch:
-    /// `ok, 2 failed`. `cancelled`: the controller cancelled the call. `cut`: the provider died.
+    /// `ok`, `pending`, `handled-elsewhere`, `retained`, `failed:<CODE>` or `status:<CODE>`. With
+    /// failed items in a batch: `ok, 2 failed`. `cancelled`: the call ended before its answer.
+    /// `cut`: a fault ended the provider or its connections. Faults in answers have further words,
+    /// such as `unset`.
     pub outcome: String,
     /// How long it took.
     pub duration_ms: u64,
@@ -36,7 +38,7 @@ pub struct CallEntry {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CallLog {
     total: u64,
-    /// Calls whose answer differed from an honest provider's.
+    /// See [`Cloud::lied`](crate::Cloud::lied).
     pub(crate) lied: u64,
     by_rpc: BTreeMap<String, (u64, VecDeque<CallEntry>)>,
     /// Calls without an answer yet.

@@ -167,7 +167,7 @@ pub enum Command {
     },
     /// Clears the log of calls and writes.
     CallsReset,
-    /// Restores the YAML file.
+    /// Restores the cloud of the YAML file.
     Reset,
 }
 

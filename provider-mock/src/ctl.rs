@@ -1,4 +1,4 @@
-//! The command line: `serve`, `probe`, `ctl` and `file`.
+//! The command line: `serve`, `probe`, `ctl`, `file` and `faults`.
 
 mod args;
 mod commands;

@@ -23,7 +23,7 @@ pub struct Fault {
     /// Its kind.
     pub kind: FaultKind,
     /// The fault applies only to calls about this object: a Node's name, a Service as
-    /// `namespace/name`, a route's key or destination.
+    /// `namespace/name`, a route's key, destination or Node, a volume's or cluster's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
     /// The fault applies to this many calls. Absent: until it is cleared.

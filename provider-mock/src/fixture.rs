@@ -23,8 +23,8 @@ use crate::load_balancers::LoadBalancer;
 use crate::pool::Pool;
 use crate::routes::Route;
 
-/// The YAML file. `examples/cloud.yaml` shows all of it with comments. Every key has a default. An
-/// unknown key is an error.
+/// The YAML file. `examples/cloud.yaml` shows most keys with comments. Every top-level key has a
+/// default. An unknown key is an error.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Fixture {
@@ -161,7 +161,7 @@ pub struct Provisioning {
     pub deletion: HumanDuration,
 }
 
-/// Many similar instances. In every text, `%d` stands for the number, from 0.
+/// Many similar instances. In every text, `%d` stands for the number, from `first` on.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InstanceTemplate {

@@ -17,7 +17,8 @@ pub struct Instance {
     pub id: String,
     /// The name, which is the Node's name too.
     pub name: String,
-    /// The provider ID; `<first prefix><zone>/<id>` by default.
+    /// The provider ID; by default `<first prefix><zone>/<id>`, or `<first prefix><id>` without a
+    /// zone.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub provider_id: String,
     /// The type, for example `mock.large`.

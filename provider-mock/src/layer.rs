@@ -307,7 +307,7 @@ impl FaultLayer {
             .iter()
             .filter(|fault| fault.kind.row().when == When::Before)
         {
-            // Puts the failure of a single item into the answer.
+            // The failure of a single item goes into the answer.
             let of_item = fault.kind == FaultKind::Failure
                 && messages::is_batch(rpc)
                 && fault.subject.is_some();

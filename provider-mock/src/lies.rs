@@ -1,6 +1,7 @@
-//! Named lies: violations of the contract by a provider. Each is a row of a table, with the rules
-//! that it violates and the check of the conformance suite that finds it. Some are scripted faults.
-//! The others are twists, which the layer, [`Twisted`] and [`Front`] apply to an honest provider.
+//! Named lies: violations of the contract by a provider, and a few deviations that the contract
+//! allows. Each is a row of a table. The row of a violation has the rules that it violates and the
+//! check of the conformance suite that finds it. Some are scripted faults. The others are twists,
+//! which the layer, [`Twisted`] and [`Front`] apply to an honest provider.
 
 pub(crate) mod answers;
 pub(crate) mod calls;
@@ -16,7 +17,7 @@ pub(crate) use mischief::Mischief;
 pub(crate) use provider::Twisted;
 pub(crate) use table::Twist;
 
-/// A violation of the contract.
+/// A violation of the contract, or a deviation that the contract allows.
 #[derive(Debug)]
 pub struct Lie {
     /// Its name for `serve --fault`.

@@ -187,8 +187,8 @@ impl LoadBalancers {
         handle
     }
 
-    /// The load balancer that is the Service's own or may be adopted: by the handle, the mark, the
-    /// native name, or the address in the Service's status.
+    /// The load balancer that the provider finds for the Service, of any owner: by the handle, the
+    /// mark, the native name, or the address in the Service's status.
     pub(crate) fn find(&self, asker: &Asker<'_>) -> Option<&LoadBalancer> {
         let by_handle = self.named(asker);
         let by_mark = || {
@@ -201,8 +201,8 @@ impl LoadBalancers {
         by_handle.or_else(by_mark).or_else(|| self.like(asker))
     }
 
-    /// The Service's own load balancer, by the handle or the mark. CONFLICT if the handle names
-    /// another owner's.
+    /// The Service's own load balancer, by the handle or the mark. CONFLICT if the handle names a
+    /// load balancer that is not its own.
     pub(crate) fn find_own(&self, asker: &Asker<'_>) -> Result<Option<&LoadBalancer>, Failure> {
         match self.named(asker) {
             Some(lb) if asker.ownership(lb) == Ownership::Ours => Ok(Some(lb)),

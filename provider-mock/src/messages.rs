@@ -26,7 +26,8 @@ pub(crate) fn is_batch(rpc: &str) -> bool {
     )
 }
 
-/// Whether the provider must answer NOT_INITIALIZED to this RPC before Initialize.
+/// Whether the layer answers NOT_INITIALIZED to this RPC after a forgotten Initialize. WatchChanges
+/// is not among these RPCs, although the contract asks for the answer there too.
 pub(crate) fn needs_initialize(rpc: &str) -> bool {
     !matches!(
         rpc,

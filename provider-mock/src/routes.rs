@@ -61,7 +61,7 @@ impl Route {
         }
     }
 
-    /// The ownership from the view of the owner of the IDs for which `owns` is true.
+    /// The ownership for the cluster with the owner IDs for which `owns` is true.
     pub(crate) fn ownership(&self, owns: impl Fn(&str) -> bool) -> Ownership {
         match &self.owner_id {
             None => Ownership::Unmarked,

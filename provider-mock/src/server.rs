@@ -295,7 +295,7 @@ fn front(cloud: &Cloud, path: &Path) -> Result<(Option<PathBuf>, Option<Front>),
 fn server(cloud: &Cloud, death: Arc<dyn Death>, streams: CancellationToken) -> Server {
     let bytes = cloud.settings().provider.max_request_bytes;
     Server::new(Twisted::new(cloud.clone()))
-        // An oversized answer must reach the controller, because its reaction is tested.
+        // The limit of requests, and of answers before the layer changes them.
         .max_message_bytes(bytes)
         .add_service(
             ControlServiceServer::new(Control::new(cloud.clone()))
@@ -319,7 +319,7 @@ async fn grpc_service(
         .map_err(|error| StartError::Serve(error.to_string()))
 }
 
-/// Binds the path, and replaces an existing socket's file.
+/// Binds the path, and replaces an existing file.
 fn bind(path: &Path) -> Result<UnixListener, StartError> {
     let fault = |what: &str, error: io::Error| {
         StartError::Serve(format!("{}: {what}: {error}", path.display()))

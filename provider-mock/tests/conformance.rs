@@ -260,7 +260,7 @@ capabilities:
     }
 }
 
-/// A run that is interrupted in a check leaves neither a load balancer nor a slow cloud.
+/// A run that is interrupted in a check leaves no load balancer.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_interrupted_is_cleaned_up() {
     let directory = tempfile::tempdir().unwrap();
@@ -647,7 +647,7 @@ async fn a_provider_that_does_not_answer_is_not_asked_for_hours() {
     assert!(report.took < Duration::from_mins(3), "{:?}", report.took);
 }
 
-/// Every offered RPC may leak.
+/// Every offered RPC may leak. The test asserts a call of each RPC except the listings.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_check_for_growth_calls_every_rpc() {
     let directory = tempfile::tempdir().unwrap();

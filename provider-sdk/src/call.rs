@@ -15,7 +15,8 @@ use crate::{Cluster, Failure};
 /// # A cancelled call stops before its next cloud write (CORE-8)
 ///
 /// A call **ends** when the SDK sends its answer, the controller cancels it, the connection is
-/// lost, its deadline passes, or the server's drain is over. From then on:
+/// lost, its deadline passes, or the server's drain is over. WatchChanges ends already when the
+/// server's shutdown begins. From then on:
 ///
 /// - The SDK never polls the vendor's future again. It drops the future at the `.await` where it
 ///   waits, or at the next one that it reaches. A provider that awaits its cloud writes inside its
@@ -84,8 +85,8 @@ impl Call {
         &self.inner.cluster
     }
 
-    /// Former owner IDs of this cluster, from the last successful `Initialize`. In `initialize`
-    /// itself, they are from the request.
+    /// Former owner IDs of this cluster, from the last `Initialize` that had succeeded when the SDK
+    /// admitted the call. In `initialize` itself, they are from the request.
     pub fn previous_owner_ids(&self) -> &[String] {
         &self.inner.previous_owner_ids
     }
@@ -101,9 +102,9 @@ impl Call {
                 .any(|previous| previous == owner_id)
     }
 
-    /// The time at which the call ends. `None`: the controller sent no deadline. If the work takes
-    /// longer and the RPC has a pending answer, give that answer before 80 % of the time has passed
-    /// (CORE-9).
+    /// The time at which the call ends. `None`: the controller sent no deadline, or the call is
+    /// WatchChanges. If the work takes longer and the RPC has a pending answer, give that answer
+    /// before 80 % of the time has passed (CORE-9).
     pub fn deadline(&self) -> Option<std::time::Instant> {
         self.inner.deadline.map(Instant::into_std)
     }

@@ -16,28 +16,29 @@ pub enum FailureCode {
     /// retries when the object changes, or after 30 min.
     Invalid,
     /// Something around the object is missing (subnet, tag, setting, quota). The controller records
-    /// an event, and retries with backoff from 5 s to 300 s.
+    /// an event, and retries with backoff (for a Service from 5 s to 300 s).
     Precondition,
     /// `LoadBalancers::update`: the load balancer does not exist. `Volumes::labels`: the disk does
     /// not exist. `Clusters::control_plane_address`: the cluster does not exist. In other calls the
     /// controller reads it as `Internal`.
     NotFound,
-    /// The object, or a part of it, belongs to another owner. The controller records an event,
-    /// retries slowly, and never adopts the object.
+    /// The object, or a part of it, belongs to another owner, has no mark, or collides with another
+    /// object. The controller records an event, and retries after 5 min.
     Conflict,
     /// Another operation holds the same object, or the provider has too much to do (CORE-22). The
-    /// controller retries after 1 s with jitter, 5 times, then with backoff.
+    /// controller retries five times, each time after `retry_after` or after 1 s to 1.5 s, then
+    /// with backoff.
     Busy,
-    /// The cloud limits the request rate. The controller records an event, and slows all calls of
-    /// this service for `retry_after`.
+    /// The cloud limits the request rate. The controller records an event, and starts no call of
+    /// this service for `retry_after` (5 s if absent).
     Throttled,
-    /// The cloud refuses the credentials. The controller counts the provider as degraded, records
-    /// one event, and retries slowly.
+    /// The cloud refuses the credentials. At first the controller records at most one event for all
+    /// objects. It tries one object every 20 s, and each object after 5 min.
     Credentials,
     /// The cloud's API is unavailable. The controller records an event, and retries with backoff.
     Unavailable,
-    /// The provider was restarted. The controller initialises it and repeats the call. The SDK
-    /// answers this by itself.
+    /// No `Initialize` for this cluster has succeeded in this process. The controller initialises
+    /// the provider and repeats the call. The SDK answers this by itself.
     NotInitialized,
     /// A fault of the provider. The controller records an event, and retries with backoff.
     Internal,
@@ -130,7 +131,8 @@ impl Failure {
         /// The load balancer to update, the volume's disk or the named cluster does not exist. It
         /// **never** means that an instance is gone.
         not_found => NotFound;
-        /// The object, or a part of it, belongs to another owner.
+        /// The object, or a part of it, belongs to another owner, has no mark, or collides with
+        /// another object.
         conflict => Conflict;
         /// Another operation holds the same object.
         busy => Busy;

@@ -30,9 +30,9 @@ pub type LoadBalancerResult<T> = Result<Answer<T>, Answer<Failure>>;
 /// Load balancers. The cluster's owner ID and the Service's UID identify one (LB-1); namespace and
 /// name are for people.
 ///
-/// A provider must not touch a load balancer, listener, frontend or rule that it did not make for
-/// this owner (LB-2; [`Call::owns`]). It must check the ownership of the object that a handle
-/// names, because a user can edit the handle (LB-4). It must work without a handle (LB-5).
+/// A provider must not touch a load balancer, listener, frontend or rule that it did not make or
+/// adopt for this owner (LB-2; [`Call::owns`]). It must check the ownership of the object that a
+/// handle names, because a user can edit the handle (LB-4). It must work without a handle (LB-5).
 ///
 /// While `ensure`, `update` or `delete` runs for a Service, the SDK answers a further call of these
 /// three for the same Service with `failed: BUSY` (CORE-7).
@@ -66,8 +66,8 @@ pub trait LoadBalancers: Send + Sync {
     ) -> LoadBalancerResult<Updated>;
 
     /// Removes everything that was made for this Service. [`Deleted::Done`] means that the provider
-    /// looked for it and that nothing is left. If that is uncertain, return a failure (LB-12). If
-    /// the load balancer does not exist, return [`Deleted::Done`].
+    /// searched the cloud and that nothing is left. If that is uncertain, return a failure (LB-12).
+    /// If the load balancer does not exist, return [`Deleted::Done`].
     ///
     /// Failures: all but NOT_FOUND. Deadline 5 min.
     async fn delete(
@@ -221,7 +221,8 @@ pub struct UpdateLoadBalancer {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct DeleteLoadBalancer {
-    /// The Service, as the controller last saw it.
+    /// The Service, as the controller last saw it. For an orphaned load balancer of a listing it
+    /// has only namespace, name, UID, type and the annotation with the handle.
     pub service: Service,
     /// The handle of an earlier answer.
     pub handle: Option<String>,

@@ -40,7 +40,8 @@ use crate::{
 ///
 /// Several calls of a method may run at once, except of [`Provider::initialize`]. Every method MUST
 /// be safe to repeat (CORE-6). The SDK logs a panic, and ends that one call with gRPC status
-/// INTERNAL, which the controller reads as "unknown".
+/// INTERNAL, which the controller reads as "unknown". In the default of a batch method, a panic
+/// fails only its item.
 #[async_trait]
 pub trait Provider: Send + Sync + 'static {
     /// The provider's identity. This method makes no call to the cloud (PROV-1), and must always
@@ -247,7 +248,7 @@ impl Initialized {
 /// limit, and never lowers it. `None`: no request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeadlineHints {
-    /// Lookups of instances and zones; default 60 s.
+    /// Lookups of instances, zones and labels of volumes; default 60 s.
     pub lookup: Option<Duration>,
     /// Listings; default 5 min.
     pub list: Option<Duration>,
@@ -264,7 +265,7 @@ pub enum HealthState {
     Starting,
     /// All is well.
     Ready,
-    /// It works with problems: the controllers work, but delete no Node.
+    /// It works with problems: the controllers work, but delete no Node and no route.
     Degraded,
     /// It cannot work: the controllers pause.
     Broken,
@@ -296,7 +297,7 @@ impl Health {
         }
     }
 
-    /// It works with problems: the controllers work, but delete no Node.
+    /// It works with problems: the controllers work, but delete no Node and no route.
     pub fn degraded(why: impl Into<String>) -> Self {
         Self {
             state: HealthState::Degraded,

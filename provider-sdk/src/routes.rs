@@ -18,8 +18,8 @@ pub trait Routes: Send + Sync {
 
     /// Creates one route, and marks it with the cluster's owner ID if the cloud supports marks
     /// (ROUTE-3). If the route exists as requested, return `Ok` (ROUTE-2), also if it is unmarked.
-    /// Replace a blackhole of this cluster. If another route has the destination, return CONFLICT
-    /// (ROUTE-9).
+    /// Replace a blackhole of this cluster. If another route has the destination, return CONFLICT.
+    /// ROUTE-9 has the exceptions.
     ///
     /// Failures: all but NOT_FOUND. Deadline of the whole batch: 2 min.
     async fn create(&self, call: &Call, route: &Route) -> Result<(), Failure>;

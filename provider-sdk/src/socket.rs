@@ -37,8 +37,8 @@ pub enum ServeError {
         /// The error in it.
         what: String,
     },
-    /// A part of the socket's path is a symbolic link. Whoever can change the link could redirect
-    /// the controller to another socket.
+    /// A part of the socket's path is a symbolic link. A user who can change the link could
+    /// redirect the controller to another socket.
     #[error("{} is a symbolic link; give the endpoint by a path without one{}", path.display(), hint(target.as_deref()))]
     Symlink {
         /// The link.

@@ -188,7 +188,7 @@ pub enum Ownership {
     Ours,
     /// Marked for another owner.
     Foreign,
-    /// Without a mark: made by hand or by another program.
+    /// Without a mark: made by hand or by another program, or in a cloud that keeps no marks.
     Unmarked,
 }
 

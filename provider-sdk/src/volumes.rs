@@ -56,7 +56,7 @@ pub struct Volume {
     pub uid: String,
     /// `metadata.labels`.
     pub labels: BTreeMap<String, String>,
-    /// `metadata.annotations`.
+    /// `metadata.annotations`, without `kubectl.kubernetes.io/last-applied-configuration`.
     pub annotations: BTreeMap<String, String>,
     /// The field of `spec` with the source, for example `awsElasticBlockStore` or `csi`.
     pub source_type: String,

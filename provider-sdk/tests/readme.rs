@@ -30,7 +30,7 @@ fn the_guide_shows_the_load_balancers_and_the_main_that_are_compiled_here() {
     for block in &shown {
         assert!(
             example.contains(block),
-            "docs/provider-guide.md shows what does not stand in examples/load_balancers.rs:\n{block}"
+            "docs/provider-guide.md shows a block that is not in examples/load_balancers.rs:\n{block}"
         );
     }
     assert_eq!(shown.len(), 2);
@@ -56,7 +56,7 @@ fn the_guide_shows_the_main_of_a_bridged_cloud_and_the_probe_that_are_built() {
     };
     assert!(
         balancers.contains(shown),
-        "docs/provider-guide.md shows what does not stand in providers/go/sdk/balancers_example_test.go:\n{shown}"
+        "docs/provider-guide.md shows a block that is not in providers/go/sdk/balancers_example_test.go:\n{shown}"
     );
     assert_eq!(
         template, main,
@@ -64,7 +64,7 @@ fn the_guide_shows_the_main_of_a_bridged_cloud_and_the_probe_that_are_built() {
     );
     assert!(
         first.contains(probe),
-        "docs/provider-guide.md shows what does not stand in providers/go/first/main.go:\n{probe}"
+        "docs/provider-guide.md shows a block that is not in providers/go/first/main.go:\n{probe}"
     );
 }
 

@@ -42,9 +42,10 @@ impl Cloud {
             .unwrap_or(0)
     }
 
-    /// How many answers differed from an honest provider's since the beginning or the last reset:
-    /// the answer was changed, replaced or missing. Changes that a lie makes in the cloud and
-    /// delays do not count.
+    /// How many deviations from an honest provider the layer and the socket in front have made
+    /// since the beginning or the last reset. They changed, replaced or omitted an answer, changed
+    /// a request, or sent a frame of their own. Delays do not count, nor do deviations of the
+    /// provider inside.
     pub fn lied(&self) -> u64 {
         self.state().calls.lied
     }

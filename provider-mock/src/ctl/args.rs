@@ -294,7 +294,7 @@ pub enum LbVerb {
         /// Its handle.
         handle: String,
     },
-    /// Remove one without the controller's knowledge.
+    /// Remove one directly from the cloud.
     Remove {
         /// Its handle.
         handle: String,
@@ -328,7 +328,7 @@ pub enum RouteVerb {
         #[arg(long)]
         owner_id: Option<String>,
     },
-    /// Remove one without the controller's knowledge.
+    /// Remove one directly from the cloud.
     Remove {
         /// Its name.
         name: String,

@@ -21,7 +21,7 @@ use crate::weather::Weather;
 /// Which file, and of which cloud.
 #[derive(Debug, clap::Args)]
 pub struct FileArgs {
-    /// The state file; without the file the cloud is new and empty.
+    /// The state file. If it does not exist, the cloud is new and empty.
     #[arg(long, global = true, value_name = "FILE", env = "PROVIDER_MOCK_STATE")]
     state: Option<PathBuf>,
     /// The prefix of the provider IDs of instances that state none.

@@ -117,7 +117,7 @@ pub struct Kind {
     pub(crate) when: When,
     /// The RPCs that it can strike.
     pub rpcs: &'static [&'static str],
-    /// What the fault's `value` says; empty where it takes none.
+    /// The meaning of the fault's `value`; empty if the fault takes none.
     pub value: &'static str,
 }
 
@@ -151,9 +151,9 @@ kinds! {
     Crash = "crash", Before, ANY, "";
     /// The provider dies after the effect and before the answer.
     CrashAfter = "crash-after", After, ANY, "";
-    /// The provider cuts all connections before the call has any effect; in library mode it goes on, a process ends.
+    /// The provider cuts all connections before the call has any effect, and goes on.
     Disconnect = "disconnect", Before, ANY, "";
-    /// The provider cuts all connections after the effect and before the answer; in library mode it goes on, a process ends.
+    /// The provider cuts all connections after the effect and before the answer, and goes on.
     DisconnectAfter = "disconnect-after", After, ANY, "";
     /// The result of `subject`, else every result, is missing.
     ResultsMissing = "results-missing", Answer, BATCHES, "";
@@ -175,7 +175,7 @@ kinds! {
     ProviderId = "provider-id", Answer, INSTANCES, "the provider ID";
     /// `subject`, else every instance, has the label `value` (`key=value`), for example in a reserved namespace.
     InstanceLabel = "instance-label", Answer, INSTANCES, "key=value";
-    /// `subject`, else every instance, has the one address `value` as its InternalIP, valid or not; without it none.
+    /// `subject`, else every instance, has the one address `value` as its InternalIP, valid or not; without `value` it has none.
     InstanceAddress = "instance-address", Answer, INSTANCES, "the address";
     /// The listing ends without its `end`.
     EndMissing = "end-missing", Answer, LISTS, "";
@@ -187,15 +187,15 @@ kinds! {
     FailedMidway = "failed-midway", Answer, LISTS, "";
     /// The handle is `value`; without it there is none.
     Handle = "handle", Answer, LOAD_BALANCERS, "the handle";
-    /// `in_sync` is `value`; without it it is absent.
+    /// `in_sync` is `value`; without `value` it is absent.
     InSync = "in-sync", Answer, &["GetLoadBalancer"], "true or false";
     /// The presence is `value`; without it UNSPECIFIED.
     Presence = "presence", Answer, &["GetLoadBalancer"], "UNSPECIFIED, ABSENT, PRESENT, REMNANTS or a number";
     /// The ownership is `value`; without it UNSPECIFIED.
     Ownership = "ownership", Answer, &["GetLoadBalancer", "ListRoutes"], "UNSPECIFIED, OURS, FOREIGN, UNMARKED or a number";
-    /// The load balancer is `ready` with the one address `value`, valid or not; without it with none.
+    /// The load balancer has the one address `value`, valid or not; without `value` it has none. Ensure answers `ready`.
     IngressAddress = "ingress-address", Answer, &["EnsureLoadBalancer", "GetLoadBalancer"], "the address";
-    /// The provider answers `pending` for the load balancer for ever, with `delay` as retry_after.
+    /// The provider answers `pending` for the load balancer, with `delay` as retry_after.
     Pending = "pending", Answer, &["EnsureLoadBalancer", "UpdateLoadBalancer", "DeleteLoadBalancer"], "";
     /// The boot ID is `value`; without it empty.
     BootId = "boot-id", Answer, &["GetProviderInfo", "Probe"], "the boot ID";
@@ -223,7 +223,7 @@ kinds! {
     Garbage = "garbage", Answer, ANY, "";
     /// The answer has 20 MiB.
     Oversized = "oversized", Answer, ANY, "";
-    /// The answer has `value` KiB of empty items, without it 14 MiB; decoded they take gigabytes.
+    /// The answer has `value` KiB of empty items, without `value` 14 MiB; decoded they take up to gigabytes.
     EmptyItems = "empty-items", Answer, EMPTIABLE, "a number";
     /// The message and the reason of every failure in the answer have 2,000 bytes; an answer without a failure becomes `failed`.
     LongText = "long-text", Answer, OUTCOMES, "";

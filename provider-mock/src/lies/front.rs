@@ -23,7 +23,7 @@ const GARBAGE: &[u8] = b"\x15\x03\x01\x00\x02\x02\x16 this is no HTTP/2 at all\r
 /// How long the provider behind may take to start.
 const START: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(10);
-/// How long the other connections work.
+/// How long the connections work that do not get garbage at once.
 const GOOD: Duration = Duration::from_secs(3);
 /// The silence before a PING is sent.
 const QUIET: Duration = Duration::from_millis(200);
@@ -67,7 +67,7 @@ impl Drop for Front {
 }
 
 impl Front {
-    /// Serves `path` if one of these twists needs it. The real provider is at `behind`.
+    /// Serves `path` if an active twist needs it. The real provider is at `behind`.
     pub(crate) fn serve(
         cloud: &Cloud,
         path: &Path,
@@ -220,7 +220,7 @@ async fn back(
     let mut answered = HashSet::new();
     loop {
         let mut head = [0; 9];
-        // Stopping between two frames loses nothing when one byte is read.
+        // The timeout covers only the first byte of a frame, so it loses no part of a frame.
         let Ok(first) = tokio::time::timeout(quiet, provider.read_exact(&mut head[..1])).await
         else {
             caller.write_all(&frame(PING, 0, &[0; 8])).await?;

@@ -322,7 +322,7 @@ impl LoadBalancers for MockProvider {
                 .features
                 .iter()
                 .map(|feature| feature.0)
-                // The mock supports it only if it is configured.
+                // The mock supports `ipMode` only if the settings have one.
                 .filter(|feature| {
                     *feature != ServiceFeature::IpMode || settings.addressing.ip_mode.is_some()
                 })

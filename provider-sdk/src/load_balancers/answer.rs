@@ -19,7 +19,8 @@ pub struct Answer<T> {
 pub struct Notes {
     /// The cloud's own ID of the load balancer: opaque, 1 to 1,024 bytes. Return it as soon as the
     /// cloud knows it, also with a pending or failed answer. The controller stores it before its
-    /// next call, and sends it with every later one. `None` means unchanged (LB-3).
+    /// next call, and sends it with every later one, unless that has `adopt_unmarked`. `None` means
+    /// unchanged (LB-3).
     pub handle: Option<String>,
     /// Events for the user of the Service.
     pub events: Vec<Event>,
@@ -29,7 +30,7 @@ pub struct Notes {
     /// Keys of annotations to remove from the Service.
     pub remove_annotations: Vec<String>,
     /// Targets that the cloud could not attach, by the Node's name. The provider attaches the
-    /// others. The controller repeats the call with backoff.
+    /// others. The controller calls again after `retry_after` of the failures, or with backoff.
     pub target_errors: BTreeMap<String, Failure>,
 }
 
@@ -210,7 +211,7 @@ pub enum Updated {
 /// The result of delete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Deleted {
-    /// The provider looked for it, and nothing is left (LB-12).
+    /// The provider searched the cloud, and nothing is left (LB-12).
     Done,
     /// The deletion is in progress.
     Pending(Pending),

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-/// A Service with every field that concerns a load balancer. Absent and empty fields are as in the
-/// Kubernetes API.
+/// A Service with every field that concerns a load balancer. Unless a comment says otherwise,
+/// absent and empty fields are as in the Kubernetes API.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Service {
@@ -38,7 +38,9 @@ pub struct Service {
     pub external_ips: Vec<String>,
     /// `spec.loadBalancerIP`.
     pub load_balancer_ip: Option<String>,
-    /// `spec.loadBalancerSourceRanges`: CIDRs that may reach the load balancer. Empty means all.
+    /// `spec.loadBalancerSourceRanges`: CIDRs that may reach the load balancer. Empty means all. If
+    /// that field is empty, these are the CIDRs of the annotation
+    /// `service.beta.kubernetes.io/load-balancer-source-ranges`.
     pub source_ranges: Vec<String>,
     /// `spec.sessionAffinity`: `None` or `ClientIP`.
     pub session_affinity: String,

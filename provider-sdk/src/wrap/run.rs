@@ -31,7 +31,7 @@ pub(crate) struct Core {
     pub(crate) initializing: tokio::sync::Mutex<()>,
     pub(crate) contact: CloudContact,
     pub(crate) held: Held,
-    /// Cancelled first at shutdown, which ends every WatchChanges.
+    /// Cancelled when the shutdown begins, which ends every WatchChanges.
     pub(crate) streams: CancellationToken,
     /// Cancelled when the drain is over, which ends every call.
     pub(crate) calls: CancellationToken,

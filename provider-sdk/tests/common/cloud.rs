@@ -8,7 +8,7 @@ use tokio::sync::{Semaphore, watch};
 
 use super::soon;
 
-/// What happened in the cloud, in order; a test can wait for it.
+/// The events in the cloud, in order. A test can wait for an event.
 #[derive(Clone)]
 pub(crate) struct Journal(watch::Sender<Vec<String>>);
 

@@ -1215,7 +1215,7 @@ func (x *Initialized) GetReadOnly() bool {
 // and never lowers it.
 type DeadlineHints struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// LookupInstances and LookupZones; default 60 s.
+	// LookupInstances, LookupZones and GetVolumeLabels; default 60 s.
 	Lookup *durationpb.Duration `protobuf:"bytes,1,opt,name=lookup,proto3" json:"lookup,omitempty"`
 	// Listings; default 5 min.
 	List *durationpb.Duration `protobuf:"bytes,2,opt,name=list,proto3" json:"list,omitempty"`

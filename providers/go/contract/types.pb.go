@@ -8,9 +8,11 @@
 // IDs of the rules that the RPC has to keep.
 //
 // Some rules hold for many RPCs. CORE-1 to CORE-3, CORE-5, CORE-17, CORE-18 and PROV-7 bind the
-// process, not one RPC. Every RPC keeps CORE-4, CORE-6, CORE-11, CORE-12, CORE-13, CORE-15, CORE-19
-// and CORE-21. Every RPC whose request has `cluster` also keeps CORE-10, CORE-20 and CORE-22. Every
-// RPC that writes to the cloud also keeps CORE-7, CORE-8, CORE-14 and PROV-20.
+// process, not one RPC. Every RPC keeps CORE-4, CORE-6, CORE-11, CORE-12 and CORE-13. Every RPC
+// with failures also keeps CORE-15 and CORE-21, and every RPC with a deadline CORE-19. Every RPC
+// whose request has `cluster` also keeps CORE-20, and with the exceptions that the rules name
+// CORE-10 and CORE-22. Every RPC that writes to the cloud also keeps CORE-7, CORE-8 and PROV-20,
+// and CORE-14 if it makes or marks objects.
 //
 // Transport
 //
@@ -102,9 +104,9 @@
 // The controller connects to the socket and calls GetProviderInfo. When it leads, it also calls
 // Initialize. After a lost connection it dials again for ever, with delays from 0.1 s to 5 s. If it
 // cannot work with the provider (because of a prefix that breaks PROV-8, for example), it first
-// waits 30 s. A new `boot_id` shows that another process answers. The controller calls Probe every
-// 10 s, and closes the connection after two failed Probes in a row. Without a connection the
-// control loops pause. They draw no conclusions from missing answers.
+// waits 30 s, or until the connection ends. A new `boot_id` shows that another process answers. The
+// controller calls Probe every 10 s, and closes the connection after two failed Probes in a row.
+// Without a connection the control loops pause. They draw no conclusions from missing answers.
 //
 // Limits
 //
@@ -255,6 +257,8 @@ const (
 )
 
 // The kinds of failure (CORE-15). The comment of each RPC lists those that it may answer (CORE-21).
+// Events and delays below are those of a call about one object. The controller records no event
+// about a failed listing or periodic lookup of Nodes, and may repeat it at another time.
 type FailureCode int32
 
 const (
@@ -282,10 +286,11 @@ const (
 	// The cloud asks the provider to slow down. The controller records an event. For `retry_after` (5
 	// s if absent) it starts no call of this service.
 	FailureCode_FAILURE_CODE_THROTTLED FailureCode = 6
-	// The cloud refuses the provider's credentials: they are wrong, expired, or lack a right. Each
-	// controller records one event for all its objects, and repeats the event from time to time. It
-	// tries one object every 20 s, in turns. When the cloud accepts that object, it tries all others
-	// at once. It tries each object in any case after 5 min.
+	// The cloud refuses the provider's credentials: they are wrong, expired, or lack a right. At
+	// first each controller records at most one event for all its objects, and repeats the event from
+	// time to time. An object that waits longer may get an event of its own. The controller tries one
+	// object every 20 s, in turns. When the cloud accepts that object, it tries all others at once.
+	// It tries each object in any case after 5 min.
 	FailureCode_FAILURE_CODE_CREDENTIALS FailureCode = 7
 	// The cloud's API is down or unreachable, or does not answer within the provider's own timeout.
 	// The controller records an event and backs off.
@@ -617,8 +622,8 @@ type Failure struct {
 	// right. At most 1,024 bytes. No secrets.
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	// How long the controller should wait before it repeats the call, clamped to 1 s..10 min. The
-	// controller honours it for every code in a call about an object. For Initialize it waits 30 s at
-	// most. In WatchChanges it ignores this field.
+	// controller honours it for every code in a call about an object. In a periodic lookup of Nodes
+	// it may ignore it. For Initialize it waits 30 s at most. In WatchChanges it ignores this field.
 	RetryAfter    *durationpb.Duration `protobuf:"bytes,4,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -776,8 +781,8 @@ func (*Done) Descriptor() ([]byte, []int) {
 }
 
 // Another component of the cluster takes care of this object (Go's ImplementedElsewhere). The
-// controller calls again for the object only after a change or its own restart. The one exception
-// is in DeleteLoadBalancerResponse.
+// controller calls again for the object only after a change, after a hint, or when it begins to
+// lead. The one exception is in DeleteLoadBalancerResponse.
 type HandledElsewhere struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -883,8 +888,8 @@ type NodeView struct {
 	// From `status.nodeInfo`; with NODE_FIELD_GROUP_NODE_INFO.
 	NodeInfo *NodeInfo `protobuf:"bytes,9,opt,name=node_info,json=nodeInfo,proto3,oneof" json:"node_info,omitempty"`
 	// Whether the Ready condition is True; with NODE_FIELD_GROUP_READINESS. A change of it alone
-	// causes a call only if `LoadBalancerCapability.target_projection` has that group, or
-	// `max_targets` excludes Nodes.
+	// causes a call about a load balancer only if `LoadBalancerCapability.target_projection` has that
+	// group, or `max_targets` excludes Nodes.
 	Ready *bool `protobuf:"varint,10,opt,name=ready,proto3,oneof" json:"ready,omitempty"`
 	// `metadata.creationTimestamp`; with NODE_FIELD_GROUP_CREATION_TIME.
 	CreationTime  *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=creation_time,json=creationTime,proto3" json:"creation_time,omitempty"`
@@ -1218,7 +1223,7 @@ type NodeProjection struct {
 	LabelKeys []string `protobuf:"bytes,1,rep,name=label_keys,json=labelKeys,proto3" json:"label_keys,omitempty"`
 	// All labels; `label_keys` is then ignored. A request for 5,000 Nodes grows by several MiB.
 	AllLabels bool `protobuf:"varint,2,opt,name=all_labels,json=allLabels,proto3" json:"all_labels,omitempty"`
-	// Exact keys of annotations.
+	// Exact keys of annotations. `kubectl.kubernetes.io/last-applied-configuration` is never sent.
 	AnnotationKeys []string `protobuf:"bytes,3,rep,name=annotation_keys,json=annotationKeys,proto3" json:"annotation_keys,omitempty"`
 	// Groups of further fields.
 	FieldGroups   []NodeFieldGroup `protobuf:"varint,4,rep,packed,name=field_groups,json=fieldGroups,proto3,enum=cloudprovider.v1alpha1.NodeFieldGroup" json:"field_groups,omitempty"`

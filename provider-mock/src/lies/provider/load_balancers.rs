@@ -21,7 +21,7 @@ use crate::load_balancers::{self as cloud, Asker};
 use crate::pool::Pool;
 use crate::provider::{not_saved, status};
 
-/// How long a deletion takes with the twist that is visible only during one.
+/// How long a deletion takes with `ReadyWhileDeleting`, which shows only during a deletion.
 const TWISTED_DELETION: Duration = Duration::from_secs(1);
 
 impl Twisted {
@@ -87,7 +87,7 @@ impl Twisted {
         Ok(handle)
     }
 
-    /// Another load balancer for the same Service, with other addresses if there are any.
+    /// Another load balancer for the same Service, with other addresses if any are free.
     fn another(
         &self,
         mut one: cloud::LoadBalancer,

@@ -20,7 +20,7 @@ pub(super) const LIES: &[Lie] = &[
     ),
     script(
         "handle-missing",
-        "no answer has a handle",
+        "no answer of Get, Ensure and Update has a handle",
         &["LB-3"],
         "load-balancers/handle-told",
         || {
@@ -36,7 +36,7 @@ pub(super) const LIES: &[Lie] = &[
     ),
     script(
         "too-long-handle",
-        "handles have 2,000 bytes",
+        "the handles in answers of Ensure have 2,000 bytes",
         &["LB-3", "CORE-11"],
         "load-balancers/handle-told",
         || {
@@ -280,7 +280,7 @@ pub(super) const LIES: &[Lie] = &[
     ),
     twist(
         "needs-the-handle-to-update",
-        "the provider does not treat a handle that names nothing like no handle",
+        "the provider finds no load balancer if the handle names nothing",
         &["LB-24", "LB-5"],
         "load-balancers/handle-of-nothing-as-without",
         Twist::NeedsHandle,

@@ -187,7 +187,7 @@ pub(super) const LIES: &[Lie] = &[
     ),
     twist(
         "overload-is-status",
-        "calls beyond max_in_flight fail with gRPC status RESOURCE_EXHAUSTED",
+        "lookups beyond max_in_flight fail with gRPC status RESOURCE_EXHAUSTED",
         &["CORE-22", "CORE-4"],
         "instances/beyond-max-in-flight",
         Twist::OverloadIsStatus,
@@ -239,7 +239,7 @@ pub(super) const LIES: &[Lie] = &[
     ),
     twist(
         "wrong-code",
-        "every failure has the code CONFLICT",
+        "every call that fails as a whole has the code CONFLICT",
         &["CORE-15"],
         "core/a-throttled-cloud-is-throttled",
         Twist::WrongCode,
@@ -308,7 +308,7 @@ pub(super) const LIES: &[Lie] = &[
     ),
     twist(
         "pings-when-idle",
-        "the provider sends a PING on a connection that is idle for a second",
+        "the provider sends a PING on a connection that is idle for 200 ms",
         &["CORE-1"],
         "core/idle-connection-is-left-alone",
         Twist::PingsWhenIdle,
