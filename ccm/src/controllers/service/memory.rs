@@ -28,7 +28,7 @@ impl Memory {
             if balancers.len() >= MOST {
                 error!(
                     most = MOST,
-                    "cannot remember more load balancers: if a Service vanishes now without its finalizer, its load balancer stays"
+                    "cannot remember more load balancers: if a Service vanishes now without its finalizer, its load balancer may stay"
                 );
                 return;
             }
