@@ -333,7 +333,7 @@ async fn fault_route_an_answer_after_the_deadline_makes_nothing_twice() {
     }
     world.until("made", |world| world.routed(3)).await;
     let took = world
-        .until("all are told", |world| world.all_created(3))
+        .until("all conditions are set", |world| world.all_created(3))
         .await;
     assert!(
         took >= Duration::from_secs(119),

@@ -150,7 +150,7 @@ async fn b_r3_addresses_that_change_make_the_route_anew() {
         node.status.get_or_insert_default().addresses = Some(vec![address(1, 7)]);
     });
     world
-        .until("made anew", |world| {
+        .until("made again", |world| {
             world.cloud.writes().len() >= before + 2
         })
         .await;
@@ -320,7 +320,7 @@ async fn b_r2_never_two_calls_for_one_route_and_never_more_than_may_be() {
         world.join(i);
     }
     world.until("routes", |world| world.all_created(100)).await;
-    assert_eq!(world.creates(), 10, "a look passes over what is in flight");
+    assert_eq!(world.creates(), 10, "a pass skips destinations in flight");
     assert!(
         world.cloud.most_in_flight("CreateRoutes") <= 2,
         "one place is left to the list"

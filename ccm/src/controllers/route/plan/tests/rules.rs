@@ -167,7 +167,7 @@ fn r7_nothing_is_removed_unless_it_may_be() {
     assert_eq!(
         show(&pass),
         "+b:10.8.2.0/24",
-        "what is in nobody's way is made"
+        "a route in nobody's way is made"
     );
     assert_eq!(pass.held, 3);
     scene.may_delete = true;
@@ -433,7 +433,7 @@ fn r6_what_changes_a_node_for_routes() {
         changed(|node| node.pod_cidrs = super::node("a 10.8.9.0/24").pod_cidrs),
         "its Pod CIDR"
     );
-    assert!(changed(|node| node.uid = "uid-2".to_owned()), "made anew");
+    assert!(changed(|node| node.uid = "uid-2".to_owned()), "made again");
     assert!(
         changed(|node| node.provider_id = "mock://b".to_owned()),
         "another instance"
