@@ -89,7 +89,7 @@ struct State {
     held: usize,
     /// The complaint of the last pass, which is logged once.
     complaint: Option<String>,
-    /// Pod CIDRs that two Nodes have. Each is reported once.
+    /// Pod CIDRs that two Nodes have. Each is reported once as long as it lasts.
     clashes: BTreeSet<(String, IpNet)>,
     random: ChaCha8Rng,
 }

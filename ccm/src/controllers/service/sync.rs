@@ -223,9 +223,9 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether the former leader may have released this Service: this process has not checked it, or
-    /// Get found no load balancer. The watch may show a release late, so the Service is read before
-    /// Ensure, unless this job has its current version.
+    /// Whether the former leader may have released this Service: this process has not checked it,
+    /// or Get found no load balancer. The watch may show a release late, so the Service is read
+    /// before Ensure, unless this job has its current version.
     fn may_be_released(&self) -> bool {
         let unchecked = self.record.as_ref().is_none_or(|record| record.check);
         let known = self.is_current || planted!(LateWatchIsTrusted);
