@@ -1,8 +1,9 @@
-//! The route controller (B-R1 to ▲R7): routes to the Pods of each Node.
+//! The route controller (B-R1 to ▲R10): routes to the Pods of each Node.
 //!
 //! ```text
-//! a change of Nodes, a hint, a provider that is back: list -> plan::pass -> the destinations that need something are due
-//! a destination that is due: its routes are removed and made -> condition
+//! a pass (after a change of Nodes, a hint, a new session, or the resync):
+//!     ListRoutes -> plan::pass -> destinations with work become due; conditions
+//! a destination that is due: DeleteRoutes, CreateRoutes -> condition
 //! ```
 //!
 //! A pass does not wait for calls of the pass before. It skips a destination with a call in flight,
@@ -44,7 +45,7 @@ use lists::Lists;
 
 /// Without any change, a pass starts after this time and up to a quarter more (▲R6).
 pub(crate) const RESYNC: Duration = Duration::from_hours(1);
-/// The longest delay after a failed list or call.
+/// The longest backoff after a failed list or call, unless the period is longer.
 const LONGEST_DELAY: Duration = Duration::from_mins(5);
 
 /// The loop of one provider. Returns after `context.stop`, when the work in flight has ended.
@@ -84,11 +85,11 @@ struct State {
     /// Which Nodes are the provider's. It is kept while the provider is away.
     ownership: Option<Arc<Ownership>>,
     last_list: Option<Instant>,
-    /// How many routes were kept because the provider was not READY.
+    /// How many routes the last pass kept because the provider was not READY, or no Node was known.
     held: usize,
     /// The complaint of the last pass, which is logged once.
     complaint: Option<String>,
-    /// Pod CIDRs that two Nodes have. Each is reported once.
+    /// Pod CIDRs that two Nodes have. Each is reported once as long as it lasts.
     clashes: BTreeSet<(String, IpNet)>,
     random: ChaCha8Rng,
 }

@@ -1,8 +1,8 @@
-//! The service controller (B-S1 to ▲S20): load balancers for Services.
+//! The service controller (B-S1 to ▲S22): load balancers for Services.
 //!
-//! A change of a Service, or of its target set, makes the Service due. A job ([`sync`]) reconciles
-//! the Service step by step. Many jobs run at once, but at most one for each Service. The
-//! [`record`] is this process's knowledge of a Service.
+//! A change of a Service's inputs, or of its target set, makes the Service due. A job ([`sync`])
+//! reconciles the Service step by step. Many jobs run at once, but at most one for each Service.
+//! The [`record`] is this process's knowledge of a Service.
 
 mod answer;
 mod fingerprint;
@@ -128,7 +128,8 @@ impl Offer {
     }
 }
 
-/// Keeps the records for the next loop when this one ends or is dropped.
+/// When this loop ends or is dropped, keeps the records of load balancers that may exist for the
+/// next loop.
 struct Leaving<'a>(&'a Worker);
 
 impl Drop for Leaving<'_> {
@@ -244,7 +245,7 @@ impl Worker {
         state.ledger.known().into_iter().chain(wanted).collect()
     }
 
-    /// How many Services are reconciled at once.
+    /// The most Services that are reconciled at once.
     fn most_jobs(&self, session: &Session) -> usize {
         let flag = self.driver.context.config.service.concurrent_syncs;
         lowered(session.max_load_balancer_calls(), flag)

@@ -151,8 +151,8 @@ impl Work<'_> {
         (deletes, creates)
     }
 
-    /// Makes one call for each part of these items. If a route makes its call fail, its items are
-    /// repeated in smaller calls.
+    /// Makes one call for each part of these items. If a route may have made its call fail, smaller
+    /// calls repeat the items of that call.
     fn call(&self, kind: Kind, items: Vec<Item>) -> impl Stream<Item = Divided<Item, ()>> {
         let parts = {
             let state = self.routes.state();
@@ -323,7 +323,7 @@ impl Work<'_> {
 
 impl Routes {
     /// How many calls that change routes may run at once, and the permits for them. One place of
-    /// `max_in_flight` stays free for the list.
+    /// `max_in_flight` stays free for the list, if there are several.
     fn permits(&self, session: &Arc<Session>) -> (usize, Arc<Semaphore>) {
         self.permits.of(session, || {
             let most = session.max_route_calls().saturating_sub(1);
@@ -331,7 +331,7 @@ impl Routes {
         })
     }
 
-    /// Makes one call. It returns `Fenced` if the fence is closed.
+    /// Makes one call. It returns `Fenced` if the ccm must not send the call now.
     pub(super) async fn call(
         &self,
         session: &Arc<Session>,
@@ -376,7 +376,8 @@ impl Routes {
         }
     }
 
-    /// Logs one line for each call.
+    /// Logs the result of a call: a line for the routes that succeeded, and one for those that
+    /// failed.
     fn log(
         &self,
         kind: Kind,
@@ -393,7 +394,7 @@ impl Routes {
             Err(trouble) if trouble.code == CallErrorCode::Fenced => return,
             Err(trouble) => {
                 let (routes, first) = (items.len(), items.first().map(shown));
-                tracing::warn!(%provider, routes, first, call_id = trouble.call_id(), error = %trouble, "cannot tell whether routes were {what}: the next list shows it");
+                tracing::warn!(%provider, routes, first, call_id = trouble.call_id(), error = %trouble, "the call failed as a whole: its routes may not be {what}");
                 return;
             }
         };

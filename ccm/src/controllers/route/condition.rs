@@ -42,7 +42,7 @@ fn wanted(created: bool) -> (&'static str, &'static str, &'static str) {
     }
 }
 
-/// The Node's status and reason.
+/// The status and reason of the Node's condition.
 fn shown(node: &Node) -> Option<(&str, Option<&str>)> {
     let conditions = node.status.as_ref()?.conditions.as_ref()?;
     let own = conditions.iter().find(|one| one.type_ == TYPE)?;

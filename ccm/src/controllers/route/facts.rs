@@ -113,7 +113,8 @@ pub(super) enum Target {
     Right,
     /// Elsewhere.
     Wrong,
-    /// To an address alone. It is neither one of this Node's addresses nor another Node's.
+    /// To an address alone. It is neither one of this Node's addresses nor that of exactly one
+    /// other Node.
     Unknown,
     /// The route has nothing that can be resolved.
     Undecided,
@@ -207,7 +208,7 @@ fn given(text: Option<&String>) -> Option<&str> {
     text.map(String::as_str).filter(|text| !text.is_empty())
 }
 
-/// Whether the route names only an address.
+/// Whether the route has neither a provider ID nor the name of a Node.
 pub(super) fn names_no_node(route: &api::Route) -> bool {
     given(route.provider_id.as_ref()).is_none() && given(route.node_name.as_ref()).is_none()
 }
@@ -238,8 +239,8 @@ pub(super) fn read(
     }
 }
 
-/// Whether the route was created for other addresses than its Node has now. Another controller
-/// created an UNMARKED route without recorded addresses. It is compared without them (ROUTE-9).
+/// Whether the route was created for other addresses than its Node has now. For an UNMARKED route
+/// without recorded addresses this is not known, and the answer is no (ROUTE-9).
 pub(super) fn follows_other_addresses(route: &api::Route, now: &[api::NodeAddress]) -> bool {
     let recorded = &route.node_addresses;
     let unknown = route.ownership() == api::Ownership::Unmarked && recorded.is_empty();

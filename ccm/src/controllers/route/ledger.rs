@@ -340,7 +340,7 @@ impl Ledger {
         }
     }
 
-    /// One of the destination's routes was deleted, and more of its task is left.
+    /// One of the destination's routes was deleted. More of its task may be left.
     pub(super) fn removed(&mut self, destination: &IpNet, route: &api::Route) {
         let entry = self.entries.get_mut(destination);
         if let Some((task, _)) = entry.and_then(|entry| entry.plan.as_mut()) {
@@ -399,7 +399,7 @@ impl Ledger {
         entry.failures = entry.failures.saturating_add(1);
     }
 
-    /// Whether a Node wants the route and the attempts to create it fail.
+    /// Whether the last attempts for this destination failed, and its route is not known to exist.
     pub(super) fn is_failing(&self, destination: &IpNet) -> bool {
         let entry = self.entries.get(destination);
         entry.is_some_and(|entry| entry.failures > 0 && entry.state != State::There)
@@ -480,12 +480,13 @@ pub(super) enum Known {
     Making,
     /// It exists with the Node's former addresses.
     Old,
-    /// For the first time, the list says that it leads nowhere or to an unknown address.
+    /// For the first time, the list says that it leads nowhere or to an unknown address. Or a
+    /// listed route to the destination violates the contract.
     Doubtful,
 }
 
-/// Whether the attempt counts as failed. A first disconnection during a call does not count: the
-/// provider usually returns soon, and the condition must not flap.
+/// Whether the attempt counts as failed. A lost connection or NOT_INITIALIZED does not count if it
+/// is the first failure: the provider usually returns soon, and the condition must not flap.
 fn in_vain(code: CallErrorCode, failures: u32) -> bool {
     match code {
         CallErrorCode::Fenced => false,
@@ -494,8 +495,8 @@ fn in_vain(code: CallErrorCode, failures: u32) -> bool {
     }
 }
 
-/// Whether a failure in the answer proves that the route does not exist. Failures of the provider
-/// itself and a missing answer prove nothing. The next list shows whether the route exists.
+/// Whether the failure counts as proof that the route does not exist. NOT_INITIALIZED, a broken
+/// answer and a missing answer prove nothing. Then the next list shows whether the route exists.
 fn says_something(code: CallErrorCode) -> bool {
     match code {
         CallErrorCode::Invalid

@@ -276,7 +276,7 @@ impl Routes {
             tracing::warn!(%provider, faults = pass.faults.len(), error = complaint.as_deref(), "leaving routes alone");
         }
         if complaint.is_none() && state.complaint.is_some() {
-            tracing::info!(%provider, "ListRoutes succeeds again");
+            tracing::info!(%provider, "ListRoutes gives a valid list again");
         }
         state.complaint.clone_from(&complaint);
         if pass.held > state.held {

@@ -32,7 +32,7 @@ pub(super) struct Task {
     pub(super) destination: IpNet,
     /// Delete these first, each as it was listed.
     pub(super) delete: Vec<api::Route>,
-    /// Whether the Node's own route is missing while they exist.
+    /// Whether the Node's own route is missing while those routes exist.
     pub(super) in_the_way: bool,
     /// Then create this.
     pub(super) create: Option<api::Route>,
@@ -66,8 +66,8 @@ impl Pass {
     }
 }
 
-/// Those tasks of a second pass, with other Nodes, whose deletions the first pass also has. Tasks
-/// without deletions are left out.
+/// The tasks of a second pass whose deletions the first pass also has. The second pass used the
+/// Nodes from the API server. Tasks without deletions are left out.
 pub(super) fn confirmed(first: &[Task], second: Vec<Task>) -> Vec<Task> {
     let deletes: BTreeSet<(IpNet, &str)> = first
         .iter()
@@ -198,9 +198,10 @@ struct Round<'a, 'l> {
 /// The listed routes of a destination that a Node wants.
 #[derive(Default)]
 struct Seen<'a> {
-    /// A route leads to the Node.
+    /// A route leads to the Node, or nothing shows that it does not.
     there: bool,
-    /// Routes that lead elsewhere or nowhere.
+    /// Routes that lead elsewhere, and those that two lists in a row show to lead nowhere or to an
+    /// unknown address.
     wrong: Vec<&'a api::Route>,
     /// Routes with the Node's former addresses.
     old: Vec<&'a api::Route>,
@@ -276,7 +277,8 @@ impl<'a> Round<'a, '_> {
         node: &NodeFacts,
         routes: Vec<&'a api::Route>,
     ) -> Seen<'a> {
-        // Another owner's route is never removed, but it counts as leading to the Node.
+        // The controller never removes another owner's route. If it leads to the Node, that Node
+        // has its route.
         let foreign = self.listed.foreign.get(&destination);
         let there = foreign.is_some_and(|routes| {
             let mut routes = routes.iter().filter(|route| !route.blackhole);
@@ -322,8 +324,8 @@ impl<'a> Round<'a, '_> {
         seen
     }
 
-    /// Plans the destinations that no Node wants. Returns the UIDs of the Nodes that their routes
-    /// lead to.
+    /// Plans the destinations that no Node wants. Returns the UIDs of the Nodes that the routes to
+    /// remove lead to.
     fn unwanted(&mut self, wants: &Wants<'_>) -> BTreeSet<&'a str> {
         let mut still_routed = BTreeSet::new();
         for (destination, mut routes) in std::mem::take(&mut self.listed.routes) {
@@ -416,8 +418,8 @@ impl<'a> Round<'a, '_> {
 }
 
 /// Whether to remove a route that leads to no Node's Pods: it is marked as ours, its target is
-/// gone, or it names a Node. Another route, which is unmarked and leads to an address that no Node
-/// has, stays.
+/// gone, it names a Node, or it leads to a Node's address. Another route, which is unmarked and
+/// leads to an address that no Node has, stays.
 fn is_ours_to_remove(route: &api::Route, index: &Index<'_>) -> bool {
     route.ownership == i32::from(api::Ownership::Ours)
         || route.blackhole

@@ -69,7 +69,7 @@ impl Routes {
         }
     }
 
-    /// Reports the waiting routes, also while the provider is unavailable.
+    /// Reports the routes that wait for too long, also while the provider is unavailable.
     pub(super) async fn housekeep(&self) {
         let mut ticks = interval(HOUSEKEEPING);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -158,7 +158,7 @@ impl Routes {
         );
     }
 
-    /// The Node, if it still has this UID.
+    /// The Node, if it still has this UID and is not being deleted.
     pub(super) fn node(&self, node: &NodeName) -> Option<Arc<Node>> {
         let object = self
             .context()

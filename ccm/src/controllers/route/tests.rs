@@ -252,7 +252,7 @@ impl World {
         self.api.put(&node(i));
     }
 
-    /// Puts the cluster and its cloud into a converged state.
+    /// Adds the routes of the Nodes with these numbers to the cloud.
     fn plant(&self, numbers: std::ops::Range<usize>) {
         for i in numbers {
             let mut route = Route::new(format!("r{i}"), cidr(i));

@@ -46,7 +46,7 @@ pub(super) struct Answer {
 pub(super) enum Verdict {
     /// Get: the load balancer is in sync. With its status, if the provider gave it.
     InSync(Option<LoadBalancerStatus>),
-    /// Get: Ensure is needed. `exists`: a load balancer of ours exists.
+    /// Get: Ensure is needed. `exists`: a load balancer of ours, or parts of one, exist.
     OutOfSync {
         exists: bool,
         /// A load balancer in its place that is not ours.
@@ -60,9 +60,11 @@ pub(super) enum Verdict {
     Missing,
     /// Ensure, Update: another component serves the Service (B-S8).
     Elsewhere,
-    /// Delete: nothing is left (▲S18), or the provider kept it on purpose (`retained`).
+    /// Delete: nothing of this provider is left (▲S18), or the provider kept the load balancer on
+    /// purpose (`retained`).
     Gone { retained: bool },
-    /// Delete: another component serves the Service, but this provider's handle is stored (B-S8).
+    /// Delete: another component serves the Service, but the request or the answer has a handle
+    /// (B-S8).
     Orphaned,
     /// Ask again after this time. The text is the provider's description of its progress.
     Pending(Duration, String),
@@ -415,8 +417,8 @@ fn may_write(key: &str, prefixes: &[String]) -> bool {
         && is_annotation_key(key)
 }
 
-/// Whether the API server accepts this annotation key: `name` or `domain/name`. One invalid key
-/// would make it refuse the whole patch, including the handle.
+/// Whether this annotation key is valid, with a lower-case domain: `name` or `domain/name`. One
+/// invalid key would make the API server refuse the whole patch, including the handle.
 fn is_annotation_key(key: &str) -> bool {
     let (domain, name) = match key.split_once('/') {
         Some((domain, name)) => (Some(domain), name),

@@ -165,7 +165,7 @@ fn decide(input: &mut Unstructured<'_>) -> arbitrary::Result<()> {
             let known = record.as_ref();
             assert!(
                 known.is_some_and(|known| known.cloud == Cloud::Deleted),
-                "what may stand keeps its Service"
+                "released although a load balancer may exist"
             );
             if let Some(finalizers) = metadata.and_then(|patch| patch.finalizers) {
                 assert!(!finalizers.iter().any(|name| name == FINALIZER));
@@ -176,7 +176,7 @@ fn decide(input: &mut Unstructured<'_>) -> arbitrary::Result<()> {
     Ok(())
 }
 
-/// The patch writes only the ccm's annotation and removes no other finalizer.
+/// The patch writes only the ccm's annotation and removes no finalizer.
 fn check_record(patch: &ServicePatch, service: &Service) {
     assert!(patch.annotations.keys().all(|key| key == ANNOTATION));
     if let Some(finalizers) = &patch.finalizers {

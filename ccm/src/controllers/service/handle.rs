@@ -8,8 +8,8 @@
 //!   count.
 //! - `class` is the `loadBalancerClass` that the Service had when the provider took it on; empty if
 //!   it had none. The API server drops the class when the type changes. Afterwards this field shows
-//!   whether the Service went to another component. Annotations written by hand or by an early
-//!   version lack it.
+//!   whether the Service went to another component. An annotation written by hand or by an early
+//!   version may lack this field.
 //! - `handle` is absent until the provider gives one.
 
 use k8s_openapi::api::core::v1::Service;

@@ -23,7 +23,7 @@ pub(super) enum Task {
     Service(Key),
     /// The load balancer of a Service that is gone from the API server (B-S9): name and UID.
     Departed(Key, String),
-    /// Ask the API server about target sets that shrank to empty (B-S7).
+    /// Ask the API server about empty target sets that it has not confirmed yet (B-S7).
     EmptySets,
     /// Ask the provider for all load balancers (▲S16).
     List,
@@ -186,9 +186,9 @@ impl Ledger {
         }
     }
 
-    /// Adds the load balancer of a Service that was deleted before this process could see that
-    /// (▲S16). Returns the task to queue. `None`: the task is known already, or the ledger is full.
-    /// `by` is the provider that lists it.
+    /// Adds a listed load balancer whose Service is gone (▲S16). Returns the task to queue. `None`:
+    /// the task is known already, or the ledger is full. `by` is the provider that lists the load
+    /// balancer.
     pub(super) fn adopt(&mut self, ghost: &Arc<Service>, by: &str) -> Option<Task> {
         let task = Task::Departed(Key::of(&**ghost), uid(ghost).to_owned());
         if self.departed >= MOST_DEPARTED || self.entries.contains_key(&task) {
@@ -278,8 +278,8 @@ impl Ledger {
             .collect()
     }
 
-    /// The Services with this selector whose cut set was not reported yet. They count as reported
-    /// now.
+    /// The Services with this selector and a confirmed load balancer whose cut set was not reported
+    /// yet. They count as reported now.
     pub(super) fn report_cut(&mut self, selector: &NodeSelector) -> Vec<Arc<Service>> {
         let selectors = &self.selectors;
         let uses = |task: &Task| match task {
@@ -297,7 +297,8 @@ impl Ledger {
             .collect()
     }
 
-    /// All records, for the next loop. Those that nothing else could restore come first.
+    /// All records, for the next loop. Those of deleted Services come first, because no watch shows
+    /// these Services again.
     pub(super) fn leave(&mut self) -> impl Iterator<Item = (Task, Record)> + use<> {
         let working: Vec<Task> = self.working.keys().cloned().collect();
         for task in &working {
@@ -369,7 +370,7 @@ mod tests {
             assert!(ledger.is_news(&key(), now.as_deref()));
             let taken = ledger.take(&task, now.clone());
             let departed = taken.departed.expect("it is left behind");
-            assert!(taken.record.is_none(), "the new one begins anew");
+            assert!(taken.record.is_none(), "the new Service has no record yet");
             assert_eq!(taken.service, now);
             let taken = ledger.take(&departed, None);
             assert_eq!(taken.service, Some(Arc::clone(&old)));

@@ -23,8 +23,8 @@ use crate::provider::Session;
 use crate::queue::Requeue;
 use crate::writes::Writes;
 
-/// For each list, the log and the events name at most this many orphans, and as many other
-/// findings.
+/// For each list, the log and the events report at most this many new orphans by name, and as many
+/// other findings.
 const MOST_REPORTED: usize = 10;
 
 /// The results of the provider's lists so far.
@@ -47,7 +47,8 @@ impl Lists {
 }
 
 impl Worker {
-    /// Lists the provider's load balancers, once in `--orphaned-load-balancer-period`.
+    /// Lists the provider's load balancers, once in `--orphaned-load-balancer-period`, if the
+    /// provider offers the list.
     pub(super) async fn list(&self, session: &Arc<Session>, batch: &Batch<'_, Task>) {
         // The list must not take a Service's place.
         batch.called();

@@ -28,7 +28,7 @@ impl Memory {
             if balancers.len() >= MOST {
                 error!(
                     most = MOST,
-                    "cannot remember more load balancers: if a Service vanishes now without its finalizer, its load balancer stays"
+                    "cannot remember more load balancers: if a Service vanishes now without its finalizer, its load balancer may stay"
                 );
                 return;
             }
@@ -62,7 +62,7 @@ mod tests {
         };
         let task = |i: usize| Task::Departed(Key::of(&*service), format!("uid-{i}"));
         memory.keep([(task(0), Record::new(&service))].into_iter());
-        assert!(memory.take().is_empty(), "nothing can stand there");
+        assert!(memory.take().is_empty(), "no load balancer can exist");
         memory.keep((0..=MOST).map(|i| (task(i), made.clone())));
         assert_eq!(memory.take().len(), MOST);
         assert!(memory.take().is_empty());

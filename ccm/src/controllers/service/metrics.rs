@@ -37,7 +37,7 @@ impl Metrics {
         };
         registry.register(
             "service_controller_loadbalancer_sync",
-            "Updates of a load balancer's targets; upstream counts only these too",
+            "Updates of a load balancer's targets, as upstream counts them",
             metrics.synced.clone(),
         );
         registry.register(

@@ -148,7 +148,7 @@ impl Worker {
         }
     }
 
-    /// Asks the API server about all sets that shrank to empty.
+    /// Asks the API server about the empty sets that it has to confirm now.
     pub(super) async fn recheck(&self, batch: &Batch<'_, Task>) {
         // This must not take a Service's place.
         batch.called();

@@ -1,4 +1,4 @@
-//! The events on a Service (B-S3), with upstream's reasons and texts. Pure.
+//! The events on a Service (B-S3): upstream's, and others of the ccm. Pure.
 
 use std::borrow::Cow;
 
@@ -153,7 +153,7 @@ pub(super) fn blocked(by: &str, class: Option<&str>, me: &str) -> Note {
 /// The load balancer's Service no longer exists (▲S16).
 pub(super) fn without_service(load_balancer: &str, deletes: bool) -> Note {
     let next = if deletes {
-        "it is deleted"
+        "the ccm deletes it, unless the API server still has the Service"
     } else {
         "it stays, and costs, until it is deleted in the cloud or by --orphaned-load-balancers=delete"
     };

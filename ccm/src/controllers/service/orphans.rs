@@ -13,7 +13,7 @@ use crate::provider::is_dns_name;
 /// The most deletions after one list, or a tenth of the list if that is more.
 const FEW: usize = 5;
 
-/// A load balancer whose Service is gone.
+/// A load balancer whose Service is gone, or that names no Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Orphan {
     /// The Service in the load balancer's mark.
@@ -172,7 +172,7 @@ mod tests {
         );
         let third = orphans.pass(&list, here);
         assert_eq!(uids(&third.all), ["gone"]);
-        assert!(third.news.is_empty(), "it was told");
+        assert!(third.news.is_empty(), "each is reported once");
         // If its Service or the load balancer's absence is seen once, the count starts again.
         orphans.pass(&list, |_| true);
         assert_eq!(orphans.pass(&list, here).all, []);

@@ -15,15 +15,15 @@ use super::plan::{asks, class, has_finalizer, uid};
 /// The load balancer that may exist for a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Cloud {
-    /// This process neither created nor found a load balancer. An earlier process may have created
-    /// one, which only the Service itself can show.
+    /// This process knows of no load balancer. An earlier process may have created one. Only the
+    /// Service itself can show that.
     Unknown,
     /// A load balancer may exist. Another provider that now serves the same socket may not know it.
     MayStand {
         /// The name of the provider that created it, found it, or was asked to create or delete it.
         by: String,
     },
-    /// Delete answered that nothing is left.
+    /// According to Delete, no load balancer of this provider is left.
     Deleted,
     /// Delete answered that the provider keeps it on purpose.
     Kept,
@@ -53,8 +53,8 @@ pub(super) enum Progress {
         /// After an Update: the inputs, which stay confirmed.
         inputs: Option<Fingerprint>,
     },
-    /// The provider rejected the Service or its targets: INVALID, or a failed Update (B-S10).
-    /// Ensure is next, at once if the targets change.
+    /// The provider rejected the Service or its targets: INVALID, or a failed Update (B-S10). For a
+    /// wanted Service Ensure is next, unless a check is due. Changed targets make it due at once.
     Rejected,
     /// The load balancer is in sync.
     Confirmed {

@@ -131,7 +131,7 @@ impl Worker {
                     let message = report::reported(&answered, provider, None, attempts, next);
                     self.reported(&service, answered.kind, answered.reason, message);
                 }
-                // A job is running for it.
+                // There is nothing to report yet: for example, a job runs between two calls.
                 (None, None) => {}
             }
         }
@@ -182,7 +182,7 @@ impl Worker {
         (due && jobs >= self.most_jobs(&*session?)).then(|| {
             Obstacle::new(
                 format!(
-                    "waits for a free call: provider {provider} works on {jobs} other load balancers, and allows no more at once"
+                    "waits for a free call: provider {provider} works on {jobs} other load balancers, the most at once"
                 ),
                 None,
             )

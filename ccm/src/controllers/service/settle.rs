@@ -1,8 +1,9 @@
 //! What a call and its answer change in a Service's record, and what follows. Pure.
 //!
-//! [`begin`] makes the rows "is sent" before the call. The record keeps these values if no answer
-//! comes. [`settle`] makes the other rows after the answer's writes. There, "as before" is the
-//! value that the row "is sent" left. A test compares this table with the code.
+//! [`begin`] makes the rows "is sent" before the call. The record keeps these values if a write
+//! that a successful answer needs fails. [`settle`] makes the other rows after the answer's writes.
+//! There, "as before" is the value that the row "is sent" left. A test compares this table with the
+//! code.
 //!
 //! | call | answer | cloud | progress | check | failures | next |
 //! |---|---|---|---|---|---|---|

@@ -81,7 +81,7 @@ impl Standing {
             let Some(odd) = shown.odd(service) else {
                 continue;
             };
-            // It stays the same difference if the number of load balancers changes.
+            // If only the number of load balancers changes, the difference counts as the same one.
             let before = before.get(service.uid);
             let before = before.filter(|was| discriminant(&was.odd) == discriminant(&odd));
             let times = before.map_or(1, |was| was.times.saturating_add(1));
@@ -110,7 +110,7 @@ impl Standing {
 
 /// A list with its indexes.
 struct Shown<'a> {
-    /// Load balancers by the UID of the Service in their mark: name by handle.
+    /// For each Service UID in a mark: the names of its load balancers, by handle.
     marked: BTreeMap<&'a str, BTreeMap<&'a str, &'a str>>,
     /// Marks without a UID.
     names: BTreeSet<(&'a str, &'a str)>,
@@ -193,11 +193,11 @@ mod tests {
     fn reported(listed: &[ListedLoadBalancer], services: &[Known<'_>]) -> Vec<Finding> {
         let mut standing = Standing::default();
         let first = standing.pass(listed, services);
-        assert_eq!(first, Stands::default(), "one list is none");
+        assert_eq!(first, Stands::default(), "one list is not enough");
         let second = standing.pass(listed, services);
         let third = standing.pass(listed, services);
-        assert_eq!(third.news, [], "it was told");
-        assert_eq!(third.looks, [0; 0], "and looked at");
+        assert_eq!(third.news, [], "each is reported once");
+        assert_eq!(third.looks, [0; 0], "and checked once");
         let counted = |stands: &Stands| (stands.several, stands.unlisted);
         assert_eq!(
             counted(&second),
@@ -276,7 +276,7 @@ mod tests {
             confirmed: false,
             ..known("a", "h-a")
         };
-        assert_eq!(reported(&[], &[busy]), [], "nobody said that it stands");
+        assert_eq!(reported(&[], &[busy]), [], "it is not confirmed");
     }
 
     #[test]
@@ -318,6 +318,6 @@ mod tests {
         assert_eq!(standing.pass(&[], &services), unlisted);
         assert_eq!(standing.pass(&good, &services), nothing);
         assert_eq!(standing.pass(&[], &services), nothing);
-        assert_eq!(standing.pass(&[], &services), unlisted, "anew");
+        assert_eq!(standing.pass(&[], &services), unlisted, "again");
     }
 }

@@ -35,7 +35,7 @@ pub(super) struct Job {
     pub(super) selector: Result<NodeSelector, String>,
     /// `None` if the Service needs no targets.
     pub(super) targets: Option<Arc<TargetSet>>,
-    /// The number of this attempt: failed ones before it, plus one.
+    /// The number of this attempt: one more than the attempts before it that did not finish.
     pub(super) attempt: u32,
 }
 
@@ -60,11 +60,11 @@ pub(super) struct Finished {
     pub(super) service: Arc<Service>,
 }
 
-/// Why the steps end early.
+/// Why a step ends early.
 enum Stop {
     /// The Service is settled with this outcome.
     With(Requeue),
-    /// The Service changed meanwhile and was read again.
+    /// The Service changed, or may have changed, and was read again. The steps go on.
     Again,
 }
 
@@ -84,7 +84,7 @@ pub(super) struct Run<'a> {
     attempt: u32,
     /// The API server gave `base` to this job; the watch may be late.
     is_current: bool,
-    /// Get found no load balancer.
+    /// Get found no load balancer of ours.
     missing: bool,
     /// The ID of the last call.
     call_id: Option<CallId>,
@@ -223,8 +223,9 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether the former leader may have released this Service. The watch may show that late, so
-    /// the Service is read before this process creates its first load balancer for it.
+    /// Whether the former leader may have released this Service: this process has not checked it,
+    /// or Get found no load balancer. The watch may show a release late, so the Service is read
+    /// before Ensure, unless this job has its current version.
     fn may_be_released(&self) -> bool {
         let unchecked = self.record.as_ref().is_none_or(|record| record.check);
         let known = self.is_current || planted!(LateWatchIsTrusted);

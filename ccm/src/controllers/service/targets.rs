@@ -224,7 +224,7 @@ impl Sets {
     }
 
     /// Stores a newly built set. An empty set waits until the API server confirms it, unless the
-    /// set before was empty too. Returns whether `get` changed.
+    /// set before was empty too. Returns whether `get` has other targets now.
     pub(super) fn offer(&mut self, selector: &NodeSelector, set: TargetSet) -> bool {
         let before = self.published.get(selector);
         if set.is_empty() && before.is_none_or(|before| !before.is_empty()) {

@@ -98,7 +98,7 @@ impl World {
         world
     }
 
-    /// Starts a new loop without memory.
+    /// Starts a new loop with the memory that the loop before left.
     fn start(&mut self) {
         let mut registry = Registry::default();
         self.metrics = Metrics::register(&mut registry);
@@ -332,7 +332,7 @@ async fn s1_a_service_that_returns_with_a_foreign_class_is_let_go() {
         .until("an address", |w| w.address("web").is_some())
         .await;
     // While no loop runs, the Service's type changes twice, and another component serves it
-    // afterwards. A new process sees a second such Service before it creates anything for it.
+    // afterwards. The former process took on a second such Service but created nothing for it.
     world.stop.cancel();
     world.tasks.join_next().await;
     world.server.edit("web", |service| {
@@ -384,7 +384,7 @@ async fn s19_an_annotation_that_somebody_took_off_is_written_again_with_its_hand
     assert_eq!(world.calls(), ["Ensure web -", "Get web -"]);
 }
 
-/// Also without `in_sync`, when no Get comes before Ensure, and if the first read fails.
+/// With and without `in_sync`. Without it, no Get comes before Ensure. The first read fails.
 #[tokio::test(start_paused = true)]
 async fn s13_a_new_leader_creates_nothing_for_a_service_whose_deletion_the_watch_shows_late() {
     for in_sync in [true, false] {
@@ -453,7 +453,7 @@ async fn s13_a_restart_makes_no_mutating_call() {
     world
         .until("one more Ensure", |w| w.cloud.called("Ensure") == 101)
         .await;
-    // A hint about the Service leads to a Get at once.
+    // A hint about a Service leads to a Get.
     let gets = world.cloud.called("Get");
     let hint = Hint::LoadBalancer {
         namespace: "default".into(),

@@ -257,7 +257,7 @@ fn b_r2_b_r4_each_node_gets_the_routes_to_its_pods_and_no_other_stays() {
         ("dual stack, more than is wanted", vec![da, db], vec!["r1 10.8.1.0/24 >a", "r2 10.8.2.0/24 >b", "r3 fd00:8:1::/64 >a", "r4 fd00:8:2::/64 >b", "r5 10.8.5.0/24 >a", "r6 fd00:8:6::/64 >b"], "-r5 -r6", both),
         // Cases that upstream does not test.
         ("its Node is gone", vec![a], vec!["r1 10.8.1.0/24 >a", "r2 10.8.2.0/24 >b"], "-r2", "a=created"),
-        ("made anew under its name, another CIDR", vec!["a 10.8.7.0/24"], vec!["r1 10.8.1.0/24 >a"], "+a:10.8.7.0/24 -r1", "a=created"),
+        ("made again under its name, another CIDR", vec!["a 10.8.7.0/24"], vec!["r1 10.8.1.0/24 >a"], "+a:10.8.7.0/24 -r1", "a=created"),
         ("a right one and a wrong one", vec![a, b], vec!["r1 10.8.1.0/24 >a", "x 10.8.1.0/24 >b", "r2 10.8.2.0/24 >b"], "-x", both),
         ("by the name alone", vec![a], vec!["r1 10.8.1.0/24 =a"], "", "a=created"),
         ("by the provider ID alone", vec![a], vec!["r1 10.8.1.0/24 #mock://a"], "", "a=created"),

@@ -81,7 +81,7 @@ async fn r4_a_provider_that_goes_away_with_the_call_makes_no_condition_flap() {
         world.until("made", |world| world.all_created(2)).await;
         assert_eq!(world.api.writes().len(), 2, "{shown}");
     }
-    // A route whose every call disconnects the provider is the cause.
+    // Every call with this route kills the provider: the second failure counts.
     let world = World::started(1, |_| {}).await;
     world.until("at rest", |world| world.all_created(1)).await;
     world.fault(Fault::new("CreateRoutes", FaultKind::Crash));

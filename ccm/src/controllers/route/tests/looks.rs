@@ -150,7 +150,7 @@ async fn b_r3_addresses_that_change_make_the_route_anew() {
         node.status.get_or_insert_default().addresses = Some(vec![address(1, 7)]);
     });
     world
-        .until("made anew", |world| {
+        .until("made again", |world| {
             world.cloud.writes().len() >= before + 2
         })
         .await;
@@ -284,7 +284,7 @@ async fn m10_a_route_that_hangs_keeps_no_other_waiting() {
     };
     let took = world.until("all others", others).await;
     assert!(took < Duration::from_mins(5), "{took:?}");
-    // Nodes that join meanwhile do not wait at all.
+    // Nodes that join meanwhile do not wait for the deadline.
     for i in 100..110 {
         world.join(i);
         let took = world
@@ -320,7 +320,7 @@ async fn b_r2_never_two_calls_for_one_route_and_never_more_than_may_be() {
         world.join(i);
     }
     world.until("routes", |world| world.all_created(100)).await;
-    assert_eq!(world.creates(), 10, "a look passes over what is in flight");
+    assert_eq!(world.creates(), 10, "a pass skips destinations in flight");
     assert!(
         world.cloud.most_in_flight("CreateRoutes") <= 2,
         "one place is left to the list"
@@ -386,7 +386,7 @@ async fn r5_busy_is_tried_again_in_a_second_without_another_list() {
     assert!(took < Duration::from_secs(7), "{took:?}");
     assert_eq!(world.api.writes().len(), 3, "no condition flapped");
     assert_eq!(world.creates(), 4);
-    // The route stays BUSY: after five attempts it waits longer, and an event reports it.
+    // The route stays BUSY: the condition shows that after the first attempt and five quick ones.
     world.fault(Fault::failure("CreateRoutes", FailureCode::Busy).subject(cidr(3)));
     world.join(3);
     world

@@ -52,7 +52,7 @@ async fn s20_another_cloud_scope_makes_and_removes_nothing() {
     assert_eq!((world.lists(), world.creates(), world.deletes()), (0, 0, 0));
     assert!(
         (0..3).all(|i| world.condition(i).is_empty()),
-        "and says nothing of Nodes"
+        "and changes no condition"
     );
     let scope = world.provider.status.borrow().cloud_scope.clone().unwrap();
     world
@@ -205,7 +205,7 @@ async fn m9_each_condition_of_a_call_is_looked_at_just_before_it() {
         ("BROKEN", &broken, false, [false, false]),
         ("another cloud scope", &refused, false, [false, false]),
         ("another session", &before, false, [false, false]),
-        ("told to stop", &now, true, [false, false]),
+        ("the loop stops", &now, true, [false, false]),
     ] {
         assert_eq!(sent(status, stopped).await, wanted, "{what}");
     }

@@ -195,7 +195,7 @@ fn s18_only_done_and_retained_let_a_service_go() {
         pending.verdict,
         Verdict::Pending(Duration::from_secs(5), "draining".into())
     );
-    assert_eq!(pending.notes.len(), 0, "told with the next try");
+    assert_eq!(pending.notes.len(), 0, "reported with the next try");
     // A "not found" from Delete does not mean "done".
     for outcome in [
         None,

@@ -318,8 +318,7 @@ fn b_s9_an_update_that_is_pending_keeps_its_inputs() {
         run(&mut record, Op::Update, &pending, now);
         assert_eq!(record.progress, waits);
     }
-    // A failed Get because of a hint ends `pending`, and the confirmed inputs stay, so Update is
-    // next.
+    // A failed Get because of a hint ends `pending`, and the confirmed inputs stay.
     let failed = Verdict::Failed(trouble(CallErrorCode::Internal, None));
     run(&mut record, Op::Get, &failed, now);
     assert_eq!(record.progress, confirmed(None));
@@ -349,8 +348,8 @@ fn s13_get_in_sync_confirms_and_out_of_sync_does_not() {
     assert!(record.check, "asked again");
 }
 
-/// A load balancer that was kept or deleted and that Get finds again is deleted before the ccm
-/// releases its Service.
+/// If Get finds a kept or deleted load balancer again, the record says that it may exist. So the
+/// ccm calls Delete before it releases the Service.
 #[test]
 fn s18_what_get_finds_again_may_stand() {
     for cloud in [Cloud::Deleted, Cloud::Kept] {

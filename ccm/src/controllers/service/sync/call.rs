@@ -21,15 +21,16 @@ use crate::provider::{CallError, CallId, service_view};
 use crate::queue::Requeue;
 use crate::writes::{ServicePatch, ServiceStatusPatch, WriteError, reason};
 
-/// The least delay after a refused write, even if the provider asks for a shorter one.
+/// If a write of an answer fails, a delay from the answer that is shorter than this does not count.
+/// The retry of the failed write replaces it.
 const AFTER_REFUSAL: Duration = Duration::from_secs(5);
 
-/// The least delay if an unfinished call made the ccm write, and the call before did not finish
-/// either.
+/// The least delay that an answer can set if its call is unfinished and made the ccm write, and the
+/// call before did not finish either.
 const REWRITTEN: Duration = Duration::from_secs(30);
 
-/// How often a write after a call is repeated after conflicts, each time with the resourceVersion
-/// of a fresh read.
+/// How often a write after a call is repeated at most after conflicts, each time with the
+/// resourceVersion of a fresh read.
 const CONFLICTS: u8 = 3;
 
 impl Run<'_> {
@@ -255,7 +256,7 @@ impl Run<'_> {
         matches!(self.read_again().await, Ok(true))
     }
 
-    /// Writes the condition about unsupported fields (▲S15). The job goes on if the API server
+    /// Writes the condition about unsupported protocols (▲S15). The job goes on if the API server
     /// refuses the write or is unavailable.
     async fn write_conditions(&mut self) -> Result<(), Stop> {
         let now = (self.context().wall)();

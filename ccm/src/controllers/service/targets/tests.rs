@@ -209,7 +209,7 @@ fn b_s7_s14_what_a_target_is_changes_a_set_and_what_is_sent_with_it_does_not() {
     assert!(!candidates.observe("a", None), "gone already");
     let empty = candidates.select(&all);
     candidates.clear(0);
-    assert!(!candidates.is_current(&empty), "all are looked at anew");
+    assert!(!candidates.is_current(&empty), "all are examined again");
 }
 
 #[test]
@@ -317,7 +317,7 @@ fn b_s7_a_set_that_shrinks_to_empty_waits_for_the_api_servers_word() {
     let mut sets = Sets::default();
 
     assert!(!sets.offer(&all, candidates.select(&all)));
-    assert!(sets.get(&all).is_none(), "not even the first is believed");
+    assert!(sets.get(&all).is_none(), "the first set waits too");
     let now = Instant::now();
     assert_eq!(sets.to_ask(now), std::slice::from_ref(&all));
     assert_eq!(sets.selectors(), std::slice::from_ref(&all));

@@ -56,7 +56,7 @@ struct State {
     kill_ccm: bool,
     /// Whether the watch delivers nothing.
     cut: bool,
-    /// So many reads of Services fail.
+    /// How many of the next reads of Services fail.
     unread: usize,
     /// The reads of Services that arrived.
     reads: usize,
@@ -120,7 +120,7 @@ impl ApiServer {
         Some(serde_json::from_value(value).unwrap())
     }
 
-    /// `hidden`: the watch does not deliver it.
+    /// Creates or replaces a Node.
     pub(super) fn put_node(&self, node: Node) {
         let name = node.metadata.name.clone().unwrap();
         let value = serde_json::to_value(&node).unwrap();
@@ -167,7 +167,7 @@ impl ApiServer {
         self.state.lock().unwrap().cut = true;
     }
 
-    /// So many of the next reads of Services fail.
+    /// Makes the next `times` reads of Services fail.
     pub(super) fn fail_reads(&self, times: usize) {
         self.state.lock().unwrap().unread = times;
     }

@@ -1,5 +1,5 @@
-//! A Service's whole life with one fault: of the provider, the API server or the ccm. In all cases
-//! one load balancer is created, and none is left.
+//! A Service's whole life with one fault: of the provider, the API server or the ccm. Each life
+//! creates one load balancer for the Service, and leaves none.
 
 mod api_server;
 mod killed;
@@ -107,8 +107,8 @@ impl World {
             && self.address(name).is_some()
     }
 
-    /// Plays the life of `web`, with another Service beside it that has no faults. `pace`: the
-    /// other Service must not wait longer than this.
+    /// Plays the life of `web`, with another Service beside it whose calls get no faults. `pace`:
+    /// the other Service must not wait longer than this.
     async fn lives(&mut self, end: End, pace: Option<Duration>) {
         let began = Instant::now();
         self.server.put(&service());
@@ -166,7 +166,7 @@ impl World {
         assert_eq!(state.made, 2, "makes nothing twice");
     }
 
-    /// How many calls of this RPC about `web` had no fault.
+    /// How many calls of this RPC about `web` got their normal answer.
     fn answered(&self, rpc: &str) -> usize {
         let state = self.cloud.state();
         let of_web = state.log.iter().filter(|call| call.name == "web");

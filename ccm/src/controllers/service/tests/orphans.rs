@@ -51,7 +51,7 @@ async fn lists(world: &World, more: usize) {
 async fn s16_an_orphan_is_told_of_once_and_stays() {
     let world = orphaned(&[]).await;
     lists(&world, 1).await;
-    assert_eq!(reported(&world), [""; 0], "one list is none");
+    assert_eq!(reported(&world), [""; 0], "one list is not enough");
     lists(&world, 3).await;
     let reported = reported(&world);
     assert_eq!(reported.len(), 1, "{reported:?}");
@@ -138,16 +138,16 @@ async fn s16_what_lists_say_is_counted_as_long_as_they_say_it() {
         cloud.doubled = (12..15).map(|i| format!("u{i}")).collect();
     }
     lists(&world, 1).await;
-    assert_eq!(gauges(&world), (0, 0, 0), "one list is none");
+    assert_eq!(gauges(&world), (0, 0, 0), "one list is not enough");
     lists(&world, 1).await;
     assert_eq!(gauges(&world), (0, 3, 12));
     lists(&world, 1).await;
-    assert_eq!(gauges(&world), (0, 3, 12), "told once, counted on");
+    assert_eq!(gauges(&world), (0, 3, 12), "reported once, still counted");
     assert_eq!(world.cloud.called("Get"), 12, "ten, and then two");
     world.provider.start(world.cloud.service());
     for more in [0, 1, 1] {
         lists(&world, more).await;
-        let counted = "a process of the same provider, and its first list, say nothing else";
+        let counted = "a new process of the same provider and its first list change no gauge";
         assert_eq!(gauges(&world), (0, 3, 12), "{counted}");
     }
     let events = world.events.recorded();
@@ -205,12 +205,12 @@ async fn s16_a_load_balancer_that_somebody_removed_is_made_anew_after_two_lists(
         world.cloud.state().balancers.remove("u1");
         world.cloud.state().calls.clear();
         lists(&world, 1).await;
-        assert_eq!(world.calls(), [""; 0], "one list is none");
+        assert_eq!(world.calls(), [""; 0], "one list is not enough");
         lists(&world, 1).await;
         assert_eq!(world.calls(), expected);
         assert!(world.cloud.state().balancers.contains_key("u1"));
         lists(&world, 2).await;
-        assert_eq!(world.calls(), expected, "it stands, and is listed");
+        assert_eq!(world.calls(), expected, "it exists, and is listed");
         assert_eq!(gauges(&world), (0, 0, 0));
     }
 }

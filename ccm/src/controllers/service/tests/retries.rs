@@ -230,9 +230,9 @@ async fn s9_s19_what_a_call_may_have_made_when_the_loop_broke_off_is_not_forgott
     while world.tasks.join_next().await.is_some() {}
     let known = world.memory.take();
     let by: Vec<_> = known.iter().map(|(_, it)| it.cloud.by()).collect();
-    assert_eq!(by, [Some("mock")], "and whose it is");
+    assert_eq!(by, [Some("mock")], "the provider is known");
     world.memory.keep(known.into_iter());
-    // Its Service vanishes, even with its finalizer, before the process's next loop.
+    // Its Service vanishes in spite of its finalizer, before the process's next loop.
     world.server.remove("web");
     world.start();
     world
@@ -356,7 +356,7 @@ async fn fault_service_refused_credentials_are_tried_with_one_service() {
     }
 }
 
-/// One hint of each kind, `times` times, with this gap.
+/// A hint about `web` and a Resync, `times` times, with this gap.
 async fn storm(world: &World, times: u32, gap: Duration) {
     // The loop has subscribed by then.
     sleep(Duration::from_millis(10)).await;
@@ -398,7 +398,7 @@ async fn m10_hints_bring_no_retry_forward() {
             }
             ensures.push(world.cloud.called("Ensure"));
         }
-        // Retries have jitter. With 1,000 further hints there would be hundreds.
+        // Retries have jitter. If hints brought them forward, there would be many more Ensures.
         let (quiet, stormy) = (ensures[0], ensures[1]);
         assert!(quiet >= 1 && stormy <= quiet + 1, "{code:?}: {ensures:?}");
     }
@@ -412,7 +412,7 @@ async fn m10_a_storm_of_hints_makes_a_look_in_ten_seconds_and_the_last_one_count
     storm(&world, 600, Duration::from_millis(100)).await;
     let looked = world.cloud.called("Get") - gets;
     assert!((6..=8).contains(&looked), "{looked} Gets in a minute");
-    // A fault just before the last hint is noticed.
+    // The ccm notices a load balancer that vanishes just before the last hint.
     let ensures = world.cloud.called("Ensure");
     world.cloud.state().balancers.clear();
     storm(&world, 1, Duration::from_secs(11)).await;

@@ -44,7 +44,7 @@ fn failing(code: api::FailureCode, times: usize) -> std::collections::VecDeque<F
 
 #[tokio::test(start_paused = true)]
 async fn n13_a_service_tells_who_answered_what_how_often_and_when_it_is_tried_next() {
-    // For every code, whether it leads to an event at once or not.
+    // For each of these codes, whether it leads to an event at once or not.
     for (code, name) in [
         (api::FailureCode::Invalid, "INVALID"),
         (api::FailureCode::Precondition, "PRECONDITION"),

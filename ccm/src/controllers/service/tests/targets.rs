@@ -253,7 +253,7 @@ async fn b_s7_an_empty_set_is_not_believed_from_the_watch_alone() {
     // Somebody deleted the load balancer: the next change of targets leads to a new one (B-S10).
     world.cloud.state().balancers.clear();
     world.server.put_node(node("n1"));
-    world.until("made anew", |w| w.targets() == ["n1"]).await;
+    world.until("made again", |w| w.targets() == ["n1"]).await;
 }
 
 #[tokio::test(start_paused = true)]

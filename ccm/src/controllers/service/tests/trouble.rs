@@ -185,7 +185,7 @@ async fn s19_another_providers_load_balancer_is_left_alone() {
     );
     world.server.put(&moved);
     world
-        .until("it is told", |w| {
+        .until("it is reported", |w| {
             let events = w.events.recorded();
             events
                 .iter()

@@ -167,7 +167,7 @@ fn r7_nothing_is_removed_unless_it_may_be() {
     assert_eq!(
         show(&pass),
         "+b:10.8.2.0/24",
-        "what is in nobody's way is made"
+        "a route in nobody's way is made"
     );
     assert_eq!(pass.held, 3);
     scene.may_delete = true;
@@ -325,7 +325,7 @@ fn r5_a_route_whose_removal_failed_is_removed_on_a_list_of_that_time() {
     assert_eq!(scene.shown(), "", "a list before its time");
     assert_eq!(scene.due("10.8.2.0/24"), Due::List);
     assert_eq!(scene.shown(), "-r1");
-    // The Node is gone: its key waits no longer.
+    // The route is gone from the list: the key of its destination waits no longer.
     let (mut scene, task) = failed();
     scene.routes.remove(0);
     assert_eq!(scene.look().settled, [task.destination]);
@@ -349,10 +349,9 @@ fn b_r2_a_list_from_before_a_call_says_nothing_of_what_it_did() {
     scene.done(&pass);
     assert!(
         scene.ledger.take_look_again(),
-        "and then it is looked at again"
+        "and then a new list is needed"
     );
-    // The answer of a list that was requested earlier: the current route has the name of the one
-    // that was removed.
+    // The answer of a list that was requested earlier still has the route that was removed.
     let routes = vec![route("r1 10.8.1.0/24 >gone")];
     let late = super::pass(
         &mut scene.ledger,
@@ -434,7 +433,7 @@ fn r6_what_changes_a_node_for_routes() {
         changed(|node| node.pod_cidrs = super::node("a 10.8.9.0/24").pod_cidrs),
         "its Pod CIDR"
     );
-    assert!(changed(|node| node.uid = "uid-2".to_owned()), "made anew");
+    assert!(changed(|node| node.uid = "uid-2".to_owned()), "made again");
     assert!(
         changed(|node| node.provider_id = "mock://b".to_owned()),
         "another instance"

@@ -155,7 +155,7 @@ fn s1_what_another_ccm_of_the_same_provider_took_on_is_left_to_it() {
             "{name}"
         );
     }
-    // The Service stays blocked for this provider until the other one releases it.
+    // The Service stays blocked for this ccm until the other ccm releases it.
     let returned = declassed(took(bare()));
     assert_eq!(step(&returned, None), blocked(ME, Some(THEIRS)));
     assert!(matches!(step(&service(), None), Step::AddFinalizer(_)));

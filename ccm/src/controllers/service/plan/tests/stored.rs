@@ -1,5 +1,5 @@
-//! Annotations that an older version stored on Services, and how it reads this version's:
-//! ccm/tests/stored.
+//! This version reads the annotations that an older version stored on Services, and stores the same
+//! ones: ccm/tests/stored.
 
 use super::*;
 use crate::writes::ServicePatch;

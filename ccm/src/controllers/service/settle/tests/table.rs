@@ -1,4 +1,4 @@
-//! Compares the table at the head of `settle.rs` with the code: each row on every possible record.
+//! Compares the table at the head of `settle.rs` with the code: each row on many records.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ fn rows() -> Vec<Row> {
     rows.skip(1).collect()
 }
 
-/// The name of an answer in the table. A new kind of answer has none yet.
+/// The name of an answer in the table. The compiler asks for a name for a new kind of answer.
 fn name(verdict: &Verdict) -> &'static str {
     match verdict {
         Verdict::InSync(_) => "in sync",
@@ -48,7 +48,7 @@ fn theirs() -> Theirs {
     }
 }
 
-/// All verdicts that `answer` can produce for each call.
+/// Verdicts of each kind that `answer` can produce for this call.
 fn verdicts(op: Op) -> Vec<Verdict> {
     let troubled = || Troubled {
         nodes: vec!["a".into()],
@@ -90,7 +90,7 @@ fn verdicts(op: Op) -> Vec<Verdict> {
     all
 }
 
-/// Every record with which this call can be made.
+/// Records with each state of the cloud and each progress with which this call can be made.
 fn records(op: Op) -> Vec<Record> {
     let other = Fingerprint(1);
     let clouds = [
@@ -246,5 +246,5 @@ fn the_table_is_what_begin_and_settle_do() {
         }
     }
     let unused: Vec<&Row> = rows.iter().filter(|row| !used.contains(row)).collect();
-    assert!(unused.is_empty(), "rows of what cannot be: {unused:?}");
+    assert!(unused.is_empty(), "rows that no case uses: {unused:?}");
 }

@@ -258,7 +258,7 @@ const ROWS: &[Row] = &[
     ),
 ];
 
-/// How a change of one Node affects the set. Upstream syncs on these as well, unless the row says
+/// How a change of one Node affects the set. Upstream syncs in the same cases, unless the row says
 /// `▲S7`, `▲S12` or `▲S14`.
 #[test]
 fn b_s7_s7_s12_s14_which_changes_of_a_node_make_another_set() {

@@ -89,8 +89,7 @@ async fn in_one_rpc(rpc: &'static str, fault: &Fault, others: bool, checks: &[Ch
     for check in checks {
         check(&world, &what);
     }
-    // One call more than without a fault, and an Ensure instead of an Update of a missing load
-    // balancer.
+    // One call more than without a fault: the call again, or an Ensure after an Update that failed.
     let calls = world.calls();
     let of_web = calls.iter().filter(|call| call.contains(" web "));
     assert_eq!(of_web.count(), 5, "asks once more: {what}: {calls:?}");
