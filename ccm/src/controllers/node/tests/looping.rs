@@ -194,7 +194,7 @@ async fn m10_a_node_whose_zone_hangs_keeps_only_itself_waiting() {
     let looping = Looping::start_on(cloud, 100, |_| {}).await;
     // Nodes whose instances have a zone do not wait for the others.
     let took = looping
-        .until("the told", |this| this.uninitialized() <= 51)
+        .until("those with a zone", |this| this.uninitialized() <= 51)
         .await;
     assert!(took < Duration::from_secs(2), "{took:?}");
     let took = looping
