@@ -188,7 +188,7 @@ impl Elector {
     /// For people: the present leader, and when this process may take over.
     pub(crate) fn stands_behind(&self) -> Option<String> {
         let other = lock(&self.shared.other);
-        // If the expiry has passed, the API server does not answer, and the holder is unknown.
+        // If the expiry has passed, no read has succeeded since, and the holder is unknown.
         let other = other.as_ref().filter(|other| other.expiry > Instant::now());
         let Other { holder, expiry } = other?;
         let until = self.shared.by_the_wall_clock(*expiry);
@@ -265,8 +265,8 @@ impl Elector {
 }
 
 impl Shared {
-    /// Reads the Lease and takes it if it is free. Takes bounded time. [`Elector::acquire`] never
-    /// drops it halfway, so the result is always known.
+    /// Reads the Lease and takes it if it is free. Takes bounded time. [`Elector::acquire`] waits
+    /// for its end, also after `stop`.
     async fn attempt(
         &self,
         observed: &mut Option<Observed>,

@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     for notice in args.notices() {
         tracing::warn!(
             flag = notice.flag,
-            "this flag has no effect: {}",
+            "this flag, or its value, has no effect: {}",
             notice.text
         );
     }

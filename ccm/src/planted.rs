@@ -1,5 +1,5 @@
-//! Bugs that a simulation plants, to show that it finds them. Without the feature `simulation`
-//! there are no bugs, and the compiler removes the checks.
+//! Bugs that a simulation plants, to show that it finds them. Without the feature `simulation` no
+//! bug is planted, and the compiler removes the checks.
 
 #[cfg(feature = "simulation")]
 mod on {

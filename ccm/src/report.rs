@@ -13,7 +13,7 @@ use crate::writes::EventType;
 /// An object that has waited for this long gets an event, within the minute that ▲N13 promises.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// A provider that is unavailable for this long is not just restarting: waiting objects get their
-/// event without `PATIENCE`, because by default the leader steps down within the minute.
+/// event without `PATIENCE`, because by default the leader steps down after a minute.
 const AWAY: Duration = Duration::from_secs(10);
 /// How long an unchanged report is not repeated. By default the API server deletes events after an
 /// hour.

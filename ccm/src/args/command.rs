@@ -31,7 +31,7 @@ pub(super) const GROUPS: [&str; 15] = [
 /// The reason why there are no [`Args`].
 #[derive(Debug, thiserror::Error)]
 pub enum ArgsError {
-    /// An error of the command line; also `--help`, which is none.
+    /// An error of the command line, or the text of `--help`.
     #[error(transparent)]
     CommandLine(Box<clap::Error>),
     /// All errors in the file of `--config`.

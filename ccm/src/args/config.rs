@@ -44,7 +44,7 @@ pub struct Config {
     /// The leader steps down after this long without an answer of its provider. 60 s.
     #[serde(serialize_with = "go_duration")]
     pub provider_timeout: Duration,
-    /// The provider's hints raise no deadline of a call beyond this. 15 min.
+    /// The provider's deadline hints raise no deadline of a call beyond this. 15 min.
     #[serde(serialize_with = "go_duration")]
     pub max_call_deadline: Duration,
     /// Requests per second to the API server. `None`: no limit.
@@ -223,12 +223,13 @@ pub struct BrakeConfig {
     /// The window in which deletions are counted. 10 min.
     #[serde(serialize_with = "go_duration")]
     pub window: Duration,
-    /// This many deletions are always allowed in a window, unless they are half of the Nodes. 2.
+    /// Up to this many Nodes may be deleted in a window, if they are less than half of the Nodes
+    /// and no more Nodes are due. 2.
     pub floor: usize,
     /// This share of the provider's Nodes may be deleted in a window, 0.0..0.5. 0.10.
     pub share: f64,
-    /// Beyond the limit nothing is deleted until the same instances were absent for this long. 15
-    /// min.
+    /// If more Nodes are due, the ccm deletes a Node only after its instance was absent for this
+    /// long. 15 min.
     #[serde(serialize_with = "go_duration")]
     pub hold: Duration,
     /// A Node that is younger than this is never deleted. 1 min.

@@ -1,5 +1,5 @@
-//! The file of `--config`: flags as YAML, with the names of flags as keys. An error names file,
-//! line, key and value.
+//! The file of `--config`: flags as YAML, with the names of flags as keys. An error about a key
+//! names file, line and key.
 
 use std::fmt;
 use std::path::Path;

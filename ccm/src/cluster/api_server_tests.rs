@@ -44,7 +44,7 @@ async fn b_m8_the_stores_follow_the_api_server_through_its_restart() {
         cluster.service_ranges().filter(|ranges| !ranges.is_empty())
     });
     assert_eq!(ranges.await, ["10.0.0.0/16".parse().unwrap()]);
-    // The API server creates it a moment after it is ready.
+    // The API server is ready a moment before it creates this Service.
     eventually("the Service is there", DEADLINE, async || {
         cluster.services.get(&kubernetes)
     })

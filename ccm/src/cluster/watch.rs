@@ -165,8 +165,8 @@ where
     }
 }
 
-/// Whether the API server refuses the first list: a right is missing, or the server does not serve
-/// the kind.
+/// Whether the API server refuses the list or the watch: a right is missing, or the server does not
+/// serve the kind.
 fn is_refused(error: &watcher::Error) -> bool {
     let unknown = matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404);
     unknown || refusal_of_watch(error).is_some()

@@ -147,7 +147,7 @@ impl Worker {
         }
     }
 
-    /// ▲N13: reports the Nodes that wait, also while the provider is unavailable.
+    /// ▲N13: reports the Nodes that wait too long, also while the provider is unavailable.
     async fn housekeep(&self) {
         let mut ticks = tokio::time::interval(HOUSEKEEPING);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -288,8 +288,8 @@ impl Worker {
 }
 
 impl Worker {
-    /// The waiting Nodes that the hint is about. A new Node has no provider ID yet. So a hint that
-    /// matches no known Node may be about any waiting Node.
+    /// The waiting Nodes that the hint is about. A new Node may have no provider ID yet. So a hint
+    /// that matches no known Node may be about any waiting Node.
     fn hinted_at(&self, hint: &Hint) -> Vec<String> {
         let named = match hint {
             Hint::Resync => None,

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! every --node-monitor-period, a hint, a late answer, or a provider that is back:
-//!     Ledger::questions -> lookup -> where it says ABSENT, lookup of witnesses -> Ledger::pass -> taints; last look -> delete
+//!     Ledger::questions -> lookup -> where it says ABSENT, lookup of witnesses -> Ledger::pass -> taints; read again -> delete
 //! every --node-monitor-period, also while the provider is away: a Node that is Ready again loses its taint
 //! ```
 
@@ -313,7 +313,8 @@ impl Lifecycle {
         Some(answers.await)
     }
 
-    /// Logs the failures. `Some`: the cloud refused the provider's credentials for every Node.
+    /// Logs the failures. `Some`: every lookup failed, at least one because the cloud refused the
+    /// provider's credentials.
     fn note_failures(&self, answers: &[Answer], batch: &Batch<'_, ()>) -> Option<Requeue> {
         let (mut refused, mut failures) = (None, 0);
         for answer in answers {

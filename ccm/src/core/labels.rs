@@ -3,7 +3,7 @@
 use super::DOMAIN;
 
 /// Keys that a provider may not set: those of Kubernetes (B-N4), and the ccm's own. One of the
-/// ccm's names the provider of a Node.
+/// ccm's keys names the provider of a Node.
 pub(crate) fn is_reserved_key(key: &str) -> bool {
     let Some((domain, _)) = key.split_once('/') else {
         return false;

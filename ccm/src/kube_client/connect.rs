@@ -20,7 +20,7 @@ pub(crate) enum ConnectError {
         path: PathBuf,
         source: Box<KubeconfigError>,
     },
-    /// `--master` is not a URL.
+    /// `--master` is neither a URL nor HOST:PORT.
     #[error(
         "--master {url:?} is neither the URL of an API server (https://HOST:PORT) nor HOST:PORT"
     )]

@@ -46,7 +46,7 @@ impl Annotations {
         self.hurry.notified().await;
     }
 
-    /// The annotations for a Lease to create. Somebody deleted it, and these keep what it stored.
+    /// The annotations for a Lease to create: those last seen on the Lease that somebody deleted.
     pub(super) fn of_a_new_lease(&self) -> Option<All> {
         let seen = self.seen.borrow();
         (!seen.is_empty()).then(|| seen.clone())

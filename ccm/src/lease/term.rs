@@ -13,7 +13,7 @@ use crate::planted::planted;
 /// After this time the ccm gives up a release. The Lease then expires by itself.
 const RELEASE_CAP: Duration = Duration::from_secs(5);
 
-/// After how many conflicts in one renewal the ccm writes again.
+/// The most conflicts in one renewal after which the ccm writes again.
 const RENEWAL_WRITES: usize = 2;
 
 /// Why this process does not hold the Lease any more.
@@ -162,9 +162,9 @@ impl Term {
     }
 
     /// Closes the fence and releases the Lease, so that another process can take over at once.
-    /// Takes at most 5 s, and ends at the deadline at the latest. Leaves a lost Lease alone. Lets the
-    /// Lease expire if a mutating provider call is in flight, or was cancelled less than a lease
-    /// duration ago.
+    /// Takes at most 5 s, and ends at the deadline at the latest. Leaves a lost Lease alone. Lets
+    /// the Lease expire if a mutating provider call is in flight, or was abandoned without an
+    /// answer less than a lease duration ago.
     pub(crate) async fn release(self) {
         self.end();
         let deadline = self.deadline();
@@ -180,7 +180,7 @@ impl Term {
         if let Some(ago) = given_up.filter(|ago| {
             *ago < self.shared.config.lease_duration && !planted!(FreedThoughCancelled)
         }) {
-            tracing::warn!(given_up = ?ago, "letting the Lease expire instead of releasing it: the provider may still work on a cancelled call");
+            tracing::warn!(given_up = ?ago, "letting the Lease expire instead of releasing it: the provider may still work on a call without an answer");
             return;
         }
         // Logged before the request: its answer may come after another process has logged that it

@@ -47,7 +47,7 @@ fn candidate_for(sim: &Sim, name: &str, faults: Faults, seed: u64, duration: u64
         resource_name: "cloud-controller-manager".to_owned(),
         resource_namespace: "kube-system".to_owned(),
     };
-    // The wall clocks are wrong by up to four hours: nothing may depend on them.
+    // The wall clocks are wrong by up to 15,000 s: nothing may depend on them.
     let wrong = i64::try_from(seed % 7).unwrap() * 5000 - 15_000;
     let base = Instant::now();
     let wall: WallClock = Arc::new(move || {
@@ -105,7 +105,7 @@ fn keep(mut term: Term, stop: CancellationToken) -> tokio::task::JoinHandle<(Ter
 async fn b_m3_a_standby_says_who_leads_and_when_it_may_itself() {
     let sim = Sim::new();
     let (a, b) = (candidate(&sim, "a", NEAR, 1), candidate(&sim, "b", NEAR, 2));
-    assert_eq!(b.elector.stands_behind(), None, "it has not looked yet");
+    assert_eq!(b.elector.stands_behind(), None, "it has read nothing yet");
     let term = a.lead_within(1.0).await;
     let kept = CancellationToken::new();
     let holds = keep(term, kept.clone());
@@ -302,7 +302,7 @@ async fn b_m3_deleted_while_held_is_made_again_before_another_looks() {
         sim.delete();
         assert!(timeout(soon, term.hold()).await.is_err());
         assert_eq!(sim.holder(), "a");
-        assert_eq!(sim.requests().1 - before, 2, "one look, one write");
+        assert_eq!(sim.requests().1 - before, 2, "one read, one write");
     }
     // If client-go reads the Lease in between, it leads. Our term ends after one read. Our writes
     // until its answer count as in flight.

@@ -84,7 +84,7 @@ pub(super) fn frame(message: &[u8]) -> Vec<u8> {
     [&[0][..], &length.to_be_bytes(), message].concat()
 }
 
-/// Asserts that decoding an answer allocates no more than was counted before.
+/// Asserts that decoding an answer allocates at most `SLACK` bytes more than were counted before.
 pub(crate) fn decoding(input: &[u8]) {
     let Some((rpc, _, message)) = read(input) else {
         return;

@@ -1,5 +1,5 @@
-//! Calls about many items, of which most are about Nodes. An item that makes a whole call fail
-//! starves no other.
+//! Calls about many items, mostly Nodes. One item that makes a whole call fail does not starve the
+//! others.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,8 +16,8 @@ use crate::core::lock;
 pub(crate) type Divided<I, T> = (Vec<I>, Result<Vec<Result<T, CallError>>, CallError>);
 
 /// Makes one call for each batch, all at once; `call` limits how many are in flight. A call that
-/// fails as a whole because of its items is split into smaller ones, down to single items. Yields
-/// the result of each call as it comes. Each item comes once.
+/// fails as a whole, perhaps because of its items, is split into smaller ones, down to single
+/// items. Yields the result of each call as it comes. Each item comes once.
 ///
 /// Splitting ends when call after call fails: then no single item is the cause.
 pub(crate) fn divide<I, T, C, F>(batches: Vec<Vec<I>>, call: C) -> impl Stream<Item = Divided<I, T>>
@@ -122,10 +122,10 @@ fn of_each<T>(nodes: Vec<Arc<Node>>, found: Vec<Result<T, CallError>>) -> Vec<Lo
         .collect()
 }
 
-/// Limits the size of calls about Nodes that made a call fail or late. So other Nodes do not wait
-/// for these Nodes each time. A Node that made its own call fail is asked about alone. After a call
-/// without an answer in time, each of its Nodes is asked about in smaller calls, until the slow one
-/// is known.
+/// Limits the size of calls about Nodes that made a call fail or miss its deadline. So other Nodes
+/// do not wait for these Nodes each time. A Node that made its own call fail is asked about alone.
+/// After a call without an answer in time, each of its Nodes is asked about in smaller calls, until
+/// the slow one is known.
 #[derive(Debug, Default)]
 pub(crate) struct IsolatedKeys {
     /// By UID: the most Nodes of a call that contains this one.

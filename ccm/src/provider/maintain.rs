@@ -43,7 +43,7 @@ const PROBE_AGAIN: Duration = Duration::from_secs(1);
 const REFUSED_AGAIN: Duration = Duration::from_secs(30);
 /// The pause until the same reason is logged again.
 const SAID_AGAIN: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_mins(10));
-/// The longest pause before the next attempt to connect: it is drawn at random up to this.
+/// The longest pause before the next attempt to connect. The pause is drawn at random up to this.
 const LONGEST: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(5));
 const DIAL_DEADLINE: Duration = Duration::from_secs(5);
 
@@ -300,7 +300,7 @@ impl Keeper {
             "connected to the provider"
         );
         if let Some(said) = &mut *lock(&self.said) {
-            // The next loss is a new one.
+            // After the next loss, the same reason is logged again without a longer pause.
             said.before = 0;
         }
         self.with.status.send_modify(|status| {
@@ -389,8 +389,8 @@ impl Keeper {
     }
 
     /// A call of `maintain` itself. It needs no call limiter, and the end of a session does not cut
-    /// it. `sound` says whether an answer keeps to the contract. An answer that does not counts as
-    /// a fault.
+    /// it. `sound` says whether an answer keeps to the contract. The metrics count an answer that
+    /// does not as a fault.
     async fn own_call<T>(
         &self,
         rpc: &'static str,

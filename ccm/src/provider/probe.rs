@@ -60,7 +60,7 @@ async fn ask(socket: &Path) -> Result<api::ProbeResponse, String> {
             root = source;
         }
         format!(
-            "what listens on {} did not answer as a provider ({root}): it is none, it ends this moment, or it accepts only another user than uid {}",
+            "what listens on {} did not answer as a provider ({root}): it is not a provider, it is ending, or it does not accept uid {}",
             socket.display(),
             rustix::process::geteuid().as_raw()
         )

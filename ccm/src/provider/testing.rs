@@ -25,7 +25,7 @@ use crate::args::ProviderEndpoint;
 pub(crate) const SCOPE_KEY: &str = "grpc-ccm.io/cloud-scope-mock";
 const CLAIMS_KEY: &str = "grpc-ccm.io/claims-mock";
 
-/// A provider process in memory, or none. It serves the result of
+/// A provider process in memory, or none. It serves a gRPC service, such as the result of
 /// `provider_sdk::Server::into_service`.
 #[derive(Clone, Default)]
 pub(crate) struct InMemory(Arc<Mutex<Processes>>);

@@ -170,7 +170,7 @@ pub(crate) fn source_ranges(service: &Service) -> Vec<String> {
     if text.is_empty() {
         return Vec::new();
     }
-    // A text that is no range is sent like the rest. Without it the load balancer would be open to
+    // A text that is no range is sent like the rest. Without it the load balancer could be open to
     // everybody.
     text.split(',')
         .map(|range| range.trim().to_owned())
@@ -296,7 +296,7 @@ fn timestamp(time: &Time) -> prost_types::Timestamp {
     }
 }
 
-/// One address of a Node. `None` if the contract has no such type, or the text is no address.
+/// One address of a Node. `None` if the contract has no such type, or the text is too long.
 pub(crate) fn node_address(address: &core::NodeAddress) -> Option<api::NodeAddress> {
     let kind = match address.type_.as_str() {
         "Hostname" => api::NodeAddressType::Hostname,

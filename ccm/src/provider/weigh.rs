@@ -14,7 +14,7 @@ use shapes::{Field, SHAPES, Shape};
 
 pub(super) use budget::Budget;
 
-/// The most memory that decoding one answer may take. Together with the bytes it stays below 128
+/// The most memory that decoding one answer may take. Together with the bytes it is at most 128
 /// MiB.
 const MOST_DECODED: u64 = 96 * 1024 * 1024;
 /// The memory that the allocator adds to a text or a list, rounded up.

@@ -406,7 +406,7 @@ proptest! {
                 }
                 prop_assert_eq!(queue.in_flight(), works.len());
             }
-            // Every key that was added is handed out in the end, once.
+            // Each key that is still wanted is handed out in the end, once.
             queue.resume();
             for key in works {
                 queue.done(&key, Requeue::Forget);

@@ -160,9 +160,9 @@ mod tests {
         assert!(texts[0].contains(says), "{texts:?}");
         assert_eq!(shows(&registry).as_deref(), Some("2"));
         minutes(13).await;
-        assert_eq!(reported().len(), 0, "it was told");
+        assert_eq!(reported().len(), 0, "no repeat before `REPORT_AGAIN`");
         minutes(3).await;
-        assert_eq!(reported(), texts, "events are forgotten");
+        assert_eq!(reported(), texts, "repeated, because events expire");
 
         // A new Node may belong to the provider.
         store.apply(Event::Apply(node("new", "")));

@@ -13,8 +13,8 @@ use crate::kube_client::refusal;
 
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(5));
 
-/// Reads the API server's version and the UID of `kube-system`, unless the operator gave an owner
-/// ID. Tries until it succeeds.
+/// Reads the API server's version and, unless the operator gave an owner ID, the UID of
+/// `kube-system`. Tries until it succeeds.
 pub(super) async fn initialize_request(client: &Client, config: &Config) -> api::InitializeRequest {
     let read = || async {
         let version = client.apiserver_version().await?.git_version;

@@ -300,7 +300,7 @@ impl Loops {
                 (Side::Migration, Some(migrated)) => (migrated, None),
                 (Side::Migration, None) => (
                     main,
-                    Some("another process holds the Lease of the leader migration"),
+                    Some("this process does not hold the Lease of the leader migration"),
                 ),
                 (Side::Elsewhere, _) => (
                     main,

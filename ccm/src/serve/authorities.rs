@@ -268,7 +268,7 @@ impl Authorities {
     }
 
     /// Reads files and ConfigMap again and again. It returns, with the reason, only if the
-    /// ConfigMap is needed and the API server refuses to show it.
+    /// ConfigMap is needed and the API server refuses it (403) before the first successful read.
     pub(crate) async fn keep(self, client: Client) -> String {
         let files = self.keep_files();
         let lookup = self.keep_lookup(client);

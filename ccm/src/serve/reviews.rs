@@ -23,7 +23,7 @@ const ANSWER_BYTES: usize = 1 << 20;
 /// The API server did not answer. The caller gets this text. The log has the cause.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "cannot ask the API server ({review}), so nobody is let in; the log of this process has the reason"
+    "cannot ask the API server ({review}), so the request is refused; the log of this process has the reason"
 )]
 pub(super) struct NotReviewed {
     review: &'static str,

@@ -130,8 +130,8 @@ impl EventSink {
     }
 
     /// The same sink. `own` writes the events of the component that is named next, with that
-    /// controller's identity. If that identity lacks the right, the process's client writes them:
-    /// otherwise nobody would see what is wrong.
+    /// controller's identity. If that fails, for example because the identity lacks the right, the
+    /// process's client writes them: otherwise nobody would see what is wrong.
     pub(crate) fn written_by(&self, own: Client) -> Self {
         Self {
             own: Some(own),
@@ -189,7 +189,7 @@ impl EventSink {
         };
         self.shared.flushing.fetch_add(1, Ordering::Relaxed);
         self.shared.changed.notify_one();
-        // The writer drops the rest with a warning.
+        // The rest stays queued. While the fence is closed, the writer drops and counts it.
         let _ = timeout(cap, idle).await;
         self.shared.flushing.fetch_sub(1, Ordering::Relaxed);
     }

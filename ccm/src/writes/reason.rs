@@ -42,8 +42,8 @@ reasons! {
     NODE_TOO_LARGE_FOR_TARGET "NodeTooLargeForTarget" "Warning" "Node"
         "The Node's part of a request has more than 64 KiB, so the Node is no target of load balancers. Check its addresses, labels and annotations.";
     NODE_WRITE_REFUSED "NodeWriteRefused" "Warning" "Node" "The API server refused the patch of the Node: a missing right (RBAC) or an admission webhook. The text is the API server's.";
-    DELETING_NODE "DeletingNode" "Normal" "Node" "The ccm deleted the Node: its instance does not exist any more.";
-    DELETING_NODE_FAILED "DeletingNodeFailed" "Warning" "Node" "The API server did not delete the Node. The next pass decides again.";
+    DELETING_NODE "DeletingNode" "Normal" "Node" "The ccm is about to delete the Node: its instance does not exist any more.";
+    DELETING_NODE_FAILED "DeletingNodeFailed" "Warning" "Node" "The API server refused to delete the Node, or did not answer. Later passes decide again.";
     NODE_DELETION_HELD "NodeDeletionHeld" "Warning" "Node" "The ccm does not delete the Node: the brake holds, another Node has its provider ID, or the provider's list has the instance, or failed. See node-deletion.md.";
     FAILED_TO_CREATE_ROUTE "FailedToCreateRoute" "Warning" "Node" "The route to this Node's Pods is missing. The text has the provider's answer and the next try.";
     ENSURING_LOAD_BALANCER "EnsuringLoadBalancer" "Normal" "Service" "The ccm calls Ensure.";
@@ -84,6 +84,6 @@ reasons! {
     PROVIDER_CLAIMS_HELD "ProviderClaimsHeld" "Warning" "Lease"
         "The provider claims load balancer classes or prefixes of provider IDs that it did not claim before, or that the flags do not allow. The ccm does not serve them. The text has the command that accepts them.";
     NODES_OF_ANOTHER_CLOUD "NodesOfAnotherCloud" "Warning" "Lease"
-        "By their provider IDs no Node belongs to the provider's cloud, so the ccm leaves all of them alone. Check that it is the right provider. `ccm_provider_unclaimed_nodes` counts them.";
+        "By their provider IDs or labels, no Node belongs to the provider's cloud, so the ccm leaves all of them alone. Check that it is the right provider. `ccm_provider_unclaimed_nodes` counts them.";
     LEADER_ELECTION "LeaderElection" "Normal" "Lease" "A process started or stopped leading.";
 }

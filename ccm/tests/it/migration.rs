@@ -76,7 +76,7 @@ async fn b_m6_a_migrated_controller_runs_only_while_its_own_lease_is_held() {
     world.initialised("node-1").await;
     let line = said(
         &ccm,
-        "another process holds the Lease of the leader migration",
+        "this process does not hold the Lease of the leader migration",
     )
     .await;
     assert!(line.contains("service-lb-controller"), "{line}");

@@ -1,6 +1,7 @@
-//! Keeps provider IDs unique. A provider ID is immutable. The lifecycle controller deletes a Node
-//! if the instance with its ID is gone. So with the ID of another Node's instance, it could delete
-//! the wrong Node.
+//! Keeps this controller from giving a Node the provider ID of another Node, except of one that is
+//! being deleted or has not been Ready for `STALE`. A provider ID is immutable. The lifecycle
+//! controller deletes a Node if the instance with its ID is gone. So with the ID of another Node's
+//! instance, it could delete the wrong Node.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};

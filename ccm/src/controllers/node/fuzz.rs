@@ -1,5 +1,5 @@
-//! A provider with arbitrary answers: they must not set reserved labels, nor change taints other
-//! than the ccm's.
+//! A provider with arbitrary answers: they must not set reserved labels except instance type, zone
+//! and region, nor change taints other than the ccm's.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -85,8 +85,8 @@ pub(super) fn initial(existing: &Labels, instance: &api::Instance) -> LabelChang
 }
 
 /// The changes for an initialised Node. The current label gets the value of its beta label (B-N10).
-/// Labels that this controller wrote follow the cloud (▲N12), and missing labels are added. All
-/// other labels stay.
+/// Labels that this controller wrote follow the cloud (▲N12), and missing labels are added. A
+/// missing beta label is added only together with its current label. All other labels stay.
 ///
 /// `instance` is `None` if the cloud did not report it. `managed` has the keys that this controller
 /// wrote last. `None`: the managed fields were not read.
@@ -262,7 +262,7 @@ mod tests {
         };
         assert!(
             initial(&labels(&[hostname]), &given).reserved.is_empty(),
-            "an honest provider costs nothing"
+            "a correct provider causes no report"
         );
         let other = initial(&labels(&[("kubernetes.io/hostname", "node-b")]), &given);
         assert_eq!(
@@ -349,8 +349,8 @@ mod tests {
         let changed = refreshed(&mixed, Some(&instance(&[])), Some(&only_current));
         assert_eq!(changed.set, labels(&[(TYPE, "theirs")]));
 
-        // A missing label is added without reading the managed fields. A current label costs
-        // nothing.
+        // A missing label is added without reading the managed fields. If all labels match, the
+        // controller does not read them either.
         let added = refreshed(&Labels::new(), Some(&given), None);
         assert!(!added.needs_managed);
         assert_eq!(added.set.len(), 3);

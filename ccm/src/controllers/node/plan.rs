@@ -48,7 +48,7 @@ pub(super) enum Then {
 pub(super) struct NodePlan {
     /// The addresses. They are written before the taint is removed (▲N7).
     pub(super) status: Option<NodeStatusPatch>,
-    /// Provider ID, labels and, in the same write, the taint.
+    /// Provider ID, labels and, in the same write, the removal of the taint.
     pub(super) main: Option<NodePatch>,
     /// Recorded after the writes.
     pub(super) events: Vec<NodeEvent>,

@@ -175,7 +175,7 @@ impl Worker {
         })
         .take_until(self.driver.context.stop.cancelled())
         .map(|zones| {
-            // A Node that made its call fail is looked up alone from now on.
+            // A Node that made its call fail is looked up alone until it gets an answer of its own.
             self.isolated.learn(&zones);
             let with_zone = zones.into_iter().filter_map(|zone| {
                 let found = lacking.remove(name(&zone.node))?;

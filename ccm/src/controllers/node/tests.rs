@@ -406,7 +406,7 @@ async fn n13_a_node_tells_who_answered_what_how_often_and_when_it_is_tried_next(
     ] {
         assert!(events[0].contains(words), "{words} in {events:?}");
     }
-    // From then on every attempt is reported, so the event is never out of date.
+    // After the first report, the next failed attempt updates the event at once.
     let down = trouble(CallErrorCode::Unavailable, "on fire");
     bench.settle(bench.stored("n"), Err(down)).await;
     let events = bench.events();

@@ -59,8 +59,8 @@ pub(super) struct Evidence {
     asked: usize,
     /// UIDs of the witnesses that have not answered yet.
     witnesses: BTreeSet<String>,
-    /// Set while the cloud refuses the provider's credentials for every Node. From this time on,
-    /// the ccm asks about one Node at a time as a probe.
+    /// Set while the cloud refuses the provider's credentials. From this time on, the ccm asks
+    /// about one Node at a time as a probe.
     refused: Option<Instant>,
     /// The longest wait for the answers to one round of questions.
     wait: Duration,
@@ -273,7 +273,8 @@ struct Asker {
 struct Places {
     width: usize,
     all: Semaphore,
-    /// Limits the calls about isolated Nodes: if they hang, other Nodes still find places.
+    /// Limits the calls about isolated Nodes. If these hang, other Nodes still find places, unless
+    /// `width` is 1.
     alone: Semaphore,
 }
 

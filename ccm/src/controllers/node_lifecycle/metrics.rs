@@ -40,7 +40,7 @@ impl Metrics {
         );
         registry.register(
             "node_lifecycle_controller_void_passes",
-            "Passes that were discarded because the lookup results were not trustworthy",
+            "Passes that were discarded because no lookup succeeded or the results were not trustworthy",
             metrics.void.clone(),
         );
         metrics

@@ -188,7 +188,8 @@ async fn b_v1_a_new_volume_is_labelled_with_one_call_and_one_write_and_never_aga
     assert_eq!((bench.calls(), bench.api.patches().len()), (1, 1));
     assert_eq!(bench.events.recorded(), Vec::<String>::new());
 
-    // After a restart of the ccm and of the provider, nothing is asked and nothing written.
+    // After a restart of the ccm and of the provider, the ccm neither asks about this volume nor
+    // writes to it.
     bench.restart().await;
     bench.start_provider().await;
     bench.api.put(disk("another", "d-2"));

@@ -202,8 +202,8 @@ async fn b_m3_real_contention_with_a_go_ccm() {
         .unwrap()
         .lease_transitions;
     assert_eq!(transitions, Some(1));
-    // A killed Go CCM releases nothing: this process waits out its duration by its own clock, and
-    // hardly longer.
+    // A killed Go CCM releases nothing: this process waits for the Lease's duration by its own
+    // clock, and leads soon after.
     let standing = tokio::spawn(async move { (rust.lead().await, Wall::now()) });
     assert!(
         timeout(Duration::from_secs(6), async {

@@ -27,8 +27,8 @@ impl Session {
     /// and UID, and checked against the contract's limits. A result that is missing, duplicated or
     /// unset is that Node's `Fault`.
     ///
-    /// `Err`: the call failed as a whole. The Nodes are cut into requests of at most `max_batch`
-    /// Nodes and `max_request_bytes` bytes.
+    /// The Nodes are cut into requests of at most `max_batch` Nodes and `max_request_bytes` bytes.
+    /// `Err`: each request failed as a whole.
     pub(crate) async fn lookup_instances(
         &self,
         nodes: &[&Node],

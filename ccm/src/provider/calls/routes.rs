@@ -47,8 +47,9 @@ impl Session {
         })
     }
 
-    /// All routes of the cluster's network. `Err` if the listing is not complete. The content of a
-    /// single route is not checked. A route whose ownership is not known is reported as a fault.
+    /// All routes of the cluster's network. `Err` if the listing is not complete. Of a route's
+    /// content only the ownership is checked: an unknown one is reported as a fault, and the routes
+    /// are returned all the same.
     pub(crate) async fn list_routes(&self) -> Result<Vec<api::Route>, CallError> {
         let rpc = Rpc {
             deadline: self.deadlines.list,
@@ -96,8 +97,9 @@ impl Session {
     /// which is unique in `routes`. A result that is missing, duplicated or unset is that route's
     /// `Fault`.
     ///
-    /// `Err`: the call failed as a whole, and nothing is known of any route. The routes are cut
-    /// into requests of at most `max_route_batch` routes and `max_request_bytes` bytes.
+    /// The routes are cut into requests of at most `max_route_batch` routes and `max_request_bytes`
+    /// bytes. `Err`: there was one request, it failed as a whole, and nothing is known of any
+    /// route.
     pub(crate) async fn create_routes(
         &self,
         fence: &Fence,
@@ -316,7 +318,7 @@ mod tests {
             (results.iter().filter(|it| it.is_ok()).count(), code)
         };
         assert_eq!(read(vec![done("a"), done("b")]), (2, None));
-        assert_eq!(read(vec![done("b")]), (1, None), "that is the route's");
+        assert_eq!(read(vec![done("b")]), (1, None), "a fault of its route");
         let stray = vec![done("a"), done("z")];
         assert_eq!(read(stray), (1, Some(CallErrorCode::Fault)));
         // A failure that slows all calls comes first.

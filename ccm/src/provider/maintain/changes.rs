@@ -108,7 +108,7 @@ impl Keeper {
         (token, missed)
     }
 
-    /// The stream sent a message, so a later one misses nothing.
+    /// The stream sent a message, so changes before the next stream do not count as missed.
     fn heard(&self) {
         let mut next = lock(&self.next);
         if matches!(*next, Next::Unheard) {

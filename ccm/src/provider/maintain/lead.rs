@@ -271,8 +271,8 @@ impl Keeper {
     }
 
     /// Returns when the Lease remembers this scope, or when another one is the accepted one.
-    /// Controllers make no calls before that. While the Lease cannot be written, the call does not
-    /// return. Then this process loses the Lease and stops leading.
+    /// Controllers make no calls before that. While the Lease cannot be written, this function does
+    /// not return. Then this process loses the Lease and stops leading.
     async fn remember(&self, scope: &str) {
         let mut seen = self.with.memory.changes();
         loop {

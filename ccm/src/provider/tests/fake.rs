@@ -30,7 +30,7 @@ pub(super) struct Script {
     pub(super) slow: BTreeMap<&'static str, Duration>,
     /// The failures of the next calls of Initialize.
     pub(super) initialize: VecDeque<api::Failure>,
-    /// The failures of the next calls of LoadBalancerService and LookupInstances.
+    /// The failures of the next calls of EnsureLoadBalancer and LookupInstances.
     pub(super) failures: VecDeque<api::Failure>,
     pub(super) lookup: Lookup,
     pub(super) list: Vec<api::ListInstancesResponse>,

@@ -24,8 +24,9 @@ pub(super) enum Mood {
     Hangs,
 }
 
-/// It accepts only the token of `alice`. Alice may get `/metrics`, health, single checks and paths
-/// that do not exist. Everybody may get `/version`.
+/// It accepts only the tokens `alice` and `pod`. Alice may get `/metrics`, `/configz`, `/statusz`,
+/// health, single checks and the missing `/nothing`. The Pod may get `/healthz` and `/readyz`.
+/// Everybody may get `/version`.
 #[derive(Clone)]
 pub(super) struct ApiServer(Arc<Mutex<State>>);
 

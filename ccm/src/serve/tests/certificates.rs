@@ -204,7 +204,8 @@ async fn b_m4_a_name_gets_its_own_certificate() {
         (made.cert.der().clone(), files)
     };
     let (one, one_files) = named("one.example");
-    // The certificate lacks these names, so the client has to ask for a name that it has.
+    // The certificate lacks the flag's pattern, so the client asks for a name that the certificate
+    // has.
     let (wild, wild_files) = named("a.b.wild.example");
     let flags = [
         format!("--tls-sni-cert-key={one_files}"),

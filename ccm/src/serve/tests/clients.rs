@@ -110,7 +110,7 @@ async fn b_m4_a_client_certificate_says_who_asks() {
         assert_eq!(mallory.get("/metrics", Some("alice")).await.status, 200);
         assert_eq!(mallory.get("/metrics", Some("mallory")).await.status, 401);
     }
-    // Upstream admits these without a review.
+    // Upstream admits the group system:masters without a review.
     let asked = port.api_server.asked();
     let root = port.caller_with(&authority.client("root", "system:masters"));
     assert_eq!(root.get("/configz", None).await.status, 200);
@@ -364,7 +364,7 @@ async fn b_m4_a_chain_that_is_too_long_is_refused_in_the_handshake() {
     }
 }
 
-/// Finding B2: a verdict is kept for its connection, and made again when the authorities change.
+/// Finding B2: a connection's certificates are judged again when the authorities change.
 #[tokio::test]
 async fn b_m4_a_connection_is_judged_again_when_the_authorities_change() {
     let (old, new) = (Authority::new("old"), Authority::new("new"));

@@ -104,7 +104,7 @@ async fn b_v1_the_api_servers_patience_is_kept_to() {
     assert_eq!(status, 408);
 }
 
-/// Finding B9: two of the largest bodies are decoded at once, and small ones continue beside them.
+/// Finding B9: at most two of the largest bodies are decoded at once.
 #[tokio::test(start_paused = true)]
 async fn b_v1_few_large_reviews_are_worked_on_at_once() {
     let (mut most, at_once) = (0, Arc::new(AtomicUsize::new(0)));
@@ -139,7 +139,7 @@ async fn b_v1_few_large_reviews_are_worked_on_at_once() {
     assert_eq!(most, BYTES_AT_ONCE);
 }
 
-/// Finding B9: a caller that sends nothing holds its place no longer than this.
+/// Finding B9: a caller that sends no body holds its place no longer than `BODY_TIME`.
 #[tokio::test(start_paused = true)]
 async fn b_v1_a_body_has_to_come_within_five_seconds() {
     let (router, _) = site();
@@ -153,7 +153,7 @@ async fn b_v1_a_body_has_to_come_within_five_seconds() {
     assert_eq!(started.elapsed(), BODY_TIME);
 }
 
-/// Finding B9: with `--webhook-client-ca-file` the port does not even read a stranger's review.
+/// Finding B9: with `--webhook-client-ca-file` the port refuses a stranger's review.
 #[tokio::test]
 async fn b_v1_only_callers_of_a_trusted_authority_are_answered_where_one_is_named() {
     let authority = || {

@@ -45,7 +45,7 @@ const NAME: (i32, &str) = (HOST, "n");
 
 type Addresses = &'static [(i32, &'static str)];
 
-/// What the row is about, what the kubelet was given, what the cloud answers, what the Node gets.
+/// The row's name, the kubelet's node IP, the cloud's addresses, and the Node's addresses.
 const PROVIDED: &[(&str, &str, Addresses, Addresses)] = &[
     ("the only one", "10.0.0.1", &[V4, NAME], &[V4, NAME]),
     (

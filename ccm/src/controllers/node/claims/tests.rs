@@ -10,7 +10,7 @@ fn wall() -> Timestamp {
     Timestamp::from_second(NOW).unwrap()
 }
 
-/// A Node with the taint and without an ID. It is Ready, or has not been for this many seconds.
+/// A Node with the taint and without an ID. It has been Ready, or not Ready, for this many seconds.
 fn fresh(name: &str, ready: bool, seconds: i64) -> Node {
     let mut node = Node::default();
     node.metadata.name = Some(name.to_owned());

@@ -194,7 +194,7 @@ async fn m10_a_node_whose_zone_hangs_keeps_only_itself_waiting() {
     let looping = Looping::start_on(cloud, 100, |_| {}).await;
     // Nodes whose instances have a zone do not wait for the others.
     let took = looping
-        .until("the told", |this| this.uninitialized() <= 51)
+        .until("those with a zone", |this| this.uninitialized() <= 51)
         .await;
     assert!(took < Duration::from_secs(2), "{took:?}");
     let took = looping
@@ -208,7 +208,7 @@ async fn m10_a_node_whose_zone_hangs_keeps_only_itself_waiting() {
             calls.any(|names| *names == ["n0042"])
         })
         .await;
-    // Both become due together, after its deadline.
+    // n0042 and n9999 become due together, after the deadline of n0042's lookup.
     tokio::time::sleep(Duration::from_millis(60_500)).await;
     looping.api.put(&fresh("n9999"));
     looping.context.hints.send(Hint::Resync).unwrap();
@@ -266,7 +266,7 @@ async fn m9_a_provider_that_was_down_is_asked_within_a_second_of_its_return() {
     tokio::time::sleep(Duration::from_secs(40)).await;
     assert_eq!(looping.uninitialized(), 1);
     looping.process.start(looping.cloud.service());
-    // Reconnecting takes up to 5 s. After that it takes less than a second.
+    // Reconnecting takes up to 5 s. After that the initialisation takes less than a second.
     looping
         .provider
         .until("a session", |status| status.working().is_some())
@@ -316,7 +316,7 @@ async fn n15_a_node_that_asks_for_nothing_and_names_no_cloud_is_left_alone() {
     assert_eq!(looping.api.writes().len(), writes);
     let asked = looping.sizes().split_off(lookups);
     assert_eq!(asked, [1, 1], "the other Node is refreshed alone");
-    // The operator requests it: then the whole Node is initialised.
+    // The operator adds the taint: then the whole Node is initialised.
     looping.api.edit("n7", |node| node.spec = fresh("n7").spec);
     looping
         .until("initialised", |this| {

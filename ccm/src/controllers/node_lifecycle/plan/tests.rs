@@ -90,7 +90,8 @@ impl Driver {
         }
     }
 
-    /// A pass: `answer` gives the provider's answer for a Node, `after` the Nodes after it.
+    /// A pass. `answer` gives the provider's answer for a Node. `after` has the Nodes after the
+    /// answers.
     fn pass_with(
         &mut self,
         nodes: &[Arc<Node>],
@@ -261,7 +262,7 @@ fn l6_an_answer_about_a_node_that_was_another_one_or_ready_meanwhile_counts_for_
         let mut later = nodes.clone();
         later[0] = change(&nodes[0]);
         let absent = |node: &Node| Some(Ok(if is_ready(node) { Running } else { Absent }));
-        // Answers to questions from before the change come after it.
+        // The ccm asks before the change, and the answers come after the change.
         let mut driver = Driver::new();
         driver.pass(&nodes, Absent);
         assert!(driver.pass_with(&nodes, &later, absent).delete.is_empty());

@@ -173,7 +173,7 @@ async fn l6_of_two_nodes_the_one_goes_only_by_a_complete_list() {
     looping.cloud.state().listed.push("mock://n0001".to_owned());
     looping.down([1], api::InstanceState::Absent);
     tokio::time::sleep(Duration::from_mins(30)).await;
-    assert_eq!(looping.left(), 2, "its list has it");
+    assert_eq!(looping.left(), 2, "the list has its instance");
 }
 
 #[tokio::test(start_paused = true)]
@@ -187,7 +187,7 @@ async fn l6_where_a_witness_is_not_recognised_others_are_asked() {
     let first = looping.cloud.state().lookups[1].clone();
     assert!(first == ["n0000"] || first == ["n0002"], "{first:?}");
 
-    // Three witnesses are enough to decide that the provider recognises none.
+    // If the provider recognises no Ready Node, the Node stays.
     for node in ["n0003", "n0004"] {
         fail(node);
     }

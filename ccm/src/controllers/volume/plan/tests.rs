@@ -414,5 +414,5 @@ fn b_v1_only_a_change_of_what_counts_wakes() {
     assert!(wakes(Some(&old), &with_terms(&[&[("a", &["1"])]])));
     let mut again = old.clone();
     again.metadata.uid = Some("another".to_owned());
-    assert!(wakes(Some(&old), &again), "made anew under the same name");
+    assert!(wakes(Some(&old), &again), "made again under the same name");
 }

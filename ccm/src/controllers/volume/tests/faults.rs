@@ -386,7 +386,7 @@ async fn fault_volume_a_ccm_that_dies_leaves_nothing_half_done() {
     bench.labelled("pv").await;
     assert_eq!(bench.calls(), 2, "the next leader asks once more");
     assert_eq!(bench.api.patches().len(), 1, "it writes once");
-    // The API server executed the patch but did not answer. The next leader finds the volume done.
+    // As after a patch whose answer was lost: the next leader finds the volume done.
     bench.loop_.abort();
     bench.loop_ = start(&bench.api, &bench.running, &bench.events, &bench.stop);
     sleep(Duration::from_mins(5)).await;

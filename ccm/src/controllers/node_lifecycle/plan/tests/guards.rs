@@ -19,7 +19,7 @@ fn l6_the_brake_holds_a_mass_absence_for_a_quarter_of_an_hour() {
         }
     };
     assert_eq!((passes, gone), (15 * 60 / 5 + 1, 10));
-    // Void passes do not count for the hold. When all absent Nodes recover, the brake is released.
+    // When all absent Nodes recover, the brake is released.
     let nodes = &nodes[10..];
     driver.pass(nodes, Running);
     assert!(!driver.brake.holds());

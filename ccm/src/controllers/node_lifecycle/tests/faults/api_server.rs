@@ -79,7 +79,7 @@ fn next_pass(seen: &Seen, what: &str) {
     );
 }
 
-/// Checks that the ccm got two answers before the first deletion, and two before each further one.
+/// Checks that the ccm asked at least twice for each try of a deletion.
 fn new_answers(seen: &Seen, what: &str) {
     assert!(
         !seen.is_deletion() || seen.answers >= 2 * (1 + seen.times),
@@ -243,7 +243,7 @@ async fn fault_lifecycle_api_server_cuts_the_watch() {
     let looping = Looping::start(20).await;
     looping.down([3, 5], api::InstanceState::Absent);
     looping.api.faults.cut_watch(true);
-    // One Node is Ready again, one is another Node, and no watch event says so.
+    // One Node is Ready again, one was created again, and no watch event says so.
     looping
         .api
         .edit(NODE, |old| old.status = node(3, "True").status);
