@@ -104,7 +104,7 @@ func parse(arguments []string, environment func(string) string, output io.Writer
 	flags := flag.NewFlagSet("digitalocean", flag.ContinueOnError)
 	flags.SetOutput(output)
 	flags.StringVar(&o.endpoint, "endpoint", defaultEndpoint(environment), "where to serve (or CLOUD_PROVIDER_ENDPOINT)")
-	flags.IntVar(&o.peerUID, "peer-uid", -1, "accept only connections of this user and of our own; everybody whom the socket's mode lets in where negative")
+	flags.IntVar(&o.peerUID, "peer-uid", -1, "accept only connections of this user and of our own; if negative, of everybody whom the socket's mode admits")
 	flags.StringVar(&s.APIURL, "api-url", or(first("DO_OVERRIDE_URL"), "https://api.digitalocean.com"), "where DigitalOcean's API is (or DO_OVERRIDE_URL)")
 	flags.StringVar(&s.TokenFile, "token-file", "", "the file that holds the API token, read for each call; else DIGITALOCEAN_TOKEN or DO_ACCESS_TOKEN is the token")
 	flags.StringVar(&s.Region, "region", first("REGION"), "the region of the cluster, such as nyc1 (or REGION)")
