@@ -22,8 +22,8 @@ import (
 // Variables of DigitalOcean's own controller that this provider does not support. It refuses to start if one is set, so that the operator learns at once
 // that this provider does not have the feature.
 var vendorOnly = map[string]string{
-	"PUBLIC_ACCESS_FIREWALL_NAME": "this provider manages no firewall; keep the rules of that one by hand or with Terraform, and remove the variable",
-	"PUBLIC_ACCESS_FIREWALL_TAGS": "this provider manages no firewall; keep the rules of that one by hand or with Terraform, and remove the variable",
+	"PUBLIC_ACCESS_FIREWALL_NAME": "this provider manages no firewall; maintain that firewall's rules by hand or with Terraform, and remove the variable",
+	"PUBLIC_ACCESS_FIREWALL_TAGS": "this provider manages no firewall; maintain that firewall's rules by hand or with Terraform, and remove the variable",
 	"DO_CLUSTER_ID":               "this provider marks load balancers by their names and sets no tags; remove the variable",
 	"DO_API_RATE_LIMIT_QPS":       "the controller paces calls by DigitalOcean's rate limit headers; remove the variable",
 }
