@@ -67,7 +67,7 @@ case ${1:-} in
     echo "$binary" >&9
     ;;
   typescript)
-    command -v npm >/dev/null || fail "missing: Node.js with npm (npm), 22 or newer: install it from https://nodejs.org or your distribution"
+    command -v npm >/dev/null || fail "missing: Node.js with npm (npm), 20 or newer: install it from https://nodejs.org or your distribution"
     node -e 'process.exit(Number(process.versions.node.split(".")[0]) < 20 ? 1 : 0)' || fail "too old: Node.js $(node --version): the provider in TypeScript needs 20 or newer, from https://nodejs.org"
     command -v flock >/dev/null || fail "missing: flock, which the provider in TypeScript locks its cloud with: install util-linux from your distribution"
     wanted=$(sha256sum typescript/package-lock.json)

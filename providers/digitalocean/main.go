@@ -22,8 +22,8 @@ import (
 // Variables of DigitalOcean's own controller that this provider does not support. It refuses to start if one is set, so that the operator learns at once
 // that this provider does not have the feature.
 var vendorOnly = map[string]string{
-	"PUBLIC_ACCESS_FIREWALL_NAME": "this provider manages no firewall; keep the rules of that one by hand or with Terraform, and remove the variable",
-	"PUBLIC_ACCESS_FIREWALL_TAGS": "this provider manages no firewall; keep the rules of that one by hand or with Terraform, and remove the variable",
+	"PUBLIC_ACCESS_FIREWALL_NAME": "this provider manages no firewall; maintain that firewall's rules by hand or with Terraform, and remove the variable",
+	"PUBLIC_ACCESS_FIREWALL_TAGS": "this provider manages no firewall; maintain that firewall's rules by hand or with Terraform, and remove the variable",
 	"DO_CLUSTER_ID":               "this provider marks load balancers by their names and sets no tags; remove the variable",
 	"DO_API_RATE_LIMIT_QPS":       "the controller paces calls by DigitalOcean's rate limit headers; remove the variable",
 }
@@ -104,7 +104,7 @@ func parse(arguments []string, environment func(string) string, output io.Writer
 	flags := flag.NewFlagSet("digitalocean", flag.ContinueOnError)
 	flags.SetOutput(output)
 	flags.StringVar(&o.endpoint, "endpoint", defaultEndpoint(environment), "where to serve (or CLOUD_PROVIDER_ENDPOINT)")
-	flags.IntVar(&o.peerUID, "peer-uid", -1, "accept only connections of this user and of our own; everybody whom the socket's mode lets in where negative")
+	flags.IntVar(&o.peerUID, "peer-uid", -1, "accept only connections of this user and of our own; if negative, of everybody whom the socket's mode admits")
 	flags.StringVar(&s.APIURL, "api-url", or(first("DO_OVERRIDE_URL"), "https://api.digitalocean.com"), "where DigitalOcean's API is (or DO_OVERRIDE_URL)")
 	flags.StringVar(&s.TokenFile, "token-file", "", "the file that holds the API token, read for each call; else DIGITALOCEAN_TOKEN or DO_ACCESS_TOKEN is the token")
 	flags.StringVar(&s.Region, "region", first("REGION"), "the region of the cluster, such as nyc1 (or REGION)")

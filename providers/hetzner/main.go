@@ -84,7 +84,7 @@ func parse(arguments []string, environment func(string) string, output io.Writer
 	flags := flag.NewFlagSet("hetzner", flag.ContinueOnError)
 	flags.SetOutput(output)
 	flags.StringVar(&o.endpoint, "endpoint", sdk.DefaultEndpoint, "where to serve")
-	flags.IntVar(&o.peerUID, "peer-uid", -1, "accept only connections of this user and of our own; everybody whom the socket's mode lets in where negative")
+	flags.IntVar(&o.peerUID, "peer-uid", -1, "accept only connections of this user and of our own; if negative, of everybody whom the socket's mode admits")
 	flags.StringVar(&s.APIURL, "api-url", or("HCLOUD_ENDPOINT", "https://api.hetzner.cloud/v1"), "where Hetzner Cloud's API is (or HCLOUD_ENDPOINT)")
 	flags.StringVar(&s.TokenFile, "token-file", or("HCLOUD_TOKEN_FILE", ""), "the file that holds the API token, read for each call (or HCLOUD_TOKEN_FILE); else HCLOUD_TOKEN is the token")
 	flags.StringVar(&s.Network, "network", or("HCLOUD_NETWORK", ""), "the name or ID of the cluster's private network (or HCLOUD_NETWORK); none where empty")

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class CloudError(Exception):
-    """An error of the cloud, not of the request. `code` is a code of the contract."""
+    """An error of the cloud. `code` is a code of the contract."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)

@@ -190,7 +190,7 @@ def targets_of(request: Any) -> list[str] | None:
     if not request.HasField("targets"):
         return None
     if request.targets.WhichOneof("set") != "inline":
-        raise Fail("INVALID", "targets are not given inline, which is all that this minor of the contract has")
+        raise Fail("INVALID", "the targets are not inline; this minor of the contract has no other form")
     return list(dict.fromkeys(node.name for node in request.targets.inline.nodes))  # Each once, in their order.
 
 

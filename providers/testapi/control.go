@@ -66,7 +66,7 @@ func (a *API) routes() {
 	a.Control("DELETE /_test/tokens/{token}", func(r *http.Request) (any, error) { a.Token(r.PathValue("token"), nil); return nil, nil })
 }
 
-// Plan adds a plan. If several plans match a call, the first applies.
+// Plan adds a plan. If several plans match a call, the first that has no calls left to skip applies.
 func (a *API) Plan(plan Plan) (err error) {
 	if plan.expression, err = regexp.Compile(plan.Match); err != nil {
 		return fmt.Errorf("match %q is no regular expression: %w", plan.Match, err)
@@ -97,7 +97,7 @@ func (a *API) NoPlans() {
 	a.plans = nil
 }
 
-// Token sets what a token may do; nil removes it.
+// Token sets the rights of a token; nil removes the token.
 func (a *API) Token(name string, token *Token) {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
@@ -144,7 +144,7 @@ func (a *API) Counts() map[string]int {
 	return counts
 }
 
-// Writes returns how many calls have changed the cloud; [API.Forget] does not reset the number.
+// Writes returns how many writing calls have succeeded; [API.Forget] does not reset the number.
 func (a *API) Writes() int {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()

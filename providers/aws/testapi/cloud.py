@@ -2,7 +2,7 @@
 
 cloud.py PORT setup NAME…      makes all of it, prints the cloud config and, a line each, # NODE_NAME PROVIDER_ID
 cloud.py PORT add NODE         makes one more instance, whose Node has this name; prints its provider ID
-cloud.py PORT remove ID        terminates an instance, as long as its console forgets it
+cloud.py PORT remove ID        terminates an instance
 cloud.py PORT stop ID          shuts one down
 cloud.py PORT start ID         starts it
 cloud.py PORT routes           prints the routes of the route table
@@ -24,7 +24,7 @@ TAG = {"Key": f"kubernetes.io/cluster/{CLUSTER}", "Value": "owned"}
 
 
 def client(port, service):
-    import boto3  # It takes a second, which the console does without.
+    import boto3  # The import takes a second, and the command `console` does not need it.
 
     place = {"region_name": "eu-west-1", "aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
     return boto3.client(service, endpoint_url=f"http://127.0.0.1:{port}", **place)

@@ -1,13 +1,13 @@
 """moto's server, with what AWS does and moto leaves out, and a console by which a test makes the cloud fail.
 
 - A new classic load balancer has a health check; a network load balancer has a name of AWS's form.
-- Who asks for an instance twice in one call gets it once. DescribeInstanceTopology says that the region has none.
+- A call that asks for an instance twice gets it once. DescribeInstanceTopology says that the region has none.
 - One call after the other: moto's state is not made for threads.
 - An instance can be given the private DNS name of its Node: GET /console/name?instance=ID&name=NAME.
 - Every API call can fail as AWS's calls do (GET /console/fail?code=CODE, the codes of suite.yaml's hook
   cloud-fail), can be slow (GET /console/slow?ms=MS), and the calls that change something are counted
-  (GET /console/writes). moto has none of the three.
-- Who comes with the access key `AKIATESTPROVIDER` may do what ../policy.json allows, and nothing else. GET
+  (GET /console/writes), except for NOT_COUNTED. moto has none of the three.
+- A caller with the access key `AKIATESTPROVIDER` may do what ../policy.json allows, and nothing else. GET
   /console/deny?action=ACTION takes one of these rights away, /console/allow?action=ACTION gives it back. Its calls are kept: GET /console/calls.
 """
 
@@ -26,7 +26,7 @@ from moto.elb import models
 from moto.elbv2.models import FakeLoadBalancer
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 
-# The access key of the caller to whom the policy applies. The conformance suite treats its value as a secret.
+# The access key of the caller to whom the policy applies.
 PROVIDER = "AKIATESTPROVIDER"
 
 made = models.LoadBalancer.__init__
@@ -86,7 +86,7 @@ def scope(environ):
 
 
 class Console:
-    """The WSGI application that a person at AWS's console would be."""
+    """The WSGI application in front of moto: it plays failures, checks rights, counts calls, and serves the console."""
 
     def __init__(self, application):
         self.application = application

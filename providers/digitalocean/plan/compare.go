@@ -88,7 +88,7 @@ func NoTarget(id int, droplet *godo.Droplet, region, vpc string) error {
 	}
 }
 
-// Kind returns the type and network that the load balancer of this Service has or will have. It ignores invalid annotations.
+// Kind returns the type and network that the load balancer of this Service has or will have. It does not check the annotations.
 func Kind(service *sdk.Service, settings *Settings, there *godo.LoadBalancer) (kind, network string) {
 	if there != nil {
 		return or(there.Type, godo.LoadBalancerTypeRegional), or(there.Network, godo.LoadBalancerNetworkTypeExternal)

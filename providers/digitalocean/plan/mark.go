@@ -140,7 +140,7 @@ func ByAddress(all []godo.LoadBalancer, call *sdk.Call, service *sdk.Service) *F
 	return nil
 }
 
-// InTheWay returns the unmarked load balancer with exactly the name in the Service's annotation, or nil. Such a name does not prove that it is this
+// InTheWay returns the load balancer with exactly the name in the Service's annotation, or nil. Such a name does not prove that it is this
 // Service's.
 func InTheWay(all []godo.LoadBalancer, service *sdk.Service) *godo.LoadBalancer {
 	custom := service.Annotations[annotationName]

@@ -47,7 +47,7 @@ func rules(request *godo.LoadBalancerRequest) string {
 	return strings.Join(lines, ", ")
 }
 
-// The effect of each annotation, and that its removal undoes the effect (LB-7).
+// The effect of each annotation that has one. A Service without the annotation lacks the effect (LB-7).
 func TestEachAnnotationIsHonoured(t *testing.T) {
 	plain := want(t, service(), "")
 	for _, row := range []struct {
@@ -150,7 +150,7 @@ func TestWhatHasNoEffectIsTold(t *testing.T) {
 	}
 }
 
-// docs/digitalocean.md has a row for each annotation that the provider reads, and no other row.
+// docs/digitalocean.md names each annotation that the provider reads.
 func TestThePageNamesEachAnnotation(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/digitalocean.md")
 	if err != nil {

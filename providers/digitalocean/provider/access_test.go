@@ -91,7 +91,7 @@ func TestATokenThatIsRotatedCountsAtOnce(t *testing.T) {
 	}
 }
 
-// In another account no droplet of this cluster is there: every Node would be deleted.
+// In another account no droplet of this cluster exists: every Node would seem to be gone.
 func TestATokenOfAnotherAccountIsRefusedBeforeAnythingIsAskedWithIt(t *testing.T) {
 	h := initialized(t)
 	h.cloud.Token("other", &api.Token{Elsewhere: true})

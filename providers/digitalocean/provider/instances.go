@@ -171,7 +171,7 @@ func dropletOfID(list []godo.Droplet, id int) *godo.Droplet {
 }
 
 // dropletOfName finds a droplet by the Node's name: the droplet's name, or one of its addresses. Names are not unique in an account, so it skips droplets of
-// other regions and networks.
+// other regions and, with --vpc, of other networks.
 func (p *Provider) dropletOfName(list []godo.Droplet, name string) (found *godo.Droplet, err error) {
 	address, isAddress := addressOf(name)
 	for i := range list {

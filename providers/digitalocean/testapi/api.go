@@ -33,7 +33,7 @@ const (
 
 // Settings set the behaviour of the cloud. All times are in milliseconds.
 type Settings struct {
-	// A load balancer is "new" for ProvisionMS, a deleted one still exists for DeleteMS, and one refuses other writes for BusyMS after a write. A
+	// A load balancer is "new" for ProvisionMS, still exists for DeleteMS after its deletion, and refuses other writes for BusyMS after a write. A
 	// droplet is "new" for BootMS, and a list lacks a new object for ListLagMS.
 	ProvisionMS int `json:"provision_ms"`
 	DeleteMS    int `json:"delete_ms"`

@@ -84,9 +84,9 @@ func New(cloud cloudprovider.Interface, options Options) (*Bridge, error) {
 	if err := options.complete(name); err != nil {
 		return nil, err
 	}
-	offers, err := guarded("of what it offers", func() partSet { return offersOf(cloud, options.Offers) })
+	offers, err := guarded("for its parts", func() partSet { return offersOf(cloud, options.Offers) })
 	if err != nil {
-		return nil, fmt.Errorf("%w: with --offer it is asked after its Initialize only", err)
+		return nil, fmt.Errorf("%w: with --offer the bridge asks the cloud for its parts only after the cloud's Initialize", err)
 	}
 	return &Bridge{
 		cloud: cloud, options: options, name: name, bootID: rand.Text(), offers: offers,
@@ -223,7 +223,8 @@ func (b *Bridge) mayWrite() *contract.Failure {
 	return nil
 }
 
-// Initialize sets the cluster for which the provider works. It runs the cloud's own Initialize and SetInformers only once in a process.
+// Initialize sets the cluster for which the provider works. It runs the cloud's own Initialize and SetInformers until each
+// has succeeded once in the process.
 func (b *Bridge) Initialize(ctx context.Context, request *contract.InitializeRequest) (*contract.InitializeResponse, error) {
 	failed := func(failure *contract.Failure) (*contract.InitializeResponse, error) {
 		return &contract.InitializeResponse{Outcome: &contract.InitializeResponse_Failed{Failed: failure}}, nil

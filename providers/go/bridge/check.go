@@ -256,7 +256,7 @@ func runSuite(suite string, arguments []string, output, errorOutput io.Writer) (
 }
 
 // excusedChecks returns the reason of each check of beyondGo. If a check that needs OwnerChecker
-// passes, the cloud has OwnerChecker, and the other checks that need it are not excused.
+// passes, the cloud has OwnerChecker, and the other checks with the same reason are not excused.
 func (r *report) excusedChecks() map[string]string {
 	beyond := map[string]string{}
 	for reason, ids := range beyondGo {
@@ -270,7 +270,7 @@ func (r *report) excusedChecks() map[string]string {
 	return beyond
 }
 
-// excused reports whether the only failures are checks that no cloud behind Go's interface passes.
+// excused reports whether the run was complete, and its only failures are checks that no cloud behind Go's interface passes.
 func (r *report) excused(allowSkipped bool) bool {
 	beyond, failed := r.excusedChecks(), false
 	for _, one := range r.Checks {

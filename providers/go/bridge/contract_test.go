@@ -50,7 +50,7 @@ func probed(t *testing.T, bridge *served) contract.ProbeState {
 	return answer.GetState()
 }
 
-// PROV-16: what the cloud refuses of one object is an answer of a cloud that works.
+// PROV-16: a refusal of one object shows that the cloud works.
 func TestARefusalOfOneObjectEndsDegraded(t *testing.T) {
 	status := 503
 	cloud := &scripted{ensure: func(context.Context, *v1.Service, []*v1.Node) (*v1.LoadBalancerStatus, error) {
@@ -127,7 +127,7 @@ func (o *owned) LoadBalancerOwnership(context.Context, string, *v1.Service) (con
 
 func (o *owned) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return o, true }
 
-// The rows of LB-24 that a cloud which knows owners has.
+// The rows of LB-24 for Update and Delete without a handle, for a cloud with OwnerChecker.
 func TestOwnersAreTreatedAsTheTableSays(t *testing.T) {
 	const (
 		done     = "done"
@@ -206,7 +206,7 @@ func TestAScopeOfTheCloudsOwnWithOtherCharactersFailsInitialize(t *testing.T) {
 	}
 }
 
-// CORE-4: what the API server would make readable, for a Go CCM, is no answer without a body.
+// CORE-4: the bridge replaces invalid UTF-8 in the cloud's texts, because gRPC would not send the answer.
 func TestATextOfTheCloudThatIsNoUTF8IsMadeReadable(t *testing.T) {
 	bad := "a\xffb"
 	cloud := &scripted{
@@ -234,7 +234,7 @@ func TestATextOfTheCloudThatIsNoUTF8IsMadeReadable(t *testing.T) {
 	}
 }
 
-// A cloud reads 404 as deleted, and what no call has named is not.
+// A cloud takes 404 for a deletion, so the stand-in answers 403 for an object that no call has named.
 func TestAnObjectThatNoCallHasNamedIsNoDeletedOne(t *testing.T) {
 	client, err := kubernetes.NewForConfig(newStandIn().cloudConfig())
 	must(t, err)
@@ -247,7 +247,7 @@ func TestAnObjectThatNoCallHasNamedIsNoDeletedOne(t *testing.T) {
 	}
 }
 
-// An index has only those Services that calls have named: a search for Services by one fails, and the provider says what it needs.
+// An index has only the Services that calls have named. So a search for Services by an index fails, and the stand-in records the request.
 func TestServicesAreNotFoundByAnIndex(t *testing.T) {
 	factory := informers.NewSharedInformerFactory(fake.NewClientset(&v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}), 0)
 	inner := factory.Core().V1().Services().Informer()

@@ -308,7 +308,7 @@ func TestNilInAListOfRoutesIsNoRoute(t *testing.T) {
 	}
 }
 
-// childCloud is what a child process of the next test does once it is initialised.
+// childCloud is the variable that says what the cloud of a child process does in the next test.
 const childCloud = "BRIDGE_TEST_CHILD"
 
 func TestWhatACloudDoesInAGoroutineOfItsOwnEndsTheProcessWithItsText(t *testing.T) {

@@ -185,7 +185,7 @@ func (s *served) context(within time.Duration) context.Context {
 	return ctx
 }
 
-// lookup asks about Nodes with everything.
+// lookup asks for all facets of the Nodes.
 func (s *served) lookup(within time.Duration, nodes ...*contract.NodeView) map[string]*contract.LookupInstanceResult {
 	s.t.Helper()
 	answer, err := s.instances.LookupInstances(s.context(within), &contract.LookupInstancesRequest{Cluster: cluster(), Nodes: nodes, Facets: []contract.InstanceFacet{

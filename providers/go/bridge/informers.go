@@ -30,7 +30,7 @@ type lacks struct {
 
 // note records the request, and returns the error for the cloud.
 func (l *lacks) note(what string) error {
-	text := what + ": a provider knows only the Nodes and Services that calls named, and taken for all they would be the end of the others; " +
+	text := what + ": a provider knows only the Nodes and Services that calls named, and a cloud that took these for all could remove the others; " +
 		"start it with --kubeconfig FILE, whose user may get, list and watch them (and patch them, where the cloud writes to them)"
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -152,7 +152,7 @@ func (i *fedInformer) handler(add func() (cache.ResourceEventHandlerRegistration
 	if i.kind == serviceKind {
 		return nil, i.lacks.note("the cloud wants events of every Service (AddEventHandler)")
 	}
-	klog.Info("The cloud hears of Nodes by an informer: of each when the controller first names it, which after a restart takes minutes; with --kubeconfig of all at once")
+	klog.Info("The cloud gets Nodes by an informer: each Node when the controller first names it, which takes minutes after a restart; with --kubeconfig it gets all at once")
 	return add()
 }
 
@@ -180,7 +180,7 @@ func (i *fedInformer) GetIndexer() cache.Indexer {
 }
 
 // fedIndexer finds one object by its key, and Nodes by an index. It does not list objects or find Services by an index, because it has only those that
-// calls have named. A lister's List cannot return an error here, so it returns an empty list, and the provider reports the reason.
+// calls have named. List cannot return an error, so it returns an empty list, and Probe reports the reason.
 type fedIndexer struct {
 	cache.Indexer
 	kind  string

@@ -177,7 +177,7 @@ func (a *aboutService) mayTouch(ctx context.Context, method string) error {
 	}
 }
 
-// name returns the cloud's name of the load balancer; empty if the method panics.
+// name returns the cloud's name of the load balancer; empty if the method panics, or if the contract does not accept the name.
 func (a *aboutService) name(ctx context.Context) string {
 	name, err := guarded("GetLoadBalancerName", func() string {
 		return a.b.parts().balancer.GetLoadBalancerName(ctx, a.owner.ClusterName, a.service.DeepCopy())
@@ -353,7 +353,8 @@ func (b *Bridge) EnsureLoadBalancer(ctx context.Context, request *contract.Ensur
 // addressAgain is the retry_after of the answer to an Ensure without an address.
 const addressAgain = 30 * time.Second
 
-// UpdateLoadBalancer sets the targets. Go's method has no error for a missing load balancer. So after a failure the bridge calls GetLoadBalancer. With
+// UpdateLoadBalancer sets the targets. Go's method has no error for a missing load balancer. So after a failure the bridge calls GetLoadBalancer, unless the
+// failure shows that the cloud answers no calls. With
 // Options.GetBeforeUpdate it calls GetLoadBalancer before the update instead (LB-11).
 func (b *Bridge) UpdateLoadBalancer(ctx context.Context, request *contract.UpdateLoadBalancerRequest) (*contract.UpdateLoadBalancerResponse, error) {
 	answer := &contract.UpdateLoadBalancerResponse{}

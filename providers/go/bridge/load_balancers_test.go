@@ -386,7 +386,7 @@ func TestTheCloudSeesTheServiceAsTheControllerSeesIt(t *testing.T) {
 	}
 }
 
-// marked is a cloud that has what a vendor may add.
+// marked is a cloud with the interfaces that a vendor may add, except InstanceLister.
 type marked struct {
 	scripted
 	ownership contract.Ownership

@@ -145,8 +145,8 @@ func makeCloud(name, config string) (cloudprovider.Interface, error) {
 	return cloud, err
 }
 
-// Serve serves the cloud until the context ends. The cloud is nil if Options.New makes it. Then calls in flight may finish within the drain, and Serve
-// cancels the others.
+// Serve serves the cloud until the context ends. Then calls in flight may finish within the drain, and Serve cancels the others. The cloud is nil if
+// Options.New makes it.
 func Serve(ctx context.Context, cloud cloudprovider.Interface, options Options, serving Serving) error {
 	bridge, err := New(cloud, options)
 	if err != nil {

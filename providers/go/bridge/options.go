@@ -56,7 +56,7 @@ type Options struct {
 	NodeLabels []string
 	// NodeAnnotations are the annotations of Nodes that the cloud reads; none unless set.
 	NodeAnnotations []string
-	// ConcurrentCalls is how many methods of the cloud may run at once for instances, as many for routes, and as many for the rest; 16 if zero.
+	// ConcurrentCalls is how many methods of the cloud may run at once for instances and zones, as many for routes, and as many for the rest; 16 if zero.
 	ConcurrentCalls int
 	// ConcurrentServices is how many methods of the cloud's LoadBalancer may run at once; 1 if zero, as upstream's --concurrent-service-syncs. Many clouds
 	// have never had two such calls at once.
@@ -103,11 +103,11 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&o.VolumeSources, "volume-source", o.VolumeSources, "Sources of volumes that are this cloud's, such as awsElasticBlockStore or csi/ebs.csi.aws.com; all unless set.")
 	flags.StringSliceVar(&o.NodeLabels, "node-label", o.NodeLabels, "Labels of Nodes that the cloud reads; all unless set.")
 	flags.StringSliceVar(&o.NodeAnnotations, "node-annotation", o.NodeAnnotations, "Annotations of Nodes that the cloud reads.")
-	flags.IntVar(&o.ConcurrentCalls, "concurrent-calls", o.ConcurrentCalls, "How many methods of the cloud may run at once for each other service; 0 is 16.")
+	flags.IntVar(&o.ConcurrentCalls, "concurrent-calls", o.ConcurrentCalls, "How many methods of the cloud may run at once for instances and zones, as many for routes, and as many for the rest; 0 is 16.")
 	flags.IntVar(&o.ConcurrentServices, "concurrent-services", o.ConcurrentServices, "How many methods of the cloud's LoadBalancer may run at once; 0 is 1, as upstream's --concurrent-service-syncs.")
 	flags.Uint32Var(&o.MaxBatch, "max-batch", o.MaxBatch, "How many Nodes or routes one call takes; 0 is 100.")
 	flags.BoolVar(&o.AllowUntagged, "allow-untagged-cloud", o.AllowUntagged, "Log nothing about a cloud that has no cluster ID (HasClusterID is false).")
-	flags.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "For clouds that insist on a client of the API server: without it they get a read-only stand-in that knows the Nodes and Services of the calls.")
+	flags.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "For clouds that insist on a client of the API server: without it they get a stand-in that knows only the Nodes and Services of the calls.")
 }
 
 // complete fills in what is left out and says what is wrong.

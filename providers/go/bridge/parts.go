@@ -175,7 +175,7 @@ func (p *parts) has() partSet {
 	}
 }
 
-// only leaves out the parts that are not offered, because no caller expects them.
+// only leaves out the listings and in_sync if they are not offered, because no caller expects them.
 func (p parts) only(offers partSet) *parts {
 	if !offers[partInstanceListing] {
 		p.lister = nil
@@ -229,7 +229,7 @@ func (b *Bridge) take() error {
 		found parts
 		told  partSet
 	}
-	answer, err := guarded("of what it offers", func() outcome {
+	answer, err := guarded("for its parts", func() outcome {
 		found, told := partsOf(b.cloud, b.offers)
 		return outcome{found, told}
 	})

@@ -159,7 +159,7 @@ func TestInitializeFailsNamingThePartThatDidNotTurnUp(t *testing.T) {
 	}
 }
 
-// takenBack is a cloud that says that it has load balancers until it knows better.
+// takenBack is a cloud that can have no load balancers after its Initialize, although it had them before.
 type takenBack struct {
 	*scripted
 	gone atomic.Bool

@@ -122,7 +122,7 @@ func TestANodeWithoutAProviderIDIsAskedAboutByItsMetadataAlone(t *testing.T) {
 	if found := w.ask(view("new", ""), existence, power).GetFound(); found.GetState() != contract.InstanceState_INSTANCE_STATE_RUNNING {
 		t.Errorf("%v", found)
 	}
-	// Only the text of the error says that the load balancer does not exist, so nothing is certain. The operator reads the text.
+	// Only the text of the error says that the machine does not exist, so nothing is certain. The operator reads the text.
 	failed := w.ask(view("unknown", ""), existence, metadata).GetFailed()
 	code(t, failed, contract.FailureCode_FAILURE_CODE_INTERNAL)
 	if failed.GetMessage() != "getting the machine by name: instance not found" {
@@ -297,7 +297,7 @@ func TestACloudThatWatchesAllServicesDoesNotStartOnAPartOfThem(t *testing.T) {
 	}))
 }
 
-// apiServer is a real server of Kubernetes' API, as far as Nodes and Services go; it gives the path of a kubeconfig.
+// apiServer serves the stand-in's Nodes and Services over HTTP, as an API server does, and returns the path of a kubeconfig.
 func apiServer(t *testing.T, objects *standIn) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(writer http.ResponseWriter, request *http.Request) {
@@ -500,7 +500,7 @@ func withCareless(t *testing.T, options Options, names ...string) (*world, map[s
 
 func TestACloudThatKeepsItsOwnCacheIsNotTakenAtItsWordBeforeItHasOne(t *testing.T) {
 	w, ids := withCareless(t, Options{}, "a")
-	// The goroutine that Initialize started fills it.
+	// Initialize fills it, and a goroutine refills it.
 	eventually(t, "the cache is filled", func() bool { return w.ask(view("a", ids["a"]), existence, power).GetFound() != nil })
 	if found := w.ask(view("a", ids["a"]), existence, power, metadata).GetFound(); found.GetState() != contract.InstanceState_INSTANCE_STATE_RUNNING {
 		t.Errorf("%v", found)

@@ -114,7 +114,7 @@ func resourceOf(path string) (kind, namespace, name string) {
 	}
 }
 
-// resource reads nodes/NAME, services, namespaces/NAMESPACE/services/NAME. A subresource has no name that is known.
+// resource reads nodes/NAME, services, namespaces/NAMESPACE/services/NAME. For a subresource it returns no name.
 func resource(path []string) (kind, namespace, name string) {
 	if path[0] == "namespaces" && len(path) >= 3 {
 		namespace, path = path[1], path[2:]
@@ -177,8 +177,8 @@ func (s *standIn) answerList(ctx context.Context, kind, namespace string, query 
 	return answered(http.StatusOK, list)
 }
 
-// answerWatch begins with all objects unless the client saw the newest version, because the stand-in keeps no history. A client that sees an object
-// again takes it for a change.
+// answerWatch begins with all objects if the client names no version or asks for them. A client that names an older version gets 410 and lists again,
+// because the stand-in keeps no history.
 func (s *standIn) answerWatch(ctx context.Context, kind string, wanted func(*kept) bool, query url.Values) (*http.Response, error) {
 	now, revision, opened := s.startWatch(kind, wanted)
 	from := query.Get("resourceVersion")

@@ -247,7 +247,7 @@ func (b *Bridge) construct(clients cloudprovider.ControllerClientBuilder, factor
 	return nil
 }
 
-// Close ends what the cloud's Initialize started.
+// Close closes the stop channel that the cloud's Initialize got, and ends the watches of the stand-in.
 func (b *Bridge) Close() {
 	b.starting.mu.Lock()
 	defer b.starting.mu.Unlock()

@@ -164,7 +164,7 @@ func TestListersAndClientsKnowWhatTheCallsShowed(t *testing.T) {
 	if version.Minor != "36" || version.GitVersion != "v1.36.3" {
 		t.Errorf("%+v", version)
 	}
-	// A watch begins with what there is and goes on with what changes.
+	// A watch begins with the existing objects, and then sends the changes.
 	watch, err := client.CoreV1().Nodes().Watch(context.Background(), metav1.ListOptions{FieldSelector: "metadata.name=one"})
 	must(t, err)
 	defer watch.Stop()
@@ -240,7 +240,7 @@ func TestRoutesAreDoneOnlyAsAsked(t *testing.T) {
 	}
 	code(t, results["bad"].GetFailed(), contract.FailureCode_FAILURE_CODE_INTERNAL)
 	code(t, results["nowhere"].GetFailed(), contract.FailureCode_FAILURE_CODE_INVALID)
-	// Go's cloud need not check the text: it would list a name that is not valid.
+	// Go's cloud need not check the destination, and would then list an invalid one.
 	code(t, results["no CIDR"].GetFailed(), contract.FailureCode_FAILURE_CODE_INVALID)
 	gone, err := bridge.routes.DeleteRoutes(bridge.context(patience), &contract.DeleteRoutesRequest{Cluster: cluster(), Routes: []*contract.Route{
 		{RouteKey: "a", Name: "r-1", DestinationCidr: "10.1.0.0/24"}, {RouteKey: "b", Name: "r-2", DestinationCidr: "10.2.0.0/24"},
@@ -249,7 +249,7 @@ func TestRoutesAreDoneOnlyAsAsked(t *testing.T) {
 	if gone.GetResults()[0].GetDone() == nil || gone.GetResults()[1].GetDone() == nil || strings.Join(deleted, ",") != "r-1" {
 		t.Errorf("%v; deleted %v", gone, deleted)
 	}
-	// A list without the names that it cannot express would not be complete.
+	// The bridge cannot list a route without a Node that is no blackhole, so the listing fails.
 	there = append(there, &cloudprovider.Route{Name: "r-3", DestinationCIDR: "10.3.0.0/24"})
 	stream, err := bridge.routes.ListRoutes(bridge.context(patience), &contract.ListRoutesRequest{Cluster: cluster()})
 	must(t, err)

@@ -31,7 +31,7 @@ func (m machines) LookupInstance(_ context.Context, _ *sdk.Call, node sdk.Node, 
 		return sdk.Instance{}, sdk.Unavailable("the machines cannot be read: %w", err)
 	}
 	name := node.Name
-	if node.ProviderID != "" { // It says who the Node is (INST-3).
+	if node.ProviderID != "" { // It identifies the machine (INST-3).
 		name = strings.TrimPrefix(node.ProviderID, prefix)
 	}
 	for line := range strings.Lines(string(text)) {

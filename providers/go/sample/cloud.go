@@ -151,7 +151,8 @@ func Open(path string) (*Cloud, error) {
 	return c, c.save(c.state, &Write{Change: func(map[string]LoadBalancer, map[string]Route) {}})
 }
 
-// Health returns the time of the last answer of the cloud, and the last failure if the last operation failed. It reads only memory.
+// Health returns the time of the last answer of the cloud, and the text of the last failure with a code of troubles, until the cloud answers again. It
+// reads only memory.
 func (c *Cloud) Health() (lastSuccess time.Time, trouble string) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -291,7 +292,7 @@ func (c *Cloud) lock(ctx context.Context) (unlock func(), err error) {
 	return nil, err
 }
 
-// Look returns the current state. It reads the file only if another process has replaced it, and then calls OnForeignChange.
+// Look returns the current state. It reads the file the first time, and later only if another process has replaced it. Then it calls OnForeignChange.
 func (c *Cloud) Look() (*State, error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()

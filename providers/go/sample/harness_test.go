@@ -112,7 +112,7 @@ func (h *harness) arrived(rpc string) {
 	h.check(err)
 }
 
-// The same, initialised.
+// As serve, and initialised.
 func serveInitialized(t *testing.T) *harness {
 	h := serve(t)
 	h.initialize(us)

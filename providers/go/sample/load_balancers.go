@@ -74,7 +74,7 @@ func (p *Provider) EnsureLoadBalancer(ctx context.Context, call *sdk.Call, reque
 	return status, waits
 }
 
-// UpdateLoadBalancer sets the targets and nothing else.
+// UpdateLoadBalancer sets the targets and, in the same write, the mark (LB-24, note c).
 func (p *Provider) UpdateLoadBalancer(ctx context.Context, call *sdk.Call, request sdk.UpdateLoadBalancer) error {
 	if says(&request.Service, "handled-elsewhere") {
 		return sdk.ErrHandledElsewhere

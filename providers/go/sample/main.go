@@ -91,7 +91,7 @@ func main() {
 	scope := flag.String("cloud-scope", "mock account, mock region", "account, project and region")
 	pools := flag.String("pools", "192.0.2.0/24,2001:db8::/112", "addresses of load balancers: CIDRs, separated by commas")
 	provisioning := flag.Int("provisioning-ms", 0, "how long the cloud takes to create and to delete a load balancer")
-	peerUID := flag.Int("peer-uid", -1, "accept only connections of this user and of our own; everybody whom the socket's mode lets in where negative")
+	peerUID := flag.Int("peer-uid", -1, "accept only connections of this user and of our own; if negative, of everybody whom the socket's mode admits")
 	flag.Parse()
 	if *state == "" || flag.NArg() > 0 {
 		fmt.Fprintln(os.Stderr, "--state is missing, or there is an argument that is no flag; give the cloud's state file, such as --state cloud.json")

@@ -134,7 +134,8 @@ func ofCall(ctx context.Context, log *slog.Logger) *slog.Logger {
 }
 
 // Guarded runs a vendor's method in place: a panic is logged, with its stack, and becomes a [PanicError]. So does an error whose own methods panic,
-// such as a nil pointer as an error. So callers can safely inspect the error that Guarded returns.
+// such as a nil pointer as an error. So callers can inspect the error that Guarded returns, unless its methods panic only
+// at a later inspection.
 func Guarded[T any](log *slog.Logger, method string, work func() (T, error)) (answer T, err error) {
 	defer func() {
 		if value := recover(); value != nil {

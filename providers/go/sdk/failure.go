@@ -118,7 +118,7 @@ func Precondition(text string, arguments ...any) *Failure {
 // NotFound says that the load balancer to update, the disk or the cluster does not exist. It never means that an instance is gone.
 func NotFound(text string, arguments ...any) *Failure { return Fail(CodeNotFound, text, arguments...) }
 
-// Conflict says that the object, or a part of it, belongs to another owner.
+// Conflict says that the object, or a part of it, belongs to another owner, has no mark, or collides with another object.
 func Conflict(text string, arguments ...any) *Failure { return Fail(CodeConflict, text, arguments...) }
 
 // Busy says that another operation holds the same object.

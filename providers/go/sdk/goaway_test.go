@@ -17,7 +17,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// CORE-17: the socket's file goes, GOAWAY goes out, streams of hints end, in this order.
+// CORE-17: when Serve calls Closing, which ends the streams of hints, the socket's file has gone. GOAWAY goes out at the latest while Closing runs.
 func TestTheEndHasItsOrder(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket", "p.sock")
 	ctx, stop := context.WithCancel(t.Context())

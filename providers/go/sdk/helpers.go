@@ -71,8 +71,8 @@ func (c *Call) Ownership(mark Mark, serviceUID string, place Place) Ownership {
 }
 
 // MayTake returns nil if a call may write an object: it is ours, or it is unmarked and the operator has granted its adoption
-// ([EnsureLoadBalancer.AdoptUnmarked]; the provider must then mark it, LB-9). Otherwise the result is a [Conflict]. Its text begins with what, for
-// example "load balancer lb-1".
+// ([EnsureLoadBalancer.AdoptUnmarked]; the provider must then mark it, LB-9). Otherwise the result is a [Conflict]. The argument what
+// begins its text, for example "load balancer lb-1".
 func MayTake(ownership Ownership, adoptUnmarked bool, what string) error {
 	switch {
 	case ownership == Ours, ownership == Unmarked && adoptUnmarked:
@@ -126,7 +126,7 @@ func ListedLate(service *Service, handle string, now time.Time) error {
 }
 
 // Same reports whether the actual state equals the wanted one, so that the provider need not write (LB-8, LB-14). It compares all exported fields, and
-// a struct without exported fields as a whole. Empty slices and maps equal nil ones.
+// a struct without exported fields as a whole, if Go can compare it; otherwise two of them count as equal. Empty slices and maps equal nil ones.
 func Same[T any](there, wanted T) bool {
 	return same(reflect.ValueOf(&there).Elem(), reflect.ValueOf(&wanted).Elem())
 }

@@ -127,7 +127,7 @@ func TestAPanicOfObserveChangesNoCall(t *testing.T) {
 
 const noUTF8 = "a\xffb"
 
-// A cloud whose every answer has a text that is not UTF-8.
+// A cloud whose answers about load balancers, volumes and clusters have a text that is not UTF-8.
 type garbledCloud struct{ scriptedCloud }
 
 func (garbledCloud) GetLoadBalancer(context.Context, *Call, GetLoadBalancer) (LoadBalancer, error) {

@@ -15,8 +15,8 @@ import (
 // LoadBalancers manages the load balancers of Services of type LoadBalancer. The cluster's owner ID and the Service's UID identify a load balancer
 // (LB-1); namespace and name are for people.
 //
-// A provider must not touch a load balancer, listener, frontend or rule that it did not make for this owner (LB-2). It must check the owner of the load
-// balancer that a handle names, because a user can edit the handle (LB-4). It must work without a handle (LB-5). [FindOwn], [Call.Mark],
+// A provider must not touch a load balancer, listener, frontend or rule that it did not make or adopt for this owner (LB-2). It must check the owner of the
+// load balancer that a handle names, because a user can edit the handle (LB-4). It must work without a handle (LB-5). [FindOwn], [Call.Mark],
 // [Call.Ownership] and [MayTake] help.
 //
 // While Ensure, Update or Delete of a Service runs, the server answers BUSY to another of them for the same Service (CORE-7). Their context ends at 70 %
@@ -168,7 +168,7 @@ func (n *Notes) SetAnnotation(key, value string) {
 func (n *Notes) RemoveAnnotation(key string) { n.write(func() { n.remove = append(n.remove, key) }) }
 
 // TargetError records that a target, by its Node's name, could not be attached. It does not fail the other targets (LB-17). The controller repeats the
-// call with backoff.
+// call after the error's RetryAfter, or with backoff.
 func (n *Notes) TargetError(node string, err error) {
 	n.write(func() {
 		if n.targetErrors == nil {
@@ -319,7 +319,7 @@ func targetsFrom(set *contract.TargetSet) (*Targets, error) {
 	}
 	inline, ok := set.Set.(*contract.TargetSet_Inline)
 	if !ok {
-		return nil, Invalid("targets are not given inline, which is all that this minor of the contract has")
+		return nil, Invalid("the targets are not inline; this minor of the contract has no other form")
 	}
 	views := inline.Inline.GetNodes()
 	if err := checkNodes(views); err != nil {

@@ -35,9 +35,9 @@ func HandleProbe() {
 func RunProbe(arguments []string, defaultEndpoint string, output, errorOutput io.Writer) int {
 	flags := flag.NewFlagSet("probe", flag.ContinueOnError)
 	flags.SetOutput(errorOutput)
-	endpoint := flags.String("endpoint", defaultEndpoint, "where it is served")
-	timeout := flags.Duration("timeout", time.Second, "how long it may take")
-	ready := flags.Bool("ready", false, "it must be READY or DEGRADED, too")
+	endpoint := flags.String("endpoint", defaultEndpoint, "the socket of the provider")
+	timeout := flags.Duration("timeout", time.Second, "how long the probe may take")
+	ready := flags.Bool("ready", false, "fail also unless the state is READY or DEGRADED")
 	if err := flags.Parse(arguments); err != nil {
 		return 2
 	}

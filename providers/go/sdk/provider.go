@@ -173,7 +173,7 @@ const (
 	HealthReady HealthState = iota
 	// HealthStarting says that the provider is not ready yet: the controllers pause.
 	HealthStarting
-	// HealthDegraded says that calls to the cloud fail: the controllers work, but delete no Node.
+	// HealthDegraded says that calls to the cloud fail: the controllers work, but delete no Node and no route.
 	HealthDegraded
 	// HealthBroken says that the provider cannot work: the controllers pause.
 	HealthBroken

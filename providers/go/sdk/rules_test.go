@@ -315,7 +315,7 @@ func (c batchedRoutes) DeleteRoutes(ctx context.Context, call *Call, routes []Ro
 	return answers, nil
 }
 
-// CORE-7: a destination is held until all routes of the call that lead there have ended.
+// CORE-7: while a call writes a route, the routes of another call to its destination are BUSY. Two routes of one call to a destination are not.
 func TestADestinationIsHeldForAllRoutesOfItsCall(t *testing.T) {
 	began, release := make(chan struct{}), make(chan struct{})
 	cloud := &ruledCloud{create: func(Route) error {
@@ -351,7 +351,7 @@ func TestADestinationIsHeldForAllRoutesOfItsCall(t *testing.T) {
 	}
 }
 
-// LB-24: the answer of each RPC for the load balancer that the handle names, and for the one that is found without it.
+// LB-24: what FindOwn returns for the load balancer that a handle names, and without a handle, with the grant and without.
 func TestTheOwnerTableIsThatOfFindOwn(t *testing.T) {
 	type balancer struct {
 		handle string

@@ -31,7 +31,7 @@ func queryFrom(facets []contract.InstanceFacet, maxAge time.Duration) InstanceQu
 	return query
 }
 
-// ours reports whether to ask the provider about a Node: its provider ID has one of our prefixes, or it has none (INST-9).
+// ours reports whether to ask the provider about a Node: the Node has no provider ID, or one with one of our prefixes (INST-9).
 func (s *session) ours(node *contract.NodeView) bool {
 	return node.ProviderId == nil || s.hasPrefix(*node.ProviderId)
 }

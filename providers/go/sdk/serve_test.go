@@ -117,7 +117,7 @@ func TestAnAttemptEndsWithItsMethodOrWithItsBudget(t *testing.T) {
 	}
 }
 
-// The SDK logs the ID of a call with each line about it. The caller logs the same ID.
+// The SDK logs the ID of a call with a panic and with a failure of the provider's code. The caller logs the same ID.
 func TestTheLogOfACallHasItsID(t *testing.T) {
 	var log bytes.Buffer
 	ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("ccm-call-id", "0000002a-7"))

@@ -57,7 +57,7 @@ const (
 	// empty page, a timeout, refused credentials, or an instance that a cache or the list of another account or region lacks, is no such answer: return
 	// an error.
 	InstanceAbsent = InstanceState(contract.InstanceState_INSTANCE_STATE_ABSENT)
-	// InstancePending: the cloud does not show the instance yet. The controller deletes nothing, leaves the Node tainted, and asks again.
+	// InstancePending: the cloud does not show the instance completely yet. The controller deletes nothing, leaves the Node tainted, and asks again.
 	InstancePending = InstanceState(contract.InstanceState_INSTANCE_STATE_PENDING)
 	// InstanceUnmanaged: the instance is not this cloud's. The controller leaves the Node alone.
 	InstanceUnmanaged = InstanceState(contract.InstanceState_INSTANCE_STATE_UNMANAGED)
@@ -143,7 +143,7 @@ type Route struct {
 	NodeName, ProviderID string
 	// NextHop is the target's address; the zero value if it is not known.
 	NextHop netip.Addr
-	// NodeAddresses are the target's addresses; with [RouteOptions.TracksNodeAddresses].
+	// NodeAddresses are the target's addresses. CreateRoute gets them; a listing needs them only with [RouteOptions.TracksNodeAddresses].
 	NodeAddresses []NodeAddress
 	// Blackhole says that the target does not exist any more.
 	Blackhole bool
@@ -169,7 +169,7 @@ type Volumes interface {
 
 // Volume is a persistent volume.
 type Volume struct {
-	// Name is metadata.name, and UID metadata.uid; both are empty if the volume does not exist yet.
+	// Name is metadata.name, and UID metadata.uid. UID is empty if the volume does not exist yet; Name is then empty only if the API server generates it.
 	Name, UID string
 	// Labels and Annotations are those of metadata.
 	Labels, Annotations map[string]string

@@ -178,7 +178,8 @@ func ask[T any](ctx context.Context, s *session, rpc, item string, budget Budget
 	return answer, err
 }
 
-// answer admits a call and runs it. failed makes an answer of errors and panics. Only a call whose caller has gone ends with a gRPC status.
+// answer admits a call and runs it. failed makes an answer of errors and panics. Only a call that its caller cancelled, or whose
+// deadline has passed, ends with a gRPC status.
 func answer[T, R any](ctx context.Context, s *session, rpc, item string, cluster *contract.ClusterRef, failed func(*contract.Failure) R, work func(context.Context, *Call) (T, error), said func(T) (R, error)) (R, error) {
 	call, err := s.admit(rpc, cluster)
 	if err != nil {

@@ -67,7 +67,7 @@ func listen(endpoint string, peerUID, group *int, log *slog.Logger) (*listener, 
 		return nil, err
 	}
 	if found, err := os.Lstat(directory); err == nil && found.Mode().Perm()&0o007 != 0 {
-		log.Warn("the socket's directory is open to everybody; it should have mode 0750: name a subdirectory that does not exist yet, and it is made so",
+		log.Warn("the socket's directory is open to everybody; it should have mode 0750: name a subdirectory that does not exist yet, and the provider makes it with this mode",
 			"directory", directory, "mode", found.Mode().Perm().String())
 	}
 	unlock, err := lock(directory)

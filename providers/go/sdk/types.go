@@ -72,7 +72,7 @@ type Node struct {
 	// Info is from status.nodeInfo; with [FieldNodeInfo], else nil.
 	Info *NodeInfo
 	// Ready says whether the Ready condition is True; with [FieldReadiness], else nil. A change of it alone causes a call only if
-	// [LoadBalancerOptions.TargetProjection] has [FieldReadiness].
+	// [LoadBalancerOptions.TargetProjection] has [FieldReadiness], or [LoadBalancerOptions.MaxTargets] excludes Nodes.
 	Ready *bool
 	// Created is metadata.creationTimestamp; with [FieldCreationTime], else zero.
 	Created time.Time
@@ -144,7 +144,7 @@ const (
 	Ours = Ownership(contract.Ownership_OWNERSHIP_OURS)
 	// Foreign is marked for another owner.
 	Foreign = Ownership(contract.Ownership_OWNERSHIP_FOREIGN)
-	// Unmarked carries no mark: made by hand or by another program.
+	// Unmarked carries no mark: a person or another program made it, or the cloud cannot keep a mark.
 	Unmarked = Ownership(contract.Ownership_OWNERSHIP_UNMARKED)
 )
 

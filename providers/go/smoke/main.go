@@ -1,9 +1,9 @@
-// Command smoke tries a provider on a real account: it makes, checks and removes one load balancer and, if the cloud has routes, one route, and reads
-// machines. It first states the cost. At the end it removes what it made, also after an error or an interrupt:
+// Command smoke tries a provider on a real account: it makes, checks and removes one load balancer and, if the cloud has routes and a machine runs, one
+// route, and reads machines. It first states the cost. At the end it removes what it made, also after an error or an interrupt:
 //
 //	smoke --config ../../hetzner/smoke.json [--yes] -- COMMAND OF THE PROVIDER
 //
-// Without a command it only prints the missing variables of the environment and the cost of a trial.
+// Without a command it only reads the configuration. If variables of the environment are missing, it prints them and the cost of a trial.
 //
 // It uses only the contract, so the provider of another cloud needs only a configuration.
 package main
@@ -23,7 +23,7 @@ import (
 	"syscall"
 )
 
-// config is what is particular to a cloud.
+// config has the settings that differ between clouds.
 type config struct {
 	// Costs states the objects and their cost.
 	Costs string `json:"costs"`

@@ -21,7 +21,7 @@ func (t *trial) aRoute(ctx context.Context, machine *contract.Instance) error {
 		return err
 	}
 	if there != nil { // Without marks of routes in the cloud, the owner is unknown.
-		return fmt.Errorf("there is a route to %s already: remove it where a run of this command that was killed has left it, or give another destination in ROUTE_CIDR", t.config.Route)
+		return fmt.Errorf("there is a route to %s already: remove it if a killed run of this command left it, or give another destination in ROUTE_CIDR", t.config.Route)
 	}
 	name := "smoke"
 	route := &contract.Route{RouteKey: "smoke", Name: name, NameHint: name, DestinationCidr: t.config.Route, NodeName: &name, ProviderId: machine.ProviderId, NodeAddresses: machine.Addresses}

@@ -20,7 +20,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// Each run uses the same cluster and Service. So the next run finds, by its mark, what a killed run has left, and removes it.
+// Each run uses the same cluster and Service. So the next run finds, by its mark, the load balancer that a killed run has left, and removes it.
 const (
 	owner = "grpc-ccm-smoke"
 	uid   = "6d6f6b65-0000-4000-8000-000000000001"

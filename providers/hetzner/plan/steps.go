@@ -254,8 +254,8 @@ func (t Target) remove() Step {
 	})
 }
 
-// CreateOptions returns the options of the one call that makes a whole load balancer with its mark. So if the answer is lost, the next call finds the load
-// balancer by its mark.
+// CreateOptions returns the options of the call that makes a load balancer with its mark, its services, and what else that call can set. Later calls do the
+// rest. So if the answer is lost, the next call finds the load balancer by its mark.
 func CreateOptions(wanted *Wanted) hcloud.LoadBalancerCreateOpts {
 	opts := hcloud.LoadBalancerCreateOpts{
 		Name: wanted.Name, LoadBalancerType: &hcloud.LoadBalancerType{Name: wanted.Type}, Labels: wanted.Labels, PublicInterface: &wanted.Public, NetworkZone: hcloud.NetworkZone(wanted.NetworkZone),

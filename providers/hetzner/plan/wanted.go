@@ -29,7 +29,7 @@ type Settings struct {
 	Robot bool
 }
 
-// The API's defaults.
+// The default type of a load balancer, and the API's defaults.
 const (
 	defaultType        = "lb11"
 	defaultInterval    = 15 * time.Second
@@ -144,7 +144,7 @@ func Want(service *sdk.Service, call *sdk.Call, settings *Settings, there *hclou
 	return wanted, nil
 }
 
-// stays returns an error if the settings or an annotation ask for another location, network zone or public address than the existing load balancer has: none
+// stays returns an error if an annotation asks for another location, network zone or public address than the existing load balancer has: none
 // of them can change.
 func stays(wanted *Wanted, there *hcloud.LoadBalancer, service *sdk.Service) error {
 	for _, fact := range []struct{ name, asked, is string }{

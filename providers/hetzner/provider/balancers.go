@@ -370,7 +370,7 @@ func (p *Provider) UpdateLoadBalancer(ctx context.Context, call *sdk.Call, asked
 	return nil
 }
 
-// DeleteLoadBalancer removes all load balancers of this Service, also a second one from a create whose answer was lost (LB-12).
+// DeleteLoadBalancer removes all load balancers that have the mark of this Service, also a second one from a create whose answer was lost (LB-12).
 func (p *Provider) DeleteLoadBalancer(ctx context.Context, call *sdk.Call, asked sdk.DeleteLoadBalancer) error {
 	r := &request{p: p, call: call, service: &asked.Service, handle: asked.Handle, notes: asked.Notes}
 	named, err := r.byHandle(ctx)

@@ -54,7 +54,7 @@ func TestAnnotationsAreHonoured(t *testing.T) {
 	if lb.Name != "front" || lb.LoadBalancerType.Name != "lb21" || lb.Algorithm.Type != "least_connections" || lb.PublicNet.Enabled || lb.PrivateNet[0].IP != "10.1.9.9" || !lb.Targets[0].UsePrivateIP || lb.PublicNet.IPv4.DNSPtr != "web.example.com" || lb.Location.Name != "nbg1" {
 		t.Errorf("%+v", lb)
 	}
-	// LB-7: what is cleared goes. Type, name, location and reverse DNS stay, as with Hetzner's own controller.
+	// LB-7: a cleared annotation loses its effect. Type, name, location and reverse DNS stay, as with Hetzner's own controller.
 	b.service.Annotations = map[string]string{}
 	b.ensured()
 	lb = h.only()
@@ -82,7 +82,7 @@ func TestAnnotationsThatCannotBeHonouredAreRefusedByName(t *testing.T) {
 	}
 }
 
-// Findings B5: a user may write any ID or name.
+// A user may write any ID or name.
 func TestAnAnnotationAdoptsNothingOfOthers(t *testing.T) {
 	h := initialized(t)
 	id, err := h.cloud.AddLoadBalancer("theirs", nil)

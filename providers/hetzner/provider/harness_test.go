@@ -83,7 +83,7 @@ func (h *harness) token(token string) {
 	}
 }
 
-// start serves a provider: what a new process is, which knows nothing of a former one.
+// start serves a new provider. Like a new process, it knows nothing of a former one.
 func (h *harness) start() {
 	h.Helper()
 	directory, err := os.MkdirTemp("", "hz")

@@ -46,7 +46,7 @@ func (p *Provider) LookupInstances(ctx context.Context, call *sdk.Call, nodes []
 	return answers, nil
 }
 
-// fromList answers for the Nodes whose servers the list has, and returns the Nodes with an ID that the list lacks.
+// fromList answers for the Nodes whose servers the list has and for those without an ID, and returns the Nodes with an ID that the list lacks.
 func (p *Provider) fromList(nodes []sdk.Node, servers []*hcloud.Server, answers sdk.Answers[sdk.Instance]) (missing []sdk.Node) {
 	byID, byName := map[string]*hcloud.Server{}, map[string]*hcloud.Server{}
 	for _, server := range servers {

@@ -272,7 +272,7 @@ func pathID(r *http.Request) int64 {
 	return id
 }
 
-// begin starts an action on an object; it is refused while another one runs.
+// begin starts an action on an object. Its callers refuse a change while another action runs on the object.
 func (c *Cloud) begin(command, kind string, id int64) *schema.Action {
 	c.nextID++
 	action := &schema.Action{

@@ -23,7 +23,7 @@ export class Fail extends Error {
   }
 }
 
-/** An error of the cloud, not of the request. */
+/** The codes of errors of the cloud, not of the request. */
 const TROUBLES = ['THROTTLED', 'CREDENTIALS', 'UNAVAILABLE'];
 
 export type Addresses = Record<string, string>[];

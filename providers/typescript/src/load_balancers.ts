@@ -195,7 +195,7 @@ function firstFree(pool: string, taken: Set<string>): string | undefined {
 /** The targets' names. undefined if the set is absent, which differs from an empty set. */
 function targetsOf(targets: TargetSet__Output | null): string[] | undefined {
   if (!targets) return undefined;
-  if (!targets.inline) throw new Fail('INVALID', 'targets are not given inline, which is all that this minor of the contract has');
+  if (!targets.inline) throw new Fail('INVALID', 'the targets are not inline; this minor of the contract has no other form');
   return [...new Set(targets.inline.nodes.map((node) => node.name))]; // Each once, in their order.
 }
 

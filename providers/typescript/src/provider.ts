@@ -31,7 +31,7 @@ const MAX_MESSAGE_BYTES = 16 * 1024 * 1024;
 const DRAIN_MS = 20_000;
 
 const FILES = ['provider', 'instance', 'zone', 'load_balancer', 'route', 'cluster', 'volume'];
-/** The folder with the .proto files: three levels above dist/src, where this runs, unless named. */
+/** The folder with the .proto files: four levels above dist/src, where this runs, unless named. */
 const PROTO = process.env.CONTRACT_PROTO ?? fileURLToPath(new URL('../../../../proto', import.meta.url));
 
 type Types = ProviderTypes & InstanceTypes & ZoneTypes & LoadBalancerTypes & RouteTypes & ClusterTypes & VolumeTypes;

@@ -15,7 +15,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/store"
 )
 
-// The zone of the fake's one volume.
+// The CSI driver of the fake's one volume.
 const fakeDriver = "disk.fake.example"
 
 // Upstream's fake has one answer for the existence of all instances, and cannot fail a single call. So the answers about instances come from a file, if

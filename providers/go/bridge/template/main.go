@@ -1,4 +1,4 @@
-// Command template is what the main of a vendor becomes. It serves k8s.io/cloud-provider/fake; put your own package in its place.
+// Command template is an example of a vendor's main. It serves k8s.io/cloud-provider/fake; put your own package in its place.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Package careless is a cloud that relies on the properties of upstream's objects. A goroutine of its Initialize fills the cache for answers about
-// instances. No method checks its context. It follows pointers of a Service without a check, and writes to its argument. A load balancer that is
+// Package careless is a cloud that relies on the properties of upstream's objects. Its Initialize fills a cache for answers about instances, and a
+// goroutine refills it. No method checks its context. It follows pointers of a Service without a check, and writes to its argument. A load balancer that is
 // being made is nil without an error, and UpdateLoadBalancer succeeds without a load balancer. The code is as a vendor's and does not know the
 // bridge.
 package careless

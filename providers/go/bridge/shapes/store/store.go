@@ -24,7 +24,7 @@ type State struct {
 	Firewall []string `json:"firewall,omitempty"`
 	// Next is the number of the next new object.
 	Next int `json:"next"`
-	// Writes is the number of all changes of the cloud.
+	// Writes is the number of changes by the cloud's API.
 	Writes int `json:"writes"`
 	// Fail is the error of every operation: throttled, credentials, unavailable, precondition or invalid.
 	Fail string `json:"fail,omitempty"`

@@ -31,7 +31,7 @@ final class Cloud {
   private static final int FORMAT = 1;
   /** The time that another process may hold the state file, in seconds. */
   private static final int PATIENCE = 5;
-  /** An error of the cloud, not of the request. */
+  /** The codes of errors of the cloud, not of the request. */
   private static final Set<String> TROUBLES = Set.of("THROTTLED", "CREDENTIALS", "UNAVAILABLE");
 
   static final ObjectMapper JSON = new ObjectMapper();

@@ -278,7 +278,7 @@ final class LoadBalancers extends LoadBalancerServiceImplBase {
   /** The targets' names, each once, in their order. Null if the set is absent, which differs from an empty set. */
   private static List<String> targetsOf(boolean present, TargetSet targets) throws Fail {
     if (!present) return null;
-    if (!targets.hasInline()) throw new Fail("INVALID", "targets are not given inline, which is all that this minor of the contract has");
+    if (!targets.hasInline()) throw new Fail("INVALID", "the targets are not inline; this minor of the contract has no other form");
     return targets.getInline().getNodesList().stream().map(NodeView::getName).distinct().toList();
   }
 
