@@ -280,7 +280,7 @@ pub(super) const LIES: &[Lie] = &[
     ),
     twist(
         "needs-the-handle-to-update",
-        "the provider does not treat a handle that names nothing like no handle",
+        "if the handle names nothing, the provider does not search for the load balancer by its mark",
         &["LB-24", "LB-5"],
         "load-balancers/handle-of-nothing-as-without",
         Twist::NeedsHandle,
