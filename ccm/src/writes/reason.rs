@@ -35,7 +35,7 @@ macro_rules! reasons {
 reasons! {
     SYNCED "Synced" "Normal" "Node" "The ccm initialised the Node: it set addresses, provider ID and labels, and removed the `uninitialized` taint.";
     NODE_NOT_INITIALIZED "NodeNotInitialized" "Warning" "Node"
-        "The Node still has the `uninitialized` taint. The text has the cause, such as the provider's answer, and mostly the next try.";
+        "The Node still has the `uninitialized` taint. The text has the cause, such as the provider's answer, and usually the next try.";
     INVALID_NODE_LABEL "InvalidNodeLabel" "Warning" "Node" "The provider reported values that are not valid labels. The ccm left them out and set the rest. Tell the provider's vendor.";
     NODE_ADDRESS_MISMATCH "NodeAddressMismatch" "Warning" "Node"
         "The kubelet's `--node-ip` (annotation `alpha.kubernetes.io/provided-node-ip`) is not among the addresses that the provider reports. The ccm keeps the Node's addresses.";
