@@ -35,7 +35,7 @@ macro_rules! reasons {
 reasons! {
     SYNCED "Synced" "Normal" "Node" "The ccm initialised the Node: it set addresses, provider ID and labels, and removed the `uninitialized` taint.";
     NODE_NOT_INITIALIZED "NodeNotInitialized" "Warning" "Node"
-        "The Node still has the `uninitialized` taint. The text has the provider's answer and the next try.";
+        "The Node still has the `uninitialized` taint. The text has the cause, such as the provider's answer, and usually the next try.";
     INVALID_NODE_LABEL "InvalidNodeLabel" "Warning" "Node" "The provider reported values that are not valid labels. The ccm left them out and set the rest. Tell the provider's vendor.";
     NODE_ADDRESS_MISMATCH "NodeAddressMismatch" "Warning" "Node"
         "The kubelet's `--node-ip` (annotation `alpha.kubernetes.io/provided-node-ip`) is not among the addresses that the provider reports. The ccm keeps the Node's addresses.";
@@ -47,12 +47,12 @@ reasons! {
     NODE_DELETION_HELD "NodeDeletionHeld" "Warning" "Node" "The ccm does not delete the Node: the brake holds, another Node has its provider ID, or the provider's list has the instance, or failed. See node-deletion.md.";
     FAILED_TO_CREATE_ROUTE "FailedToCreateRoute" "Warning" "Node" "The route to this Node's Pods is missing. The text has the provider's answer and the next try.";
     ENSURING_LOAD_BALANCER "EnsuringLoadBalancer" "Normal" "Service" "The ccm calls Ensure.";
-    ENSURED_LOAD_BALANCER "EnsuredLoadBalancer" "Normal" "Service" "The load balancer matches the Service, and the ccm wrote the status.";
-    UPDATED_LOAD_BALANCER "UpdatedLoadBalancer" "Normal" "Service" "The load balancer has the current Nodes as its targets.";
+    ENSURED_LOAD_BALANCER "EnsuredLoadBalancer" "Normal" "Service" "The provider answered `ready`, and the ccm wrote the status. `UpdateLoadBalancerFailed` reports targets that are not attached.";
+    UPDATED_LOAD_BALANCER "UpdatedLoadBalancer" "Normal" "Service" "The provider set the current Nodes as targets. `UpdateLoadBalancerFailed` reports those that are not attached.";
     LOAD_BALANCER_PENDING "LoadBalancerPending" "Normal, Warning" "Service" "The cloud still works on it (Normal), or the ccm cannot reach the provider (Warning). The ccm retries.";
-    DELETING_LOAD_BALANCER "DeletingLoadBalancer" "Normal" "Service" "The ccm called Delete, or the cloud still works on it.";
+    DELETING_LOAD_BALANCER "DeletingLoadBalancer" "Normal" "Service" "The ccm calls Delete, or the cloud still works on it.";
     DELETED_LOAD_BALANCER "DeletedLoadBalancer" "Normal" "Service" "The load balancer is gone, and the ccm removes the finalizer.";
-    SYNC_LOAD_BALANCER_FAILED "SyncLoadBalancerFailed" "Warning" "Service" "The ccm could not create, read or delete it. The text has the provider's answer.";
+    SYNC_LOAD_BALANCER_FAILED "SyncLoadBalancerFailed" "Warning" "Service" "The ccm could not create, read or delete the load balancer, or write the Service. The text has the cause, such as the provider's answer.";
     UPDATE_LOAD_BALANCER_FAILED "UpdateLoadBalancerFailed" "Warning" "Service" "The ccm could not change its targets, or the cloud could not attach one of them.";
     DELETE_LOAD_BALANCER_FAILED "DeleteLoadBalancerFailed" "Warning" "Service" "The ccm could not delete the load balancer of a Service that is gone. It retries.";
     UNAVAILABLE_LOAD_BALANCER "UnAvailableLoadBalancer" "Warning" "Service" "No Node is a target of the load balancer: see Labels, annotations and taints for what excludes a Node.";
@@ -69,7 +69,7 @@ reasons! {
     INVALID_LOAD_BALANCER_HANDLE "InvalidLoadBalancerHandle" "Warning" "Service"
         "Somebody edited the annotation `grpc-ccm.io/load-balancer`, and the ccm cannot read it. The provider finds the load balancer by its own marks.";
     UNSUPPORTED_SERVICE_FIELD "UnsupportedServiceField" "Warning" "Service" "The Service uses fields that this provider does not honour. The ccm does the rest.";
-    ANNOTATIONS_REFUSED "AnnotationsRefused" "Warning" "Service" "The provider wanted to write annotations outside of `--provider-annotation-prefixes`. The ccm dropped them.";
+    ANNOTATIONS_REFUSED "AnnotationsRefused" "Warning" "Service" "The provider wanted to write annotations outside of `--provider-annotation-prefixes`, with invalid keys, or of more than 64 KiB. The ccm dropped these.";
     PROVIDER_CREDENTIALS_REFUSED "ProviderCredentialsRefused" "Warning" "Service"
         "The cloud refuses the provider's credentials. One Service shows it for all of them. Renew the provider's secret.";
     PROVIDER_EVENT "ProviderEvent" "Normal, Warning" "Service" "An event of the provider whose reason is not one word, or is one of these. The vendor documents the reasons of its other events.";
@@ -82,7 +82,7 @@ reasons! {
         "The provider's credentials reach another account, project or region than before. The ccm creates and deletes nothing. The text has the command that accepts the new scope.";
     CLOUD_SCOPE_ACCEPTED "CloudScopeAccepted" "Normal" "Lease" "The cloud scope is the accepted one again. The controllers continue.";
     PROVIDER_CLAIMS_HELD "ProviderClaimsHeld" "Warning" "Lease"
-        "The provider claims load balancer classes or prefixes of provider IDs that it did not claim before, or that the flags do not allow. The ccm does not serve them. The text has the command that accepts them.";
+        "The provider claims load balancer classes or prefixes of provider IDs that it did not claim before, or that the flags do not allow. The ccm does not serve them. The text has the command that accepts the new ones, or names the flags.";
     NODES_OF_ANOTHER_CLOUD "NodesOfAnotherCloud" "Warning" "Lease"
         "By their provider IDs or labels, no Node belongs to the provider's cloud, so the ccm leaves all of them alone. Check that it is the right provider. `ccm_provider_unclaimed_nodes` counts them.";
     LEADER_ELECTION "LeaderElection" "Normal" "Lease" "A process started or stopped leading.";

@@ -25,9 +25,8 @@ const ROOMS: &[(&str, &str)] = &[
 const HEAD: &str = "\
 # When something fails
 
-Each row has a fault of one controller, what the controller does then, and the test that plays it. After each fault the end state is
-right: nothing is in the cloud twice and nothing is lost. Each part of the second column, up to a semicolon, is the message of an
-assertion in the test.
+Each row has a fault of one controller, what the controller does then, and the test that plays it. Each part of the
+second column, up to a semicolon, is the message of an assertion in the test.
 
 <!-- Made from the tests: `make docs`. -->
 ";

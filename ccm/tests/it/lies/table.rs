@@ -65,7 +65,7 @@ lies! {
     garbage_answer: "garbage-answer", Calls("LookupInstances", 8), Plain, Lied, Told(&["rpc=\"LookupInstances\",outcome=\"fault\"", "void_passes"]);
     oversized_answer: "oversized-answer", Calls("LookupInstances", 8), Plain, Lied, Told(&["rpc=\"LookupInstances\",outcome=\"fault\"", "void_passes"]);
     absent_for_everything: "absent-for-everything", Calls("LookupInstances", 8), Plain, Lied, Told(&["void_passes"]);
-    absent_on_throttle: "absent-on-throttle", Throttled("LookupInstances", 6), Plain, Lied, Alike(&["void_passes"], "a pass without answers is as void as one that calls every Ready Node gone; the log says why");
+    absent_on_throttle: "absent-on-throttle", Throttled("LookupInstances", 6), Plain, Lied, Alike(&["void_passes"], "a pass whose lookups all fail is void too; the log says why");
     absent_when_ready: "absent-when-ready", Calls("LookupInstances", 8), Plain, Lied, Told(&["void_passes"]);
     absent_when_stopped: "absent-when-stopped", Calls("ListInstances", 1), Stopped, Lied, Told(&["Node/off Warning NodeDeletionHeld"]);
     runs_without_metadata: "runs-without-metadata", Calls("LookupInstances", 8), Stopped, Lied, Untold("RUNNING is a valid answer; the Node is NotReady and gets no shutdown taint");
@@ -164,12 +164,12 @@ lies! {
     absent_targets_empty: "absent-targets-empty", Served("GetLoadBalancer", 2), IgnoresNodes, Wrote("take the targets from"), Untold("the ccm leaves the targets out only for a provider that declares that it ignores them");
     delete_leaves_it: "delete-leaves-it", Served("GetLoadBalancer", 2), Plain, Answered("DeleteLoadBalancer", "default/api", "ok"), Told(&["Service/api Warning OrphanedLoadBalancer"]);
     delete_of_absent_fails: "delete-of-absent-fails", Served("GetLoadBalancer", 2), AlreadyGone, Answered("DeleteLoadBalancer", "default/api", "failed"), Told(&["Service/api Warning SyncLoadBalancerFailed"]);
-    update_of_absent_is_done: "update-of-absent-is-done", Served("GetLoadBalancer", 2), RemovedBehind, Answered("UpdateLoadBalancer", "default/kept", "ok"), Either(&["Service/kept Warning LoadBalancerNotListed"], "the lists show that the load balancer is gone, also with an honest provider if one comes before the Ensure that follows the failed Update; an Update that answers `done` gives no reason for doubt");
+    update_of_absent_is_done: "update-of-absent-is-done", Served("GetLoadBalancer", 2), RemovedBehind, Answered("UpdateLoadBalancer", "default/kept", "ok"), Either(&["Service/kept Warning LoadBalancerNotListed"], "the lists lack the load balancer. After the failed Update of an honest provider an Ensure follows, and a list before that Ensure lacks it too");
     cuts_marks: "cuts-marks", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm sends one owner ID and sees no other's");
     former_marks_stay: "former-marks-stay", Calls("LookupInstances", 8), Plain, Never, Untold("the contract defines when Ensure writes; in_sync is the provider's own claim");
     unmarked_is_ours: "unmarked-is-ours", Calls("LookupInstances", 8), Plain, Never, Untold("the provider answers OURS");
-    unmarked_delete_is_done: "unmarked-delete-is-done", Calls("LookupInstances", 8), Plain, Never, Untold("`done` is the answer that the ccm asks for");
-    adopts_by_address: "adopts-by-address", Calls("LookupInstances", 8), Plain, Never, Untold("as with adopts-unmarked, only found in another way");
+    unmarked_delete_is_done: "unmarked-delete-is-done", Calls("LookupInstances", 8), Plain, Never, Untold("`done` is a valid answer of Delete");
+    adopts_by_address: "adopts-by-address", Calls("LookupInstances", 8), Plain, Never, Untold("no unmarked load balancer has such an address here; see adopts-unmarked");
     tells_handles_of_others: "tells-handles-of-others", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm stores a handle as it is; the provider checks it in the next call");
     foreign_get_conflicts: "foreign-get-conflicts", Calls("LookupInstances", 8), Plain, Never, Untold("the contract allows it");
     foreign_name_conflicts: "foreign-name-conflicts", Calls("LookupInstances", 8), Plain, Never, Untold("no other owner has a load balancer here");

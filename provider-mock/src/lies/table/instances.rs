@@ -15,7 +15,7 @@ pub(super) const LIES: &[Lie] = &[
     ),
     twist(
         "types-bent",
-        "the provider replaces what a label value cannot hold in an instance type by dashes",
+        "the provider replaces characters of an instance type that no label value may have by dashes",
         &["INST-15"],
         "instances/what-has-no-form-is-left-out",
         Twist::TypesBent,
