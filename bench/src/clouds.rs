@@ -22,7 +22,7 @@ use crate::scenarios::{has_address, is_uninitialised};
 pub(crate) const NAME: &str = "clouds";
 
 const NODES: usize = 1_000;
-/// Hetzner's default limit of load balancers. DigitalOcean publishes none; it was 10.
+/// Hetzner's default limit of load balancers. DigitalOcean publishes none; its former limit was 10.
 const BALANCERS: usize = 20;
 const JOINS: usize = 20;
 /// A minute stands for an hour: the ccm's two long periods are a sixtieth of their defaults.
