@@ -115,7 +115,7 @@ swap: ## a part of `make conformance`: providers in other languages replace each
 	$(TEST) --test swap -- --nocapture
 
 .PHONY: bridge
-bridge: ## a part of `make conformance`: Go clouds behind the bridge, the conformance suite against each, and the ccm with each (LANGUAGES leaves out the long tests of AWS, which take half an hour)
+bridge: ## a part of `make conformance`: Go clouds behind the bridge, the conformance suite against each, and the ccm with each (if LANGUAGES is set, without the long tests of AWS, which take half an hour)
 	@.ci/prerequisites cargo go cc python3
 	@$(MAKE) --no-print-directory control-plane
 	$(TEST) --test bridge -- --nocapture --test-threads=$(or $(RUST_TEST_THREADS),3) $(if $(LANGUAGES),--skip whole_)
@@ -185,7 +185,7 @@ check: ## formatting, lints, documentation, commit subjects
 	@.ci/commit-subjects
 
 .PHONY: docs
-docs: ## write the generated parts of docs/ from the tests, flags, metrics and events
+docs: ## write the parts of docs/ that are made from the tests, flags, metrics and events
 	UPDATE_DOCS=1 $(TEST) --quiet --test docs
 	UPDATE_DOCS=1 $(TEST) --quiet --lib docs_
 	UPDATE_DOCS=1 $(TEST) --quiet --test it -- is_documented

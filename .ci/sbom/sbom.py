@@ -1,6 +1,6 @@
 """Lists the contents of one image of an OCI archive, as CycloneDX: sbom.py ARCHIVE ARCHITECTURE OUTPUT.
 
-Debian's and Python's packages are those that the image's own files name, modules of Go those that the binary names. The crates of a binary of Rust are those that
+Debian's and Python's packages are those that the image's own files name. Modules of Go are those that the binary names. The crates of a binary of Rust are those that
 Cargo resolves for it, in the tree that the image was made of. Each must be in the binary's own list, and any crate that a path in the binary names must be among them.
 
 The same image gives the same list: its time is the image's, and its serial number is made of the image's digest.
@@ -155,11 +155,11 @@ def crates(image: Image, inventory: Inventory) -> None:
         raise Wrong(f"{image.title}: the binary has no list of its crates")
     # Its own list may have more: cargo-auditable counts the features that other crates of the workspace ask for.
     if missing := sorted(listed - {(one["name"], one["version"]) for one in own}):
-        raise Wrong(f"{image.title}: crates in the list that the binary's own list has not: {missing}")
+        raise Wrong(f"{image.title}: crates in the list that the binary's own list lacks: {missing}")
     if not named:
-        raise Wrong(f"{image.title}: the binary names no crate, so that the list cannot be compared with it")
+        raise Wrong(f"{image.title}: the binary names no crate, so the list cannot be compared with it")
     if missing := sorted(named - listed):
-        raise Wrong(f"{image.title}: crates in the binary that the list has not: {missing}")
+        raise Wrong(f"{image.title}: crates in the binary that the list lacks: {missing}")
 
 
 def authorities(image: Image, inventory: Inventory) -> None:

@@ -22,7 +22,7 @@ use crate::scenarios::{has_address, is_uninitialised};
 pub(crate) const NAME: &str = "clouds";
 
 const NODES: usize = 1_000;
-/// Hetzner's default limit of load balancers. DigitalOcean publishes none; it was 10.
+/// Hetzner's default limit of load balancers. DigitalOcean publishes none; its former limit was 10.
 const BALANCERS: usize = 20;
 const JOINS: usize = 20;
 /// A minute stands for an hour: the ccm's two long periods are a sixtieth of their defaults.
@@ -32,7 +32,7 @@ const SIXTY_TIMES: [&str; 2] = [
     "--orphaned-load-balancer-period=10s",
 ];
 
-/// A figure, the most that it may be, and whether it is one of calls.
+/// A figure, and the most that it may be. `None`: it has no limit.
 struct Figure {
     what: String,
     is: f64,
@@ -93,7 +93,7 @@ fn target_flag(vendor: Vendor) -> &'static str {
     }
 }
 
-/// A thousand Nodes: initialised, an idle hour, a restart.
+/// A thousand Nodes: initialised, a restart, an idle hour.
 async fn large(vendor: Vendor) -> Result<Vec<Figure>> {
     let mut world = World::new(vendor, NODES).await?;
     world.register(0..NODES).await?;
@@ -289,7 +289,7 @@ impl World {
         }
     }
 
-    /// Waits until no call was made for 20 s; all calls.
+    /// Waits until no call was made for 20 s. Returns the number of all calls.
     async fn quiet(&self) -> Result<f64> {
         let mut last = (self.calls()?, Instant::now());
         let end = Instant::now() + Duration::from_mins(15);

@@ -31,7 +31,7 @@ impl Kind {
     }
 }
 
-/// The duration of each call of Go's cloud, and of each RPC of our provider.
+/// The duration of each call of Go's cloud. `cloud.yaml` has that of our provider's RPCs.
 const LATENCY: &str = "50ms";
 
 /// The answers of the cloud.
@@ -46,8 +46,8 @@ pub(crate) enum Instances<'a> {
     OneGone(&'a str),
 }
 
-/// The provider asks its cloud about each Node separately. It makes as many lookups at once as the
-/// tuned Go CCM has workers.
+/// The provider asks its cloud about each Node separately. It allows as many lookups at once as the
+/// tuned Go CCM has workers; the ccm makes at most 32.
 const CALL_PER_NODE: &str =
     "capabilities:\n  instances:\n    max_batch: 1\n    max_in_flight: 64\n";
 
@@ -267,7 +267,7 @@ impl Contender {
             .sum())
     }
 
-    /// Waits until no call was made for this time.
+    /// Waits until no call was made for this time. Returns the number of calls so far.
     pub(crate) async fn quiet(
         &self,
         plane: &ControlPlane,

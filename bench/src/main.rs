@@ -1,12 +1,12 @@
-//! Side by side with an upstream Go CCM: the same API server, machine and cloud latency, in one
-//! run. `make bench`.
+//! Side by side with an upstream Go CCM: equal API servers, the same machine and the same cloud
+//! latency, in one run. `make bench`.
 //!
 //! Every scenario gets a fresh control plane for each contender and each run. The Go CCM is
 //! upstream's `app` package, unchanged, with a cloud in memory; ours is `ccm` with `provider-mock`.
-//! Each call of Go's cloud takes 50 ms. Each RPC of our provider takes 50 ms too, for any number of
-//! Nodes, as if its cloud answered for many at once. In `nodes-1000-each` the provider asks its
-//! cloud about each Node separately. The scenario `clouds` has no Go CCM: it counts the calls that
-//! the vendors' APIs get.
+//! Each call of Go's cloud takes 50 ms. Each RPC of our provider except Probe and GetProviderInfo
+//! takes 50 ms too, for any number of Nodes, as if its cloud answered for many at once. In
+//! `nodes-1000-each` the provider asks its cloud about each Node separately. The scenario `clouds`
+//! has no Go CCM and runs once: it counts the calls that the vendors' APIs get.
 
 mod clouds;
 mod contender;
@@ -18,7 +18,8 @@ use comfy_table::{Table, presets::ASCII_MARKDOWN};
 
 use contender::Kind;
 
-/// How often each scenario is run. The output has the median, the minimum and the maximum.
+/// How often each scenario except `clouds` is run. The output has the median, the minimum and the
+/// maximum.
 const RUNS: usize = 3;
 
 #[tokio::main]

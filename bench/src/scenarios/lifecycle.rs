@@ -60,7 +60,7 @@ async fn stopped(kind: Kind) -> Result<Vec<f64>> {
     })
     .await?;
     let seconds = began.elapsed().as_secs_f64();
-    // It writes its counts to a file once a second.
+    // The Go CCM writes its counts to a file once a second.
     sleep(Duration::from_millis(1100)).await;
     let calls = contender.count(&plane, LOOKUPS)? - before;
     Ok(vec![rounded(seconds), calls as f64])

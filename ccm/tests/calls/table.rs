@@ -15,12 +15,12 @@ const END: &str = "<!-- calls:end -->";
 const HEAD: &str = "## The calls that a cloud sees
 
 Each test cloud counts the calls of its own API: once linked into upstream's Go CCM, once unchanged behind the bridge with the `ccm`. Both controllers have an API server of their own and the same
-flags, and see the same events. `make calls` fails if the `ccm` makes more calls than upstream. The last column of a cloud's table names the only exceptions: there a rule needs
+flags (the `ccm` also has `--node-deletion-brake` and `--provider-annotation-prefixes`), and see the same events. `make calls` fails if the `ccm` makes more calls than upstream. The last column of a cloud's table names the only exceptions: there a rule needs
 more, and \"at most twice\" means twice as many as upstream, or two if upstream makes none.
 
 How it is counted:
 
-- The test counts a situation for 8 to 50 seconds, and until it is over on both sides. Counts differ by a few from run to run.
+- The test counts a situation for 8 to 40 seconds (the idle hour: 72), and until it is over on both sides. Counts differ by a few from run to run.
 - Upstream is one process, so the table shows its one restart beside each of our three.
 - 429, 422, 503 and 401: the cloud refuses all calls for half a minute, and the port of one Service changes at the beginning. Counting goes on until the cloud has the new port, at least ten
   seconds. After 422 the user changes the port again.

@@ -13,8 +13,8 @@ pub const WAYS: (&str, &str) = ("go-clouds.md", "compat-bridge");
 
 const HEAD: &str = "## Side by side
 
-What `make compat` measured: an upstream Go CCM, whose cloud is an adapter to our contract, and the `ccm` on equal API servers and equal mock clouds. All Nodes,
-Services, events, load balancers and routes are compared; for events also how often they occurred, up to four times. The comparison leaves out that the `ccm`'s events about a stuck object end with the call, the attempt and
+`make compat` compares an upstream Go CCM, whose cloud is an adapter to our contract, with the `ccm`, on equal API servers and equal mock clouds. It compares all Nodes,
+Services, events, load balancers and routes, and how often each event occurred, up to four times. It leaves out that the `ccm`'s events about a stuck object end with the call, the attempt and
 the next try (▲N13).
 
 ";

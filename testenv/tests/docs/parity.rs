@@ -16,10 +16,10 @@ const NOT_BUILT_YET: &[&str] = &[];
 const HEAD: &str = "\
 # Parity with upstream
 
-Each line of [behaviour.md](behaviour.md), with the tests that show it and fail without it. `B` is equal to upstream
+Each line of [behaviour.md](behaviour.md), with the tests that name it. `B` is equal to upstream
 (`k8s.io/cloud-provider` v0.36). `▲` is where this controller is deliberately better, so a user could notice a difference.
 
-<!-- Made from the tests: `make docs`. Only what stands between the compat marks is not. -->
+<!-- `make docs` writes this page from the tests. `make compat` writes the part between the compat marks. -->
 ";
 
 /// The IDs that a test names, at the beginning of its name, in its doc comment, or at the beginning

@@ -1,7 +1,9 @@
-//! Writes Mozilla's root certificates to stdout, as one PEM file: what `make images` puts into the ccm's image.
+//! Writes Mozilla's root certificates to stdout, as one PEM file. `make images` puts it into the
+//! images of the ccm and of the providers for clouds.
 //!
-//! Not the bundle of the machine that builds: an image would then trust whom that machine's owner trusts, and differ from machine to machine. Here
-//! Cargo.lock says which they are.
+//! The bundle of the machine that builds would not do: an image would then trust the authorities
+//! that the machine's owner trusts, and differ from machine to machine. Cargo.lock pins these
+//! certificates.
 
 use std::io::Write;
 
