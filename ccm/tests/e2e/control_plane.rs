@@ -105,7 +105,7 @@ async fn hung(world: &mut World) {
         .said_times(&pod, "ccm", "initialised the provider", 2)
         .await;
     world.report.lap(
-        "provider stopped (SIGSTOP) to the ccm leading with the one that its probe got started",
+        "provider stopped (SIGSTOP) to the ccm leading with the restarted provider",
     );
     let after = the_pod(world).await;
     assert_eq!(after.uid(), before.uid());
