@@ -20,7 +20,7 @@ more, and \"at most twice\" means twice as many as upstream, or two if upstream 
 
 How it is counted:
 
-- The test counts a situation for 8 to 40 seconds, and until it is over on both sides. The idle hour takes longer. Counts differ by a few from run to run.
+- The test counts a situation for 8 to 50 seconds, and until it is over on both sides. Counts differ by a few from run to run.
 - Upstream is one process, so the table shows its one restart beside each of our three.
 - 429, 422, 503 and 401: the cloud refuses all calls for half a minute, and the port of one Service changes at the beginning. Counting goes on until the cloud has the new port, at least ten
   seconds. After 422 the user changes the port again.

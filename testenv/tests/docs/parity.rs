@@ -16,7 +16,7 @@ const NOT_BUILT_YET: &[&str] = &[];
 const HEAD: &str = "\
 # Parity with upstream
 
-Each line of [behaviour.md](behaviour.md), with the tests that show it. `B` is equal to upstream
+Each line of [behaviour.md](behaviour.md), with the tests that show it and fail without it. `B` is equal to upstream
 (`k8s.io/cloud-provider` v0.36). `▲` is where this controller is deliberately better, so a user could notice a difference.
 
 <!-- Made from the tests: `make docs`. Only what stands between the compat marks is not. -->
