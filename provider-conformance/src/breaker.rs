@@ -11,7 +11,7 @@ const SILENT: usize = 3;
 /// The time for each later check of a service after a check that did not end. A check of a working
 /// provider needs less, and the report already has the reason.
 const HURRIED: Duration = Duration::from_secs(45);
-/// Every check needs these RPCs.
+/// Most checks need these RPCs.
 const ALL_NEED: [&str; 3] = ["GetProviderInfo", "Initialize", "Probe"];
 
 /// The checks that an unanswered call affects.

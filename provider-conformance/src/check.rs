@@ -33,7 +33,7 @@ impl fmt::Debug for Check {
     }
 }
 
-/// A check in one line or five: ID, rules, title, what it needs, the async function.
+/// A check: ID, rules, title, what it needs (if anything), the async function.
 macro_rules! check {
     ($id:literal, [$($rule:literal),+ $(,)?], $title:literal, $run:expr) => {
         check!($id, [$($rule),+], $title, [], $run)
@@ -126,7 +126,8 @@ pub struct Skipped {
 /// The missing part of a skipped check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lack {
-    /// The provider does not offer the check's subject. This counts like passed.
+    /// The provider does not offer the check's subject, or this machine cannot show it. This counts
+    /// like passed.
     Capability,
     /// The suite lacks a hook, an object in suite.yaml, or `--command`: not tested.
     Setup,

@@ -20,13 +20,13 @@ const USAGE: u8 = 2;
 /// The shell's exit code for SIGINT.
 const INTERRUPTED: u8 = 130;
 
-/// Checks a provider against every rule of the contract cloudprovider.v1alpha1.
+/// Checks a provider against the rules of the contract cloudprovider.v1alpha1.
 ///
 /// The suite works under owner IDs of its own and removes what it made. It initialises the provider
 /// again and again, so never point it at a provider that a controller uses.
 ///
-/// Exit codes: 0 all checks passed or need a capability that the provider does not offer, 1 a check
-/// failed or could not run, 2 wrong usage or no provider, 130 interrupted.
+/// Exit codes: 0 each check passed, warned or needs a capability that the provider does not offer,
+/// 1 a check failed or could not run, 2 wrong usage or no provider, 130 interrupted.
 #[derive(Debug, Parser)]
 #[command(name = "provider-conformance", version)]
 pub struct Args {
@@ -147,8 +147,8 @@ fn list(selection: &Selection) -> Result<(), String> {
     print(&lines.join("\n"))
 }
 
-/// Shows the progress on a terminal on standard error, and prints each check's result to standard
-/// output when it ends.
+/// Shows the progress on a terminal on standard error. With the text format, prints the result of a
+/// check to standard output when the check ends.
 fn show(format: Format, verbose: bool, progress: &Progress<'_>) {
     let terminal = std::io::stderr().is_terminal();
     match progress {
@@ -179,8 +179,8 @@ fn print(text: &str) -> Result<(), String> {
     }
 }
 
-/// Resolves at SIGINT, SIGTERM or SIGHUP (the terminal is gone). A second signal during the
-/// clean-up ends the process as usual.
+/// Resolves at SIGINT, SIGTERM or SIGHUP (the terminal is gone). A second SIGINT or SIGTERM during
+/// the clean-up ends the process at once.
 fn signals() -> Result<impl Future<Output = ()>, String> {
     use tokio::signal::unix::{SignalKind, signal};
     let on = |kind| signal(kind).map_err(|error| format!("cannot wait for signals: {error}"));

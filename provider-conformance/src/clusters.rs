@@ -86,7 +86,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "clusters/failing-cloud-is-not-not-found",
             ["CLUSTER-2", "CORE-15"],
-            "while the cloud fails an address is `failed` with the cloud's code, never NOT_FOUND",
+            "while the cloud fails, an address is `failed` with the cloud's code, never NOT_FOUND",
             [Need::Clusters, FAIL],
             failing
         ),

@@ -140,8 +140,7 @@ mod tests {
 
     #[test]
     fn a_status_is_read_in_each_form_of_a_field() {
-        // RFC 7541, C.4.1 has the codes of some texts, such as `no-cache`. The code of
-        // `grpc-status` begins the same in h2 and grpc-go.
+        // The examples of RFC 7541, C.6.1 and C.6.2, have these codes.
         assert_eq!(huffman("302"), [0x64, 0x02]);
         assert_eq!(huffman("307"), [0x64, 0x0e, 0xff]);
         let literal = |kind: u8, name: &[u8], value: &[u8]| {

@@ -112,7 +112,8 @@ impl Idle {
         }
     }
 
-    /// The process ended by itself. Another check reports that. Its last frames do not count here.
+    /// The process ended by itself. Another check reports that. Of its frames only PINGs count
+    /// here.
     pub(crate) fn died(&mut self) {
         if let Some(line) = self.line.take() {
             let pings = line.heard().into_iter();

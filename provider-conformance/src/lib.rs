@@ -21,7 +21,7 @@
 //! ```
 //!
 //! Each service has a file or folder of checks. `well_formed` has the rules that apply to an answer
-//! of any cloud, and `listings` has the checks of every listing.
+//! of any cloud. `listings` has the checks of the listings of instances, routes and clusters.
 
 #![allow(clippy::unused_async, reason = "all checks have one shape")]
 #![allow(clippy::large_futures, reason = "one check at a time")]

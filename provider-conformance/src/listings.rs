@@ -1,4 +1,5 @@
-//! Checks of every listing: complete or `failed`, cut off, read slowly, and concurrent.
+//! Checks of the listings of instances, routes and clusters: complete or `failed`, cut off, read
+//! slowly, and concurrent.
 
 use std::time::Duration;
 
@@ -9,7 +10,8 @@ use super::check::{Verdict, must};
 use super::run::Run;
 use super::well_formed;
 
-/// While the cloud fails with this code, a listing must be that failure and nothing else.
+/// While the cloud fails with this code, a listing must end with that failure. Afterwards the
+/// listing must be complete again.
 pub(super) async fn fails_whole<R: Listing>(
     run: &Run,
     request: R,

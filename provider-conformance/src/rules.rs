@@ -156,7 +156,7 @@ mod tests {
         ] {
             assert_eq!(may_answer(rpc).contains(&code), may, "{rpc} {code:?}");
         }
-        // A comment without codes does not exclude any.
+        // Only these RPCs have a comment without codes: their answers have no `failed`.
         let without: Vec<_> = FAILURES
             .iter()
             .filter(|(_, codes)| codes.is_empty())

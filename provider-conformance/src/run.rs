@@ -29,7 +29,7 @@ pub(crate) struct Shared {
     pub(crate) ledger: Arc<Ledger>,
     /// GetProviderInfo's answer at the start.
     pub(crate) info: pb::GetProviderInfoResponse,
-    /// The time for checks of any duration.
+    /// How long each check for growing memory or open files runs (`--soak`).
     pub(crate) soak: Duration,
     pub(crate) numbers: AtomicU64,
 }

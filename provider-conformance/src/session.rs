@@ -126,7 +126,7 @@ impl Session {
         request.set_cluster(Some(self.cluster.clone()));
         let made = Made::by(&request);
         let permitted = made.map_or(Ok(()), |made| self.ledger.permit(&made));
-        let fault = |why| Stop::failed("(the suite)", R::NAME, "what is its own", why);
+        let fault = |why| Stop::failed("(the suite)", R::NAME, "only the suite's objects", why);
         permitted.map(|()| request).map_err(fault)
     }
 

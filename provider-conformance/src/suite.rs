@@ -23,7 +23,7 @@ use super::run::{Run, Shared};
 use super::session::Session;
 use super::target::{Provider, Target};
 
-/// The limit for a check. A check that does not end in this time fails.
+/// The limit for a check, to which `--soak` is added. A check that does not end in this time fails.
 const CHECK: Duration = Duration::from_mins(3);
 /// The limit for the first answer.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -93,11 +93,11 @@ pub struct Options {
     pub config: Config,
     /// Which checks run.
     pub selection: Selection,
-    /// The time for checks of any duration.
+    /// How long each check for growing memory or open files runs.
     pub soak: Duration,
 }
 
-/// The provider cannot be reached.
+/// Why the run could not begin, such as a provider that cannot be reached.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct StartError(String);
@@ -209,7 +209,7 @@ async fn one(shared: &Arc<Shared>, check: &Check, breaker: &mut Breaker) -> Entr
     } else {
         let patience = breaker.patience(check.id, CHECK) + shared.soak;
         let verdict = AssertUnwindSafe((check.run)(&run)).catch_unwind();
-        // Its calls stay open until it is dropped.
+        // The calls of the check stay open until this is dropped.
         let mut verdict = pin!(verdict);
         let verdict = match tokio::time::timeout(patience, verdict.as_mut()).await {
             Ok(Ok(verdict)) => verdict,
@@ -220,7 +220,8 @@ async fn one(shared: &Arc<Shared>, check: &Check, breaker: &mut Breaker) -> Entr
             }
         };
         let mut verdict = verdict;
-        // It is started again for the next check, so this is the only report of its death.
+        // The suite starts the provider again for the next check, so this is the only report of its
+        // end.
         if let Err(Stop::Failed(failed)) = &mut verdict
             && failed.came.starts_with("gRPC status")
             && let Some(how) = run.target().died().await

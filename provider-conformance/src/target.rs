@@ -159,7 +159,7 @@ impl Target {
             }
             if Instant::now() > patience {
                 return Err(format!(
-                    "no process answers at {} after {START:?}; the suite replaces {{endpoint}} in the command by it and sets \
+                    "no process answers at {} after {START:?}; the suite replaces {{endpoint}} in the command with this endpoint and sets \
                      ${ENDPOINT_VARIABLE}; the command's last output:\n{}",
                     self.endpoint(),
                     new.last_words()

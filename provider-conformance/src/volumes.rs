@@ -87,7 +87,7 @@ const CHECKS: &[Check] = &[
     check!(
         "volumes/failing-cloud-is-not-not-found",
         ["VOL-1", "CORE-15"],
-        "while the cloud fails labels are `failed` with the cloud's code, never NOT_FOUND nor empty",
+        "while the cloud fails, labels are `failed` with the cloud's code, never NOT_FOUND nor empty",
         [Need::Volumes, FAIL],
         failing
     ),
@@ -150,7 +150,8 @@ fn view(run: &Run, known: &KnownVolume) -> pb::VolumeView {
     }
 }
 
-/// The same source with a disk that does not exist: changes each value that names a disk.
+/// The same source with a disk that does not exist: changes each value except `driver` and
+/// `fsType`.
 fn of_no_disk(run: &Run) -> Verdict<pb::VolumeView> {
     if let Some(known) = run.config().volumes.first() {
         let mut volume = view(run, known);
@@ -420,7 +421,7 @@ async fn cut_off(run: &Run) -> Verdict {
         let exchange = session
             .call_within(request(view(run, known)), deadline)
             .await;
-        // If the provider's timer fires first, it may answer UNAVAILABLE (CORE-9).
+        // If the provider's own timer fires first, it may answer UNAVAILABLE.
         let unavailable = exchange.came.as_ref().is_ok_and(|answer| {
             answer
                 .failed()

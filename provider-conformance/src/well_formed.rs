@@ -36,7 +36,7 @@ impl Broken {
     }
 }
 
-/// Fails if this part of an answer violates a rule.
+/// Fails if one of these parts of an answer violates a rule.
 pub(super) fn judge<T: Debug>(
     exchange: &Exchange<T>,
     parts: impl IntoIterator<Item = Judged>,

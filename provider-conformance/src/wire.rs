@@ -293,8 +293,8 @@ pub(crate) mod tests {
             (DATA, 0, 1),
             (HEADERS, END_STREAM, 1)
         ]));
-        // grpc-go and others end a call like this if they did not read the whole request. Also
-        // frames of another stream.
+        // grpc-go and others end a call like this if they did not read the whole request. Frames of
+        // another stream are allowed too.
         assert!(said(&[
             (HEADERS, END_STREAM, 1),
             (RST_STREAM, 0, 1),

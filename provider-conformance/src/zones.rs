@@ -86,28 +86,28 @@ const CHECKS: &[Check] = &[
     check!(
         "zones/asked-again",
         ["CORE-6", "ZONE-1"],
-        "the same lookup gets the same answer, in any order",
+        "the same lookup gets the same zone of a known Node, in any order",
         [Need::Zones, Need::Instances],
         again
     ),
     check!(
         "zones/throttled",
         ["ZONE-1", "CORE-15"],
-        "while the cloud throttles the provider invents no zone: `failed` with THROTTLED",
+        "while the cloud throttles, the provider invents no zone: `failed` with THROTTLED",
         [Need::Zones, FAIL],
         throttled
     ),
     check!(
         "zones/refused-credentials",
         ["ZONE-1", "CORE-15"],
-        "while the cloud refuses the credentials the provider invents no zone: `failed` with CREDENTIALS",
+        "while the cloud refuses the credentials, the provider invents no zone: `failed` with CREDENTIALS",
         [Need::Zones, FAIL],
         credentials
     ),
     check!(
         "zones/unavailable",
         ["ZONE-1", "CORE-15"],
-        "while the cloud is down the provider invents no zone: `failed` with UNAVAILABLE",
+        "while the cloud is down, the provider invents no zone: `failed` with UNAVAILABLE",
         [Need::Zones, FAIL],
         unavailable
     ),

@@ -107,7 +107,7 @@ fn bad_input_is_named_with_what_would_be_right() {
         &["--endpoint", "unix:///x/y", "--only", "nothing/*"],
         &["nothing/*", "--list"],
     );
-    // Nothing checked is not passed.
+    // A run without checks is an error.
     refused(
         &["--endpoint", "unix:///x/y", "--skip", "*"],
         &["leave no check", "--list"],
@@ -145,7 +145,7 @@ fn what_serves_no_provider_service_is_no_provider() {
     refused(&["--endpoint", &endpoint], &[&endpoint]);
 }
 
-/// It accepts and never says a word: told within seconds, by a code that is no success.
+/// The socket accepts connections, but no process answers. The suite reports that and exits with 2.
 #[test]
 fn what_accepts_and_never_answers_is_no_provider() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! docs/provider-guide.md documents every key of suite.yaml, and its example is one.
+//! docs/provider-guide.md documents every key of suite.yaml, and its example is valid.
 
 use provider_conformance::{
     Config, EmptyTargetSets, Hook, KnownCluster, KnownInstance, KnownVolume, RouteMarks,

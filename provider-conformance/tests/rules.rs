@@ -1,4 +1,5 @@
-//! Every MUST and SHOULD of the contract has an ID, and every ID a check of the conformance suite.
+//! Every MUST and SHOULD of the contract has an ID. Every such ID has a check of the conformance
+//! suite, except those in `NOT_SHOWN`.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,9 +10,9 @@ use provider_conformance::checks;
 /// Rules that no test from outside can show, and why.
 const NOT_SHOWN: &[(&str, &str)] = &[(
     "CORE-3",
-    "which uid is configured, and how, is the provider's own affair, and the contract knows no way to ask; whom the modes of CORE-2 keep out core/another-user-is-refused shows. The \
-     SDK's side is shown by a_connection_of_another_user_is_refused_needs_root (provider-sdk/tests/socket.rs), the controller's, which looks at the provider's uid, by \
-     a_socket_of_another_uid_is_told_nothing (ccm/tests/it/provider/refused.rs)",
+    "each provider configures the uid in its own way, and the contract has no RPC that reports it. core/another-user-is-refused shows whom the modes of CORE-2 exclude. \
+     a_connection_of_another_user_is_refused_needs_root (provider-sdk/tests/socket.rs) shows the SDK's side. \
+     a_socket_of_another_uid_is_told_nothing (ccm/tests/it/provider/refused.rs) shows the side of the controller, which checks the provider's uid",
 )];
 
 /// The comments of each `.proto` file: paragraphs, each in one line.
@@ -64,7 +65,7 @@ fn rules() -> BTreeMap<String, String> {
     let mut rules = BTreeMap::new();
     for (file, paragraph) in paragraphs() {
         if let Some(id) = id_of(&paragraph) {
-            // Without the words it points at the rule.
+            // A paragraph without these words only refers to the rule.
             if says_how_it_must_be(&paragraph) {
                 let before = rules.insert(id.to_owned(), paragraph.clone());
                 assert!(before.is_none(), "{file}: {id} is there twice");
@@ -83,7 +84,7 @@ fn every_must_and_should_has_an_id() {
         .filter(|(_, paragraph)| {
             says_how_it_must_be(paragraph)
                 && id_of(paragraph).is_none()
-                // What the two words mean.
+                // This paragraph defines the two words.
                 && !paragraph.contains("RFC 2119")
         })
         .collect();
@@ -115,7 +116,7 @@ fn every_must_and_should_has_a_check() {
     );
 }
 
-/// Of load balancers and routes, whose RPCs list their rules.
+/// Compares only the rules of load balancers and routes.
 #[test]
 fn the_rpcs_index_names_every_rule_of_load_balancers_and_routes_and_none_else() {
     let mut indexed = BTreeSet::new();

@@ -1,4 +1,5 @@
-//! kube-apiserver in memory, behind `kube::Client`. `tests/api_server.rs` holds it to a real one.
+//! kube-apiserver in memory, behind `kube::Client`. `tests/api_server.rs` compares it with a real
+//! one.
 //!
 //! ```text
 //! request   what a request asks for

@@ -1,4 +1,5 @@
-//! All single faults and all pairs of them, in the life of one Service and of one Node.
+//! Single faults and pairs of faults, in the life of one Service and of one Node. At a site with
+//! many requests, only the first ones get faults. Pairs have only some kinds of refusals.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

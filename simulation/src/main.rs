@@ -44,13 +44,13 @@ struct Options {
     /// Plants each known bug, and prints the seed that finds it.
     #[arg(long)]
     planted: bool,
-    /// Plants only these bugs, by name. With `--seed` it is the one to plant.
+    /// Plants only these bugs, by name. With `--seed` or `--plan`, plants the first of them.
     #[arg(long, value_delimiter = ',')]
     bugs: Vec<String>,
     /// Writes which seed finds which bug into this document.
     #[arg(long)]
     update_docs: Option<PathBuf>,
-    /// Plays each fault and each pair of faults in the life of one Service and of one Node.
+    /// Plays single faults and pairs of faults in the life of one Service and of one Node.
     #[arg(long)]
     exhaustive: bool,
     /// Plays the plan in this file instead of a seed's, as `--seed` does.
@@ -215,7 +215,7 @@ fn planted(seeds: &Range<u64>, options: &Options) -> anyhow::Result<ExitCode> {
     Ok(verdict(missed.is_empty()))
 }
 
-/// Plays every fault and every pair of faults.
+/// Plays all runs of [`exhaustive`] for both lives.
 fn all_of_a_life() -> anyhow::Result<ExitCode> {
     let mut right = true;
     for life in Life::ALL {

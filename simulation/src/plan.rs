@@ -431,7 +431,7 @@ impl Plan {
         generate::plan(seed)
     }
 
-    /// The world, what happens and what goes wrong, a line each.
+    /// The setup, the steps and the faults, each on its own line.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let steps = self

@@ -33,8 +33,8 @@ pub(crate) use site::{Site, command_in};
 /// The path of [`Cluster::shared`] on all machines.
 pub const SHARED: &str = "/run/shared";
 
-/// A running cluster: a [`ControlPlane`] with kube-controller-manager, kube-scheduler and all
-/// admission plugins, and machines.
+/// A running cluster: machines, and a [`ControlPlane`] with kube-controller-manager, kube-scheduler
+/// and the admission plugins that a control plane alone disables.
 ///
 /// The machines have namespaces of their own. Dropping the cluster ends its processes and removes
 /// its files. If this process is killed, the cluster's processes end too, and the next process that
@@ -51,7 +51,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// The error has a line for each requirement that this machine lacks, with its source.
+    /// The error has a line for each requirement that this machine lacks, and says how to get it.
     pub fn check_prerequisites() -> Result<(), Error> {
         match prerequisites::missing() {
             Some(missing) => Err(Error::Prerequisites(missing)),

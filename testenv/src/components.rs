@@ -183,7 +183,7 @@ impl Components {
             command
                 .args(flag("--audit-policy-file", self.path("audit-policy.json")))
                 .args(flag("--audit-log-path", log))
-                // A test that reads the log has just received the response.
+                // A test may read the log as soon as it has the response.
                 .arg("--audit-log-mode=blocking");
         }
         command.args(&self.options.api_server_flags);

@@ -71,7 +71,7 @@ impl Contents {
         objects.map(|(key, _)| key.clone()).collect()
     }
 
-    /// Whether all objects whose keys begin so are among these.
+    /// Whether all objects whose keys begin with `prefix` are among these.
     pub(crate) fn are_all_in(&self, prefix: &str, keys: &BTreeSet<String>) -> bool {
         let from = self.0.range(prefix.to_owned()..);
         let mut all = from.take_while(|(key, _)| key.starts_with(prefix));

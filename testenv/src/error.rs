@@ -25,7 +25,7 @@ pub enum Error {
         known: Vec<String>,
     },
     /// `go build` failed.
-    #[error("cannot build the test control plane in {directory}:\n{output}")]
+    #[error("cannot build the Go module in {directory}:\n{output}")]
     Build {
         /// Where the Go module lies.
         directory: PathBuf,

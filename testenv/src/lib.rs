@@ -4,7 +4,7 @@
 //! binary         control-plane/ (a Go module) -> one executable, built when its sources changed
 //! process        one child process: log file, signals, deadline; ends with its parent
 //! ports          loopback ports
-//! document       documents that tests write, or are held to
+//! document       documents that tests generate: compared with the text, or written
 //! directory      the temporary directory of one control plane; removes those of ended processes
 //! credentials    CA, serving certificate, tokens, kubeconfigs
 //! components     how etcd and kube-apiserver are started, and when they are ready

@@ -37,7 +37,7 @@ pub fn helm() -> Result<Command, Error> {
 ///
 /// # Errors
 ///
-/// [`Error::Refused`] with what helm said, where the values are not as the chart wants them.
+/// [`Error::Refused`] with helm's message, if the chart refuses the values.
 pub fn render(values: &Value, templates: &[&str]) -> Result<String, Error> {
     render_chart(&deploy().join("chart"), values, templates)
 }
@@ -62,7 +62,7 @@ pub fn render_chart(chart: &Path, values: &Value, templates: &[&str]) -> Result<
 ///
 /// # Errors
 ///
-/// [`Error::Refused`] with what it said, where the folder cannot be built.
+/// [`Error::Refused`] with its message, if the folder cannot be built.
 pub fn kustomize(folder: &str) -> Result<String, Error> {
     let mut kubectl = Command::new(control_plane_binary()?);
     kubectl
@@ -76,7 +76,7 @@ pub fn kustomize(folder: &str) -> Result<String, Error> {
 ///
 /// # Panics
 ///
-/// If it is none.
+/// If the text is no YAML.
 pub fn objects(text: &str) -> Vec<Value> {
     let objects: Vec<Value> =
         serde_yaml::from_multiple(text).unwrap_or_else(|error| panic!("no YAML: {error}\n{text}"));
@@ -96,7 +96,7 @@ fn told(mut command: Command, input: &[u8]) -> Result<String, Error> {
         .spawn()
         .while_doing(|| what.clone())?;
     if let Some(mut stdin) = child.stdin.take() {
-        // It may end without reading all of it, and then reports why.
+        // The command may end without reading all input, and then reports why.
         let _ = stdin.write_all(input);
     }
     let Output {

@@ -1,4 +1,4 @@
-//! A child process that does not outlive this one.
+//! A child process that is killed when its handle is dropped.
 
 use std::{
     fs, io,

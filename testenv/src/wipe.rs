@@ -9,7 +9,7 @@ use tokio::{task::JoinSet, time::sleep};
 
 use crate::contents::Contents;
 
-/// The most objects to delete: a new control plane is ready sooner.
+/// The most objects to delete. With more of them a new control plane is ready sooner.
 const MOST: usize = 1_000;
 
 /// The first pass deletes, and the second removes finalizers. Objects that release others may need

@@ -60,7 +60,7 @@ async fn a_signal_can_be_caught_and_a_kill_cannot() {
 
     process.suspend();
     assert_eq!(state(process.pid()), Some('T'));
-    // This also ends a suspended process.
+    // A second `suspend` returns, and SIGTERM ends the process after it is resumed.
     process.suspend();
     process.terminate();
     process.resume();

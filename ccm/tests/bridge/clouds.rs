@@ -74,7 +74,7 @@ impl Cloud {
         )
     }
 
-    /// Adds the instance of a Node; AWS has three from the first.
+    /// Adds the instance of a Node. AWS's instances exist from the start.
     pub fn add(&self, node: &str) -> Instance {
         match self {
             Self::File { .. } => {
@@ -151,8 +151,8 @@ impl Cloud {
         command
     }
 
-    /// How many calls the cloud's API received, and which calls after the first `skipped` changed
-    /// something.
+    /// How many calls the cloud's API received, and which calls after the first `skipped` are
+    /// writes.
     pub fn calls(&self, skipped: usize) -> (usize, Vec<String>) {
         let state = match self {
             Self::File { state, .. } => state,

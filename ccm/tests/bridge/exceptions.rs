@@ -77,7 +77,7 @@ pub const INSTANCES_V1: &[Exception] = &[Exception {
 /// Exceptions of the cloud that finds objects by IDs.
 pub const BY_ID: &[Exception] = &[
     Exception {
-        why: "owner: the cloud. It says of a name that it does not know a plain error without a status, which counts as a failure of its API (PROV-16)",
+        why: "owner: the cloud. For a name that it does not know it returns a plain error without a status, which counts as a failure of its API (PROV-16)",
         checks: &["provider/probe-is-ready-again-after-a-success"],
     },
     Exception {
@@ -85,7 +85,7 @@ pub const BY_ID: &[Exception] = &[
         checks: &["load-balancers/field-source-ranges"],
     },
     Exception {
-        why: "owner: the cloud. It refuses a load balancer none of whose targets is Ready, and Nodes that it does not know are not",
+        why: "owner: the cloud. It refuses a load balancer without a Ready target, and Nodes that it does not know are not Ready",
         checks: &["load-balancers/targets-all-unknown"],
     },
 ];
@@ -93,14 +93,14 @@ pub const BY_ID: &[Exception] = &[
 /// Exceptions of the cloud with a lister of Nodes.
 pub const LISTER: &[Exception] = &[
     Exception {
-        why: "owner: the cloud. A new process is not made without the cluster's CIDR, which an Initialize may leave out (PROV-19)",
+        why: "owner: the cloud. A new process does not start the cloud without the cluster's CIDR, which an Initialize may leave out (PROV-19)",
         checks: &[
             "provider/cloud-scope-outlives-the-process",
             "provider/deadline-hints-are-sensible",
         ],
     },
     Exception {
-        why: "owner: the cloud. It has a plain error for a Node that it does not know, which is INTERNAL (CORE-15)",
+        why: "owner: the cloud. For a Node that it does not know it returns a plain error, which is INTERNAL (CORE-15)",
         checks: &["routes/unknown-target-fails-alone"],
     },
 ];
@@ -133,14 +133,14 @@ pub const CARELESS: &[Exception] = &[
         ],
     },
     Exception {
-        why: "owner: the cloud. It has nil metadata for an instance that it does not know, which is UNMANAGED (INST-13)",
+        why: "owner: the cloud. For an instance that it does not know it returns nil metadata, which is UNMANAGED (INST-13)",
         checks: &[
             "instances/an-unknown-name-is-not-claimed",
             "instances/nobody-is-mixed-up",
         ],
     },
     Exception {
-        why: "owner: the cloud. No method of it looks at its context (CORE-8, CORE-19)",
+        why: "owner: the cloud. None of its methods checks its context (CORE-8, CORE-19)",
         checks: &[
             "core/a-cancelled-delete-writes-nothing",
             "core/a-cancelled-ensure-writes-nothing",
@@ -174,7 +174,7 @@ pub const ROUTES_BY_NAME: &[Exception] = &[Exception {
 /// Exceptions of clouds whose routes are a table in a file or a process, without marks.
 pub const ROUTES_OF_NOBODY: &[Exception] = &[
     Exception {
-        why: "owner: the test cloud. Nobody beside the provider makes a route there, to a gateway or to what is gone",
+        why: "owner: the test cloud. Only the provider makes routes there, so no route leads to a gateway or to a missing instance",
         checks: &[
             "routes/blackhole-is-removed",
             "routes/blackhole-is-replaced",
@@ -192,7 +192,7 @@ pub const ROUTES_OF_NOBODY: &[Exception] = &[
         ],
     },
     Exception {
-        why: "the bridge leaves it to the cloud what becomes of a second route to one destination, as upstream does, and this one takes it",
+        why: "the bridge lets the cloud decide about a second route to one destination, as upstream does, and this cloud accepts it",
         checks: &["routes/living-route-is-not-turned"],
     },
 ];
@@ -200,7 +200,7 @@ pub const ROUTES_OF_NOBODY: &[Exception] = &[
 /// Exceptions of upstream's fake.
 pub const FAKE: &[Exception] = &[
     Exception {
-        why: "the fake's load balancers are a spy: Get always finds one, of whatever Service, and without the ports that Ensure answered; nothing is ever removed, and each call writes",
+        why: "the fake only records calls: Get always finds a load balancer, for any Service, and without the ports that Ensure answered; nothing is ever removed, and each call writes",
         checks: &[
             "load-balancers/at-once-ensure-and-delete",
             "load-balancers/at-once-ensure-and-update",
@@ -303,18 +303,18 @@ pub const AWS: &[Exception] = &[
         checks: &["load-balancers/at-once-sixty-four"],
     },
     Exception {
-        why: "UDP needs an annotation at AWS, which asks for a network load balancer: the classic one, its default, has TCP alone",
+        why: "AWS's default, the classic load balancer, has only TCP: UDP needs the annotation that asks for a network load balancer",
         checks: &[
             "load-balancers/field-same-port-two-protocols",
             "load-balancers/field-udp",
         ],
     },
     Exception {
-        why: "cloud-provider-aws batches DescribeInstances with the context of the call that came first: where that call is cut off, those behind it fail with it (CORE-6)",
+        why: "cloud-provider-aws batches DescribeInstances with the context of the call that came first: if that call is cut off, the calls that wait for it fail too (CORE-6)",
         checks: &["instances/cut-off-anywhere"],
     },
     Exception {
-        why: "cloud-provider-aws finds the Node of a route's instance by an informer, which behind the bridge has the Nodes that calls named: a new process lists no routes until then (CORE-16)",
+        why: "cloud-provider-aws finds the Node of a route's instance by an informer, which behind the bridge has only the Nodes that calls named: a new process lists no routes before a call names them (CORE-16)",
         checks: &["routes/before-initialize"],
     },
     Exception {
@@ -325,7 +325,7 @@ pub const AWS: &[Exception] = &[
 
 /// Hooks that AWS cannot have, and why. Checks with a hook run on the clouds whose state is a file.
 pub const AWS_NO_HOOK: (&str, &[Hook]) = (
-    "what has a name that derives from the Service's UID is that Service's at AWS, and each route of the table that leads to an instance is the cluster's: nothing is unmarked. Others it does not list; and moto has no blackholes",
+    "AWS's cloud treats a load balancer whose name derives from the Service's UID as that Service's, and each route of the table that leads to an instance as the cluster's: nothing is unmarked. It does not list other routes; and moto has no blackholes",
     &[
         Hook::LoadBalancerUnmarked,
         Hook::RouteBlackhole,

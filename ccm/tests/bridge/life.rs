@@ -229,8 +229,8 @@ async fn a_cloud_that_notes_its_load_balancer_on_the_service_runs_behind_the_ccm
     let world = World::start(plane, cloud, &[]);
     whole_life(&world, &instances).await;
 
-    // The Service has the load balancer's ID although the call failed: it is pending for many
-    // calls.
+    // The cloud reports the new load balancer as pending for 1000 calls, so Ensure does not
+    // succeed. The Service has the load balancer's ID all the same.
     world.cloud.edit(&["pending-for", "1000"]);
     let slow = LoadBalancerBuilder::new("default", "slow");
     world.create_service(slow).await;

@@ -143,7 +143,7 @@ impl Judged {
     }
 }
 
-/// Whether a check was skipped for want of one of these hooks.
+/// Whether a check was skipped because one of these hooks is missing.
 fn needs_one_of(reason: &str, hooks: &[Hook]) -> bool {
     hooks
         .iter()

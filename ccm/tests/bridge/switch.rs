@@ -40,8 +40,8 @@ impl World {
         .await
     }
 
-    /// State that no hand-over may change: the same Nodes, without taints, and the Service's
-    /// address.
+    /// State that no hand-over may change: the same Nodes, without the taint `uninitialized`, and
+    /// the Service's address.
     async fn state(&self) -> (BTreeMap<String, (String, String)>, Option<String>) {
         let nodes = self.nodes().list(&ListParams::default()).await.unwrap();
         let nodes = nodes.items.iter().map(|node| {
@@ -67,7 +67,8 @@ impl World {
         .await;
     }
 
-    /// Waits until the leader has checked the Service, which a hand-over causes once.
+    /// Waits until the cloud has received more than `calls` calls: the new leader asks it once at
+    /// the hand-over.
     async fn looked(&self, calls: usize) {
         eventually("the new leader asks the cloud", SOON, async || {
             let (all, _) = self.cloud.calls(0);
@@ -77,7 +78,8 @@ impl World {
     }
 }
 
-/// Repeated writes of a cloud that change nothing, as at each restart of its Go CCM.
+/// Whether a call is a repeated write that changes nothing, as at each restart of the cloud's Go
+/// CCM.
 type WritesAnew = fn(&String) -> bool;
 
 async fn switch_and_back(
@@ -151,7 +153,7 @@ async fn a_cloud_that_notes_its_load_balancer_on_the_service_moves_to_ours_and_b
 async fn whole_cloud_provider_aws_moves_from_its_own_controller_to_ours_and_back() {
     let plane = PLANES.take().await.unwrap();
     let (aws, machines) = Aws::start(plane.directory(), &["a", "b", "c"]).await;
-    // It compares what it wants with AWS's answer, which has attributes that it never states.
+    // The cloud compares the attributes that it wants with AWS's answer, which has more attributes.
     let writes_anew = |call: &String| call.ends_with(":ModifyLoadBalancerAttributes");
     switch_and_back(plane, Cloud::Aws(aws), &machines, writes_anew).await;
 }

@@ -179,7 +179,7 @@ impl Half {
             ("node-monitor-period", periods.monitor),
             ("route-reconciliation-period", periods.routes),
         ] {
-            // Ours takes no shorter ones.
+            // The ccm accepts no period below one second.
             let period = match self.who {
                 Who::Ours => period.max(Duration::from_secs(1)),
                 Who::Upstream => period,
@@ -249,7 +249,7 @@ impl Half {
             all += 1;
             let call: Value = serde_json::from_str(line).unwrap();
             let what = call["what"].as_str().unwrap();
-            // It fills its cache every five seconds, whatever any controller does.
+            // This cloud fills its cache every five seconds, whatever any controller does.
             if all > first && !(self.cloud == CACHES && what == FILLS) {
                 let method = what.split(' ').next().unwrap();
                 *calls.entry(method.to_owned()).or_default() += 1;

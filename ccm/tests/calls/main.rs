@@ -2,8 +2,8 @@
 //! the same cloud behind the bridge. Both go through the same situations, each on an API server of
 //! its own. `allowed` lists the situations in which the ccm may make more calls.
 //!
-//! Each situation is counted for a fixed time, on both sides at once. So these tests wait for time
-//! to pass.
+//! Each situation is counted for at least a fixed time; except for two restarts, on both sides at
+//! once. So these tests wait for time to pass.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -208,7 +208,7 @@ fn first_of_two_pages(vendor: Vendor) -> Value {
     }
 }
 
-/// The cloud throttles once. With `told` it names the time until which it does.
+/// The cloud throttles once. With `told` its answer says when that ends.
 fn throttle(world: &World, told: bool) {
     let (header, code) = match world.cloud.vendor {
         Vendor::DigitalOcean => ("Retry-After", "too_many_requests"),
@@ -273,8 +273,8 @@ async fn told_and_mended(vendor: Vendor) {
     }
 }
 
-/// The cloud's operation never ends. The event says pending, nothing is created twice, and the work
-/// continues when it ends.
+/// The cloud's operation does not end before the test ends it. Until then the event says pending,
+/// and nothing is created twice. Then the Service is served.
 #[tokio::test]
 async fn a_load_balancer_whose_action_never_ends_is_pending_and_made_once() {
     const DAY_MS: u64 = 86_400_000;
@@ -328,8 +328,8 @@ async fn a_page_that_fails_in_the_middle_is_told_and_no_node_is_lost() {
     }
 }
 
-/// The provider starts with a wrong setting or token. The ccm changes nothing, and an event on the
-/// Node says why.
+/// The provider starts with a wrong setting or token. The ccm changes nothing in the cloud, and an
+/// event on the Node says why.
 #[tokio::test]
 async fn wrong_settings_and_a_wrong_token_at_the_start_are_told_where_operators_look() {
     for vendor in Vendor::ALL {

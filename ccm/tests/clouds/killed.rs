@@ -1,5 +1,5 @@
-//! kill -9 of the provider at each call of the API that Ensure and Delete make: nothing leaks, and
-//! nothing of others is touched.
+//! kill -9 of the provider at each call about load balancers that Ensure and Delete make: nothing
+//! leaks, and nothing of others is touched.
 
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
@@ -63,8 +63,8 @@ impl World {
         }));
     }
 
-    /// Kills the provider at the call that hangs and starts another one, until the Service is
-    /// served, or gone. Returns whether that call came, and the load balancer that serves the
+    /// Kills the provider at the call that hangs, and starts another one. Waits until the Service
+    /// is served, or gone. Returns whether that call came, and the load balancer that serves the
     /// Service.
     async fn killed_until(
         &mut self,

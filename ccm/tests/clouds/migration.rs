@@ -1,5 +1,5 @@
-//! A migration from the vendor's controller and back: the load balancer stays, none is created, and
-//! no Node is touched.
+//! A migration from the vendor's controller and back: the load balancer stays, the ccm creates no
+//! second one for its Service, and no Node is touched. The test plays the vendor's controller.
 
 use k8s_openapi::api::core::v1::Service;
 use kube::api::PostParams;
@@ -32,7 +32,8 @@ async fn there_and_back(vendor: Vendor) {
     let nodes = world.versions().await;
     let writes = world.cloud.writes().unwrap();
 
-    // Without the operator's grant nothing is touched, and the Service says what is missing.
+    // Without the operator's grant nothing in the cloud is touched, and the Service says what is
+    // missing.
     world.cloud.start_provider(&[]).unwrap();
     world.start_ccm(&[]);
     let words = ["SyncLoadBalancerFailed", "CONFLICT", "adoption", &made.id];
@@ -60,7 +61,7 @@ async fn there_and_back(vendor: Vendor) {
     let new = world.served("new").await;
     world.stop().await;
 
-    // The permission is removed again, and DigitalOcean's controller finds the ccm's load balancer
+    // The permission is removed again. DigitalOcean's controller would find the ccm's load balancer
     // by its annotation.
     let looks = world.looks();
     let mut back: Vec<&str> = Vec::new();
@@ -86,7 +87,7 @@ async fn there_and_back(vendor: Vendor) {
         "the way back writes nothing"
     );
 
-    // The vendor's controller leads again.
+    // What the vendor's controller would find when it leads again.
     let service = world.services().get("web").await.unwrap();
     let now = service.metadata.annotations.as_ref().unwrap();
     for (key, value) in &annotations {
@@ -114,8 +115,8 @@ fn same(made: &Balancer, adopted: &Balancer) {
     assert_eq!(made.addresses, adopted.addresses);
 }
 
-/// Whether the vendor's controller finds the Service's load balancer: DigitalOcean's by the ID in
-/// its annotation, Hetzner's by its label.
+/// Waits until the vendor's controller would find the Service's load balancer: DigitalOcean's by
+/// the ID in its annotation, Hetzner's by its label.
 async fn found_by_the_vendor(world: &World, name: &str, balancer: &Balancer) {
     eventually(&format!("{name} is found"), SOON, async || {
         let service = world.services().get(name).await.unwrap();

@@ -133,7 +133,7 @@ impl World {
         self.service_goes(name).await;
     }
 
-    /// Waits until the one load balancer has these targets.
+    /// Waits until this load balancer has these targets.
     pub async fn targets(&self, id: &str, wanted: &[&str]) {
         eventually(&format!("the targets are {wanted:?}"), SOON, async || {
             let all = self.cloud.balancers().unwrap();
@@ -209,7 +209,7 @@ impl World {
         all.items.into_iter().map(of).collect()
     }
 
-    /// From now on matching calls fail as the plan says.
+    /// From now on the test API handles matching calls as the plan says.
     pub fn plan(&self, plan: &Value) {
         self.cloud.ask("POST", "plans", plan).unwrap();
     }

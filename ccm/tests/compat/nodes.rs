@@ -67,7 +67,7 @@ async fn stays(side: &Side, name: &str, node: NodeBuilder) {
     side.renewals(4).await;
 }
 
-/// A Node that stays uninitialised has an event with the reason.
+/// A Node that waits for its initialisation has an event with the reason.
 fn told(text: &str, scenario: Scenario) -> Scenario {
     let line = format!(
         "event on {}: Warning NodeNotInitialized: {text} [cloud-node-controller]",

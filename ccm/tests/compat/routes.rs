@@ -64,8 +64,8 @@ async fn condition(side: &Side, name: &str, status: &str) {
     .await;
 }
 
-/// Another Node joins later and gets its routes. By then a pass has handled everything before it. A
-/// second pass follows.
+/// Another Node joins later and gets its routes. By then a pass has handled everything before it.
+/// Then there is time for a second pass.
 async fn looks(side: &Side, name: &str, number: u8) {
     let later = format!("{name}--later");
     joins(side, instance(&later), &[v4(number)]).await;
@@ -93,7 +93,7 @@ fn planted(scenario: &str, destination: &str, target: &str, owner: Option<String
     }
 }
 
-/// An existing route to an instance that is no Node's.
+/// An existing route whose target is no Node.
 fn stands(
     name: &'static str,
     what: &'static str,
@@ -363,12 +363,12 @@ pub fn no_nodes_left() -> Vec<Scenario> {
             "all Nodes are deleted, this one last",
             &["▲R7"],
             async |side: Side, name| {
-                // The cloud has lied before.
+                // The scenario `cloud-lies` has set a fault before.
                 side.cloud().clear_faults();
                 joins(&side, instance(name), &[v4(31)]).await;
                 routed(&side, name).await;
                 all_but(&side, name).await;
-                // Time for what the others' end leads to.
+                // Time for the work that the deletion of the other Nodes causes.
                 side.renewals(6).await;
                 side.delete_node(name).await;
                 match side.who() {
@@ -392,7 +392,7 @@ async fn all_but(side: &Side, name: &str) {
     for node in nodes.list(&ListParams::default()).await.unwrap() {
         let other = node.metadata.name.unwrap_or_default();
         if other != name {
-            // The lifecycle deletes Nodes too.
+            // The lifecycle controller may have deleted the Node already.
             match nodes.delete(&other, &DeleteParams::default()).await {
                 Err(kube::Error::Api(status)) if status.code == 404 => {}
                 deleted => drop(deleted.unwrap()),

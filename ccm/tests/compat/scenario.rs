@@ -48,8 +48,8 @@ pub enum What {
     },
     /// A whole object that only this side has, by the prefix of its lines.
     OnlyThere(String, Who),
-    /// One event: this side records it at least `least` times. The other records it at most `most`
-    /// times, and not more often than this side.
+    /// One event: this side records it at least `least` times. The other records it at least once
+    /// and at most `most` times, and not more often than this side.
     Again {
         path: String,
         who: Who,

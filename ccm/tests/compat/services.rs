@@ -182,7 +182,7 @@ pub fn scenarios() -> Vec<Scenario> {
     all
 }
 
-/// Every field that matters (B-S4).
+/// Fields that matter (B-S4).
 fn matter() -> Vec<Scenario> {
     let later = json!({"metadata": {"annotations": {"example.com/later": "yes"}}});
     let two = spec(&json!({"ports": [
@@ -285,7 +285,7 @@ fn matter() -> Vec<Scenario> {
     ]
 }
 
-/// Fields that do not (B-S4): no call.
+/// Fields that do not matter (B-S4): no call.
 fn do_not_matter() -> Vec<Scenario> {
     let labels = json!({"metadata": {"labels": {"team": "blue"}}});
     let finalizers = [

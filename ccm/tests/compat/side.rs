@@ -52,7 +52,7 @@ pub const OURS: [&str; 1] = ["--node-deletion-brake=min-age=1s,floor=20"];
 /// Further flags of upstream's: its own request limit would dominate the measurement.
 pub const GO: [&str; 3] = ["--kube-api-qps=1000", "--kube-api-burst=1000", "-v=2"];
 
-/// The same as the flag has.
+/// The value of `--cluster-cidr`.
 const CLUSTER_CIDRS: &str = "10.244.0.0/16, fd00:10:244::/64";
 
 /// Which controller.
@@ -171,8 +171,8 @@ impl Side {
             .arg(config)
             .arg(format!("--endpoint={}", self.bridge_endpoint()))
             .arg(format!("--service-feature={}", features.join(",")))
-            // It resolves the targets of routes among all Nodes, which the bridge's stand-in for
-            // the API server does not have.
+            // The adapter resolves the targets of routes among all Nodes, which the bridge's
+            // stand-in for the API server does not have.
             .arg("--kubeconfig")
             .arg(self.0.plane.kubeconfig(User::Admin))
             .arg("--concurrent-services=8")

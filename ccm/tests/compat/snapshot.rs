@@ -188,7 +188,7 @@ fn times(event: &Event) -> u64 {
 }
 
 /// An event's text without the RPC, the attempt and the next try, which the ccm appends (▲N13). The
-/// ITs with `kubectl describe` check those.
+/// tests with `kubectl describe` in `it` check those.
 fn without_attempt(text: &str) -> &str {
     let of_a_call = |rest: &str| rest.contains(" of provider ") && rest.contains(", attempt ");
     match text.rfind(" (") {
@@ -239,7 +239,7 @@ fn plain(object: impl serde::Serialize) -> Value {
     value
 }
 
-/// Takes out times, and what the API server chose at random.
+/// Removes times, and ports that the API server chose at random.
 fn scrub(value: &mut Value) {
     match value {
         Value::Object(map) => {

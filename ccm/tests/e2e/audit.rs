@@ -66,7 +66,7 @@ pub fn changes(log: &Path) -> Vec<String> {
         .collect()
 }
 
-/// How often a Lease was renewed or taken.
+/// How often the ccm wrote a Lease: renewed it, took it or released it.
 pub fn renewals(log: &Path) -> usize {
     let all = requests(log).into_iter();
     all.filter(|request| {
@@ -75,7 +75,7 @@ pub fn renewals(log: &Path) -> usize {
     .count()
 }
 
-/// How many events with this prefix of their names were written.
+/// How often the ccm created or patched an event whose name begins with this.
 pub fn event_writes(log: &Path, begin: &str) -> usize {
     let all = requests(log).into_iter();
     all.filter(|request| {

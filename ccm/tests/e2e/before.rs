@@ -22,7 +22,8 @@ impl Before {
         }
     }
 
-    /// Checks that everything is as before, and that nobody wrote to it meanwhile.
+    /// Checks that the Node and the cloud are as before, and that the ccm wrote to no Node and no
+    /// Service meanwhile.
     pub async fn assert_untouched(&self, world: &World) {
         assert_eq!(
             world.changes(),

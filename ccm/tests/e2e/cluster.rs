@@ -49,7 +49,7 @@ async fn a_test_that_is_killed_leaves_no_process_mount_cgroup_or_interface() {
     assert!(
         running.iter().any(|one| one.contains("containerd"))
             && running.iter().any(|one| one.starts_with("left: cgroup")),
-        "what is looked for would be found: {running:#?}"
+        "the check would find such leftovers: {running:#?}"
     );
     victim.kill();
     drop(victim);

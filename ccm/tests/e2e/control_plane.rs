@@ -104,9 +104,7 @@ async fn hung(world: &mut World) {
     world
         .said_times(&pod, "ccm", "initialised the provider", 2)
         .await;
-    world.report.lap(
-        "provider stopped (SIGSTOP) to the ccm leading with the one that its probe got started",
-    );
+    world.report.lap("provider stopped (SIGSTOP) to the ccm leading with the restarted provider");
     let after = the_pod(world).await;
     assert_eq!(after.uid(), before.uid());
     assert_eq!(restarts(&after, "provider"), 1);

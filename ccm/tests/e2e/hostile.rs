@@ -17,7 +17,7 @@ use crate::world::{PATIENCE, World, is_initialised};
 /// A Node without a machine.
 const GHOST: &str = "ghost";
 const OTHERS_CLASS: &str = "example.com/others";
-/// Answers that carry events, and how many each of them does.
+/// How many answers carry events, and how many events each of them carries.
 const FLOODS: usize = 4;
 const EVENTS: usize = 16;
 /// The most event writes that a provider can cause in ten minutes on one object.
@@ -117,7 +117,7 @@ async fn answers_too_much(world: &World, pod: &str) {
     let mut number = FLOODS;
     for (rpc, kind, said) in answers {
         ctl(world, pod, &["fault", "set", rpc, kind]);
-        // Both wait for an answer about them.
+        // The new Node and the Service both wait for an answer.
         let ghost = NodeBuilder::new(GHOST).uninitialized().build();
         nodes.create(&PostParams::default(), &ghost).await.unwrap();
         number += 1;
@@ -129,8 +129,8 @@ async fn answers_too_much(world: &World, pod: &str) {
     changed(world, number).await;
 }
 
-/// A class that it did not claim before is not its own: a Service of that class stays without a
-/// load balancer.
+/// The provider claims a class that it did not claim before: a Service of that class stays without
+/// a load balancer.
 async fn claims_a_class(world: &World, pod: &str) {
     let claim = ["--value", OTHERS_CLASS];
     let fault = ["fault", "set", "GetProviderInfo", "load-balancer-class"];
@@ -147,7 +147,7 @@ async fn claims_a_class(world: &World, pod: &str) {
     world.kubectl(&["delete", "service", "others", "--namespace=default"]);
 }
 
-/// With the credentials of another account it changes nothing until it has the right ones again.
+/// While the provider reports another account, the ccm changes nothing in the cloud.
 async fn claims_another_account(world: &World, pod: &str) {
     let scope = ["--value", "another account"];
     let fault = ["fault", "set", "Initialize", "cloud-scope"];

@@ -45,7 +45,7 @@ pub struct Term {
 }
 
 impl Leaders {
-    /// `machines` are the directories of their disks' logs.
+    /// `machines` are the directories with the Pods' logs, one for each machine.
     pub fn watch(client: &Client, machines: Vec<PathBuf>) -> Self {
         let renewals = Renewals::default();
         let logs = Arc::<Mutex<BTreeMap<PathBuf, File>>>::default();
@@ -155,8 +155,8 @@ fn logs_of(pods: &Path) -> Vec<PathBuf> {
     pods.flat_map(|pod| within(&pod.join("ccm"))).collect()
 }
 
-/// In a container's log: `TIME STREAM TAG OWN-TIME TEXT` a line. The process's own time counts, and
-/// all machines have one clock; the first is when containerd got the line.
+/// A line of a container's log is `TIME STREAM TAG OWN-TIME TEXT`. `TIME` is when containerd got
+/// the line. The process's own time counts, and all machines have one clock.
 fn terms_in(log: &str) -> Vec<Term> {
     let mut terms: Vec<Term> = Vec::new();
     for line in log.lines() {

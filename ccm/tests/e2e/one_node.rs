@@ -59,8 +59,8 @@ fn kustomizations(directory: &Path, address: &str) -> [String; 3] {
         }],
     });
     std::fs::write(mock.join("cloud.yaml"), machine.to_string()).unwrap();
-    // All providers of this repository accept this flag and no other, so only the image changes.
-    // Each image has its own probe command, so none is set.
+    // The mock and the Python provider both accept this flag, so only the image changes. Each image
+    // has its own probe command, so none is set.
     let provider = json!({
         "name": "provider",
         "args": [format!("--state={STATE}")],
@@ -158,7 +158,7 @@ async fn from_nothing(world: &mut World) -> String {
         .report
         .lap("Service of type LoadBalancer to its address");
 
-    // Both need the Node's address.
+    // `kubectl logs` and `kubectl exec` need the Node's address.
     let pod = one_pod(world, Image::Mock).await.name_any();
     world.said(&pod, "ccm", " leading identity=").await;
     let exec = |container: &str, command: &[&str]| {
@@ -319,10 +319,10 @@ async fn broken(world: &mut World) {
             .await;
         assert!(
             !world.pods().await.iter().any(crate::world::is_ready),
-            "who waits for the roll-out is told that it does not work"
+            "no Pod is ready while the provider does not work"
         );
         if image.ends_with(NOWHERE) {
-            // One Service is asked for, another one is taken back: both wait. The ccm says why
+            // One Service is created, another one is deleted: both wait. The ccm logs the reason
             // again after 10 s.
             world.expose("third").await;
             world.kubectl(&[

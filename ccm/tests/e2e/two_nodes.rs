@@ -160,7 +160,7 @@ async fn gone(world: &mut World) {
     world
         .report
         .lap("machine removed from the cloud to its Node gone");
-    // The leader on that machine is replaced after the Lease's duration.
+    // If the leader ran on that machine, another replica leads after the Lease's duration.
     eventually("a replica works on", PATIENCE, async || {
         let pods = world.pods().await;
         let ready = pods

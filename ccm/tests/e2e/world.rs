@@ -113,7 +113,7 @@ impl World {
         output(command)
     }
 
-    /// As `kubectl set image` gives a container another image.
+    /// Gives a container another image, with `kubectl set image`.
     pub fn set_image(&self, container: &str, image: &str) {
         let object = format!("deployment/{NAME}");
         self.kubectl(&["set", "image", &object, &format!("{container}={image}")]);
@@ -199,8 +199,8 @@ impl World {
         audit::changes(&self.audit_log())
     }
 
-    /// How many events with this prefix of their names the ccm's account wrote. A name begins with
-    /// the object's name.
+    /// How often the ccm's account created or patched an event whose name begins with this. A name
+    /// begins with the object's name.
     pub fn event_writes(&self, begin: &str) -> usize {
         audit::event_writes(&self.audit_log(), begin)
     }
@@ -220,8 +220,9 @@ impl World {
         .await;
     }
 
-    /// The end of a test, also of a failed one: reports before the cluster is gone. Last it checks
-    /// the ccm's requests to the API server, and what is left on the machine.
+    /// The end of a test, before the cluster is gone. After a failure it prints what an operator
+    /// would check. After a success it checks the ccm's requests to the API server, and what is
+    /// left on the machine.
     pub fn finish(mut self, outcome: Outcome) {
         if outcome.is_err() {
             self.tell();
@@ -345,7 +346,7 @@ pub fn id(pod: &Pod, name: &str) -> String {
     id.unwrap_or_default()
 }
 
-/// The image that is asked for.
+/// The container's image in the Pod's spec.
 pub fn image(pod: &Pod, name: &str) -> String {
     let spec = pod.spec.as_ref();
     let containers = spec.into_iter().flat_map(|spec| {
@@ -401,7 +402,7 @@ pub fn is_initialised(node: &Node) -> bool {
     !is_tainted(node, UNINITIALIZED)
 }
 
-/// Whether its kubelet says that it is well.
+/// The status of the Node's Ready condition.
 pub fn condition(node: &Node) -> String {
     let conditions = node
         .status

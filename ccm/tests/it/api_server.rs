@@ -38,8 +38,8 @@ fn mutating(cloud: &Cloud) -> Vec<String> {
 #[tokio::test]
 async fn b_m3_a_short_outage_costs_no_lead_and_no_call() {
     let mut world = World::new(Fixture::default()).await;
-    // An API server starts in 3 s, and on a machine with much else to do in 20 s: that is a short
-    // outage then.
+    // An API server starts in 3 s, on a busy machine in 20 s. With this renew deadline both are
+    // short outages.
     let mut ccm = world.ccm(&[
         "--leader-elect-lease-duration=90s",
         "--leader-elect-renew-deadline=60s",
@@ -60,7 +60,7 @@ async fn b_m3_a_short_outage_costs_no_lead_and_no_call() {
         .await;
     world.initialised("node-2").await;
     println!(
-        "a Node that joined after it was initialised in {:?}",
+        "a Node that joined afterwards was initialised in {:?}",
         back.elapsed()
     );
     // The new Node is a target; nothing else changed.
@@ -131,7 +131,7 @@ async fn b_m3_a_long_outage_ends_the_leader_and_the_next_one_changes_nothing() {
     assert!(asked.await, "{:?}", world.cloud().call_counts());
     world.join("node-2").await;
     world.initialised("node-2").await;
-    // ▲S13: but for the new target nothing.
+    // ▲S13: nothing but the call for the new target.
     let updated = world
         .cloud()
         .wait_until(SOON, |cloud| !mutating(cloud).is_empty());
@@ -200,7 +200,7 @@ async fn m11_writes_wait_as_long_as_the_server_says_and_conflicts_are_read_again
     let line = said(&ccm, "node=\"error\"").await;
     assert!(line.contains("the API server failed"), "{line}");
 
-    // 422: an event and the log report it, and no other object waits.
+    // 422: an event reports it, and no other object waits.
     proxy.answer(Rule::new("PATCH", "/nodes/refused", 2, 422));
     world.join("refused").await;
     world.join("after").await;
@@ -229,7 +229,7 @@ async fn m11_writes_wait_as_long_as_the_server_says_and_conflicts_are_read_again
         );
     }
 
-    // A Lease that is refused for less than the renew deadline is kept.
+    // A leader whose renewals are refused for less than the renew deadline keeps the Lease.
     let holder = world.leader().await;
     for status in [409, 429, 500] {
         proxy.answer(Rule::new("PUT", "/leases/", 1, status));
@@ -267,8 +267,8 @@ async fn b_m8_a_watch_that_is_cut_or_expired_misses_nothing() {
     world.initialised("node-2").await;
     assert_eq!((lists("nodes"), lists("services")), (1, 1));
 
-    // The watch expired: a new list. It shows objects that were deleted meanwhile, even without
-    // their finalizer, and their load balancers are deleted.
+    // The watch expired: a new list. From it the ccm learns which objects were deleted meanwhile,
+    // even without their finalizer, and it deletes their load balancers.
     let gone = r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","message":"too old resource version","reason":"Expired","code":410}}"#;
     proxy.answer(Rule {
         body: format!("{gone}\n"),
@@ -278,7 +278,7 @@ async fn b_m8_a_watch_that_is_cut_or_expired_misses_nothing() {
         body: format!("{gone}\n"),
         ..Rule::new("GET", "/api/v1/nodes?&watch=", 1, 200)
     });
-    // While they are away nothing is seen.
+    // While the lists fail the ccm sees nothing.
     for what in ["nodes", "services"] {
         let path: &'static str = if what == "nodes" {
             "/api/v1/nodes"
@@ -302,7 +302,7 @@ async fn b_m8_a_watch_that_is_cut_or_expired_misses_nothing() {
         .delete("node-2", &DeleteParams::default())
         .await
         .unwrap();
-    // B-S9: this process knew it.
+    // B-S9: this process knew the Service.
     let removed = world
         .cloud()
         .wait_until(SOON, |cloud| cloud.load_balancers().is_empty());

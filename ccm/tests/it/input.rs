@@ -394,7 +394,7 @@ fn help_is_grouped_and_names_every_default_and_version_is_one_line() {
     ] {
         assert!(help.contains(text), "{text}");
     }
-    // The short help leaves out what does nothing.
+    // The short help leaves out flags without effect.
     let short = text(&run(&["-h"]).stdout);
     assert!(
         short.contains("--provider-timeout") && !short.contains("--cloud-config"),
@@ -428,7 +428,7 @@ fn b_m5_the_list_of_a_go_ccms_flags_is_what_it_prints() {
         .collect();
     let unknown: Vec<_> = printed.difference(&listed).collect();
     assert!(unknown.is_empty(), "{unknown:?}\n{help}");
-    // That of an older minor knows fewer.
+    // A Go CCM of an older minor version knows fewer flags.
     if std::env::var_os("TESTENV_KUBERNETES").is_none() {
         assert_eq!(listed, printed, "{help}");
     }

@@ -69,8 +69,8 @@ async fn ensures(world: &World) {
 /// Waits until the holder of the Lease has lost it. By then no EnsureLoadBalancer is in progress.
 async fn given_away_after_the_call(world: &World, identity: &str) {
     eventually("the Lease is given away", SOON, async || {
-        // Looked at in this order: what was in flight after the Lease was still held was in flight
-        // while it was.
+        // The calls are counted before the Lease is read: a call that ends only after the release
+        // is counted.
         let in_flight = world.cloud().in_flight("EnsureLoadBalancer");
         if world.holder().await? == identity {
             return Err("it is held".to_owned());
@@ -227,7 +227,7 @@ async fn m3_what_does_not_end_is_cancelled_after_twenty_seconds_and_the_lease_th
         "cancelled"
     );
     said(&ccm, "calls still run: they are cancelled").await;
-    // A provider that does not stop at a cancellation still works on it.
+    // A provider that does not stop at a cancellation may still work on the call.
     said(&ccm, "letting the Lease expire instead of releasing it").await;
     assert_eq!(world.holder().await.unwrap(), identity);
 }

@@ -1,6 +1,6 @@
-//! The ccm with each provider that violates the contract in one of the named ways
-//! (`provider-mock faults`): no live Node is deleted, nothing of another owner is touched, the
-//! process lives, and an event or a metric reports what the contract calls a fault.
+//! The ccm with each provider that violates the contract in one of the named ways (`provider-mock
+//! faults`): no live Node is deleted, the planted objects of another owner stay as they are, and
+//! the process lives. An event or a metric reports the violation if its row says so.
 
 mod document;
 mod stage;
@@ -197,7 +197,7 @@ async fn is_told_of_the_honest(row: &Row) {
     let cloud = world.cloud().clone();
     let passes = |cloud: &Cloud| cloud.call_count("ListLoadBalancers");
     let enough = passes(&cloud) + 12;
-    // Without anything to list, it ends earlier than usual.
+    // If no controller lists load balancers, the wait ends after 30 s.
     let _ = cloud
         .wait_until(Duration::from_secs(30), |cloud| passes(cloud) >= enough)
         .await;

@@ -1,5 +1,5 @@
 //! Nodes whose instance is gone or stopped. docs/node-deletion.md lists what must hold for a
-//! deletion, and each line of its list is shown here.
+//! deletion. These tests show most of that list.
 
 mod brake;
 mod guards;

@@ -11,8 +11,8 @@ use crate::world::{FAST_LEASE, SOON, World, balancer, said};
 
 const MIGRATION: &str = "cloud-provider-extraction-migration";
 
-/// Writes another holder into the migration's Lease, as a kube-controller-manager would that takes
-/// or leaves it.
+/// Writes another holder into the migration's Lease, as a kube-controller-manager does when it
+/// takes or leaves it.
 async fn hand(world: &World, holder: &str, seconds: i32) {
     let spec = json!({"spec": {"holderIdentity": holder, "leaseDurationSeconds": seconds}});
     let patch = Patch::Merge(spec);

@@ -52,7 +52,7 @@ async fn write_labels(world: &World, node: &str, labels: &[(&str, Option<&str>)]
         .unwrap();
 }
 
-/// Which write of the Node was the last.
+/// The Node's resourceVersion, which each write changes.
 fn version(node: &Node) -> String {
     node.metadata.resource_version.clone().unwrap()
 }
@@ -125,7 +125,7 @@ async fn b_n2_b_n7_n7_n14_what_a_node_is_given() {
     host_names(&world).await;
     ids(&world).await;
 
-    // ▲N7: no observer ever saw a schedulable Node without an address.
+    // ▲N7: the watch showed no Node that had neither the taint nor an address.
     world.register(NodeBuilder::new("the-end")).await;
     let versions = versions.await.unwrap();
     let name = |node: &Node| node.metadata.name.clone().unwrap();

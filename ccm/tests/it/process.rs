@@ -65,8 +65,8 @@ fn socket(directory: &Path) -> PathBuf {
     directory.join("own/provider.sock")
 }
 
-/// What runs in that process: this test binary again, with nothing but this. As a test among the
-/// others it has nothing to do.
+/// The body of that process, which is this test binary with only this test. Without the environment
+/// variables it does nothing.
 #[test]
 fn provider_process() {
     let (Some(socket), Some(state)) = (env::var_os(SOCKET), env::var_os(STATE)) else {
@@ -78,7 +78,7 @@ fn provider_process() {
         .enable_all()
         .build()
         .unwrap();
-    // A scripted crash, and the end of the test, end the process in here.
+    // The process ends in this call: by a scripted crash, or at the end of the test.
     runtime
         .block_on(async { provider_mock::serve(cloud, &endpoint).await })
         .unwrap();

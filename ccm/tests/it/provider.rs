@@ -110,7 +110,8 @@ async fn m9_starting_and_broken_pause_degraded_works_and_deletes_nothing() {
     set(Health::starting("reads its zones"), "reads its zones").await;
     world.join("node-4").await;
     let asked = world.cloud().call_count("LookupInstances");
-    // Longer than --provider-timeout: a provider that answers Probes is there.
+    // This takes longer than --provider-timeout. A leader whose provider answers Probes does not
+    // step down.
     more_calls(&world, "Probe", 1).await;
     set(Health::broken("has no credentials"), "has no credentials").await;
     assert_eq!(world.cloud().call_count("LookupInstances"), asked);
@@ -223,7 +224,7 @@ async fn s20_another_cloud_scope_stops_everything_until_the_command_of_the_log_a
     world.shows_address("web").await;
 }
 
-/// As an operator pastes it.
+/// Runs the command in a shell, as an operator pastes it.
 fn in_a_shell(world: &World, command: &str) {
     let mut shell = std::process::Command::new("sh");
     let kubectl = world.plane.kubectl();

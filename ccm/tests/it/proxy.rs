@@ -164,7 +164,7 @@ impl Proxy {
             _ = what => false,
             () = self.shared.trapped.notified() => true,
         };
-        // The forwarded request may end it before the trap is signalled.
+        // The forwarded request may end `what` before the trap is signalled.
         trapped
             || self.shared.state().trap.take().is_none() && {
                 self.shared.trapped.notified().await;
@@ -185,7 +185,7 @@ impl Proxy {
         state.seen.iter().filter(fits).cloned().collect()
     }
 
-    /// Requests so far that change something other than the Lease.
+    /// Requests so far that are no GET and not about a Lease.
     pub fn writes(&self) -> Vec<Seen> {
         let state = self.shared.state();
         let fits = |seen: &&Seen| seen.method != "GET" && !seen.path.contains("/leases");

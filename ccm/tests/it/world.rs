@@ -182,7 +182,7 @@ impl World {
         self.edit_lease(nobody).await;
     }
 
-    /// As an operator says that the credentials of the provider may reach this scope.
+    /// Accepts this cloud scope, as an operator does.
     pub async fn accept_scope(&self, scope: &str) {
         let accepted = serde_json::json!({"metadata": {"annotations": {SCOPE: scope}}});
         self.edit_lease(accepted).await;

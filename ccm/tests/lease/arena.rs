@@ -174,7 +174,7 @@ impl Arena {
             .unwrap();
     }
 
-    /// The fields of the Lease besides the holder's name.
+    /// The Lease on the API server.
     pub async fn lease(&self) -> Lease {
         let leases = Api::<Lease>::namespaced(self.client.clone(), &self.name);
         leases.get(LEASE).await.unwrap()

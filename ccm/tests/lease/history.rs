@@ -187,7 +187,7 @@ fn both_lead(one: &Contender, other: &Contender) -> Vec<String> {
         };
         let views: Vec<View> = contender.views().into_iter().filter(settled).collect();
         let runs = views.chunk_by(|a, b| a.leads == b.leads);
-        // Surely from the end of the first such answer to the beginning of the last.
+        // It surely led from the end of the first such answer to the beginning of the last.
         let sure = |run: &[View]| {
             let (first, last) = (run.first()?, run.last()?);
             (first.leads && first.answered < last.asked).then_some((first.answered, last.asked))

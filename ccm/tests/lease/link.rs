@@ -155,7 +155,7 @@ impl Shared {
         self.sent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One way: as long as it takes, and not while it is cut.
+    /// One direction: takes the delay, and waits while the link is cut.
     async fn way(&self) {
         let mut condition = self.condition.subscribe();
         let delay = condition.borrow_and_update().delay;

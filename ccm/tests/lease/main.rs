@@ -1,9 +1,9 @@
 //! `make lease`: who leads if an upstream Go cloud-controller-manager and this one compete for the
 //! same Lease, also under faults.
 //!
-//! Three records show whether two processes ever lead. Each process reaches the API server through
-//! a link of its own, and the link records the writes. A watch records the holders of the Lease.
-//! The tests ask each process again and again whether it leads. The leases have upstream's
+//! Three records show whether two processes ever lead at once. Each process reaches the API server
+//! through a link of its own, and the link records the writes. A watch records the holders of the
+//! Lease. The tests ask each process again and again whether it leads. The leases have upstream's
 //! default times, so these tests wait for real seconds, and are made to run all at once.
 #![allow(
     clippy::unwrap_used,

@@ -15,7 +15,7 @@ async fn stopped_for(seconds: u64) {
         let name = format!("stopped-{seconds}-{name}");
         arenas.push((Arena::new(&plane, &name).await, kinds));
     }
-    // After both are created: this blocks the thread, and with it the links.
+    // Only after both arenas are created: `Arena::new` blocks the thread, and with it the links.
     for (arena, kinds) in &mut arenas {
         for kind in *kinds {
             arena.start(&plane, kind).await;
@@ -44,8 +44,8 @@ async fn stopped_for(seconds: u64) {
     }
 }
 
-/// Whether the leader survived the outage. Ours counts from its last good renewal, so 12 s are too
-/// long; upstream from the first renewal that failed, so 12 s may just do.
+/// Whether the leader survived the outage. Ours counts from its last good renewal, so it ends after
+/// 12 s. Upstream counts from the first renewal that failed, so it may survive 12 s.
 async fn goes_on(arena: &mut Arena, leader: Kind, seconds: u64) -> bool {
     let renewed = arena.contenders[0].link.claims().len();
     let goes_on = eventually("the leader renews or has ended", SOON, async || {

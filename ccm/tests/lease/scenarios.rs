@@ -185,8 +185,7 @@ async fn wrong_clock(name: &str, kinds: [Kind; 2], seconds: i64) {
             let clock = clock::ahead_by(seconds, plane.directory(), name);
             arena.start_at(plane, Ours, Some(clock)).await;
         }
-        // A Go program asks the kernel, whatever is loaded: so its Lease is written as its clock
-        // would have it.
+        // A Go program reads the clock without libc. So the link shifts the times in its Lease.
         Go => {
             arena.start(plane, Go).await;
             let ahead = SignedDuration::from_secs(seconds);
@@ -227,7 +226,7 @@ async fn b_m3_a_clock_of_go_20_s_behind_is_none_of_our_business() {
     wrong_clock("behind-go", [Go, Ours], -20).await;
 }
 
-/// Somebody deletes the Lease while it is held, five times.
+/// Somebody deletes the Lease while it is held, up to five times.
 async fn deleted(name: &str, kinds: [Kind; 2]) {
     let mut arena = pair(name, kinds).await;
     for _ in 0..5 {

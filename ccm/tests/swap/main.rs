@@ -29,8 +29,8 @@ const SERVICES: usize = 20;
 /// The least number of changes between two swaps.
 const CHANGES: usize = 25;
 
-/// The time until calls resume is only printed, because this machine has other work too. Two tests
-/// without a clock show that it is within a second of the socket's return:
+/// The time until calls resume is only printed, because this machine has other work too. Two
+/// tests that do not depend on real time show that it is within a second of the socket's return:
 /// `m9_where_nobody_listens_it_is_dialled_again_within_a_second` and, from the socket to a session,
 /// `m9_a_socket_that_appears_is_found_within_a_second`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -17,7 +17,7 @@ use testenv::{ControlPlane, Process, View, eventually};
 
 /// Long enough for a hundred Nodes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_mins(2);
-/// What the credentials of the other cloud's provider reach.
+/// The cloud scope of the other cloud's provider.
 pub const OTHER_SCOPE: &str = "another account, another region";
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
@@ -251,7 +251,7 @@ impl World {
         Ok(())
     }
 
-    /// Accepts the scope with the command in the ccm's log.
+    /// Accepts the scope, as the command in the ccm's log does.
     pub async fn accept_scope(&self, scope: &str) {
         let accept = json!({"metadata": {"annotations": {"grpc-ccm.io/cloud-scope-mock": scope}}});
         self.edit_lease(accept).await;

@@ -63,7 +63,7 @@ fn routes_of(run: &Run, count: usize) -> Vec<pb::Route> {
         .collect()
 }
 
-/// How many listed load balancers of this cluster are this Service's. `None`: there is no listing.
+/// The number of listed load balancers of this Service. `None`: there is no listing.
 async fn listed(run: &Run, session: &Session, service: &pb::ServiceView) -> Verdict<Option<usize>> {
     if !run.sees(&[Need::LoadBalancerListing]) {
         return Ok(None);

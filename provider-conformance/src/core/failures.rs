@@ -19,7 +19,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/every-offered-rpc-is-served",
             ["CORE-5", "CORE-4"],
-            "the provider answers every RPC of an offered capability block, none with UNIMPLEMENTED or another gRPC status",
+            "the provider answers every RPC of an offered service, none with UNIMPLEMENTED or another gRPC status",
             offered
         ),
         check!(
@@ -66,7 +66,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/failures-keep-their-limits",
             ["CORE-11", "CORE-15"],
-            "messages and reasons of failures have at most 1,024 bytes and a known code, whatever was sent",
+            "failures have a known code, and at most 1,024 bytes of message and of reason, also if a request has very long texts",
             limits
         ),
         check!(

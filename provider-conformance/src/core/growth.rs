@@ -23,7 +23,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/memory-does-not-grow-with-calls",
             ["CORE-18"],
-            "the memory of the process does not grow with calls of every offered RPC and with streams of hints that open and close (--soak)",
+            "the memory of the process does not grow with calls of every offered unary RPC and with streams of hints that open and close (--soak)",
             calls
         ),
         check!(
@@ -238,14 +238,14 @@ async fn soak(run: &Run, what: &str, work: Work) -> Verdict {
     must(
         after <= before + before / 5 + SLACK_KIB,
         "CORE-18",
-        format_args!("{count} {what} in {half:?}, after as many to warm up"),
+        format_args!("{count} {what} in {half:?}, after a warm-up of the same time"),
         format_args!("about as much memory as before, {before} KiB"),
         format_args!("{after} KiB"),
     )?;
     must(
         files_after <= files_before + 2 * AT_ONCE,
         "CORE-18",
-        format_args!("{count} {what} in {half:?}, after as many to warm up"),
+        format_args!("{count} {what} in {half:?}, after a warm-up of the same time"),
         format_args!("about as many open files as before, {files_before}"),
         format_args!("{files_after}"),
     )

@@ -18,7 +18,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/requests-up-to-the-stated-size-are-accepted",
             ["CORE-11"],
-            "a request of max_request_bytes is answered",
+            "a request of max_request_bytes, but at most 16 MiB, is answered",
             |run| accepted(run, 0)
         ),
         check!(
@@ -65,7 +65,8 @@ fn stated(run: &Run) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// An Initialize of this size: every provider serves it, and Pod CIDRs may be many.
+/// An Initialize of this size: every provider serves it. Previous owner IDs and the version fill
+/// it.
 fn of_size(session: &Session, bytes: usize) -> pb::InitializeRequest {
     let mut request = pb::InitializeRequest {
         cluster: Some(session.cluster().clone()),

@@ -74,13 +74,13 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/a-request-without-a-cluster-is-refused",
             ["CORE-10", "CORE-4"],
-            "every RPC refuses a request without a cluster in the body",
+            "a request without a cluster is `failed` with INVALID or NOT_INITIALIZED (Initialize: INVALID)",
             no_cluster
         ),
         check!(
             "core/a-request-without-an-owner-id-is-refused",
             ["CORE-10", "CORE-4"],
-            "every RPC refuses a cluster without an owner ID in the body",
+            "a request whose cluster has no owner ID is `failed` with INVALID or NOT_INITIALIZED (Initialize: INVALID)",
             no_owner
         ),
         check!(

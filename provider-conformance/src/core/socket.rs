@@ -228,7 +228,7 @@ async fn second_process(run: &Run) -> Verdict {
     let before = session.call(pb::ProbeRequest::default()).await;
     let boot_id = before.answer()?.boot_id.clone();
     let mut second = run.target().second()?;
-    // It may wait before it gives up. It may also serve at another path.
+    // The second process may wait before it gives up. It may also serve at another path.
     let ended = second.ended(SECOND).await;
     let words = second.last_words();
     drop(second);

@@ -1,4 +1,4 @@
-//! All RPCs of a provider, each with a valid request.
+//! The RPCs of all services except ProviderService, each with a valid request.
 
 use std::time::Duration;
 

@@ -40,28 +40,28 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "instances/throttled-is-not-absent",
             ["INST-1", "CORE-15"],
-            "while the cloud throttles every Node is `failed` with THROTTLED",
+            "while the cloud throttles, every Node is `failed` with THROTTLED",
             [Need::Instances, FAIL],
             throttled
         ),
         check!(
             "instances/refused-credentials-are-not-absent",
             ["INST-1", "CORE-15"],
-            "while the cloud refuses the credentials every Node is `failed` with CREDENTIALS",
+            "while the cloud refuses the credentials, every Node is `failed` with CREDENTIALS",
             [Need::Instances, FAIL],
             credentials
         ),
         check!(
             "instances/unavailable-is-not-absent",
             ["INST-1", "CORE-15"],
-            "while the cloud is down every Node is `failed` with UNAVAILABLE",
+            "while the cloud is down, every Node is `failed` with UNAVAILABLE",
             [Need::Instances, FAIL],
             unavailable
         ),
         check!(
             "instances/precondition-is-not-absent",
             ["INST-1", "CORE-15"],
-            "while something around it is missing every Node is `failed` with PRECONDITION",
+            "while the cloud lacks a precondition, every Node is `failed` with PRECONDITION",
             [Need::Instances, FAIL],
             precondition
         ),
@@ -75,14 +75,14 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "instances/failing-cloud-and-old-answers",
             ["INST-1", "INST-5"],
-            "with a large max_age a failing cloud makes no instance ABSENT either",
+            "with a large max_age, a failing cloud makes no instance ABSENT either",
             [Need::Instances, FAIL],
             failing_with_age
         ),
         check!(
             "instances/heals-with-the-cloud",
             ["INST-1", "CORE-6"],
-            "when the cloud answers again so does the provider, with the right states",
+            "when the cloud answers again, the provider finds the instance again",
             [Need::Instances, FAIL],
             heals
         ),

@@ -107,7 +107,7 @@ const CHECKS: &[Check] = &[
     check!(
         "instances/request-as-large-as-stated",
         ["CORE-11"],
-        "a request of max_request_bytes is accepted",
+        "a request of max_request_bytes, but at most 64 MiB, is accepted",
         [Need::Instances],
         largest_request
     ),
@@ -415,7 +415,7 @@ fn max_request_bytes(run: &Run) -> u64 {
 async fn largest_request(run: &Run) -> Verdict {
     let session = run.session().await?;
     let known = Known::one(run, &session).await?;
-    // A larger stated limit than any controller uses is not tested.
+    // At most 64 MiB: no controller sends more.
     let most = max_request_bytes(run).min(64 * 1024 * 1024) as usize;
     let with = |bytes: usize| {
         let mut node = known.node();

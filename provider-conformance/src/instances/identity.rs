@@ -120,7 +120,7 @@ const CHECKS: &[Check] = &[
     check!(
         "instances/other-fields-change-nothing",
         ["INST-3"],
-        "addresses, labels, taints and readiness do not change which instance a Node's is",
+        "addresses, labels, taints and readiness of a Node do not change which instance is found",
         [Need::Instances],
         full_node
     ),

@@ -279,7 +279,7 @@ impl Balancer {
                 return Ok((status, answer.target_errors.clone()));
             }
             let expected = "`ready`, after `pending` at most";
-            // It is not the check's subject, and most likely the same in all checks.
+            // This failure is not the check's subject, and most likely the same in all checks.
             if !self.begun
                 && let Some(failure) = answer.failed()
                 && failure.code() != FailureCode::Busy

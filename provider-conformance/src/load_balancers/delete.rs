@@ -38,7 +38,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/delete-never-made",
             ["LB-12"],
-            "Delete of a load balancer that never existed answers `done`, with and without targets or handles that name nothing",
+            "Delete of a load balancer that never existed answers `done`, and writes nothing",
             [Need::LoadBalancers],
             never_made
         ),

@@ -62,7 +62,7 @@ const CHECKS: &[Check] = &[
     check!(
         "load-balancers/ensure-pending",
         ["LB-14", "CORE-9"],
-        "While Ensure answers `pending`, Get does not say that it is in sync",
+        "While Ensure answers `pending`, Get does not say that the load balancer is in sync",
         [Need::LoadBalancers],
         pending
     ),
@@ -155,7 +155,7 @@ const CHECKS: &[Check] = &[
 async fn ready(run: &Run) -> Verdict {
     let stage = Stage::new(run).await?;
     let mut balancer = stage.balancer("ready");
-    // Every answer's status is checked. Here it only matters that it exists.
+    // `ensured` checks the status. The rest of this check shows that the load balancer exists.
     balancer.ensured(Some(stage.targets())).await?;
     balancer.present(Some(stage.targets())).await?;
     stage.listed_times(&balancer, 1, "LB-13").await?;

@@ -16,42 +16,42 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/cloud-fails-get",
             ["CORE-4", "CORE-15"],
-            "While the cloud fails Get is `failed` with the cloud's code, never ABSENT",
+            "While the cloud fails, Get is `failed` with the cloud's code, never ABSENT",
             [Need::LoadBalancers, Need::Hook(Hook::CloudFail)],
             get
         ),
         check!(
             "load-balancers/cloud-fails-ensure",
             ["CORE-4", "CORE-15"],
-            "While the cloud fails Ensure is `failed` with the cloud's code, and makes one load balancer when the cloud works again",
+            "While the cloud fails, Ensure is `failed` with the cloud's code, and makes one load balancer when the cloud works again",
             [Need::LoadBalancers, Need::Hook(Hook::CloudFail)],
             ensure
         ),
         check!(
             "load-balancers/cloud-fails-update",
             ["LB-11", "CORE-15"],
-            "While the cloud fails Update is `failed` with the cloud's code, never NOT_FOUND and never `done`",
+            "While the cloud fails, Update is `failed` with the cloud's code, never NOT_FOUND and never `done`",
             [Need::LoadBalancers, Need::Hook(Hook::CloudFail)],
             update
         ),
         check!(
             "load-balancers/cloud-fails-delete",
             ["LB-12", "CORE-15"],
-            "While the cloud fails Delete is `failed`, never `done`, and all still exists when the cloud works again",
+            "While the cloud fails, Delete is `failed`, never `done`, and all still exists when the cloud works again",
             [Need::LoadBalancers, Need::Hook(Hook::CloudFail)],
             delete
         ),
         check!(
             "load-balancers/cloud-fails-delete-of-nothing",
             ["LB-12"],
-            "While the cloud fails Delete of a load balancer that never existed is `failed` too: the provider could not look it up",
+            "While the cloud fails, Delete of a load balancer that never existed is `failed` too: the provider could not look it up",
             [Need::LoadBalancers, Need::Hook(Hook::CloudFail)],
             delete_of_nothing
         ),
         check!(
             "load-balancers/cloud-fails-list",
             ["LB-13", "CORE-16"],
-            "While the cloud fails the list ends with `failed`, never with `end`",
+            "While the cloud fails, the list ends with `failed`, never with `end`",
             [
                 Need::LoadBalancers,
                 Need::LoadBalancerListing,

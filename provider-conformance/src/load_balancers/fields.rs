@@ -129,7 +129,7 @@ const CHECKS: &[Check] = &[
     check!(
         "load-balancers/field-not-honoured",
         ["CORE-4", "LB-8", "LB-34"],
-        "The provider serves a Service with a field that is missing in `features` without it, or refuses it in the body; in_sync agrees",
+        "If `features` lacks a field that a Service sets, the provider serves the Service without the field, or refuses it with INVALID; in_sync agrees",
         [Need::LoadBalancers],
         not_honoured
     ),

@@ -44,14 +44,14 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/handle-of-other-service-delete",
             ["LB-4", "LB-2"],
-            "Delete with another Service's handle, same cluster, is CONFLICT; that one is untouched",
+            "Delete with another Service's handle, same cluster, is CONFLICT (`done` if all have the same handle); that one is untouched",
             [Need::LoadBalancers],
             other_service_delete
         ),
         check!(
             "load-balancers/handle-of-other-cluster",
             ["LB-4", "LB-2"],
-            "Ensure, Update and Delete with the handle of another cluster's are CONFLICT; that one is untouched",
+            "Ensure, Update and Delete with the handle of another cluster's load balancer are CONFLICT; that one is untouched",
             [Need::LoadBalancers],
             other_cluster
         ),
@@ -147,7 +147,7 @@ async fn stable(run: &Run) -> Verdict {
 enum Names {
     /// The load balancer, or the part, of one Service.
     Own,
-    /// A load balancer that all Services share. It identifies no part.
+    /// A load balancer that all Services share. Its handle identifies no part.
     Whole,
 }
 
@@ -167,7 +167,7 @@ async fn edited(run: &Run) -> Verdict<(Stage<'_>, Balancer, pb::LoadBalancer, Ba
     let mut victim = stage.ready("victim").await?;
     let before = victim.present(Some(stage.targets())).await?;
     let handle = handle_of(&victim)?;
-    // If all share one, the port of another is CONFLICT.
+    // If all Services share one load balancer, Ensure with another Service's port is CONFLICT.
     let mut neighbour = stage.balancer("neighbour");
     neighbour.service.ports[0].port = 8_081;
     neighbour.ensured(Some(stage.targets())).await?;

@@ -85,7 +85,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/slow-cloud-is-pending",
             ["CORE-9"],
-            "While the cloud is slow Ensure answers, ready, pending or failed, before 80 % of its deadline",
+            "While the cloud is slow, Ensure answers `ready`, `pending` or `failed` before its deadline (80 % of it in the contract, 90 % in this check)",
             [Need::LoadBalancers, Need::Hook(Hook::CloudSlow)],
             slow_is_pending
         ),
@@ -256,8 +256,8 @@ async fn delete_by_kill(run: &Run) -> Verdict {
     Ok(())
 }
 
-/// Drops the call during the cloud's first operation. After all operations could have ended,
-/// nothing may have been written.
+/// Drops the call during the cloud's first operation. For twice the time of an operation after
+/// that, nothing may be written.
 async fn stops<T>(run: &Run, call: impl Future<Output = Exchange<T>>, what: &str) -> Verdict {
     let before = run.cloud_writes().await?;
     run.cloud_slow(LONG).await?;

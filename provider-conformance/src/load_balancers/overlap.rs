@@ -57,7 +57,7 @@ pub(super) fn checks() -> Vec<Check> {
     ]
 }
 
-/// Checks that each overlapping call was served or BUSY.
+/// Checks that an overlapping call was served or BUSY.
 fn served_or_busy<T: Said>(asked: &Exchange<T>) -> Verdict {
     match asked.answer()?.failed() {
         None => Ok(()),

@@ -104,7 +104,7 @@ const CHECKS: &[Check] = &[
     check!(
         "load-balancers/owner-unmarked-untouched",
         ["LB-2", "LB-9", "LB-24", "LB-27"],
-        "An unmarked load balancer is UNMARKED, and Ensure, Update and Delete change it only with adopt_unmarked",
+        "A load balancer without a mark is UNMARKED; Ensure without adopt_unmarked, and Update and Delete, with its handle are CONFLICT and change nothing",
         [Need::LoadBalancers, Need::Hook(Hook::LoadBalancerUnmarked)],
         unmarked_untouched
     ),

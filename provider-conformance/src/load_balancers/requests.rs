@@ -153,7 +153,7 @@ async fn refused<R: Rpc>(
     asked.failure("CORE-10", &codes).map(|_| ())
 }
 
-/// A field with the number 3000 of each wire type that later minors may use.
+/// Fields with the numbers 3000 to 3003, one of each wire type that later minors may use.
 fn later_fields() -> Bytes {
     let mut bytes = BytesMut::new();
     prost::encoding::uint64::encode(3_000, &7, &mut bytes);

@@ -173,7 +173,8 @@ impl<'a> Stage<'a> {
             .await
     }
 
-    /// The same without the handle. The answers must return the handle.
+    /// Checks that Get and Ensure find the load balancer without the handle, and that Ensure writes
+    /// nothing.
     pub(super) async fn converged_without_handle(&self, balancer: &mut Balancer) -> Verdict {
         let mut forgetful = balancer.forgetful();
         forgetful.present(Some(self.targets())).await?;

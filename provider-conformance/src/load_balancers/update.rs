@@ -48,7 +48,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/update-targets-only",
             ["LB-16"],
-            "Update changes nothing but the targets, also where the Service it shows has changed",
+            "Update changes nothing but the targets, also if the Service in the request has changed",
             [Need::LoadBalancers, Need::InSync],
             targets_only
         ),

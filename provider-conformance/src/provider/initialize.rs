@@ -127,7 +127,7 @@ const CHECKS: &[Check] = &[
     check!(
         "provider/read-only-writes-nothing",
         ["PROV-20"],
-        "after an Initialize with read_only a call that would write is PRECONDITION with the reason ReadOnly; after one without it works",
+        "after an Initialize with read_only, a call that would write is PRECONDITION with the reason ReadOnly; after one without read_only, Ensure works",
         read_only_writes_nothing
     ),
     check!(
@@ -139,7 +139,7 @@ const CHECKS: &[Check] = &[
     check!(
         "provider/cloud-scope-is-the-same-for-every-owner",
         ["PROV-9"],
-        "cloud_scope depends on the credentials alone, not on the cluster",
+        "cloud_scope does not depend on the cluster",
         scope_of_owners
     ),
     check!(
@@ -520,8 +520,8 @@ fn lost(error: &tokio::task::JoinError) -> Stop {
     Stop::failed("(the suite)", "a call in flight", "its task ends", error)
 }
 
-/// Checks a call in flight for a former owner. It may end with NOT_INITIALIZED. An Initialize for
-/// another owner must cause no other failure.
+/// Checks a call in flight for a former owner. It may end with NOT_INITIALIZED or BUSY. An
+/// Initialize for another owner must cause no other failure.
 fn ended_or_went_on<T: std::fmt::Debug>(
     asked: &Exchange<T>,
     failed: Option<&pb::Failure>,
@@ -530,7 +530,7 @@ fn ended_or_went_on<T: std::fmt::Debug>(
     asked.must(
         failed.is_none_or(|failure| allowed.contains(&failure.code())),
         "PROV-18",
-        "its own answer, or `failed` with NOT_INITIALIZED: another owner was initialised while it ran",
+        "its own answer, or `failed` with NOT_INITIALIZED or BUSY: another owner was initialised while it ran",
     )
 }
 
@@ -568,7 +568,7 @@ async fn in_flight_keeps_writing(run: &Run) -> Verdict {
         "PROV-18",
         "its own answer, not ReadOnly: it was admitted before the Initialize with read_only",
     )?;
-    // A provider that may write removes what was created.
+    // Only a provider that may write can remove what was created.
     initialize(&session).await.map(|_| ())
 }
 

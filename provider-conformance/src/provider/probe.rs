@@ -37,14 +37,14 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "provider/probe-tells-of-a-failing-cloud",
             ["PROV-16"],
-            "after five calls that the cloud failed the state is DEGRADED, or BROKEN",
+            "after five calls that the cloud failed, the state is DEGRADED, or BROKEN",
             [Need::Instances, Need::Hook(Hook::CloudFail)],
             tells_of_failing_cloud
         ),
         check!(
             "provider/probe-is-ready-again-after-a-success",
             ["PROV-16"],
-            "with the first call that the cloud answers the state is READY again",
+            "after the first call that the cloud answers, the state is READY again",
             [Need::Instances, Need::Hook(Hook::CloudFail)],
             ready_again
         ),
@@ -127,7 +127,7 @@ async fn before_initialize(run: &Run) -> Verdict {
         .map(|_| ())
 }
 
-/// Checks that Probe answers READY within this time. The report shows the last answer.
+/// Checks that Probe answers READY within [`AGAIN`]. The report shows the last answer.
 async fn must_become_ready(run: &Run, session: &Session, rule: &str, when: &str) -> Verdict {
     let ready = run
         .eventually(AGAIN, || async {
@@ -216,7 +216,7 @@ async fn cancelled_calls(run: &Run) -> Verdict {
     run.cloud_slow(SLOW).await?;
     let given_up = (0..10).map(|_| session.call_within(question(run), GIVEN_UP));
     join_all(given_up).await;
-    // The provider learns of it when the reset arrives.
+    // The provider learns of the cancellations when the resets arrive.
     tokio::time::sleep(GIVEN_UP).await;
     let asked = session.call(pb::ProbeRequest::default()).await;
     let state = asked.answer()?.state();

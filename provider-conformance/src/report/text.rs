@@ -34,8 +34,8 @@ pub(crate) fn entry(entry: &Entry) -> String {
     }
 }
 
-/// Whether a check has no line of its own: checks that are not offered or not run are gathered in
-/// one line.
+/// Whether a check has no line of its own: the checks that are not offered or not run get one line
+/// for each reason.
 pub(crate) fn is_gathered(entry: &Entry) -> bool {
     matches!(&entry.outcome, Outcome::Skipped(skipped) if skipped.lack != Lack::Setup)
 }
@@ -114,7 +114,7 @@ pub(super) fn summary(report: &Report, verbose: bool) -> String {
     text
 }
 
-/// Causes of more than one failure: the first of its failures, and the others' IDs, in order.
+/// Causes of more than one failure: the first of its failures, and the IDs of all, in order.
 fn causes(report: &Report) -> Vec<(&Failed, Vec<&str>)> {
     let mut causes: Vec<(&Failed, Vec<&str>)> = Vec::new();
     for entry in &report.entries {

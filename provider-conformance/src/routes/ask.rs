@@ -201,7 +201,7 @@ pub(super) async fn only(session: &Session, cidr: &str, rule: &str) -> Verdict<p
     }
 }
 
-/// Checks that no route of ours has this destination.
+/// Checks that no route has this destination.
 pub(super) async fn none(session: &Session, cidr: &str, rule: &str) -> Verdict {
     let routes = list_to(session, cidr).await?;
     let came = format!("{routes:?}");

@@ -37,21 +37,21 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "routes/full-batch",
             ["ROUTE-2"],
-            "max_batch routes are made in one call, listed, and removed in one call",
+            "max_batch routes, but at most 100, are made in one call, listed, and removed in one call",
             [Need::Routes],
             full
         ),
         check!(
             "routes/beyond-max-batch",
             ["ROUTE-13", "CORE-4", "CORE-11"],
-            "more routes than max_batch are `failed` with INVALID as a whole",
+            "DeleteRoutes with more routes than max_batch is `failed` with INVALID as a whole",
             [Need::Routes],
             beyond
         ),
         check!(
             "routes/same-key-twice",
             ["ROUTE-13", "CORE-4"],
-            "a route_key that is sent twice is `failed` with INVALID as a whole, and nothing is made",
+            "a request that has one route_key twice is `failed` with INVALID as a whole, and nothing is made or removed",
             [Need::Routes],
             same_key
         ),
@@ -220,7 +220,7 @@ async fn full(run: &Run) -> Verdict {
     )
 }
 
-/// A delete that is too large: INVALID as a whole.
+/// A DeleteRoutes: INVALID as a whole if it has more than max_batch routes, else `done`.
 async fn too_many(run: &Run, session: &Session, routes: Vec<pb::Route>) -> Verdict {
     let request = pb::DeleteRoutesRequest {
         cluster: None,
@@ -340,8 +340,8 @@ async fn same_destination_to_two(run: &Run) -> Verdict {
     removed(&session, &route).await
 }
 
-/// An invalid route between two valid ones, which are created all the same. Returns the result of
-/// the invalid one (place 1).
+/// An invalid route between two valid ones, which the provider must create nevertheless. Returns
+/// the result of the invalid one.
 async fn between_good_ones(run: &Run, session: &Session, bad: pb::Route) -> Verdict<Written> {
     let known = target(run, session).await?;
     let good = [wanted(run, &known), wanted(run, &known)];
@@ -396,7 +396,7 @@ async fn unknown_target(run: &Run) -> Verdict {
     };
     let cidr = route.destination_cidr.clone();
     let written = between_good_ones(run, &session, route).await?;
-    // A cloud without a check has created a blackhole.
+    // A cloud that does not check the target has created a blackhole.
     let routes = list_to(&session, &cidr).await?;
     if written.done(0, "ROUTE-2").is_err() {
         let codes = [FailureCode::Precondition, FailureCode::Invalid];

@@ -36,7 +36,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "routes/target-goes",
             ["ROUTE-1"],
-            "when its instance is removed a route is a blackhole or gone; the list never shows a target",
+            "after its instance is removed, a route is listed as a blackhole, or not at all",
             [
                 Need::Routes,
                 Need::Instances,
@@ -48,21 +48,21 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "routes/make-throttled",
             ["ROUTE-2", "CORE-15"],
-            "while the cloud throttles no route is done: `failed` with THROTTLED",
+            "while the cloud throttles, no route is done: `failed` with THROTTLED",
             [Need::Routes, FAIL],
             throttled
         ),
         check!(
             "routes/make-refused-credentials",
             ["ROUTE-2", "CORE-15"],
-            "while the cloud refuses the credentials no route is done: `failed` with CREDENTIALS",
+            "while the cloud refuses the credentials, no route is done: `failed` with CREDENTIALS",
             [Need::Routes, FAIL],
             credentials
         ),
         check!(
             "routes/make-unavailable",
             ["ROUTE-2", "CORE-15"],
-            "while the cloud is down no route is done: `failed` with UNAVAILABLE",
+            "while the cloud is down, no route is done: `failed` with UNAVAILABLE",
             [Need::Routes, FAIL],
             unavailable
         ),

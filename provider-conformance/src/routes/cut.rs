@@ -70,7 +70,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "routes/slow-cloud",
             ["CORE-6", "ROUTE-2"],
-            "with a slow cloud a batch of routes is still done",
+            "with a slow cloud, a batch of routes is still done",
             [Need::Routes, SLOW],
             slow
         ),

@@ -43,7 +43,7 @@ const CHECKS: &[Check] = &[
     check!(
         "routes/foreign-destination-is-not-taken",
         ["ROUTE-4", "CORE-15"],
-        "making a route where another cluster's leads leaves that one alone",
+        "CreateRoutes to the destination of another cluster's route leaves that route alone",
         [Need::Routes, Need::RouteMarks],
         foreign_destination
     ),
@@ -71,7 +71,7 @@ const CHECKS: &[Check] = &[
     check!(
         "routes/former-owner-unsaid-is-foreign",
         ["ROUTE-7", "ROUTE-4"],
-        "an owner ID that Initialize no longer names as a previous one is FOREIGN again",
+        "a route of an owner ID that Initialize no longer names as a previous one is FOREIGN again",
         [Need::Routes, Need::RouteMarks],
         previous_unsaid
     ),
@@ -85,14 +85,14 @@ const CHECKS: &[Check] = &[
     check!(
         "routes/unmarked-target-is-not-replaced",
         ["ROUTE-9"],
-        "making a route where an unmarked one leads is done; that one stays as it is, alone and UNMARKED",
+        "CreateRoutes to the destination and target of an unmarked route is done; that route stays as it is, alone and UNMARKED",
         [Need::Routes, UNMARKED],
         unmarked_destination
     ),
     check!(
         "routes/unmarked-elsewhere-is-not-turned",
         ["ROUTE-9"],
-        "making a route where an unmarked one leads elsewhere is CONFLICT; that one stays as it is",
+        "CreateRoutes to the destination of an unmarked route with another target is CONFLICT; that route stays as it is",
         [Need::Routes, UNMARKED],
         unmarked_elsewhere
     ),
@@ -153,7 +153,7 @@ async fn foreign_kept(run: &Run) -> Verdict {
         written.failed(0, "ROUTE-4", &[FailureCode::Conflict])?;
         only(&other, &route.destination_cidr, "ROUTE-4").await?;
     }
-    // Nor if the request calls it ours, or names only its destination.
+    // The route also stays if the request calls it ours, or lacks its name.
     for disguised in [
         pb::Route {
             ownership: Ownership::Ours.into(),

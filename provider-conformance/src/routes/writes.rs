@@ -65,14 +65,14 @@ const CHECKS: &[Check] = &[
     check!(
         "routes/living-route-is-not-turned",
         ["ROUTE-9"],
-        "making a route where ours leads to another live Node is CONFLICT; that one stays, alone",
+        "CreateRoutes to the destination of our route to another live Node is CONFLICT; our route stays as it is, alone",
         [Need::Routes],
         not_turned
     ),
     check!(
         "routes/blackhole-is-replaced",
         ["ROUTE-9"],
-        "making a route where a blackhole of ours leads replaces it",
+        "CreateRoutes to the destination of a blackhole of ours replaces the blackhole",
         [
             Need::Routes,
             Need::RouteMarks,
@@ -90,7 +90,7 @@ const CHECKS: &[Check] = &[
     check!(
         "routes/without-a-name-is-not-removed",
         ["ROUTE-10", "ROUTE-2"],
-        "a route without a name alone is `failed` with INVALID, and nothing is removed",
+        "in DeleteRoutes only a route without a name is `failed` with INVALID and stays; the provider removes the other one",
         [Need::Routes],
         nameless
     ),

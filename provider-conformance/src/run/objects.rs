@@ -317,14 +317,14 @@ impl Run {
     }
 }
 
-/// Each `#` becomes a digit other than zero, so that a numeric ID keeps its length. The last digits
-/// count, so that no two IDs of a run are equal.
+/// Each `#` becomes a digit other than zero, so that a numeric ID keeps its length. The last five
+/// digits are a counter, so that no two IDs of a run are equal.
 fn of_pattern(pattern: &str, run_id: &str, number: u64) -> String {
     let places = pattern.matches('#').count();
     let mut rest = number;
     let mut digits: Vec<u8> = (0..places)
         .map(|place| {
-            // Five digits are enough for a run. Those before differ between runs.
+            // Five digits are enough for a run. The digits before them differ between runs.
             let digit = if place < 5 {
                 let digit = rest % 9;
                 rest /= 9;
@@ -340,7 +340,7 @@ fn of_pattern(pattern: &str, run_id: &str, number: u64) -> String {
     pattern.chars().map(of).collect()
 }
 
-/// The number is the first input, so the rest spreads it over the whole hash.
+/// In the hashed text the number comes first, so that the run ID after it spreads it over all bits.
 fn drawn(run_id: &str, number: u64, from: &RangeInclusive<u64>) -> u64 {
     let (first, last) = (*from.start(), *from.end());
     first + u64::from(crc(&format!("{number} {run_id}"))) % (last.saturating_sub(first) + 1)

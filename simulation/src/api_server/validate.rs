@@ -215,7 +215,7 @@ fn metadata_of(causes: &mut Causes, kind: &Kind, metadata: &Value) {
     domains(causes, kind, metadata);
 }
 
-/// Finalizers of the oldest kinds have a domain.
+/// Finalizers of kinds in the core group have a domain.
 fn domains(causes: &mut Causes, kind: &Kind, metadata: &Value) {
     if kind.group.is_empty() {
         for (i, finalizer) in list(metadata, "finalizers") {
@@ -292,7 +292,7 @@ fn node_updated(causes: &mut Causes, old: &Value, new: &Value) {
     taints(causes, new);
 }
 
-/// Some of the fields with a volume's source.
+/// Whether this field of a PersistentVolume's `spec` is a volume source: every field but these.
 fn is_source(field: &str) -> bool {
     ![
         "accessModes",

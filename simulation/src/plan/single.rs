@@ -1,5 +1,5 @@
-//! The life of one Service and of one Node, in a small and quick world: the base for each single
-//! fault and each pair, at each place.
+//! The life of one Service and of one Node, in a small and quick world. `exhaustive.rs` plays it
+//! with single faults and with pairs.
 
 use std::collections::BTreeMap;
 
@@ -49,8 +49,8 @@ impl Life {
         }
     }
 
-    /// Each possible fault at each request of this life. `counts`: the number of requests at each
-    /// site.
+    /// Each possible fault at the first requests of each site. `counts`: the number of requests at
+    /// each site in this life.
     #[must_use]
     pub fn singles(self, counts: &BTreeMap<String, u64>) -> Vec<Strike> {
         let mut all = Vec::new();

@@ -48,7 +48,7 @@ pub(super) fn could_hit(rpc: &str, kind: FaultKind, code: FailureCode) -> Option
             | FaultKind::DisconnectAfter
     );
     let effect = MUTATING_RPCS.contains(&rpc) || rpc == "Initialize";
-    // Initialize, and the RPCs before it, never answer NOT_INITIALIZED.
+    // Initialize never answers NOT_INITIALIZED.
     let said = code != FailureCode::NotInitialized || !matches!(rpc, "Initialize");
     if !row.rpcs.contains(&rpc) || after && !effect || fails && !said {
         return None;

@@ -70,7 +70,7 @@ impl Run {
         if !stays {
             self.remove_routes(i);
         }
-        // No cloud takes two routes to the same Pods.
+        // The cloud would not take two routes to the same Pods.
         let mut all = self.cloud.routes().into_iter();
         if all.any(|one| one.destination_cidr == route.destination_cidr) {
             return;

@@ -106,7 +106,7 @@ func TestWhoWasRestartedIsInitialisedAndAskedOnceMore(t *testing.T) {
 		t.Errorf("asked %d times, initialised %d times", asked, len(p.initialized))
 	}
 
-	// For ever is a failure.
+	// A provider that always answers this makes the call fail.
 	p.master = func(*contract.GetControlPlaneAddressRequest) *contract.GetControlPlaneAddressResponse {
 		asked++
 		return &contract.GetControlPlaneAddressResponse{Outcome: &contract.GetControlPlaneAddressResponse_Failed{Failed: again}}
@@ -117,7 +117,7 @@ func TestWhoWasRestartedIsInitialisedAndAskedOnceMore(t *testing.T) {
 		t.Errorf("asked %d times", asked)
 	}
 
-	// And nothing is done in another account than the one that this process began in.
+	// Another account than the one that this process began in is refused.
 	p.scopes = []string{"another-account"}
 	_, err = cloud.Master(t.Context(), "a")
 	isError(t, err, `reaches "another-account" now`)

@@ -11,7 +11,8 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// A failure of the provider in the framework: its text is that of an event, its delay that of the next try.
+// A failure of the provider becomes an error. The framework takes the event's text and the time of
+// the next try from it.
 func TestFailuresAreErrorsWithTheProvidersTextAndDelay(t *testing.T) {
 	in := func(wait time.Duration) *durationpb.Duration { return durationpb.New(wait) }
 	rows := []struct {

@@ -93,7 +93,7 @@ func sendAll[Part any](stream grpc.ServerStreamingServer[Part], parts []*Part) e
 	return nil
 }
 
-// connected serves the provider and is the adapter that uses it, as on a leader.
+// connected serves the provider, and returns the adapter that uses it, as on a leader.
 func connected(t *testing.T, p *provider) *Cloud {
 	t.Helper()
 	p.info.ProviderName, p.info.BootId = "test", "boot-1"

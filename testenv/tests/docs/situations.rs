@@ -1,5 +1,5 @@
-//! `docs/upstream-situations.md`: the situations of upstream's own tables, each with our test or
-//! row for it.
+//! `docs/upstream-situations.md`: the situations of upstream's own tables, each with our test and
+//! row for it, or with the reason why it does not apply.
 //!
 //! A row of a table there is `| situation | our test | row |`. The test is written as `` `name` ``
 //! (several with `, `), or the cell begins with [`DOES_NOT_APPLY`]. The third cell, where it is not

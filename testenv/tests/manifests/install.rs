@@ -32,7 +32,7 @@ fn done(mut command: Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Runs the command of the notes that begins so in a shell, and returns its output.
+/// Runs the first command of the notes that begins with `begins`, in a shell. Returns its output.
 fn told_command(plane: &ControlPlane, notes: &str, begins: &str) -> String {
     let mut lines = notes.lines().map(str::trim);
     let line = lines.find(|line| line.starts_with(begins));

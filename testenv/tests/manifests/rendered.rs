@@ -117,7 +117,7 @@ pub(crate) fn is(path: &std::path::Path, text: &str) {
         let differs = there.lines().zip(text.lines()).position(|(a, b)| a != b);
         let line = differs.unwrap_or_else(|| there.lines().count().min(text.lines().count()));
         panic!(
-            "{} is not what deploy/chart makes, first in line {}:\n  there:  {:?}\n  wanted: {:?}\n`make manifests` writes it anew",
+            "{} is not what deploy/chart makes, first in line {}:\n  there:  {:?}\n  wanted: {:?}\n`make manifests` writes it again",
             path.display(),
             line + 1,
             there.lines().nth(line),
@@ -300,7 +300,7 @@ fn components_can_be_put_together_upon_deployment_and_daemonset() {
         }
         assert_eq!(pod["initContainers"][0]["name"], "provider", "{base}");
         find(&made, "ServiceMonitor", "cloud-controller-manager");
-        // The ccm's own account may write nothing but events.
+        // The ccm's own account may write no Node, Service or volume.
         let volumes = find(
             &made,
             "ClusterRole",

@@ -180,7 +180,8 @@ fn deleted_or_not() -> Vec<Scenario> {
     ]
 }
 
-/// The last of all: the provider calls every instance gone, also those of Nodes that are Ready.
+/// The provider reports every instance as gone, also those of Nodes that are Ready. Only the
+/// scenario without Nodes comes later.
 pub fn lie() -> Vec<Scenario> {
     vec![
         Scenario::new("cloud-lies", "the cloud calls every instance gone", &["▲L6"], async |side: Side, name| {

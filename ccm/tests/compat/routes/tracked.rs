@@ -5,7 +5,7 @@ use provider_sdk::FailureCode;
 
 use super::{Route, Scenario, Side, cloud_has, instance, joins, nothing, planted, routed, v4};
 
-/// The capability, for a controller that starts after this.
+/// Sets the capability. A new controller, which reads it, takes over.
 pub async fn track(side: &Side) {
     let changed = side.cloud().change_settings(|settings| {
         settings.capabilities.routes.tracks_node_addresses = true;
@@ -67,7 +67,7 @@ pub fn tracked() -> Vec<Scenario> {
                 let other = format!("{name}--other");
                 joins(&side, instance(&other), &[v4(42)]).await;
                 routed(&side, &other).await;
-                // It is not removed before its destination is the Node's.
+                // The controller cannot remove the route before the Node has its Pod CIDR.
                 let held = side.fault(
                     Fault::failure("DeleteRoutes", FailureCode::Unavailable).subject(v4(43)),
                 );

@@ -40,8 +40,8 @@ async fn gone(side: &Side, namespace: &str) -> Facts {
     fact("calls of Delete", &side.asked(DELETE, &subject(namespace)))
 }
 
-/// Changes the type to one without load balancers, and waits until nothing is left of the load
-/// balancer.
+/// Changes the type to one without load balancers, and waits until the Service shows nothing of its
+/// load balancer.
 async fn away(side: &Side, namespace: &str) {
     side.edit_service(namespace, spec(&json!({"type": "ClusterIP"})))
         .await;
@@ -175,7 +175,7 @@ fn losses() -> Vec<Scenario> {
             },
         )
         .only("▲S18", "the ccm always calls Delete", Who::Ours, DELETING)
-        // Whether it hears of that before the deletion is a race.
+        // Whether the ccm hears of the loss before the deletion is a race.
         .again(
             "▲S10",
             "the ccm may make it again before the Service is deleted",
@@ -199,7 +199,7 @@ fn answers() -> Vec<Scenario> {
     all
 }
 
-/// What Ensure answers.
+/// Answers of Ensure.
 fn answers_of_ensure() -> Vec<Scenario> {
     vec![
         Scenario::new(
@@ -277,7 +277,7 @@ fn answers_of_ensure() -> Vec<Scenario> {
     ]
 }
 
-/// What Delete answers, and what comes with any answer.
+/// Answers of Delete, and events that come with an answer.
 fn answers_of_delete() -> Vec<Scenario> {
     vec![
         Scenario::new(

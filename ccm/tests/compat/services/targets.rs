@@ -79,8 +79,8 @@ fn nodes_change() -> Vec<Scenario> {
                 nothing()
             },
         )
-        // A Node joins in several writes: whether Go's controller looks between them is a matter of
-        // time.
+        // A Node joins in several writes: whether Go's controller reconciles between them depends
+        // on timing.
         .not_less(
             "▲S12",
             "the ccm coalesces changes of Nodes",

@@ -229,7 +229,7 @@ async fn b_m5_everything_that_the_ccm_asks_is_granted_and_everything_that_is_gra
         .await
         .0;
     assert_eq!(status, 200);
-    // The first one is in system:masters, for whom no review is made.
+    // The first caller is in system:masters, for whom no SubjectAccessReview is made.
     let status = crate::input::get(port, "/metrics", Some("testenv-nobody"))
         .await
         .0;

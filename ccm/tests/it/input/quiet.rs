@@ -10,7 +10,7 @@ use crate::world::{SOON, World, balancer, said};
 async fn in_a_converged_cluster_nothing_is_logged_and_nothing_is_written() {
     let mut world = World::new(Fixture::default()).await;
     let proxy = crate::proxy::Proxy::start(&world.plane).await;
-    // All periods as short as they can be: many of each pass by.
+    // These periods are as short as they can be, so many passes happen.
     let ccm = world.ccm(&[
         "--node-monitor-period=1s",
         "--node-status-update-frequency=1s",
@@ -21,7 +21,7 @@ async fn in_a_converged_cluster_nothing_is_logged_and_nothing_is_written() {
         world.join(name).await;
         world.initialised(name).await;
     }
-    // A Node that is not Ready and whose machine runs: every pass asks about it.
+    // A Node that is not Ready and whose machine runs: passes ask about it.
     set_ready(&world.client, "down", "False").await.unwrap();
     world.balanced("web").await;
     world.event("web", "Normal EnsuredLoadBalancer").await;
@@ -38,7 +38,7 @@ async fn in_a_converged_cluster_nothing_is_logged_and_nothing_is_written() {
     let new = proxy.writes();
     assert_eq!(new.len(), writes, "{:?}", &new[writes..]);
     assert_eq!(world.cloud().mutating_calls(), 0);
-    // And no request to the API server but renewals: nothing is polled.
+    // The ccm polls nothing: in the whole test it sent fewer than ten GETs that are no watch.
     let gets = proxy.seen("GET", "");
     let polled = gets.iter().filter(|seen| !seen.path.contains("watch="));
     let before: Vec<_> = polled.map(|seen| seen.path.as_str()).collect();

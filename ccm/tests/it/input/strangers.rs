@@ -57,7 +57,7 @@ fn chain(name: &str, intermediates: usize) -> Chain {
     (chain, PrivateKeyDer::Pkcs8(own.serialize_der().into()))
 }
 
-/// Makes one request after the other with a certificate that is worth nothing.
+/// Makes one request after the other with a certificate that no trusted authority has signed.
 async fn asks(from: [u8; 4], port: u16, tls: TlsConnector) {
     loop {
         if let Ok(stream) = shaken(from, port, &tls).await

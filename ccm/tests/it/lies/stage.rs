@@ -21,7 +21,7 @@ const HANDLE: &str = "grpc-ccm.io/load-balancer";
 const SHARED: &str = "mock.grpc-ccm.io/shared-load-balancer";
 /// The ports of the Services if they share one load balancer.
 const PORTS: [u16; SERVICES.len()] = [80, 81, 82];
-/// Hints that a provider remembers, and more.
+/// More hints than the mock remembers.
 const MANY_HINTS: usize = 1_100;
 
 /// The additional objects and actions of a row.
@@ -36,14 +36,14 @@ pub(super) enum Stage {
     /// A new Node on a machine that the provider does not manage, and one that has another
     /// provider's ID.
     Unmanaged,
-    /// A Node without a machine that says that it is Ready: last in the order of the routes, so
-    /// that its failure comes under the key of the first.
+    /// A Ready Node without a machine. Its route is the last one, so if the results are swapped,
+    /// its failure has the key of the first.
     Unroutable,
     /// A machine that is gone after the first answer about it.
     Leaves,
     /// Two Nodes, each with the name of the other one's machine.
     Renamed,
-    /// Zones that are asked for; two more new Nodes.
+    /// Only LookupZones reports zones; two more new Nodes.
     Zones,
     /// A call that is never answered.
     Hangs,
@@ -59,7 +59,7 @@ pub(super) enum Stage {
     Cancelled,
     /// Somebody took the handle off a Service.
     HandleLost,
-    /// A load balancer is marked for the owner ID of before.
+    /// A load balancer is marked for the previous owner ID.
     PreviousOwner,
     /// A load balancer is marked for another cluster and the Service's UID.
     SameUid,
@@ -67,13 +67,13 @@ pub(super) enum Stage {
     Unmarked,
     /// A Service's handle names another Service's load balancer.
     EditedHandle,
-    /// A load balancer does what its Service does not ask for any more.
+    /// A load balancer has a setting that its Service no longer asks for.
     Cleared,
     /// A provider whose Get does not answer `in_sync`.
     NoInSync,
     /// No Node may be a target any more.
     NoTargets,
-    /// A provider to which targets do not matter; a load balancer has one all the same.
+    /// A provider that ignores targets; a load balancer has a target all the same.
     IgnoresNodes,
     /// The load balancer of a Service that is deleted is gone.
     AlreadyGone,
@@ -81,7 +81,7 @@ pub(super) enum Stage {
     RemovedBehind,
     /// All Services share one load balancer.
     Shared,
-    /// The same, and one of them is deleted once the others were seen to be as asked.
+    /// The same. One of the Services is deleted, and its Delete fails until the others are served.
     SharedGoes,
     /// The same, and one wants the port of another.
     SharedCollides,
@@ -378,7 +378,7 @@ async fn annotate(world: &World, value: Value) {
 }
 
 /// Waits until the load balancers of these Services have the Nodes that stay as their targets, and
-/// nothing is being done about any.
+/// no Ensure or Update is in flight.
 async fn served(cloud: &Cloud, services: &[&str]) {
     let stay = ["fresh", "ill", "ready-0", "ready-1", "ready-2"];
     let served = cloud.wait_until(PATIENCE, |cloud| {

@@ -10,8 +10,8 @@ use super::Work::{Calls, Restarted, RestartedAfter, Served, Throttled, Throttled
 use super::stage::Stage::*;
 use super::{Row, document, is_told_of_the_honest, stands};
 
-/// The control of a row. If a report may be made about an honest provider, or about none, there is
-/// no control.
+/// The control of a row. A row has no control if an honest provider may have the same report, or if
+/// the row has no report.
 macro_rules! control {
     (Either $test:ident $row:expr) => {};
     (Untold $test:ident $row:expr) => {};

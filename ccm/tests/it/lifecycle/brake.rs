@@ -46,7 +46,7 @@ async fn l6_mass_absence_deletes_nothing_and_the_brake_lets_few_go_after_its_hol
     passes(&world, 4).await;
     assert_eq!(names(&world).await.len(), 20);
     cloud.clear_faults();
-    // It knows none of the witnesses, in another way.
+    // The provider recognises no witness in another way: it reports the other Nodes as PENDING.
     cloud.set_fault(state("PENDING", None)).unwrap();
     for number in 0..SUSPECTS {
         let suspect = format!("suspect-{number}");
@@ -104,7 +104,7 @@ async fn l5_l6_hundreds_are_asked_about_in_few_calls_and_stay_where_nobody_is_re
     }
     assert_eq!(cloud.most_in_flight("LookupInstances"), 3);
 
-    // ▲L6: no Node is Ready, and the provider knows none: it may be looking elsewhere.
+    // ▲L6: no Node is Ready, and the provider knows none: it may ask the wrong account.
     cloud.set_fault(state("ABSENT", None)).unwrap();
     let before = asked(&cloud);
     let more = cloud

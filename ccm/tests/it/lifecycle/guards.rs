@@ -136,7 +136,7 @@ async fn never_ours(world: &World) {
 async fn now_and_then(world: &World) {
     let cloud = world.cloud();
     settle(world, "flapping", "False").await;
-    // The list contains the instance, so the list is broken here: it must not protect the Node.
+    // The list contains the instance and would protect the Node, so here the list fails.
     let broken = Fault::new("ListInstances", FaultKind::EndMissing);
     cloud.set_fault(broken).unwrap();
     let spent = |fault: u64| {
@@ -224,8 +224,8 @@ async fn l6_the_node_is_looked_at_again_just_before() {
         assert_eq!(world.events(name).await, [""; 0], "{name}");
     }
 
-    // Two answers about the new one do delete it, once the Ready Node has an instance again: it
-    // would make every pass void.
+    // Two answers about the new Node delete it. First the Ready Node gets an instance again:
+    // without it every pass would be void.
     cloud.add_instance(instance("better")).unwrap();
     cloud.clear_fault(slow);
     world.node_goes("anew").await;

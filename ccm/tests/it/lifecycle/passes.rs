@@ -87,7 +87,7 @@ async fn l7_a_hint_makes_a_pass_at_once() {
         "--node-deletion-brake=min-age=1s",
     ]);
     let cloud = world.cloud();
-    // The first pass, and the one after the hints begin.
+    // The first pass, and the pass that follows when the stream of hints begins.
     let watched = cloud
         .wait_until(SOON, |cloud| {
             cloud.in_flight("WatchChanges") == 1 && asked(cloud) >= 1

@@ -58,6 +58,6 @@ async fn fault_node_killed_between_writes_of_its_initialisation() {
         }
     }
     assert_eq!(world.cloud().mutating_calls(), 0);
-    // The ccm reports the event for a Node during whose initialisation it was not killed.
+    // If the ccm was not killed during a Node's initialisation, it records the event.
     world.event("n3-1", "Normal Synced").await;
 }

@@ -77,7 +77,7 @@ async fn b_n1_b_n2_b_n5_b_n8_b_n9_n13_who_stays_uninitialised_and_what_is_said()
     assert!(oldest.is_some_and(|age| age >= 25.0), "{oldest:?}");
 }
 
-/// B-N1, B-N4 of the lifecycle, B-N9: Nodes that are not asked about or not this cloud's, as they
+/// B-N1, ▲L4, B-N9: Nodes that the ccm does not ask about or that are not this cloud's, as they
 /// were at their beginning.
 async fn left_alone(world: &World) -> Vec<(&'static str, String)> {
     world
@@ -129,7 +129,7 @@ async fn absent_then_there(world: &World) {
     world.initialised("absent").await;
 }
 
-/// PENDING: not yet, and no failure: asked again when the provider said.
+/// PENDING means not yet, and is no failure: the ccm asks again.
 async fn pending_then_there(world: &World) {
     let cloud = world.cloud();
     cloud

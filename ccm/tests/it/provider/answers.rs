@@ -92,7 +92,7 @@ async fn only_absent_means_gone_whatever_stands_in_the_answer_for_a_node() {
         );
         world.is_uninitialised(&format!("new-{name}")).await;
     }
-    // The reason is visible to an operator: on the Node, with the provider's name, and in the log.
+    // The log shows an operator the Node and the provider.
     let log = ccm.log();
     for (name, _) in &wrong {
         assert!(
@@ -133,7 +133,7 @@ async fn an_answer_that_is_none_or_too_large_deletes_nothing_and_kills_nobody() 
             world.cloud().remove_instance("down").unwrap();
         }
         if allowed.contains(&kind.row().name) {
-            // The instance exists: the answer is to be understood.
+            // The instance exists: the ccm must accept the answer.
             world.cloud().add_instance(instance("down")).unwrap();
         }
         set_ready(&world.client, "down", "False").await.unwrap();
@@ -191,7 +191,7 @@ async fn a_load_balancer_whose_answer_is_wrong_gets_an_event_and_keeps_its_final
         );
     }
     world.cloud().clear_faults();
-    // Retried after 5 s and more: as soon as it is changed it is tried again.
+    // The ccm retries each of them after 5 s or more.
     for (name, _) in wrong {
         world.shows_address(name).await;
     }

@@ -38,7 +38,8 @@ async fn called(world: &World, rpc: &str, step: usize) {
                 .event(&format!("heavy-{step}"), "Warning SyncLoadBalancerFailed")
                 .await;
         }
-        // Each second. The second of them begins after the first was read.
+        // The ccm makes these calls each second. A later call begins after the first answer was
+        // read.
         _ => more_calls(world, rpc, 3).await,
     }
 }

@@ -1,5 +1,5 @@
-//! `ccm probe`, as the kubelet runs it: one line that says why, 0 or 1, and never longer than it
-//! may take.
+//! `ccm probe`, as the kubelet runs it: it prints one line with the reason, exits with 0 or 1, and
+//! keeps to its timeout.
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -74,8 +74,7 @@ async fn a_provider_lives_whatever_it_says_and_is_ready_where_controllers_work()
         assert_eq!(code, 0, "{line}");
         assert!(line.contains("DEGRADED"), "{line}");
     }
-    // It asks nothing but Probe, so that a provider's log is not full of it, and needs no
-    // Initialize.
+    // The command calls only Probe, and needs no Initialize.
     let asked: Vec<_> = mock.cloud().call_counts().into_keys().collect();
     assert_eq!(asked, ["Probe"]);
 }
@@ -117,7 +116,7 @@ async fn a_process_that_hangs_fails_the_probe_in_time_and_passes_it_when_it_goes
     assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
     provider.process().resume();
     assert_eq!(probe(&socket, &["--timeout=30s"]).await.0, 0);
-    // A kill leaves its file.
+    // A killed provider leaves the file of its socket.
     provider.process().kill();
     let (code, line) = probe(&socket, &["--ready"]).await;
     assert_eq!(code, 1);

@@ -23,7 +23,7 @@ async fn b_r2_b_r4_a_node_gets_its_routes_its_condition_and_loses_them_with_itse
     join(&world, "node-2", &["10.244.2.0/24"]).await;
     condition(&world, "node-1", CREATED).await;
     let node = condition(&world, "node-2", CREATED).await;
-    // The conditions of others are where they were.
+    // The Node keeps the conditions of other writers.
     let conditions = node.status.unwrap().conditions.unwrap();
     assert!(
         conditions.iter().any(|it| it.type_ == "Ready"),

@@ -53,7 +53,7 @@ async fn b_s8_s8_handled_elsewhere_and_retained() {
     assert_eq!(stored_handle(&service), None);
     assert_eq!(world.times(ENSURE, "elsewhere"), 1);
     assert_eq!(world.times(UPDATE, "elsewhere"), 0);
-    // Another change asks again: it may be the provider's now.
+    // After another change the ccm asks again: the Service may be the provider's now.
     world
         .edit(
             "elsewhere-too",
@@ -130,7 +130,7 @@ async fn b_s9_s19_pending_is_asked_again_after_exactly_the_delay() {
         .await;
     assert_eq!(ingress(&pending), None);
     assert!(has_finalizer(&pending));
-    // A change of Nodes, a label and a status meanwhile are no reason to ask earlier.
+    // A new Node and a label are no reason to ask earlier.
     world.cloud().add_instance(instance("a")).unwrap();
     world
         .register(NodeBuilder::new("a").provider_id("mock://zone-1/a"))

@@ -186,8 +186,8 @@ async fn b_s5_s16_what_happened_while_nobody_looked() {
             serde_json::json!({"spec": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}}),
         )
         .await;
-    // Of this one's load balancer only the cloud still knows; its successor must not be confused by
-    // it.
+    // Only the cloud still knows this Service's load balancer. The new Service of the same name
+    // must get another one.
     let lost = world.made("replaced").unwrap().handle;
     world.delete_service("replaced").await;
     world.force_finalizers_off("replaced").await;

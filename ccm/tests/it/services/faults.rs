@@ -33,7 +33,7 @@ const ROWS: &[(&str, Code, u32, bool, Again)] = &[
     ("not-found", Code::NotFound, 1, true, BACKOFF),
     ("conflict", Code::Conflict, 1, true, MuchLater),
     ("busy", Code::Busy, 3, false, Between(1_000, 3_000)),
-    // One is tried for all after 20 s.
+    // After 20 s the ccm tries one Service for all.
     (
         "credentials",
         Code::Credentials,
@@ -57,7 +57,7 @@ const BROKEN: &[(&str, FaultKind)] = &[
     ("long-handle", FaultKind::Handle),
 ];
 
-/// Answers that decide nothing. The first one gets no event.
+/// Answers that decide nothing. The first such failure gets no event.
 fn silent() -> [(&'static str, Fault); 2] {
     [
         (
@@ -295,7 +295,8 @@ async fn s13_trouble_of_get_is_no_reason_to_write() {
             .subject(subject("unset"))
             .times(1),
     );
-    // Not in sync, whatever is so: Ensure, which finds nothing to do.
+    // Get answers that it is not in sync, although it is: the ccm calls Ensure, which writes
+    // nothing.
     world.fault(
         Fault::new(GET, FaultKind::InSync)
             .value("false")

@@ -95,7 +95,7 @@ async fn s19_an_edited_handle_harms_nobody() {
         stored_handle(&copied),
         world.made("copied").map(|lb| lb.handle)
     );
-    // The annotation taken away: found again by its mark.
+    // The user removes the annotation: the provider finds the load balancer by its mark.
     world
         .edit(
             "thief",

@@ -64,7 +64,7 @@ impl Life {
     }
 }
 
-/// A ccm that is killed at each write in turn, until a life comes to its end without.
+/// Kills the ccm at each write in turn, until a Service's life has no further write.
 async fn killed_at_each_write(world: &mut World, proxy: &Proxy, ccm: &mut Process, path: &str) {
     let flag = proxy.flag();
     let flags = [&FAST_LEASE[..], &[flag.as_str()]].concat();
@@ -97,14 +97,14 @@ async fn killed_at_each_write(world: &mut World, proxy: &Proxy, ccm: &mut Proces
                     creates, 1,
                     "makes one load balancer only: {name}: {writes:?}"
                 );
-                // `done` and the end of the finalizer are written when the cloud has none.
+                // When the finalizer is gone, the cloud has no load balancer.
                 assert!(
                     world.made(&name).is_none(),
                     "leaves none in the cloud: {name}"
                 );
                 if !killed {
-                    // Finalizer, handle, status, end of the finalizer; the status of what is no
-                    // load balancer any more the API server itself clears.
+                    // The writes are finalizer, handle, status, and the end of the finalizer. If
+                    // the type changes, the API server itself clears the status.
                     assert_eq!(number - 1, 4, "each write has its turn");
                     break;
                 }

@@ -41,7 +41,7 @@ async fn b_s1_b_s2_b_s3_b_s5_a_load_balancer_from_first_to_last() {
         world.event("web", event).await;
     }
     assert_eq!(world.times(ENSURE, "web"), 1);
-    // A new Service is not searched for.
+    // For a new Service the ccm calls no Get.
     assert_eq!(world.times(GET, "web"), 0);
 
     world.delete_service("web").await;

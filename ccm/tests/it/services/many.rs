@@ -105,7 +105,7 @@ async fn s12_s13_b_s7_joins_are_coalesced_and_a_restart_is_free() {
     assert_eq!(world.cloud().call_count(GET), MANY as u64);
     assert_eq!(world.statuses().await, before);
 
-    // The provider's restart costs no more than the same.
+    // A restart of the provider costs no mutating call either.
     world.mock.kill();
     world.mock.restart().await.unwrap();
     world.renewals(2).await;

@@ -55,7 +55,8 @@ async fn s20_another_scope_stops_everything_until_it_is_accepted() {
         .await;
     world.renewals(2).await;
     assert_eq!(world.cloud().mutating_calls(), 0);
-    // Neither does another process that begins now, nor the provider that comes and goes.
+    // Another process that starts now makes no mutating call either, also when the provider goes
+    // and comes back.
     world.crash(&mut ccm).await;
     let ccm = world.ccm(&[]);
     let initialized = world
@@ -97,7 +98,7 @@ async fn s20_a_flag_accepts_a_scope_at_the_start() {
     world.cloud().reset_calls();
     let _ccm = world.ccm(&["--accept-cloud-scope=another account"]);
     world.later_one_is_served("later").await;
-    // And the new one is what counts from now on.
+    // From now on only the new scope is accepted.
     world.provider_reaches("mock account, mock region").await;
     world.cloud().reset_calls();
     world.delete_service("web").await;

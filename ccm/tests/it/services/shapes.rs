@@ -47,7 +47,7 @@ async fn b_s1_s1_classes_host_names_and_ip_modes() {
         .create_service(balancer("fast").class("mock.example/fast"))
         .await;
     world.create_service(balancer("none")).await;
-    // Never created, but begun.
+    // The ccm began with this Service, but the cloud never created its load balancer.
     world.fault(Fault::failure(ENSURE, FailureCode::Conflict).subject(subject("begun")));
     world
         .create_service(balancer("begun").class("mock.example/fast"))

@@ -70,7 +70,7 @@ async fn b_s6_b_s7_s7_s14_who_is_a_target() {
         )
         .await;
 
-    // It becomes one when it has got its provider ID.
+    // A new Node becomes a target when it has its provider ID.
     world.join("d").await;
     world.targeted("web", &["a", "b", "c", "d"]).await;
     assert!(
@@ -96,7 +96,7 @@ async fn b_s6_b_s7_s7_s14_who_is_a_target() {
         .await;
     world.targeted("web", &["a", "b", "c", "d"]).await;
 
-    // On its way out, yet still there.
+    // A Node that is being deleted, and still exists, is no target.
     world
         .edit_node(
             "b",
@@ -118,7 +118,7 @@ async fn b_s6_b_s7_s7_s14_who_is_a_target() {
     world.targeted("web", &["c", "d"]).await;
     world.targeted("second", &["c", "d"]).await;
 
-    // The last ones go: the API server is asked, then believed.
+    // The last Nodes go: the ccm asks the API server before it sets the empty target set.
     for name in ["c", "d"] {
         world
             .nodes()
@@ -140,7 +140,8 @@ async fn b_s6_b_s7_s7_s14_who_is_a_target() {
 
 #[tokio::test]
 async fn b_s7_s12_s14_what_costs_an_update_and_what_does_not() {
-    // It sees readiness and a label with each call, but only the other label is a reason for one.
+    // This provider gets readiness and one label with each call, but only the other label causes a
+    // call.
     let mut fixture = Fixture::default();
     fixture.provider.node_readiness = true;
     fixture.provider.node_labels = vec!["example.com/seen".into()];
@@ -181,7 +182,7 @@ async fn b_s7_s12_s14_what_costs_an_update_and_what_does_not() {
         .register(NodeBuilder::new("foreign").provider_id("other://x/foreign"))
         .await;
     world.label_node("a", EXCLUDE, Some("false")).await;
-    // Longer than any settling takes.
+    // Time for the changes to settle.
     world.renewals(2).await;
     assert_eq!(
         world.cloud().mutating_calls(),
@@ -253,7 +254,8 @@ async fn s17_a_selector_and_the_most_targets() {
     world.annotate("gold", SELECTOR, "tier=silver").await;
     world.targeted("gold", &["f"]).await;
 
-    // Stable: another process chooses the same, and who joins displaces at most one.
+    // Stable: another process chooses the same targets, and a Node that joins displaces at most
+    // one.
     world.crash(&mut ccm).await;
     world.cloud().reset_calls();
     let _ccm = world.ccm(&[]);

@@ -43,8 +43,8 @@ async fn b_m4_b_v1_a_leader_that_labels_volumes_is_ready_when_it_has_seen_them()
     readyz(200, "[+]persistentvolumes ok").await;
 }
 
-/// The rights of the component `volumes` are asked for by the controller alone, all of them, and no
-/// other.
+/// Only this controller uses the rights of the component `volumes`. It uses all of them, and no
+/// other right to volumes.
 #[tokio::test]
 async fn b_v1_volumes_are_labelled_by_a_controller_that_is_off_unless_it_is_named() {
     let mut world = World::audited(disks()).await;
@@ -127,8 +127,7 @@ async fn b_m5_b_v1_volumes_and_routes_are_written_by_accounts_of_their_own() {
     crate::routes::join(&world, "node-1", &["10.244.1.0/24"]).await;
     crate::routes::condition(&world, "node-1", crate::routes::FAILED).await;
     world.initialised("node-1").await;
-    // The node controller is done with this Node's status: the next who writes it is the route
-    // controller.
+    // The node controller is done with this Node's status: the route controller is the next writer.
     proxy.answer(Rule::new("PATCH", "/nodes/node-1/status", 1, 409));
     world.cloud().clear_faults();
     crate::routes::condition(&world, "node-1", crate::routes::CREATED).await;

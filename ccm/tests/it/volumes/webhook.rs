@@ -84,7 +84,7 @@ async fn b_v1_the_webhook_labels_a_volume_before_it_is_stored_and_never_stands_i
     );
 
     // The provider hangs: the volume is there in time, its creator is warned, and the controller
-    // heals it.
+    // labels it later.
     let hang = Fault::new(GET, FaultKind::Hang).times(1);
     world.cloud().set_fault(hang).unwrap();
     let manifest = world.file("volume.json");

@@ -158,7 +158,7 @@ impl Cloud {
             .collect())
     }
 
-    /// How many calls have changed load balancers.
+    /// How many calls that change load balancers were made: RPCs of the mock, or writes of the API.
     pub(crate) fn changes(&self) -> Held<u64> {
         if let Self::Vendor(cloud) = self {
             return cloud.writes().map_err(text);

@@ -92,7 +92,7 @@ pub(super) fn wrong(code: &Code) -> Vec<String> {
 
 fn say(module: &Module, place: &str, word: &str, what: &str) -> String {
     let module = module.join("::");
-    format!("{place}: {module} decides, and {word} is {what}: whoever calls it does that")
+    format!("{place}: {module} decides, and {word} is {what}: its caller must do that")
 }
 
 fn of_path(path: &str) -> Option<&'static str> {

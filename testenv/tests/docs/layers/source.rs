@@ -161,7 +161,7 @@ impl Code {
             "self" => return self.absolute(module, rest, depth),
             "super" => {
                 let parent = module.split_last().map_or(&[][..], |(_, parent)| parent);
-                // `super::super` begins anew in the parent.
+                // `super::super` begins again in the parent.
                 return if rest.first().is_some_and(|next| next == "super") {
                     self.absolute(parent, rest, depth)
                 } else {

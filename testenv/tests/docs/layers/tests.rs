@@ -234,7 +234,7 @@ fn a_decision_that_does_something_is_a_breach() {
         breach(
             &[("controllers/node/plan.rs", text)],
             &format!(
-                "controllers/node/plan.rs:1: controllers::node::plan decides, and {expected}: whoever calls it does that"
+                "controllers/node/plan.rs:1: controllers::node::plan decides, and {expected}: its caller must do that"
             ),
         );
     }
@@ -259,12 +259,12 @@ fn decisions_are_known_by_name_place_and_marker() {
     ];
     breach(
         &below,
-        "controllers/node/plan/part.rs:1: controllers::node::plan::part decides, and std::sync::Mutex is a lock: whoever calls it does that",
+        "controllers/node/plan/part.rs:1: controllers::node::plan::part decides, and std::sync::Mutex is a lock: its caller must do that",
     );
     let marked = "//! What to do. Pure.\n//!\n//! More.\nuse std::sync::Mutex;";
     breach(
         &[("leaf.rs", marked)],
-        "leaf.rs:4: leaf decides, and std::sync::Mutex is a lock: whoever calls it does that",
+        "leaf.rs:4: leaf decides, and std::sync::Mutex is a lock: its caller must do that",
     );
     assert_eq!(found(&[("leaf.rs", lock)]), Vec::<String>::new());
 }

@@ -60,7 +60,7 @@ fn suffice_and_are_needed(world: &World, controller: &str) {
     let asked = asked(&log);
     nothing_refused(&asked);
     let granted = granted(&rights(&[controller]));
-    // Everybody may ask for the version; of the cluster's own roles.
+    // Everybody may ask for the version. A role of the cluster itself grants the other right.
     let others = ["/version get", "/configmaps get"];
     no_more_asked(&asked, &granted, &others, controller);
     let own: BTreeSet<_> = granted.difference(&everybodys()).cloned().collect();
