@@ -36,6 +36,7 @@ pub fn go(folder: &str, arguments: &[&str]) -> Command {
         .current_dir(Path::new(BRIDGE).join(folder))
         .args(arguments)
         .env("GOFLAGS", "-trimpath -buildvcs=false")
+        .env("CGO_ENABLED", "0")
         .env("GOWORK", "off");
     command
 }
