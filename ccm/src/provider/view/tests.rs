@@ -108,9 +108,8 @@ fn absent_is_not_zero() {
     assert_eq!(view.provider_id, None);
 }
 
-/// Shows CORE-11.
 #[test]
-fn a_provider_id_of_more_than_1024_bytes_is_not_sent() {
+fn core_11_a_provider_id_of_more_than_1024_bytes_is_not_sent() {
     for (bytes, sent) in [(1024, true), (1025, false)] {
         let mut node = node();
         node.spec.as_mut().unwrap().provider_id = Some("x".repeat(bytes));
