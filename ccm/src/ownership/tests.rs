@@ -43,6 +43,8 @@ fn two() -> Ownership {
 fn l4_a_node_goes_by_the_longest_prefix_then_by_its_label() {
     use NodeOwner::{AskAll, Nobody, Provider};
     let ownership = two();
+    let longest = format!("a://{}", "x".repeat(1020));
+    let too_long = format!("{longest}x");
     let rows = [
         ("a://1", None, Provider("one")),
         ("a://edge/1", None, Provider("two")),
@@ -51,6 +53,8 @@ fn l4_a_node_goes_by_the_longest_prefix_then_by_its_label() {
         // A Node of another cloud.
         ("aws://1", None, Nobody),
         ("aws://1", Some("one"), Nobody),
+        (longest.as_str(), None, Provider("one")),
+        (too_long.as_str(), Some("one"), Nobody),
         ("", Some("one"), Provider("one")),
         ("", Some("other"), Nobody),
         ("", None, AskAll),

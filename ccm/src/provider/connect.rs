@@ -52,7 +52,7 @@ pub(crate) enum DialError {
     Refused(PathBuf),
     /// The socket exists, and this process may not connect to it.
     #[error(
-        "uid {uid}, gid {gid} may not connect to the socket {path}: its mode is 0660, so both containers need one primary group (runAsGroup)"
+        "uid {uid}, gid {gid} may not connect to the socket {path}: it must have mode 0660 in a directory of mode 0750, and both containers one primary group (runAsGroup)"
     )]
     Denied {
         /// The socket.

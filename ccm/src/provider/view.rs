@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::CallError;
-use super::limits::{self, NAME_LIMIT};
+use super::limits::{self, NAME_LIMIT, TEXT_LIMIT};
 use crate::core::{LAST_APPLIED, is_ready};
 
 pub(crate) use ingress::load_balancer_status;
@@ -86,9 +86,11 @@ pub(crate) fn node_view(node: &Node, projection: &Projection) -> api::NodeView {
     let mut view = api::NodeView {
         name: node.metadata.name.clone().unwrap_or_default(),
         uid: node.metadata.uid.clone().unwrap_or_default(),
+        // A longer ID is no provider's, and is not sent (CORE-11). Such a Node is a target only
+        // where Nodes of other clouds are targets too.
         provider_id: spec
             .and_then(|spec| spec.provider_id.clone())
-            .filter(|id| !id.is_empty()),
+            .filter(|id| (1..=TEXT_LIMIT).contains(&id.len())),
         addresses: addresses.iter().filter_map(node_address).collect(),
         labels: match &projection.labels {
             Keys::All => node.metadata.labels.clone().unwrap_or_default(),

@@ -216,7 +216,8 @@ async fn drain(mut connections: JoinSet<()>, limit: Duration) {
     connections.shutdown().await;
 }
 
-/// Logs that the port is full, with the number of connections closed since the last entry.
+/// Logs that the port is full, with the number of connections closed since the last entry. An
+/// older connection gives way to a new one. If none may give way, the new one is closed.
 #[derive(Default)]
 struct Pressure {
     reported: Option<Instant>,
@@ -246,7 +247,7 @@ impl Pressure {
         tracing::warn!(
             connections,
             closed = self.closed,
-            "the HTTPS port is full: closing the oldest idle connections for new ones. Find out who opens them"
+            "the HTTPS port is full: the ccm closes an older connection for each new one, or the new one itself. Find out who opens them"
         );
         *self = Self {
             reported: Some(Instant::now()),

@@ -73,7 +73,7 @@ pub async fn at_the_https_port(world: &mut World) {
 
     world.report.start();
     let mut strangers = at_the_port_of(&ccm, STRANGERS, &directory);
-    let full = "the HTTPS port is full: closing the oldest idle connections";
+    let full = "the HTTPS port is full: the ccm closes an older connection";
     world.said(&pod, "ccm", full).await;
     world.report.lap("600 strangers to a full HTTPS port");
     let mut measures = at_the_port_of(&ccm, MEASURES, &directory);

@@ -19,7 +19,8 @@ use crate::provider::lookup::Lookup;
 
 /// A Node that has not been Ready for this long does not keep its instance from another Node: the
 /// machine may have returned under another name.
-const STALE: Duration = Duration::from_mins(5);
+const STALE: Duration = Duration::from_mins(STALE_MINUTES);
+const STALE_MINUTES: u64 = 5;
 
 /// The provider IDs in writes that the watch has not shown yet: the Node's name by ID.
 #[derive(Debug, Default)]
@@ -41,14 +42,19 @@ impl Claims {
         if let Some(other) = claims.get(id)
             && other != name(node)
         {
-            return Err(taken(id, other));
+            let why = format!("which the ccm is giving to Node {other}");
+            return Err(taken(id, &why));
         }
         let holders = nodes.found_by(id);
         if let Some(holder) = holders
             .iter()
             .find(|holder| name(holder) != name(node) && is_in_the_way(holder, wall))
         {
-            return Err(taken(id, name(holder)));
+            let other = name(holder);
+            let why = format!(
+                "which Node {other} has: this Node gets it when Node {other} is being deleted, is gone or has not been Ready for {STALE_MINUTES} min"
+            );
+            return Err(taken(id, &why));
         }
         // A Node has one claim at a time. An earlier answer may have had another ID.
         claims.retain(|_, claimant| claimant != name(node));
@@ -90,17 +96,20 @@ pub(super) fn refuse_what_is_given_twice(found: &mut [Lookup<api::Instance>], wa
         for (turn, place) in places.into_iter().enumerate() {
             let other = nodes.get(usize::from(turn == 0));
             if let (Some(lookup), Some(other)) = (found.get_mut(place), other) {
-                lookup.answer = Err(taken(&id, name(other)));
+                let why = format!(
+                    "and the same for Node {}: no Node gets it until the provider reports it for one only. A Node that is being deleted or has not been Ready for {STALE_MINUTES} min does not count",
+                    name(other)
+                );
+                lookup.answer = Err(taken(&id, &why));
             }
         }
     }
 }
 
-fn taken(id: &str, other: &str) -> CallError {
+fn taken(id: &str, why: &str) -> CallError {
     let short: String = id.chars().take(100).collect();
     CallError::fault(format!(
-        "the provider reports the provider ID {short:?}, which Node {other} has: this Node gets it when Node {other} is gone or has not been Ready for {} min",
-        STALE.as_secs() / 60
+        "the provider reports the provider ID {short:?}, {why}"
     ))
 }
 

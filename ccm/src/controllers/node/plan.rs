@@ -359,7 +359,8 @@ fn to_set(
         .collect()
 }
 
-fn provider_id(node: &Node) -> Option<&str> {
+/// The Node's provider ID, unless it is empty.
+pub(super) fn provider_id(node: &Node) -> Option<&str> {
     let id = node.spec.as_ref()?.provider_id.as_deref()?;
     (!id.is_empty()).then_some(id)
 }

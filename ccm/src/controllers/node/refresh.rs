@@ -117,8 +117,12 @@ impl Worker {
         self.sync(&session, nodes, max_age, &batch).await;
     }
 
+    /// Whether the Node is initialised and has an ID of this provider. The label of a Node without
+    /// an ID names a provider, but no machine (▲N15).
     fn is_refreshed(&self, session: &Session, node: &Node) -> bool {
-        let owner = session.ownership.node_owner(node);
-        !plan::is_uninitialized(node) && owner == NodeOwner::Provider(&self.driver.context.provider)
+        let ours = NodeOwner::Provider(&self.driver.context.provider);
+        !plan::is_uninitialized(node)
+            && plan::provider_id(node).is_some()
+            && session.ownership.node_owner(node) == ours
     }
 }

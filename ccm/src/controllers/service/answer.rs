@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{LoadBalancerStatus, Service};
 use super::handle::{MAX_HANDLE, Stored};
 use super::notes::{self, Note};
 use super::plan::store_handle;
+use crate::core::is_valid_key;
 use crate::planted::planted;
 use crate::provider::{CallError, cut, load_balancer_status, pending_after};
 use crate::writes::ServicePatch;
@@ -417,32 +418,10 @@ fn may_write(key: &str, prefixes: &[String]) -> bool {
         && is_annotation_key(key)
 }
 
-/// Whether this annotation key is valid, with a lower-case domain: `name` or `domain/name`. One
+/// Whether the API server accepts this annotation key: the key of a label, but in any case. One
 /// invalid key would make the API server refuse the whole patch, including the handle.
 fn is_annotation_key(key: &str) -> bool {
-    let (domain, name) = match key.split_once('/') {
-        Some((domain, name)) => (Some(domain), name),
-        None => (None, key),
-    };
-    let ends = |text: &str| {
-        text.starts_with(|c: char| c.is_ascii_alphanumeric())
-            && text.ends_with(|c: char| c.is_ascii_alphanumeric())
-    };
-    let name_fits = name.len() <= 63
-        && ends(name)
-        && name
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
-    let domain_fits = domain.is_none_or(|domain| {
-        domain.len() <= 253
-            && domain.split('.').all(|part| {
-                ends(part)
-                    && part
-                        .chars()
-                        .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
-            })
-    });
-    name_fits && domain_fits
+    is_valid_key(&key.to_ascii_lowercase())
 }
 
 #[cfg(test)]

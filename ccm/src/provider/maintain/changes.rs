@@ -14,11 +14,11 @@ use crate::core::{lock, millis};
 
 /// Where the next stream of WatchChanges begins. It is kept over streams and sessions.
 pub(super) enum Next {
-    /// After the message with this token. Without a token: now.
+    /// After the message with this token. Without a token: now, and no stream came before.
     Resumes(String),
-    /// Now. The last stream began without a token and sent no message, so no token covers the
-    /// changes since then.
-    Unheard,
+    /// Now. The last stream left no token, so it may have missed changes before its end and since
+    /// then.
+    Missed,
 }
 
 /// A warning is logged if this many streams in a row ended early and the last one failed.
@@ -68,15 +68,19 @@ impl Keeper {
         };
         let mut stream = client(link).watch_changes(request).await?.into_inner();
         while let Some(change) = stream.message().await? {
-            self.heard();
+            if let Some(Change::Failed(failure)) = change.change {
+                // The stream reports no changes, so a resync that is due waits for the next one.
+                return Err(failures::trouble("WatchChanges", Place::Whole, failure));
+            }
             if std::mem::take(&mut missed) {
                 let _ = self.with.hints.send(Hint::Resync);
             }
-            if let Some(Change::Failed(failure)) = change.change {
-                return Err(failures::trouble("WatchChanges", Place::Whole, failure));
-            }
             if change.resume_token.len() <= TEXT_LIMIT {
-                *lock(&self.next) = Next::Resumes(change.resume_token);
+                *lock(&self.next) = if change.resume_token.is_empty() {
+                    Next::Missed
+                } else {
+                    Next::Resumes(change.resume_token)
+                };
             } else {
                 tracing::warn!(provider = %self.name, limit = TEXT_LIMIT, "ignoring a resume_token that is too long");
             }
@@ -100,20 +104,13 @@ impl Keeper {
         let mut next = lock(&self.next);
         let (token, missed) = match &*next {
             Next::Resumes(token) => (token.clone(), false),
-            Next::Unheard => (String::new(), true),
+            Next::Missed => (String::new(), true),
         };
         if token.is_empty() {
-            *next = Next::Unheard;
+            // Until a message has a token.
+            *next = Next::Missed;
         }
         (token, missed)
-    }
-
-    /// The stream sent a message, so changes before the next stream do not count as missed.
-    fn heard(&self) {
-        let mut next = lock(&self.next);
-        if matches!(*next, Next::Unheard) {
-            *next = Next::Resumes(String::new());
-        }
     }
 }
 

@@ -285,6 +285,41 @@ async fn prov_21_a_stream_that_ended_before_its_first_message_is_followed_by_a_r
 }
 
 #[tokio::test(start_paused = true)]
+async fn prov_21_a_stream_that_left_no_token_is_followed_by_one_resync() {
+    let fake = Fake::new("1");
+    let message = |token: &str, change| api::WatchChangesResponse {
+        resume_token: token.into(),
+        change,
+    };
+    let without_token = || message("", Some(Change::Routes(api::RoutesChange {})));
+    fake.set(|s| {
+        s.info.capabilities.as_mut().unwrap().changes = Some(api::ChangeCapability {});
+        s.changes = vec![without_token()];
+    });
+    let running = maintained(InMemory::running(fake.service()));
+    let mut hints = running.hints.subscribe();
+    running.lead();
+    running.session().await;
+    let mut hint = async || {
+        let hint = timeout(Duration::from_mins(1), hints.recv()).await;
+        hint.ok().map(Result::unwrap)
+    };
+    assert_eq!(hint().await, Some(Hint::Routes), "no stream came before");
+
+    fake.set(|s| s.changes = vec![without_token(), without_token()]);
+    for expected in [Hint::Resync, Hint::Routes, Hint::Routes] {
+        assert_eq!(hint().await, Some(expected));
+    }
+
+    let failed = Change::Failed(failure(api::FailureCode::Internal, None));
+    fake.set(|s| s.changes = vec![message("", Some(failed))]);
+    assert_eq!(hint().await, None, "a stream that only fails");
+    fake.set(|s| s.changes = vec![message("t1", None)]);
+    assert_eq!(hint().await, Some(Hint::Resync));
+    assert_eq!(hint().await, None, "once, and a token covers the rest");
+}
+
+#[tokio::test(start_paused = true)]
 async fn prov_5_hints_are_passed_on_and_the_stream_is_resumed() {
     let fake = Fake::new("1");
     let change = |token: &str, change| api::WatchChangesResponse {

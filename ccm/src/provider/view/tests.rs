@@ -109,6 +109,16 @@ fn absent_is_not_zero() {
 }
 
 #[test]
+fn core_11_a_provider_id_of_more_than_1024_bytes_is_not_sent() {
+    for (bytes, sent) in [(1024, true), (1025, false)] {
+        let mut node = node();
+        node.spec.as_mut().unwrap().provider_id = Some("x".repeat(bytes));
+        let view = node_view(&node, &Projection::default());
+        assert_eq!(view.provider_id.is_some(), sent, "{bytes}");
+    }
+}
+
+#[test]
 fn a_time_before_1970_counts_forward() {
     let time = Time("1969-12-31T23:59:58.5Z".parse().unwrap());
     let stamp = timestamp(&time);

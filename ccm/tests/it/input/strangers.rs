@@ -112,7 +112,7 @@ async fn b_m4_strangers_at_the_port_cost_neither_probes_nor_scrapes_nor_the_leas
     }
     said(
         &ccm,
-        "the HTTPS port is full: closing the oldest idle connections",
+        "the HTTPS port is full: the ccm closes an older connection",
     )
     .await;
 

@@ -87,7 +87,11 @@ fn l6_an_id_is_given_once_though_the_watch_is_behind() {
     let claim = |name: &str, id: &str| claims.claim(&fresh(name, true, 5), id, &store, wall());
     assert_eq!(claim("a", "1"), Ok(()));
     assert_eq!(claim("a", "1"), Ok(()));
-    assert!(claim("b", "1").is_err());
+    let reserved = claim("b", "1").unwrap_err().message;
+    assert!(
+        reserved.ends_with("\"1\", which the ccm is giving to Node a"),
+        "{reserved}"
+    );
     // The provider corrects its answer.
     assert_eq!(claim("a", "2"), Ok(()));
     assert_eq!(claim("b", "1"), Ok(()));
@@ -128,6 +132,9 @@ fn l6_an_id_that_one_call_gives_to_two_new_nodes_is_given_to_neither() {
         })
         .collect();
     assert_eq!(refused.len(), 2, "{refused:?}");
-    assert!(refused[0].0 == "a" && refused[0].1.contains("Node b has"));
-    assert!(refused[1].0 == "b" && refused[1].1.contains("Node a has"));
+    for ((node, message), (expected, other)) in refused.iter().zip([("a", "b"), ("b", "a")]) {
+        assert_eq!(*node, expected);
+        let text = format!("\"1\", and the same for Node {other}: ");
+        assert!(message.contains(&text), "{message}");
+    }
 }

@@ -303,25 +303,35 @@ async fn b_n11_n11_addresses_are_refreshed_in_full_batches_and_written_on_a_chan
 }
 
 #[tokio::test(start_paused = true)]
-async fn n15_a_node_that_asks_for_nothing_and_names_no_cloud_is_left_alone() {
+async fn n15_a_node_with_neither_taint_nor_provider_id_is_left_alone() {
     let looping = Looping::start(1).await;
     looping
         .until("initialised", |this| this.uninitialized() == 0)
         .await;
-    let mut bare = fresh("n7");
-    bare.spec = None;
-    looping.api.put(&bare);
+    let bare = [("n7", None), ("n8", Some("mock"))];
+    for (name, provider) in bare {
+        let mut bare = fresh(name);
+        bare.spec = None;
+        bare.metadata.labels = provider
+            .map(|provider| [("grpc-ccm.io/provider".to_owned(), provider.to_owned())].into());
+        looping.api.put(&bare);
+    }
     let (writes, lookups) = (looping.api.writes().len(), looping.sizes().len());
     tokio::time::sleep(Duration::from_mins(11)).await;
     assert_eq!(looping.api.writes().len(), writes);
     let asked = looping.sizes().split_off(lookups);
     assert_eq!(asked, [1, 1], "the other Node is refreshed alone");
     // The operator adds the taint: then the whole Node is initialised.
-    looping.api.edit("n7", |node| node.spec = fresh("n7").spec);
+    for (name, _) in bare {
+        looping.api.edit(name, |node| node.spec = fresh(name).spec);
+    }
     looping
         .until("initialised", |this| {
-            let spec = this.api.node("n7").and_then(|node| node.spec);
-            this.uninitialized() == 0 && spec.is_some_and(|spec| spec.provider_id.is_some())
+            let has_id = |name: &str| {
+                let spec = this.api.node(name).and_then(|node| node.spec);
+                spec.is_some_and(|spec| spec.provider_id.is_some())
+            };
+            this.uninitialized() == 0 && bare.iter().all(|&(name, _)| has_id(name))
         })
         .await;
     looping.stop().await;

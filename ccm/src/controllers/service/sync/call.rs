@@ -26,7 +26,7 @@ use crate::writes::{ServicePatch, ServiceStatusPatch, WriteError, reason};
 const AFTER_REFUSAL: Duration = Duration::from_secs(5);
 
 /// The least delay that an answer can set if its call is unfinished and made the ccm write, and the
-/// call before did not finish either.
+/// call before did not finish either. The queue's backoff needs none, because it grows.
 const REWRITTEN: Duration = Duration::from_secs(30);
 
 /// How often a write after a call is repeated at most after conflicts, each time with the
@@ -129,12 +129,15 @@ impl Run<'_> {
         // user's change.
         let written = metadata.as_ref().filter(|_| unwritten.is_none());
         let next = self.settle(call, &verdict, written, took);
-        let rewritten = unfinished && !as_asked && written.is_some();
+        let rewritten = unfinished && written.is_some();
         let now = Instant::now();
+        let least = now + REWRITTEN;
         Ok(match (next, unwritten) {
-            (Some(Requeue::At(at)), None) if rewritten => {
-                Some(Requeue::At(at.max(now + REWRITTEN)))
-            }
+            (Some(Requeue::At(at)), None) if rewritten => Some(Requeue::At(at.max(least))),
+            (Some(Requeue::Refused { probe, at }), None) if rewritten => Some(Requeue::Refused {
+                probe: probe.max(least),
+                at: at.max(least),
+            }),
             // A quick retry must not repeat the refused write.
             (Some(Requeue::At(at)), Some(Stop::With(outcome))) if at < now + AFTER_REFUSAL => {
                 Some(outcome)

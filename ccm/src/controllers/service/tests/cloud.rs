@@ -93,7 +93,9 @@ pub(super) struct State {
     pub(super) update_fails: Option<api::Failure>,
     /// Nodes that cannot be attached.
     pub(super) bad_targets: Vec<String>,
-    /// The annotations in each Ensure's answer, instead of a handle.
+    /// The target errors of each Update, before those of `bad_targets`.
+    pub(super) target_errors: Vec<api::TargetError>,
+    /// The annotations in each answer of Ensure, instead of a handle, and of Update.
     pub(super) annotations: Option<api::AnnotationChanges>,
     /// The number of targets in each Ensure and Update, by the Service's UID.
     pub(super) sets: BTreeMap<String, Vec<usize>>,
@@ -388,11 +390,15 @@ impl LoadBalancerService for Cloud {
             api::UpdateLoadBalancerResponse,
             api::update_load_balancer_response::Outcome::Failed
         );
-        let (bad, fails) = {
+        let (bad, fails, mut target_errors, annotations) = {
             let state = self.state();
-            (state.bad_targets.clone(), state.update_fails.clone())
+            (
+                state.bad_targets.clone(),
+                state.update_fails.clone(),
+                state.target_errors.clone(),
+                state.annotations.clone(),
+            )
         };
-        let mut target_errors = Vec::new();
         let sent = views(request.targets.clone());
         self.state().views.insert(service.name.clone(), sent);
         let wanted = names(request.targets);
@@ -431,6 +437,7 @@ impl LoadBalancerService for Cloud {
         Ok(Response::new(api::UpdateLoadBalancerResponse {
             outcome: Some(outcome),
             target_errors,
+            annotations,
             ..Default::default()
         }))
     }

@@ -127,6 +127,59 @@ async fn b_s9_an_annotation_that_is_refused_does_not_hurry_a_pending_ensure() {
     }
 }
 
+/// Lets the provider write another annotation with each answer, for ten minutes. Returns the
+/// seconds in which it was called.
+async fn called_while_it_writes(world: &World, rpc: &str) -> Vec<u64> {
+    let mut times = Vec::new();
+    for second in 0..600 {
+        world.cloud.state().annotations = Some(api::AnnotationChanges {
+            set: [("cloud.example/state".to_owned(), second.to_string())].into(),
+            ..Default::default()
+        });
+        sleep(Duration::from_secs(1)).await;
+        let called = world.cloud.called(rpc);
+        times.resize(called.max(times.len()), second);
+    }
+    times
+}
+
+#[tokio::test(start_paused = true)]
+async fn s9_a_provider_that_writes_something_new_with_each_failure_is_asked_less_often() {
+    use api::ensure_load_balancer_response::Outcome;
+    let failed = |code, after: Option<i64>| api::Failure {
+        retry_after: after.map(|seconds| prost_types::Duration { seconds, nanos: 0 }),
+        ..failure(code, "no")
+    };
+    for (code, after, expected) in [
+        // After 5 s, 10 s, 20 s, and so on.
+        (api::FailureCode::Internal, None, 6..=8),
+        (api::FailureCode::Internal, Some(1), 15..=25),
+        (api::FailureCode::Credentials, Some(1), 15..=25),
+    ] {
+        let world = World::new(1).await;
+        let many = std::iter::repeat_n(Outcome::Failed(failed(code, after)), 10_000);
+        world.cloud.state().instead.extend(many);
+        world.server.put(&service());
+        let times = called_while_it_writes(&world, "Ensure").await;
+        assert!(
+            expected.contains(&times.len()),
+            "{code:?}: Ensures in the seconds {times:?}"
+        );
+    }
+
+    let world = made(1).await;
+    world.cloud.state().target_errors = vec![api::TargetError {
+        node_name: "n1".to_owned(),
+        failure: Some(failed(api::FailureCode::Precondition, Some(1))),
+    }];
+    world.server.put_node(node("n1"));
+    let times = called_while_it_writes(&world, "Update").await;
+    assert!(
+        (15..=25).contains(&times.len()),
+        "Updates in the seconds {times:?}"
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn s9_a_provider_that_writes_something_new_with_each_pending_is_asked_less_often() {
     use api::ensure_load_balancer_response::Outcome;
@@ -141,16 +194,7 @@ async fn s9_a_provider_that_writes_something_new_with_each_pending_is_asked_less
     let pendings = std::iter::repeat_n(pending, 10_000);
     world.cloud.state().instead.extend(pendings);
     world.server.put(&service());
-    let mut times = Vec::new();
-    for second in 0..600 {
-        world.cloud.state().annotations = Some(api::AnnotationChanges {
-            set: [("cloud.example/state".to_owned(), second.to_string())].into(),
-            ..Default::default()
-        });
-        sleep(Duration::from_secs(1)).await;
-        let called = world.cloud.called("Ensure");
-        times.resize(called.max(times.len()), second);
-    }
+    let times = called_while_it_writes(&world, "Ensure").await;
     let ensures = times.len();
     assert!(
         (15..=25).contains(&ensures),
