@@ -145,6 +145,15 @@ impl Faults {
         self.state().condition_refused
     }
 
+    /// How many requests and calls the ccms sent so far, without those about Leases.
+    #[must_use]
+    pub fn sent(&self) -> u64 {
+        let state = self.state();
+        let counted = |site: &str| !site.starts_with("EVENT ") && !site.ends_with(" leases");
+        let counts = state.counts.iter().filter(|(site, _)| counted(site));
+        counts.map(|(_, count)| count).sum()
+    }
+
     /// Counts a request at this site, and returns its fault.
     fn strike(&self, site: &str) -> Option<Wrong> {
         let since = self.0.began.elapsed();

@@ -23,6 +23,9 @@ const STILL: Duration = Duration::from_mins(5);
 /// A run ends sooner if the state is right and nothing has changed for this time. Only a pending
 /// timer could undo that state. One seed in [`PATIENT`] waits longer, to find such a timer.
 const SETTLED: Duration = Duration::from_secs(100);
+/// When nothing happens, each ccm sends at most this many requests and calls a minute, without
+/// those about Leases.
+const QUIET: u64 = 30;
 /// How often the run checks whether the state is right.
 pub(super) const LOOK: Duration = Duration::from_secs(20);
 /// See [`SETTLED`].
@@ -96,17 +99,29 @@ impl Run {
     /// Lets time pass until the state is right and stable. `false`: it was not by `until`, or
     /// `patient` is set.
     async fn settles(&mut self, until: Instant, patient: bool) -> anyhow::Result<bool> {
-        let mut last = (self.events(), Instant::now());
+        let mut last = (self.events(), Instant::now(), self.faults.sent());
         while !patient && Instant::now() < until {
             self.until(Instant::now() + LOOK).await?;
             if self.events() != last.0 || self.is_under_way() {
-                last = (self.events(), Instant::now());
+                last = (self.events(), Instant::now(), self.faults.sent());
             } else if last.1.elapsed() >= SETTLED && self.wrong().is_empty() {
+                self.quiet(self.faults.sent() - last.2, last.1.elapsed());
                 return Ok(true);
             }
         }
         self.until(until).await?;
         Ok(false)
+    }
+
+    /// Checks that the ccms sent few requests in this time, in which nothing happened.
+    fn quiet(&self, sent: u64, time: Duration) {
+        let most = QUIET * time.as_secs() / 60 * self.processes.len() as u64;
+        if sent > most {
+            self.trace.violation(format_args!(
+                "{sent} requests and calls in {} s, though nothing happened; {most} would be fine",
+                time.as_secs()
+            ));
+        }
     }
 
     /// Counts changes and new leaders: a new leader checks everything.
