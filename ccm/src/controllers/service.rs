@@ -128,7 +128,7 @@ impl Offer {
     }
 }
 
-/// When this loop ends or is dropped, keeps the records of load balancers that may exist for the
+/// When this loop ends or is dropped, hands the records of load balancers that may exist to the
 /// next loop.
 struct Leaving<'a>(&'a Worker);
 

@@ -14,12 +14,13 @@ use crate::planted::planted;
 use crate::provider::{CallError, cut, load_balancer_status, pending_after};
 use crate::writes::ServicePatch;
 
-/// The request, and the operator's settings for its answer.
+/// The inputs of the request, and the limits for its answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent<'a> {
     /// The Service in the request.
     pub(super) service: &'a Service,
-    /// The handle in the request.
+    /// The known handle. If the provider may adopt unmarked load balancers, the requests of Ensure
+    /// and Delete leave it out.
     pub(super) handle: Option<&'a str>,
     /// The name that the provider states.
     pub(super) me: &'a str,
@@ -68,7 +69,7 @@ pub(super) enum Verdict {
     Orphaned,
     /// Ask again after this time. The text is the provider's description of its progress.
     Pending(Duration, String),
-    /// The call failed, and its effect is unknown.
+    /// The call failed. Its effect may be unknown.
     Failed(CallError),
 }
 
@@ -168,7 +169,7 @@ impl Troubled {
     }
 }
 
-/// The fields that all answers of LoadBalancerService have.
+/// The fields that the answers of Get, Ensure, Update and Delete share.
 #[derive(Default)]
 struct Extras {
     handle: Option<String>,
@@ -238,7 +239,7 @@ pub(super) fn after_ensure(sent: &Sent<'_>, response: api::EnsureLoadBalancerRes
         Some(Outcome::Pending(pending)) => waits(&pending),
         Some(Outcome::HandledElsewhere(_)) => Verdict::Elsewhere,
         Some(Outcome::Ready(ready)) => match ready.status.as_ref().map(shown) {
-            // A missing status does not mean an empty one, so the controller writes nothing.
+            // A missing status does not mean an empty one, so the controller writes no status.
             None => Verdict::Failed(CallError::fault(
                 "EnsureLoadBalancer answered ready without a status",
             )),

@@ -32,7 +32,7 @@ impl Worker {
         self.finished(under_way, batch, finished);
     }
 
-    /// Takes the record of a Service. `None`: no job can run now, and the task is settled.
+    /// Takes the record of a Service. `None`: no job runs now, and the task is settled.
     fn begin(&self, session: &Arc<Session>, task: &Task, batch: &Batch<'_, Task>) -> Option<Job> {
         let (driver, mut state) = (&self.driver, self.state());
         let state = &mut *state;

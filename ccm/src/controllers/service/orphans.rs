@@ -173,7 +173,8 @@ mod tests {
         let third = orphans.pass(&list, here);
         assert_eq!(uids(&third.all), ["gone"]);
         assert!(third.news.is_empty(), "each is reported once");
-        // If its Service or the load balancer's absence is seen once, the count starts again.
+        // The count starts again when the Service exists once, or when one list lacks the load
+        // balancer.
         orphans.pass(&list, |_| true);
         assert_eq!(orphans.pass(&list, here).all, []);
         orphans.pass(&[], here);

@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(reported(&apart, &services), []);
         let shared = [listed("h-a", &["a", "b", "c"])];
         assert_eq!(reported(&shared, &services), [], "one for all of them");
-        // Several parts with handles of their own, or without.
+        // Several parts of one load balancer, with handles of their own or without.
         let parts = [listed("p-1", &["a"]), listed("p-2", &["a"])];
         assert_eq!(reported(&parts, &services[..1]), []);
         let unnamed = [listed("h-a", &["a"]), listed("", &["a"])];

@@ -35,7 +35,7 @@ pub(super) struct Job {
     pub(super) selector: Result<NodeSelector, String>,
     /// `None` if the Service needs no targets.
     pub(super) targets: Option<Arc<TargetSet>>,
-    /// The number of this attempt: one more than the attempts before it that did not finish.
+    /// The number of this attempt: one more than the attempts since the Service began to wait.
     pub(super) attempt: u32,
 }
 
@@ -77,12 +77,12 @@ pub(super) struct Run<'a> {
     offer: Arc<Offer>,
     targets: Option<Arc<TargetSet>>,
     selector: Result<NodeSelector, String>,
-    /// The newest version of the Service that this process knows.
+    /// The newest version of the Service that this job knows.
     base: Arc<Service>,
     record: Option<Record>,
     accepted: bool,
     attempt: u32,
-    /// The API server gave `base` to this job; the watch may be late.
+    /// This job got `base` from the API server, not from the watch, which may be late.
     is_current: bool,
     /// Get found no load balancer of ours.
     missing: bool,

@@ -25,8 +25,8 @@ use crate::writes::{ServicePatch, ServiceStatusPatch, WriteError, reason};
 /// The retry of the failed write replaces it.
 const AFTER_REFUSAL: Duration = Duration::from_secs(5);
 
-/// The least delay that an answer can set if its call is unfinished and made the ccm write, and the
-/// call before did not finish either.
+/// If two calls in a row did not finish the Service, and the second made the ccm write, this is the
+/// least delay that its answer can set.
 const REWRITTEN: Duration = Duration::from_secs(30);
 
 /// How often a write after a call is repeated at most after conflicts, each time with the
