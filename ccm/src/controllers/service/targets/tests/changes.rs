@@ -258,8 +258,9 @@ const ROWS: &[Row] = &[
     ),
 ];
 
-/// How a change of one Node affects the set. Upstream syncs in the same cases, unless the row says
-/// `▲S7`, `▲S12` or `▲S14`.
+/// How a change of one Node affects the set. Upstream reacts to the same changes, with these
+/// exceptions: rows with `▲S7`, `▲S12` or `▲S14`, the start of a Node's deletion, and the
+/// autoscaler's taint on a Node that is not ready.
 #[test]
 fn b_s7_s7_s12_s14_which_changes_of_a_node_make_another_set() {
     use api::TargetScope::{All, Owned};
