@@ -199,7 +199,7 @@ impl Worker {
                 namespace: namespace.clone(),
                 name: name.clone(),
             })],
-            // Without the capability `in_sync`, each of these checks would be an Ensure.
+            // Without the capability `in_sync`, the check of a wanted Service would be an Ensure.
             Hint::Resync if in_sync => state.ledger.known(),
             Hint::Resync | Hint::Instance { .. } | Hint::Routes => Vec::new(),
         };

@@ -149,7 +149,7 @@ impl Ledger {
         }
     }
 
-    /// Whether a pass skipped something whose work has ended since.
+    /// Whether a pass skipped a destination whose work has ended since.
     pub(super) fn take_look_again(&mut self) -> bool {
         std::mem::take(&mut self.look_again)
     }

@@ -392,8 +392,8 @@ fn annotations(
     (granted, refused)
 }
 
-/// The flag with the prefixes that would allow the refused keys. `None` if no key was refused for
-/// its prefix, or if the text would be too long.
+/// The flag with the prefixes that the refused keys need. `None` if no further prefix would allow a
+/// key, or if the text would be too long.
 fn flag_for(refused: &[String], prefixes: &[String]) -> Option<String> {
     const LONGEST: usize = 500;
     let mut wanted = prefixes.to_vec();

@@ -106,7 +106,7 @@ impl Worker {
             again |= state.ledger.is_news(key, now.as_deref());
         }
         // While changes of Nodes settle, this Service may have newer targets than other Services.
-        // The controller compares its targets again after that.
+        // After they have settled, the controller compares this Service's targets again.
         let settling = state.pool.settled_at().is_some();
         again |= !state.ignores_nodes()
             && !settling

@@ -269,7 +269,7 @@ impl Ledger {
         }
     }
 
-    /// The tasks whose targets changed.
+    /// The tasks for which changed targets are a reason for a call now.
     pub(super) fn retargeted(&self, sets: &Sets) -> Vec<Task> {
         self.entries
             .keys()
@@ -297,8 +297,8 @@ impl Ledger {
             .collect()
     }
 
-    /// All records, for the next loop. Those of deleted Services come first, because no watch shows
-    /// these Services again.
+    /// All records, for the next loop. Those of deleted Services come first: no watch shows these
+    /// Services again, and the memory may be too small for all.
     pub(super) fn leave(&mut self) -> impl Iterator<Item = (Task, Record)> + use<> {
         let working: Vec<Task> = self.working.keys().cloned().collect();
         for task in &working {

@@ -85,7 +85,7 @@ impl Worker {
     fn nodes_changed(&self, changes: &[Change<Node>]) {
         let mut state = self.state();
         let Some(offer) = state.offer.clone() else {
-            // They are examined when the first session gives the offer.
+            // The controller examines the Nodes when the first session gives the offer.
             return;
         };
         let mut relevant = false;
@@ -151,7 +151,7 @@ impl Worker {
 
     /// Asks the API server about the empty sets that it has to confirm now.
     pub(super) async fn recheck(&self, batch: &Batch<'_, Task>) {
-        // This must not take a Service's place.
+        // The request must not take a Service's place.
         batch.called();
         let (selectors, offer) = {
             let state = self.state();

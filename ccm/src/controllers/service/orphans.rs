@@ -129,7 +129,7 @@ fn orphans_of(balancer: &ListedLoadBalancer, exists: impl Fn(&str) -> bool) -> V
         .owners
         .iter()
         .filter(|owner| !owner.uid.is_empty() && !exists(&owner.uid))
-        // The name becomes part of a URL for the API server. No Service has an invalid one.
+        // The name becomes part of a URL for the API server. No Service has an invalid name.
         .filter(|owner| is_dns_name(&owner.namespace) && is_dns_name(&owner.name));
     gone.map(|owner| orphan(&owner.namespace, &owner.name, &owner.uid))
         .collect()

@@ -26,8 +26,8 @@ pub(super) struct Known<'a> {
 /// A difference.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Odd {
-    /// The names of further load balancers that are marked for the Service. It must have only one
-    /// (LB-1).
+    /// The names of further load balancers that are marked for the Service. Its UID identifies one
+    /// load balancer (LB-1), so there must be no other.
     Several(Vec<String>),
     /// The provider confirmed the load balancer but does not list it.
     Unlisted,

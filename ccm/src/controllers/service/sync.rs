@@ -280,8 +280,8 @@ impl<'a> Run<'a> {
     }
 
     async fn add_finalizer(&mut self, patch: &ServicePatch) -> Result<(), Stop> {
-        // A Service without finalizer and annotation has no load balancer of ours, so Get is not
-        // needed.
+        // A Service without record, finalizer and annotation counts as one without a load balancer
+        // of ours, so Get is not needed.
         let fresh = self.record.is_none() && Stored::of(&self.base) == Stored::Nothing;
         self.patch(patch, "failed to add load balancer cleanup finalizer")
             .await?;

@@ -58,7 +58,7 @@ impl World {
         Self::of(nodes, arguments, None).await
     }
 
-    /// A world whose provider has this info.
+    /// A world whose provider changes its info with `says`.
     async fn that_says(nodes: usize, says: fn(&mut api::GetProviderInfoResponse)) -> Self {
         Self::of(nodes, &[], Some(says)).await
     }

@@ -1,4 +1,4 @@
-//! A Service's whole life with one fault: of the provider, the API server or the ccm. Each life
+//! A Service's whole life with a fault of the provider, the API server or the ccm. Each life
 //! creates one load balancer for the Service, and leaves none.
 
 mod api_server;

@@ -233,7 +233,8 @@ async fn s9_s19_what_a_call_may_have_made_when_the_loop_broke_off_is_not_forgott
     let by: Vec<_> = known.iter().map(|(_, it)| it.cloud.by()).collect();
     assert_eq!(by, [Some("mock")], "the provider is known");
     world.memory.keep(known.into_iter());
-    // Its Service vanishes in spite of its finalizer, before the process's next loop.
+    // The load balancer's Service vanishes in spite of its finalizer, before the process's next
+    // loop.
     world.server.remove("web");
     world.start();
     world

@@ -16,8 +16,8 @@ const NO_ID: Edit = |n| n.spec.get_or_insert_default().provider_id = None;
 const OTHER_ID: Edit = |n| n.spec.get_or_insert_default().provider_id = Some("mock://other".into());
 const GOING: Edit = |n| n.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
 
-/// The parts that stay, the part before and after the change, and whether the set changes with the
-/// scopes OWNED and ALL.
+/// The name of the change, the parts of the Node that stay, the part before and after the change,
+/// and whether the set changes with the scopes OWNED and ALL.
 type Row = (&'static str, &'static [Edit], Edit, Edit, [bool; 2]);
 
 const ROWS: &[Row] = &[
