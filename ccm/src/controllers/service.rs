@@ -128,7 +128,7 @@ impl Offer {
     }
 }
 
-/// When this loop ends or is dropped, keeps the records of load balancers that may exist for the
+/// When this loop ends or is dropped, hands the records of load balancers that may exist to the
 /// next loop.
 struct Leaving<'a>(&'a Worker);
 
@@ -199,7 +199,7 @@ impl Worker {
                 namespace: namespace.clone(),
                 name: name.clone(),
             })],
-            // Without the capability `in_sync`, each of these checks would be an Ensure.
+            // Without the capability `in_sync`, the check of a wanted Service would be an Ensure.
             Hint::Resync if in_sync => state.ledger.known(),
             Hint::Resync | Hint::Instance { .. } | Hint::Routes => Vec::new(),
         };

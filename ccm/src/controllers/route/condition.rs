@@ -17,14 +17,14 @@ use crate::queue::Requeue;
 use crate::writes::WriteError;
 
 const TYPE: &str = "NetworkUnavailable";
-/// The limit for concurrent writes to the API server.
+/// The limit for concurrent writes of conditions.
 const WRITERS: usize = 16;
 /// The delays after a failed write of a condition.
 pub(super) const BACKOFF: Backoff =
     Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
 /// The delay after a failure that only a person can fix (a missing right, a policy).
 const REFUSED_AGAIN: Duration = Duration::from_mins(1);
-/// The log warns after this many failed attempts.
+/// The log warns once, at this many failed attempts in a row.
 const WARNED_AT: u32 = 6;
 /// An attempt ends after this many conflicts.
 const MOST_CONFLICTS: u32 = 6;

@@ -35,7 +35,7 @@ pub(super) enum Owner {
     Ours,
     /// Unknown: the Node has no provider ID yet, and may become this provider's.
     Unclaimed,
-    /// Another provider, or none here. Routes to the Node are left alone.
+    /// Another provider, or none here. The controller leaves routes to the Node's Pods alone.
     Others,
 }
 
@@ -83,10 +83,10 @@ impl NodeFacts {
     }
 }
 
-/// Whether a change of a Node can change the wanted routes: it joins or leaves, or has another
-/// provider ID, Pod CIDR or address. The controller leaves a route to the Pods of a foreign Node
-/// alone, even if it created the route for an earlier Node. It removes that route after the foreign
-/// Node has gone.
+/// Whether a change of a Node can change the wanted routes: it joins or leaves, or has another UID,
+/// owner, provider ID, Pod CIDR or address. The controller leaves a route to the Pods of a foreign
+/// Node alone, even if it created the route for an earlier Node. It removes that route after the
+/// foreign Node has gone.
 pub(super) fn matters(old: Option<&NodeFacts>, new: Option<&NodeFacts>) -> bool {
     let seen = |facts: Option<&NodeFacts>| {
         facts
@@ -116,7 +116,7 @@ pub(super) enum Target {
     /// To an address alone. It is neither one of this Node's addresses nor that of exactly one
     /// other Node.
     Unknown,
-    /// The route has nothing that can be resolved.
+    /// Nothing in the route can be compared with the Node.
     Undecided,
 }
 

@@ -149,7 +149,7 @@ impl Ledger {
         }
     }
 
-    /// Whether a pass skipped something whose work has ended since.
+    /// Whether a pass skipped a destination whose work has ended since.
     pub(super) fn take_look_again(&mut self) -> bool {
         std::mem::take(&mut self.look_again)
     }
@@ -485,8 +485,9 @@ pub(super) enum Known {
     Doubtful,
 }
 
-/// Whether the attempt counts as failed. A lost connection or NOT_INITIALIZED does not count if it
-/// is the first failure: the provider usually returns soon, and the condition must not flap.
+/// Whether the attempt counts as failed. A fenced call does not. A lost connection or
+/// NOT_INITIALIZED does not count if it is the first failure: the provider usually returns soon,
+/// and the condition must not flap.
 fn in_vain(code: CallErrorCode, failures: u32) -> bool {
     match code {
         CallErrorCode::Fenced => false,

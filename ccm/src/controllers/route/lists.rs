@@ -20,7 +20,7 @@ use crate::queue::Requeue;
 
 /// Changes within this time make one pass.
 const LINGER: Duration = Duration::from_millis(500);
-/// The limit for listing all Nodes from the API server.
+/// The time limit for listing all Nodes from the API server.
 const READ: Duration = Duration::from_mins(1);
 
 /// Reconciles all routes together. Its key is the pass.

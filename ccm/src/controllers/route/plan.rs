@@ -15,7 +15,7 @@ pub(super) struct Look<'a> {
     pub(super) nodes: &'a [NodeFacts],
     /// All listed routes.
     pub(super) routes: &'a [api::Route],
-    /// Routes inside these are the ccm's to remove.
+    /// The ccm removes only routes inside these.
     pub(super) cluster_cidrs: &'a [IpNet],
     /// Whether a route depends on its Node's addresses (B-R3).
     pub(super) tracks_addresses: bool,
@@ -417,9 +417,9 @@ impl<'a> Round<'a, '_> {
     }
 }
 
-/// Whether to remove a route that leads to no Node's Pods: it is marked as ours, its target is
-/// gone, it names a Node, or it leads to a Node's address. Another route, which is unmarked and
-/// leads to an address that no Node has, stays.
+/// Whether to remove a route to a destination that no Node wants: it is marked as ours, its target
+/// is gone, it names a Node, or it leads to a Node's address. Any other unmarked route stays, for
+/// example one to an address that no Node has.
 fn is_ours_to_remove(route: &api::Route, index: &Index<'_>) -> bool {
     route.ownership == i32::from(api::Ownership::Ours)
         || route.blackhole

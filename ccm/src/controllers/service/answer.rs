@@ -15,12 +15,13 @@ use crate::planted::planted;
 use crate::provider::{CallError, cut, load_balancer_status, pending_after};
 use crate::writes::ServicePatch;
 
-/// The request, and the operator's settings for its answer.
+/// The inputs of the request, and the limits for its answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent<'a> {
     /// The Service in the request.
     pub(super) service: &'a Service,
-    /// The handle in the request.
+    /// The known handle. If the provider may adopt unmarked load balancers, the requests of Ensure
+    /// and Delete leave it out.
     pub(super) handle: Option<&'a str>,
     /// The name that the provider states.
     pub(super) me: &'a str,
@@ -69,7 +70,7 @@ pub(super) enum Verdict {
     Orphaned,
     /// Ask again after this time. The text is the provider's description of its progress.
     Pending(Duration, String),
-    /// The call failed, and its effect is unknown.
+    /// The call failed. Its effect may be unknown.
     Failed(CallError),
 }
 
@@ -169,7 +170,7 @@ impl Troubled {
     }
 }
 
-/// The fields that all answers of LoadBalancerService have.
+/// The fields that the answers of Get, Ensure, Update and Delete share.
 #[derive(Default)]
 struct Extras {
     handle: Option<String>,
@@ -239,7 +240,7 @@ pub(super) fn after_ensure(sent: &Sent<'_>, response: api::EnsureLoadBalancerRes
         Some(Outcome::Pending(pending)) => waits(&pending),
         Some(Outcome::HandledElsewhere(_)) => Verdict::Elsewhere,
         Some(Outcome::Ready(ready)) => match ready.status.as_ref().map(shown) {
-            // A missing status does not mean an empty one, so the controller writes nothing.
+            // A missing status does not mean an empty one, so the controller writes no status.
             None => Verdict::Failed(CallError::fault(
                 "EnsureLoadBalancer answered ready without a status",
             )),
@@ -392,8 +393,8 @@ fn annotations(
     (granted, refused)
 }
 
-/// The flag with the prefixes that would allow the refused keys. `None` if no key was refused for
-/// its prefix, or if the text would be too long.
+/// The flag with the prefixes that the refused keys need. `None` if no further prefix would allow a
+/// key, or if the text would be too long.
 fn flag_for(refused: &[String], prefixes: &[String]) -> Option<String> {
     const LONGEST: usize = 500;
     let mut wanted = prefixes.to_vec();

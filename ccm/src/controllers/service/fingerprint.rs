@@ -66,7 +66,7 @@ pub(super) fn rank(name: &str) -> u64 {
     word ^ (word >> 33)
 }
 
-/// The inputs of B-S4 and nothing else. The plan decides whether a load balancer is wanted.
+/// The inputs of B-S4, and the class. The plan decides whether a load balancer is wanted.
 #[derive(Serialize)]
 struct Inputs<'a> {
     uid: &'a str,

@@ -149,7 +149,7 @@ fn decide(input: &mut Unstructured<'_>) -> arbitrary::Result<()> {
     let ours = record.as_ref().and_then(|record| record.cloud.by()) == Some(ME);
     match next_step(&service, record.as_ref(), None, &facts) {
         Step::Delete => {
-            // A record without a provider is invalid, so no handle is sent.
+            // An annotation without a provider is invalid, so its class does not count.
             let by = said("provider").filter(|by| !by.is_empty());
             let held = holds_finalizer(&service) && by.is_none_or(|by| by == ME);
             let class = by.and(said("class")).unwrap_or_default();

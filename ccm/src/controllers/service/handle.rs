@@ -6,7 +6,7 @@
 //!   for the same cloud takes over.
 //! - `uid` is the Service's. An annotation from a copied manifest has another UID and does not
 //!   count.
-//! - `class` is the `loadBalancerClass` that the Service had when the provider took it on; empty if
+//! - `class` is the last `loadBalancerClass` with which the provider took the Service on; empty if
 //!   it had none. The API server drops the class when the type changes. Afterwards this field shows
 //!   whether the Service went to another component. An annotation written by hand or by an early
 //!   version may lack this field.
@@ -42,7 +42,7 @@ pub(super) enum Stored {
     /// A provider took the Service on.
     By {
         provider: String,
-        /// The Service's class at that time; empty: none. `None`: not recorded.
+        /// The recorded class of the Service; empty: none. `None`: not recorded.
         class: Option<String>,
         handle: Option<String>,
     },
@@ -62,7 +62,8 @@ impl Stored {
         let Ok(record) = serde_json::from_str::<Record>(text) else {
             return Self::Garbage;
         };
-        // Without a UID, an operator wrote it by hand to move a load balancer to this Service.
+        // The ccm stores the UID. Without one, somebody wrote the annotation by hand, for example
+        // to move a load balancer to this Service.
         if record.uid.is_some() && record.uid != service.metadata.uid {
             return Self::Nothing;
         }

@@ -32,7 +32,7 @@ impl Worker {
         self.finished(under_way, batch, finished);
     }
 
-    /// Takes the record of a Service. `None`: no job can run now, and the task is settled.
+    /// Takes the record of a Service. `None`: no job runs now, and the task is settled.
     fn begin(&self, session: &Arc<Session>, task: &Task, batch: &Batch<'_, Task>) -> Option<Job> {
         let (driver, mut state) = (&self.driver, self.state());
         let state = &mut *state;
@@ -106,7 +106,7 @@ impl Worker {
             again |= state.ledger.is_news(key, now.as_deref());
         }
         // While changes of Nodes settle, this Service may have newer targets than other Services.
-        // The controller compares its targets again after that.
+        // After they have settled, the controller compares this Service's targets again.
         let settling = state.pool.settled_at().is_some();
         again |= !state.ignores_nodes()
             && !settling

@@ -13,7 +13,7 @@ use super::targets::{NodeSelector, Sets};
 use crate::core::Key;
 use crate::planted::planted;
 
-/// The most load balancers of deleted Services to remember.
+/// With this many load balancers of deleted Services, the ledger accepts no new one.
 const MOST_DEPARTED: usize = 10_000;
 
 /// The keys of the queue.
@@ -39,7 +39,7 @@ pub(super) struct Ledger {
     departed: usize,
 }
 
-/// A Service with a job.
+/// A task with a job.
 #[derive(Debug, Default)]
 struct Working {
     /// The record when the job began, or when its last call was sent or answered.
@@ -155,8 +155,8 @@ impl Ledger {
         self.working.contains_key(task)
     }
 
-    /// Records that the watch delivered another version of a Service. Returns whether a job runs.
-    /// The change is then examined after the job, whose own writes are unknown until it ends.
+    /// Returns whether a job runs for the Service of which the watch delivered another version. If
+    /// so, the change is examined after the job, whose own writes are unknown until it ends.
     pub(super) fn changed(&mut self, task: &Task) -> bool {
         let working = self.working.get_mut(task);
         working
@@ -269,7 +269,7 @@ impl Ledger {
         }
     }
 
-    /// The tasks whose targets changed.
+    /// The tasks for which changed targets are a reason for a call now.
     pub(super) fn retargeted(&self, sets: &Sets) -> Vec<Task> {
         self.entries
             .keys()
@@ -297,8 +297,8 @@ impl Ledger {
             .collect()
     }
 
-    /// All records, for the next loop. Those of deleted Services come first, because no watch shows
-    /// these Services again.
+    /// All records, for the next loop. Those of deleted Services come first: no watch shows these
+    /// Services again, and the memory may be too small for all.
     pub(super) fn leave(&mut self) -> impl Iterator<Item = (Task, Record)> + use<> {
         let working: Vec<Task> = self.working.keys().cloned().collect();
         for task in &working {

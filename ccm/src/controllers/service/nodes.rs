@@ -1,4 +1,4 @@
-//! The effect of Node changes on target sets, and of those on Services.
+//! The effect of Node changes on target sets, and of changed sets on Services.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,11 +19,11 @@ use crate::provider::node_view;
 use crate::queue::Requeue;
 use crate::writes::{EventType, node_reference, reason};
 
-/// The delay before the API server is asked again whether a set is empty.
+/// The delay before the controller asks the API server again whether a set is empty.
 const RECHECK_AGAIN: Duration = Duration::from_secs(5);
 
-/// The most bytes of one target in a request. A kubelet writes its Node's addresses and labels. A
-/// few Nodes must not make the requests of all load balancers too large (CORE-11).
+/// The most bytes of one target in a request. A kubelet can write its Node's addresses and labels.
+/// A few Nodes must not make the requests of all load balancers too large (CORE-11).
 const TARGET_BYTES: usize = 64 * 1024;
 
 impl Worker {
@@ -85,7 +85,7 @@ impl Worker {
     fn nodes_changed(&self, changes: &[Change<Node>]) {
         let mut state = self.state();
         let Some(offer) = state.offer.clone() else {
-            // They are examined when the first session gives the offer.
+            // The controller examines the Nodes when the first session gives the offer.
             return;
         };
         let mut relevant = false;
@@ -105,7 +105,8 @@ impl Worker {
         }
     }
 
-    /// Builds the sets again for all Services, because the changes of Nodes have settled.
+    /// Builds the sets again for all Services: the changes of Nodes have settled, or the provider's
+    /// offer changed.
     fn nodes_settled(&self, state: &mut State) {
         let cut = state.pool.settle(&state.ledger.selectors());
         for (selector, set) in cut {
@@ -126,7 +127,7 @@ impl Worker {
         }
     }
 
-    /// Queues the Services whose targets changed, and only those.
+    /// Queues the Services whose changed targets are a reason for a call now.
     fn sets_changed(&self, state: &mut State) {
         if state.ignores_nodes() {
             return;
@@ -141,7 +142,7 @@ impl Worker {
         }
     }
 
-    /// Queues [`Task::EmptySets`] if the API server must now be asked about empty sets.
+    /// Queues [`Task::EmptySets`] if the controller must now ask the API server about empty sets.
     pub(super) fn doubt(&self, state: &State) {
         if !state.pool.sets.to_ask(Instant::now()).is_empty() {
             self.driver.queue.add(Task::EmptySets);
@@ -150,7 +151,7 @@ impl Worker {
 
     /// Asks the API server about the empty sets that it has to confirm now.
     pub(super) async fn recheck(&self, batch: &Batch<'_, Task>) {
-        // This must not take a Service's place.
+        // The request must not take a Service's place.
         batch.called();
         let (selectors, offer) = {
             let state = self.state();

@@ -1,4 +1,4 @@
-//! The events on a Service (B-S3): upstream's, and others of the ccm. Pure.
+//! The events on a Service (B-S3): upstream's, the ccm's own and the provider's. Pure.
 
 use std::borrow::Cow;
 
@@ -128,7 +128,7 @@ pub(super) fn retained(why: &str) -> Note {
     )
 }
 
-/// Delete: another component serves the Service, but a handle is stored.
+/// Delete: another component serves the Service, but this provider gave it a handle.
 pub(super) fn orphaned() -> Note {
     warning(
         reason::SYNC_LOAD_BALANCER_FAILED,
@@ -136,7 +136,7 @@ pub(super) fn orphaned() -> Note {
     )
 }
 
-/// The annotation names another provider, or a class that is not served here.
+/// The load balancer is of another provider, or of a class that is not served here.
 pub(super) fn blocked(by: &str, class: Option<&str>, me: &str) -> Note {
     let class = class.map_or_else(String::new, |class| match class {
         "" => " when it had no class".to_owned(),
@@ -223,7 +223,8 @@ pub(super) fn unsupported(fields: &[&str], me: &str) -> Note {
     )
 }
 
-/// Annotations that the provider may not write. `flag` would allow them.
+/// Annotations that the provider may not write. `flag` would allow those that only their prefix
+/// forbids.
 pub(super) fn annotations_refused(keys: &[String], flag: Option<&str>) -> Note {
     const SHOWN: usize = 5;
     let shown: Vec<_> = keys

@@ -129,7 +129,7 @@ fn orphans_of(balancer: &ListedLoadBalancer, exists: impl Fn(&str) -> bool) -> V
         .owners
         .iter()
         .filter(|owner| !owner.uid.is_empty() && !exists(&owner.uid))
-        // The name becomes part of a URL for the API server. No Service has an invalid one.
+        // The name becomes part of a URL for the API server. No Service has an invalid name.
         .filter(|owner| is_dns_name(&owner.namespace) && is_dns_name(&owner.name));
     gone.map(|owner| orphan(&owner.namespace, &owner.name, &owner.uid))
         .collect()
@@ -173,7 +173,8 @@ mod tests {
         let third = orphans.pass(&list, here);
         assert_eq!(uids(&third.all), ["gone"]);
         assert!(third.news.is_empty(), "each is reported once");
-        // If its Service or the load balancer's absence is seen once, the count starts again.
+        // The count starts again when the Service exists once, or when one list lacks the load
+        // balancer.
         orphans.pass(&list, |_| true);
         assert_eq!(orphans.pass(&list, here).all, []);
         orphans.pass(&[], here);

@@ -14,7 +14,7 @@ use crate::writes::{ServicePatch, ServiceStatusPatch};
 /// The finalizer that keeps a Service until its load balancer is gone (B-S2).
 pub(super) const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 
-/// The inputs of the decision besides the Service.
+/// The inputs of the decision besides the Service, its record and its targets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts<'a> {
     /// The name that the provider states.
@@ -45,7 +45,7 @@ pub(super) enum Step {
     /// Another provider or class owns the load balancer: create and delete nothing without the
     /// user.
     Blocked {
-        /// The provider in the annotation.
+        /// The provider that owns the load balancer.
         by: String,
         /// The class in the annotation, if that is the reason.
         class: Option<String>,

@@ -15,8 +15,8 @@ use super::plan::{asks, class, has_finalizer, uid};
 /// The load balancer that may exist for a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Cloud {
-    /// This process knows of no load balancer. An earlier process may have created one. Only the
-    /// Service itself can show that.
+    /// This process knows of no load balancer. An earlier process may have created one. The
+    /// Service's finalizer and annotation can show that.
     Unknown,
     /// A load balancer may exist. Another provider that now serves the same socket may not know it.
     MayStand {
@@ -42,10 +42,10 @@ impl Cloud {
 /// The progress of reconciling a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// Nothing is confirmed. Ensure is next, unless a check is due.
+    /// Nothing is confirmed. For a wanted Service, Ensure is next, unless a check is due.
     Unconfirmed {
-        /// A load balancer that Get found and that is not this Service's. It applies to the next
-        /// Ensure.
+        /// A load balancer that Get found and that is not this Service's. The answer of the next
+        /// Ensure is compared with it.
         theirs: Option<Theirs>,
     },
     /// The provider answered `pending` to Ensure, Update or Delete, with the time to ask again.
@@ -59,7 +59,8 @@ pub(super) enum Progress {
     /// The load balancer is in sync.
     Confirmed {
         inputs: Fingerprint,
-        /// `None`: not all targets are attached, so Update is next.
+        /// `None`: not all targets are confirmed. Then Update is next, unless a check is due or the
+        /// provider ignores Nodes.
         targets: Option<Fingerprint>,
     },
     /// Another component serves the Service with these inputs (B-S8).

@@ -37,7 +37,7 @@ impl Worker {
                 kind: reported.note.kind,
                 reason: match reported.note.reason {
                     Cow::Borrowed(reason) => reason,
-                    // Only events from the provider have other reasons, and those are not reports.
+                    // Only the provider's events have an owned reason, and those are not reports.
                     Cow::Owned(_) => PENDING,
                 },
                 words: reported.note.message,
@@ -74,7 +74,7 @@ impl Worker {
         }
     }
 
-    /// ▲N13 for Services: reports those that wait, also while the provider is unavailable.
+    /// ▲N13 for Services: reports those that wait too long, also while the provider is unavailable.
     pub(super) async fn housekeep(&self) {
         let context = &self.driver.context;
         let mut ticks = interval(HOUSEKEEPING);
@@ -205,7 +205,7 @@ impl Worker {
         })
     }
 
-    /// The newest known version of the Service.
+    /// The Service in the store, or the last version of a deleted one.
     fn shown(&self, state: &State, task: &Task) -> Option<Arc<Service>> {
         match task {
             Task::Service(key) => self.driver.context.cluster.services.get(key),

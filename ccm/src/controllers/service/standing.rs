@@ -26,8 +26,8 @@ pub(super) struct Known<'a> {
 /// A difference.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Odd {
-    /// The names of further load balancers that are marked for the Service. It must have only one
-    /// (LB-1).
+    /// The names of further load balancers that are marked for the Service. Its UID identifies one
+    /// load balancer (LB-1), so there must be no other.
     Several(Vec<String>),
     /// The provider confirmed the load balancer but does not list it.
     Unlisted,
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(reported(&apart, &services), []);
         let shared = [listed("h-a", &["a", "b", "c"])];
         assert_eq!(reported(&shared, &services), [], "one for all of them");
-        // Several parts with handles of their own, or without.
+        // Several parts of one load balancer, with handles of their own or without.
         let parts = [listed("p-1", &["a"]), listed("p-2", &["a"])];
         assert_eq!(reported(&parts, &services[..1]), []);
         let unnamed = [listed("h-a", &["a"]), listed("", &["a"])];

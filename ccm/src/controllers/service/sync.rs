@@ -35,7 +35,7 @@ pub(super) struct Job {
     pub(super) selector: Result<NodeSelector, String>,
     /// `None` if the Service needs no targets.
     pub(super) targets: Option<Arc<TargetSet>>,
-    /// The number of this attempt: one more than the attempts before it that did not finish.
+    /// The number of this attempt: one more than the attempts since the Service began to wait.
     pub(super) attempt: u32,
 }
 
@@ -77,12 +77,12 @@ pub(super) struct Run<'a> {
     offer: Arc<Offer>,
     targets: Option<Arc<TargetSet>>,
     selector: Result<NodeSelector, String>,
-    /// The newest version of the Service that this process knows.
+    /// The newest version of the Service that this job knows.
     base: Arc<Service>,
     record: Option<Record>,
     accepted: bool,
     attempt: u32,
-    /// The API server gave `base` to this job; the watch may be late.
+    /// This job got `base` from the API server, not from the watch, which may be late.
     is_current: bool,
     /// Get found no load balancer of ours.
     missing: bool,
@@ -280,8 +280,8 @@ impl<'a> Run<'a> {
     }
 
     async fn add_finalizer(&mut self, patch: &ServicePatch) -> Result<(), Stop> {
-        // A Service without finalizer and annotation has no load balancer of ours, so Get is not
-        // needed.
+        // A Service without record, finalizer and annotation counts as one without a load balancer
+        // of ours, so Get is not needed.
         let fresh = self.record.is_none() && Stored::of(&self.base) == Stored::Nothing;
         self.patch(patch, "failed to add load balancer cleanup finalizer")
             .await?;

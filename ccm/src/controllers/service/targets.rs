@@ -115,7 +115,7 @@ impl Candidate {
 #[derive(Debug, Default)]
 pub(super) struct Candidates {
     nodes: BTreeMap<String, Candidate>,
-    /// Changes whenever a Node joins, leaves or has another view.
+    /// Changes with each change of a Node that a set or a request can show.
     version: u64,
     /// The most targets of one load balancer; zero: no limit.
     most: usize,

@@ -58,7 +58,7 @@ impl World {
         Self::of(nodes, arguments, None).await
     }
 
-    /// A world whose provider has this info.
+    /// A world whose provider changes its info with `says`.
     async fn that_says(nodes: usize, says: fn(&mut api::GetProviderInfoResponse)) -> Self {
         Self::of(nodes, &[], Some(says)).await
     }
@@ -159,7 +159,7 @@ impl World {
         }
     }
 
-    /// Lets paused time pass until only retries can follow.
+    /// Lets 20 s of paused time pass. After that, only retries and lists follow.
     async fn rest(&self) {
         sleep(Duration::from_secs(20)).await;
     }

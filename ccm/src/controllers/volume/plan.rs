@@ -20,7 +20,7 @@ pub(super) const MARK: &str = "grpc-ccm.io/volume-labels";
 
 /// The provisioner of a dynamically created volume sets this annotation.
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
-/// The name of a disk in creation. Such a volume is never stored.
+/// The name of a disk that is still being created.
 const PLACEHOLDER: &str = "placeholder-for-provisioning";
 /// The separator of zones in a label.
 const ZONES: &str = "__";

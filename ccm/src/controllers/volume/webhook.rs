@@ -1,10 +1,10 @@
-//! The mutating admission webhook (B-V1, ▲V1). It labels a volume before it is stored, while its
-//! node affinity can still be extended.
+//! The mutating admission webhook (B-V1, ▲V1). It labels a volume before the API server stores the
+//! volume, because the API server then refuses changes to existing node affinity.
 //!
-//! It fails open: if the provider does not answer in time, the webhook admits the volume unchanged,
-//! with a warning. The controller, if it runs, labels the volume later. Every replica serves the
-//! webhook. A standby's provider is not initialised, so a standby asks nothing, and warns where it
-//! would have to ask.
+//! It fails open: if the provider fails or does not answer in time, the webhook admits the volume
+//! unchanged, with a warning. The controller, if it runs, labels the volume later. Every replica
+//! serves the webhook. A standby's provider is not initialised, so a standby asks nothing, and
+//! warns where it would have to ask.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,8 +60,8 @@ impl Webhook {
         }
     }
 
-    /// The answer to a review, in JSON. It asks the provider for at most `patience`. `Err`: the
-    /// error in the request.
+    /// The answer to a review, in JSON. The webhook waits for the provider for at most `patience`.
+    /// `Err`: the error in the request.
     pub(crate) async fn review(&self, body: &[u8], patience: Duration) -> Result<Vec<u8>, String> {
         let asked = understand(body)?;
         let mut response = asked.response;

@@ -8,7 +8,7 @@ use super::super::ledger::{Due, Ended};
 use super::*;
 use crate::provider::{CallError, CallErrorCode};
 
-/// Parses `name cidr,cidr address`, with `-` for none. Its provider ID is `mock://name`.
+/// Parses `name cidr,cidr address`, with `-` for none. The Node's provider ID is `mock://name`.
 fn node(text: &str) -> NodeFacts {
     let words: Vec<&str> = text.split_whitespace().collect();
     let list = |word: &str| -> Vec<String> {
@@ -44,7 +44,7 @@ fn addresses(text: &str) -> Vec<api::NodeAddress> {
 }
 
 /// Parses `name cidr target [addresses] [foreign|unmarked]`. Target: `>n` by name and provider ID,
-/// `=n` by name, `#id` by provider ID, `@ip` next hop, `!` a blackhole without one, `!>n` a
+/// `=n` by name, `#id` by provider ID, `@ip` next hop, `!` a blackhole without a target, `!>n` a
 /// blackhole that names a Node.
 fn route(text: &str) -> api::Route {
     let words: Vec<&str> = text.split_whitespace().collect();
@@ -348,7 +348,8 @@ fn b_r2_a_route_outside_is_never_touched() {
         ("10.8.0.0/14", "10.12.0.0/24", false),
         ("10.8.0.0/14", "10.7.255.0/24", false),
         ("fd00::/10", "b00:100::/24", false),
-        // It begins inside, but is larger (upstream would delete it).
+        // Both are larger than the CIDR. The first begins inside it, and upstream would delete that
+        // route.
         ("10.8.0.0/16", "10.8.0.0/13", false),
         ("10.8.0.0/16", "0.0.0.0/0", false),
     ];

@@ -1,4 +1,4 @@
-//! Faults of the route controller and its reactions: the rows of `docs/faults.md`.
+//! Faults and the reactions of the route controller: rows of `docs/faults.md`.
 
 use super::*;
 
@@ -137,7 +137,7 @@ async fn fault_route_a_call_fails_as_a_whole_with_each_code() {
 async fn fault_route_a_delete_fails_with_each_code() {
     for code in CODES {
         let mut world = World::new(2, |_| {}).await;
-        // It leads to the other Node.
+        // This route leads to the other Node.
         let mut wrong = Route::new("wrong", cidr(1));
         wrong.node_name = Some(name(0));
         wrong.owner_id = Some("owner".to_owned());

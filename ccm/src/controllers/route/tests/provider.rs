@@ -115,7 +115,7 @@ async fn r7_before_many_routes_go_the_api_server_is_asked() {
         28,
         "what the API server has keeps its route"
     );
-    // The API server cannot be asked: nothing is removed.
+    // The controller cannot read the Nodes from the API server, so it removes nothing.
     world.api.refuse([500; 1000]);
     for i in 20..30 {
         world.api.hide(&name(i));

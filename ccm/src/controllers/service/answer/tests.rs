@@ -304,7 +304,8 @@ fn s13_what_is_in_sync_has_an_address_and_all_its_targets() {
     // A20: the status of this Service was never written.
     assert_eq!(found(&service(), Vec::new()), ensure);
     assert_eq!(found(&written, Vec::new()), Verdict::InSync(None));
-    // A15: after a restart, a target that could not be attached is not in sync either.
+    // A15: a load balancer with a target that could not be attached is not in sync either, also
+    // after a restart.
     assert_eq!(found(&written, vec![api::TargetError::default()]), ensure);
 }
 

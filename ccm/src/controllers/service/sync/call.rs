@@ -29,8 +29,8 @@ const AFTER_REFUSAL: Duration = Duration::from_secs(5);
 /// call before did not finish either. The queue's backoff needs none, because it grows.
 const REWRITTEN: Duration = Duration::from_secs(30);
 
-/// How often a write after a call is repeated at most after conflicts, each time with the
-/// resourceVersion of a fresh read.
+/// The most repetitions of a write after a call because of conflicts, each with the resourceVersion
+/// of a fresh read.
 const CONFLICTS: u8 = 3;
 
 impl Run<'_> {

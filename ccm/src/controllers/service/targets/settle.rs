@@ -62,7 +62,8 @@ mod tests {
         assert_eq!(rounds([0, 2000]), [1000, 3000]);
         // Fifty joins within five seconds are one round: 200 updates for 200 load balancers.
         assert_eq!(rounds((0..50).map(|i| i * 100)), [5000]);
-        // Twenty joins half a second apart: at most 800 updates are allowed for 200 load balancers.
+        // Twenty joins half a second apart are at most three rounds: 600 updates for 200 load
+        // balancers.
         assert!(rounds((0..20).map(|i| i * 500)).len() <= 3);
         // Endless changes still lead to rounds.
         assert_eq!(rounds((0..200).map(|i| i * 100)).len(), 4);

@@ -254,7 +254,7 @@ fn s17_a_subset_is_stable() {
         let smaller = select(count - 1, None);
         assert!(after.difference(&smaller).count() <= 1, "{count}");
     }
-    // A Node that leaves is replaced by one, and only if it was chosen.
+    // If a chosen Node leaves, another Node takes its place. Otherwise the subset stays.
     for gone in 0..500 {
         let after = select(500, Some(gone));
         let chosen = before.contains(&format!("node-{gone:04}"));

@@ -1,5 +1,6 @@
 //! An API server in memory: merge patches of Services with their preconditions, reads, and a list
-//! of Nodes. Its objects are those of the stores.
+//! of Nodes. The stores have the same objects, unless a test cuts the watch or lets a store lose an
+//! object.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -41,7 +42,7 @@ struct Script {
 /// A patch that arrived.
 #[derive(Clone)]
 pub(super) struct Attempt {
-    /// The Service, and the part of it.
+    /// The Service's name, followed by `/status` if the patch is of the status.
     pub(super) of: String,
     pub(super) at: tokio::time::Instant,
     pub(super) fault: Option<WriteFault>,

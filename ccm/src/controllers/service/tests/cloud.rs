@@ -65,15 +65,15 @@ pub(super) struct State {
     pub(super) views: BTreeMap<String, Vec<api::NodeView>>,
     /// The faults of the next calls of an RPC for `web`.
     pub(super) faults: BTreeMap<&'static str, VecDeque<Fault>>,
-    /// How many Ensures of any Service hang.
+    /// How many of the next Ensures hang, of any Service.
     pub(super) hang: usize,
     /// The number of Initialize calls.
     pub(super) initialized: usize,
-    /// All calls, with their faults.
+    /// All calls about a Service, with their faults.
     pub(super) log: Vec<Call>,
     /// How many load balancers were ever created.
     pub(super) made: usize,
-    /// The provider's process died.
+    /// The provider's process has to die.
     pub(super) dead: bool,
     /// The provider's process has to shut down.
     pub(super) terminated: bool,
@@ -97,7 +97,7 @@ pub(super) struct State {
     pub(super) target_errors: Vec<api::TargetError>,
     /// The annotations in each answer of Ensure, instead of a handle, and of Update.
     pub(super) annotations: Option<api::AnnotationChanges>,
-    /// The number of targets in each Ensure and Update, by the Service's UID.
+    /// The numbers of targets in Ensures and Updates, by the Service's UID.
     pub(super) sets: BTreeMap<String, Vec<usize>>,
     /// The number of lists.
     pub(super) lists: usize,

@@ -1,4 +1,4 @@
-//! A Service's whole life with one fault: of the provider, the API server or the ccm. Each life
+//! A Service's whole life with a fault of the provider, the API server or the ccm. Each life
 //! creates one load balancer for the Service, and leaves none.
 
 mod api_server;
@@ -18,7 +18,7 @@ use crate::controllers::service::handle::{ANNOTATION, Stored};
 use crate::controllers::service::plan::has_finalizer;
 use crate::controllers::service::tests::named;
 
-/// The slowest retry of the table is half an hour.
+/// How long a test waits: the slowest retry comes after half an hour.
 const PATIENCE: Duration = Duration::from_mins(40);
 /// Services without a fault are served in this time.
 const AT_ONCE: Duration = Duration::from_secs(2);
@@ -82,7 +82,7 @@ impl World {
         self.cloud.called(call)
     }
 
-    /// The call with the fault, and the next one about this Service.
+    /// The first call about `web` with a fault, and the next call about `web`.
     fn wrong_and_next(&self) -> (Call, Call) {
         let state = self.cloud.state();
         let of_web: Vec<&Call> = state.log.iter().filter(|call| call.name == "web").collect();
@@ -91,7 +91,7 @@ impl World {
         (pair[0].clone(), pair[1].clone())
     }
 
-    /// The time between the call with the fault and the next one.
+    /// The time between the first call about `web` with a fault and the next call.
     fn waited(&self) -> Duration {
         let (wrong, next) = self.wrong_and_next();
         next.at - wrong.at

@@ -200,7 +200,8 @@ async fn s9_a_provider_that_writes_something_new_with_each_pending_is_asked_less
         (15..=25).contains(&ensures),
         "Ensures in the seconds {times:?}"
     );
-    // An answer that writes nothing new is followed by a call at the time that it asks for.
+    // After an answer that leads to no write, the next call comes at the time that the answer asks
+    // for.
     world.cloud.state().annotations = None;
     sleep(Duration::from_mins(2)).await;
     let more = world.cloud.called("Ensure") - ensures;
@@ -276,7 +277,8 @@ async fn s9_s19_what_a_call_may_have_made_when_the_loop_broke_off_is_not_forgott
     let by: Vec<_> = known.iter().map(|(_, it)| it.cloud.by()).collect();
     assert_eq!(by, [Some("mock")], "the provider is known");
     world.memory.keep(known.into_iter());
-    // Its Service vanishes in spite of its finalizer, before the process's next loop.
+    // The load balancer's Service vanishes in spite of its finalizer, before the process's next
+    // loop.
     world.server.remove("web");
     world.start();
     world
@@ -285,7 +287,7 @@ async fn s9_s19_what_a_call_may_have_made_when_the_loop_broke_off_is_not_forgott
     assert_eq!(world.cloud.called("Delete"), 1);
 }
 
-/// A job that panics drops its future, too.
+/// The test drops the job's future. A panic in the job drops the future, too.
 #[tokio::test(start_paused = true)]
 async fn s9_s19_what_a_call_may_have_made_when_its_job_broke_off_is_not_forgotten() {
     let mut world = World::new(1).await;

@@ -44,11 +44,11 @@ fn failing(code: api::FailureCode, times: usize) -> std::collections::VecDeque<F
 
 #[tokio::test(start_paused = true)]
 async fn n13_a_service_tells_who_answered_what_how_often_and_when_it_is_tried_next() {
-    // For each of these codes, whether it leads to an event at once or not.
+    // Each of these codes leads to an event within a minute, at once or after half a minute.
     for (code, name) in [
         (api::FailureCode::Invalid, "INVALID"),
         (api::FailureCode::Precondition, "PRECONDITION"),
-        // EnsureLoadBalancer does not list it.
+        // EnsureLoadBalancer does not list NOT_FOUND, so it counts as INTERNAL.
         (api::FailureCode::NotFound, "INTERNAL"),
         (api::FailureCode::Conflict, "CONFLICT"),
         (api::FailureCode::Busy, "BUSY"),

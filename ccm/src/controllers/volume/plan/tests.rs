@@ -264,7 +264,7 @@ fn b_v1_labels_that_no_volume_can_have_are_dropped_and_named() {
         found.dropped
     );
 
-    // The answer counts even if no label is left, and it is not requested again.
+    // The answer counts even if no label is left, so the ccm does not ask again.
     let found = plan(&volume(disk()), &[("kubernetes.io/os", "x")]).unwrap();
     assert!(found.patch.labels.is_empty() && found.patch.annotations.contains_key(MARK));
 }

@@ -29,7 +29,7 @@ struct State {
     patches: Vec<Value>,
     /// The answers to the next patches.
     instead: VecDeque<u16>,
-    /// How long a patch takes.
+    /// How long a request takes.
     delay: std::time::Duration,
     /// The volume to delete before the next patch.
     gone: Option<String>,

@@ -233,7 +233,7 @@ async fn fault_volume_a_standby_admits_and_asks_nobody() {
         warning.unwrap().contains("does not lead"),
         "a warning says so"
     );
-    // It does not warn about a volume of another cloud.
+    // The webhook does not warn about a volume of another cloud.
     let mut other = disk("d-1");
     other["spec"]["csi"]["driver"] = "disk.example.org".into();
     assert_eq!(bench.created(&other).await.1, None);

@@ -1,4 +1,4 @@
-//! Limits on the length and format of what a provider requests.
+//! The limits for annotations and handles in an answer, and when a handle is stored.
 
 use super::*;
 

@@ -87,7 +87,8 @@ fn s19_annotations_only_where_they_are_granted() {
     assert_eq!(answer.notes.len(), 1);
     assert_eq!(answer.notes[0].reason, "AnnotationsRefused");
     assert!(answer.notes[0].message.contains("user/x"));
-    // The event has the whole flag, with all prefixes. Keys that no flag can allow are not in it.
+    // The event has the whole flag, with all prefixes. The flag leaves out keys that no flag can
+    // allow.
     let flag = format!(
         "; to allow it set --provider-annotation-prefixes=mock.io/,{},user/",
         crate::core::DOMAIN

@@ -30,7 +30,7 @@ fn patched(mut service: Service, patch: ServicePatch) -> Service {
     service
 }
 
-/// The Service as its user created it.
+/// The Service before the ccm added its annotation and its finalizer.
 fn untouched(mut service: Service) -> Service {
     service.metadata.annotations = None;
     service.metadata.finalizers = None;
@@ -56,7 +56,7 @@ fn s19_what_an_older_version_stored_on_a_service_is_read() {
         let step = next_step(&cluster_ip(service.clone()), None, None, &facts);
         assert_eq!(step, Step::Delete, "{service:?}");
     }
-    // The older version recorded no class: it is recorded now, and the handle stays.
+    // An early version recorded no class. This version records it, and the handle stays.
     let early = stored!("service-early.json");
     assert_eq!(handle_to_send(&early, None, ME).as_deref(), Some("lb-1"));
     let Step::StoreHandle(patch) = next_step(&early, None, Some(&set(1)), &facts) else {

@@ -16,8 +16,8 @@ const NO_ID: Edit = |n| n.spec.get_or_insert_default().provider_id = None;
 const OTHER_ID: Edit = |n| n.spec.get_or_insert_default().provider_id = Some("mock://other".into());
 const GOING: Edit = |n| n.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
 
-/// The parts that stay, the part before and after the change, and whether the set changes with the
-/// scopes OWNED and ALL.
+/// The name of the change, the parts of the Node that stay, the part before and after the change,
+/// and whether the set changes with the scopes OWNED and ALL.
 type Row = (&'static str, &'static [Edit], Edit, Edit, [bool; 2]);
 
 const ROWS: &[Row] = &[
@@ -258,8 +258,9 @@ const ROWS: &[Row] = &[
     ),
 ];
 
-/// How a change of one Node affects the set. Upstream syncs in the same cases, unless the row says
-/// `▲S7`, `▲S12` or `▲S14`.
+/// How a change of one Node affects the set. Upstream reacts to the same changes, with these
+/// exceptions: rows with `▲S7`, `▲S12` or `▲S14`, the start of a Node's deletion, and the
+/// autoscaler's taint on a Node that is not ready.
 #[test]
 fn b_s7_s7_s12_s14_which_changes_of_a_node_make_another_set() {
     use api::TargetScope::{All, Owned};

@@ -9,7 +9,7 @@ use super::{End, has_event};
 use crate::controllers::service::fixtures::service;
 use crate::controllers::service::tests::named;
 
-/// Both ends, with the number of writes in a test without faults, for both Services together.
+/// Both ends, with the number of writes in a life without faults, for both Services together.
 const ENDS: [(End, usize); 2] = [(End::Deleted, 7), (End::TypeChanged, 8)];
 
 /// A check after the whole life of a Service in which one write failed. The message of its
@@ -26,8 +26,8 @@ struct Seen<'a> {
 }
 
 impl Seen<'_> {
-    /// Leaves out the attempt that the handle's own write causes. The watch may deliver that write
-    /// when the status write fails.
+    /// The gaps without a short first one. The watch may deliver the handle's own write after the
+    /// status write has failed, and that leads to another attempt at once.
     fn tries(&self) -> impl Iterator<Item = f64> {
         let gaps = self.gaps.iter().enumerate();
         gaps.filter(|(at, gap)| *at > 0 || **gap > 1.0)

@@ -23,7 +23,7 @@ fn failure(code: i32) -> Fault {
 /// is a part of the fault's row.
 type Check = fn(&World, &str);
 
-/// Whether the next call about `web` came after this many seconds.
+/// Whether the call after the one with the fault came `least` to `most` seconds later.
 fn waits(world: &World, least: f64, most: f64) -> bool {
     (least..=most).contains(&world.waited().as_secs_f64())
 }
@@ -53,7 +53,8 @@ fn backoff(world: &World, what: &str) {
     );
 }
 
-/// An answer ends the call. Without one, the connection's end does.
+/// The controller does not wait for the deadline: an answer or the end of the connection ends the
+/// call.
 fn reconnects(world: &World, what: &str) {
     assert!(
         waits(world, 0.0, 8.0),

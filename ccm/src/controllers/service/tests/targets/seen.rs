@@ -8,7 +8,7 @@ const SERVICES: usize = 50;
 
 type Edit = fn(&mut Node);
 
-/// Asks for all fields, as the bridge does.
+/// Asks for all labels and field groups, as the bridge does by default, and for one annotation.
 fn sees_all(info: &mut api::GetProviderInfoResponse) {
     info.node_projection = Some(api::NodeProjection {
         all_labels: true,
@@ -75,8 +75,8 @@ fn sent(world: &World, service: &str, node: &str) -> api::NodeView {
     views.find(|view| view.name == node).unwrap().clone()
 }
 
-/// Changes of a Node that stays the same target: a Ready flap with its taint, a cordon, labels, an
-/// upgrade of its kubelet.
+/// Changes of a Node that stays the same target: a Ready flap with its taint, a cordon, a label, an
+/// annotation, an upgrade of its kubelet.
 const DAILY: [(&str, Edit); 9] = [
     ("not ready", |n| ready(n, "False")),
     ("its taint comes", |n| {
