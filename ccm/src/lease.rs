@@ -161,7 +161,7 @@ impl Elector {
     }
 
     /// The Lease, for events: `LeaderElection` "<identity> became leader" and "<identity> stopped
-    /// leading", and those about the provider's cloud scope.
+    /// leading", and those about the provider's cloud scope, its claims, and Nodes of other clouds.
     pub(crate) fn reference(&self) -> ObjectReference {
         ObjectReference {
             api_version: Some("coordination.k8s.io/v1".to_owned()),

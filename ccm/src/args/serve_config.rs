@@ -27,7 +27,8 @@ pub struct ServeConfig {
     pub authorization: AuthorizationConfig,
 }
 
-/// Certificates, and the TLS settings.
+/// Certificates, and the TLS settings. On the webhooks' port, the names of the flags begin with
+/// `--webhook-`.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TlsConfig {

@@ -60,7 +60,8 @@ pub(crate) enum CallErrorCode {
     Deadline,
     /// The connection is gone: nothing is known.
     Disconnected,
-    /// The answer breaks the contract.
+    /// The answer breaks the contract, or the ccm cannot send the request (it is too large, or the
+    /// provider does not offer the service).
     Fault,
     /// This process does not lead any more: the call was not made.
     Fenced,
@@ -203,7 +204,7 @@ impl CallError {
         self.call_id.as_deref()
     }
 
-    /// An answer that breaks the contract.
+    /// A failure with the code [`CallErrorCode::Fault`] and without a reason.
     pub(crate) fn fault(message: impl Into<String>) -> Self {
         Self::new(CallErrorCode::Fault, message)
     }

@@ -33,11 +33,12 @@ use crate::core::{Backoff, lock, millis};
 
 const INFO_DEADLINE: Duration = Duration::from_secs(10);
 const PROBE_DEADLINE: Duration = Duration::from_secs(5);
-/// How often the ccm calls Probe.
+/// How often the ccm calls Probe. With a short `--provider-timeout` it calls Probe more often. A
+/// connection that ends sooner than this counts as a failure.
 pub(crate) const PROBE_PERIOD: Duration = Duration::from_secs(10);
 /// The connection is closed after this many failed Probes in a row.
 const PROBES_MISSED: u32 = 2;
-/// When a failed Probe is repeated.
+/// A failed Probe is repeated after this.
 const PROBE_AGAIN: Duration = Duration::from_secs(1);
 /// A provider that the ccm cannot work with is asked again after this, or when its connection ends.
 const REFUSED_AGAIN: Duration = Duration::from_secs(30);
@@ -64,7 +65,7 @@ pub(crate) struct Maintain {
     /// The stored facts about the provider. A change of the stored scope leads to a new decision
     /// without a restart.
     pub(crate) memory: Memory,
-    /// How often Probe is called. It is much shorter than the time that the leader waits for an
+    /// How often the ccm calls Probe: at least three times in the time that the leader waits for an
     /// answer.
     pub(crate) probe_period: Duration,
     /// `Config::max_call_deadline`.

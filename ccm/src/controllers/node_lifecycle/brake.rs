@@ -192,7 +192,7 @@ mod tests {
         Brake::new(BrakeConfig::default())
     }
 
-    /// No Ready Node vouched for the provider.
+    /// The verdict if no Ready Node vouched for the provider.
     fn judged(brake: &mut Brake, held: &[Duration], nodes: usize, now: Instant) -> Verdict {
         let due = Due {
             held,
