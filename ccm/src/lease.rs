@@ -373,7 +373,7 @@ impl Shared {
         Ok(lease)
     }
 
-    /// A Lease to create, with the annotations of the deleted one.
+    /// A Lease to create, with the annotations that this process last saw on it.
     fn absent(&self) -> Lease {
         let mut lease = record::absent(&self.config.resource_namespace, &self.config.resource_name);
         lease.metadata.annotations = self.annotations.of_a_new_lease();
