@@ -80,8 +80,8 @@ pub enum RunError {
     /// The process cannot receive signals.
     #[error("signals cannot be received: {0}")]
     Signals(std::io::Error),
-    /// The ccm cannot use a kubeconfig, the in-cluster configuration, the HTTPS port or its
-    /// certificate.
+    /// The ccm cannot use a kubeconfig, the in-cluster configuration, a port, its certificate or
+    /// its client authorities.
     #[error("{0}")]
     Start(String),
 }

@@ -62,8 +62,8 @@ pub(crate) struct Maintain {
     pub(crate) status: watch::Sender<ProviderStatus>,
     /// Receives the provider's hints.
     pub(crate) hints: broadcast::Sender<Hint>,
-    /// The stored facts about the provider. A change of the stored scope leads to a new decision
-    /// without a restart.
+    /// The stored facts about the provider. When they change, the ccm decides again, without a
+    /// restart.
     pub(crate) memory: Memory,
     /// How often the ccm calls Probe: at least three times in the time that the leader waits for an
     /// answer.
@@ -390,8 +390,8 @@ impl Keeper {
     }
 
     /// A call of `maintain` itself. It needs no call limiter, and the end of a session does not cut
-    /// it. `sound` says whether an answer keeps to the contract. The metrics count an answer that
-    /// does not as a fault.
+    /// it. `sound` says whether an answer keeps to the contract. The metrics count any other answer
+    /// as a fault.
     async fn own_call<T>(
         &self,
         rpc: &'static str,
@@ -459,7 +459,8 @@ impl Keeper {
 }
 
 /// The pause before the next attempt. It is 0.1 s to 1 s after a failed dial: a dial is cheap, and
-/// the ccm finds a new process within about a second (▲M9). After failures it grows to 5 s.
+/// the ccm finds a new process within about a second (▲M9). After other failures in a row it grows
+/// to 5 s.
 fn delay(failures: u32, random: &mut StdRng) -> Duration {
     let most = LONGEST.pause(failures.saturating_sub(1));
     Duration::from_millis(random.random_range(100..=millis(most)))
