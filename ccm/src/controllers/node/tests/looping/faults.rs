@@ -293,7 +293,7 @@ async fn fault_node_provider_answers_credentials() {
         this.cloud.state().failures.extend(many);
     })
     .await;
-    // Nodes that are not tried are due after 5 min. A Node that waits for a minute gets an event.
+    // Nodes that are not tried are due after 5 min. A Node that waits for 30 s gets an event.
     tokio::time::sleep(Duration::from_secs(25)).await;
     let events = looping.context.writes.events.recorded();
     let reported = events.iter().filter(|event| event.contains("on purpose"));
