@@ -161,7 +161,7 @@ impl Elector {
     }
 
     /// The Lease, for events: `LeaderElection` "<identity> became leader" and "<identity> stopped
-    /// leading", and those about the provider's cloud scope.
+    /// leading", and those about the provider's cloud scope, its claims, and Nodes of other clouds.
     pub(crate) fn reference(&self) -> ObjectReference {
         ObjectReference {
             api_version: Some("coordination.k8s.io/v1".to_owned()),
@@ -373,7 +373,7 @@ impl Shared {
         Ok(lease)
     }
 
-    /// A Lease to create, with the annotations of the deleted one.
+    /// A Lease to create, with the annotations that this process last saw on it.
     fn absent(&self) -> Lease {
         let mut lease = record::absent(&self.config.resource_namespace, &self.config.resource_name);
         lease.metadata.annotations = self.annotations.of_a_new_lease();

@@ -10,7 +10,8 @@ use tokio::time::Instant;
 use crate::provider::{CallId, ProviderStatus};
 use crate::writes::EventType;
 
-/// An object that has waited for this long gets an event, within the minute that ▲N13 promises.
+/// An object that has waited for this long gets an event, within the minute that ▲N13 promises. A
+/// report about a changed state follows the previous report after at least this time.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// A provider that is unavailable for this long is not just restarting: waiting objects get their
 /// event without `PATIENCE`, because by default the leader steps down after a minute.
@@ -30,12 +31,12 @@ pub(crate) struct Answered {
     pub(crate) reason: &'static str,
     /// The message of the provider or the API server.
     pub(crate) words: String,
-    /// If a call to the provider failed: its error code as the contract names it, or how the call
-    /// ended.
+    /// The error code of the failed call as the contract names it, how the call ended, or
+    /// `PENDING`.
     pub(crate) code: Option<&'static str>,
-    /// The name of that call.
+    /// The name of the call to the provider that the event is about.
     pub(crate) rpc: Option<&'static str>,
-    /// Its ID, for the log.
+    /// The ID of that call, for the log.
     pub(crate) call_id: Option<CallId>,
 }
 
@@ -63,8 +64,8 @@ impl fmt::Display for Next {
     }
 }
 
-/// The message of the event. If it is too long, only the provider's words are cut. `about` says
-/// which object the provider was asked about, if the event's object does not.
+/// The message of the event. If it is too long, only `Answered::words` is cut. `about` says which
+/// object the provider was asked about, if the event's object does not.
 pub(crate) fn reported(
     answered: &Answered,
     provider: &str,

@@ -34,7 +34,7 @@ pub(crate) use metrics::LoopMetrics;
 use process::Process;
 pub use system::{from_config, probe};
 
-/// At the end: the most time for answers of the HTTPS port and, without a Lease, for events.
+/// At the end: the most time for answers of the HTTPS ports and, without a Lease, for events.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// A run's environment. A simulation passes its own.
@@ -80,8 +80,8 @@ pub enum RunError {
     /// The process cannot receive signals.
     #[error("signals cannot be received: {0}")]
     Signals(std::io::Error),
-    /// The ccm cannot use a kubeconfig, the in-cluster configuration, the HTTPS port or its
-    /// certificate.
+    /// The ccm cannot use a kubeconfig, the in-cluster configuration, a port, its certificate or
+    /// its client authorities.
     #[error("{0}")]
     Start(String),
 }

@@ -13,7 +13,7 @@ use super::{LeaderMigrationConfig, ServeConfig, TlsConfig};
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Config {
-    /// Path of the kubeconfig. `None`: in-cluster configuration.
+    /// Path of the kubeconfig. Without it and `master`: in-cluster configuration.
     pub kubeconfig: Option<PathBuf>,
     /// URL of the API server; overrides the kubeconfig's.
     pub master: Option<String>,
@@ -39,7 +39,7 @@ pub struct Config {
     pub route: RouteConfig,
     /// The HTTPS port.
     pub serve: ServeConfig,
-    /// The admission webhooks, if any is on.
+    /// The admission webhooks, if any is on and their port is not 0.
     pub webhooks: Option<WebhookConfig>,
     /// The leader steps down after this long without an answer of its provider. 60 s.
     #[serde(serialize_with = "go_duration")]
@@ -293,7 +293,7 @@ pub struct RouteConfig {
     /// `--route-reconciliation-period`: the shortest time between the starts of two passes; 10 s.
     #[serde(serialize_with = "go_duration")]
     pub reconciliation_period: Duration,
-    /// `--concurrent-route-syncs`: lowers how many calls that make or remove routes run at once.
+    /// `--concurrent-route-syncs`: lowers how many calls that create or delete routes run at once.
     /// `None`: the provider's `max_in_flight`, at most 32.
     pub concurrent_syncs: Option<usize>,
 }

@@ -122,7 +122,7 @@ impl ElectionArgs {
                 "whole seconds: the Lease stores no smaller unit",
             ));
         }
-        // client-go jitters the retry period by up to 1.2, and has the same limit.
+        // client-go adds up to 1.2 times the retry period at random, and has the same limit.
         if renew <= retry.mul_f64(1.2) {
             wrong.push(InvalidFlag::new(
                 "--leader-elect-renew-deadline",

@@ -1,5 +1,5 @@
-//! Fuzzes what people write: flags and the configuration file. The ccm accepts or refuses any text,
-//! and an accepted value is within its bounds.
+//! Fuzzes the parsers of flags, the configuration file, selectors and Nodes' addresses. The ccm
+//! accepts or refuses any text, and an accepted value is within its bounds.
 
 use std::str::FromStr as _;
 use std::sync::LazyLock;

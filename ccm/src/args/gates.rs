@@ -102,7 +102,8 @@ const GATES: &[Gate] = &[
 
 const FLAG: &str = "--feature-gates";
 
-/// A notice for each gate that was set to another value than holds here. Errors go to `wrong`.
+/// A notice for each gate that was set to another value than holds here, or than its default if
+/// the gate concerns nothing here. Errors go to `wrong`.
 pub(super) fn answers(given: &[String], wrong: &mut Vec<InvalidFlag>) -> Vec<Notice> {
     let mut answers = Vec::new();
     for setting in given.iter().map(|setting| setting.trim()) {

@@ -27,7 +27,8 @@ pub struct ServeConfig {
     pub authorization: AuthorizationConfig,
 }
 
-/// Certificates, and the TLS settings.
+/// Certificates, and the TLS settings. On the webhooks' port, the names of the flags begin with
+/// `--webhook-`.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TlsConfig {
@@ -81,7 +82,7 @@ pub struct SniFiles {
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AuthenticationConfig {
-    /// `--authentication-kubeconfig`. `None`: the main kubeconfig.
+    /// `--authentication-kubeconfig`. `None`: what `--kubeconfig` and `--master` select.
     pub kubeconfig: Option<PathBuf>,
     /// `--authentication-skip-lookup`: the ccm does not read the ConfigMap with the cluster's
     /// authorities.
@@ -121,7 +122,7 @@ pub struct RequestHeaderConfig {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AuthorizationConfig {
-    /// `--authorization-kubeconfig`. `None`: the main kubeconfig.
+    /// `--authorization-kubeconfig`. `None`: what `--kubeconfig` and `--master` select.
     pub kubeconfig: Option<PathBuf>,
     /// `--authorization-always-allow-paths`; `/healthz`, `/readyz`, `/livez`.
     pub always_allow_paths: Vec<String>,

@@ -16,9 +16,10 @@ pub(crate) struct Width {
     pub(crate) batch: usize,
     /// How long a batch that is not full waits for more keys.
     pub(crate) linger: Duration,
-    /// The most batches that call the provider.
+    /// No batch leaves the queue while this many call the provider.
     pub(crate) calls: usize,
-    /// The most keys that are written to the API server.
+    /// No batch leaves the queue while this many keys are written to the API server or wait for
+    /// that.
     pub(crate) writes: usize,
 }
 
@@ -28,7 +29,7 @@ pub(crate) fn lowered(most: usize, flag: Option<usize>) -> usize {
 }
 
 /// Counts the calls and the writes in progress. The counts are separate, so that slow writes delay
-/// no call.
+/// no call before there are [`Width::writes`] of them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Load {
     calls: usize,

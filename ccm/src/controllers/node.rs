@@ -70,7 +70,7 @@ struct Worker {
     metrics: Metrics,
     waiting: Mutex<Waiting<String>>,
     claims: claims::Claims,
-    /// The Nodes in a running lookup, with its start.
+    /// The Nodes of the queue whose lookup is under way or waits for its turn, and since when.
     asked: Mutex<BTreeMap<String, Instant>>,
     isolated: IsolatedKeys,
     managed: managed::Managed,

@@ -10,7 +10,8 @@ use tokio::time::{Instant, sleep_until};
 /// Whether this process may still write: the Lease's own deadline, checked before each write
 /// (▲M12).
 ///
-/// Clones share one state. It is closed until this process holds the Lease.
+/// Clones share one state. It is closed until this process holds the Lease. Without leader
+/// election it is always open.
 #[derive(Clone, Debug)]
 pub(crate) struct Fence {
     base: Instant,

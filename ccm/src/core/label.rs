@@ -1,4 +1,4 @@
-//! The label that most metrics of the ccm have.
+//! The label of the metrics about one provider.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;

@@ -34,7 +34,7 @@ pub(crate) enum ConnectError {
     /// The certificates or credentials are unusable.
     #[error("{origin}: no client for {host} can be made: {source}")]
     Client {
-        /// The file or flag that they come from.
+        /// `kubeconfig FILE`, or that there is none.
         origin: String,
         host: String,
         source: Box<kube::Error>,

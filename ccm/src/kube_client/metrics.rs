@@ -151,7 +151,7 @@ impl Metrics {
         throttled.observe(waited.as_secs_f64());
     }
 
-    /// A request is repeated because of this status.
+    /// A request is repeated because of this status, or because it had no answer (`None`).
     pub(super) fn again(&self, status: Option<StatusCode>, method: &Method, host: &Arc<str>) {
         let retry = Retry {
             code: code(status),

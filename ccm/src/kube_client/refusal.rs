@@ -3,7 +3,8 @@
 use kube::core::Status;
 use kube::runtime::watcher;
 
-/// Which right is missing and who lacks it. `None`: the error is not a refusal.
+/// Why the API server refuses: it does not recognise this process (401), or a right is missing
+/// (403). `None`: the error is neither.
 pub(crate) fn refusal(error: &kube::Error) -> Option<String> {
     match error {
         kube::Error::Api(status) => of_status(status),

@@ -60,7 +60,8 @@ pub(crate) enum CallErrorCode {
     Deadline,
     /// The connection is gone: nothing is known.
     Disconnected,
-    /// The answer breaks the contract.
+    /// The answer breaks the contract, or the ccm cannot send the request (it is too large, or the
+    /// provider does not offer the service).
     Fault,
     /// This process does not lead any more: the call was not made.
     Fenced,
@@ -118,7 +119,8 @@ pub(crate) struct Reaction {
     /// Whether the controller records an event on the object. Most failures that the cloud or the
     /// provider answers get one, from the first time on. Repeats update that event, ever less
     /// often. Failures that usually pass within seconds get none at first. Refused credentials get
-    /// none, because they concern all objects alike.
+    /// none, because they concern all objects alike: `controller/failures.rs` reports them on one
+    /// object.
     pub(crate) event: bool,
 }
 
@@ -147,7 +149,7 @@ pub(crate) enum Retry {
 const INVALID_AGAIN: Duration = Duration::from_mins(30);
 /// A failure that only a person can fix is tried again after this.
 const SLOW: Duration = Duration::from_mins(5);
-/// How often BUSY is retried quickly.
+/// How many BUSY in a row an object retries quickly.
 const BUSY_TRIES: u32 = 5;
 /// How long calls are held back after a THROTTLED without `retry_after`.
 const SLOWED: Duration = Duration::from_secs(5);
@@ -203,7 +205,7 @@ impl CallError {
         self.call_id.as_deref()
     }
 
-    /// An answer that breaks the contract.
+    /// A failure with the code [`CallErrorCode::Fault`] and without a reason.
     pub(crate) fn fault(message: impl Into<String>) -> Self {
         Self::new(CallErrorCode::Fault, message)
     }

@@ -423,8 +423,8 @@ async fn ask_itself(rpc: usize, link: Link) {
     }
 }
 
-/// One address of an instance, as a Node would show it. It has a type that Kubernetes knows, and
-/// fits that type.
+/// One address of an instance. Either the ccm refuses it, or a Node shows it unchanged. A shown
+/// address of an IP type is an IP.
 pub(crate) fn address(given: &api::NodeAddress) {
     match super::view::node_addresses(std::slice::from_ref(given)) {
         Err(trouble) => drop(well_told(Err::<(), _>(trouble))),

@@ -53,7 +53,8 @@ pub(super) fn check_info(info: &api::GetProviderInfoResponse) -> Result<(), Stri
     Ok(())
 }
 
-/// Whether the ccm can work with its prefixes of provider IDs and its classes of load balancers.
+/// Whether the ccm can work with the provider's prefixes of provider IDs and classes of load
+/// balancers.
 fn check_claims(info: &api::GetProviderInfoResponse, name: &str) -> Result<(), String> {
     let prefixes = &info.provider_id_prefixes;
     let offers_instances = info

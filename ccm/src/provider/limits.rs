@@ -10,9 +10,10 @@ use prost::Message;
 use super::{CallError, view};
 use crate::core::text::plain;
 
-/// The most bytes of a name (CORE-11).
+/// The most bytes of a name, and of other short texts such as a cloud scope or a prefix of provider
+/// IDs (CORE-11).
 pub(crate) const NAME_LIMIT: usize = 253;
-/// The most bytes of a provider ID, a handle, a message or a reason (CORE-11).
+/// The most bytes of a provider ID, a handle, a resume token, a message or a reason (CORE-11).
 pub(crate) const TEXT_LIMIT: usize = 1024;
 /// The most bytes of a part of a Kubernetes object: an instance, the status of a load balancer, the
 /// labels of a volume (CORE-11).
@@ -221,8 +222,8 @@ pub(crate) fn match_results<T>(
     Matched { results, strays }
 }
 
-/// Checks that an instance keeps to the contract: a known state, valid addresses, and a provider ID
-/// of this provider (PROV-8).
+/// Checks that an instance keeps to the contract: its size, a known state, valid addresses, and a
+/// provider ID of this provider (PROV-8).
 pub(crate) fn check_instance(
     instance: api::Instance,
     prefixes: &[String],

@@ -33,11 +33,12 @@ use crate::core::{Backoff, lock, millis};
 
 const INFO_DEADLINE: Duration = Duration::from_secs(10);
 const PROBE_DEADLINE: Duration = Duration::from_secs(5);
-/// How often the ccm calls Probe.
+/// How often the ccm calls Probe. With a short `--provider-timeout` it calls Probe more often. A
+/// connection that ends sooner than this counts as a failure.
 pub(crate) const PROBE_PERIOD: Duration = Duration::from_secs(10);
 /// The connection is closed after this many failed Probes in a row.
 const PROBES_MISSED: u32 = 2;
-/// When a failed Probe is repeated.
+/// A failed Probe is repeated after this.
 const PROBE_AGAIN: Duration = Duration::from_secs(1);
 /// A provider that the ccm cannot work with is asked again after this, or when its connection ends.
 const REFUSED_AGAIN: Duration = Duration::from_secs(30);
@@ -61,10 +62,10 @@ pub(crate) struct Maintain {
     pub(crate) status: watch::Sender<ProviderStatus>,
     /// Receives the provider's hints.
     pub(crate) hints: broadcast::Sender<Hint>,
-    /// The stored facts about the provider. A change of the stored scope leads to a new decision
-    /// without a restart.
+    /// The stored facts about the provider. When they change, the ccm decides again, without a
+    /// restart.
     pub(crate) memory: Memory,
-    /// How often Probe is called. It is much shorter than the time that the leader waits for an
+    /// How often the ccm calls Probe: at least three times in the time that the leader waits for an
     /// answer.
     pub(crate) probe_period: Duration,
     /// `Config::max_call_deadline`.
@@ -389,8 +390,8 @@ impl Keeper {
     }
 
     /// A call of `maintain` itself. It needs no call limiter, and the end of a session does not cut
-    /// it. `sound` says whether an answer keeps to the contract. The metrics count an answer that
-    /// does not as a fault.
+    /// it. `sound` says whether an answer keeps to the contract. The metrics count any other answer
+    /// as a fault.
     async fn own_call<T>(
         &self,
         rpc: &'static str,
@@ -458,7 +459,8 @@ impl Keeper {
 }
 
 /// The pause before the next attempt. It is 0.1 s to 1 s after a failed dial: a dial is cheap, and
-/// the ccm finds a new process within about a second (▲M9). After failures it grows to 5 s.
+/// the ccm finds a new process within about a second (▲M9). After other failures in a row it grows
+/// to 5 s.
 fn delay(failures: u32, random: &mut StdRng) -> Duration {
     let most = LONGEST.pause(failures.saturating_sub(1));
     Duration::from_millis(random.random_range(100..=millis(most)))

@@ -14,7 +14,7 @@ type Store = Box<dyn Fn(&str, &str) + Send + Sync>;
 
 /// Reads and stores what the next leader needs to know of a provider.
 pub(crate) struct Memory {
-    /// The Lease's annotations (`Elector::annotations`).
+    /// The Lease's annotations (`Elector::annotations`), or the values in memory without a Lease.
     annotations: watch::Receiver<Annotations>,
     store: Store,
     /// The command that sets an annotation when `KEY=VALUE` is appended to it. `None` without a

@@ -15,7 +15,7 @@ use crate::provider::{Metrics, ProviderStatus, Session};
 use crate::report::REPORT_AGAIN;
 use crate::writes::{EventType, reason};
 
-/// How often the ccm counts the Nodes.
+/// How often the ccm counts the Nodes. It also counts them when the provider's status changes.
 const LOOK: Duration = Duration::from_secs(30);
 
 /// Counts the Nodes of other clouds, and warns if all Nodes belong to other clouds. Never returns.

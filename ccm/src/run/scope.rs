@@ -1,5 +1,6 @@
-//! Stores a provider's cloud scope (▲S20): on the Lease or, without one, in memory. If the scope is
-//! not the accepted one, an event on the Lease says so.
+//! Stores a provider's cloud scope (▲S20) and its accepted claims: on the Lease or, without one, in
+//! memory. If the scope is not the accepted one, or claims are not served, an event on the Lease
+//! says so.
 
 use std::collections::BTreeMap;
 use std::future::pending;

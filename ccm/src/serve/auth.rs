@@ -58,7 +58,7 @@ struct Inner {
     denied: Mutex<Cache<()>>,
 }
 
-/// Members of this group may do everything without a review, as in the API server.
+/// Members of this group may do everything without a SubjectAccessReview, as in the API server.
 const MASTERS: &str = "system:masters";
 
 /// A user that may get this page may read why a check fails.

@@ -16,11 +16,11 @@ use tokio::sync::Semaphore;
 pub(super) const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 /// The most reviews of a kind at once. Strangers at the port must not overload the API server.
 const REVIEWS_AT_ONCE: usize = 16;
-/// The limit for an answer in bytes. It has a few hundred; a user with thousands of groups stays
-/// below the limit.
+/// The limit for an answer in bytes. Most have a few hundred. That of a user with thousands of
+/// groups stays below the limit.
 const ANSWER_BYTES: usize = 1 << 20;
 
-/// The API server did not answer. The caller gets this text. The log has the cause.
+/// The API server gave no usable answer. The caller gets this text. The log has the cause.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "cannot ask the API server ({review}), so the request is refused; the log of this process has the reason"

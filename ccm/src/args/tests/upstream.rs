@@ -196,7 +196,7 @@ const WHOLE: [&str; 35] = [
     "--webhook-tls-sni-cert-key=a.crt,a.key:a.example",
 ];
 
-/// Upstream: every flag is given, and one clears a list.
+/// Upstream: a whole command line, in which one flag clears a list.
 #[test]
 fn b_m5_upstream_options_from_flags() {
     let config = config(&WHOLE).unwrap();

@@ -267,8 +267,8 @@ impl Worker {
     }
 
     /// Writes a plan, the status first. After the status write, `node` is the version that the API
-    /// server returned, and `plan` is planned again for it. The main patch carries the
-    /// resourceVersion of `node`.
+    /// server returned, and `plan` is planned again for it. A main patch that sets taints carries
+    /// the resourceVersion of `node`.
     async fn patch(
         &self,
         node: &mut Arc<Node>,

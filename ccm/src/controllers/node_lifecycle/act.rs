@@ -17,7 +17,7 @@ use crate::ownership::Ownership;
 use crate::provider::{ProviderStatus, Session, within_bounds};
 use crate::writes::{EventType, NodePatch, WriteError, node_reference, reason};
 
-/// The most concurrent writes to the API server.
+/// The most concurrent writes of a pass, and of [`watch_ready`].
 const WRITERS: usize = 16;
 
 /// The result of a deletion.

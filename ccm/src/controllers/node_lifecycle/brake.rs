@@ -87,7 +87,7 @@ impl Brake {
         let gone = self.gone(due.uids);
         let all = due.nodes.saturating_add(gone);
         let most = self.most(all, now);
-        // Always less than half of all Nodes.
+        // Less than half of all Nodes. The exceptions follow.
         let limit = most.min(all.saturating_sub(1) / 2);
         let count = due.held.len() + due.waiting;
         let long_enough = |held: &Duration| *held >= self.config.hold;
@@ -192,7 +192,7 @@ mod tests {
         Brake::new(BrakeConfig::default())
     }
 
-    /// No Ready Node vouched for the provider.
+    /// The verdict if no Ready Node vouched for the provider.
     fn judged(brake: &mut Brake, held: &[Duration], nodes: usize, now: Instant) -> Verdict {
         let due = Due {
             held,

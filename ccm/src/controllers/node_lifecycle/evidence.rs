@@ -67,7 +67,7 @@ pub(super) struct Evidence {
 }
 
 impl Evidence {
-    /// `arrived` is notified of each answer.
+    /// `arrived` is notified when the answers of a call arrive.
     pub(super) fn new(wait: Duration, arrived: &Arc<Notify>) -> Self {
         Self {
             asker: Asker::new(Arc::clone(arrived)),
@@ -151,8 +151,8 @@ impl Evidence {
         answers
     }
 
-    /// The questions that may be sent now. While the cloud refuses the credentials, that is one
-    /// question as a probe. When a lookup succeeds, all questions may be sent again.
+    /// The questions that may be sent now. While the cloud refuses the credentials, that is at most
+    /// one question, as a probe. When a lookup succeeds, all questions may be sent again.
     fn affordable(&self, ledger: &Ledger, questions: Questions) -> Questions {
         match self.refused {
             None => questions,
@@ -236,7 +236,8 @@ impl Evidence {
         next
     }
 
-    /// Takes the answers that arrive within the wait. ABSENT answers become claims.
+    /// Takes the answers that arrive within the wait. An ABSENT about a Node that is not Ready
+    /// becomes a claim.
     async fn gather(&mut self, answers: &mut Vec<Answer>) {
         for answer in self.asker.gather(Instant::now() + self.wait).await {
             self.witnesses.remove(plan::uid(&answer.node));

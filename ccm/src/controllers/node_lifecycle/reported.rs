@@ -1,4 +1,5 @@
-//! Reports passes to operators and users: a lasting state only every [`REPORT_AGAIN`].
+//! Reports passes to operators and users. The report of a lasting state is repeated after
+//! [`REPORT_AGAIN`] at the earliest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,8 +13,8 @@ use crate::core::lock;
 use crate::report::REPORT_AGAIN;
 use crate::writes::{EventType, node_reference, reason};
 
-/// One message names at most this many Nodes. A report about the brake covers at most this many
-/// Nodes.
+/// One message names at most this many Nodes. A report about the brake records events on at most
+/// this many Nodes.
 const TOLD_AT: usize = 10;
 
 /// The last reports and their times.

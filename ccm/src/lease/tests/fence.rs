@@ -38,7 +38,7 @@ async fn m12_the_fence_closes_at_the_deadline_while_renewals_hang() {
     assert!(taken > renewed + Duration::from_secs(15));
 }
 
-/// The purpose of the room `lease`: whatever the network does, at most one fence is open. The
+/// The purpose of the module `lease`: whatever the network does, at most one fence is open. The
 /// network's faults are random here, and the test checks the fences every 20 ms.
 #[tokio::test(start_paused = true)]
 async fn m12_never_two_open_fences() {

@@ -1,4 +1,5 @@
-//! Listings: a stream that ends with a count. A stream without one is no listing (CORE-16).
+//! A listing is a stream that ends with a count. A stream without the count is no listing
+//! (CORE-16).
 
 use cloud_provider_api::v1alpha1 as api;
 use prost::Message;

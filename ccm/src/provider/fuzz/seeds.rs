@@ -54,7 +54,8 @@ fn lookup() -> api::LookupInstancesResponse {
     }
 }
 
-/// Valid answers, one of each RPC.
+/// At least one answer of each RPC. Some are valid, others have only empty fields or break the
+/// contract.
 pub(crate) fn answer_seeds() -> Vec<Vec<u8>> {
     let zones = zones("z", "r");
     let found = api::GetLoadBalancerResponse {
@@ -117,7 +118,7 @@ pub(crate) fn answer_seeds() -> Vec<Vec<u8>> {
     ];
     let seed = |(rpc, message): (u8, Vec<u8>)| [&[rpc][..], &message].concat();
     let mut seeds: Vec<_> = messages.into_iter().map(seed).collect();
-    // Lists: an item and the end, as frames.
+    // Listings: one part and an empty message, each as a frame.
     let list =
         |rpc: u8, message: Vec<u8>| [&[0x80 | rpc][..], &frame(&message), &frame(&[])].concat();
     let instance = api::ListInstancesResponse {

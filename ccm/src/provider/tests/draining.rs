@@ -1,5 +1,5 @@
-//! A provider that ends gracefully (CORE-17): each call in flight gets its own answer. These tests
-//! use a real socket and the SDK's server.
+//! The calls in flight when a provider ends (CORE-17). If it drains to the end, each call gets its
+//! own answer. These tests use a real socket and the SDK's server.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -25,7 +25,7 @@ const CANCEL: u32 = 8;
 const PREFACE: usize = 24;
 
 /// The connection of a provider on a stack like grpc-java's. When its own timer for a call expires,
-/// it resets the stream. Its answer at the same moment follows the reset.
+/// it resets the stream. The answer that it sends at the same moment comes after the reset.
 struct Late {
     process: InMemory,
     fake: Fake,

@@ -23,17 +23,18 @@ pub(crate) struct Cloud(Arc<Mutex<State>>);
 pub(crate) struct State {
     /// States of instances by Node name. The default is RUNNING.
     pub(crate) states: BTreeMap<String, api::InstanceState>,
-    /// A call with one of these Nodes fails as a whole.
+    /// A LookupInstances with one of these Nodes fails as a whole.
     pub(crate) poison: BTreeSet<String>,
-    /// A call with one of these Nodes is never answered.
+    /// A LookupInstances with one of these Nodes is never answered.
     pub(crate) hang: BTreeSet<String>,
-    /// A call with one of these Nodes takes this long.
+    /// A LookupInstances with one of these Nodes takes this long instead of `delay`.
     pub(crate) slow: BTreeMap<String, Duration>,
-    /// `Some`: LookupZones is offered, and only the instances in `Zones::told` have a zone.
+    /// `Some`: LookupZones is offered. LookupInstances has a zone only for the Nodes in
+    /// `Zones::reported`.
     pub(crate) zones: Option<Zones>,
     /// The answers for a Node in place of its instance, once each.
     pub(crate) instead: BTreeMap<String, VecDeque<Instead>>,
-    /// The next calls fail as a whole with these codes.
+    /// The next calls of LookupInstances fail as a whole with these codes.
     pub(crate) failures: VecDeque<api::FailureCode>,
     /// The listing lacks its last part, so it is not complete.
     pub(crate) listing_fails: bool,
@@ -120,9 +121,9 @@ impl Cloud {
 /// The state of LookupZones.
 #[derive(Default)]
 pub(crate) struct Zones {
-    /// A call with one of these Nodes is never answered.
+    /// A LookupZones with one of these Nodes is never answered.
     pub(crate) hang: BTreeSet<String>,
-    /// The Nodes whose instances have a zone.
+    /// The Nodes for which LookupInstances already has a zone.
     pub(crate) reported: BTreeSet<String>,
     /// The Nodes of each LookupZones, by name.
     pub(crate) lookups: Vec<Vec<String>>,

@@ -90,7 +90,7 @@ impl Faults {
         gaps.collect()
     }
 
-    /// Whether the watch delivers nothing.
+    /// Sets whether the watch delivers nothing.
     pub(crate) fn cut_watch(&self, cut: bool) {
         self.cut.store(cut, Ordering::SeqCst);
     }

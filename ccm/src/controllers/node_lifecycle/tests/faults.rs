@@ -1,6 +1,6 @@
-//! The life of a Node with one fault in it: its machine is shut down and starts again, and in the
-//! end its instance is deleted. Unless a test says otherwise, the ccm sets and removes the taint,
-//! deletes the Node when its instance is gone, and deletes no other Node.
+//! The end of a Node's life with one fault in it: the cloud deletes its instance. Unless a test
+//! says otherwise, the ccm then deletes the Node and no other. In some tests of `api_server` the
+//! machine is shut down and starts again before that, and the ccm sets and removes the taint.
 
 use cloud_provider_api::v1alpha1::FailureCode;
 
@@ -39,8 +39,8 @@ impl Looping {
     }
 }
 
-/// In the next `times` passes the provider answers `instead` about the Node. All its other answers
-/// are ABSENT.
+/// The provider first answers ABSENT about the Node, then `times` times `instead`, and then ABSENT
+/// again.
 async fn instead(instead: Instead, times: usize) -> Looping {
     let looping = Looping::start(20).await;
     looping.down([3], api::InstanceState::Absent);
@@ -74,7 +74,7 @@ async fn instead(instead: Instead, times: usize) -> Looping {
     looping
 }
 
-/// Runs the Node's life with one failure of this code, and with four.
+/// Calls `instead` with one failure of this code, and with four.
 async fn fails(code: FailureCode) {
     for times in [1, 4] {
         let looping = instead(Instead::Failed(code.into()), times).await;

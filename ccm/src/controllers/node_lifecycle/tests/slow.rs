@@ -136,7 +136,8 @@ async fn l6_where_no_node_is_ready_a_slow_answer_vouches_too() {
     assert!(looping.api.node("n0000").is_none());
 }
 
-/// A1: of `down` Nodes one has no instance, and a call takes `per_node` for each of its Nodes.
+/// Finding A1: of `down` Nodes one has no instance, and a call takes `per_node` for each of its
+/// Nodes.
 async fn goes_in_time(down: usize, per_node: Duration, batch: u32) {
     let offer = |offered: &mut api::InstanceCapability| {
         offered.max_batch = Some(batch);

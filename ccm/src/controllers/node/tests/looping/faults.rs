@@ -15,13 +15,13 @@ const NODE: &str = "n0001";
 const AT_ONCE: Duration = Duration::from_secs(2);
 /// The deadline of a lookup.
 const DEADLINE: Duration = Duration::from_mins(1);
-/// Every fault is over by then.
+/// The longest wait for another lookup, or for the end of an initialisation.
 const HOUR: Duration = Duration::from_hours(1);
 
 /// A check after a Node's lookup failed once. Its assertion's message is a part of the fault's row.
 type Check = fn(&Looping, &str);
 
-/// Whether the second lookup came this many seconds after the first.
+/// Whether the second lookup came `least` to `most` seconds after the first.
 fn waits(looping: &Looping, least: f64, most: f64) -> bool {
     (least..=most).contains(&looping.waited().as_secs_f64())
 }
@@ -114,7 +114,7 @@ impl Looping {
         events.any(|event| words.iter().all(|word| event.contains(word)))
     }
 
-    /// When the Node was looked up, and in how large a call.
+    /// The time of each lookup of the Node, and the number of Nodes in its call.
     fn asked(&self) -> Vec<(Instant, usize)> {
         let state = self.cloud.state();
         let lookups = state.lookups.iter().zip(&state.times);
@@ -162,7 +162,7 @@ async fn fails(code: FailureCode, checks: &[Check]) {
     instead(Instead::Failed(code.into()), checks).await;
 }
 
-/// Four Nodes join, and one gets this answer so many times.
+/// Four Nodes join. About one of them the provider fails `times` times with this code.
 async fn failing(code: FailureCode, times: usize) -> Looping {
     Looping::join(|this| {
         let many = std::iter::repeat_n(Instead::Failed(code.into()), times);
@@ -293,7 +293,7 @@ async fn fault_node_provider_answers_credentials() {
         this.cloud.state().failures.extend(many);
     })
     .await;
-    // Nodes that are not tried are due after 5 min. A Node that waits for a minute gets an event.
+    // Nodes that are not tried are due after 5 min. A Node that waits for 30 s gets an event.
     tokio::time::sleep(Duration::from_secs(25)).await;
     let events = looping.context.writes.events.recorded();
     let reported = events.iter().filter(|event| event.contains("on purpose"));

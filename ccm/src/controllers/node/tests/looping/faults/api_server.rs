@@ -18,7 +18,8 @@ struct Seen {
     events: Vec<String>,
 }
 
-/// Gives each write of a Node's initialisation in turn this fault, so many times.
+/// Initialises a Node twice. In each run another one of its two writes gets the fault, `times`
+/// times.
 async fn in_each_write(fault: Fault, times: usize, check: fn(&Seen, &str)) {
     for number in 1..=2 {
         let looping = Looping::start(0).await;
@@ -36,8 +37,8 @@ async fn in_each_write(fault: Fault, times: usize, check: fn(&Seen, &str)) {
         assert_eq!(looping.api.writes(), wanted, "writes nothing twice: {what}");
         let events = looping.events();
         let synced = events.iter().filter(|event| event.contains("Synced"));
-        // After a lost answer there is nothing to report: the Node is initialised when it is read
-        // again.
+        // After a lost answer to the second write there is nothing to report: the Node is
+        // initialised when the ccm reads it again.
         let lost = fault == Fault::Lost && number == 2;
         assert_eq!(synced.count(), usize::from(!lost), "{events:?}");
         let gaps = looping.api.faults.gaps();
