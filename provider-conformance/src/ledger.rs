@@ -43,7 +43,7 @@ struct State {
     things: BTreeMap<Key, Thing>,
     /// Objects that the suite could not remove. It tries them again only at the end.
     stubborn: BTreeSet<Key>,
-    /// Owners for whom something was created since their listings were last checked.
+    /// Owners for whom something may have been created since the last [`Ledger::take_unseen`].
     unseen: BTreeSet<String>,
     /// Owners whose listings the suite could not check. It tries them again only at the end.
     unseeable: BTreeSet<String>,
@@ -376,7 +376,7 @@ impl Ledger {
         self.gone(&key);
     }
 
-    /// The owners for whom something was created since the last call of this method.
+    /// The owners for whom something may have been created since the last call of this method.
     pub(crate) fn take_unseen(&self) -> BTreeSet<String> {
         std::mem::take(&mut self.state().unseen)
     }

@@ -42,7 +42,8 @@ static FAILURES: LazyLock<BTreeMap<String, Vec<FailureCode>>> = LazyLock::new(||
     let mut failures = BTreeMap::new();
     for file in &files.file {
         for at in file.source_code_info.iter().flat_map(|info| &info.location) {
-            // Of a service (field 6) a method (field 2).
+            // The path of a method: field 6 (`service`) of the file, then field 2 (`method`) of the
+            // service.
             let &[6, service, 2, method] = at.path.as_slice() else {
                 continue;
             };

@@ -174,7 +174,8 @@ pub(crate) fn judge(
 
 impl Counted {
     /// For the operator: which claims do not count, and what to do about them. Empty if all count.
-    /// `command` accepts claims when `='…'` is appended to it. It is `None` without a Lease.
+    /// `command` is the beginning of a shell command. With `='…'` appended, it accepts the held
+    /// claims. `command` is `None` without a Lease.
     pub(crate) fn complaint(&self, command: Option<&str>) -> String {
         let mut parts = Vec::new();
         if !self.refused.is_empty() {

@@ -84,7 +84,7 @@ impl Pair {
         self.take(situation, upstream, self.ours.calls_from(first).0);
     }
 
-    /// Counts a change of a Node's field.
+    /// Patches the first Node on both sides, and counts the calls that follow.
     async fn count_edit(&mut self, situation: &'static str, patch: Value) {
         self.count(situation, seconds(8), async |half| {
             half.edit_node(&node(1), patch.clone()).await;

@@ -9,7 +9,8 @@ use kube::{Client, Config};
 use crate::scenario::{Facts, Scenario};
 use crate::side::Side;
 
-/// The prefixes of the compared families. Our own families have others.
+/// The prefixes of the compared families. If a family of our own begins with one of them, the
+/// scenario names it as a difference.
 const COMPARED: [&str; 6] = [
     "node_controller_",
     "route_controller_",

@@ -1,6 +1,7 @@
 //! The differences if the ccm reaches the cloud through Go: the bridge, and the adapter of the
-//! contract as its cloud. Any other difference is an error, and so is an exception that is no
-//! longer needed.
+//! contract as its cloud. Any other difference is an error, except in the number of Warnings:
+//! retries depend on time. An exception that no scenario needs is an error too, unless it depends
+//! on time (`may_be`).
 
 /// Lines that may differ, for one reason. `*` in a pattern is any text.
 #[derive(Debug)]

@@ -82,7 +82,7 @@ pub async fn at_the_https_port(world: &mut World) {
     world
         .report
         .lap("100 probes and 5 scrapes that are answered in time meanwhile");
-    // The kubelet probes each 5 and 10 seconds.
+    // The kubelet probes readiness every 5 s and liveness every 10 s.
     world.renewals(6).await;
     assert!(strangers.exit_status().is_none(), "{}", strangers.log());
     strangers.kill();

@@ -1,7 +1,7 @@
 //! A part of `make conformance`. A provider is replaced by one in another language, on the same
-//! socket and the same cloud, while Nodes and Services are created, changed and deleted. Nothing
-//! may be lost, created twice or deleted. Then a provider of another cloud takes the socket, and
-//! touches nothing.
+//! socket and the same cloud, while Nodes and Services are created, changed and deleted. The ccm
+//! must lose nothing, create nothing twice, and delete nothing that the test did not delete. Then a
+//! provider of another cloud takes the socket, and touches nothing.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

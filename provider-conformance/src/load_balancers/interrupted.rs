@@ -52,7 +52,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/cancelled-ensure-stops",
             ["CORE-8"],
-            "A cancelled Ensure writes nothing more to the cloud: it was still reading",
+            "An Ensure that is cancelled while it still reads writes nothing to the cloud",
             [
                 Need::LoadBalancers,
                 Need::Hook(Hook::CloudSlow),
@@ -63,7 +63,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/cancelled-delete-stops",
             ["CORE-8"],
-            "A cancelled Delete removes nothing more from the cloud: it was still reading",
+            "A Delete that is cancelled while it still reads removes nothing from the cloud",
             [
                 Need::LoadBalancers,
                 Need::Hook(Hook::CloudSlow),

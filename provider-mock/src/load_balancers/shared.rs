@@ -72,9 +72,9 @@ pub(super) fn wrong(service: &Service) -> Option<String> {
 }
 
 impl LoadBalancers {
-    /// The load balancer that the asker's handle names. For a shared one, that is the asker's own
-    /// part (it may have left the whole since). `None` if the asker is to have a part and has none
-    /// yet. If the asker shares nothing, it is another Service's part.
+    /// The load balancer that the asker's handle names. If the handle is a shared one's, the result
+    /// is the asker's own load balancer, which may have left the whole since. If the asker has
+    /// none, the result is another Service's part, or `None` if the asker shares under this name.
     pub(super) fn named(&self, asker: &Asker<'_>) -> Option<&LoadBalancer> {
         let handle = asker.handle?;
         if let Some(one) = self.by_handle.get(handle) {

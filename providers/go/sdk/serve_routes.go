@@ -62,7 +62,7 @@ func routeFrom(route *contract.Route) Route {
 		Key: route.RouteKey, Name: route.Name, NameHint: route.NameHint, DestinationCIDR: route.DestinationCidr, NodeName: route.GetNodeName(), ProviderID: route.GetProviderId(),
 		NodeAddresses: addressesFrom(route.NodeAddresses), Blackhole: route.Blackhole, Ownership: Ownership(route.Ownership),
 	}
-	// A next hop that does not parse stays the zero value; checkRoute refuses it if it is the only target.
+	// A next hop that does not parse stays the zero value. In CreateRoutes, checkRoute refuses the route if that was its only target.
 	read.NextHop, _ = netip.ParseAddr(route.GetNextHop())
 	return read
 }

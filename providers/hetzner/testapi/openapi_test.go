@@ -133,7 +133,7 @@ func (d *description) resolve(schema any) (map[string]any, bool) {
 	return object, is
 }
 
-// value compares fields, required ones, null and enumerations. It skips values with several possible schemas.
+// value checks a value against its schema: undescribed fields, missing required fields, null and enumerations. It skips a value whose schema combines others (oneOf, anyOf, allOf).
 func (d *description) value(path string, schema, value any) {
 	s, is := d.resolve(schema)
 	if !is || s["oneOf"] != nil || s["anyOf"] != nil || s["allOf"] != nil {

@@ -20,7 +20,7 @@ pub(super) struct Kind {
 pub(super) enum Trait {
     /// Its objects are in namespaces.
     Namespaced,
-    /// It has a status subresource, and the object itself does not change the status.
+    /// It has a status subresource, and an update of the object itself leaves the status as it is.
     Status,
     /// PUT needs no resourceVersion.
     Unconditional,

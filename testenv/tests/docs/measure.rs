@@ -1,5 +1,5 @@
-//! The output of `.ci/measure`: the size and the shape of the `ccm`. Code that a shipped binary
-//! compiles counts, without blank lines and comments.
+//! The output of `.ci/measure`: the size and the shape of the `ccm`. Only code that is in a
+//! shipped binary counts, without blank lines and comments.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -160,7 +160,7 @@ fn section<'a>(manifest: &'a str, name: &str) -> Vec<&'a str> {
     lines.take_while(|line| !line.starts_with('[')).collect()
 }
 
-/// The files of a crate that a shipped binary compiles, and its `main.rs`.
+/// The files of a crate whose code is in a shipped binary, and the crate's `main.rs` if it has one.
 fn files(lib: &Path) -> Result<Vec<File>, String> {
     let mut sources = layers::sources_beside(lib)?;
     let code = Code::read(&sources).map_err(|wrong| wrong.join("\n"))?;
@@ -182,8 +182,8 @@ fn files(lib: &Path) -> Result<Vec<File>, String> {
     names.into_iter().map(file).collect()
 }
 
-/// Whether a shipped binary compiles a file: no `mod` item on the way to it has a condition that
-/// excludes it.
+/// Whether a file's code is in a shipped binary: no `mod` item on the way to it has a condition
+/// that excludes it.
 fn is_shipped(file: &str, sources: &BTreeMap<String, String>) -> bool {
     if file == "lib.rs" {
         return true;
@@ -222,7 +222,7 @@ fn leaves_out(condition: &str) -> bool {
     conditions.contains(&condition) || condition.starts_with("all(test,")
 }
 
-/// Adds the lines of code, without comments and without code that no shipped binary compiles.
+/// Adds the lines of code, without comments and without code that is in no shipped binary.
 fn code_lines(tokens: TokenStream, lines: &mut BTreeSet<usize>) {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     let mut at = 0;

@@ -52,7 +52,7 @@ struct Entry {
     state: State,
     /// Failures in a row.
     failures: u32,
-    /// An attempt failed since the route last existed.
+    /// An attempt that counts as failed (`in_vain`) ended since the route last existed.
     vain: bool,
     waits: Waits,
     /// The plan, and when the controller requested the list behind it.

@@ -30,7 +30,8 @@ pub(super) struct EventKey {
 
 impl EventKey {
     /// Whether its first write counts against the limit for all objects; repeats always count.
-    /// `Normal` events with a reason of the ccm do not: the number of objects bounds them.
+    /// The first write of a `Normal` event with a reason of the ccm does not count: the number of
+    /// objects bounds these.
     pub(super) fn is_limited(&self) -> bool {
         self.kind == EventType::Warning || self.is_foreign()
     }

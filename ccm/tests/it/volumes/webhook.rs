@@ -11,7 +11,7 @@ use provider_mock::{Fault, FaultKind};
 use super::*;
 use crate::world::said;
 
-/// The example, at this port of the loopback, with this certificate.
+/// The configuration in `webhook.yaml`, with this port of the loopback and this certificate.
 fn configuration(port: u16, certificate: &str) -> MutatingWebhookConfiguration {
     let text = std::fs::read_to_string(deploy("kustomize/components/volume-webhook/webhook.yaml"))
         .unwrap();
