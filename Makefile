@@ -2,16 +2,15 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-# `make -f PATH/Makefile` works in any directory.
 MAKEFLAGS += --no-print-directory
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-# One selection of crates and features for all suites. With another one cargo would replace the binaries at the same paths, also while another suite runs them.
+# One selection of crates and features for all suites but `seeds`, whose profile has its own directory. With another selection cargo would replace the binaries at the same paths, also while another suite runs them.
 TEST := $(CARGO) test --workspace
 BUILD := $(TEST) --no-run --quiet
 # The build that plays seeds: optimised, and with a seed for tokio's random numbers.
 SIMULATE := RUSTFLAGS="$${RUSTFLAGS:-} --cfg tokio_unstable" $(CARGO)
-# The allocator of `simulate` keeps freed pages: each run makes as many again.
+# The allocator of `simulate` keeps freed pages, because the next run needs them again.
 SEEDED := MIMALLOC_PURGE_DELAY=-1 $(TARGET)/simulation/simulate
 # Tests that `cargo test` leaves out.
 SUITES := bridge calls clouds compat e2e it lease seeds swap
@@ -73,13 +72,13 @@ lease: ## contention for the Lease with an upstream Go CCM (three minutes, mostl
 	$(TEST) --test lease -- --test-threads=24 --nocapture
 
 .PHONY: controls
-controls: ## the control run of each violation that the ccm reports: it must not report the same of an honest provider (seven minutes, mostly waiting)
+controls: ## the control run of each violation that the ccm reports: the ccm must not report the same of an honest provider (seven minutes, mostly waiting)
 	@.ci/prerequisites cargo go cc
 	@$(MAKE) --no-print-directory control-plane
 	RUST_TEST_THREADS=$(or $(RUST_TEST_THREADS),4) $(TEST) --test it -- --ignored lies::table::honest
 
 .PHONY: compat
-compat: ## the same scenarios with the ccm and an upstream Go CCM: the results are equal, or differ as documented (UPDATE_DOCS=1 writes the table in docs/parity.md)
+compat: ## the same scenarios with the ccm and an upstream Go CCM: the results must be equal, or differ as documented (UPDATE_DOCS=1 writes the table in docs/parity.md)
 	@.ci/prerequisites cargo go cc
 	@$(MAKE) --no-print-directory control-plane
 	UPDATE_DOCS="$(UPDATE_DOCS)" $(TEST) --test compat -- --nocapture both_controllers
