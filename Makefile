@@ -31,7 +31,7 @@ demo: ## show the main job on a real API server (CLOUD=digitalocean or hetzner: 
 	@KEEP="$(KEEP)" CLOUD="$(CLOUD)" .ci/demo
 
 .PHONY: build
-build: ## build all that the suites run: binaries, tests, test control plane
+build: ## build all that the suites other than seeds run: binaries, tests, test control plane
 	@.ci/prerequisites cargo go cc
 	@$(MAKE) --no-print-directory control-plane
 	@$(BUILD) $(addprefix --test ,$(filter-out seeds,$(SUITES)))
@@ -204,7 +204,7 @@ control-plane: ## build the test control plane (minutes the first time, seconds 
 	@$(TARGET)/debug/control-plane
 
 .PHONY: simulate
-simulate: ## the whole ccm in virtual time (SEEDS=1000 plays 1,000 seeds from FROM=1; SEED=7 shows one, and the shortest plan that fails, with LOGS=ccm=debug; KEEP=name keeps that plan in simulation/regressions; PLAN=file shows a kept plan; PLANTED=1 shows which seed finds each planted bug; EXHAUSTIVE=1 plays every fault and every pair in one Service's and one Node's life)
+simulate: ## the ccm in virtual time (SEEDS=1000 plays 1,000 seeds from FROM=1; SEED=7 shows one, and the shortest plan that fails, with LOGS=ccm=debug; KEEP=name keeps that plan in simulation/regressions; PLAN=file shows a kept plan; PLANTED=1 shows which seed finds each planted bug; EXHAUSTIVE=1 plays every fault and every pair in one Service's and one Node's life)
 	@.ci/prerequisites cargo cc
 	$(SIMULATE) build --quiet --profile simulation -p simulation
 	$(SEEDED) $(if $(SEED)$(PLAN),$(if $(SEED),--seed $(SEED),--plan $(PLAN)) $(if $(LOGS),--logs $(LOGS)) $(if $(KEEP),--keep simulation/regressions/$(KEEP).json),--seeds $(or $(SEEDS),1000) --from $(or $(FROM),1)) $(if $(BUGS),--bugs $(BUGS)) $(if $(PLANTED),--planted $(if $(filter 1,$(UPDATE_DOCS)),--update-docs docs/simulation.md)) $(if $(EXHAUSTIVE),--exhaustive)
