@@ -2,16 +2,15 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-# `make -f PATH/Makefile` works in any directory.
 MAKEFLAGS += --no-print-directory
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-# One selection of crates and features for all suites. With another one cargo would replace the binaries at the same paths, also while another suite runs them.
+# One selection of crates and features for all suites but `seeds`, whose profile has its own directory. With another selection cargo would replace the binaries at the same paths, also while another suite runs them.
 TEST := $(CARGO) test --workspace
 BUILD := $(TEST) --no-run --quiet
 # The build that plays seeds: optimised, and with a seed for tokio's random numbers.
 SIMULATE := RUSTFLAGS="$${RUSTFLAGS:-} --cfg tokio_unstable" $(CARGO)
-# The allocator of `simulate` keeps freed pages: each run makes as many again.
+# The allocator of `simulate` keeps freed pages, because the next run needs them again.
 SEEDED := MIMALLOC_PURGE_DELAY=-1 $(TARGET)/simulation/simulate
 # Tests that `cargo test` leaves out.
 SUITES := bridge calls clouds compat e2e it lease seeds swap
@@ -35,7 +34,7 @@ demo: ## show the main job on a real API server (CLOUD=digitalocean or hetzner: 
 	@KEEP="$(KEEP)" CLOUD="$(CLOUD)" .ci/demo
 
 .PHONY: build
-build: ## build all that the suites run: binaries, tests, test control plane
+build: ## build all that the suites other than seeds run: binaries, tests, test control plane
 	@.ci/prerequisites cargo go cc
 	@$(MAKE) --no-print-directory control-plane
 	@$(BUILD) $(addprefix --test ,$(filter-out seeds,$(SUITES)))
@@ -82,13 +81,13 @@ lease: ## contention for the Lease with an upstream Go CCM (three minutes, mostl
 	$(TEST) --test lease -- --test-threads=24 --nocapture
 
 .PHONY: controls
-controls: ## the control run of each violation that the ccm reports: it must not report the same of an honest provider (seven minutes, mostly waiting)
+controls: ## the control run of each violation that the ccm reports: the ccm must not report the same of an honest provider (seven minutes, mostly waiting)
 	@.ci/prerequisites cargo go cc
 	@$(MAKE) --no-print-directory control-plane
 	RUST_TEST_THREADS=$(or $(RUST_TEST_THREADS),4) $(TEST) --test it -- --ignored lies::table::honest
 
 .PHONY: compat
-compat: ## the same scenarios with the ccm and an upstream Go CCM: the results are equal, or differ as documented (UPDATE_DOCS=1 writes the table in docs/parity.md)
+compat: ## the same scenarios with the ccm and an upstream Go CCM: the results must be equal, or differ as documented (UPDATE_DOCS=1 writes the table in docs/parity.md)
 	@.ci/prerequisites cargo go cc
 	@$(MAKE) --no-print-directory control-plane
 	UPDATE_DOCS="$(UPDATE_DOCS)" $(TEST) --test compat -- --nocapture both_controllers
@@ -214,7 +213,7 @@ control-plane: ## build the test control plane (minutes the first time, seconds 
 	@$(TARGET)/debug/control-plane
 
 .PHONY: simulate
-simulate: ## the whole ccm in virtual time (SEEDS=1000 plays 1,000 seeds from FROM=1; SEED=7 shows one, and the shortest plan that fails, with LOGS=ccm=debug; KEEP=name keeps that plan in simulation/regressions; PLAN=file shows a kept plan; PLANTED=1 shows which seed finds each planted bug; EXHAUSTIVE=1 plays every fault and every pair in one Service's and one Node's life)
+simulate: ## the ccm in virtual time (SEEDS=1000 plays 1,000 seeds from FROM=1; SEED=7 shows one, and the shortest plan that fails, with LOGS=ccm=debug; KEEP=name keeps that plan in simulation/regressions; PLAN=file shows a kept plan; PLANTED=1 shows which seed finds each planted bug; EXHAUSTIVE=1 plays every fault and every pair in one Service's and one Node's life)
 	@.ci/prerequisites cargo cc
 	$(SIMULATE) build --quiet --profile simulation -p simulation
 	$(SEEDED) $(if $(SEED)$(PLAN),$(if $(SEED),--seed $(SEED),--plan $(PLAN)) $(if $(LOGS),--logs $(LOGS)) $(if $(KEEP),--keep simulation/regressions/$(KEEP).json),--seeds $(or $(SEEDS),1000) --from $(or $(FROM),1)) $(if $(BUGS),--bugs $(BUGS)) $(if $(PLANTED),--planted $(if $(filter 1,$(UPDATE_DOCS)),--update-docs docs/simulation.md)) $(if $(EXHAUSTIVE),--exhaustive)

@@ -199,7 +199,7 @@ def debian(image: Image, inventory: Inventory) -> None:
     for content in packages.values():
         fields = email.message_from_bytes(content)
         qualifiers = {"arch": fields["Architecture"], "distro": distro}
-        # Security notes are about sources.
+        # Debian's security notes name source packages.
         if source := fields["Source"]:
             qualifiers["upstream"] = re.sub(r" \((.*)\)", r"@\1", source)
         inventory.depends(inventory.add(PackageURL("deb", system["ID"], fields["Package"], fields["Version"], qualifiers)))

@@ -39,8 +39,8 @@ struct Figure {
     most: Option<f64>,
 }
 
-/// Measures each cloud, and prints a table for each. With `UPDATE_DOCS=1` it is written into the
-/// cloud's page.
+/// Measures each cloud, and prints a table for each. With `UPDATE_DOCS=1` it writes the table into
+/// the cloud's page.
 pub(crate) async fn run() -> Result<()> {
     for vendor in Vendor::ALL {
         eprintln!("{NAME}: {} ...", vendor.name());
@@ -85,7 +85,7 @@ async fn measure(vendor: Vendor) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// The provider's flag for load balancers with a label as their targets.
+/// The provider's flag that makes all machines with a label the targets of load balancers.
 fn target_flag(vendor: Vendor) -> &'static str {
     match vendor {
         Vendor::DigitalOcean => "--target-tag=k8s",
@@ -192,7 +192,7 @@ impl World {
         })
     }
 
-    /// Both processes; without an election, which would cost its own time.
+    /// Starts the provider and the ccm, without leader election, which would take time.
     fn start(&mut self, provider: &[&str], ccm: &[&str]) -> Result<()> {
         self.cloud.start_provider(provider)?;
         let mut command = Command::new(beside_us("ccm")?);
@@ -211,7 +211,7 @@ impl World {
         Ok(())
     }
 
-    /// kill -9 of both.
+    /// kill -9 of the provider and the ccm.
     fn kill(&mut self) {
         self.ccm = None;
         self.cloud.kill_provider();
@@ -247,7 +247,7 @@ impl World {
         Ok(())
     }
 
-    /// Services with load balancers, until each has its address.
+    /// Makes Services with load balancers, and waits until each has its address.
     async fn expose(&self) -> Result<()> {
         let services: Api<Service> = Api::namespaced(self.plane.client(), "default");
         for number in 0..BALANCERS {
@@ -274,7 +274,8 @@ impl World {
         Ok(self.cloud.calls()?.values().sum::<u64>() as f64)
     }
 
-    /// Waits until each load balancer has this many targets, even if calls are refused until then.
+    /// Waits until each load balancer has this many targets, for at most 15 min: the cloud may
+    /// refuse calls until then.
     async fn all_are_targets(&self, machines: usize) -> Result<()> {
         let end = Instant::now() + Duration::from_mins(15);
         loop {

@@ -67,7 +67,7 @@ impl Contender {
         Self::with_cloud(kind, plane, number, include_str!("cloud.yaml")).await
     }
 
-    /// The same with a provider that has to ask its cloud for each Node.
+    /// As [`Self::new`]; if the contender is ours, its provider asks its cloud about each Node.
     pub(crate) async fn with_a_call_per_node(kind: Kind, plane: &ControlPlane) -> Result<Self> {
         let cloud = format!("{}{CALL_PER_NODE}", include_str!("cloud.yaml"));
         Self::with_cloud(kind, plane, 0, &cloud).await
@@ -175,7 +175,7 @@ impl Contender {
         Ok(output.stdout)
     }
 
-    /// From its next start on it makes routes.
+    /// The controller makes routes from its next start on.
     pub(crate) fn with_routes(&mut self) {
         self.routes = true;
     }

@@ -18,8 +18,8 @@ use comfy_table::{Table, presets::ASCII_MARKDOWN};
 
 use contender::Kind;
 
-/// How often each scenario except `clouds` is run. The output has the median, the minimum and the
-/// maximum.
+/// How often each scenario except `clouds` runs, unless `once` is given. The output has the median,
+/// the minimum and the maximum.
 const RUNS: usize = 3;
 
 #[tokio::main]

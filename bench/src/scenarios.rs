@@ -32,7 +32,7 @@ const EVERYBODY: &[Kind] = &[Kind::Go, Kind::GoTuned, Kind::Ours];
 // At its defaults the Go CCM would take twelve minutes for 5,000 Nodes.
 const TUNED: &[Kind] = &[Kind::GoTuned, Kind::Ours];
 
-/// All scenarios.
+/// All scenarios but `clouds`.
 pub(crate) const ALL: &[Scenario] = &[
     Scenario {
         name: "nodes-1000",
@@ -227,7 +227,7 @@ async fn hand_over(kind: Kind) -> Result<Vec<f64>> {
     let leader = wait_for_holder(&leases, None).await?;
     let mut second = Contender::new(kind, &plane, 1).await?;
     second.start(&plane, true)?;
-    // The standby is up and waits.
+    // Until the standby is up and waits for the Lease.
     sleep(Duration::from_secs(5)).await;
     let began = Instant::now();
     first.terminate();

@@ -30,7 +30,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   namespace: {{ .Release.Namespace }}
 {{- end }}
 
-{{- /* REGISTRY/REPOSITORY:TAG, or with @DIGEST: takes [root, its place in the values, image]. Each name has a registry: without one, docker.io would complete it, where anybody may own the name. */}}
+{{- /* REGISTRY/REPOSITORY:TAG, or with @DIGEST: takes [root, its place in the values, image]. Each name has a registry: without one, the container runtime would add docker.io, where anybody may own the name. */}}
 {{- define "ccm.image" -}}
 {{- $root := index . 0 }}{{- $place := index . 1 }}{{- $image := index . 2 }}
 {{- if not $image.repository }}

@@ -63,14 +63,14 @@
 {{- if and .Values.leaderMigration.enabled (or .Values.leaderMigration.controllerLeaders (ne .Values.leaderMigration.leaderName "cloud-provider-extraction-migration")) }}true{{ end }}
 {{- end }}
 
-{{- /* On the host's network every peer of the Node reaches the port. So the ccm binds it to 127.0.0.1, unless a monitor is on or an account may read /metrics. */}}
+{{- /* On the host's network every peer of the Node reaches the port. So the ccm binds it to 127.0.0.1, unless ccm.bindAddress is set, a monitor is on or an account may read /metrics. */}}
 {{- define "ccm.bindAddress" -}}
 {{- $monitoring := .Values.monitoring }}
 {{- $scraped := or $monitoring.reader.serviceAccount $monitoring.serviceMonitor.enabled $monitoring.podMonitor.enabled }}
 {{- .Values.ccm.bindAddress | default (ternary "127.0.0.1" "0.0.0.0" (and .Values.hostNetwork (not $scraped))) }}
 {{- end }}
 
-{{- /* The host on which the kubelet finds the HTTPS port. With hostNetwork that is 127.0.0.1, because a Node that is not initialised has no address yet. */}}
+{{- /* The host on which the kubelet finds the HTTPS port. With hostNetwork it is a loopback address, unless ccm.bindAddress names another one: a Node that is not initialised has no address yet. */}}
 {{- define "ccm.probe" -}}
 httpGet:
   scheme: HTTPS

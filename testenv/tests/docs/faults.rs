@@ -25,8 +25,8 @@ const ROOMS: &[(&str, &str)] = &[
 const HEAD: &str = "\
 # When something fails
 
-Each row has a fault of one controller, what the controller does then, and the test that plays it. Each part of the
-second column, up to a semicolon, is the message of an assertion in the test.
+Each row has a fault that one controller meets, what the controller does then, and the test that plays it. Each part of the
+second column, up to a semicolon, is the message of an assertion in the test or its helpers.
 
 <!-- Made from the tests: `make docs`. -->
 ";

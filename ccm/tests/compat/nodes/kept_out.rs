@@ -115,7 +115,7 @@ pub fn kept_out() -> Vec<Scenario> {
 fn label_invalid() -> Scenario {
     const NAME: &str = "label-invalid";
     const WHY: &str = "the ccm leaves the label out, records an event and initialises the Node";
-    let what = "the provider gives a label whose value cannot be one";
+    let what = "the provider gives a label whose value is not valid";
     let mut scenario = Scenario::new(NAME, what, &["▲N14"], async |side: Side, name| {
         let instance = instance(name).label("example.com/rack", "not a value!");
         side.cloud().add_instance(instance).unwrap();

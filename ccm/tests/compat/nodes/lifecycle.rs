@@ -151,7 +151,7 @@ fn deleted_or_not() -> Vec<Scenario> {
         ),
         Scenario::new(
             "gone-lookup-fails",
-            "an instance is deleted, and the cloud cannot be asked",
+            "an instance is deleted, and every lookup fails",
             &["B-L4"],
             async |side: Side, name| {
                 side.fault(Fault::failure(LOOKUP, FailureCode::Unavailable).subject(name));

@@ -10,7 +10,7 @@ use super::Tells::{self, Alike, Either, Told, Untold};
 const HEAD: &str = "\
 # Providers that break the contract
 
-Each row has a way to break the contract (a *lie*) that `provider-mock faults` lists, and the check of `provider-conformance` that finds it. The last column names the event or the line of `/metrics` that shows it while a `ccm` works with such a provider.
+Each row has a behaviour (a *lie*) that `provider-mock faults` lists, and the check of `provider-conformance` that finds it. All but two break the contract; the rows of these two say so. The last column names the event or the line of `/metrics` that shows it while a `ccm` works with such a provider.
 With each of them the `ccm` deletes no living Node, requests nothing about another owner's objects, and goes on. No controller can see or prevent what a provider does to the cloud by itself, such as changing another owner's load balancer and claiming it.
 The suite checks that.
 
