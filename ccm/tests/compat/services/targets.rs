@@ -260,14 +260,14 @@ fn addresses_and_taints() -> Vec<Scenario> {
             },
         )
         .differs(
-            "▲B-S7",
+            "▲S7",
             "the ccm reacts to the taint at once",
             "cloud targets 2",
             Some("target-3"),
             None,
         )
         .only(
-            "▲B-S7",
+            "▲S7",
             "the ccm reacts to the taint at once",
             Who::Ours,
             UPDATED,
