@@ -183,8 +183,9 @@ impl Run {
         }
     }
 
-    /// This many instances of the cloud: from suite.yaml, else from ListInstances, else created by
-    /// a hook. Skips the check if there are fewer.
+    /// This many instances of the cloud: those of suite.yaml. If they are too few, those of
+    /// ListInstances, if offered, replace them. The hook adds missing ones. Skips the check if
+    /// there are still fewer.
     pub(crate) async fn instances(&self, count: usize) -> Verdict<Vec<KnownInstance>> {
         let mut known = self.config().instances.clone();
         let listing = self.capabilities().instances.is_some_and(|of| of.listing);
