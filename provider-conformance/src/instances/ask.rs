@@ -201,7 +201,7 @@ pub(super) fn short_state(state: InstanceState) -> &'static str {
 /// An instance that exists in the cloud.
 #[derive(Debug, Clone)]
 pub(crate) struct Known {
-    /// The name of its Node. If a listing gave the instance, the cloud may have another name for it.
+    /// The name of its Node. If a listing gave the instance, the cloud may have another name.
     pub(crate) name: String,
     pub(crate) provider_id: String,
     /// The addresses of its Node, from LookupInstances. [`Known::with_addresses`] sets them.

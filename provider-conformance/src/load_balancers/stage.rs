@@ -24,8 +24,8 @@ pub(super) struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    /// With two Nodes as targets. If fewer instances of the cloud are known: with none if this cloud
-    /// accepts empty target sets, else the check is skipped.
+    /// With two Nodes as targets. If fewer instances of the cloud are known: with none if this
+    /// cloud accepts empty target sets, else the check is skipped.
     pub(super) async fn new(run: &'a Run) -> Verdict<Self> {
         match Self::with_nodes(run, 2).await {
             Err(Stop::Skipped(_)) if takes_empty_sets(run) => Self::with_nodes(run, 0).await,
@@ -136,8 +136,8 @@ impl<'a> Stage<'a> {
         )
     }
 
-    /// Checks that another Ensure changes nothing: ready at once, the same status and handle. If the
-    /// suite can see them, also: no write to the cloud, and `in_sync` before and after.
+    /// Checks that another Ensure changes nothing: ready at once, the same status and handle. If
+    /// the suite can see them, also: no write to the cloud, and `in_sync` before and after.
     pub(super) async fn converged(
         &self,
         balancer: &mut Balancer,
