@@ -347,7 +347,7 @@ fn drawn(run_id: &str, number: u64, from: &RangeInclusive<u64>) -> u64 {
     first + u64::from(crc(&format!("{number} {run_id}"))) % (last.saturating_sub(first) + 1)
 }
 
-/// A number that differs between runs.
+/// A hash of the text (FNV-1a).
 fn crc(text: &str) -> u32 {
     text.bytes().fold(2_166_136_261, |hash: u32, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(16_777_619)
