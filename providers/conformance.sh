@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs all of provider-conformance against the providers of this folder: `providers/conformance.sh [python|python-first|rust-first|go|go-first|typescript|java|digitalocean|hetzner …]`, all of them unless named. Arguments after `--` go
-# to provider-conformance: `providers/conformance.sh python -- --only 'instances/*'`. JOBS of them (3) run in parallel, each with a separate cloud; then the script prints only checks that did not pass.
+# to provider-conformance: `providers/conformance.sh python -- --only 'instances/*'`. If there are several, JOBS of them (3) run in parallel, each with a separate cloud, and the script prints only checks that did not pass.
 # After SIGINT or SIGTERM it ends when each suite has removed its objects; a second signal skips that.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -65,7 +65,7 @@ cloud_api() {
   export API
 }
 
-# Runs the suite against one of them; its code is the suite's worst.
+# Runs the suite against one provider. The exit code is that of the suite's last run that failed; 0 if none failed.
 suite() {
   local name=$1 command=$2 worst=0
   shift 2
@@ -133,7 +133,7 @@ ended() {
     cat "$directory/$name.log" >>"$KEEP_LOG" || true
   fi
 }
-# Waits for the end of a running one; a signal only interrupts the wait.
+# Waits until the suite of one provider ends. A signal only interrupts the wait.
 next() {
   local pid='' code=0
   wait -n -p pid "${!running[@]}" || code=$?

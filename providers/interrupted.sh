@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Shows that an interrupted providers/conformance.sh ends when the suite has removed its objects, and not earlier: SIGTERM as soon as a load balancer exists.
+# Shows that an interrupted providers/conformance.sh ends when the suite has removed its objects, and not earlier. It sends SIGTERM as soon as a load balancer exists.
 set -euo pipefail
 cd "$(dirname "$0")"
 ./prepare.sh go >/dev/null

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tries a provider on a real account: `CLOUD=hetzner providers/smoke.sh`; YES=1 does not ask. The command of smoke is go/smoke; a cloud is one with a smoke.json.
+# Tries a provider on a real account: `CLOUD=hetzner providers/smoke.sh`; with YES=1 it does not ask. The program is go/smoke. A cloud can be tried if its folder has a smoke.json.
 set -euo pipefail
 cd "$(dirname "$0")"
 clouds=$(echo */smoke.json | sed 's,/smoke.json,,g')

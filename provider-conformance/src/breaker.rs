@@ -6,10 +6,11 @@ use std::time::Duration;
 use super::check::{Lack, Skipped};
 
 /// After this many checks of a service that ended with an unanswered call, the suite runs no more
-/// checks of that service.
+/// checks of that service. If the RPC is one of [`ALL_NEED`], the suite runs no more checks at all.
 const SILENT: usize = 3;
-/// The time for each later check of a service after a check that did not end. A check of a working
-/// provider needs less, and the report already has the reason.
+/// If a check does not end, and a call is unanswered for this long, each later check of the service
+/// gets only this time. A check of a working provider needs less, and the report already has the
+/// reason.
 const HURRIED: Duration = Duration::from_secs(45);
 /// Most checks need these RPCs.
 const ALL_NEED: [&str; 3] = ["GetProviderInfo", "Initialize", "Probe"];
@@ -22,7 +23,7 @@ enum Scope {
     Service(&'static str),
 }
 
-/// Counts unanswered calls.
+/// Counts the checks that an unanswered call ended.
 #[derive(Debug, Default)]
 pub(super) struct Breaker {
     silent: BTreeMap<Scope, (usize, &'static str)>,
@@ -44,8 +45,8 @@ impl Breaker {
     }
 
     /// The check with this ID did not end in time. `open` is how long its oldest unanswered call
-    /// was open. If that is less than [`HURRIED`], the cloud is slow, and later checks keep their
-    /// full time.
+    /// was open. If that is less than [`HURRIED`], or no call is open, the cloud is slow, and later
+    /// checks keep their full time.
     pub(super) fn note_endless(&mut self, id: &'static str, open: Option<Duration>) {
         if open.is_some_and(|open| open >= HURRIED) {
             self.endless.insert(service(id));

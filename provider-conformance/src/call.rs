@@ -10,9 +10,9 @@ use tonic::{Code, Status};
 
 use super::check::{Stop, Verdict, cut};
 
-/// The contract's default deadlines.
+/// The contract's default deadlines: this one, `MINUTE` and `LONG`.
 pub(crate) const SHORT: Duration = Duration::from_secs(10);
-/// `grpc-timeout` has whole units.
+/// A call may end this much before its deadline, because `grpc-timeout` has whole units.
 const ROUNDING: Duration = Duration::from_millis(100);
 const MINUTE: Duration = Duration::from_mins(1);
 const LONG: Duration = Duration::from_mins(5);
@@ -41,7 +41,7 @@ pub(crate) trait Listing: Message + Clone + Debug + Default + 'static {
 pub(crate) trait Answer: Message + Clone + Debug + Default + 'static {
     /// The failure of the whole call.
     fn failed(&self) -> Option<&pb::Failure>;
-    /// Whether its oneof is set.
+    /// Whether the oneof of the answer is set. True if the answer has none.
     fn says_something(&self) -> bool;
 }
 

@@ -99,7 +99,7 @@ pub enum Stop {
 /// A violated rule.
 #[derive(Debug, Clone)]
 pub struct Failed {
-    /// Its ID.
+    /// The rule's ID; `(hook)` or `(the suite)` if that is at fault and not the provider.
     pub rule: String,
     /// The request or the action.
     pub sent: String,
@@ -109,8 +109,8 @@ pub struct Failed {
     pub came: String,
     /// The RPC without an answer by its deadline, if that is the violation.
     pub unanswered: Option<&'static str>,
-    /// The failure that ended the check before it tested anything, without the object's name. The
-    /// report groups checks with the same cause.
+    /// The failure that ended the check before it tested anything: RPC, code, and reason (else the
+    /// message). The report groups checks with the same cause.
     pub cause: Option<String>,
 }
 

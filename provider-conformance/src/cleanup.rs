@@ -21,7 +21,7 @@ const CALL: Duration = Duration::from_secs(30);
 /// The least time for a call, even if little time is left: a slow cloud cannot remove an object
 /// faster.
 const LEAST_CALL: Duration = Duration::from_secs(5);
-/// The time for the clean-up after a check. The clean-up at the end removes the rest.
+/// The time for the clean-up after a check. The clean-up at the end tries to remove the rest.
 const AFTER_A_CHECK: Duration = Duration::from_secs(15);
 /// The time for the clean-up at the end.
 const AT_THE_END: Duration = Duration::from_mins(2);
@@ -131,7 +131,7 @@ async fn rounds(shared: &Arc<Shared>, mut owned: Owned, until: Instant, why: &mu
             let looked = if Instant::now() <= until {
                 of_owner(shared, &owner_id, &things, share, why).await
             } else if tried.contains(&owner_id) {
-                // The reason is known.
+                // An earlier round has recorded the reason.
                 owned.insert(owner_id, things);
                 continue;
             } else {

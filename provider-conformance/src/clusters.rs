@@ -72,7 +72,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "clusters/address",
             ["CLUSTER-2", "CORE-6"],
-            "a known cluster has an address, a host name or an IP address without a port, the same each time",
+            "a known cluster has the same address each time: a host name or an IP address, without a port",
             [Need::Clusters],
             address
         ),

@@ -59,7 +59,7 @@ pub enum RouteMarks {
     None,
 }
 
-/// An unused IPv4 network for the routes of a run. Each route leads to a /24 of it.
+/// An unused IPv4 network for the routes of a run. Each IPv4 route leads to a /24 of it.
 #[derive(Debug, Clone, Copy, Deserialize, PartialEq, Eq)]
 #[serde(try_from = "String")]
 pub struct RouteCidr {

@@ -260,7 +260,8 @@ async fn one(shared: &Arc<Shared>, check: &Check, breaker: &mut Breaker) -> Entr
     }
 }
 
-/// After each check the provider must answer. If the check killed it, the suite starts it again.
+/// After each check the provider must answer. If the suite started the provider and the process has
+/// ended, the suite starts it again.
 async fn alive(run: &Run) -> Verdict {
     run.target().revive().await?;
     let session = run.connect().await?;

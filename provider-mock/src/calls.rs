@@ -20,10 +20,10 @@ pub struct CallEntry {
     pub at_ms: u64,
     /// The RPC.
     pub rpc: String,
-    /// How many Nodes or routes it was about; 1 for a Service.
+    /// How many Nodes or routes it was about; 1 for a Service, a volume or a cluster, else 0.
     pub count: usize,
-    /// The names of the first 16: Nodes by name, a Service as `namespace/name`, routes by
-    /// destination.
+    /// The names of the first 16: Nodes, volumes and clusters by name, a Service as
+    /// `namespace/name`, routes by destination.
     pub names: Vec<String>,
     /// `ok`, `pending`, `handled-elsewhere`, `retained`, `failed:<CODE>` or `status:<CODE>`. With
     /// failed items in a batch: `ok, 2 failed`. `cancelled`: the call ended before its answer.

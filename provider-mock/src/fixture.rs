@@ -70,7 +70,7 @@ pub struct ProviderSettings {
     pub name: String,
     /// Its version.
     pub version: String,
-    /// The prefixes of its provider IDs. Instances without a provider ID get the first one.
+    /// The prefixes of its provider IDs. An instance without a provider ID gets one with the first.
     pub provider_id_prefixes: Vec<String>,
     /// The account, project and region that its credentials reach.
     pub cloud_scope: String,
@@ -193,7 +193,7 @@ pub struct InstanceTemplate {
     /// Labels.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
-    /// Whether they run.
+    /// Their power state.
     #[serde(default)]
     pub power: Power,
 }

@@ -165,7 +165,7 @@ impl Address {
     }
 }
 
-/// The power state of an existing instance.
+/// What the provider answers for an instance: its power state, PENDING or UNMANAGED.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Power {

@@ -235,8 +235,8 @@ impl LoadBalancers {
         }
     }
 
-    /// Not marked for the Service, but it has its native name, or is unmarked and has an address of
-    /// its status.
+    /// A load balancer with the Service's native name, or an unmarked one with an address of the
+    /// Service's status. The caller has found none that is marked for the Service.
     fn like(&self, asker: &Asker<'_>) -> Option<&LoadBalancer> {
         let name = native_name(&asker.service.uid);
         let same_status = |lb: &LoadBalancer| {

@@ -46,7 +46,7 @@ addressing: {mode: hostname}
 provisioning: {deletion: 500ms}
 ";
 
-/// Load balancers that only Get shows.
+/// Load balancers without a listing and without `in_sync`.
 const BLIND: &str = "
 instance_templates:
 - {count: 4, name: node-%d, id: i-node-%d, zones: [zone-a, zone-b]}
@@ -292,8 +292,8 @@ async fn what_is_interrupted_is_cleaned_up() {
     assert!(!text.contains("conformance-"), "{text}");
 }
 
-/// A rule is not tested if the provider does not offer the RPC that shows it, and no hook counts
-/// writes.
+/// Without a listing, `in_sync` and the hook that counts writes, the suite skips the checks that
+/// need one of them. They do not count as passed.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_nobody_can_look_at_is_skipped_and_not_passed() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The README shows the minimal provider as it is.
+//! README.md and docs/provider-guide.md show the examples as they are.
 
 #[test]
 fn the_readme_shows_the_minimal_example_that_is_compiled_here() {

@@ -21,7 +21,7 @@ var (
 	subnets = regexp.MustCompile(`could not find any suitable subnets|Must have same number of [\w ]+ \(\d+\) and SubnetIDs|^expected to find \d+, but found \d+ subnets`)
 )
 
-// classify returns the contract's code for AWS's error codes, and for the SDK's errors without an answer of AWS.
+// classify returns the contract's code for AWS's error codes, for errors of the cloud's own code, and for the SDK's errors without an answer of AWS.
 func classify(err error) contract.FailureCode {
 	var said smithy.APIError
 	var code string

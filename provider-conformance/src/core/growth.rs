@@ -12,7 +12,7 @@ use super::super::run::{Run, targets};
 use super::super::session::Session;
 use super::tour;
 
-/// Memory that an allocator may hold without a leak, besides a fifth of the total.
+/// How much the memory may grow after the warm-up, besides a fifth: an allocator keeps some.
 const SLACK_KIB: u64 = 16 * 1024;
 const AT_ONCE: usize = 16;
 /// How long a stream of hints stays open before it is closed.
@@ -83,7 +83,7 @@ impl Subjects {
     }
 }
 
-/// Makes calls. Returns how many were answered in any way.
+/// Makes the calls of this lane and returns their number. A gRPC status other than OK fails.
 async fn lane(run: &Run, session: &Session, of: Lane, about: &Subjects) -> Verdict<usize> {
     let offered = run.capabilities();
     let mut count = 0;

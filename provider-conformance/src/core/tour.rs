@@ -164,8 +164,8 @@ macro_rules! items {
     };
 }
 
-/// Calls each RPC of a service once, including mutating ones (with a new load balancer and a new
-/// route).
+/// Calls each offered RPC of a service once, including mutating ones (with a new load balancer and
+/// a new route).
 pub(super) async fn service(run: &Run, session: &Session, service: Service) -> Vec<Told> {
     let mut all = Vec::new();
     match service {

@@ -75,7 +75,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/zero-enums-are-never-sent",
             ["CORE-13"],
-            "features and field groups hold no UNSPECIFIED, ProbeState is none",
+            "no feature, field group or ProbeState is UNSPECIFIED",
             no_zero
         ),
     ]

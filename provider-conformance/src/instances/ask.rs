@@ -27,7 +27,7 @@ pub(crate) const ALL: [InstanceFacet; 3] = [
     InstanceFacet::Metadata,
 ];
 
-/// A Node with the fields that the controller always sends. Its UID is derived from its name.
+/// A Node with only the fields that identify it. Its UID is derived from its name.
 pub(crate) fn node(name: &str, provider_id: Option<&str>) -> pb::NodeView {
     pb::NodeView {
         name: name.into(),
@@ -201,7 +201,7 @@ pub(super) fn short_state(state: InstanceState) -> &'static str {
 /// An instance that exists in the cloud.
 #[derive(Debug, Clone)]
 pub(crate) struct Known {
-    /// The name of its Node. It is also the cloud's name only if `Known::named` created it.
+    /// The name of its Node. If a listing gave the instance, the cloud may have another name.
     pub(crate) name: String,
     pub(crate) provider_id: String,
     /// The addresses of its Node, from LookupInstances. [`Known::with_addresses`] sets them.

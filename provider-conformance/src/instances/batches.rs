@@ -114,7 +114,7 @@ const CHECKS: &[Check] = &[
     check!(
         "instances/beyond-max-in-flight",
         ["CORE-22", "CORE-4"],
-        "of four times max_in_flight lookups at once each is answered, or BUSY",
+        "each of four times max_in_flight lookups at once is answered, or BUSY",
         [Need::Instances],
         overload
     ),

@@ -38,7 +38,7 @@ const CHECKS: &[Check] = &[
     check!(
         "instances/provider-id-wins-over-name",
         ["INST-3"],
-        "a Node with one instance's name and another's provider ID is the latter",
+        "a Node with one instance's name and another's provider ID is found by the provider ID",
         [Need::Instances],
         id_wins
     ),
@@ -52,7 +52,7 @@ const CHECKS: &[Check] = &[
     check!(
         "instances/provider-id-of-none-is-none",
         ["INST-3"],
-        "a provider ID that names no instance does not fall back to the Node's name",
+        "for a provider ID without an instance the provider does not fall back to the Node's name",
         [Need::Instances],
         id_of_none_wins
     ),
@@ -113,7 +113,7 @@ const CHECKS: &[Check] = &[
     check!(
         "instances/uid-is-not-remembered",
         ["INST-2", "INST-3"],
-        "a Node that was created again has another UID: the answer names the one of the request",
+        "a Node that was created again has another UID: the answer has the UID of the request",
         [Need::Instances],
         uid_again
     ),

@@ -73,7 +73,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/ensure-of-remnants",
             ["LB-24", "LB-12"],
-            "Ensure of a load balancer in deletion is `pending` until it is gone, or builds it up again: one that is `ready` stays",
+            "Ensure during a deletion is `pending` until the load balancer is gone, or builds it up again; after `ready` it stays",
             [Need::LoadBalancers],
             ensured_again
         ),

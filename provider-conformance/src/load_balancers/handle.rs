@@ -30,28 +30,28 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/handle-of-other-service-ensure",
             ["LB-4", "LB-2"],
-            "Ensure with another Service's handle, same cluster, is CONFLICT; that one is untouched",
+            "Ensure with another Service's handle, same cluster, is CONFLICT; the other's load balancer is untouched",
             [Need::LoadBalancers],
             other_service_ensure
         ),
         check!(
             "load-balancers/handle-of-other-service-update",
             ["LB-4", "LB-2"],
-            "Update with another Service's handle, same cluster, is CONFLICT (NOT_FOUND if all have the same handle); that one is untouched",
+            "Update with another Service's handle, same cluster, is CONFLICT (NOT_FOUND if all have the same handle); the other's load balancer is untouched",
             [Need::LoadBalancers],
             other_service_update
         ),
         check!(
             "load-balancers/handle-of-other-service-delete",
             ["LB-4", "LB-2"],
-            "Delete with another Service's handle, same cluster, is CONFLICT (`done` if all have the same handle); that one is untouched",
+            "Delete with another Service's handle, same cluster, is CONFLICT (`done` if all have the same handle); the other's load balancer is untouched",
             [Need::LoadBalancers],
             other_service_delete
         ),
         check!(
             "load-balancers/handle-of-other-cluster",
             ["LB-4", "LB-2"],
-            "Ensure, Update and Delete with the handle of another cluster's load balancer are CONFLICT; that one is untouched",
+            "Ensure, Update and Delete with the handle of another cluster's load balancer are CONFLICT, and leave that load balancer untouched",
             [Need::LoadBalancers],
             other_cluster
         ),

@@ -92,7 +92,7 @@ pub(super) fn checks() -> Vec<Check> {
     ]
 }
 
-/// From too short to long enough for a fast provider. Some more are random.
+/// Deadlines from too short to long enough for a fast provider. `deadlines` adds random ones.
 const DEADLINES_MS: [u64; 10] = [1, 2, 3, 5, 8, 13, 21, 34, 55, 89];
 const DRAWN: usize = 3;
 /// The time of each cloud operation, if there is a hook, so that a deadline falls between two of
@@ -102,7 +102,7 @@ const SLOWED: Duration = Duration::from_millis(20);
 const LONG: Duration = Duration::from_millis(1_500);
 const CANCELLED_AFTER: Duration = Duration::from_millis(400);
 
-/// Makes deadlines fall in the middle, if there is a hook.
+/// Slows the cloud if there is a hook, so that deadlines fall between two operations.
 async fn slowed(run: &Run) -> Verdict {
     if run.has_hook(Hook::CloudSlow) {
         run.cloud_slow(SLOWED).await?;

@@ -132,7 +132,7 @@ const CHECKS: &[Check] = &[
     check!(
         "load-balancers/owner-unmarked-of-others",
         ["LB-9"],
-        "Also with adopt_unmarked the provider adopts nothing that matches neither by name, tag, handle nor address",
+        "Even with adopt_unmarked the provider adopts only what matches by name, tag, handle or address",
         [Need::LoadBalancers, Need::Hook(Hook::LoadBalancerUnmarked)],
         unmarked_of_others
     ),

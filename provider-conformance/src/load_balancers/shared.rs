@@ -38,7 +38,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/shared-port-at-once",
             ["LB-21"],
-            "Of two Services that ask for the same port at the same time one gets it (after CONFLICT for both, once they ask in turn), and the other gets CONFLICT",
+            "If two Services ask for the same port at the same time, one gets it and the other CONFLICT (after CONFLICT for both, when they ask again in turn)",
             [Need::LoadBalancers, Need::SharedLoadBalancer],
             at_once
         ),
@@ -84,7 +84,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/shared-handle",
             ["LB-20", "LB-4"],
-            "With its neighbour's handle a Service without a part finds none, and can neither change nor delete the neighbour's; if all have the same handle it gets a free port with it",
+            "A Service without a part finds none with its neighbour's handle, and can neither change nor delete the neighbour's part; if all Services have the same handle, it gets a free port with that handle",
             [Need::LoadBalancers, Need::SharedLoadBalancer],
             handle
         ),

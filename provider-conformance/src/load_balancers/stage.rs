@@ -24,7 +24,8 @@ pub(super) struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    /// With up to two Nodes as targets, if instances of the cloud are known.
+    /// With two Nodes as targets. If fewer instances of the cloud are known: with none if this
+    /// cloud accepts empty target sets, else the check is skipped.
     pub(super) async fn new(run: &'a Run) -> Verdict<Self> {
         match Self::with_nodes(run, 2).await {
             Err(Stop::Skipped(_)) if takes_empty_sets(run) => Self::with_nodes(run, 0).await,
@@ -135,8 +136,8 @@ impl<'a> Stage<'a> {
         )
     }
 
-    /// Checks that another Ensure changes nothing: ready at once, the same status and handle, no
-    /// write to the cloud, and `in_sync` before and after.
+    /// Checks that another Ensure changes nothing: ready at once, the same status and handle. If
+    /// the suite can see them, also: no write to the cloud, and `in_sync` before and after.
     pub(super) async fn converged(
         &self,
         balancer: &mut Balancer,
@@ -203,8 +204,8 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// The same for checks that also count writes. The count shows the same, so nothing is recorded
-    /// if `in_sync` is not offered.
+    /// The same for checks that also count writes, which shows the same. If `in_sync` is not
+    /// offered, this checks and records nothing.
     pub(super) async fn told_in_sync(
         &self,
         balancer: &mut Balancer,

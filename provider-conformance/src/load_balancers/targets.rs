@@ -29,7 +29,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/targets-grow-and-shrink",
             ["LB-7", "LB-14"],
-            "Ensure with more targets, with fewer and with others makes them those",
+            "Ensure with more, fewer or other targets sets these targets",
             [Need::LoadBalancers],
             grow_and_shrink
         ),
@@ -57,7 +57,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/targets-all-unknown",
             ["LB-17", "CORE-4"],
-            "A load balancer none of whose targets the cloud knows is answered in the body, and its targets may be corrected",
+            "Ensure with only unknown targets is answered in the body, and a later Ensure can correct the targets",
             [Need::LoadBalancers],
             all_unknown
         ),

@@ -20,7 +20,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/update-repeated",
             ["CORE-6"],
-            "Update with the same targets is done again and again",
+            "Update with the same targets answers `done` every time",
             [Need::LoadBalancers],
             repeated
         ),

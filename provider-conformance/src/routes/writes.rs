@@ -90,7 +90,7 @@ const CHECKS: &[Check] = &[
     check!(
         "routes/without-a-name-is-not-removed",
         ["ROUTE-10", "ROUTE-2"],
-        "in DeleteRoutes only a route without a name is `failed` with INVALID and stays; the provider removes the other one",
+        "in DeleteRoutes a route without a name is `failed` with INVALID and stays, and the provider removes the other route",
         [Need::Routes],
         nameless
     ),
@@ -118,7 +118,7 @@ const CHECKS: &[Check] = &[
     check!(
         "routes/several-nodes",
         ["ROUTE-2"],
-        "routes to several Nodes lead to their own",
+        "routes to several Nodes lead each to its own Node",
         [Need::Routes],
         several_nodes
     ),

@@ -38,8 +38,8 @@ impl Run {
         })
     }
 
-    /// Returns whether all of these are present. Records what is missing, so that the check does
-    /// not pass without it.
+    /// Returns whether all of these are present. Records the first that is missing, so that the
+    /// check does not pass without it.
     pub(crate) fn sees(&self, needs: &[Need]) -> bool {
         let lack = self.lack(needs);
         let sees = lack.is_none();

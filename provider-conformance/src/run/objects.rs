@@ -183,8 +183,9 @@ impl Run {
         }
     }
 
-    /// This many instances of the cloud: from suite.yaml, else from ListInstances, else created by
-    /// a hook. Skips the check if there are fewer.
+    /// This many instances of the cloud: those of suite.yaml. If they are too few, those of
+    /// ListInstances, if offered, replace them. The hook adds missing ones. Skips the check if
+    /// there are still fewer.
     pub(crate) async fn instances(&self, count: usize) -> Verdict<Vec<KnownInstance>> {
         let mut known = self.config().instances.clone();
         let listing = self.capabilities().instances.is_some_and(|of| of.listing);
@@ -346,7 +347,7 @@ fn drawn(run_id: &str, number: u64, from: &RangeInclusive<u64>) -> u64 {
     first + u64::from(crc(&format!("{number} {run_id}"))) % (last.saturating_sub(first) + 1)
 }
 
-/// A number that differs between runs.
+/// A hash of the text (FNV-1a).
 fn crc(text: &str) -> u32 {
     text.bytes().fold(2_166_136_261, |hash: u32, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(16_777_619)

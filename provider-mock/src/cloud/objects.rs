@@ -22,7 +22,7 @@ impl Cloud {
             .collect()
     }
 
-    /// The load balancer that is marked for this Service.
+    /// The first load balancer that is marked for a Service with this name, of any owner.
     pub fn load_balancer(&self, namespace: &str, name: &str) -> Option<LoadBalancer> {
         self.load_balancers().into_iter().find(|lb| {
             lb.owner

@@ -21,7 +21,7 @@ pub(crate) struct Mischief {
     pub(crate) forgot_initialize: bool,
     /// A counter for twisted answers.
     pub(crate) last_lie: u64,
-    /// The queue of lookups, for the twist that runs one at a time.
+    /// The queue of lookups, for the twist that runs one lookup at a time.
     pub(crate) line: Arc<tokio::sync::Mutex<()>>,
     /// The first answer about each Node, for the twist that repeats it.
     pub(crate) first_answers: BTreeMap<String, pb::Instance>,

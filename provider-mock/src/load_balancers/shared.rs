@@ -108,8 +108,9 @@ impl LoadBalancers {
         peers
     }
 
-    /// The addresses that it may keep, in the order of priority. For a part, these are the oldest
-    /// part's. It never keeps an address of a whole that others share.
+    /// The addresses that a load balancer may keep, in the order of priority. For a part, these are
+    /// the addresses of all parts of its whole, the oldest part's first. Addresses of other shared
+    /// load balancers are never among them.
     pub(super) fn kept(&self, lb: &LoadBalancer, peers: &[&LoadBalancer]) -> Vec<IpAddr> {
         let is_peer = |one: &LoadBalancer| peers.iter().any(|peer| peer.handle == one.handle);
         let others: BTreeSet<_> = self

@@ -126,7 +126,7 @@ impl Instances for Cloud {
         query: &InstanceQuery,
     ) -> Result<Answers<Instance>, Failure> {
         // With a Node `forgotten`, the batch has errors: one Node has no answer, `twice` has two,
-        // and one answer was not requested. The order is never that of the request.
+        // and one answer was not requested. The answers are in reverse order.
         let mut answers = Answers::new();
         if !nodes.iter().any(|node| node.name == "forgotten") {
             for node in nodes.iter().rev() {

@@ -10,7 +10,8 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// The API accepts each of these as it is sent. It is then in sync, and is not written a second time (LB-8, LB-14). Its removal undoes it (LB-7).
+// The API accepts each of these sets of annotations. The load balancer is then in sync, and a second Ensure does not write it (LB-8, LB-14). Without the
+// annotations again, it is like one of a Service that never had them (LB-7).
 func TestServicesOfEveryKindAreInSyncAfterEnsure(t *testing.T) {
 	h := initialized(t, func(s *Settings) { s.VPC, s.DefaultType = testapi.VPC, "REGIONAL" })
 	h.cloud.Limit(0, time.Hour)
@@ -99,7 +100,7 @@ func TestNodesWithoutAPublicAddressAreNoTargetsOfANetworkLoadBalancer(t *testing
 	if len(h.only().DropletIDs) != 3 {
 		t.Errorf("%+v", h.only())
 	}
-	// All Nodes of both families: then the load balancer has both too.
+	// If all Nodes have both families, the load balancer has both too.
 	private.removed()
 	for _, target := range b.targets {
 		target.Addresses = append(h.service(uid).targets[0].Addresses, &contract.NodeAddress{Type: contract.NodeAddressType_NODE_ADDRESS_TYPE_EXTERNAL_IP, Address: "2604:a880::1"})

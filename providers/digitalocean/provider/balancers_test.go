@@ -19,7 +19,8 @@ import (
 
 const uid = "8f7c0000-0000-4000-8000-00000000abcd"
 
-// For each call of the API as the last one before a kill: one load balancer is made, one is deleted, and another owner's is unchanged.
+// The connection breaks at each call of the API in turn, and a new process continues. It makes one load balancer, deletes it, and leaves another owner's as
+// it was.
 func TestAKillAtAnyCallOfEnsureAndDeleteLeaksNothing(t *testing.T) { // CORE-6, CORE-14, LB-5
 	for _, late := range []int{0, 300} {
 		for _, lose := range []bool{true, false} {
@@ -155,7 +156,7 @@ func TestALoadBalancerThatWasDeletedByHandIsMadeAnew(t *testing.T) {
 	if h.only().ID == former {
 		t.Error("it has the ID of the one that is gone")
 	}
-	// Between the check and the write.
+	// The load balancer is removed between the check and the write.
 	b.service.Ports[0].Port = 8080
 	h.plan(api.Plan{Match: "PUT /v2/load_balancers", Status: 404})
 	if pending := b.ensure().GetPending(); pending == nil || !strings.Contains(pending.Message, "and not by the provider") {
@@ -408,7 +409,7 @@ func TestALoadBalancerThatIsBeingDeletedIsNotReadyAgain(t *testing.T) { // LB-12
 	}
 }
 
-// A create that was cut off, and then another name in the annotation: the two have one owner.
+// Two load balancers with the mark of one Service: a create was cut off, and then the annotation named the load balancer otherwise.
 func TestTwoLoadBalancersOfOneServiceAreBothDeleted(t *testing.T) { // LB-12
 	h := initialized(t)
 	mark := plan.MarkOf(&sdk.Service{Namespace: "default", Name: "web", UID: uid}, us.OwnerId).String()

@@ -38,7 +38,7 @@ type tokens struct {
 	expected, checked string
 }
 
-// expect stores the account that Initialize has found with the present token; empty before it asks.
+// expect stores the account that Initialize has found with the present token. Initialize stores an empty account before it asks.
 func (t *tokens) expect(account, token string) {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()

@@ -301,7 +301,7 @@ func (b *balancer) removed() {
 	})
 }
 
-// until asks again, as the controller does, until it is so.
+// until repeats a call, as the controller does, until is returns true.
 func (h *harness) until(what string, is func() (bool, any)) {
 	h.Helper()
 	deadline := time.Now().Add(20 * time.Second)

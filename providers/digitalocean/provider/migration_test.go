@@ -151,7 +151,7 @@ func TestAnIDInAnAnnotationIsNoReasonToTouchALoadBalancer(t *testing.T) {
 			t.Errorf("%v", found)
 		}
 	}
-	// The same of a Service that has one.
+	// The same for a Service that has a load balancer.
 	delete(b.service.Annotations, plan.AnnotationID)
 	b.adopt = false
 	b.ensured()
@@ -164,7 +164,7 @@ func TestAnIDInAnAnnotationIsNoReasonToTouchALoadBalancer(t *testing.T) {
 	if after := h.only(); !reflect.DeepEqual(after, before) {
 		t.Errorf("%+v; before: %+v", after, before)
 	}
-	// One that names nothing is left over from a load balancer that was deleted by hand.
+	// An annotation that names nothing is left over from a load balancer that was deleted by hand.
 	b.handle = nil
 	b.service.Annotations[plan.AnnotationID] = "00000000-0000-4000-8000-000000000000"
 	answer := b.ensure()

@@ -92,8 +92,8 @@ func TestACheckThatShowsNothingSaysThat(t *testing.T) {
 			t.Errorf("%s: %s", report, output.String())
 		}
 	}
-	// A report that the arguments name is read there; one that the suite did not write is not
-	// missed.
+	// If the arguments name the file of the report, check reads that file. A report that the suite did
+	// not write is no error.
 	fakedSuite(t, `{}`)
 	var output, errorOutput bytes.Buffer
 	if code := runCheck(nil, []string{"--report=" + filepath.Join(t.TempDir(), "mine")}, &output, &errorOutput); code != 1 || output.String() != "pass  core/one (1 ms)\n" {
@@ -184,7 +184,7 @@ func TestMainChecksWithTheFlagsBeforeTheDashesAndTheSuitesBehind(t *testing.T) {
 	}
 }
 
-// The suite's test of the clouds also lists the checks that no Go cloud passes, and fails if one of them passes.
+// ccm/tests/bridge lists the same checks that no Go cloud passes. Its tests fail if one of them passes.
 func TestWhatNoGoCloudPassesIsWhatTheTestOfTheCloudsSays(t *testing.T) {
 	text, err := os.ReadFile("../../../ccm/tests/bridge/exceptions.rs")
 	if os.IsNotExist(err) {

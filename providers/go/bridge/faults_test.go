@@ -232,7 +232,7 @@ func TestAListOfNodesInTheMiddleOfACallIsThatCallsFailureAndSeenInTheProbe(t *te
 	var nodes listersv1.NodeLister
 	cloud := &scripted{
 		informers: func(factory informers.SharedInformerFactory) { nodes = factory.Core().V1().Nodes().Lister() },
-		// A part of the Nodes taken for all of them would make blackholes of the others' routes.
+		// A cloud that took a part of the Nodes for all would list the routes of the other Nodes as blackholes.
 		list: func(context.Context) ([]*cloudprovider.Route, error) {
 			_, err := nodes.List(labels.Everything())
 			return nil, err

@@ -132,7 +132,7 @@ func TestPowerAloneTellsThatAnInstanceIsGone(t *testing.T) {
 	}
 }
 
-// As AWS's: DescribeInstances knows a terminated instance for an hour.
+// As in AWS's cloud, whose DescribeInstances knows a terminated instance for an hour.
 func TestAnInstanceThatIsDescribedAfterItsEndIsAbsentWherePowerIsAsked(t *testing.T) {
 	cloud := &scripted{
 		metadata: func(_ context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {

@@ -163,7 +163,7 @@ func checkScope(scope string) error {
 	return nil
 }
 
-// notOfScope tells which characters a scope may not have.
+// notOfScope reports whether a scope may not have this character.
 func notOfScope(char rune) bool {
 	return !(char >= '0' && char <= '9' || char >= 'a' && char <= 'z' || char >= 'A' && char <= 'Z' || strings.ContainsRune(" ._:/,@=+-", char))
 }

@@ -167,7 +167,7 @@ func TestRoutesAreListedOnceForWhatFollowsTheList(t *testing.T) {
 	bridge := initialised(t, cloud, Options{})
 	listed := bridge.listed()
 	for number, route := range listed {
-		// Each destination for the first time: the controller's list says how it is.
+		// No call has worked on this destination since the controller's list, so the bridge uses that list.
 		if result := bridge.deleteRoute(route); result.GetDone() == nil || lists != 1 {
 			t.Errorf("%d: %v after %d lists", number, result, lists)
 		}

@@ -65,7 +65,7 @@ func (s *seldom) set(id string, next time.Time) {
 		s.next = map[string]time.Time{}
 	}
 	if _, known := s.next[id]; !known && len(s.next)%256 == 255 {
-		// Remove the entries of deleted Nodes: no call has asked for an hour after they were due.
+		// Remove the entries of deleted Nodes: they were due an hour ago, and no call has asked since.
 		for id, next := range s.next {
 			if time.Since(next) > seldomEvery {
 				delete(s.next, id)

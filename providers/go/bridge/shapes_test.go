@@ -57,7 +57,7 @@ func withByID(t *testing.T, names ...string) (*world, map[string]string) {
 	return w, ids
 }
 
-// called are the calls of the cloud's API since it was last asked.
+// called returns the calls of the cloud's API since called last ran.
 func (w *world) called(t *testing.T) string {
 	t.Helper()
 	calls, err := w.state.Calls()
@@ -541,7 +541,7 @@ func TestACloudThatTakesMuchForGrantedFailsWithItsOwnWords(t *testing.T) {
 	if failed.GetMessage() != "EnsureLoadBalancer answered neither a status nor an error for Service default/being-made" {
 		t.Errorf("%v", failed)
 	}
-	// Its update succeeds without a load balancer: a GetLoadBalancer before the update finds none.
+	// Its UpdateLoadBalancer succeeds without a load balancer, so the bridge calls GetLoadBalancer first.
 	update := func(name string) *contract.UpdateLoadBalancerResponse {
 		answer, err := w.balancers.UpdateLoadBalancer(w.context(patience), &contract.UpdateLoadBalancerRequest{Cluster: cluster(), Service: whole(name), Targets: a})
 		must(t, err)

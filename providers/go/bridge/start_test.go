@@ -249,7 +249,7 @@ func TestRoutesAreDoneOnlyAsAsked(t *testing.T) {
 	if gone.GetResults()[0].GetDone() == nil || gone.GetResults()[1].GetDone() == nil || strings.Join(deleted, ",") != "r-1" {
 		t.Errorf("%v; deleted %v", gone, deleted)
 	}
-	// The bridge cannot list a route without a Node that is no blackhole, so the listing fails.
+	// The bridge cannot list a route that has no Node and is no blackhole, so the listing fails.
 	there = append(there, &cloudprovider.Route{Name: "r-3", DestinationCIDR: "10.3.0.0/24"})
 	stream, err := bridge.routes.ListRoutes(bridge.context(patience), &contract.ListRoutesRequest{Cluster: cluster()})
 	must(t, err)

@@ -104,7 +104,7 @@ func (h *harness) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Con
 
 func (h *harness) HandleConn(context.Context, stats.ConnStats) {}
 
-// Waits until a call has arrived: it was sent, and another one that was sent after it on the same connection is answered.
+// Waits until a call has arrived: until it was sent, and a Probe that was sent after it on the same connection is answered.
 func (h *harness) arrived(rpc string) {
 	h.Helper()
 	h.eventually(func() bool { _, sent := h.sent.Load(rpc); return sent })

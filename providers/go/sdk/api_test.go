@@ -89,7 +89,7 @@ func TestAnObjectRemovedBetweenTwoPagesHidesNoOther(t *testing.T) {
 	}
 }
 
-// As an API without pages answers.
+// An API without pages answers each request with its first page.
 func TestAListingThatRepeatsItsFirstPageEnds(t *testing.T) {
 	asked := 0
 	_, err := Pages("listing", func(item int) int { return item }, func(int) (Page[int], error) {

@@ -159,8 +159,8 @@ type Initialized struct {
 // DeadlineHints asks for longer deadlines. Each hint raises the controller's default, at most to the operator's cap, and never lowers it. Zero leaves the
 // default.
 type DeadlineHints struct {
-	// Lookup is for lookups of instances and zones (default 60 s), and List for listings (5 min). LoadBalancer is for calls about one load balancer
-	// (5 min), and Routes for creating and deleting routes (2 min).
+	// Lookup is for lookups of instances, zones and labels of volumes (default 60 s), and List for listings (5 min). LoadBalancer is for calls about
+	// one load balancer (5 min), and Routes for creating and deleting routes (2 min).
 	Lookup, List, LoadBalancer, Routes time.Duration
 }
 

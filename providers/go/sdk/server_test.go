@@ -449,7 +449,7 @@ func TestTheSocketIsGuardedAndALivingOneIsLeftAlone(t *testing.T) {
 		refused(endpoint, "right would be")
 	}
 	refused("unix:///"+strings.Repeat("x", 120), "more than the 107")
-	// A stale one is taken over.
+	// The server takes over a stale socket.
 	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: directory + "/stale", Net: "unix"})
 	if err != nil {
 		t.Fatal(err)

@@ -33,7 +33,8 @@ type Call struct {
 	RPC string
 	// Cluster is the cluster on whose behalf the call is made.
 	Cluster Cluster
-	// PreviousOwnerIDs are earlier owner IDs of this cluster: those of the last Initialize.
+	// PreviousOwnerIDs are earlier owner IDs of this cluster: those of the last Initialize that succeeded before the call. In Initialize they are those of
+	// its request.
 	PreviousOwnerIDs []string
 
 	contact *contact

@@ -118,7 +118,7 @@ func TestWhatHetznersControllerMadeIsKeptAndFoundByItAgain(t *testing.T) {
 	}
 	b.ensured()
 	lb := h.only()
-	// Back: Hetzner's controller searches for its label, and keeps name and addresses.
+	// For the way back: Hetzner's controller searches for its label. Label, name and targets must still be there.
 	if lb.ID != id || lb.Name != plan.VendorName(uid) || lb.Labels[plan.LabelService] != uid || lb.Labels["team"] != "a" || len(lb.Targets) != 3 {
 		t.Errorf("%+v", lb)
 	}
@@ -146,7 +146,7 @@ func TestTwoClustersOfOneBackupHaveTheirOwn(t *testing.T) {
 	}
 }
 
-// After each call of the API the process is gone: the answer is lost with it. A new one goes on, and nothing is made twice or left.
+// The process dies at each call of the API in turn, and the answer is lost. A new process continues, makes nothing twice, and leaves nothing.
 func TestKilledAtEachCallLeaksNothing(t *testing.T) {
 	for _, carried := range []bool{true, false} {
 		for skip := range 9 {
@@ -349,7 +349,7 @@ func TestADeleteRightAfterACreateThatWasCutWaitsForTheList(t *testing.T) { // LB
 	}
 }
 
-// 20 Nodes join one after the other, and 20 load balancers get each.
+// 20 Nodes join one after the other, and each of 20 load balancers gets each Node as a target.
 func TestTwentyJoinsWithTwentyLoadBalancersStayBelowTheLimit(t *testing.T) {
 	h := initialized(t)
 	all := []*balancer{}

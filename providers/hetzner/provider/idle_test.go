@@ -53,7 +53,8 @@ func TestAnIdleHourTakesAFewCallsHoweverManyLoadBalancersThereAre(t *testing.T) 
 	}
 }
 
-// The controller retries a target error every few minutes. For a Node beyond the limit of targets that would never end, at each load balancer.
+// The controller retries a target error every few minutes. If Nodes beyond the limit of targets were target errors, it would retry for ever, for each load
+// balancer.
 func TestNodesThatALoadBalancerHasNoRoomForAreToldAndNotTriedAgain(t *testing.T) { // LB-8, LB-14, LB-17
 	h := initialized(t)
 	h.cloud.Limit(0, time.Hour)

@@ -302,7 +302,7 @@ func (c *Cloud) advance() {
 	}
 }
 
-// listActions gives those with the IDs that are asked for.
+// listActions returns the actions with the IDs of the request.
 func (c *Cloud) listActions(r *http.Request) (int, any, error) {
 	ids := r.URL.Query()["id"]
 	if len(ids) == 0 {

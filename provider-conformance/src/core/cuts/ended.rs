@@ -65,8 +65,8 @@ async fn deadlines(run: &Run) -> Verdict {
     let most = lookups_at_once(run);
     let session = run.session().await?;
     run.cloud_slow(MEANWHILE).await?;
-    // The caller cancels at its deadline, as the controller does. So only the calls after that
-    // count.
+    // The caller cancels at its deadline, as the controller does. The check judges only the later
+    // calls.
     for _ in 0..ROUNDS {
         let calls = (0..most).map(|_| session.call_within(tour::lookup(run), EARLY * 2));
         join_all(calls.collect::<Vec<_>>()).await;

@@ -36,7 +36,7 @@ func edit(arguments []string) error {
 	case "instance-add":
 		id, err := cloud.Add(value)
 		if scheme == "fake://" {
-			// It names every instance after its Node.
+			// This cloud names every instance after its Node.
 			id = value
 		}
 		fmt.Println(scheme + id)
@@ -78,7 +78,7 @@ func edit(arguments []string) error {
 			return false, nil
 		})
 	case "load-balancer-remove":
-		// The bridge's handle names it.
+		// The bridge's handle has its name.
 		var handle struct{ Name string }
 		if err := json.Unmarshal([]byte(value), &handle); err != nil {
 			return fmt.Errorf("the handle %q: %w", value, err)

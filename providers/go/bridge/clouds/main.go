@@ -64,7 +64,7 @@ func optionsOf(cloud string) bridge.Options {
 	}
 	switch cloud {
 	case annotated.Name:
-		// As DigitalOcean's, it never says that it has a cluster ID.
+		// Like DigitalOcean's cloud, this one never reports a cluster ID.
 		options.AllowUntagged = true
 	case byid.Name:
 		options.Classify = bridge.ClassifyHTTPStatus

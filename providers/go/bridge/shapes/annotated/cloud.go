@@ -1,5 +1,5 @@
 // Package annotated is a cloud of the newer shape, as DigitalOcean's CCM has it: InstancesV2, and load balancers whose ID is an annotation of the
-// Service. It writes the annotation with the client of Initialize, also if the call fails: a load balancer that is not ready yet is an error. The
+// Service. It writes the annotation with the client of Initialize, also if the call fails. Ensure fails while a load balancer is not ready. The
 // code is as a vendor's and does not know the bridge.
 package annotated
 

@@ -22,7 +22,7 @@ import (
 const (
 	// Name is what --cloud-provider takes.
 	Name = "careless"
-	// Period is how often the cloud refills its cache. It is long enough that a check which stops an instance and starts it again ends before.
+	// Period is how often the cloud refills its cache. A check that stops an instance and starts it again takes less.
 	Period = 5 * time.Second
 
 	scheme = Name + "://"

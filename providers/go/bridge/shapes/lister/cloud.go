@@ -183,7 +183,7 @@ func (c *Cloud) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudprov
 	return found.Metadata(prefix, node.Name), nil
 }
 
-// ListRoutes lists the routes of its network. One to a server that is gone is a blackhole.
+// ListRoutes lists the routes of its network. A route to a server that is gone is a blackhole.
 func (c *Cloud) ListRoutes(ctx context.Context, _ string) ([]*cloudprovider.Route, error) {
 	there := map[string]string{}
 	err := c.read(ctx, "/networks/1", func(state *store.State) error {

@@ -7,7 +7,7 @@ import io.grpc.ServerCall;
 import io.grpc.ServerCallHandler;
 import io.grpc.ServerInterceptor;
 
-/** Keeps the ID of each call. The controller logs the same ID. It cuts the ID, because other callers may send any length. */
+/** Keeps the ID of each call. The controller logs the same ID. This class cuts a long ID, because other callers may send any length. */
 final class CallIds implements ServerInterceptor {
   static final Context.Key<String> CURRENT = Context.keyWithDefault("call-id", "unknown");
   private static final Metadata.Key<String> HEADER = Metadata.Key.of("ccm-call-id", Metadata.ASCII_STRING_MARSHALLER);
