@@ -32,15 +32,15 @@ func ClassifyHTTPStatus(err error) contract.FailureCode {
 	case errors.As(err, &short):
 		return codeOf(short.StatusCode())
 	}
-	found := contract.FailureCode_FAILURE_CODE_UNSPECIFIED
-	for _, status := range statusesIn(err.Error()) {
+	code := contract.FailureCode_FAILURE_CODE_UNSPECIFIED
+	for i, status := range statusesIn(err.Error()) {
 		next := codeOf(status)
-		if found != contract.FailureCode_FAILURE_CODE_UNSPECIFIED && next != found {
+		if i > 0 && next != code {
 			return contract.FailureCode_FAILURE_CODE_UNSPECIFIED
 		}
-		found = next
+		code = next
 	}
-	return found
+	return code
 }
 
 func codeOf(status int) contract.FailureCode {

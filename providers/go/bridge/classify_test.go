@@ -47,6 +47,7 @@ func TestTheStatusOfAnHTTPAnswerIsFoundInTheTextOfAnError(t *testing.T) {
 		`the health check wants status code 200`:                               unspecified,
 		// Two that contradict each other.
 		`[GET https://api.example/a: 429 slow down, GET https://api.example/b: 401 no]`: unspecified,
+		`[GET https://api.example/a: 404 no, GET https://api.example/b: 429 slow down]`: unspecified,
 	} {
 		for how, err := range map[string]error{
 			"as it is": errors.New(text), "as text": fmt.Errorf("node a: %s", text), "wrapped": fmt.Errorf("node a: %w", errors.New(text)), "in an aggregate": utilerrors.NewAggregate([]error{errors.New(text)}),
