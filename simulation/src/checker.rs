@@ -90,7 +90,7 @@ struct Inner {
     clouds: Vec<Cloud>,
     rules: Rules,
     leases: Leases,
-    /// Processes that a step ends or kills.
+    /// Processes that the run ends or kills.
     ending: BTreeSet<String>,
     changes: u64,
     /// How many of the changes were calls of the provider.
@@ -132,7 +132,8 @@ impl Checker {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many changes of the cluster and the cloud processes asked for so far.
+    /// How many requests to change the cluster or the cloud the processes have sent so far. Those
+    /// for Leases and Events do not count.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.inner().changes
@@ -150,7 +151,7 @@ impl Checker {
         self.inner().calls.is_any_under_way()
     }
 
-    /// The process that leads by the ccm's Lease.
+    /// The last process to acquire the ccm's Lease.
     #[must_use]
     pub fn leader(&self) -> Option<String> {
         self.inner().leases.leader(LEASE).map(str::to_owned)
