@@ -19,7 +19,7 @@ use crate::cloud::Cloud;
 use crate::images::{self, Image};
 use crate::report::Report;
 
-/// For whatever takes seconds on an idle machine.
+/// The limit for what takes seconds on an idle machine.
 pub const PATIENCE: Duration = Duration::from_mins(3);
 /// The names and the namespace of the manifests.
 pub const NAME: &str = "cloud-controller-manager";
@@ -131,8 +131,8 @@ impl World {
         pods.list(&labelled).await.unwrap().items
     }
 
-    /// Waits until exactly so many Pods are there, all of them ready, with these images, and
-    /// returns them.
+    /// Waits until exactly this many Pods are there, all of them ready and with these images.
+    /// Returns them.
     pub async fn ready(&self, count: usize, ccm: &str, provider: &str) -> Vec<Pod> {
         let what = format!("{count} Pods are ready with {ccm} and {provider}");
         eventually(&what, PATIENCE, async || {
