@@ -1,5 +1,5 @@
-//! The Go binary with all clouds of these tests except AWS: it serves each over the bridge, and runs
-//! upstream's Go CCM with each. Another test binary includes this file by its path.
+//! The Go binary with all clouds of these tests except AWS: it serves each over the bridge, and
+//! runs upstream's Go CCM with each. Other test binaries include this file by its path.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -137,8 +137,8 @@ impl World {
         self.shows_address(name).await
     }
 
-    /// Deletes the Service, waits until it is gone, and checks that no load balancer is left (except
-    /// in upstream's fake, which removes none).
+    /// Deletes the Service, waits until it is gone, and checks that no load balancer is left
+    /// (except in upstream's fake, which removes none).
     pub async fn unserve(&self, name: &str) {
         self.delete_service(name).await;
         self.service_goes(name).await;

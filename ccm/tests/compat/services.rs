@@ -99,7 +99,7 @@ pub async fn targets_join(side: &Side) {
     .await;
 }
 
-/// All Services that are left are deleted, as their owners would.
+/// Deletes all Services that are left, as their users would. Services in `default` stay.
 pub async fn all_go(side: &Side) {
     let services: kube::Api<k8s_openapi::api::core::v1::Service> = kube::Api::all(side.client());
     let all = services.list(&ListParams::default()).await.unwrap();

@@ -264,7 +264,7 @@ impl Side {
         });
     }
 
-    /// Asks the controller that was started first to end.
+    /// Asks the controller that was started first to end, and waits until it has.
     pub async fn stop_first(&self) {
         let mut first = self.0.controllers.lock().unwrap().remove(0);
         first.process.terminate();

@@ -20,7 +20,7 @@ pub const SOON: Duration = Duration::from_secs(30);
 /// The binary under test.
 pub const CCM: &str = env!("CARGO_BIN_EXE_ccm");
 
-/// Leader election as fast as whole seconds allow.
+/// A quick leader election.
 pub const FAST_LEASE: [&str; 3] = [
     "--leader-elect-lease-duration=4s",
     "--leader-elect-renew-deadline=3s",
@@ -115,8 +115,9 @@ impl World {
         self.mock.cloud()
     }
 
-    /// Starts a ccm as its own service account, with no more than `deploy/kustomize/base/rbac.yaml`
-    /// grants. Its HTTPS port is off unless `flags` say otherwise.
+    /// Starts a ccm as its own service account. Its rights are those of
+    /// `deploy/kustomize/base/rbac.yaml`, unless the world was made with others. Its HTTPS port is
+    /// off unless `flags` say otherwise.
     pub fn ccm(&mut self, flags: &[&str]) -> Process {
         let command = self.command(flags);
         self.start(command)
@@ -143,7 +144,7 @@ impl World {
         std::fs::read_to_string(self.plane.audit_log().unwrap()).unwrap()
     }
 
-    /// A file that goes with the world.
+    /// The path of a file in the control plane's directory.
     pub fn file(&self, name: &str) -> PathBuf {
         self.plane.directory().join(name)
     }

@@ -160,8 +160,8 @@ async fn m9_a_provider_of_another_cloud_on_the_same_socket_touches_nothing_and_i
     };
     untouched(&world).await;
 
-    // The ccm touches nothing even if an operator accepts the new scope: these Nodes carry the first
-    // cloud's provider IDs, and the Service carries the first provider's handle.
+    // The ccm touches nothing even if an operator accepts the new scope: these Nodes carry the
+    // first cloud's provider IDs, and the Service carries the first provider's handle.
     world.accept_scope(OTHER_SCOPE).await;
     world.said(&ccm, "accepted the cloud scope").await;
     untouched(&world).await;
