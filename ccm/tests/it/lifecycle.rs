@@ -61,14 +61,14 @@ fn state(value: &str, node: Option<&str>) -> Fault {
     }
 }
 
-/// The names of the Nodes that are there and not on their way out.
+/// The names of all Nodes.
 async fn names(world: &World) -> Vec<String> {
     let nodes = world.nodes().list(&ListParams::default()).await.unwrap();
     let names = nodes.iter().map(|node| node.metadata.name.clone());
     names.map(Option::unwrap).collect()
 }
 
-/// The Node's UID, while it is there.
+/// The Node's UID.
 async fn uid(world: &World, name: &str) -> String {
     world.node(name).await.unwrap().metadata.uid.unwrap()
 }

@@ -260,7 +260,7 @@ async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response {
 
 async fn forward(shared: &Shared, request: Request, streams: CancellationToken) -> Response {
     let (mut head, body) = request.into_parts();
-    // The client has its own.
+    // The proxy's client sets its own.
     head.headers.remove(header::HOST);
     head.headers.remove(header::CONNECTION);
     let client = if head.headers.contains_key(header::AUTHORIZATION) {
