@@ -143,7 +143,8 @@ impl Process {
         self.signal(Signal::TERM);
     }
 
-    /// Asks it to end, and waits that long; then it is killed. For a drop, which cannot await.
+    /// Asks it to end, and kills it if it still runs after this time. For a drop, which cannot
+    /// await.
     pub(crate) fn end_within(&mut self, grace: Duration) {
         self.terminate();
         let end = std::time::Instant::now() + grace;

@@ -106,7 +106,7 @@ pub struct Balancer {
     pub marks: Vec<String>,
 }
 
-/// A vendor's cloud. It ends when this is dropped.
+/// A vendor's cloud. Its test API ends when the last handle to this cloud is dropped.
 #[derive(Debug)]
 pub struct TestCloud {
     /// The vendor.
@@ -271,7 +271,7 @@ impl TestCloud {
         )
     }
 
-    /// Makes a machine; its provider ID.
+    /// Makes a machine. Returns its provider ID.
     pub fn add_machine(&self, name: &str) -> Result<String, Error> {
         let id = self.ask("POST", "machines", &json!({"name": name}))?;
         Ok(id.as_str().unwrap_or_default().to_owned())
@@ -283,7 +283,7 @@ impl TestCloud {
             .map(drop)
     }
 
-    /// Changes its behaviour.
+    /// Replaces the settings of the test API.
     pub fn set(&self, settings: &Value) -> Result<(), Error> {
         self.ask("PUT", "settings", settings).map(drop)
     }

@@ -24,7 +24,7 @@ use crate::{
 
 /// The path of its program on a node.
 const OWN_PROGRAM: &str = "/run/machine";
-/// Until the last cgroup is removed.
+/// How long the machine may take to end, until its last cgroup is removed.
 const SWITCHING_OFF: Duration = Duration::from_secs(30);
 
 /// A machine. Dropping it switches it off at once.
