@@ -64,7 +64,8 @@ impl Vendor {
         }
     }
 
-    /// The provider's environment, the same variables as for the vendor's own controller.
+    /// The provider's environment. Except for `DIGITALOCEAN_TOKEN`, the vendor's own controller has
+    /// the same variables.
     fn environment(self, api: &str) -> Vec<(&'static str, String)> {
         match self {
             Self::DigitalOcean => vec![
