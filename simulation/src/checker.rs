@@ -47,7 +47,8 @@ pub struct Rules {
     pub lease: Duration,
     /// Services, routes and the lifecycle of Nodes run under the Lease of the leader migration.
     pub migration: bool,
-    /// How long a cancelled operation goes on in the cloud.
+    /// How long an operation takes that goes on in the cloud after its cancellation. `None`: none
+    /// goes on.
     pub goes_on: Option<Duration>,
     /// How many calls of one service a provider takes at once.
     pub max_in_flight: usize,

@@ -7,7 +7,7 @@ use crate::cloud::{HOST_PATH, STATE};
 use crate::inside::SECRET;
 use crate::world::{NAMESPACE, ROOT, World, output};
 
-/// Of two Nodes none may go at once: each waits for `hold`, which is 15 minutes by default.
+/// If one of two Nodes may not go at once, it waits for `hold`, which is 15 minutes by default.
 const BRAKE: &str = "hold=10s,min-age=1s";
 
 /// The Secret of the provider, and a key of it.
