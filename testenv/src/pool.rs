@@ -84,7 +84,7 @@ impl Pool {
         Pooled::new(plane, prepared.map(|fresh| (self, fresh)))
     }
 
-    /// One with options of its own. It is prepared, and discarded after use.
+    /// A control plane with options of its own. It is prepared, and discarded after use.
     pub async fn take_with(&'static self, options: Options) -> Result<Pooled, Error> {
         let plane = ControlPlane::start_with(options).await?;
         (self.prepare)(&plane);

@@ -22,7 +22,7 @@ pub const UPDATED: &str = "event on the service: Normal UpdatedLoadBalancer: Upd
 const ENSURE: &str = "EnsureLoadBalancer";
 const DELETE: &str = "DeleteLoadBalancer";
 
-/// The Nodes that all load balancers balance to.
+/// The Nodes that are targets of all load balancers when this group begins.
 const TARGETS: [&str; 3] = ["target-1", "target-2", "target-3"];
 
 impl Scenario {

@@ -272,7 +272,7 @@ impl Side {
         first.process.wait(SOON).await.unwrap();
     }
 
-    /// The HTTPS port of the one that was started last.
+    /// The HTTPS port of the controller that was started last.
     pub fn port(&self) -> u16 {
         self.0.controllers.lock().unwrap().last().unwrap().port
     }

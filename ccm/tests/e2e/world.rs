@@ -340,7 +340,7 @@ pub fn restarts(pod: &Pod, name: &str) -> i32 {
     container(pod, name).map_or(0, |container| container.restart_count)
 }
 
-/// Its ID.
+/// The container's ID.
 pub fn id(pod: &Pod, name: &str) -> String {
     let id = container(pod, name).and_then(|container| container.container_id.clone());
     id.unwrap_or_default()
@@ -360,7 +360,7 @@ pub fn image(pod: &Pod, name: &str) -> String {
         .unwrap_or_default()
 }
 
-/// How many native sidecars it has.
+/// How many native sidecars the Pod has.
 pub fn sidecars(pod: &Pod) -> usize {
     let containers = pod.spec.iter().flat_map(|spec| &spec.init_containers);
     let sidecars = containers

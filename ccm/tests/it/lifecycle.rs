@@ -39,7 +39,7 @@ async fn crowd(world: &World, count: usize) {
 /// pass gets a hint. If an answer is ABSENT, a pass asks twice.
 async fn passes(world: &World, count: u64) {
     let cloud = world.cloud();
-    // One may be under way; and the end of the last one shows when the next one asks.
+    // One pass may be under way, and a pass has ended for sure when the next one asks.
     for _ in 0..2 * count + 2 {
         let before = asked(cloud);
         cloud.hint_resync();

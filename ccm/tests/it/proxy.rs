@@ -147,7 +147,7 @@ impl Proxy {
     }
 
     /// Stops at the write of this number (1 is the first) with this in its path: right before it is
-    /// forwarded, or when the API server has done it. It is never answered.
+    /// forwarded, or when the API server has done it. The write is never answered.
     pub fn trap(&self, path: &str, number: usize, forwarded: bool) {
         let trap = Trap {
             path: path.to_owned(),

@@ -66,7 +66,7 @@ impl History {
         self.seen.lock().unwrap().clone()
     }
 
-    /// Those who led, one after the other.
+    /// The processes that held the Lease, one after the other.
     pub fn holders(&self) -> Vec<String> {
         let mut holders: Vec<String> = self
             .seen()
@@ -189,7 +189,7 @@ fn both_lead(one: &Contender, other: &Contender) -> Vec<String> {
         };
         let views: Vec<View> = contender.views().into_iter().filter(settled).collect();
         let runs = views.chunk_by(|a, b| a.leads == b.leads);
-        // It surely led from the end of the first such answer to the beginning of the last.
+        // It surely led between the first and the last answer in a row that say so.
         let sure = |run: &[View]| {
             let (first, last) = (run.first()?, run.last()?);
             (first.leads && first.answered < last.asked).then_some((first.answered, last.asked))

@@ -309,7 +309,7 @@ impl Generator {
     fn of_route(&mut self, i: u8) -> Vec<Step> {
         match self.random.random_range(0..6) {
             0 | 1 => vec![Step::NoRoutes(90), Step::Join(self.nodes + 1)],
-            // Without hints, the route controller lists routes only once an hour.
+            // Without hints, the route controller may see such a change only after an hour.
             _ if !self.setup.has(Trait::Hints) => vec![Step::NoRoutes(60), Step::Readdress(i)],
             2 => vec![Step::RemoveRoute(i)],
             3 => vec![Step::PlantRoute(i, ByHand::Stray)],
