@@ -106,7 +106,7 @@ pub fn check(log: &Path) -> String {
     let total = requests.len();
     assert!(total > 20, "the account was seen {total} times only");
     let mut text = format!(
-        "{total} requests of the ccm's account, none refused, each allowed by the manifests' own bindings:\n\n| request | times |\n|---|---|\n"
+        "{total} requests of the ccm's account, none refused, each allowed by the manifests' own bindings or by those of every account:\n\n| request | times |\n|---|---|\n"
     );
     for (what, times) in table {
         text += "| ";

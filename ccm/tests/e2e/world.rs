@@ -102,7 +102,8 @@ impl World {
         eventually(&what, PATIENCE, async || self.view.node(name).await).await;
     }
 
-    /// Runs `kubectl` as the admin. Returns its output.
+    /// Runs `kubectl` as the admin, by default in the namespace of the manifests. Returns its
+    /// output.
     pub fn kubectl(&self, arguments: &[&str]) -> String {
         self.try_kubectl(arguments).unwrap()
     }

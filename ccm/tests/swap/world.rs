@@ -318,8 +318,8 @@ impl Load {
         self.changes.load(Ordering::Relaxed)
     }
 
-    /// Ends it. Returns how many Nodes joined, and how many Services were created beyond the first
-    /// ones.
+    /// Ends the changes. Returns how many Nodes joined, and how many Services were created beyond
+    /// the first ones.
     pub async fn stop(self) -> (usize, usize) {
         self.ending.store(true, Ordering::Relaxed);
         self.task.await.unwrap();
