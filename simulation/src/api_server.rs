@@ -62,7 +62,7 @@ struct Inner {
     seed: u64,
     /// How often a number was drawn for each purpose.
     drawn: Mutex<BTreeMap<u64, u64>>,
-    /// Requests of these processes wait until this time.
+    /// Requests of these processes, and their answers, wait until this time.
     cut_off: Mutex<BTreeMap<String, Instant>>,
     faults: Faults,
     checker: Checker,
@@ -134,7 +134,7 @@ impl ApiServer {
         self.store().list(kind, "")
     }
 
-    /// Delays all requests of this process by this time.
+    /// Holds the requests of this process, and their answers, until this time has passed.
     pub fn cut_off(&self, identity: &str, wait: Duration) {
         lock(&self.inner.cut_off).insert(identity.to_owned(), Instant::now() + wait);
     }

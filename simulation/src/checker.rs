@@ -47,7 +47,8 @@ pub struct Rules {
     pub lease: Duration,
     /// Services, routes and the lifecycle of Nodes run under the Lease of the leader migration.
     pub migration: bool,
-    /// How long a cancelled operation goes on in the cloud.
+    /// How long an operation takes that goes on in the cloud after its cancellation. `None`: none
+    /// goes on.
     pub goes_on: Option<Duration>,
     /// How many calls of one service a provider takes at once.
     pub max_in_flight: usize,
@@ -90,7 +91,7 @@ struct Inner {
     clouds: Vec<Cloud>,
     rules: Rules,
     leases: Leases,
-    /// Processes that a step ends or kills.
+    /// Processes that the run ends or kills.
     ending: BTreeSet<String>,
     changes: u64,
     /// How many of the changes were calls of the provider.
@@ -132,7 +133,8 @@ impl Checker {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many changes of the cluster and the cloud processes asked for so far.
+    /// How many requests to change the cluster or the cloud the processes have sent so far. Those
+    /// for Leases and Events do not count.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.inner().changes
@@ -150,7 +152,7 @@ impl Checker {
         self.inner().calls.is_any_under_way()
     }
 
-    /// The process that leads by the ccm's Lease.
+    /// The last process to acquire the ccm's Lease.
     #[must_use]
     pub fn leader(&self) -> Option<String> {
         self.inner().leases.leader(LEASE).map(str::to_owned)

@@ -17,16 +17,17 @@ pub struct Played {
     pub failed: Vec<(Plan, String)>,
 }
 
-/// All faults of this life.
+/// The faults to play in this life.
 pub struct Faults {
     life: Life,
-    /// Each fault alone, then the pairs.
+    /// Each single fault, then the pairs.
     sets: Vec<Vec<Strike>>,
     one: u64,
 }
 
 impl Faults {
-    /// Counts the requests of this life, and makes each fault and each pair at them.
+    /// Counts the requests of this life. Makes the single faults, and the pairs of those that
+    /// [`counts_in_pairs`] accepts.
     pub fn of(life: Life) -> anyhow::Result<Self> {
         let counts = judge(&life.plan())?.counts;
         let singles = life.singles(&counts);

@@ -181,7 +181,7 @@ fn many(
     Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// The possible faults that no run had.
+/// The faults of [`everything`] that no run had.
 fn never_hit(covered: &Covered) -> Vec<(String, String)> {
     let all = everything().into_iter();
     all.map(|(site, wrong)| (site, wrong.kind()))

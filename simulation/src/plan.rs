@@ -69,9 +69,10 @@ pub enum Step {
     /// A machine is created, and its kubelet registers. If the instance exists, only the kubelet
     /// registers.
     Join(u8),
-    /// `kubectl delete node`.
+    /// `kubectl delete node`. If the machine runs, its kubelet registers again 30 s later.
     DeleteNode(u8),
-    /// The kubelet reports Ready, or not. If not, it reports Ready again a minute later.
+    /// The kubelet reports Ready, or not. If not, and its machine runs, it reports Ready again 70 s
+    /// later.
     Ready(u8, bool),
     /// The instance is stopped in the console; its Node is not ready 40 s later.
     Stop(u8),
@@ -123,7 +124,7 @@ pub enum Step {
     PlantRoute(u8, ByHand),
     /// `kill -9` of a ccm; another takes its place after 5 s.
     KillCcm(u8),
-    /// SIGTERM to a ccm; another takes its place when it has ended.
+    /// SIGTERM to a ccm; another takes its place 5 s after it has ended.
     RollCcm(u8),
     /// SIGTERM to all ccms at once.
     RollAll,
@@ -328,7 +329,8 @@ impl Trait {
     ];
 }
 
-/// The traits of a world. A file says `true` or `false` for each.
+/// The traits of a world. A file has `true` or `false` for a trait; an absent one keeps its
+/// default.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(from = "BTreeMap<Trait, bool>", into = "BTreeMap<Trait, bool>")]
 pub struct Traits(BTreeSet<Trait>);

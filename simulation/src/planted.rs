@@ -19,8 +19,8 @@ pub struct Looked {
     pub found: Option<(u64, String)>,
 }
 
-/// Searches for these bugs with these seeds. Calls `found` for each seed that shows a bug sooner
-/// than the seeds before.
+/// Searches for these bugs with these seeds. Calls `found` when a seed shows a bug that no smaller
+/// seed has shown so far.
 pub fn look(
     bugs: &[Bug],
     seeds: Range<u64>,
@@ -107,7 +107,7 @@ fn table(before: &str, all: &[Looked], seeds: &Range<u64>) -> String {
     )
 }
 
-/// The seed that shows this bug, as the table in the document says. `None`: no seed did.
+/// The seed that shows this bug, as the table in the document says. `None`: the table has no seed.
 #[must_use]
 pub fn seed_of(document: &str, bug: Bug) -> Option<u64> {
     let head = head(bug);

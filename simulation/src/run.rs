@@ -27,7 +27,7 @@ use crate::trace::Trace;
 
 pub use setup::FOREIGN_OWNER;
 
-/// After so many turns all tasks wait for a time.
+/// After this many turns of the scheduler, all tasks wait for a timer.
 const SETTLES: u32 = 200;
 /// How often the run checks for conditions that last too long.
 const LOOK: Duration = Duration::from_secs(5);
@@ -53,7 +53,7 @@ pub fn run(plan: &Plan) -> anyhow::Result<Report> {
     play(plan, Trace::new)
 }
 
-/// Runs a plan without a trace, which costs more than all the rest.
+/// Runs a plan without a trace: a trace costs more than the rest of the run.
 pub fn judge(plan: &Plan) -> anyhow::Result<Report> {
     play(plan, Trace::of_violations)
 }
@@ -298,12 +298,12 @@ impl Run {
         })
     }
 
-    /// Lets time pass. Starts processes again that have ended.
+    /// Lets time pass until `at`, and plays what is due. Plans to start ended processes again.
     async fn until(&mut self, at: Instant) -> anyhow::Result<()> {
         loop {
             if let Some(wait) = self.suspended.take() {
                 // A process that is suspended between its check of the fence and the send cannot
-                // see that. So what is ready runs before.
+                // notice the suspension. So all ready tasks run first.
                 for _ in 0..SETTLES {
                     tokio::task::yield_now().await;
                 }

@@ -10,8 +10,7 @@ use tokio::time::Instant;
 #[derive(Clone)]
 pub struct Trace {
     began: Instant,
-    /// Whether to keep events. Most runs hold, and nobody reads their traces, so they are not
-    /// formatted.
+    /// Whether to format and keep events. Most runs hold, and nobody reads the traces of those.
     keeps: bool,
     inner: Arc<Mutex<Inner>>,
 }

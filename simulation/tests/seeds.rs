@@ -1,4 +1,5 @@
-//! The kept plans, the trace of a seed, and some planted bugs. `make seeds` also plays 2,000 seeds.
+//! The kept plans, the traces of 30 seeds, and each planted bug. `make seeds` also plays 2,000
+//! seeds.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

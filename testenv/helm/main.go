@@ -1,5 +1,4 @@
-// Command helm is upstream's, built by the tests with the modules at hand. A Go module of its own: its dependencies would change what the
-// control plane is linked with.
+// Command helm is upstream's helm, which the tests build. It is a separate Go module, because its dependencies would change those of the control plane.
 package main
 
 import (
@@ -11,7 +10,7 @@ import (
 )
 
 func main() {
-	// Who the API server is told owns the fields.
+	// The field manager of helm's writes.
 	kube.ManagedFieldsManager = "helm"
 	command, err := helm.NewRootCmd(os.Stdout, os.Args[1:], helm.SetupLogging)
 	if err == nil {

@@ -174,7 +174,7 @@ impl Module {
             .filter(|_| program.kubernetes);
         let module = module_file(&directory, minor.as_deref())?;
         let sums = module.replace(".mod", ".sum");
-        // For every build.
+        // Every build depends on these.
         let mut files = vec![directory.join(&module), directory.join(&sums)];
         for folder in program.folders {
             let source = directory.join(folder);

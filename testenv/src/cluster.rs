@@ -148,7 +148,8 @@ impl Cluster {
         machine.start_kubelet()
     }
 
-    /// The API server's own address, which machines use. The Service `kubernetes` has another.
+    /// The API server's own address in the machines' network. It is not the address of the Service
+    /// `kubernetes`.
     pub fn api_server() -> SocketAddr {
         Site::api_server()
     }
@@ -204,7 +205,7 @@ fn component(
     Process::start_apart(command, components.path(format!("{name}.log")))
 }
 
-/// The image of the sandboxes: nothing but our own program.
+/// Writes the image of the sandboxes, which has nothing but our own program.
 fn write_pause_image(program: &Path, pause: &Path, archive: &Path) -> Result<(), Error> {
     let mut command = Command::new(program);
     command

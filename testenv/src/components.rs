@@ -111,7 +111,7 @@ impl Components {
         }
     }
 
-    /// kube-apiserver on a port of its choice, and that port.
+    /// Starts kube-apiserver on a free port, or on the site's. Returns the process and the port.
     pub(crate) async fn start_api_server(&self) -> Result<(Process, u16), Error> {
         let mut attempts = PORT_ATTEMPTS;
         loop {
@@ -258,8 +258,8 @@ fn flag(name: &str, path: impl AsRef<Path>) -> [PathBuf; 2] {
     [PathBuf::from(name), path.as_ref().to_owned()]
 }
 
-/// Whether it is ready *and* has the namespaces that tests write to. They appear a little after
-/// /readyz.
+/// Whether the API server is ready *and* has the namespaces that tests write to. They appear a
+/// little after /readyz succeeds.
 async fn serves(client: &Client) -> Result<(), String> {
     let request = http::Request::get("/readyz").body(Vec::new());
     let request = request.map_err(|error| error.to_string())?;

@@ -37,7 +37,7 @@ const RESTLESS: [&str; 9] = [
 pub(crate) struct Contents(BTreeMap<String, u64>);
 
 impl Contents {
-    /// Of the etcd that listens on this port of the loopback.
+    /// Reads the contents of the etcd that listens on this port of the loopback.
     pub(crate) async fn read(etcd_port: u16) -> Result<Self, String> {
         let read = timeout(PATIENCE, range(etcd_port)).await;
         let answer = read.map_err(|_| "etcd does not answer".to_owned())??;
@@ -109,7 +109,7 @@ pub(crate) async fn compact(etcd_port: u16, revision: u64) -> Result<(), String>
     Ok(())
 }
 
-/// etcd's JSON gateway, so that no etcd client is needed.
+/// Sends a request to etcd's JSON gateway, so that no etcd client is needed.
 async fn ask<T: DeserializeOwned>(etcd_port: u16, path: &str, body: &Value) -> Result<T, String> {
     let url = format!("http://127.0.0.1:{etcd_port}");
     let mut config = Config::new(url.parse().map_err(|_| "no such port")?);

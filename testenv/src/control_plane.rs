@@ -211,7 +211,7 @@ impl ControlPlane {
         own.into_iter().flatten().map(Process::pid).collect()
     }
 
-    /// Makes etcd and kube-apiserver forget everything before this resourceVersion. That restarts
+    /// Makes etcd and kube-apiserver forget the history before this resourceVersion. That restarts
     /// kube-apiserver.
     ///
     /// # Panics

@@ -15,7 +15,8 @@ pub fn asked_for(variable: &str) -> bool {
     }
 }
 
-/// Compares a document, or its part between two marks, with this text. `command` rewrites it.
+/// Compares a document, or its part between two marks, with this text. With `UPDATE_DOCS=1` writes
+/// the text first; `command` is the command that does this.
 pub fn holds(path: &Path, marks: Option<(&str, &str)>, text: &str, command: &str) {
     // Tests run in parallel, and several write parts of one document.
     static WRITING: std::sync::Mutex<()> = std::sync::Mutex::new(());

@@ -73,7 +73,7 @@ pub enum Error {
         /// How long it was given.
         after: std::time::Duration,
     },
-    /// helm or kustomize refused what it was given.
+    /// An input is wrong, for example values that helm or kustomize refused.
     #[error("{0}")]
     Refused(String),
     /// Making certificates failed.

@@ -19,7 +19,7 @@ use kube::{
 };
 use serde_json::json;
 
-/// The taint of a node that no cloud-controller-manager has seen yet.
+/// The taint of a node that no cloud-controller-manager has initialised yet.
 pub const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
 /// Builds a [`Node`]: Ready, and nothing else by default.

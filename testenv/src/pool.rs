@@ -23,7 +23,7 @@ use crate::{
     wipe::wipe,
 };
 
-/// kube-apiserver creates it soon after it is ready. After that nothing is added by itself.
+/// The last object that kube-apiserver creates by itself, soon after it is ready.
 const LAST_OF_ITS_OWN: &str = "services/specs/default/kubernetes";
 const SETTLE: Duration = Duration::from_secs(20);
 
@@ -32,8 +32,8 @@ const SETTLE: Duration = Duration::from_secs(20);
 ///
 /// Before the next test gets a control plane, the pool deletes the objects that the last test left.
 /// The pool discards a control plane if its test took `&mut ControlPlane` (for example, to kill its
-/// API server), gave it options, changed objects that it began with, panicked, or left a process
-/// alive that has one of its files as an argument.
+/// API server), gave it options, changed objects that it began with, left objects that the pool
+/// cannot delete, panicked, or left a process alive that has one of its files as an argument.
 #[derive(Debug)]
 pub struct Pool {
     prepare: fn(&ControlPlane),
@@ -84,7 +84,7 @@ impl Pool {
         Pooled::new(plane, prepared.map(|fresh| (self, fresh)))
     }
 
-    /// One with options of its own. It is prepared, and discarded after use.
+    /// A control plane with options of its own. It is prepared, and discarded after use.
     pub async fn take_with(&'static self, options: Options) -> Result<Pooled, Error> {
         let plane = ControlPlane::start_with(options).await?;
         (self.prepare)(&plane);
@@ -124,7 +124,7 @@ impl Pooled {
         })
     }
 
-    /// A directory for files of this test alone; it goes with this.
+    /// A directory for files of this test alone. It is removed after the test.
     pub fn directory(&self) -> &Path {
         &self.directory
     }

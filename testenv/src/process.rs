@@ -143,7 +143,8 @@ impl Process {
         self.signal(Signal::TERM);
     }
 
-    /// Asks it to end, and waits that long; then it is killed. For a drop, which cannot await.
+    /// Asks it to end, and kills it if it still runs after this time. For a drop, which cannot
+    /// await.
     pub(crate) fn end_within(&mut self, grace: Duration) {
         self.terminate();
         let end = std::time::Instant::now() + grace;
@@ -168,7 +169,8 @@ impl Process {
         self.signal(Signal::CONT);
     }
 
-    /// Its process id, unless somebody has waited for its end. Until then the id is its own.
+    /// Its process id. `None` after its end was waited for, because another process may have the id
+    /// then.
     fn running(&self) -> Option<Pid> {
         let raw = i32::try_from(self.pid()).ok()?;
         Pid::from_raw(raw).filter(|_| self.ended.is_none())

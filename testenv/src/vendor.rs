@@ -64,7 +64,8 @@ impl Vendor {
         }
     }
 
-    /// The provider's environment, the same variables as for the vendor's own controller.
+    /// The provider's environment. Except for `DIGITALOCEAN_TOKEN`, the vendor's own controller has
+    /// the same variables.
     fn environment(self, api: &str) -> Vec<(&'static str, String)> {
         match self {
             Self::DigitalOcean => vec![
@@ -106,7 +107,7 @@ pub struct Balancer {
     pub marks: Vec<String>,
 }
 
-/// A vendor's cloud. It ends when this is dropped.
+/// A vendor's cloud. Its test API ends when the last handle to this cloud is dropped.
 #[derive(Debug)]
 pub struct TestCloud {
     /// The vendor.
@@ -271,7 +272,7 @@ impl TestCloud {
         )
     }
 
-    /// Makes a machine; its provider ID.
+    /// Makes a machine. Returns its provider ID.
     pub fn add_machine(&self, name: &str) -> Result<String, Error> {
         let id = self.ask("POST", "machines", &json!({"name": name}))?;
         Ok(id.as_str().unwrap_or_default().to_owned())
@@ -283,7 +284,7 @@ impl TestCloud {
             .map(drop)
     }
 
-    /// Changes its behaviour.
+    /// Replaces the settings of the test API.
     pub fn set(&self, settings: &Value) -> Result<(), Error> {
         self.ask("PUT", "settings", settings).map(drop)
     }

@@ -1,5 +1,5 @@
-//! The Go binary with all clouds except AWS: it serves each over the bridge, and runs upstream's Go
-//! CCM with each. Test binaries include this file by its path.
+//! The Go binary with all clouds of these tests except AWS: it serves each over the bridge, and
+//! runs upstream's Go CCM with each. Other test binaries include this file by its path.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -29,7 +29,7 @@ pub fn binary() -> &'static Path {
     })
 }
 
-/// Go in this folder of the bridge.
+/// Go in this folder. A relative path begins in the bridge's folder.
 pub fn go(folder: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new("go");
     command

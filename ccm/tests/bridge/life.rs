@@ -1,5 +1,5 @@
-//! The `ccm` with each cloud: it initialises Nodes, serves a Service, and removes a Node whose
-//! instance is gone.
+//! The `ccm` with four of the clouds: it initialises Nodes, serves a Service, and removes a Node
+//! whose instance is gone.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -137,7 +137,8 @@ impl World {
         self.shows_address(name).await
     }
 
-    /// Deletes the Service, waits until it is gone, and checks that no load balancer is left.
+    /// Deletes the Service, waits until it is gone, and checks that no load balancer is left
+    /// (except in upstream's fake, which removes none).
     pub async fn unserve(&self, name: &str) {
         self.delete_service(name).await;
         self.service_goes(name).await;
@@ -183,7 +184,7 @@ pub fn instances(cloud: &Cloud) -> Vec<Instance> {
     (0..4).map(|n| cloud.add(&format!("node-{n}"))).collect()
 }
 
-/// The behaviour of every cloud.
+/// The behaviour that each cloud here must show.
 async fn whole_life(world: &World, instances: &[Instance]) {
     world.join(instances).await;
     let web = world.serve("web").await;

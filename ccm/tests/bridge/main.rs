@@ -1,5 +1,5 @@
-//! Go clouds of today behind the bridge (`providers/go/bridge`): its own tests, the conformance
-//! suite, and the real `ccm` in front of each cloud on a real API server.
+//! Go clouds of today behind the bridge (`providers/go/bridge`): the bridge's own tests, the
+//! conformance suite, and the real `ccm` in front of some of the clouds on a real API server.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -39,9 +39,10 @@ struct Expected<'a> {
 }
 
 /// Runs the suite. Each check that does not pass must be about a capability that the cloud does not
-/// offer, or be an exception. Nothing may be left in the cloud.
+/// offer, need a hook that the cloud cannot have, or be an exception. Nothing may be left in the
+/// cloud.
 async fn conforms(cloud: &Cloud, directory: &Path, config: &str, expected: &Expected<'_>) {
-    // For trying a part: `CONFORMANCE_ONLY='routes/*'`.
+    // `CONFORMANCE_ONLY='routes/*'` runs only a part.
     let only: Vec<String> = std::env::var("CONFORMANCE_ONLY").into_iter().collect();
     let options = Options {
         provider: Provider::Command(format!(

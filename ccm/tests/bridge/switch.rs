@@ -67,8 +67,8 @@ impl World {
         .await;
     }
 
-    /// Waits until the cloud has received more than `calls` calls: the new leader asks it once at
-    /// the hand-over.
+    /// Waits until the cloud has received more than `calls` calls. The new leader makes one at the
+    /// hand-over.
     async fn looked(&self, calls: usize) {
         eventually("the new leader asks the cloud", SOON, async || {
             let (all, _) = self.cloud.calls(0);

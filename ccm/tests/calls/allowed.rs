@@ -2,8 +2,8 @@
 
 use crate::life::Row;
 
-/// A situation in which a safety rule may cost twice as many calls as upstream needs, or two where
-/// it needs none.
+/// A situation in which a rule may cost up to twice as many calls as upstream needs, or two if
+/// upstream needs none.
 #[derive(Debug)]
 pub struct Allowed {
     pub situation: &'static str,
@@ -38,7 +38,7 @@ pub const ALLOWED: &[Allowed] = &[
     },
 ];
 
-/// The additional calls that this cloud is allowed in this situation.
+/// The entry that allows this cloud more calls in this situation.
 pub fn of(cloud: &str, situation: &str) -> Option<&'static Allowed> {
     ALLOWED.iter().find(|it| {
         it.situation == situation && (it.clouds.is_empty() || it.clouds.contains(&cloud))

@@ -18,8 +18,7 @@ use tokio::time::sleep;
 
 use crate::binary::{binary, text};
 
-/// Long enough for anything that should happen soon, on a slow machine, also where a backoff has to
-/// pass.
+/// How long a process may take to end, on a slow machine.
 pub const SOON: Duration = Duration::from_secs(90);
 
 /// The cloud that answers from a cache of instances, and the call that fills it.
@@ -241,7 +240,8 @@ impl Half {
         std::fs::read_to_string(path).unwrap_or_default()
     }
 
-    /// The calls of the cloud's API from this one on, by method, and the total number of calls.
+    /// The calls of the cloud's API after the first `first`, by method, and the number of all
+    /// calls.
     pub fn calls_from(&self, first: usize) -> (Calls, usize) {
         let mut calls = Calls::new();
         let mut all = 0;

@@ -33,13 +33,13 @@ const fn seconds(seconds: u64) -> Duration {
 
 /// How long a failure of the cloud lasts.
 const OUTAGE: Duration = seconds(30);
-/// This factor shortens the idle hour, and all periods that flags set during it.
+/// This factor shortens the idle hour and, during it, the [`Periods`].
 const IDLE_PACE: u32 = 50;
 const IDLE: Duration = seconds(3600 / IDLE_PACE as u64);
 
 impl Pair {
-    /// Does this on both sides, and counts calls for `window` from the start, or longer if the
-    /// action takes longer.
+    /// Does this on both sides. Counts calls for `window` from the start, but at least until two
+    /// seconds after the action.
     async fn count(
         &mut self,
         situation: &'static str,

@@ -2,8 +2,8 @@
 //! the same cloud behind the bridge. Both go through the same situations, each on an API server of
 //! its own. `allowed` lists the situations in which the ccm may make more calls.
 //!
-//! Each situation is counted for at least a fixed time; except for two restarts, on both sides at
-//! once. So these tests wait for time to pass.
+//! The test counts each situation for at least a fixed time, so it waits for time to pass. It
+//! counts both sides at once, except for two restarts of the ccm's side alone.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

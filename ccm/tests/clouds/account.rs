@@ -1,5 +1,5 @@
 //! A token of another account, which has nothing of this cluster. The ccm concludes nothing from
-//! its objects, and creates nothing with it.
+//! the objects of that account, and creates nothing there.
 
 use serde_json::json;
 use testenv::objects::set_ready;

@@ -8,7 +8,7 @@ use testenv::{Vendor, eventually};
 
 use crate::world::{SOON, World};
 
-/// A fault that affects the creation of a Service.
+/// A fault that affects a new Service.
 struct Fault {
     name: &'static str,
     play: fn(&World),
@@ -30,7 +30,7 @@ enum Mend {
 
 const NONE: fn(Vendor) -> &'static [(&'static str, &'static str)] = |_| &[];
 
-/// The cloud answers the first creation with this refusal.
+/// The cloud answers the next creation of a load balancer with this refusal.
 fn refuse(world: &World, status: u16, header: &Value, code: &str, message: &str) {
     let body = match world.cloud.vendor {
         Vendor::DigitalOcean => json!({"id": code, "message": message, "request_id": "r-1"}),

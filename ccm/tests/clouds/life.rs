@@ -1,4 +1,4 @@
-//! The behaviour of every cloud.
+//! The behaviour of both clouds.
 
 use k8s_openapi::api::core::v1::Node;
 use testenv::objects::set_ready;

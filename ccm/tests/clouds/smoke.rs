@@ -1,4 +1,5 @@
-//! `make smoke`: a trial of a provider on a real account leaves nothing in it.
+//! Tests `make smoke`, the trial of a provider on a real account: it leaves nothing in the account,
+//! which a test API plays here.
 
 use std::process::{Command, Stdio};
 
@@ -99,7 +100,8 @@ async fn interrupted_at_each_step(vendor: Vendor, steps: usize) {
         smoke.nothing_is_left(&log);
     }
 
-    // kill -9 leaves its objects. The next run finds them by their mark, and removes them first.
+    // After kill -9 the objects of the run stay. The next run finds them by their mark, and removes
+    // them first.
     let mut process = smoke.start();
     Smoke::says(&process, "listens on port 80\n").await;
     process.kill();

@@ -66,7 +66,7 @@ impl Report {
         self.only.is_none()
     }
 
-    /// The exceptions that no scenario needed.
+    /// The exceptions that no scenario needed, without those that depend on time.
     pub fn unneeded(&self) -> String {
         let all = self.ways.unwrap_or_default().iter().enumerate();
         let unneeded = all.filter(|(number, it)| !it.may_be && !self.met.contains(number));

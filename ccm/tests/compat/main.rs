@@ -2,7 +2,7 @@
 //! same scenarios. Each has an API server and a cloud (`provider-mock`) of its own. Afterwards the
 //! tests compare all Nodes, Services, events, load balancers and routes, line by line. The only
 //! allowed differences are those that a `▲` line of docs/behaviour.md requires. The scenario cites
-//! the line, and the difference must be there.
+//! the line, and the difference must be there unless it depends on time.
 //!
 //! `make compat-bridge`: the same scenarios with our controller on both sides. On one side the
 //! cloud is the ccm's provider. On the other side Go code is in between: the bridge, and the
@@ -112,7 +112,7 @@ async fn play_all(sides: &[Side; 2], mut report: Report) -> Report {
     report
 }
 
-/// The cloud of both: all that the mock can, except for one feature of Services.
+/// The cloud of both: the mock's defaults, except for one feature of Services.
 fn fixture() -> Fixture {
     let mut fixture = Fixture::default();
     let features = &mut fixture.capabilities.load_balancers.features;

@@ -19,7 +19,7 @@ pub struct Scenario {
     pub what: &'static str,
     /// The lines of the behaviour that it is about.
     pub ids: &'static [&'static str],
-    /// The required differences. No others are allowed.
+    /// The required differences, and some that depend on time. No others are allowed.
     pub differences: Vec<Difference>,
     /// The actions on a side.
     pub play: Box<dyn Fn(Side) -> Played>,
@@ -131,7 +131,7 @@ impl Scenario {
         self.only_times(id, why, who, line, 1)
     }
 
-    /// The same, with this number of times.
+    /// The same for an event that this side records this many times.
     pub fn only_times(
         self,
         id: &'static str,
@@ -147,7 +147,7 @@ impl Scenario {
         }
     }
 
-    /// Allows this side to record this event at least this often, and the other once.
+    /// Requires that this side records this event at least this often, and the other side once.
     pub fn again(
         mut self,
         id: &'static str,
@@ -166,7 +166,8 @@ impl Scenario {
         self
     }
 
-    /// Allows this side to record this event at least this often, and the other as often or less.
+    /// Requires that this side records this event at least this often, and the other side at least
+    /// once and not more often than this side.
     pub fn not_less(
         mut self,
         id: &'static str,

@@ -22,7 +22,7 @@ pub const UPDATED: &str = "event on the service: Normal UpdatedLoadBalancer: Upd
 const ENSURE: &str = "EnsureLoadBalancer";
 const DELETE: &str = "DeleteLoadBalancer";
 
-/// The Nodes that all load balancers balance to.
+/// The Nodes that are targets of all load balancers when this group begins.
 const TARGETS: [&str; 3] = ["target-1", "target-2", "target-3"];
 
 impl Scenario {
@@ -99,7 +99,7 @@ pub async fn targets_join(side: &Side) {
     .await;
 }
 
-/// All Services that are left are deleted, as their owners would.
+/// Deletes all Services that are left, as their users would. Services in `default` stay.
 pub async fn all_go(side: &Side) {
     let services: kube::Api<k8s_openapi::api::core::v1::Service> = kube::Api::all(side.client());
     let all = services.list(&ListParams::default()).await.unwrap();

@@ -49,7 +49,7 @@ pub const COMMON: [&str; 16] = [
 /// Further flags of the ccm: a Node may be deleted when it is a second old, and many at once.
 pub const OURS: [&str; 1] = ["--node-deletion-brake=min-age=1s,floor=20"];
 
-/// Further flags of upstream's: its own request limit would dominate the measurement.
+/// Further flags of upstream's. Its default limit of requests would delay the scenarios.
 pub const GO: [&str; 3] = ["--kube-api-qps=1000", "--kube-api-burst=1000", "-v=2"];
 
 /// The value of `--cluster-cidr`.
@@ -264,7 +264,7 @@ impl Side {
         });
     }
 
-    /// Asks the controller that was started first to end.
+    /// Asks the controller that was started first to end, and waits until it has.
     pub async fn stop_first(&self) {
         let mut first = self.0.controllers.lock().unwrap().remove(0);
         first.process.terminate();
@@ -272,7 +272,7 @@ impl Side {
         first.process.wait(SOON).await.unwrap();
     }
 
-    /// The HTTPS port of the one that was started last.
+    /// The HTTPS port of the controller that was started last.
     pub fn port(&self) -> u16 {
         self.0.controllers.lock().unwrap().last().unwrap().port
     }

@@ -73,7 +73,7 @@ impl Snapshot {
                 words.put_address(&namespace, address.to_string());
             }
             let mut value = serde_json::to_value(&balancer).unwrap();
-            // These values derive from the UID or from times.
+            // These values derive from the UID, from times or from the order of creation.
             for key in ["name", "handle", "ready_at_ms", "gone_at_ms"] {
                 value.as_object_mut().unwrap().remove(key);
             }

@@ -66,7 +66,7 @@ pub fn of_controllers(rows: &[Row]) -> String {
 const WAYS_HEAD: &str = "## What Go's interface cannot carry
 
 `make compat-bridge` runs the `ccm` twice through all scenarios of [parity.md](parity.md#side-by-side). In the first run its provider is the mock. In the second run its provider is the bridge;
-the bridge's cloud is the adapter, and the adapter's provider is the mock. All Nodes, Services, events, load balancers and routes are equal, with these exceptions.
+the bridge's cloud is the adapter, and the adapter's provider is the mock. All Nodes, Services, events, load balancers and routes are equal, with these exceptions. How often a Warning event occurred is not compared.
 
 ";
 

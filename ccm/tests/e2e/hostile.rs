@@ -17,7 +17,7 @@ use crate::world::{PATIENCE, World, is_initialised};
 /// A Node without a machine.
 const GHOST: &str = "ghost";
 const OTHERS_CLASS: &str = "example.com/others";
-/// How many answers carry events, and how many events each of them carries.
+/// How many times the answers get new events, and how many events an answer carries.
 const FLOODS: usize = 4;
 const EVENTS: usize = 16;
 /// The most event writes that a provider can cause in ten minutes on one object.
@@ -36,7 +36,7 @@ fn ctl(world: &World, pod: &str, arguments: &[&str]) {
     world.kubectl(&[&exec[..], &mock, arguments].concat());
 }
 
-/// A hostile provider: the ccm keeps its memory limit, writes few events, and Kubernetes loses
+/// A hostile provider: the ccm takes little more memory, writes few events, and Kubernetes loses
 /// nothing.
 pub async fn provider(world: &mut World) {
     let before = one_pod(world, Image::Mock).await;
@@ -77,7 +77,7 @@ pub async fn provider(world: &mut World) {
     assert_eq!(world.gets_address("web").await, address);
 }
 
-/// Each answer about one Service has events with new reasons.
+/// Several times, the answers about one Service get events with new reasons.
 async fn floods(world: &World, pod: &str) {
     for flood in 0..FLOODS {
         let mut arguments = vec!["service".to_owned(), "default/web".to_owned()];

@@ -53,7 +53,7 @@ impl Inside {
         most.unwrap() * 1024
     }
 
-    /// Its network, as it can be entered.
+    /// Its network namespace, for `nsenter`.
     pub fn network(&self) -> PathBuf {
         format!("/proc/{}/ns/net", self.0.pid()).into()
     }

@@ -357,7 +357,8 @@ async fn broken(world: &mut World) {
     before.assert_same_node(world).await;
 }
 
-/// Kubelet stops, then the machine is switched off: the cloud decides about its Node.
+/// Kubelet stops, then the machine is switched off and on. The cloud knows the machine, so its Node
+/// stays.
 async fn rebooted(world: &mut World) {
     let before = Before::of(world).await;
     world.cluster.machine("node-a").stop_kubelet();

@@ -7,7 +7,7 @@ use crate::cloud::{HOST_PATH, STATE};
 use crate::inside::SECRET;
 use crate::world::{NAMESPACE, ROOT, World, output};
 
-/// Of two Nodes none may go at once: each waits for `hold`, which is 15 minutes by default.
+/// If one of two Nodes may not go at once, it waits for `hold`, which is 15 minutes by default.
 const BRAKE: &str = "hold=10s,min-age=1s";
 
 /// The Secret of the provider, and a key of it.
@@ -44,7 +44,7 @@ pub fn daemon_set(api_server: &str, port: u16) -> Value {
             "sidecar": true,
             "args": [format!("--state={STATE}"), format!("--cloud={SECRET}/{SETTINGS}")],
             "secret": { "name": CREDENTIALS, "env": true },
-            // It fails soon, but not if the machine is slow for a moment.
+            // The probe fails soon, but not if the machine is slow for a moment.
             "probe": { "command": ["/provider-mock", "probe", "--timeout=2s"], "periodSeconds": 1, "timeoutSeconds": 10, "failureThreshold": 3 },
             "volumes": volumes(),
             "volumeMounts": mounts(),

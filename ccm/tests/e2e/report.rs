@@ -21,7 +21,7 @@ impl Report {
         }
     }
 
-    /// From here on the next lap is counted.
+    /// The next lap begins now.
     pub fn start(&mut self) {
         self.since = Instant::now();
     }

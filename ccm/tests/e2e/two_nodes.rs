@@ -17,7 +17,7 @@ use crate::world::{NAME, PATIENCE, World, condition, is_ready, outcome};
 
 const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 const NODES: [&str; 2] = ["node-a", "node-b"];
-/// The longest time without a leader in an update.
+/// The longest time without a leader in an update or a drain.
 const MOST: Duration = Duration::from_secs(5);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -19,7 +19,7 @@ use crate::cloud::Cloud;
 use crate::images::{self, Image};
 use crate::report::Report;
 
-/// For whatever takes seconds on an idle machine.
+/// The limit for what takes seconds on an idle machine.
 pub const PATIENCE: Duration = Duration::from_mins(3);
 /// The names and the namespace of the manifests.
 pub const NAME: &str = "cloud-controller-manager";
@@ -102,7 +102,8 @@ impl World {
         eventually(&what, PATIENCE, async || self.view.node(name).await).await;
     }
 
-    /// Runs `kubectl` as the admin. Returns its output.
+    /// Runs `kubectl` as the admin, by default in the namespace of the manifests. Returns its
+    /// output.
     pub fn kubectl(&self, arguments: &[&str]) -> String {
         self.try_kubectl(arguments).unwrap()
     }
@@ -131,8 +132,8 @@ impl World {
         pods.list(&labelled).await.unwrap().items
     }
 
-    /// Waits until exactly so many Pods are there, all of them ready, with these images, and
-    /// returns them.
+    /// Waits until exactly this many Pods are there, all of them ready and with these images.
+    /// Returns them.
     pub async fn ready(&self, count: usize, ccm: &str, provider: &str) -> Vec<Pod> {
         let what = format!("{count} Pods are ready with {ccm} and {provider}");
         eventually(&what, PATIENCE, async || {
@@ -340,7 +341,7 @@ pub fn restarts(pod: &Pod, name: &str) -> i32 {
     container(pod, name).map_or(0, |container| container.restart_count)
 }
 
-/// Its ID.
+/// The container's ID.
 pub fn id(pod: &Pod, name: &str) -> String {
     let id = container(pod, name).and_then(|container| container.container_id.clone());
     id.unwrap_or_default()
@@ -360,7 +361,7 @@ pub fn image(pod: &Pod, name: &str) -> String {
         .unwrap_or_default()
 }
 
-/// How many native sidecars it has.
+/// How many native sidecars the Pod has.
 pub fn sidecars(pod: &Pod) -> usize {
     let containers = pod.spec.iter().flat_map(|spec| &spec.init_containers);
     let sidecars = containers

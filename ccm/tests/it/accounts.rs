@@ -35,7 +35,7 @@ pub fn writers(world: &World) -> BTreeMap<String, BTreeSet<String>> {
     writers
 }
 
-/// With only the rights that the chart grants for this flag.
+/// The ccm has only the rights that the chart grants for this flag.
 #[tokio::test]
 async fn b_m5_each_controller_writes_as_its_own_service_account_and_only_as_that() {
     let rights = of_chart(&json!({"serviceAccountCredentials": {"enabled": true}}));
@@ -73,7 +73,7 @@ async fn b_m5_each_controller_writes_as_its_own_service_account_and_only_as_that
     for account in ["node-controller", "service-controller"] {
         assert!(events.contains(account), "{account}: {writers:?}");
     }
-    // A standby watches the Lease, and the process has no event to repeat.
+    // Two rights are not used here: no standby watches the Lease, and no event is repeated.
     let others = ["coordination.k8s.io/leases watch", "/events patch"];
     let used = |what: &str| !others.contains(&what);
     all_hold(&world, &rights, "what the chart grants", used);

@@ -43,7 +43,7 @@ const FLAGS: [&str; 9] = [
 /// A condition that must hold before a lie is judged.
 #[derive(Clone, Copy, Debug)]
 enum Work {
-    /// So many calls of this RPC have begun.
+    /// This many calls of this RPC have begun.
     Calls(&'static str, u64),
     /// The same, and halfway the provider is replaced by another process.
     Restarted(&'static str, u64),
@@ -51,8 +51,8 @@ enum Work {
     RestartedAfter(&'static str, u64, &'static str),
     /// The same, and from halfway on the cloud throttles.
     Throttled(&'static str, u64),
-    /// The same, and then the provider is replaced by another process, which also gets this many
-    /// calls.
+    /// After this many calls the cloud throttles, and another process replaces the provider. It
+    /// gets this many calls too.
     ThrottledRestarted(&'static str, u64),
     /// Three Services were served honestly. Then the provider lies, and another ccm comes: one
     /// Service is deleted meanwhile, one changed, one left as it was.
@@ -164,8 +164,8 @@ async fn scene(row: &Row, lie: Option<&str>) -> Scene {
     }
 }
 
-/// Without the lie, the words of its row are never reported (here within a dozen passes). Reports
-/// that do not depend on it are made.
+/// Without the lie, the words of its row are not reported together within about a dozen passes. If
+/// the row says that an honest provider causes the same report, the report is there.
 async fn is_told_of_the_honest(row: &Row) {
     let (words, wanted) = match row.tells {
         Tells::Told(words) => (words, false),
@@ -282,7 +282,7 @@ fn ccm(world: &mut World, port: u16, more: &[&str]) -> Process {
 }
 
 /// Another ccm serves all Services and ends. Then one Service is deleted and one is changed.
-/// Returns the handles of the others.
+/// Returns the handles of the two Services that are not deleted.
 async fn served_before(world: &mut World) -> Vec<String> {
     let mut first = ccm(world, free_port(), &[]);
     for name in SERVICES {

@@ -39,7 +39,7 @@ async fn crowd(world: &World, count: usize) {
 /// pass gets a hint. If an answer is ABSENT, a pass asks twice.
 async fn passes(world: &World, count: u64) {
     let cloud = world.cloud();
-    // One may be under way; and the end of the last one shows when the next one asks.
+    // One pass may be under way, and a pass has ended for sure when the next one asks.
     for _ in 0..2 * count + 2 {
         let before = asked(cloud);
         cloud.hint_resync();
@@ -61,14 +61,14 @@ fn state(value: &str, node: Option<&str>) -> Fault {
     }
 }
 
-/// The names of the Nodes that are there and not on their way out.
+/// The names of all Nodes.
 async fn names(world: &World) -> Vec<String> {
     let nodes = world.nodes().list(&ListParams::default()).await.unwrap();
     let names = nodes.iter().map(|node| node.metadata.name.clone());
     names.map(Option::unwrap).collect()
 }
 
-/// The Node's UID, while it is there.
+/// The Node's UID.
 async fn uid(world: &World, name: &str) -> String {
     world.node(name).await.unwrap().metadata.uid.unwrap()
 }

@@ -88,14 +88,14 @@ async fn b_m6_a_migrated_controller_runs_only_while_its_own_lease_is_held() {
     let web = world.services().get("web").await.unwrap();
     assert_eq!(web.metadata.finalizers, None);
 
-    // It is released: both Leases are held by one process, and the Service is worked on.
+    // The migration's Lease is released: the ccm takes it too, and works on the Service.
     hand(&world, "", 1).await;
     hold_both(&world, &identity).await;
     world.shows_address("web").await;
     assert_eq!(world.cloud().call_count("Initialize"), 1);
     assert_eq!(world.holder().await.unwrap(), identity);
 
-    // It is taken: the process ends, and leaves the main Lease to others.
+    // Somebody takes the migration's Lease: the ccm ends, and leaves the main Lease to others.
     hand(&world, "kube-controller-manager_2", 3600).await;
     let ended = ccm.wait(SOON).await.unwrap();
     assert_eq!(ended.code(), Some(1), "{}", ccm.log());

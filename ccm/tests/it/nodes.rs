@@ -67,7 +67,7 @@ async fn versions(world: &World) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// How many patches of Nodes the API server took, those too that changed nothing.
+/// How many patches of Nodes the API server has received, also those that changed nothing.
 async fn patches(world: &World) -> f64 {
     let metrics = Request::get("/metrics").body(Vec::new()).unwrap();
     let metrics = world.client.request_text(metrics).await.unwrap();
@@ -202,7 +202,7 @@ async fn labels(world: &World) {
     }
     assert_eq!(taints(&node), ["example.com/mine"]);
     let dropped = world.event("labelled", "Warning InvalidNodeLabel").await;
-    // A type that is no label value the provider leaves out itself (INST-15).
+    // The provider itself leaves out a type that is no label value (INST-15).
     for named in ["\"bad\" = \"not a value!\"", "bad key"] {
         assert!(dropped.contains(named), "{dropped}");
     }

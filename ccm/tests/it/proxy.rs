@@ -147,7 +147,7 @@ impl Proxy {
     }
 
     /// Stops at the write of this number (1 is the first) with this in its path: right before it is
-    /// forwarded, or when the API server has done it. It is never answered.
+    /// forwarded, or when the API server has done it. The write is never answered.
     pub fn trap(&self, path: &str, number: usize, forwarded: bool) {
         let trap = Trap {
             path: path.to_owned(),
@@ -260,7 +260,7 @@ async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response {
 
 async fn forward(shared: &Shared, request: Request, streams: CancellationToken) -> Response {
     let (mut head, body) = request.into_parts();
-    // The client has its own.
+    // The proxy's client sets its own.
     head.headers.remove(header::HOST);
     head.headers.remove(header::CONNECTION);
     let client = if head.headers.contains_key(header::AUTHORIZATION) {

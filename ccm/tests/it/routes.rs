@@ -30,7 +30,7 @@ pub async fn join(world: &World, name: &str, pod_cidrs: &[&str]) {
     register(world, name, pod_cidrs).await;
 }
 
-/// The Node alone.
+/// Registers the Node, without an instance.
 pub async fn register(world: &World, name: &str, pod_cidrs: &[&str]) {
     let node = NodeBuilder::new(name).uninitialized().pod_cidrs(pod_cidrs);
     world.register(node).await;

@@ -107,7 +107,7 @@ impl World {
         .await
     }
 
-    /// Rights that are not in `rbac.yaml`.
+    /// Grants the rights of the component `volumes`, which the base does not have.
     fn grant_volumes(&self) {
         self.apply("kustomize/components/volumes/rbac.yaml");
     }

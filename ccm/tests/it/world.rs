@@ -20,7 +20,7 @@ pub const SOON: Duration = Duration::from_secs(30);
 /// The binary under test.
 pub const CCM: &str = env!("CARGO_BIN_EXE_ccm");
 
-/// Leader election as fast as whole seconds allow.
+/// A quick leader election.
 pub const FAST_LEASE: [&str; 3] = [
     "--leader-elect-lease-duration=4s",
     "--leader-elect-renew-deadline=3s",
@@ -45,7 +45,7 @@ pub struct World {
 }
 
 impl World {
-    /// Without any ccm yet. The cloud has no instances unless the fixture says so.
+    /// A world without a ccm yet. The cloud has no instances unless the fixture has some.
     pub async fn new(fixture: Fixture) -> Self {
         Self::on(PLANES.take().await.unwrap(), fixture).await
     }
@@ -55,7 +55,7 @@ impl World {
         Self::on(PLANES.take_with(options).await.unwrap(), fixture).await
     }
 
-    /// On a control plane with an audit log.
+    /// A world on a control plane with an audit log.
     pub async fn audited(fixture: Fixture) -> Self {
         let options = Options {
             audit: true,
@@ -64,8 +64,8 @@ impl World {
         Self::with_options(fixture, options).await
     }
 
-    /// On a control plane of its own, where the ccm may do what these objects (YAML) say, and
-    /// nothing else. It has an audit log.
+    /// A world on a control plane with an audit log, where the ccm has only the rights in these
+    /// objects (YAML).
     pub async fn with_rights(fixture: Fixture, rights: &str) -> Self {
         static BARE: Pool = Pool::new(|_| ());
         let options = Options {
@@ -77,7 +77,7 @@ impl World {
         world
     }
 
-    /// Grants what these objects (YAML) say.
+    /// Grants the rights in these objects (YAML).
     pub fn grant(&self, rights: &str) {
         let file = self.file("rights.yaml");
         std::fs::write(&file, rights).unwrap();
@@ -98,7 +98,7 @@ impl World {
         }
     }
 
-    /// Grants what this file of `deploy/` grants.
+    /// Grants the rights in this file of `deploy/`.
     pub fn apply(&self, file: &str) {
         self.plane.apply(&deployed(file));
     }
@@ -115,8 +115,9 @@ impl World {
         self.mock.cloud()
     }
 
-    /// Starts a ccm as its own service account, with no more than `deploy/kustomize/base/rbac.yaml`
-    /// grants. Its HTTPS port is off unless `flags` say otherwise.
+    /// Starts a ccm as its own service account. Its rights are those of
+    /// `deploy/kustomize/base/rbac.yaml`, unless the world was made with others. Its HTTPS port is
+    /// off unless `flags` say otherwise.
     pub fn ccm(&mut self, flags: &[&str]) -> Process {
         let command = self.command(flags);
         self.start(command)
@@ -143,7 +144,7 @@ impl World {
         std::fs::read_to_string(self.plane.audit_log().unwrap()).unwrap()
     }
 
-    /// A file that goes with the world.
+    /// The path of a file in the control plane's directory.
     pub fn file(&self, name: &str) -> PathBuf {
         self.plane.directory().join(name)
     }

@@ -25,14 +25,15 @@ pub const SOON: Duration = Duration::from_mins(1);
 
 const LEASE: &str = "cloud-controller-manager";
 
-/// How often the test checks whether a leader has done its work, and creates more.
+/// How often the test checks whether a leader has initialised the Node. Then it registers the Node
+/// again.
 const BEAT: Duration = Duration::from_millis(300);
 
-/// A Go process costs a second of CPU time to start: not all of them at once.
+/// How many contenders may start at once. The start of a Go process takes a second of CPU time.
 static STARTING: Semaphore = Semaphore::const_new(2);
 
-/// A namespace with its Lease and the processes that compete for it. Others may use the same API
-/// server.
+/// A namespace with its Lease and the processes that compete for it. Other arenas may use the same
+/// API server.
 pub struct Arena {
     name: String,
     client: Client,
@@ -83,7 +84,7 @@ impl Arena {
         self.start_at(plane, kind, None).await
     }
 
-    /// A contender with a wrong wall clock.
+    /// Like [`Self::start`], with a wrong wall clock if `clock` is given.
     pub async fn start_at(
         &mut self,
         plane: &ControlPlane,
@@ -149,7 +150,7 @@ impl Arena {
         took
     }
 
-    /// Waits for this many renewals of this leader.
+    /// Waits until this leader has renewed the Lease this many times more.
     pub async fn renewals(&self, index: usize, times: usize) {
         let renewals = || self.contenders[index].link.claims().len();
         let enough = renewals() + times;
@@ -190,7 +191,7 @@ impl Arena {
         );
     }
 
-    /// Checks that there was never more than one leader, and that these led, one after the other.
+    /// Checks that [`history::wrong`] finds nothing, and that these led, one after the other.
     pub fn verdict(&self, led: &[usize]) {
         let wrong = history::wrong(&self.history.seen(), &self.contenders);
         let first = wrong
@@ -209,7 +210,7 @@ impl Arena {
         let expected: Vec<String> = led.iter().map(identity).collect();
         assert_eq!(self.history.holders(), expected, "{}", self.logs());
         for contender in self.contenders.iter().filter(|it| it.kind == Kind::Ours) {
-            // With no more than `deploy/kustomize/base/rbac.yaml` grants.
+            // The rights in `deploy/kustomize/base/rbac.yaml` are enough.
             assert_eq!(contender.link.forbidden(), Vec::<String>::new());
         }
         for index in led {
@@ -243,7 +244,7 @@ static APPLYING: Mutex<()> = Mutex::new(());
 fn grant(plane: &ControlPlane, namespace: &str, directory: &std::path::Path) {
     let rbac = include_str!("../../../deploy/kustomize/base/rbac.yaml");
     let place = |document: &str| {
-        // Roles and their bindings, not the subjects in the bindings.
+        // Moves the Role and the RoleBinding, but not the subject of the RoleBinding.
         let moved = document.replacen(
             "leader-election\n  namespace: kube-system",
             &format!("leader-election\n  namespace: {namespace}"),

@@ -12,12 +12,13 @@ use tokio::time::Instant;
 
 use crate::contender::{Contender, Kind, View};
 
-/// The renew deadline of all contenders: a leader writes nothing more when this time has passed
+/// The renew deadline of all contenders. The ccm writes nothing more when this time has passed
 /// since its last successful renewal began.
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
-/// How long a resumed process may take to check the clock: the ccm, and upstream's CCM, which
-/// continues for its whole renew deadline, even if it has seen another leader.
+/// How long a resumed ccm may still say that it leads.
 const LOOKS: Duration = Duration::from_secs(1);
+/// How long a resumed CCM of upstream may still say that it leads, and may write. It continues for
+/// its whole renew deadline, even if it has seen another leader.
 const LOOKS_UPSTREAM: Duration = Duration::from_secs(13);
 
 /// The delay from a contender to the test's clock, on a busy machine.
@@ -65,7 +66,7 @@ impl History {
         self.seen.lock().unwrap().clone()
     }
 
-    /// Those who led, one after the other.
+    /// The processes that held the Lease, one after the other.
     pub fn holders(&self) -> Vec<String> {
         let mut holders: Vec<String> = self
             .seen()
@@ -84,12 +85,12 @@ impl Drop for History {
     }
 }
 
-/// The observations that show two leaders.
+/// The observations that show two leaders, or a write of the ccm after its renew deadline.
 pub fn wrong(history: &[Seen], contenders: &[Contender]) -> Vec<String> {
     let mut wrong = Vec::new();
     for contender in contenders {
-        // A process of upstream that was suspended writes on: it has no fence. The test measures
-        // that, and does not count it as an error.
+        // A process of upstream that was suspended writes on for a while: it has no fence. The test
+        // measures how long, and does not count these writes as errors.
         let excused = |at: Instant| {
             contender.kind == Kind::Go
                 && contender
@@ -114,7 +115,8 @@ pub fn last_wrong_write(history: &[Seen], contender: &Contender) -> Option<Insta
     writes.last().map(|(at, _)| *at)
 }
 
-/// Writes of a contender that was not, or not any more, the one in the Lease.
+/// Writes of a contender that did not hold the Lease, or no longer. Also writes of the ccm after
+/// its renew deadline.
 fn wrong_writes(history: &[Seen], contender: &Contender) -> Vec<(Instant, String)> {
     let identity = contender.identity().unwrap_or_default();
     let claims = contender.link.claims();
@@ -153,8 +155,8 @@ fn wrong_writes(history: &[Seen], contender: &Contender) -> Vec<(Instant, String
     wrong
 }
 
-/// Whether somebody deleted the Lease while this process held it, and another created it, and this
-/// process had not read that when it sent a request.
+/// Whether the process sent a request before it could read that it had lost the Lease. This counts
+/// only if somebody deleted the Lease and another process created it.
 fn in_flight(history: &[Seen], contender: &Contender, identity: &str, sent: Instant) -> bool {
     let is = |seen: &Seen| seen.holder.as_deref() == Some(identity);
     let Some(last) = history.iter().rposition(is) else {
@@ -187,7 +189,7 @@ fn both_lead(one: &Contender, other: &Contender) -> Vec<String> {
         };
         let views: Vec<View> = contender.views().into_iter().filter(settled).collect();
         let runs = views.chunk_by(|a, b| a.leads == b.leads);
-        // It surely led from the end of the first such answer to the beginning of the last.
+        // It surely led between the first and the last answer in a row that say so.
         let sure = |run: &[View]| {
             let (first, last) = (run.first()?, run.last()?);
             (first.leads && first.answered < last.asked).then_some((first.answered, last.asked))

@@ -21,7 +21,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-/// For `--master`.
+/// A server between a contender and the API server, for the contender's `--master`.
 pub struct Link {
     shared: Arc<Shared>,
     port: u16,
@@ -62,7 +62,7 @@ pub struct Write {
     pub sent: Instant,
 }
 
-/// A write of the Lease that the server did.
+/// A successful write of the Lease.
 #[derive(Clone, Debug)]
 pub struct Claim {
     /// Empty for a release.
@@ -80,7 +80,7 @@ pub struct Told {
 }
 
 impl Link {
-    /// To this API server, with this user's rights.
+    /// Starts a link to this API server, with this user's rights.
     pub async fn start(plane: &ControlPlane, user: User, selector: &str) -> Self {
         let mut config = plane.config(user);
         config.default_retry = false;
@@ -106,7 +106,7 @@ impl Link {
         format!("--master=http://127.0.0.1:{}", self.port)
     }
 
-    /// From now on nothing passes, in no direction, and no connection breaks either.
+    /// From now on nothing passes in either direction. No connection breaks.
     pub fn cut(&self) {
         self.shared.condition.send_modify(|now| now.cut = true);
     }
@@ -134,7 +134,7 @@ impl Link {
         self.shared.sent().forbidden.clone()
     }
 
-    /// Its reads of the Lease.
+    /// The contender's reads of the Lease that were answered.
     pub fn told(&self) -> Vec<Told> {
         self.shared.sent().told.clone()
     }
@@ -200,7 +200,7 @@ impl Shared {
             let uri = format!("{path}?{query}&labelSelector={}", self.selector);
             head.uri = uri.parse().unwrap();
         }
-        // The client has its own.
+        // The link's client sets its own.
         for name in [header::HOST, header::AUTHORIZATION, header::CONNECTION] {
             head.headers.remove(name);
         }

@@ -1,4 +1,5 @@
-//! The API server is suspended. Each test has its own, with both directions on it.
+//! The API server is suspended. Each test has an API server of its own, with two arenas: the ccm
+//! leads in one of them, and upstream's CCM in the other.
 
 use std::time::Duration;
 
@@ -44,8 +45,8 @@ async fn stopped_for(seconds: u64) {
     }
 }
 
-/// Whether the leader survived the outage. Ours counts from its last good renewal, so it ends after
-/// 12 s. Upstream counts from the first renewal that failed, so it may survive 12 s.
+/// Whether the leader survived the outage. Ours counts from its last good renewal, so an outage of
+/// 12 s ends it. Upstream counts from the first renewal that failed, so it may survive 12 s.
 async fn goes_on(arena: &mut Arena, leader: Kind, seconds: u64) -> bool {
     let renewed = arena.contenders[0].link.claims().len();
     let goes_on = eventually("the leader renews or has ended", SOON, async || {

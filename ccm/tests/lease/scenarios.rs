@@ -11,9 +11,9 @@ use crate::clock;
 use crate::contender::Kind::{self, Go, Ours};
 use crate::history::last_wrong_write;
 
-/// After a leader that stopped without a release. The duration of 15 s begins at its last observed
-/// renewal, up to two seconds before (the lower bound). client-go checks every 2 to 4.4 s (the
-/// upper bound, with a margin for a busy machine).
+/// When the next leader leads after one that stopped without a release. The duration of 15 s begins
+/// at the last observed renewal, up to two seconds before the stop (the lower bound). A standby
+/// checks every 2 to 4.4 s (the upper bound, with a margin for a busy machine).
 const EXPIRED: std::ops::Range<Duration> = Duration::from_millis(12_500)..Duration::from_secs(26);
 
 /// The same with half a second in each direction. The request that finds the Lease expired and the
@@ -81,7 +81,7 @@ async fn b_m3_asked_to_end_go_releases_nothing_and_ours_waits() {
     arena.verdict(&[0, 1]);
 }
 
-/// SIGSTOP for 20 s, then SIGCONT.
+/// SIGSTOP for 20 s, or longer if the other one does not lead yet; then SIGCONT.
 async fn suspended(name: &str, kinds: [Kind; 2]) {
     let mut arena = pair(name, kinds).await;
     let suspended = Instant::now();
@@ -116,7 +116,8 @@ async fn b_m3_suspended_for_20_s_go_is_followed_by_ours() {
     suspended("suspended-go", [Go, Ours]).await;
 }
 
-/// For 20 s nothing passes between the leader and the API server; then what it sent arrives.
+/// For at least 20 s nothing passes between the leader and the API server; then what it sent
+/// arrives.
 async fn cut_off(name: &str, kinds: [Kind; 2]) {
     let mut arena = pair(name, kinds).await;
     let cut = Instant::now();
@@ -250,7 +251,7 @@ async fn deleted(name: &str, kinds: [Kind; 2]) {
         arena.renewals(0, 2).await;
     }
     // client-go acquires a missing Lease, whoever had it. If it checks between the deletion and the
-    // leader's reaction, it leads, and the other ends. Both must not continue.
+    // leader's reaction, it leads, and the other ends. Only one of them may continue.
     if arena.history.holders().len() > 1 {
         assert_eq!(kinds[1], Go, "ours took a Lease that was held");
         assert_eq!(arena.ends(0).await.1, Some(1));
@@ -315,7 +316,7 @@ async fn m3_ten_hand_overs_in_a_row_among_ours_take_less_than_a_second_each() {
         "from SIGTERM to the next leader, the longest of ten",
         all[9],
     );
-    // On a machine that starts thirty other processes at the same time one or the other may take
+    // On a machine that starts thirty other processes at the same time, two of the ten may take
     // longer.
     assert!(all[7] < Duration::from_secs(1), "{all:?}");
     arena.verdict(&(0..=10).collect::<Vec<_>>());

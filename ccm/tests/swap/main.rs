@@ -29,7 +29,7 @@ const SERVICES: usize = 20;
 /// The least number of changes between two swaps.
 const CHANGES: usize = 25;
 
-/// The time until calls resume is only printed, because this machine has other work too. Two
+/// The time until calls resume is only printed, because the machine has other work too. Two
 /// tests that do not depend on real time show that it is within a second of the socket's return:
 /// `m9_where_nobody_listens_it_is_dialled_again_within_a_second` and, from the socket to a session,
 /// `m9_a_socket_that_appears_is_found_within_a_second`.
@@ -123,8 +123,8 @@ async fn m9_a_provider_of_another_cloud_on_the_same_socket_touches_nothing_and_i
     let before = identities(&world.all_nodes().await);
     let cloud = world.load_balancers();
 
-    // Another cloud with no such machines, which says "absent" of whatever it is asked; and a Node
-    // that is not Ready, as if its machine were gone.
+    // Another cloud without these machines answers ABSENT for each of them. A Node is not Ready, as
+    // if its machine were gone.
     world.end(provider).await;
     let _other = world.provider_of_another_cloud().await;
     testenv::objects::set_ready(&world.client, "node-0", "Unknown")
@@ -160,8 +160,8 @@ async fn m9_a_provider_of_another_cloud_on_the_same_socket_touches_nothing_and_i
     };
     untouched(&world).await;
 
-    // Even if an operator accepts the new scope: these Nodes carry the first cloud's provider IDs,
-    // and the Service its provider's handle.
+    // The ccm touches nothing even if an operator accepts the new scope: these Nodes carry the
+    // first cloud's provider IDs, and the Service carries the first provider's handle.
     world.accept_scope(OTHER_SCOPE).await;
     world.said(&ccm, "accepted the cloud scope").await;
     untouched(&world).await;

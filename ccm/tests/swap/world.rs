@@ -216,7 +216,7 @@ impl World {
         log.map_or(0, |log| log.lines().count())
     }
 
-    /// Whether so many Nodes are initialised, and each Service has what it asks for.
+    /// Whether this many Nodes are initialised, and each Service has what it asks for.
     pub async fn converged(&self, nodes: usize) -> Result<(), String> {
         let all = self.all_nodes().await;
         let waiting: Vec<String> = all
@@ -258,7 +258,7 @@ impl World {
     }
 
     /// Changes that go on until they are stopped: Nodes join, Services get other ports, further
-    /// ones come and go.
+    /// Services come and go.
     pub fn load(&self, from: usize, joining: usize, services: usize) -> Load {
         let (changes, ending) = (
             Arc::new(AtomicUsize::new(0)),
@@ -318,8 +318,8 @@ impl Load {
         self.changes.load(Ordering::Relaxed)
     }
 
-    /// Ends it. Returns how many Nodes joined, and how many Services were created beyond the first
-    /// ones.
+    /// Ends the changes. Returns how many Nodes joined, and how many Services were created beyond
+    /// the first ones.
     pub async fn stop(self) -> (usize, usize) {
         self.ending.store(true, Ordering::Relaxed);
         self.task.await.unwrap();

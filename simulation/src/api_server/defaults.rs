@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::kind::{Kind, Trait};
 
-/// Maps that an object lacks when they are empty.
+/// Maps that the API server removes if they are empty.
 const MAPS: [&str; 6] = [
     "labels",
     "annotations",

@@ -10,7 +10,7 @@ use super::defaults::{default, items, remove};
 const FIRST_PORT: u64 = 30_000;
 const PORTS: u64 = 2_768;
 
-/// The fields that a Service of another type does not have.
+/// The fields that only a Service of type LoadBalancer has.
 const OF_LOAD_BALANCERS: [&str; 2] = ["allocateLoadBalancerNodePorts", "loadBalancerClass"];
 
 fn has_node_ports(service: &Value) -> bool {
@@ -99,7 +99,7 @@ pub(super) fn drop_of_other_types(old: &Value, new: &mut Value) {
 }
 
 /// Chooses the missing addresses and ports. `taken`: node ports of other Services. `Err`: the index
-/// of a port that another Service has.
+/// of a port whose node port another Service has.
 pub(super) fn choose(
     service: &mut Value,
     mut taken: BTreeSet<u64>,

@@ -56,7 +56,7 @@ impl Causes {
         }
     }
 
-    /// `field` has one of these values.
+    /// Adds a cause unless the value of `field` is one of these.
     fn among(&mut self, field: impl Into<String>, value: &Value, known: &[&str]) {
         match value.as_str() {
             None | Some("") => self.required(field),

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::Checker;
 
-/// A call in flight. Dropping it before its answer cancels the call.
+/// A call in flight. If it is dropped before its answer, the call counts as broken off.
 pub struct Call {
     checker: Checker,
     number: u64,
@@ -29,7 +29,7 @@ impl Call {
         }
     }
 
-    /// Sets the process of the call. The value says whether it finishes its calls in flight.
+    /// Sets whether the provider's process finishes its calls in flight, which may change later.
     #[must_use]
     pub fn of(mut self, drained: Arc<AtomicBool>) -> Self {
         self.drained = Some(drained);
@@ -67,7 +67,7 @@ impl Known {
         provider_mock::MUTATING_RPCS.contains(&self.rpc.as_str())
     }
 
-    /// Whether the caller's deadline is over, or ends within two seconds.
+    /// Whether the caller's deadline has passed, or passes within two seconds.
     pub(super) fn is_due(&self) -> bool {
         self.began.elapsed() + Duration::from_secs(2) >= self.deadline
     }
@@ -79,11 +79,11 @@ pub(super) struct Calls {
     in_flight: BTreeMap<u64, Known>,
     /// When each service sent THROTTLED and when the next call may come, by connection.
     throttled: BTreeMap<(u64, &'static str), (Instant, Instant)>,
-    /// Operations that go on after their cancellation: the owner, and the end.
+    /// Operations that go on after their cancellation: the process, the RPC, and the end.
     going: Vec<(String, String, Instant)>,
 }
 
-/// A call within this time of another event was already on its way.
+/// The tolerance of the checks: two events within this time may cross on their way.
 const MOMENT: Duration = Duration::from_millis(5);
 
 impl Calls {
@@ -134,7 +134,7 @@ impl Calls {
             .push((call.identity.clone(), call.rpc.clone(), until));
     }
 
-    /// Whether any call is under way, except for the stream of hints, which never ends.
+    /// Whether any call is under way, except for the stream of hints, which stays open.
     pub(super) fn is_any_under_way(&self) -> bool {
         let mut all = self.in_flight.values();
         all.any(|call| call.rpc != "WatchChanges")
@@ -176,7 +176,7 @@ impl Calls {
     }
 }
 
-/// The service of an RPC, if its calls count for `max_in_flight`.
+/// The service of an RPC, if the checks of `max_in_flight` and `retry_after` count its calls.
 fn service(rpc: &str) -> Option<&'static str> {
     match rpc {
         "LookupInstances" | "ListInstances" => Some("InstanceService"),

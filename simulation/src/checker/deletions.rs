@@ -22,9 +22,9 @@ pub(super) struct Deletions {
 
 /// How many Nodes have no instance.
 pub(super) struct Absences {
-    /// Nodes that are not Ready and have no instance, and recent deletions.
+    /// Nodes with a provider ID that are not Ready and have no instance, and recent deletions.
     pub(super) gone: usize,
-    /// All Nodes, and recent deletions.
+    /// All Nodes with a provider ID, and recent deletions.
     pub(super) all: usize,
     /// How many Nodes may go at once.
     pub(super) limit: usize,
@@ -87,7 +87,8 @@ impl Deletions {
         }
     }
 
-    /// Whether half of the Nodes or more have no instance or were deleted.
+    /// Whether half of the Nodes or more have no instance or were deleted. One of two is not
+    /// enough.
     pub(super) fn are_most(&self, nodes: &[Arc<Object>], exists: impl Fn(&Value) -> bool) -> bool {
         let deleted = self.count(nodes, Duration::MAX);
         let nodes = nodes.iter().filter(|node| is_known(node));

@@ -8,7 +8,7 @@ use super::{FINALIZER, UNINITIALIZED};
 pub const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 /// The condition of a Node without a route.
 pub const NETWORK_UNAVAILABLE: &str = "NetworkUnavailable";
-/// The annotation with the owner of a Service's load balancer.
+/// The annotation with the provider, the class and the handle of a Service's load balancer.
 pub const RECORD: &str = "grpc-ccm.io/load-balancer";
 const OURS: &str = "grpc-ccm.io/";
 const LABELS: [&str; 6] = [

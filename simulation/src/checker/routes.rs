@@ -44,7 +44,7 @@ impl Refused {
     }
 
     /// Takes the cloud's latest answers, for the present leader. Returns the Nodes whose condition
-    /// has hidden a missing route for too long.
+    /// did not show in time that the cloud refused their route.
     pub(super) fn hidden(
         &mut self,
         cloud: &Cloud,

@@ -309,7 +309,7 @@ impl Generator {
     fn of_route(&mut self, i: u8) -> Vec<Step> {
         match self.random.random_range(0..6) {
             0 | 1 => vec![Step::NoRoutes(90), Step::Join(self.nodes + 1)],
-            // Without hints, the route controller lists routes only once an hour.
+            // Without hints, the route controller may see such a change only after an hour.
             _ if !self.setup.has(Trait::Hints) => vec![Step::NoRoutes(60), Step::Readdress(i)],
             2 => vec![Step::RemoveRoute(i)],
             3 => vec![Step::PlantRoute(i, ByHand::Stray)],
@@ -323,7 +323,7 @@ impl Generator {
 
     fn of_service(&mut self, i: u8) -> Vec<Step> {
         let (class, other) = (self.class(), self.class());
-        // Without hints, the ccm sees it only in a list.
+        // Without hints, the ccm sees the removal of a load balancer only in a list.
         let shown = self.setup.has(Trait::Hints) || self.setup.has(Trait::ListsBalancers);
         match self.random.random_range(0..18) {
             0 | 1 => vec![Step::EditPort(i)],
@@ -376,7 +376,7 @@ impl Generator {
         }
     }
 
-    /// Plans a fault soon after `at`, in one of the first requests to a site.
+    /// Plans a fault near `at`, in one of the next requests to a site.
     fn strike_near(&mut self, at: u64, about: About) {
         if self.quiet {
             return;

@@ -49,8 +49,8 @@ impl Life {
         }
     }
 
-    /// Each possible fault at the first requests of each site. `counts`: the number of requests at
-    /// each site in this life.
+    /// Each fault of `everything`, at each of the first requests of its site. `counts`: the number
+    /// of requests at each site in this life.
     #[must_use]
     pub fn singles(self, counts: &BTreeMap<String, u64>) -> Vec<Strike> {
         let mut all = Vec::new();

@@ -63,7 +63,8 @@ pub(super) fn could_hit(rpc: &str, kind: FaultKind, code: FailureCode) -> Option
     Some(fault)
 }
 
-/// All possible faults: site and kind.
+/// Each site with each of its faults. Steps that happen meanwhile are left out, and a delay has one
+/// length only.
 #[must_use]
 pub fn everything() -> Vec<(String, Wrong)> {
     let late = ApiFault::Late(Duration::from_secs(8));

@@ -84,7 +84,7 @@ pub(super) fn config(setup: &Setup, second: bool) -> anyhow::Result<Config> {
         format!("--leader-elect-lease-duration={lease}s"),
         format!("--leader-elect-renew-deadline={}s", lease * 2 / 3),
         format!("--leader-elect-retry-period={}s", lease / 6),
-        // A short period, so that the search runs within a run.
+        // A short period, so that the ccm searches for orphans within a run.
         "--orphaned-load-balancer-period=2m".to_owned(),
         "--node-status-update-frequency=2m".to_owned(),
     ];

@@ -92,8 +92,8 @@ impl Run {
         }
     }
 
-    /// Whether the Service has no record of its load balancer's owner. Changing its type or class
-    /// now would orphan the load balancer.
+    /// Whether the Service has our finalizer, but no record of its load balancer. A change of its
+    /// type or class would then orphan the load balancer.
     fn is_stripped(&self, id: &Id) -> bool {
         self.api.get(id).is_some_and(|now| {
             let record = &now["metadata"]["annotations"][RECORD];
@@ -362,7 +362,7 @@ impl Run {
         process.task.abort();
     }
 
-    /// Kills the leader: a fault of one of its requests asks for that.
+    /// Kills the leader, as a planned fault asks for.
     pub(super) fn kill_leader(&self) {
         let leader = self.checker.leader();
         let mut all = self.processes.iter();

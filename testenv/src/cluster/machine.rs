@@ -24,7 +24,7 @@ use crate::{
 
 /// The path of its program on a node.
 const OWN_PROGRAM: &str = "/run/machine";
-/// Until the last cgroup is removed.
+/// How long the machine may take to end, until its last cgroup is removed.
 const SWITCHING_OFF: Duration = Duration::from_secs(30);
 
 /// A machine. Dropping it switches it off at once.
@@ -176,7 +176,7 @@ impl Machine {
         self.kubelet = None;
     }
 
-    /// Gives containerd an image from an OCI archive, and returns the names that it has there.
+    /// Gives containerd an image from an OCI archive. Returns the image's names in containerd.
     pub fn import(&self, archive: &Path) -> Result<Vec<String>, Error> {
         let file =
             fs::File::open(archive).while_doing(|| format!("cannot read {}", archive.display()))?;
@@ -193,7 +193,7 @@ impl Machine {
         Ok(said.lines().filter_map(name).collect())
     }
 
-    /// Another name for an image.
+    /// Gives an image another name.
     pub fn tag(&self, image: &str, name: &str) -> Result<(), Error> {
         let arguments = ["images", "tag", "--force", image, name];
         self.ctr(&arguments, Stdio::null()).map(drop)

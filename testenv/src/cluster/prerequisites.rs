@@ -25,7 +25,7 @@ const COMMANDS: [(&str, &str); 4] = [
 /// Where distributions put the plugins of container networks.
 const PLUGINS: [&str; 3] = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"];
 
-/// The only required one: Pods with a network of their own get only a loopback.
+/// The only required plugin: Pods with a network of their own get only a loopback.
 pub(crate) const PLUGIN: &str = "loopback";
 
 impl fmt::Display for Missing {

@@ -9,7 +9,8 @@ use crate::chart::value_sets;
 use crate::rendered::{COMPONENTS, with_components};
 use crate::{everything, rendered};
 
-/// All results of the chart and kustomize: the inputs and the objects.
+/// What the chart and kustomize make of all sets of values, of each controller, and of some
+/// folders: the inputs and the objects.
 fn made() -> Vec<(String, Vec<Value>)> {
     let mut sets = value_sets();
     let all = everything();

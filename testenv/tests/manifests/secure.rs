@@ -28,7 +28,7 @@ fn mounts(container: &Value) -> Vec<(&str, &str)> {
         .collect()
 }
 
-/// The volumes for which this is so.
+/// The names of the volumes for which `is` returns true.
 fn volumes(pod: &Value, is: impl Fn(&Value) -> bool) -> BTreeSet<&str> {
     let volumes = pod["volumes"].as_array().unwrap().iter();
     volumes

@@ -21,7 +21,7 @@ fn simple(
     })
 }
 
-/// The two addresses of a dual stack instance.
+/// An instance with addresses of two families.
 fn two_families(name: &str) -> Instance {
     let first = instance(name);
     first.internal_ip("fd00:1::7".parse().unwrap())

@@ -1,5 +1,5 @@
-//! Changes of the set of target Nodes. The scenarios run one after the other, because each changes
-//! all load balancers.
+//! Changes of the set of target Nodes. The scenarios run one after the other, because a change
+//! concerns all load balancers.
 
 use provider_mock::Fault;
 use provider_mock::fixture::FailureSpec;
@@ -36,7 +36,7 @@ async fn label(side: &Side, node: &str, value: Value) {
         .await;
 }
 
-/// The action on the Nodes after the load balancer exists.
+/// A scenario that acts on Nodes when its load balancer exists.
 fn step<Play, Done>(
     name: &'static str,
     what: &'static str,

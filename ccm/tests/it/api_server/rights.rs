@@ -26,7 +26,7 @@ pub fn granted(text: &str) -> BTreeSet<String> {
     objects(text).iter().flat_map(granted_by).collect()
 }
 
-/// The same of one role.
+/// As [`granted`], for one role.
 fn granted_by(role: &Value) -> BTreeSet<String> {
     let mut granted = BTreeSet::new();
     let words = |value: &Value| -> Vec<String> {
@@ -82,8 +82,8 @@ pub fn of_chart(values: &Value) -> String {
     documents.join("\n---\n")
 }
 
-/// The same for the requests in the log, with the codes of the answers. A request without a
-/// resource has its path.
+/// `group/resource verb` of the ccm's requests in the log, with the codes of the answers. A request
+/// without a resource has its path.
 pub fn asked(log: &str) -> Asked {
     asked_by(log, &[User::Ccm.name()])
 }
@@ -154,7 +154,7 @@ pub fn hold(world: &World, name: &str, of: impl Fn(&str) -> bool) {
     all_hold(world, &file(name), &format!("deploy/{name}"), of);
 }
 
-/// The same of this text.
+/// As [`hold`], for the rights in this text.
 pub fn all_hold(world: &World, text: &str, whose: &str, of: impl Fn(&str) -> bool) {
     let log = world.audit_log();
     let account = |name: &str| format!("system:serviceaccount:kube-system:{name}");
@@ -269,10 +269,11 @@ async fn b_m5_everything_that_the_ccm_asks_is_granted_and_everything_that_is_gra
     let asked = asked(&log);
     nothing_refused(&asked);
     let mut granted = granted(include_str!("../../../../deploy/kustomize/base/rbac.yaml"));
-    // The role system:auth-delegator, which it is bound to.
+    // The rights of the role system:auth-delegator, to which the ccm is bound.
     granted.insert("authentication.k8s.io/tokenreviews create".into());
     granted.insert("authorization.k8s.io/subjectaccessreviews create".into());
-    // Of the role extension-apiserver-authentication-reader, which may also list and watch.
+    // A right of the role extension-apiserver-authentication-reader. The role also has list and
+    // watch.
     granted.insert("/configmaps get".into());
     // Everybody may ask for the version.
     let rbac = "deploy/kustomize/base/rbac.yaml";

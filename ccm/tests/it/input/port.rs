@@ -19,7 +19,7 @@ pub async fn get(port: u16, path: &str, token: Option<&str>) -> (u16, String) {
     ask(&client(port), path, token).await
 }
 
-/// What lines of `/metrics` begin with after a Node and a Service were served (B-M7).
+/// The beginnings of lines of `/metrics` after a Node and a Service were served (B-M7).
 const METRICS: &[&str] = &[
     "node_controller_cloud_provider_taint_removal_delay_seconds_count 1",
     "node_controller_initial_node_sync_delay_seconds_count 1",
@@ -175,7 +175,7 @@ async fn b_m4_a_given_certificate_is_the_one_that_is_served() {
     assert_eq!(answer.0, 0, "{answer:?}");
 }
 
-/// An authority, and what it signs.
+/// A certificate authority.
 pub(super) struct Authority(pub(super) CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {

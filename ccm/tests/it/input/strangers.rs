@@ -22,7 +22,8 @@ use super::callers::{
 use super::port::{Authority, get};
 use crate::world::{World, said};
 
-/// Of each kind: a third of them never end their handshake, and the others are silent after it.
+/// The number of strangers of each kind: those that never end their handshake, and those that are
+/// silent after it, with a certificate or without.
 const IDLE: u8 = 200;
 /// Callers with requests, each with the longest chain that the port verifies.
 const CHAINS: u8 = 40;

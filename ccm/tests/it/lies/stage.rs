@@ -370,7 +370,7 @@ fn of_another_service() -> LoadBalancer {
     load_balancer_of_another("of-another-service", "other", "other-uid", 201)
 }
 
-/// Writes the handle of Service `web`.
+/// Writes the annotation with the handle on Service `web`.
 async fn annotate(world: &World, value: Value) {
     let patch = Patch::Merge(json!({"metadata": {"annotations": {HANDLE: value}}}));
     let (services, params) = (world.services(), PatchParams::default());
@@ -398,13 +398,13 @@ async fn served(cloud: &Cloud, services: &[&str]) {
     assert!(served.await, "{:?}", cloud.load_balancers());
 }
 
-/// Waits until such a call is under way.
+/// Waits until a call of this RPC is under way.
 async fn in_flight(cloud: &Cloud, rpc: &str) {
     let began = cloud.wait_until(PATIENCE, |cloud| cloud.in_flight(rpc) > 0);
     assert!(began.await, "no {rpc} began");
 }
 
-/// Waits until such a call about this object has ended.
+/// Waits until a call of this RPC about this object has ended.
 async fn asked(cloud: &Cloud, rpc: &str, about: &str) {
     let asked = cloud.wait_until(PATIENCE, |cloud| {
         let calls = cloud.calls(Some(rpc));

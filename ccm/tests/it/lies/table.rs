@@ -32,8 +32,8 @@ macro_rules! lies {
             stands(&row).await;
         })*
 
-        /// The control: reports about a lie must not be made about an honest provider, and reports
-        /// that do not depend on it must be.
+        /// The controls: an honest provider must not cause the report of a lie, unless the row says
+        /// that it does.
         mod honest {
             use super::*;
             $(control! { $tells $test Row { lie: $lie, work: $work, stage: $stage, met: $met, tells: $tells($($words)*) } })*

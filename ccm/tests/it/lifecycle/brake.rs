@@ -70,7 +70,7 @@ async fn l6_mass_absence_deletes_nothing_and_the_brake_lets_few_go_after_its_hol
             .await;
         assert!(said.contains("the instances of 6 Nodes are gone"), "{said}");
     }
-    // At the usual pace, after the hold: two, not six.
+    // After the hold the ccm deletes Nodes at the usual pace: two, not six.
     eventually("the first is deleted", SOON, async || {
         let count = names(&world).await.len();
         if count < 20 { Ok(()) } else { Err(count) }

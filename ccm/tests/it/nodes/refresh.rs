@@ -19,7 +19,7 @@ const FLAGS: [&str; 2] = [
 /// results.
 async fn refreshed(world: &World, node: &str, times: usize) {
     let before = lookups_of(world, node);
-    // One may be under way, and the last one may not have written yet.
+    // One refresh may be under way, and the last one may not have written yet.
     let asked = world
         .cloud()
         .wait_until(SOON, |_| lookups_of(world, node) >= before + times + 2)

@@ -77,8 +77,8 @@ async fn b_n1_b_n2_b_n5_b_n8_b_n9_n13_who_stays_uninitialised_and_what_is_said()
     assert!(oldest.is_some_and(|age| age >= 25.0), "{oldest:?}");
 }
 
-/// B-N1, ▲L4, B-N9: Nodes that the ccm does not ask about or that are not this cloud's, as they
-/// were at their beginning.
+/// B-N1, ▲L4, B-N9: registers Nodes that the ccm does not ask about, and one whose instance the
+/// provider does not manage. Returns their names and first versions.
 async fn left_alone(world: &World) -> Vec<(&'static str, String)> {
     world
         .cloud()

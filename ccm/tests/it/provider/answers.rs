@@ -1,4 +1,5 @@
-//! Answers that break the contract: an error for those objects, never a deletion, never a crash.
+//! Answers that break the contract: their objects get an error, no Node is deleted, and the ccm
+//! does not crash.
 
 use provider_mock::{Fault, FaultKind, Fixture};
 use provider_sdk::FailureCode;
@@ -75,7 +76,7 @@ async fn only_absent_means_gone_whatever_stands_in_the_answer_for_a_node() {
         world.cloud().remove_instance(name).unwrap();
         set_ready(&world.client, name, "False").await.unwrap();
     }
-    // And as many new Nodes that are answered the same way.
+    // As many new Nodes get the same answers.
     for (name, fault) in &wrong {
         let name = format!("new-{name}");
         let fault = fault.clone().subject(&name);

@@ -1,4 +1,5 @@
-//! Providers that are not worked with: another contract, another uid, not there.
+//! Providers that the ccm does not work with: one that needs a newer contract, one of another uid,
+//! and one that does not serve its socket.
 
 use std::time::Duration;
 

@@ -141,7 +141,8 @@ async fn s9_without_the_finalizer_nothing_is_left_behind() {
     world.force_finalizers_off("web").await;
     world.service_goes("web").await;
 
-    // And at once another of this name, copied with the annotation: it gets its own.
+    // At once a user creates another Service of this name, from a copy with the annotation. It gets
+    // a load balancer of its own.
     let mut copy = balancer("web").build();
     let text = super::annotation(&old_service, HANDLE).unwrap().to_owned();
     copy.metadata.annotations = Some([(HANDLE.to_owned(), text)].into());

@@ -13,7 +13,7 @@ use crate::world::World;
 
 /// How a Service is retried after failed calls.
 enum Again {
-    /// After a time between these two, in milliseconds, and it succeeds.
+    /// Each failure is followed by a call after a time between these two, in milliseconds.
     Between(u64, u64),
     /// Not in the time of this test, unless it changes.
     WhenChanged,

@@ -121,7 +121,7 @@ async fn s19_an_edited_handle_harms_nobody() {
             .await;
     }
 
-    // Another provider's: nothing is created or deleted without the user.
+    // The handle is another provider's: the ccm calls no Ensure, and an event says why.
     let calls = world.times(ENSURE, "another");
     world
         .annotate("another", HANDLE, &record("aws", "arn:1"))

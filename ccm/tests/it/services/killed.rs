@@ -10,10 +10,11 @@ use super::{balancer, has_finalizer, stored_handle};
 use crate::proxy::Proxy;
 use crate::world::{FAST_LEASE, SOON, World};
 
-/// A Service from its creation to its deletion. Another ccm continues where the last one stopped.
+/// A Service from its creation to its deletion, or to the change of its type. Another ccm continues
+/// where the last one stopped.
 struct Life {
     name: String,
-    /// Its type is changed before it is deleted.
+    /// Its type is changed, and it is not deleted.
     type_changed: bool,
     was_whole: bool,
 }

@@ -20,7 +20,8 @@ fn giving_out(pool: &str) -> Fixture {
 }
 
 impl World {
-    /// An event says that the Service's address is in this range, and the status has none.
+    /// Creates a Service. Checks that an event names this range, and that the status has no
+    /// address.
     async fn refused_for(&self, name: &str, range: &str) {
         self.create_service(balancer(name)).await;
         let why = format!(
@@ -46,7 +47,7 @@ async fn s22_no_load_balancer_is_at_an_address_of_the_clusters_services() {
     .unwrap();
     let ranges: Api<ServiceCIDR> = Api::all(world.client.clone());
     ranges.create(&PostParams::default(), &more).await.unwrap();
-    // The watch brings it in a moment.
+    // The ccm's watch shows the new range a moment later.
     let mut number = 0;
     eventually("a new Service gets no address", SOON, async || {
         number += 1;

@@ -98,8 +98,8 @@ async fn b_v1_volumes_are_labelled_by_a_controller_that_is_off_unless_it_is_name
     assert_eq!(volumes(&world), granted(text));
 }
 
-/// With only the rights that the chart grants for it. They include reading a volume again after a
-/// conflict.
+/// The ccm and the accounts have only the rights that the chart grants for these values. They
+/// include reading a volume again after a conflict.
 #[tokio::test]
 async fn b_m5_b_v1_volumes_and_routes_are_written_by_accounts_of_their_own() {
     let controllers = [

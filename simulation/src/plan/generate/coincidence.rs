@@ -1,4 +1,4 @@
-//! A step that happens while a request is on its way.
+//! Steps and a fault that rarely coincide by chance, such as a step while a request is on its way.
 
 use rand::RngExt as _;
 
@@ -6,7 +6,7 @@ use super::{Generator, Step, Strike, Trait, Wrong};
 use crate::faults::ApiFault;
 
 impl Generator {
-    /// Steps that rarely coincide by chance.
+    /// Plans one of five coincidences.
     pub(super) fn coincidence(&mut self, at: u64) {
         let node = self.random.random_range(0..self.nodes);
         let service = self.random.random_range(0..self.services);

@@ -162,7 +162,7 @@ impl Stage {
         Ok(())
     }
 
-    /// The directory of the logs, which stays.
+    /// Copies the logs to a directory that stays, and returns it.
     pub(crate) fn keep_logs(&self) -> PathBuf {
         let kept = std::env::temp_dir().join(format!("ccm-demo-{}", std::process::id()));
         let _ = std::fs::create_dir_all(&kept);

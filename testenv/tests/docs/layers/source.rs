@@ -9,7 +9,7 @@ use syn::{Attribute, Expr, Item, Meta, UseTree};
 /// The names of a module, from the root.
 pub(crate) type Module = Vec<String>;
 
-/// All code except for the code that only tests compile.
+/// All code except for the code that only tests or `make fuzz` compile.
 #[derive(Default)]
 pub(crate) struct Code {
     modules: BTreeMap<Module, Scope>,

@@ -1,5 +1,5 @@
-//! Each controller alone, with the rights that the chart grants for it alone: they suffice, and
-//! each is used.
+//! Each controller alone, with the rights that the chart grants for it alone: they suffice, and the
+//! controller uses each of them that not every ccm has.
 
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::api::Api;
