@@ -111,6 +111,20 @@ fn keys_of_route(route: &pb::Route) -> Vec<String> {
     keys
 }
 
+/// The keys in the answer of the batch's items that a fault with this subject selects.
+pub(crate) fn keys_of_items(rpc: &str, request: &Bytes, subject: &str) -> Vec<String> {
+    if !matches!(rpc, "CreateRoutes" | "DeleteRoutes") {
+        return vec![subject.to_owned()];
+    }
+    // The two requests have the same encoding.
+    let request = pb::CreateRoutesRequest::decode(request.clone()).unwrap_or_default();
+    let routes = request.routes.into_iter();
+    routes
+        .filter(|route| keys_of_route(route).iter().any(|key| key == subject))
+        .map(|route| route.route_key)
+        .collect()
+}
+
 /// Items that did not reach the provider: key, and UID if it has one.
 pub(crate) type LeftOut = Vec<(String, String)>;
 

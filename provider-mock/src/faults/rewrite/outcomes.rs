@@ -111,16 +111,12 @@ batches! {
     DeleteRoutesResponse, RouteResult, route_key, ;
 }
 
-pub(super) fn batch<M: Batch>(fault: &Fault, answer: &mut M) {
+/// `keys` are those of the items to which the fault applies; without them it applies to all.
+pub(super) fn batch<M: Batch>(fault: &Fault, keys: Option<&[String]>, answer: &mut M) {
     let value = |default: &str| fault.value.clone().unwrap_or_else(|| default.into());
-    let ours = |item: &mut M::Item| {
-        fault
-            .subject
-            .as_ref()
-            .is_none_or(|subject| subject == M::key(item))
-    };
+    let ours = |item: &mut M::Item| keys.is_none_or(|keys| keys.contains(M::key(item)));
     match fault.kind {
-        FaultKind::FailureAfter if fault.subject.is_none() => {
+        FaultKind::FailureAfter if keys.is_none() => {
             answer.results().clear();
             *answer.failed() = Some(failure_of(fault));
         }
