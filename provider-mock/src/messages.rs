@@ -26,13 +26,9 @@ pub(crate) fn is_batch(rpc: &str) -> bool {
     )
 }
 
-/// Whether the layer answers NOT_INITIALIZED to this RPC after a forgotten Initialize. WatchChanges
-/// is not among these RPCs, although the contract asks for the answer there too.
+/// Whether the layer answers NOT_INITIALIZED to this RPC after a forgotten Initialize (CORE-10).
 pub(crate) fn needs_initialize(rpc: &str) -> bool {
-    !matches!(
-        rpc,
-        "GetProviderInfo" | "Probe" | "Initialize" | "WatchChanges"
-    )
+    !matches!(rpc, "GetProviderInfo" | "Probe" | "Initialize")
 }
 
 /// The subjects of a call.

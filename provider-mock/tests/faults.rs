@@ -315,6 +315,19 @@ async fn the_provider_itself_can_lie() {
 
     cloud.forget_initialize();
     assert_eq!(world.states(&["a"]).await, ["FAILURE_CODE_NOT_INITIALIZED"]);
+    // The stream has `failed`, and ends (PROV-6).
+    let request = pb::WatchChangesRequest {
+        cluster: cluster("us"),
+        ..Default::default()
+    };
+    let answer = world.provider().watch_changes(request).await;
+    let mut stream = answer.unwrap().into_inner();
+    let first = stream.message().await.unwrap().unwrap();
+    let Some(pb::watch_changes_response::Change::Failed(failed)) = first.change else {
+        panic!()
+    };
+    assert_eq!(failed.code(), pb::FailureCode::NotInitialized);
+    assert_eq!(stream.message().await.unwrap(), None);
     world.initialize(&[]).await;
     assert_eq!(world.states(&["a"]).await, ["a=RUNNING"]);
 }

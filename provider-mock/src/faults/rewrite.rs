@@ -185,6 +185,7 @@ pub(crate) fn failed(rpc: &str, failure: pb::Failure) -> Vec<Vec<u8>> {
     }
     let message = match rpc {
         "Initialize" => whole::<pb::InitializeResponse>(failure),
+        "WatchChanges" => whole::<pb::WatchChangesResponse>(failure),
         "GetLoadBalancer" => whole::<pb::GetLoadBalancerResponse>(failure),
         "EnsureLoadBalancer" => whole::<pb::EnsureLoadBalancerResponse>(failure),
         "UpdateLoadBalancer" => whole::<pb::UpdateLoadBalancerResponse>(failure),

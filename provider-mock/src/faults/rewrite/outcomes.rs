@@ -12,7 +12,7 @@ fn long(failure: &mut pb::Failure) {
     failure.reason = "R".repeat(2000);
 }
 
-/// An answer with one outcome, or a part of a listing.
+/// An answer with one outcome, a part of a listing, or a message of WatchChanges.
 pub(super) trait SingleOutcome: Message + Default {
     fn fail(&mut self, failure: pb::Failure);
     fn failure(&mut self) -> Option<&mut pb::Failure>;
@@ -42,6 +42,7 @@ macro_rules! single_outcome {
 
 single_outcome! {
     InitializeResponse, outcome, pb::initialize_response::Outcome;
+    WatchChangesResponse, change, pb::watch_changes_response::Change;
     GetLoadBalancerResponse, outcome, pb::get_load_balancer_response::Outcome;
     EnsureLoadBalancerResponse, outcome, pb::ensure_load_balancer_response::Outcome;
     UpdateLoadBalancerResponse, outcome, pb::update_load_balancer_response::Outcome;
