@@ -2,7 +2,7 @@ package sdk
 
 import (
 	"context"
-	"errors"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -143,13 +143,7 @@ func (s *session) instanceTo(instance Instance, metadata bool) (*contract.Instan
 		}
 	}
 	// INST-15: leave out facts that the contract cannot express.
-	formed := func(what, value string) *string {
-		if value != "" && !labelValue.MatchString(value) {
-			s.log.Warn("a fact of an instance is no label value and is left out", "instance", instance.ProviderID, "fact", what, "value", value)
-			return nil
-		}
-		return optional(value)
-	}
+	fact := func(what, value string) *string { return formed(s.log, "instance", instance.ProviderID, what, value) }
 	labels := maps.Clone(instance.Labels)
 	maps.DeleteFunc(labels, func(key, value string) bool {
 		err := textsOf("the label", map[string]string{key: value})
@@ -166,10 +160,22 @@ func (s *session) instanceTo(instance Instance, metadata bool) (*contract.Instan
 		return !known
 	})
 	addresses, err := addressesTo(of)
+	if err == nil {
+		err = areNames(addresses)
+	}
 	return &contract.Instance{
-		State: contract.InstanceState(instance.State), ProviderId: optional(instance.ProviderID), InstanceType: formed("type", instance.Type), Addresses: addresses,
-		Zone: formed("zone", instance.Zone), Region: formed("region", instance.Region), Labels: labels, RetryAfter: durationTo(instance.RetryAfter),
+		State: contract.InstanceState(instance.State), ProviderId: optional(instance.ProviderID), InstanceType: fact("type", instance.Type), Addresses: addresses,
+		Zone: fact("zone", instance.Zone), Region: fact("region", instance.Region), Labels: labels, RetryAfter: durationTo(instance.RetryAfter),
 	}, err
+}
+
+// formed returns nil for a fact that is no label value, and logs it; of says what the name names.
+func formed(log *slog.Logger, of, name, what, value string) *string {
+	if value != "" && !labelValue.MatchString(value) {
+		log.Warn("a fact is no label value and is left out", of, name, "fact", what, "value", value)
+		return nil
+	}
+	return optional(value)
 }
 
 // ListInstances is of InstanceService.
@@ -213,13 +219,12 @@ func (s *session) LookupZones(ctx context.Context, request *contract.LookupZones
 		said := &response{}
 		for _, node := range request.Nodes {
 			result, answer := &contract.LookupZoneResult{NodeName: node.Name, NodeUid: node.Uid}, answers[node.Name]
-			if answer.Err == nil {
-				answer.Err = errors.Join(atMost("the zone", answer.Value.Zone, nameBytes), atMost("the region", answer.Value.Region, nameBytes))
-			}
+			// ZONE-2: leave out what is no label value, as INST-15 asks for an instance.
+			fact := func(what, value string) *string { return formed(s.log, "node", node.Name, what, value) }
 			if answer.Err != nil {
 				result.Outcome = &contract.LookupZoneResult_Failed{Failed: s.failed(ctx, "LookupZones", node.Name, answer.Err)}
 			} else {
-				result.Outcome = &contract.LookupZoneResult_Zone{Zone: &contract.Zone{Zone: optional(answer.Value.Zone), Region: optional(answer.Value.Region)}}
+				result.Outcome = &contract.LookupZoneResult_Zone{Zone: &contract.Zone{Zone: fact("zone", answer.Value.Zone), Region: fact("region", answer.Value.Region)}}
 			}
 			said.Results = append(said.Results, result)
 		}
