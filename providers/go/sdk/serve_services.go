@@ -106,12 +106,12 @@ func (s *session) LookupInstances(ctx context.Context, request *contract.LookupI
 	}
 	failed := func(failure *contract.Failure) *response { return &response{Failed: failure} }
 	return answer(ctx, s, "LookupInstances", "", request.Cluster, failed, work, func(answers Answers[Instance]) (*response, error) {
-		said := &response{}
+		said, log := &response{}, ofCall(ctx, s.log)
 		for _, node := range request.Nodes {
 			result, found := &contract.LookupInstanceResult{NodeName: node.Name, NodeUid: node.Uid}, (*contract.Instance)(nil)
 			answer := answers[node.Name]
 			if answer.Err == nil {
-				found, answer.Err = s.instanceTo(answer.Value, query.Metadata)
+				found, answer.Err = s.instanceTo(log, answer.Value, query.Metadata)
 			}
 			if answer.Err != nil {
 				result.Outcome = &contract.LookupInstanceResult_Failed{Failed: s.failed(ctx, "LookupInstances", node.Name, answer.Err)}
@@ -124,7 +124,7 @@ func (s *session) LookupInstances(ctx context.Context, request *contract.LookupI
 	})
 }
 
-func (s *session) instanceTo(instance Instance, metadata bool) (*contract.Instance, error) {
+func (s *session) instanceTo(log *slog.Logger, instance Instance, metadata bool) (*contract.Instance, error) {
 	switch instance.State {
 	case InstancePresent, InstanceRunning, InstanceStopped:
 		if metadata && instance.ProviderID == "" {
@@ -143,19 +143,19 @@ func (s *session) instanceTo(instance Instance, metadata bool) (*contract.Instan
 		}
 	}
 	// INST-15: leave out facts that the contract cannot express.
-	fact := func(what, value string) *string { return formed(s.log, "instance", instance.ProviderID, what, value) }
+	fact := func(what, value string) *string { return formed(log, "instance", instance.ProviderID, what, value) }
 	labels := maps.Clone(instance.Labels)
 	maps.DeleteFunc(labels, func(key, value string) bool {
 		err := textsOf("the label", map[string]string{key: value})
 		if err != nil {
-			s.log.Warn("a label of an instance is left out", "instance", instance.ProviderID, "error", err)
+			log.Warn("a label of an instance is left out", "instance", instance.ProviderID, "error", err)
 		}
 		return err != nil
 	})
 	of := slices.DeleteFunc(slices.Clone(instance.Addresses), func(address NodeAddress) bool {
 		known := address.Type >= Hostname && address.Type <= ExternalDNS
 		if !known {
-			s.log.Warn("an address of an instance has no known type and is left out", "instance", instance.ProviderID, "address", address.Address)
+			log.Warn("an address of an instance has no known type and is left out", "instance", instance.ProviderID, "address", address.Address)
 		}
 		return !known
 	})
@@ -188,7 +188,8 @@ func (s *session) ListInstances(request *contract.ListInstancesRequest, stream g
 		}
 		return s.offers.instanceLister.ListInstances(ctx, call, query)
 	}
-	return listing(stream, s, "ListInstances", request.Cluster, list, func(instance Instance) (*contract.Instance, error) { return s.instanceTo(instance, true) }, sizeOf,
+	log := ofCall(stream.Context(), s.log)
+	return listing(stream, s, "ListInstances", request.Cluster, list, func(instance Instance) (*contract.Instance, error) { return s.instanceTo(log, instance, true) }, sizeOf,
 		func(part []*contract.Instance) *response {
 			return &response{Part: &contract.ListInstancesResponse_Instances{Instances: &contract.InstanceList{Instances: part}}}
 		},
@@ -216,11 +217,11 @@ func (s *session) LookupZones(ctx context.Context, request *contract.LookupZones
 	}
 	failed := func(failure *contract.Failure) *response { return &response{Failed: failure} }
 	return answer(ctx, s, "LookupZones", "", request.Cluster, failed, work, func(answers Answers[Zone]) (*response, error) {
-		said := &response{}
+		said, log := &response{}, ofCall(ctx, s.log)
 		for _, node := range request.Nodes {
 			result, answer := &contract.LookupZoneResult{NodeName: node.Name, NodeUid: node.Uid}, answers[node.Name]
 			// ZONE-2: leave out what is no label value, as INST-15 asks for an instance.
-			fact := func(what, value string) *string { return formed(s.log, "node", node.Name, what, value) }
+			fact := func(what, value string) *string { return formed(log, "node", node.Name, what, value) }
 			if answer.Err != nil {
 				result.Outcome = &contract.LookupZoneResult_Failed{Failed: s.failed(ctx, "LookupZones", node.Name, answer.Err)}
 			} else {
