@@ -302,7 +302,7 @@ impl LoadBalancers for MockProvider {
         } else {
             // It is not done while another one remains: CONFLICT without the grant (LB-26).
             let all = &state.objects.load_balancers;
-            match all.find_to_delete(&asker, request.adopt_unmarked)? {
+            match all.find_unmarked(&asker, request.adopt_unmarked)? {
                 Some(_) => Deleted::Pending(waits(ANOTHER_REMAINS, 1_000)),
                 None => Deleted::Done,
             }
