@@ -46,10 +46,10 @@ pub(crate) enum Instances<'a> {
     OneGone(&'a str),
 }
 
-/// The provider asks its cloud about each Node separately. It allows as many lookups at once as the
-/// tuned Go CCM has workers; the ccm makes at most 32.
+/// The provider asks its cloud about each Node separately. It allows 32 lookups at once, because the
+/// ccm never makes more. The tuned Go CCM has 64 workers, so it has twice as many calls in flight.
 const CALL_PER_NODE: &str =
-    "capabilities:\n  instances:\n    max_batch: 1\n    max_in_flight: 64\n";
+    "capabilities:\n  instances:\n    max_batch: 1\n    max_in_flight: 32\n";
 
 /// A controller with its cloud.
 pub(crate) struct Contender {

@@ -49,7 +49,7 @@ pub(crate) const ALL: &[Scenario] = &[
     Scenario {
         name: "nodes-1000-each",
         measured: &[
-            "1,000 Nodes initialised, a provider that asks its cloud for each Node (s)",
+            "1,000 Nodes initialised, a provider that asks its cloud for each Node; calls in flight: 32 of ours, 64 of the tuned Go CCM (s)",
             "… calls to the cloud",
             "… writes to the API server",
             "… resident memory of the controller (MB)",

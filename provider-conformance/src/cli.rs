@@ -22,19 +22,22 @@ const INTERRUPTED: u8 = 130;
 
 /// Checks a provider against the rules of the contract cloudprovider.v1alpha1.
 ///
-/// The suite works under owner IDs of its own and removes what it made. It initialises the provider
-/// again and again, so never point it at a provider that a controller uses.
+/// The suite uses its own owner IDs, and removes what it made. It calls Initialize many times, with
+/// other owner IDs. A controller of the same provider then gets NOT_INITIALIZED, so never run the
+/// suite against a provider that a controller uses.
 ///
-/// Exit codes: 0 each check passed, warned or needs a capability that the provider does not offer,
-/// 1 a check failed or could not run, 2 wrong usage or no provider, 130 interrupted.
+/// Exit codes. 0: each check passed, warned, or needs a capability that the provider does not offer.
+/// 1: a check failed, could not run or lacks its setup, or the suite could not remove an object.
+/// 2: the command line is wrong, or the suite cannot reach the provider. 130: interrupted.
 #[derive(Debug, Parser)]
 #[command(name = "provider-conformance", version)]
 pub struct Args {
     /// The endpoint of a running provider: unix:// and an absolute path.
     #[arg(long, value_name = "ENDPOINT", conflicts_with = "command")]
     endpoint: Option<String>,
-    /// A shell command that serves the provider at {endpoint} (also in CLOUD_PROVIDER_ENDPOINT).
-    /// The suite starts it, kills it and starts it again.
+    /// A shell command that starts the provider. The suite replaces {endpoint} in it with the
+    /// endpoint to serve at, and sets CLOUD_PROVIDER_ENDPOINT to the same. It starts the provider,
+    /// kills it and starts it again.
     #[arg(long, value_name = "COMMAND")]
     command: Option<String>,
     /// The file (suite.yaml) with the facts about the cloud that the suite cannot find out.
@@ -59,11 +62,10 @@ pub struct Args {
     /// Print each check's ID, rules and title.
     #[arg(long)]
     list: bool,
-    /// How long each check for growing memory or open files runs: 90s, 1h.
+    /// How long each check for growing memory or open files runs, such as 90s or 1h.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration)]
     soak: Duration,
-    /// Do not fail because of checks that lack their setup (a hook, an object of suite.yaml,
-    /// --command).
+    /// Exit with 0 although checks lack their setup: a hook, an object of suite.yaml, or --command.
     #[arg(long)]
     allow_skipped: bool,
 }

@@ -274,7 +274,9 @@ impl FaultLayer {
         let messages = messages::with_items(rpc, honest.clone(), left_out);
         let messages = match answers::twist(&self.cloud, rpc, request_message, messages) {
             Ok(messages) => scripted.fold(messages, |messages, fault| {
-                rewrite::rewrite(rpc, fault, messages)
+                let subject = fault.subject.as_deref();
+                let keys = subject.map(|name| messages::keys_of_items(rpc, request_message, name));
+                rewrite::rewrite(rpc, fault, keys.as_deref(), messages)
             }),
             Err(status) => {
                 record.outcome(format!("status:{}", status_name(status.code())));

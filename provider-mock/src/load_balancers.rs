@@ -219,16 +219,25 @@ impl LoadBalancers {
         asker: &Asker<'_>,
         adopt_unmarked: bool,
     ) -> Result<Option<&LoadBalancer>, Failure> {
-        let name = native_name(&asker.service.uid);
-        let of_service = |lb: &LoadBalancer| lb.owner.is_none() && lb.name == name;
         let named = self.named(asker);
-        if let Some(lb) = named.filter(|lb| adopt_unmarked && of_service(lb)) {
+        if let Some(lb) = named.filter(|lb| adopt_unmarked && is_unmarked_one(lb, asker)) {
             return Ok(Some(lb));
         }
         if let Some(own) = self.find_own(asker)? {
             return Ok(Some(own));
         }
-        match self.by_handle.values().find(|lb| of_service(lb)) {
+        self.find_unmarked(asker, adopt_unmarked)
+    }
+
+    /// An unmarked load balancer with the Service's native name: CONFLICT without the permission.
+    /// While one exists, a Delete is not done (LB-26).
+    pub(crate) fn find_unmarked(
+        &self,
+        asker: &Asker<'_>,
+        adopt_unmarked: bool,
+    ) -> Result<Option<&LoadBalancer>, Failure> {
+        let mut all = self.by_handle.values();
+        match all.find(|lb| is_unmarked_one(lb, asker)) {
             Some(lb) if adopt_unmarked => Ok(Some(lb)),
             Some(lb) => Err(not_ours(lb, asker)),
             None => Ok(None),
@@ -389,6 +398,11 @@ impl LoadBalancers {
         }
         Ok(addresses)
     }
+}
+
+/// Whether it is unmarked, and has the Service's native name.
+fn is_unmarked_one(lb: &LoadBalancer, asker: &Asker<'_>) -> bool {
+    lb.owner.is_none() && lb.name == native_name(&asker.service.uid)
 }
 
 fn not_ours(lb: &LoadBalancer, asker: &Asker<'_>) -> Failure {

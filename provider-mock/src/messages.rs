@@ -26,13 +26,9 @@ pub(crate) fn is_batch(rpc: &str) -> bool {
     )
 }
 
-/// Whether the layer answers NOT_INITIALIZED to this RPC after a forgotten Initialize. WatchChanges
-/// is not among these RPCs, although the contract asks for the answer there too.
+/// Whether the layer answers NOT_INITIALIZED to this RPC after a forgotten Initialize (CORE-10).
 pub(crate) fn needs_initialize(rpc: &str) -> bool {
-    !matches!(
-        rpc,
-        "GetProviderInfo" | "Probe" | "Initialize" | "WatchChanges"
-    )
+    !matches!(rpc, "GetProviderInfo" | "Probe" | "Initialize")
 }
 
 /// The subjects of a call.
@@ -109,6 +105,20 @@ fn keys_of_route(route: &pb::Route) -> Vec<String> {
     let mut keys = vec![route.route_key.clone(), route.destination_cidr.clone()];
     keys.extend(route.node_name.clone());
     keys
+}
+
+/// The keys in the answer of the batch's items that a fault with this subject selects.
+pub(crate) fn keys_of_items(rpc: &str, request: &Bytes, subject: &str) -> Vec<String> {
+    if !matches!(rpc, "CreateRoutes" | "DeleteRoutes") {
+        return vec![subject.to_owned()];
+    }
+    // The two requests have the same encoding.
+    let request = pb::CreateRoutesRequest::decode(request.clone()).unwrap_or_default();
+    let routes = request.routes.into_iter();
+    routes
+        .filter(|route| keys_of_route(route).iter().any(|key| key == subject))
+        .map(|route| route.route_key)
+        .collect()
 }
 
 /// Items that did not reach the provider: key, and UID if it has one.

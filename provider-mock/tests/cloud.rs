@@ -233,6 +233,49 @@ async fn annotations_and_scripts_steer_single_services() {
     assert_eq!(found.ownership(), pb::Ownership::Unmarked);
 }
 
+/// LB-26: it removes the Service's own load balancer, and then says that another one is left.
+#[tokio::test]
+async fn a_delete_is_not_done_while_an_unmarked_load_balancer_remains() {
+    let world = World::new(TWO).await;
+    let cloud = world.mock.cloud();
+    for adopt_unmarked in [false, true] {
+        world.ensure(service("web"), None, &[]).await;
+        let unmarked = LoadBalancer {
+            name: native_name("uid-web"),
+            ..LoadBalancer::default()
+        };
+        cloud.plant_load_balancer(unmarked).unwrap();
+        let delete = async |adopt_unmarked: bool| {
+            let request = pb::DeleteLoadBalancerRequest {
+                cluster: cluster("us"),
+                service: Some(service("web")),
+                handle: None,
+                adopt_unmarked,
+            };
+            let mut client = world.load_balancers();
+            let answer = client.delete_load_balancer(request).await.unwrap();
+            answer.into_inner().outcome.unwrap()
+        };
+        let conflicts = |outcome: &Deleted| match outcome {
+            Deleted::Failed(failed) => failed.code() == pb::FailureCode::Conflict,
+            _ => false,
+        };
+        let first = delete(adopt_unmarked).await;
+        if adopt_unmarked {
+            assert!(matches!(first, Deleted::Pending(_)), "{first:?}");
+        } else {
+            assert!(conflicts(&first), "{first:?}");
+            let again = delete(false).await;
+            assert!(conflicts(&again), "{again:?}");
+        }
+        let left = cloud.load_balancers();
+        assert!(left.len() == 1 && left[0].owner.is_none(), "{left:?}");
+        let last = delete(true).await;
+        assert!(matches!(last, Deleted::Done(_)), "{last:?}");
+        assert!(cloud.load_balancers().is_empty());
+    }
+}
+
 #[tokio::test]
 async fn routes_are_made_listed_and_deleted() {
     let world = World::new("{instances: [{name: a}], routes: [{name: theirs, destination_cidr: 10.9.0.0/24, node_name: a, owner_id: them}]}").await;

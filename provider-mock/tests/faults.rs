@@ -109,6 +109,56 @@ async fn answers_are_rewritten() {
 }
 
 #[tokio::test]
+async fn a_fault_with_a_routes_destination_or_node_strikes_its_result() {
+    let world = World::new(TWO).await;
+    let route = |key: &str, cidr: &str, node: &str| pb::Route {
+        route_key: key.into(),
+        name: format!("route-{key}"),
+        destination_cidr: cidr.into(),
+        node_name: Some(node.into()),
+        ..Default::default()
+    };
+    let request = pb::DeleteRoutesRequest {
+        cluster: cluster("us"),
+        routes: vec![
+            route("x", "10.0.1.0/24", "a"),
+            route("y", "10.0.2.0/24", "b"),
+        ],
+    };
+    let delete = async || {
+        let answer = world.routes().delete_routes(request.clone()).await;
+        let results = answer.unwrap().into_inner().results;
+        let mut seen: Vec<_> = results
+            .into_iter()
+            .map(|result| match result.outcome {
+                Some(pb::route_result::Outcome::Done(_)) => format!("{}=done", result.route_key),
+                Some(pb::route_result::Outcome::Failed(failed)) => {
+                    format!("{}={}", result.route_key, failed.code().as_str_name())
+                }
+                None => format!("{}=unset", result.route_key),
+            })
+            .collect();
+        seen.sort();
+        seen
+    };
+    for subject in ["x", "10.0.1.0/24", "a"] {
+        for (kind, want) in [
+            ("failure, failure: {code: BUSY}", "x=FAILURE_CODE_BUSY"),
+            ("failure-after", "x=FAILURE_CODE_INTERNAL"),
+            ("unset-outcome", "x=unset"),
+        ] {
+            let text = format!("rpc: DeleteRoutes, subject: {subject}, times: 1, kind: {kind}");
+            world.mock.cloud().set_fault(fault(&text)).unwrap();
+            assert_eq!(delete().await, [want, "y=done"], "{text}");
+        }
+        let text =
+            format!("rpc: DeleteRoutes, subject: {subject}, times: 1, kind: results-missing");
+        world.mock.cloud().set_fault(fault(&text)).unwrap();
+        assert_eq!(delete().await, ["y=done"], "{text}");
+    }
+}
+
+#[tokio::test]
 async fn statuses_sizes_and_hangs() {
     let world = World::new(TWO).await;
     let cloud = world.mock.cloud();
@@ -265,6 +315,19 @@ async fn the_provider_itself_can_lie() {
 
     cloud.forget_initialize();
     assert_eq!(world.states(&["a"]).await, ["FAILURE_CODE_NOT_INITIALIZED"]);
+    // The stream has `failed`, and ends (PROV-6).
+    let request = pb::WatchChangesRequest {
+        cluster: cluster("us"),
+        ..Default::default()
+    };
+    let answer = world.provider().watch_changes(request).await;
+    let mut stream = answer.unwrap().into_inner();
+    let first = stream.message().await.unwrap().unwrap();
+    let Some(pb::watch_changes_response::Change::Failed(failed)) = first.change else {
+        panic!()
+    };
+    assert_eq!(failed.code(), pb::FailureCode::NotInitialized);
+    assert_eq!(stream.message().await.unwrap(), None);
     world.initialize(&[]).await;
     assert_eq!(world.states(&["a"]).await, ["a=RUNNING"]);
 }

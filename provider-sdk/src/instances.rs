@@ -157,10 +157,10 @@ pub enum InstanceState {
 /// An instance, or its absence. There is one constructor for each state of the contract.
 ///
 /// Limits: a provider ID has 1 to 1,024 bytes and begins with one of the provider's prefixes
-/// (PROV-8). An address of an IP kind parses as an IP address, and any other address has 1 to 253
-/// bytes. If an instance violates a limit, the SDK logs it and answers `failed: INTERNAL`: for its
-/// Node in a lookup, for the whole listing in ListInstances. The SDK logs and leaves out a type,
-/// zone or region that is no label value (INST-15).
+/// (PROV-8). An address of an IP kind parses as an IP address, and any other address is a DNS name
+/// of at most 253 bytes (INST-8). If an instance violates a limit, the SDK logs it and answers
+/// `failed: INTERNAL`: for its Node in a lookup, for the whole listing in ListInstances. The SDK
+/// logs and leaves out a type, zone or region that is no label value (INST-15).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Instance {

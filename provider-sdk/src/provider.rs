@@ -120,7 +120,8 @@ pub struct ProviderInfo {
     /// The provider's own version.
     pub version: String,
     /// The prefixes of its provider IDs, for example `aws://`. At least one if instances are
-    /// offered, and at most 16 of at most 253 bytes.
+    /// offered, and at most 16 of at most 253 bytes. Each contains `://`; the characters are ASCII
+    /// letters, digits and `._:/@+-` (PROV-8).
     pub provider_id_prefixes: Vec<String>,
     /// The fields of each Node that it wants to see.
     pub node_projection: NodeProjection,
@@ -181,11 +182,27 @@ impl ProviderInfo {
         }
         self.provider_id_prefixes
             .iter()
-            .find(|prefix| prefix.is_empty() || prefix.len() > 253)
-            .map(|prefix| {
-                format!("the provider ID prefix {prefix:?} is empty or longer than 253 bytes")
-            })
+            .find_map(|prefix| prefix_fault(prefix))
     }
+}
+
+/// The error in a prefix of provider IDs (PROV-8). The controller refuses a provider with one.
+fn prefix_fault(prefix: &str) -> Option<String> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._:/@+-".contains(&byte);
+    let wrong = if prefix.is_empty() {
+        "is empty"
+    } else if prefix.len() > 253 {
+        "is longer than 253 bytes"
+    } else if !prefix.contains("://") {
+        "does not contain ://"
+    } else if !prefix.bytes().all(allowed) {
+        "has characters other than ASCII letters, digits and ._:/@+-"
+    } else {
+        return None;
+    };
+    Some(format!(
+        "the provider_id_prefix {prefix:?} {wrong}; right would be one such as \"mycloud://\" (PROV-8)"
+    ))
 }
 
 /// Request of [`Provider::initialize`]. [`Call::cluster`] names the cluster, and
@@ -310,6 +327,36 @@ impl Health {
         Self {
             state: HealthState::Broken,
             message: why.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// PROV-8.
+    #[test]
+    fn a_prefix_that_the_controller_would_refuse_is_named_at_the_start() {
+        let fault = |prefix: &str| {
+            let info = ProviderInfo::new("mycloud", "1").provider_id_prefix(prefix);
+            info.fault(true)
+        };
+        for good in ["aws://", "mycloud://zone_1.a/@+-"] {
+            assert_eq!(fault(good), None);
+        }
+        let long = format!("{}://", "m".repeat(251));
+        for (prefix, wrong) in [
+            ("", "is empty"),
+            (long.as_str(), "is longer than 253 bytes"),
+            ("mycloud:", "does not contain ://"),
+            ("my cloud://", "has characters other than"),
+            ("wölkchen://", "has characters other than"),
+        ] {
+            let said = fault(prefix).unwrap();
+            let expected = format!("the provider_id_prefix {prefix:?} {wrong}");
+            assert!(said.starts_with(&expected), "{said}");
+            assert!(said.contains("right would be"), "{said}");
         }
     }
 }

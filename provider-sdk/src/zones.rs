@@ -24,7 +24,7 @@ pub trait Zones: Send + Sync {
 }
 
 /// A place in a cloud. `None` in a field means that the provider does not know the value, or that
-/// the cloud has none.
+/// the cloud has none. The SDK logs and leaves out a value that is no label value (ZONE-2).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Zone {
     /// The failure domain: a valid label value.

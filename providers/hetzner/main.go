@@ -29,7 +29,9 @@ type options struct {
 }
 
 func main() {
-	sdk.HandleProbe()
+	if len(os.Args) > 1 && os.Args[1] == "probe" {
+		os.Exit(sdk.RunProbe(os.Args[2:], defaultEndpoint(os.Getenv), os.Stdout, os.Stderr))
+	}
 	if len(os.Args) > 1 && os.Args[1] == "version" {
 		fmt.Println(provider.Version)
 		return
@@ -50,6 +52,14 @@ func main() {
 		slog.Error("the provider ends", "error", err)
 		os.Exit(1)
 	}
+}
+
+// defaultEndpoint returns $CLOUD_PROVIDER_ENDPOINT, which the chart sets, else the contract's endpoint.
+func defaultEndpoint(environment func(string) string) string {
+	if endpoint := environment("CLOUD_PROVIDER_ENDPOINT"); endpoint != "" {
+		return endpoint
+	}
+	return sdk.DefaultEndpoint
 }
 
 // parse reads the flags. For flags that are not given it reads the environment variables of Hetzner's own controller.
@@ -83,7 +93,7 @@ func parse(arguments []string, environment func(string) string, output io.Writer
 	}
 	flags := flag.NewFlagSet("hetzner", flag.ContinueOnError)
 	flags.SetOutput(output)
-	flags.StringVar(&o.endpoint, "endpoint", sdk.DefaultEndpoint, "where to serve")
+	flags.StringVar(&o.endpoint, "endpoint", defaultEndpoint(environment), "where to serve (or CLOUD_PROVIDER_ENDPOINT)")
 	flags.IntVar(&o.peerUID, "peer-uid", -1, "accept only connections of this user and of our own; if negative, of everybody whom the socket's mode admits")
 	flags.StringVar(&s.APIURL, "api-url", or("HCLOUD_ENDPOINT", "https://api.hetzner.cloud/v1"), "where Hetzner Cloud's API is (or HCLOUD_ENDPOINT)")
 	flags.StringVar(&s.TokenFile, "token-file", or("HCLOUD_TOKEN_FILE", ""), "the file that holds the API token, read for each call (or HCLOUD_TOKEN_FILE); else HCLOUD_TOKEN is the token")

@@ -4,6 +4,8 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
 func TestWrongFlagsAreNamed(t *testing.T) {
@@ -40,5 +42,27 @@ func TestTheEnvironmentOfHetznersControllerIsRead(t *testing.T) {
 	}
 	if s := o.settings; s.Network != "cluster" || s.Routes || s.Location != "nbg1" || !s.IPv4 || !s.IPv6 || s.HealthRetries != 2 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// The chart sets the variable.
+func TestTheEndpointIsThatOfTheFlagElseOfTheEnvironment(t *testing.T) {
+	environment := map[string]string{"HCLOUD_TOKEN": "t"}
+	served := func(arguments ...string) string {
+		o, err := parse(arguments, func(key string) string { return environment[key] }, io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o.endpoint
+	}
+	if endpoint := served(); endpoint != sdk.DefaultEndpoint {
+		t.Error(endpoint)
+	}
+	environment["CLOUD_PROVIDER_ENDPOINT"] = "unix:///tmp/x/p.sock"
+	if endpoint := served(); endpoint != "unix:///tmp/x/p.sock" {
+		t.Error(endpoint)
+	}
+	if endpoint := served("--endpoint", "unix:///tmp/y/p.sock"); endpoint != "unix:///tmp/y/p.sock" {
+		t.Error(endpoint)
 	}
 }

@@ -51,6 +51,10 @@ class State:
         now = self.now_ms()
         return {handle: lb for handle, lb in self.load_balancers.items() if lb.get("gone_at_ms", now + 1) > now}
 
+    def without(self, handle: str) -> "State":
+        """The state without a load balancer."""
+        return replace(self, load_balancers={other: lb for other, lb in self.load_balancers.items() if other != handle})
+
 
 @dataclass(frozen=True)
 class Write:

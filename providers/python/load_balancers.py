@@ -331,6 +331,13 @@ class LoadBalancers(load_balancer_pb2_grpc.LoadBalancerServiceServicer):
             if gone_at > state.now_ms():
                 waits = pending("the load balancer is being deleted", gone_at - state.now_ms())
                 return pb.DeleteLoadBalancerResponse(handle=lb["handle"], pending=waits), write
+            # It is not done while another one remains: CONFLICT without the grant (LB-26).
+            try:
+                other = find_to_delete(state.without(lb["handle"]), asker, request.adopt_unmarked)
+            except Fail as fail:
+                return pb.DeleteLoadBalancerResponse(failed=fail.to_proto()), write
+            if other is not None:
+                return pb.DeleteLoadBalancerResponse(pending=pending("another load balancer of this Service is deleted next", 0)), write
             return pb.DeleteLoadBalancerResponse(done=types_pb2.Done()), write
 
         return await self.provider.cloud.write(decide)

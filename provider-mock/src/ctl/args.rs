@@ -90,16 +90,16 @@ pub enum Ctl {
     /// Scripted faults.
     #[command(subcommand)]
     Fault(FaultVerb),
-    /// Set the duration of an RPC; `*` for all.
+    /// Let each call of an RPC take this long.
     Latency {
-        /// The RPC.
+        /// The RPC, such as LookupInstances; `*` for all.
         rpc: String,
-        /// The duration, such as 50ms.
+        /// The duration, such as 50ms; 0ms ends it.
         latency: HumanDuration,
     },
-    /// Set how long load balancers take.
+    /// Set how long the cloud takes to create and to delete a load balancer.
     Provisioning {
-        /// The time to create one.
+        /// The time to create one, such as 30s.
         load_balancer: HumanDuration,
         /// The time to delete one.
         #[arg(default_value = "0ms")]
@@ -115,16 +115,16 @@ pub enum Ctl {
         /// Answer `handled_elsewhere`: another controller handles it.
         #[arg(long)]
         handled_elsewhere: bool,
-        /// Answers set this annotation.
+        /// Let answers set this annotation. May be repeated.
         #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
         set_annotation: Vec<(String, String)>,
-        /// Answers remove this annotation.
+        /// Let answers remove this annotation. May be repeated.
         #[arg(long, value_name = "KEY")]
         remove_annotation: Vec<String>,
-        /// Answers carry this Normal event.
+        /// Let answers carry this Normal event. May be repeated.
         #[arg(long, value_name = "REASON=MESSAGE", value_parser = pair)]
         event: Vec<(String, String)>,
-        /// Answers carry this Warning event.
+        /// Let answers carry this Warning event. May be repeated.
         #[arg(long, value_name = "REASON=MESSAGE", value_parser = pair)]
         warning: Vec<(String, String)>,
     },
@@ -165,9 +165,10 @@ pub enum Ctl {
         /// The scope.
         scope: String,
     },
-    /// Answer NOT_INITIALIZED until the next Initialize.
+    /// Answer NOT_INITIALIZED to each request with a cluster until the next Initialize, as a process
+    /// that has just started does.
     ForgetInitialize,
-    /// Send a resync hint to all watching controllers.
+    /// Send the hint that anything may have changed to all controllers that watch.
     Resync,
     /// Show the number of calls of each RPC, the writes, and the last calls.
     Calls {
@@ -180,7 +181,7 @@ pub enum Ctl {
         #[arg(long)]
         reset: bool,
     },
-    /// Reset objects, settings, faults and calls to the YAML file.
+    /// Make objects, settings and faults those of the YAML file again, and forget all calls.
     Reset,
     /// Run a command in JSON.
     Run {
@@ -196,7 +197,7 @@ pub enum InstanceVerb {
     List,
     /// Add one and print its provider ID.
     Add(InstanceArgs),
-    /// Replace the instance with this name; it keeps its identity unless given.
+    /// Replace the instance with this name. It keeps its ID and provider ID unless they are given.
     Set(InstanceArgs),
     /// Remove one.
     Remove {
@@ -250,10 +251,10 @@ pub struct InstanceArgs {
     /// Its region.
     #[arg(long)]
     pub(super) region: Option<String>,
-    /// An address.
+    /// An address. May be repeated.
     #[arg(long, value_name = "KIND=ADDRESS", value_parser = Address::parse)]
     pub(super) address: Vec<Address>,
-    /// A label.
+    /// A label. May be repeated.
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     pub(super) label: Vec<(String, String)>,
     /// Its state: running, stopped, unknown, pending, unmanaged.
@@ -266,7 +267,7 @@ pub struct InstanceArgs {
 pub enum LbVerb {
     /// Show all, with targets and owners.
     List,
-    /// Plant one and print its handle; without an owner it is unmarked.
+    /// Add one directly to the cloud, and print its handle. Without --owner-id it is unmarked.
     Add {
         /// Its native name.
         name: String,
@@ -279,10 +280,10 @@ pub enum LbVerb {
         /// The namespace/name of that Service.
         #[arg(long, default_value = "")]
         service: String,
-        /// An address.
+        /// An address. May be repeated.
         #[arg(long)]
         address: Vec<std::net::IpAddr>,
-        /// A target.
+        /// A target, by the Node's name. May be repeated.
         #[arg(long)]
         target: Vec<String>,
         /// Make it a remnant: only parts of it are left.
@@ -306,7 +307,7 @@ pub enum LbVerb {
 pub enum RouteVerb {
     /// Show all.
     List,
-    /// Plant one; without an owner it is unmarked.
+    /// Add one directly to the cloud. Without --owner-id it is unmarked.
     Add {
         /// Its name.
         name: String,
@@ -346,10 +347,10 @@ pub enum FaultVerb {
         rpc: String,
         /// The kind.
         kind: FaultKind,
-        /// Limit it to this Node, Service (namespace/name) or route.
+        /// Limit it to this Node, Service (namespace/name), or route (its key, destination or Node).
         #[arg(long)]
         subject: Option<String>,
-        /// Limit it to this number of calls.
+        /// Limit it to this number of calls. Without it the fault stays until it is cleared.
         #[arg(long)]
         times: Option<u32>,
         /// The failure's code, such as THROTTLED.
@@ -370,13 +371,13 @@ pub enum FaultVerb {
         /// The delay of the call.
         #[arg(long)]
         delay: Option<HumanDuration>,
-        /// The value that the kind takes.
+        /// The value, for kinds that take one.
         #[arg(long)]
         value: Option<String>,
     },
-    /// Clear one, or all.
+    /// Clear the fault with this number; without a number, all.
     Clear {
-        /// Its number.
+        /// Its number, as `fault list` shows it.
         id: Option<u64>,
     },
 }

@@ -16,7 +16,13 @@ const OVERSIZED_BYTES: usize = 20 * 1024 * 1024;
 const UNKNOWN_FIELD: u32 = 15_000;
 
 /// The messages of an answer after the fault. An answer to which the fault does not apply stays.
-pub(crate) fn rewrite(rpc: &str, fault: &Fault, mut messages: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+/// `keys` are those of the batch's items to which it applies; without them it applies to all.
+pub(crate) fn rewrite(
+    rpc: &str,
+    fault: &Fault,
+    keys: Option<&[String]>,
+    mut messages: Vec<Vec<u8>>,
+) -> Vec<Vec<u8>> {
     match fault.kind {
         FaultKind::EmptyAnswer => return vec![Vec::new()],
         FaultKind::NoAnswer => return Vec::new(),
@@ -40,12 +46,9 @@ pub(crate) fn rewrite(rpc: &str, fault: &Fault, mut messages: Vec<Vec<u8>>) -> V
         "GetProviderInfo" => each(messages, |answer| provider_info(fault, answer)),
         "Probe" => each(messages, |answer| probe(fault, answer)),
         "LookupInstances" => each(messages, |answer| {
-            batch::<pb::LookupInstancesResponse>(fault, answer);
+            batch::<pb::LookupInstancesResponse>(fault, keys, answer);
             for result in &mut answer.results {
-                let ours = fault
-                    .subject
-                    .as_ref()
-                    .is_none_or(|name| *name == result.node_name);
+                let ours = keys.is_none_or(|keys| keys.contains(&result.node_name));
                 if let (true, Some(pb::lookup_instance_result::Outcome::Found(found))) =
                     (ours, &mut result.outcome)
                 {
@@ -54,13 +57,13 @@ pub(crate) fn rewrite(rpc: &str, fault: &Fault, mut messages: Vec<Vec<u8>>) -> V
             }
         }),
         "LookupZones" => each(messages, |answer| {
-            batch::<pb::LookupZonesResponse>(fault, answer);
+            batch::<pb::LookupZonesResponse>(fault, keys, answer);
         }),
         "CreateRoutes" => each(messages, |answer| {
-            batch::<pb::CreateRoutesResponse>(fault, answer);
+            batch::<pb::CreateRoutesResponse>(fault, keys, answer);
         }),
         "DeleteRoutes" => each(messages, |answer| {
-            batch::<pb::DeleteRoutesResponse>(fault, answer);
+            batch::<pb::DeleteRoutesResponse>(fault, keys, answer);
         }),
         "Initialize" => each(messages, |answer: &mut pb::InitializeResponse| {
             if let (
@@ -182,6 +185,7 @@ pub(crate) fn failed(rpc: &str, failure: pb::Failure) -> Vec<Vec<u8>> {
     }
     let message = match rpc {
         "Initialize" => whole::<pb::InitializeResponse>(failure),
+        "WatchChanges" => whole::<pb::WatchChangesResponse>(failure),
         "GetLoadBalancer" => whole::<pb::GetLoadBalancerResponse>(failure),
         "EnsureLoadBalancer" => whole::<pb::EnsureLoadBalancerResponse>(failure),
         "UpdateLoadBalancer" => whole::<pb::UpdateLoadBalancerResponse>(failure),

@@ -167,6 +167,7 @@ fn failed(
         return Ok(rewrite::rewrite(
             rpc,
             &Fault::new(rpc, FaultKind::ListEmpty),
+            None,
             answer,
         ));
     }
@@ -194,6 +195,7 @@ fn failed(
         return Ok(rewrite::rewrite(
             rpc,
             &Fault::new(rpc, FaultKind::LongText),
+            None,
             answer,
         ));
     }

@@ -22,6 +22,8 @@ use crate::cloud::State;
 use crate::fixture::{self, Fixture};
 use crate::load_balancers::{self as cloud, Asker, EnsurePlan};
 
+const ANOTHER_REMAINS: &str = "another load balancer of this Service is deleted next";
+
 /// A call that may change the cloud.
 struct Begun<'a> {
     state: MutexGuard<'a, State>,
@@ -298,7 +300,12 @@ impl LoadBalancers for MockProvider {
         let outcome = if left > 0 {
             Deleted::Pending(waits("the load balancer is being deleted", left))
         } else {
-            Deleted::Done
+            // It is not done while another one remains: CONFLICT without the grant (LB-26).
+            let all = &state.objects.load_balancers;
+            match all.find_unmarked(&asker, request.adopt_unmarked)? {
+                Some(_) => Deleted::Pending(waits(ANOTHER_REMAINS, 1_000)),
+                None => Deleted::Done,
+            }
         };
         Ok(answer(outcome, &settings, service, None))
     }

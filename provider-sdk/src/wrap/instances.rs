@@ -9,9 +9,12 @@ use cloud_provider_api::v1alpha1::list_instances_response::Part;
 use cloud_provider_api::v1alpha1::lookup_instance_result::Outcome;
 use cloud_provider_api::v1alpha1::{self as pb};
 
-use super::limits::{ID_BYTES, fault, fits, is_label_value, within_batch};
+use super::limits::{ID_BYTES, fault, fits, is_dns_name, is_label_value, within_batch};
 use super::{Parts, Wrap, convert, listed, not_listed, not_offered};
-use crate::{Answers, Failure, Instance, InstanceFacet, InstanceQuery, InstanceState, Node};
+use crate::{
+    AddressKind, Answers, Failure, Instance, InstanceFacet, InstanceQuery, InstanceState, Node,
+    NodeAddress,
+};
 
 #[tonic::async_trait]
 impl InstanceService for Wrap {
@@ -171,18 +174,26 @@ fn facets_from(facets: &[i32]) -> Vec<InstanceFacet> {
     known
 }
 
-/// Drops and logs a value that is not a label value (INST-15).
-fn formed(what: &str, id: &str, value: Option<String>) -> Option<String> {
+/// Drops and logs a value that is not a label value (INST-15, ZONE-2).
+pub(super) fn formed(what: &str, item: &str, value: Option<String>) -> Option<String> {
     let value = value?;
     if is_label_value(&value) {
         return Some(value);
     }
     tracing::warn!(
-        instance = id,
+        item,
         value,
         "{what} is no label value: leaving it out of the answer"
     );
     None
+}
+
+/// Checks the names among an instance's addresses (INST-8). A route's addresses are not checked so,
+/// because the controller sent them.
+fn are_names(addresses: &[NodeAddress]) -> Result<(), String> {
+    let is_ip = |kind| matches!(kind, AddressKind::InternalIp | AddressKind::ExternalIp);
+    let mut names = addresses.iter().filter(|address| !is_ip(address.kind));
+    names.try_for_each(|name| is_dns_name("an address", &name.address))
 }
 
 fn instance_to(
@@ -211,6 +222,7 @@ fn instance_to(
         }
         None => {}
     }
+    are_names(&instance.addresses)?;
     let state = match instance.state {
         InstanceState::Present => pb::InstanceState::Present,
         InstanceState::Running => pb::InstanceState::Running,
@@ -242,5 +254,30 @@ mod tests {
         assert_eq!(facets_from(&[99]), [InstanceFacet::Existence]);
         let power = pb::InstanceFacet::Power as i32;
         assert_eq!(facets_from(&[power]), [InstanceFacet::Power]);
+    }
+
+    /// INST-8.
+    #[test]
+    fn an_address_that_is_a_name_has_the_form_of_a_dns_name() {
+        let judged = |name: &str| are_names(&[NodeAddress::hostname(name)]).is_ok();
+        for good in ["a", "Host-1.example.com", "1.2.3.example"] {
+            assert!(judged(good), "{good}");
+        }
+        let long = "a".repeat(254);
+        for bad in [
+            "",
+            ".",
+            "a.",
+            "-a",
+            "a-.b",
+            "a_b",
+            "a..b",
+            "ü",
+            "a b",
+            long.as_str(),
+        ] {
+            assert!(!judged(bad), "{bad}");
+        }
+        assert_eq!(are_names(&[NodeAddress::internal_ip("::1")]), Ok(()));
     }
 }

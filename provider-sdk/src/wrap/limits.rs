@@ -57,6 +57,22 @@ pub(super) fn is_ip(what: &str, value: &str) -> Result<(), String> {
     }
 }
 
+/// Checks that `value` is a DNS name (RFC 1123), in upper or lower case.
+pub(super) fn is_dns_name(what: &str, value: &str) -> Result<(), String> {
+    fits(what, value, NAME_BYTES)?;
+    let outer = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let inner = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
+    let is_part = |part: &str| {
+        let bytes = part.as_bytes();
+        outer(bytes.first()) && outer(bytes.last()) && bytes.iter().all(inner)
+    };
+    if value.split('.').all(is_part) {
+        Ok(())
+    } else {
+        Err(format!("{what} {value:?} is not a DNS name"))
+    }
+}
+
 /// Whether `value` is a valid label value and not empty.
 pub(super) fn is_label_value(value: &str) -> bool {
     let bytes = value.as_bytes();

@@ -6,8 +6,8 @@ use cloud_provider_api::v1alpha1::lookup_zone_result::Outcome;
 use cloud_provider_api::v1alpha1::zone_service_server::ZoneService;
 use cloud_provider_api::v1alpha1::{self as pb};
 
-use super::instances::by_node;
-use super::limits::{NAME_BYTES, fault, within_batch};
+use super::instances::{by_node, formed};
+use super::limits::within_batch;
 use super::{Wrap, convert, not_offered};
 use crate::{Failure, InstanceOptions, Instances, Zone};
 
@@ -41,9 +41,7 @@ impl ZoneService for Wrap {
             Ok((nodes, answers)) => {
                 let results = by_node("LookupZones", nodes, answers)
                     .map(|(node, answer)| {
-                        let outcome = answer.and_then(|zone| {
-                            zone_to(zone).map_err(|what| fault("LookupZones", &node.name, what))
-                        });
+                        let outcome = answer.map(|zone| zone_to(&node.name, zone));
                         pb::LookupZoneResult {
                             node_name: node.name,
                             node_uid: node.uid,
@@ -65,11 +63,30 @@ impl ZoneService for Wrap {
     }
 }
 
-fn zone_to(zone: Zone) -> Result<pb::Zone, String> {
-    convert::optional_at_most("the zone", zone.zone.as_ref(), NAME_BYTES)?;
-    convert::optional_at_most("the region", zone.region.as_ref(), NAME_BYTES)?;
-    Ok(pb::Zone {
-        zone: zone.zone,
-        region: zone.region,
-    })
+fn zone_to(node: &str, zone: Zone) -> pb::Zone {
+    pb::Zone {
+        zone: formed("its zone", node, zone.zone),
+        region: formed("its region", node, zone.region),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// ZONE-2.
+    #[test]
+    fn a_zone_or_region_that_is_no_label_value_is_left_out() {
+        let kept = |zone: &str, region: &str| {
+            let zone = Zone {
+                zone: Some(zone.into()),
+                region: Some(region.into()),
+            };
+            let sent = zone_to("node-1", zone);
+            (sent.zone.is_some(), sent.region.is_some())
+        };
+        assert_eq!(kept("rack-1", "eu_west.1"), (true, true));
+        assert_eq!(kept("Rack 1, left", "eu"), (false, true));
+        assert_eq!(kept(&"z".repeat(64), ""), (false, false));
+    }
 }

@@ -15,6 +15,7 @@ async fn a_batch_is_matched_by_name_and_each_fault_stays_with_its_node() {
         "stranger",
         "long",
         "no-ip",
+        "no-name",
     ];
     let response = running.lookup(&names).await;
     assert_eq!(response.failed, None);
@@ -37,6 +38,7 @@ async fn a_batch_is_matched_by_name_and_each_fault_stays_with_its_node() {
         ("stranger", "other://1"),
         ("long", "2007 bytes, more than 1024"),
         ("no-ip", "not an IP address"),
+        ("no-name", "\"a_b\" is not a DNS name"),
     ] {
         let failure = failed(outcome(&response, name));
         assert_eq!(failure.code(), pb::FailureCode::Internal, "{name}");

@@ -113,8 +113,10 @@ impl Instances for Cloud {
             "stranger" => Ok(Instance::running("other://1")),
             "long" => Ok(Instance::running(format!("test://{}", "x".repeat(2000)))),
             "no-ip" => Ok(Instance::running("test://1").address(NodeAddress::internal_ip("host"))),
+            "no-name" => Ok(Instance::running("test://1").address(NodeAddress::hostname("a_b"))),
             name => Ok(Instance::running(format!("test://{name}"))
                 .address(NodeAddress::internal_ip("10.0.0.1"))
+                .address(NodeAddress::hostname("Host-1.example"))
                 .zone("a")),
         }
     }

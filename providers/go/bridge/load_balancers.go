@@ -180,7 +180,7 @@ func (a *aboutService) mayTouch(ctx context.Context, method string) error {
 // name returns the cloud's name of the load balancer; empty if the method panics, or if the contract does not accept the name.
 func (a *aboutService) name(ctx context.Context) string {
 	name, err := guarded("GetLoadBalancerName", func() string {
-		return a.b.parts().balancer.GetLoadBalancerName(ctx, a.owner.ClusterName, a.service.DeepCopy())
+		return a.b.parts().balancer.GetLoadBalancerName(withOwner(ctx, a.owner), a.owner.ClusterName, a.service.DeepCopy())
 	})
 	if err != nil || fits("", name, nameBytes) != nil {
 		return ""

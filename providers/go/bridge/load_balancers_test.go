@@ -392,6 +392,13 @@ type marked struct {
 	ownership contract.Ownership
 	same      bool
 	owner     *Owner
+	// Whether GetLoadBalancerName was called without the owner.
+	ownerless bool
+}
+
+func (m *marked) GetLoadBalancerName(ctx context.Context, cluster string, service *v1.Service) string {
+	m.ownerless = m.ownerless || OwnerOf(ctx) == nil
+	return m.scripted.GetLoadBalancerName(ctx, cluster, service)
 }
 
 func (m *marked) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return m, true }
@@ -450,6 +457,9 @@ func TestAVendorCanAddWhatGosInterfaceLacks(t *testing.T) {
 	must(t, err)
 	if !found.GetFound().GetInSync() {
 		t.Errorf("%v", found)
+	}
+	if cloud.ownerless {
+		t.Error("OwnerOf is nil in GetLoadBalancerName")
 	}
 }
 

@@ -75,8 +75,7 @@ func (o *Owner) Owns(id string) bool {
 
 type ownerKey struct{}
 
-// OwnerOf returns the cluster for which the bridge calls the method with this context. It is nil outside of such a call, and can be nil in
-// GetLoadBalancerName.
+// OwnerOf returns the cluster for which the bridge calls the method with this context. It is nil outside of such a call.
 func OwnerOf(ctx context.Context) *Owner {
 	owner, _ := ctx.Value(ownerKey{}).(*Owner)
 	return owner

@@ -119,6 +119,14 @@ func (s *State) Living() []LoadBalancer {
 	return living
 }
 
+// Without returns the state without a load balancer.
+func (s *State) Without(handle string) *State {
+	rest := *s
+	rest.LoadBalancers = maps.Clone(s.LoadBalancers)
+	delete(rest.LoadBalancers, handle)
+	return &rest
+}
+
 // Write is one write; the functions change copies of the maps.
 type Write struct {
 	Line       string

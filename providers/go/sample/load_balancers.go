@@ -130,6 +130,13 @@ func (p *Provider) DeleteLoadBalancer(ctx context.Context, call *sdk.Call, reque
 		if left := goneAt - state.NowMs(); left > 0 {
 			request.Notes.Handle(lb.Handle)
 			waits = pending("the load balancer is being deleted", left)
+			return write, nil
+		}
+		// It is not done while another one remains: CONFLICT without the grant (LB-26).
+		if other, err := findToDelete(state.Without(lb.Handle), asker, request.AdoptUnmarked); err != nil {
+			waits = err
+		} else if other != nil {
+			waits = pending("another load balancer of this Service is deleted next", 0)
 		}
 		return write, nil
 	})

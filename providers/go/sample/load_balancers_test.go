@@ -147,6 +147,32 @@ func TestADeleteFindsByTheMarkAndIsDoneWhereNothingIs(t *testing.T) {
 	h.equal(code(h.remove(request).GetFailed()), "UNAVAILABLE")
 }
 
+// LB-26: Delete removes the Service's own load balancer, and is not done while the unmarked one remains.
+func TestADeleteIsNotDoneWhileAnUnmarkedLoadBalancerRemains(t *testing.T) {
+	h := serveInitialized(t)
+	for _, adopt := range []bool{false, true} {
+		h.ensure(&contract.EnsureLoadBalancerRequest{Cluster: us, Service: service("uid-1")})
+		h.edit(func(content map[string]any) {
+			unmarked := map[string]any{"handle": "lb-7", "name": "auid1", "addresses": []string{"192.0.2.9"}, "targets": []string{}, "config": map[string]any{}}
+			content["load_balancers"] = append(content["load_balancers"].([]any), unmarked)
+		})
+		request := &contract.DeleteLoadBalancerRequest{Cluster: us, Service: service("uid-1"), AdoptUnmarked: adopt}
+		if first := h.remove(request); adopt {
+			h.equal(first.GetPending() != nil, true)
+		} else {
+			h.equal(code(first.GetFailed()), "CONFLICT")
+		}
+		h.equal(len(h.loadBalancers()), 1)
+		h.equal(h.loadBalancers()[0].Handle, "lb-7")
+		if !adopt {
+			h.equal(code(h.remove(request).GetFailed()), "CONFLICT")
+			request.AdoptUnmarked = true
+		}
+		h.equal(h.remove(request).GetDone() != nil, true)
+		h.equal(len(h.loadBalancers()), 0)
+	}
+}
+
 func TestOverlappingCallsMakeOneLoadBalancer(t *testing.T) {
 	h := serveInitialized(t)
 	h.weather(nil, 300)

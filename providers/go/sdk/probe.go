@@ -29,20 +29,29 @@ func HandleProbe() {
 	}
 }
 
-// RunProbe reads the arguments after `probe`, calls Probe, prints one line, and returns the exit code: 0 if the provider answers, else 1. With --ready
-// it returns 1 also if the state is neither READY nor DEGRADED. Wrong arguments are 2. Without --endpoint it uses defaultEndpoint, which should be the
-// program's own default.
+// RunProbe reads the arguments after `probe`, calls Probe, prints one line, and returns the exit code: 0 if the provider answers, 1 if it does not, 2 if
+// an argument is wrong. With --ready it returns 1 also if the state is neither READY nor DEGRADED. Without --endpoint it uses defaultEndpoint, which
+// should be the program's own default.
 func RunProbe(arguments []string, defaultEndpoint string, output, errorOutput io.Writer) int {
 	flags := flag.NewFlagSet("probe", flag.ContinueOnError)
 	flags.SetOutput(errorOutput)
-	endpoint := flags.String("endpoint", defaultEndpoint, "the socket of the provider")
-	timeout := flags.Duration("timeout", time.Second, "how long the probe may take")
-	ready := flags.Bool("ready", false, "fail also unless the state is READY or DEGRADED")
+	endpoint := flags.String("endpoint", defaultEndpoint, "the provider's socket: unix:// and an absolute path")
+	timeout := flags.Duration("timeout", time.Second, "the longest time to wait for the answer, such as 1s")
+	ready := flags.Bool("ready", false, "require the state READY or DEGRADED; without this flag any answer of the provider is enough")
 	if err := flags.Parse(arguments); err != nil {
 		return 2
 	}
-	if *timeout <= 0 || flags.NArg() > 0 || !strings.HasPrefix(*endpoint, "unix:///") {
-		fmt.Fprintln(errorOutput, "usage: probe [--endpoint unix:///PATH] [--timeout 1s] [--ready]")
+	wrong := ""
+	switch {
+	case flags.NArg() > 0:
+		wrong = fmt.Sprintf("the argument %q is no flag", flags.Arg(0))
+	case *timeout <= 0:
+		wrong = fmt.Sprintf("--timeout %v is not above zero; right would be one such as 1s", *timeout)
+	case !strings.HasPrefix(*endpoint, "unix:///"):
+		wrong = fmt.Sprintf("--endpoint %q does not begin with unix:///; right would be one such as %s", *endpoint, DefaultEndpoint)
+	}
+	if wrong != "" {
+		fmt.Fprintf(errorOutput, "%s\nusage: probe [--endpoint unix:///PATH] [--timeout 1s] [--ready]\n", wrong)
 		return 2
 	}
 	wanted := "live"
@@ -77,7 +86,7 @@ func askProvider(ctx context.Context, path string) (said string, works bool, err
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "", false, fmt.Errorf("no process listens on the socket %s: the provider is not running, or does not listen yet", path)
 	case errors.Is(err, fs.ErrPermission):
-		return "", false, fmt.Errorf("uid %d, gid %d may not connect to the socket %s: probe as the provider's user", os.Geteuid(), os.Getegid(), path)
+		return "", false, fmt.Errorf("uid %d, gid %d may not connect to the socket %s: probe as the provider's user, or with its primary group", os.Geteuid(), os.Getegid(), path)
 	case err != nil:
 		return "", false, fmt.Errorf("cannot connect to the socket %s: %w", path, err)
 	}
@@ -100,7 +109,7 @@ func askProvider(ctx context.Context, path string) (said string, works bool, err
 		return "", false, context.DeadlineExceeded
 	}
 	if err != nil {
-		return "", false, fmt.Errorf("the process that listens on %s did not answer as a provider: %w", path, err)
+		return "", false, fmt.Errorf("the process that listens on %s did not answer as a provider (%w): it is none, it is ending, or it does not accept uid %d", path, err, os.Geteuid())
 	}
 	said = "BROKEN"
 	switch answer.State {

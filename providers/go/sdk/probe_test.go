@@ -104,9 +104,11 @@ func TestWhatDoesNotAnswerIsNamedInTime(t *testing.T) {
 			t.Errorf("%s: %d %q", row.path, code, line)
 		}
 	}
-	for _, wrong := range [][]string{{"--timeout=0s"}, {"--endpoint=/x"}, {"more"}, {"--nonsense"}} {
-		if code, line := probed(wrong...); code != 2 || line == "" {
-			t.Errorf("%v: %d %q", wrong, code, line)
+	for wrong, said := range map[string]string{
+		"--timeout=0s": "--timeout 0s is not above zero", "--endpoint=/x": `--endpoint "/x" does not begin with unix:///`, "more": `the argument "more"`, "--nonsense": "nonsense",
+	} {
+		if code, text := probed(wrong); code != 2 || !strings.Contains(text, said) {
+			t.Errorf("%s: %d %q", wrong, code, text)
 		}
 	}
 	if code, line := probed(); code != 1 || !strings.Contains(line, "/nowhere/provider.sock does not exist") {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -53,7 +54,7 @@ type Info struct {
 	// Version is the provider's own.
 	Version string
 	// ProviderIDPrefixes are the prefixes of the cloud's provider IDs, for example aws://. There must be at least one if instances are offered, and at
-	// most 16, each of at most 253 bytes. The server answers UNMANAGED for a Node whose provider ID begins with none of them (INST-9).
+	// most 16, each of at most 253 bytes. Each contains ://; the characters are ASCII letters, digits and ._:/@+- (PROV-8). The server answers UNMANAGED for a Node whose provider ID begins with none of them (INST-9).
 	ProviderIDPrefixes []string
 	// NodeProjection names the fields of each Node that the provider wants to see.
 	NodeProjection NodeProjection
@@ -189,7 +190,10 @@ type Health struct {
 	LastCloudSuccess time.Time
 }
 
-var providerName = regexp.MustCompile(`^[a-z0-9-]{1,63}$`)
+var (
+	providerName     = regexp.MustCompile(`^[a-z0-9-]{1,63}$`)
+	prefixCharacters = regexp.MustCompile(`^[A-Za-z0-9._:/@+-]+$`)
+)
 
 // check returns the first error in the Info, if any. The server then refuses to start.
 func (i *Info) check(offersInstances bool) error {
@@ -203,8 +207,19 @@ func (i *Info) check(offersInstances bool) error {
 		return fmt.Errorf("%d prefixes of provider IDs are more than 16", len(i.ProviderIDPrefixes))
 	}
 	for _, prefix := range i.ProviderIDPrefixes {
-		if prefix == "" || len(prefix) > nameBytes {
-			return fmt.Errorf("the prefix of provider IDs %q is empty or longer than %d bytes", prefix, nameBytes)
+		wrong := ""
+		switch {
+		case prefix == "":
+			wrong = "is empty"
+		case len(prefix) > nameBytes:
+			wrong = fmt.Sprintf("is longer than %d bytes", nameBytes)
+		case !strings.Contains(prefix, "://"):
+			wrong = "does not contain ://"
+		case !prefixCharacters.MatchString(prefix):
+			wrong = "has characters other than ASCII letters, digits and ._:/@+-"
+		}
+		if wrong != "" {
+			return fmt.Errorf("the prefix %q in ProviderIDPrefixes %s; right would be one such as %q (PROV-8)", prefix, wrong, i.Name+"://")
 		}
 	}
 	balancers := &i.LoadBalancers

@@ -416,3 +416,45 @@ func TestATextIsCutBetweenCharactersAndATagIsADigest(t *testing.T) {
 		}
 	}
 }
+
+// INST-8: a name among an instance's addresses is a DNS name; any other text fails the instance, as a text that is no IP address does.
+func TestAnAddressHasTheFormOfItsType(t *testing.T) {
+	formed := func(address NodeAddress) bool {
+		sent, err := addressesTo([]NodeAddress{address})
+		return err == nil && areNames(sent) == nil
+	}
+	for _, good := range []NodeAddress{{Hostname, "a"}, {InternalDNS, "Host-1.example.com"}, {ExternalDNS, "1.2.3.example"}, {InternalIP, "::1"}} {
+		if !formed(good) {
+			t.Error(good)
+		}
+	}
+	for _, bad := range []string{"", ".", "a.", "-a", "a-.b", "a_b", "a..b", "ü", "a b", "a\n", strings.Repeat("a", 254)} {
+		if formed(NodeAddress{Hostname, bad}) {
+			t.Errorf("%q", bad)
+		}
+	}
+	s := serveScripted(t, scriptedCloud{lookup: func(context.Context, Node) (Instance, error) {
+		return Instance{State: InstanceRunning, ProviderID: "s://1", Addresses: []NodeAddress{{Hostname, "a_b"}}}, nil
+	}})
+	if said := s.lookUp(t.Context(), &contract.NodeView{Name: "a"}); !strings.Contains(said[0], `the address "a_b" is not a DNS name`) {
+		t.Error(said)
+	}
+}
+
+type zonedCloud struct{ scriptedCloud }
+
+func (zonedCloud) LookupZone(context.Context, *Call, Node) (Zone, error) {
+	return Zone{Zone: "Rack 1, left", Region: "eu_west.1"}, nil
+}
+
+// ZONE-2.
+func TestAZoneThatIsNoLabelValueIsLeftOut(t *testing.T) {
+	s := serveScripted(t, zonedCloud{})
+	said, err := contract.NewZoneServiceClient(s.connection).LookupZones(t.Context(), &contract.LookupZonesRequest{Cluster: us, Nodes: []*contract.NodeView{{Name: "a"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if zone := said.Results[0].GetZone(); zone == nil || zone.Zone != nil || zone.GetRegion() != "eu_west.1" {
+		t.Error(said)
+	}
+}

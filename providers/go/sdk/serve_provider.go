@@ -248,12 +248,13 @@ func (s *session) WatchChanges(request *contract.WatchChangesRequest, stream grp
 	}
 	ctx, stop := context.WithCancel(stream.Context())
 	defer stop()
-	hints := &Hints{ctx, s.log, make(chan *contract.WatchChangesResponse, waitingHints)}
+	log := ofCall(ctx, s.log)
+	hints := &Hints{ctx, log, make(chan *contract.WatchChangesResponse, waitingHints)}
 	ended := make(chan error, 1)
 	go func() {
 		var err error = &PanicError{"WatchChanges", "its goroutine was ended by runtime.Goexit"}
 		defer func() { ended <- err }()
-		_, err = Guarded(ofCall(ctx, s.log), "WatchChanges", func() (struct{}, error) {
+		_, err = Guarded(log, "WatchChanges", func() (struct{}, error) {
 			return struct{}{}, s.offers.changes.WatchChanges(ctx, call, request.ResumeToken, hints)
 		})
 	}()

@@ -2,7 +2,7 @@ package sdk
 
 import (
 	"context"
-	"errors"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -106,12 +106,12 @@ func (s *session) LookupInstances(ctx context.Context, request *contract.LookupI
 	}
 	failed := func(failure *contract.Failure) *response { return &response{Failed: failure} }
 	return answer(ctx, s, "LookupInstances", "", request.Cluster, failed, work, func(answers Answers[Instance]) (*response, error) {
-		said := &response{}
+		said, log := &response{}, ofCall(ctx, s.log)
 		for _, node := range request.Nodes {
 			result, found := &contract.LookupInstanceResult{NodeName: node.Name, NodeUid: node.Uid}, (*contract.Instance)(nil)
 			answer := answers[node.Name]
 			if answer.Err == nil {
-				found, answer.Err = s.instanceTo(answer.Value, query.Metadata)
+				found, answer.Err = s.instanceTo(log, answer.Value, query.Metadata)
 			}
 			if answer.Err != nil {
 				result.Outcome = &contract.LookupInstanceResult_Failed{Failed: s.failed(ctx, "LookupInstances", node.Name, answer.Err)}
@@ -124,7 +124,7 @@ func (s *session) LookupInstances(ctx context.Context, request *contract.LookupI
 	})
 }
 
-func (s *session) instanceTo(instance Instance, metadata bool) (*contract.Instance, error) {
+func (s *session) instanceTo(log *slog.Logger, instance Instance, metadata bool) (*contract.Instance, error) {
 	switch instance.State {
 	case InstancePresent, InstanceRunning, InstanceStopped:
 		if metadata && instance.ProviderID == "" {
@@ -143,33 +143,39 @@ func (s *session) instanceTo(instance Instance, metadata bool) (*contract.Instan
 		}
 	}
 	// INST-15: leave out facts that the contract cannot express.
-	formed := func(what, value string) *string {
-		if value != "" && !labelValue.MatchString(value) {
-			s.log.Warn("a fact of an instance is no label value and is left out", "instance", instance.ProviderID, "fact", what, "value", value)
-			return nil
-		}
-		return optional(value)
-	}
+	fact := func(what, value string) *string { return formed(log, "instance", instance.ProviderID, what, value) }
 	labels := maps.Clone(instance.Labels)
 	maps.DeleteFunc(labels, func(key, value string) bool {
 		err := textsOf("the label", map[string]string{key: value})
 		if err != nil {
-			s.log.Warn("a label of an instance is left out", "instance", instance.ProviderID, "error", err)
+			log.Warn("a label of an instance is left out", "instance", instance.ProviderID, "error", err)
 		}
 		return err != nil
 	})
 	of := slices.DeleteFunc(slices.Clone(instance.Addresses), func(address NodeAddress) bool {
 		known := address.Type >= Hostname && address.Type <= ExternalDNS
 		if !known {
-			s.log.Warn("an address of an instance has no known type and is left out", "instance", instance.ProviderID, "address", address.Address)
+			log.Warn("an address of an instance has no known type and is left out", "instance", instance.ProviderID, "address", address.Address)
 		}
 		return !known
 	})
 	addresses, err := addressesTo(of)
+	if err == nil {
+		err = areNames(addresses)
+	}
 	return &contract.Instance{
-		State: contract.InstanceState(instance.State), ProviderId: optional(instance.ProviderID), InstanceType: formed("type", instance.Type), Addresses: addresses,
-		Zone: formed("zone", instance.Zone), Region: formed("region", instance.Region), Labels: labels, RetryAfter: durationTo(instance.RetryAfter),
+		State: contract.InstanceState(instance.State), ProviderId: optional(instance.ProviderID), InstanceType: fact("type", instance.Type), Addresses: addresses,
+		Zone: fact("zone", instance.Zone), Region: fact("region", instance.Region), Labels: labels, RetryAfter: durationTo(instance.RetryAfter),
 	}, err
+}
+
+// formed returns nil for a fact that is no label value, and logs it; of says what the name names.
+func formed(log *slog.Logger, of, name, what, value string) *string {
+	if value != "" && !labelValue.MatchString(value) {
+		log.Warn("a fact is no label value and is left out", of, name, "fact", what, "value", value)
+		return nil
+	}
+	return optional(value)
 }
 
 // ListInstances is of InstanceService.
@@ -182,7 +188,8 @@ func (s *session) ListInstances(request *contract.ListInstancesRequest, stream g
 		}
 		return s.offers.instanceLister.ListInstances(ctx, call, query)
 	}
-	return listing(stream, s, "ListInstances", request.Cluster, list, func(instance Instance) (*contract.Instance, error) { return s.instanceTo(instance, true) }, sizeOf,
+	log := ofCall(stream.Context(), s.log)
+	return listing(stream, s, "ListInstances", request.Cluster, list, func(instance Instance) (*contract.Instance, error) { return s.instanceTo(log, instance, true) }, sizeOf,
 		func(part []*contract.Instance) *response {
 			return &response{Part: &contract.ListInstancesResponse_Instances{Instances: &contract.InstanceList{Instances: part}}}
 		},
@@ -210,16 +217,15 @@ func (s *session) LookupZones(ctx context.Context, request *contract.LookupZones
 	}
 	failed := func(failure *contract.Failure) *response { return &response{Failed: failure} }
 	return answer(ctx, s, "LookupZones", "", request.Cluster, failed, work, func(answers Answers[Zone]) (*response, error) {
-		said := &response{}
+		said, log := &response{}, ofCall(ctx, s.log)
 		for _, node := range request.Nodes {
 			result, answer := &contract.LookupZoneResult{NodeName: node.Name, NodeUid: node.Uid}, answers[node.Name]
-			if answer.Err == nil {
-				answer.Err = errors.Join(atMost("the zone", answer.Value.Zone, nameBytes), atMost("the region", answer.Value.Region, nameBytes))
-			}
+			// ZONE-2: leave out what is no label value, as INST-15 asks for an instance.
+			fact := func(what, value string) *string { return formed(log, "node", node.Name, what, value) }
 			if answer.Err != nil {
 				result.Outcome = &contract.LookupZoneResult_Failed{Failed: s.failed(ctx, "LookupZones", node.Name, answer.Err)}
 			} else {
-				result.Outcome = &contract.LookupZoneResult_Zone{Zone: &contract.Zone{Zone: optional(answer.Value.Zone), Region: optional(answer.Value.Region)}}
+				result.Outcome = &contract.LookupZoneResult_Zone{Zone: &contract.Zone{Zone: fact("zone", answer.Value.Zone), Region: fact("region", answer.Value.Region)}}
 			}
 			said.Results = append(said.Results, result)
 		}

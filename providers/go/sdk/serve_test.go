@@ -6,7 +6,9 @@ import (
 	"errors"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -132,6 +134,53 @@ func TestTheLogOfACallHasItsID(t *testing.T) {
 	if !strings.Contains(log.String(), "the text") || !strings.Contains(log.String(), "call_id=0000002a-7") {
 		t.Error(log.String())
 	}
+}
+
+// So do the lines about what the SDK leaves out of an answer, and about hints.
+func TestTheLogOfWhatIsLeftOutHasTheIDOfItsCall(t *testing.T) {
+	var log lines
+	s := serveScripted(t, zonedCloud{scriptedCloud{lookup: func(context.Context, Node) (Instance, error) {
+		return Instance{State: InstanceRunning, ProviderID: "s://1", Type: "a type!", Labels: map[string]string{"bad": noUTF8}, Addresses: []NodeAddress{{AddressType(99), "x"}}}, nil
+	}, watch: func(_ context.Context, hints *Hints) error {
+		return errors.Join(hints.Send(Change{Instance: &InstanceChange{NodeName: noUTF8}}, "1"), hints.Bookmark(noUTF8))
+	}}}, func(server *Server) { server.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "ccm-call-id", "0000002a-7")
+	s.lookUp(ctx, &contract.NodeView{Name: "a"})
+	if _, err := contract.NewZoneServiceClient(s.connection).LookupZones(ctx, &contract.LookupZonesRequest{Cluster: us, Nodes: []*contract.NodeView{{Name: "a"}}}); err != nil {
+		t.Error(err)
+	}
+	stream, err := contract.NewProviderServiceClient(s.connection).WatchChanges(ctx, &contract.WatchChangesRequest{Cluster: us})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = stream.Recv()
+	}
+	for _, text := range []string{"instance=s://1 fact=type", "a label of an instance", "no known type", "node=a fact=zone", "a hint becomes a resync", "a resume token is left out"} {
+		if !slices.ContainsFunc(log.all(), func(line string) bool {
+			return strings.Contains(line, text) && strings.Contains(line, "call_id=0000002a-7")
+		}) {
+			t.Errorf("%s: %q", text, log.all())
+		}
+	}
+}
+
+// lines collects the lines of a log.
+type lines struct {
+	mutex sync.Mutex
+	text  bytes.Buffer
+}
+
+func (l *lines) Write(text []byte) (int, error) {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	return l.text.Write(text)
+}
+
+func (l *lines) all() []string {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	return strings.Split(l.text.String(), "\n")
 }
 
 // A method that has returned does not count as an overrun, even if its caller gets CPU time late.

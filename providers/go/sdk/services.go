@@ -95,7 +95,7 @@ type ZoneBatches interface {
 
 // Zone is a place in a cloud. A field is empty if it is not known, or if the cloud has no such thing.
 type Zone struct {
-	// Zone is the failure domain, and Region the region that contains it: valid label values.
+	// Zone is the failure domain, and Region the region that contains it: valid label values. The server leaves out other values (ZONE-2).
 	Zone, Region string
 }
 

@@ -95,7 +95,7 @@ const (
 type NodeAddress struct {
 	// Type is its kind.
 	Type AddressType
-	// Address is an IPv4 or IPv6 address without a prefix length, or a name, depending on the kind.
+	// Address is an IPv4 or IPv6 address without a prefix length, or a DNS name (RFC 1123), depending on the kind.
 	Address string
 }
 
@@ -167,6 +167,9 @@ func (a Answers[T]) Set(key string, value T, err error) { a[key] = Answer[T]{val
 // labelValue matches a label's value that is not empty.
 var labelValue = regexp.MustCompile(`^[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$`)
 
+// dnsName matches a DNS name (RFC 1123), in upper or lower case.
+var dnsName = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?(\.[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?)*$`)
+
 func optional(text string) *string {
 	if text == "" {
 		return nil
@@ -221,6 +224,17 @@ func addressesTo(addresses []NodeAddress) (sent []*contract.NodeAddress, err err
 		sent = append(sent, &contract.NodeAddress{Type: contract.NodeAddressType(address.Type), Address: address.Address})
 	}
 	return sent, nil
+}
+
+// areNames checks the names among an instance's addresses (INST-8). A route's addresses are not checked so, because the controller sent them.
+func areNames(addresses []*contract.NodeAddress) error {
+	for _, address := range addresses {
+		isIP := address.Type == contract.NodeAddressType(InternalIP) || address.Type == contract.NodeAddressType(ExternalIP)
+		if !isIP && !dnsName.MatchString(address.Address) {
+			return contractBroken("the address %q is not a DNS name", address.Address)
+		}
+	}
+	return nil
 }
 
 func addressesFrom(addresses []*contract.NodeAddress) (read []NodeAddress) {

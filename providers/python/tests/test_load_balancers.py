@@ -109,6 +109,20 @@ async def test_a_delete_finds_by_the_mark_and_is_done_where_nothing_is(ours):
     assert code((await delete(ours)).failed) == "UNAVAILABLE"
 
 
+async def test_a_delete_is_not_done_while_an_unmarked_load_balancer_remains(ours):
+    """LB-26: it removes the Service's own load balancer, and then says that another one is left."""
+    unmarked = {"handle": "lb-7", "name": "auid1", "addresses": ["192.0.2.9"], "targets": [], "config": {}}
+    for adopt in (False, True):
+        await ensure(ours)
+        ours.edit(lambda content: content["load_balancers"].append(unmarked))
+        first = await delete(ours, adopt_unmarked=adopt)
+        assert first.HasField("pending") if adopt else code(first.failed) == "CONFLICT"
+        assert [lb["handle"] for lb in ours.content()["load_balancers"]] == ["lb-7"]
+        assert adopt or code((await delete(ours)).failed) == "CONFLICT"
+        assert (await delete(ours, adopt_unmarked=True)).HasField("done")
+        assert ours.content()["load_balancers"] == []
+
+
 async def test_overlapping_calls_make_one_load_balancer(ours):
     ours.weather(slow_ms=300)
     answers = await asyncio.gather(*(ensure(ours) for _ in range(4)))

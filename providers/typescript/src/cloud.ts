@@ -107,6 +107,13 @@ export class State {
     const now = this.nowMs();
     return [...this.loadBalancers.values()].filter((lb) => (lb.gone_at_ms ?? Infinity) > now);
   }
+
+  /** The state without a load balancer. */
+  without(handle: string): State {
+    const rest = new Map(this.loadBalancers);
+    rest.delete(handle);
+    return new State(this.instances, rest, this.routes, this.lastNumber, this.clockOffset);
+  }
 }
 
 /** One write: objects by handle or name, null for objects to remove. */

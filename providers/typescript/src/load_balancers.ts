@@ -14,7 +14,7 @@ import type { Pending } from './contract/cloudprovider/v1alpha1/Pending.js';
 import type { ServiceView__Output } from './contract/cloudprovider/v1alpha1/ServiceView.js';
 import type { TargetSet__Output } from './contract/cloudprovider/v1alpha1/TargetSet.js';
 import type { UpdateLoadBalancerResponse } from './contract/cloudprovider/v1alpha1/UpdateLoadBalancerResponse.js';
-import { type Context, isCidr, listing, type Owner, pending, type Provider, quoted, type Settings, unary } from './service.js';
+import { type Context, failureOf, isCidr, listing, type Owner, pending, type Provider, quoted, type Settings, unary } from './service.js';
 
 /** The prefix of the annotations of a Service that this cloud supports. */
 const ANNOTATIONS = 'mock.grpc-ccm.io/';
@@ -286,8 +286,16 @@ export function loadBalancerService(provider: Provider): LoadBalancerServiceHand
       const goneAt = lb.gone_at_ms ?? state.nowMs() + settings.provisioningMs;
       const left = settings.provisioningMs > 0 ? { ...lb, gone_at_ms: goneAt } : null;
       const write = lb.gone_at_ms === undefined ? { line: `delete load balancer ${lb.handle}`, loadBalancers: { [lb.handle]: left } } : undefined;
-      if (goneAt <= state.nowMs()) return [{ done: {} }, write];
-      return [{ handle: lb.handle, pending: pending('the load balancer is being deleted', goneAt - state.nowMs()) }, write];
+      const waits = goneAt - state.nowMs();
+      if (waits > 0) return [{ handle: lb.handle, pending: pending('the load balancer is being deleted', waits) }, write];
+      // It is not done while another one remains: CONFLICT without the grant (LB-26).
+      try {
+        const other = findToDelete(state.without(lb.handle), asker, request.adoptUnmarked);
+        return [other ? { pending: pending('another load balancer of this Service is deleted next', 0) } : { done: {} }, write];
+      } catch (error) {
+        if (error instanceof Fail) return [{ failed: failureOf('DeleteLoadBalancer', error, '') }, write];
+        throw error;
+      }
     }),
 
     ListLoadBalancers: listing(provider, 'ListLoadBalancers', (items: ListedLoadBalancer[]) => items.map((loadBalancer) => ({ loadBalancer })), async (_, { owner, signal }) => {

@@ -287,6 +287,21 @@ test('a delete finds by the mark and is done where nothing is', async (t) => {
   assert.equal(code(await h.remove()), 'UNAVAILABLE');
 });
 
+test('a delete is not done while an unmarked load balancer remains (LB-26)', async (t) => {
+  const h = await served(t);
+  for (const adoptUnmarked of [false, true]) {
+    await h.ensure();
+    h.edit((content) => content.load_balancers.push({ handle: 'lb-7', name: 'auid1', addresses: ['192.0.2.9'], targets: [], config: {} }));
+    const first = await h.remove({ adoptUnmarked });
+    if (adoptUnmarked) assert.ok(first.pending);
+    else assert.equal(code(first), 'CONFLICT');
+    assert.deepEqual(h.content().load_balancers.map((lb: any) => lb.handle), ['lb-7']);
+    if (!adoptUnmarked) assert.equal(code(await h.remove()), 'CONFLICT');
+    assert.ok((await h.remove({ adoptUnmarked: true })).done);
+    assert.deepEqual(h.content().load_balancers, []);
+  }
+});
+
 test('overlapping calls make one load balancer', async (t) => {
   const h = await served(t);
   h.weather(null, 300);

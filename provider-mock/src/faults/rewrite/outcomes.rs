@@ -12,7 +12,7 @@ fn long(failure: &mut pb::Failure) {
     failure.reason = "R".repeat(2000);
 }
 
-/// An answer with one outcome, or a part of a listing.
+/// An answer with one outcome, a part of a listing, or a message of WatchChanges.
 pub(super) trait SingleOutcome: Message + Default {
     fn fail(&mut self, failure: pb::Failure);
     fn failure(&mut self) -> Option<&mut pb::Failure>;
@@ -42,6 +42,7 @@ macro_rules! single_outcome {
 
 single_outcome! {
     InitializeResponse, outcome, pb::initialize_response::Outcome;
+    WatchChangesResponse, change, pb::watch_changes_response::Change;
     GetLoadBalancerResponse, outcome, pb::get_load_balancer_response::Outcome;
     EnsureLoadBalancerResponse, outcome, pb::ensure_load_balancer_response::Outcome;
     UpdateLoadBalancerResponse, outcome, pb::update_load_balancer_response::Outcome;
@@ -111,16 +112,12 @@ batches! {
     DeleteRoutesResponse, RouteResult, route_key, ;
 }
 
-pub(super) fn batch<M: Batch>(fault: &Fault, answer: &mut M) {
+/// `keys` are those of the items to which the fault applies; without them it applies to all.
+pub(super) fn batch<M: Batch>(fault: &Fault, keys: Option<&[String]>, answer: &mut M) {
     let value = |default: &str| fault.value.clone().unwrap_or_else(|| default.into());
-    let ours = |item: &mut M::Item| {
-        fault
-            .subject
-            .as_ref()
-            .is_none_or(|subject| subject == M::key(item))
-    };
+    let ours = |item: &mut M::Item| keys.is_none_or(|keys| keys.contains(M::key(item)));
     match fault.kind {
-        FaultKind::FailureAfter if fault.subject.is_none() => {
+        FaultKind::FailureAfter if keys.is_none() => {
             answer.results().clear();
             *answer.failed() = Some(failure_of(fault));
         }

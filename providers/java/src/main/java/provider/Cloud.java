@@ -55,6 +55,13 @@ final class Cloud {
       long now = nowMs();
       return loadBalancers.values().stream().filter(lb -> lb.path("gone_at_ms").asLong(Long.MAX_VALUE) > now).toList();
     }
+
+    /** The state without a load balancer. */
+    State without(String handle) {
+      Map<String, ObjectNode> rest = new TreeMap<>(loadBalancers);
+      rest.remove(handle);
+      return new State(instances, byName, byProviderId, rest, routes, lastNumber, clockOffset);
+    }
   }
 
   /** One write: objects by handle or name, null for objects to remove. */

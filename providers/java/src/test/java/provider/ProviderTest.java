@@ -378,6 +378,24 @@ final class ProviderTest {
     assertEquals("UNAVAILABLE", code(deleted(US, SERVICE, "").getFailed()));
   }
 
+  /** LB-26: it removes the Service's own load balancer, and then says that another one is left. */
+  @Test
+  void aDeleteIsNotDoneWhileAnUnmarkedLoadBalancerRemains() throws Exception {
+    for (boolean adopt : new boolean[] {false, true}) {
+      made(ensure(SERVICE));
+      edit(content -> ((ArrayNode) content.get("load_balancers")).addObject().put("handle", "lb-7").put("name", "auid1").putObject("config"));
+      DeleteLoadBalancerRequest request = DeleteLoadBalancerRequest.newBuilder().setCluster(US).setService(SERVICE).setAdoptUnmarked(adopt).build();
+      DeleteLoadBalancerResponse first = balancers.deleteLoadBalancer(request);
+      if (adopt) assertTrue(first.hasPending());
+      else assertEquals("CONFLICT", code(first.getFailed()));
+      assertEquals(1, content().get("load_balancers").size());
+      assertEquals("lb-7", content().get("load_balancers").get(0).get("handle").asText());
+      if (!adopt) assertEquals("CONFLICT", code(balancers.deleteLoadBalancer(request).getFailed()));
+      assertTrue(balancers.deleteLoadBalancer(request.toBuilder().setAdoptUnmarked(true).build()).hasDone());
+      assertTrue(content().get("load_balancers").isEmpty());
+    }
+  }
+
   @Test
   void overlappingCallsMakeOneLoadBalancer() throws Exception {
     weather(null, 300);
