@@ -104,7 +104,9 @@ async fn hung(world: &mut World) {
     world
         .said_times(&pod, "ccm", "initialised the provider", 2)
         .await;
-    world.report.lap("provider stopped (SIGSTOP) to the ccm leading with the restarted provider");
+    world
+        .report
+        .lap("provider stopped (SIGSTOP) to the ccm leading with the restarted provider");
     let after = the_pod(world).await;
     assert_eq!(after.uid(), before.uid());
     assert_eq!(restarts(&after, "provider"), 1);
