@@ -124,7 +124,7 @@ pub(super) fn says_nothing(argument: Option<&str>, command: &Command) -> bool {
 
 /// Whether a flag may be given more than once, or as a list.
 pub(super) fn takes_a_list(arg: &Arg) -> bool {
-    matches!(arg.get_action(), ArgAction::Append) && !legacy::is_single(arg.get_id().as_str())
+    matches!(arg.get_action(), ArgAction::Append) && !legacy::is_legacy(arg.get_id().as_str())
 }
 
 /// clap's error about one value, without clap's decoration.

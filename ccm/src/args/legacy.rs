@@ -19,11 +19,10 @@ enum Kind {
     Bool,
     Count,
     Duration,
-    List,
     Text,
 }
 
-use Kind::{Bool, Count, Duration, List, Text};
+use Kind::{Bool, Count, Duration, Text};
 
 /// A flag of a Go CCM.
 struct Legacy {
@@ -102,15 +101,7 @@ impl LegacyArgs {
     }
 }
 
-/// Whether this is the name of one of these flags, and the flag takes one value.
-pub(super) fn is_single(name: &str) -> bool {
-    FLAGS
-        .iter()
-        .any(|flag| flag.name == name && flag.kind != List)
-}
-
-/// Whether this is the name of one of these flags.
-#[cfg(test)]
+/// Whether this is the name of one of these flags. Each takes one value.
 pub(super) fn is_legacy(name: &str) -> bool {
     FLAGS.iter().any(|flag| flag.name == name)
 }
@@ -124,7 +115,7 @@ impl Kind {
                 Ok(count) => Ok(count.to_string()),
                 Err(_) => Err("expected a whole number that is not negative".to_owned()),
             },
-            List | Text => Ok(text.to_owned()),
+            Text => Ok(text.to_owned()),
         }
     }
 
@@ -133,7 +124,6 @@ impl Kind {
             Bool => "BOOL",
             Count => "COUNT",
             Duration => "DURATION",
-            List => "VALUES",
             Text => "VALUE",
         }
     }
