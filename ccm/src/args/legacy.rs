@@ -9,6 +9,7 @@ const BATCHES: &str = "the ccm refreshes Nodes in batches: see --concurrent-node
 const RESYNC: &str = "the ccm does not resynchronise watches by time";
 const PROFILING: &str = "the ccm has no Go profiler";
 const GATES: &str = "no gate depends on a version: see --feature-gates";
+const APIS: &str = "the ccm serves no API versions";
 const LOGS: &str = "logs go to standard error; see -v, --logging-format and RUST_LOG";
 const CONTENT_TYPE: &str = "the ccm speaks JSON with the API server";
 const LEASES: &str = "leader election uses Lease objects only";
@@ -67,14 +68,14 @@ const FLAGS: &[Legacy] = &[
     flag("Generic flags", "debug-cloud-controller", Bool, "", PROFILING),
     flag("Generic flags", "disabled-metrics", Text, "", "the ccm disables no metric"),
     flag("Generic flags", "emulated-version", Text, "", GATES),
-    flag("Generic flags", "emulation-forward-compatible", Bool, "", GATES),
+    flag("Generic flags", "emulation-forward-compatible", Bool, "", APIS),
     flag("Generic flags", "external-cloud-volume-plugin", Text, "", "volumes belong to CSI drivers"),
     flag("Generic flags", "kube-api-content-type", Text, "", CONTENT_TYPE),
     flag("Generic flags", "leader-elect-resource-lock", Text, "leases", LEASES),
     flag("Generic flags", "min-resync-period", Duration, "", RESYNC),
     flag("Generic flags", "node-monitor-grace-period", Duration, "", "the kube-controller-manager decides on readiness"),
     flag("Generic flags", "node-sync-period", Duration, "", "a watch brings changes of Nodes to load balancers"),
-    flag("Generic flags", "runtime-config-emulation-forward-compatible", Bool, "", GATES),
+    flag("Generic flags", "runtime-config-emulation-forward-compatible", Bool, "", APIS),
     flag("Generic flags", "show-hidden-metrics-for-version", Text, "", "the ccm hides no metric"),
     flag("Cloud-node-controller flags", "concurrent-node-status-updates", Count, "", BATCHES),
     flag("Webhook serving flags", "webhook-disable-http2-serving", Bool, "true", "the webhooks' port speaks HTTP/1.1"),

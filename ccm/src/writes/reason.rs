@@ -47,7 +47,7 @@ reasons! {
     NODE_DELETION_HELD "NodeDeletionHeld" "Warning" "Node" "The ccm does not delete the Node: the brake holds, another Node has its provider ID, or the provider's list has the instance, or failed. See node-deletion.md.";
     FAILED_TO_CREATE_ROUTE "FailedToCreateRoute" "Warning" "Node" "The route to this Node's Pods is missing. The text has the provider's answer and the next try.";
     ENSURING_LOAD_BALANCER "EnsuringLoadBalancer" "Normal" "Service" "The ccm calls Ensure.";
-    ENSURED_LOAD_BALANCER "EnsuredLoadBalancer" "Normal" "Service" "The provider answered `ready`, and the ccm wrote the status. `UpdateLoadBalancerFailed` reports targets that are not attached.";
+    ENSURED_LOAD_BALANCER "EnsuredLoadBalancer" "Normal" "Service" "The provider answered `ready`, and the Service's status has the load balancer's addresses. `UpdateLoadBalancerFailed` reports targets that are not attached.";
     UPDATED_LOAD_BALANCER "UpdatedLoadBalancer" "Normal" "Service" "The provider set the current Nodes as targets. `UpdateLoadBalancerFailed` reports those that are not attached.";
     LOAD_BALANCER_PENDING "LoadBalancerPending" "Normal, Warning" "Service" "The cloud still works on it (Normal), or the ccm cannot reach the provider (Warning). The ccm retries.";
     DELETING_LOAD_BALANCER "DeletingLoadBalancer" "Normal" "Service" "The ccm calls Delete, or the cloud still works on it.";

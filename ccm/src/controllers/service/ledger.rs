@@ -211,7 +211,8 @@ impl Ledger {
         self.entries.values().chain(working).map(Record::uid)
     }
 
-    /// The UIDs of the Services without a job whose load balancer the provider confirmed.
+    /// The UIDs of the Services that have no job now and whose load balancer the provider
+    /// confirmed.
     pub(super) fn confirmed(&self) -> BTreeSet<&str> {
         let confirmed = self.entries.iter().filter(|(task, record)| {
             matches!(task, Task::Service(_)) && record.progress.confirmed().is_some()

@@ -1,5 +1,5 @@
-//! Limits on event writes. A provider decides what fails and may invent reasons, and must not fill
-//! etcd.
+//! Limits on event writes. A provider's answers cause events, and the provider may invent their
+//! reasons. The limits keep its events from filling etcd.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -304,7 +304,7 @@ async fn s14_b_s10_s10_updates_in_trouble() {
     assert!(world.times(ENSURE, "gone") >= 1);
     assert_eq!(world.asked(UPDATE, "gone")[0].outcome, "failed:NOT_FOUND");
     assert_eq!(world.times(ENSURE, "web"), 0);
-    // An update that fails is tried again, and says so.
+    // After an Update that fails, the controller tries again, and an event reports the failure.
     world.fault(
         Fault::failure(UPDATE, FailureCode::Precondition)
             .with_failure(

@@ -318,7 +318,8 @@ fn b_s9_an_update_that_is_pending_keeps_its_inputs() {
         run(&mut record, Op::Update, &pending, now);
         assert_eq!(record.progress, waits);
     }
-    // A failed Get because of a hint ends `pending`, and the confirmed inputs stay.
+    // If a Get that a hint caused fails, the Service is no longer pending, and the confirmed inputs
+    // stay.
     let failed = Verdict::Failed(trouble(CallErrorCode::Internal, None));
     run(&mut record, Op::Get, &failed, now);
     assert_eq!(record.progress, confirmed(None));
