@@ -179,14 +179,14 @@ function contains(pool: string, address: string, family: number): boolean {
   return list.check(address, type);
 }
 
-/** The lowest free address. It tries at most the pool's last 16 bits, without the first address and, for IPv4, without the last. */
+/** The lowest free address. It tries at most the pool's first 65,536 addresses, without the first one and, for IPv4, without the last of these. */
 function firstFree(pool: string, taken: Set<string>): string | undefined {
   const [network = '', length] = pool.split('/');
   const hosts = 2 ** Math.min((isIP(network) === 6 ? 128 : 32) - Number(length), 16);
   for (let n = 1; n < hosts - (isIP(network) === 6 ? 0 : 1); n += 1) {
     const parts = network.split('.');
     const low = Number(parts[2]) * 256 + Number(parts[3]) + n;
-    const address = isIP(network) === 6 ? network.replace(/0*$/, n.toString(16)) : [parts[0], parts[1], low >> 8, low & 255].join('.');
+    const address = isIP(network) === 6 ? network.replace(/[\da-f]*$/i, (group) => (parseInt(group || '0', 16) + n).toString(16)) : [parts[0], parts[1], low >> 8, low & 255].join('.');
     if (!taken.has(address)) return address;
   }
   return undefined;

@@ -131,7 +131,7 @@ export function callIdOf(call: Call): string {
   return String(call.metadata.get('ccm-call-id')[0] ?? 'unknown').slice(0, 64);
 }
 
-/** The arguments of a call: the caller, and a signal that aborts when the controller cancels or the deadline has passed. */
+/** What a method gets besides the request: the caller, the call's ID and deadline, and a signal that aborts when the controller cancels or the deadline has passed. */
 export interface Context {
   owner: Owner;
   signal: AbortSignal;

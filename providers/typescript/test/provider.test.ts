@@ -218,6 +218,18 @@ test('a converged Ensure writes nothing, and a cleared field is removed', async 
   assert.deepEqual([lb.config.source_ranges, lb.addresses, lb.targets], [undefined, ['192.0.2.1'], ['a', 'b']]);
 });
 
+test('an IPv6 address is the pool’s network plus a number', async (t) => {
+  const h = await served(t);
+  const pools = { 'fd00::100/120': ['fd00::101', 'fd00::102'], 'fd00::8/126': ['fd00::9', 'fd00::a'], 'fd00::5:0/112': ['fd00::5:1'], 'fd01::/64': ['fd01::1'] };
+  for (const [pool, addresses] of Object.entries(pools)) {
+    h.provider.settings.pools = [pool];
+    for (const address of addresses) {
+      const made = await h.ensure({}, { ...SERVICE, uid: address, ipFamilies: ['IPv6'] });
+      assert.deepEqual(made.ready?.status.ingress.map((point: any) => point.ip), [address]);
+    }
+  }
+});
+
 test('a Service that cannot be served is INVALID and the field is named', async (t) => {
   const h = await served(t);
   const [port] = SERVICE.ports;
