@@ -7,7 +7,7 @@ import (
 
 func TestABridgedCloudIsProbedByItsOwnProgram(t *testing.T) {
 	bridge := serve(t, &scripted{}, Options{Version: "1"})
-	// Without --endpoint it calls the provider's own default endpoint.
+	// Without --endpoint the probe calls the provider's own default endpoint, here from the environment.
 	t.Setenv("CLOUD_PROVIDER_ENDPOINT", "unix://"+bridge.path)
 	arguments := os.Args
 	defer func() { os.Args = arguments }()

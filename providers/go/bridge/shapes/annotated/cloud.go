@@ -1,6 +1,6 @@
 // Package annotated is a cloud of the newer shape, as DigitalOcean's CCM has it: InstancesV2, and load balancers whose ID is an annotation of the
-// Service. It writes the annotation with the client of Initialize, also if the call fails. Ensure fails while a load balancer is not ready. The
-// code is as a vendor's and does not know the bridge.
+// Service. Ensure writes the annotation with the client from Initialize. It fails while a load balancer is not ready, but writes the annotation
+// then too. The code is as a vendor's and does not know the bridge.
 package annotated
 
 import (
@@ -133,7 +133,7 @@ func (c *Cloud) GetLoadBalancer(ctx context.Context, _ string, service *v1.Servi
 	return found, exists, err
 }
 
-// EnsureLoadBalancer makes the load balancer and writes its ID onto the Service, also if the call fails. It fails while the load balancer is not ready.
+// EnsureLoadBalancer makes the load balancer and writes its ID onto the Service. It fails while the load balancer is not ready, but writes the ID then too.
 func (c *Cloud) EnsureLoadBalancer(ctx context.Context, _ string, service *v1.Service, nodes []*v1.Node) (made *v1.LoadBalancerStatus, err error) {
 	if _, err := c.services.Services(service.Namespace).Get(service.Name); err != nil {
 		return nil, fmt.Errorf("the informer does not know the Service: %w", err)
