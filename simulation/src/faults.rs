@@ -64,7 +64,8 @@ const CONDITION: [&str; 2] = ["PATCH nodes/status", "GET nodes"];
 
 #[derive(Default)]
 struct State {
-    /// The planned faults that have not occurred, with their remaining numbers.
+    /// The planned faults that have not occurred. Each has the number of matching requests that are
+    /// left until it strikes.
     planned: Vec<(Strike, u32)>,
     counts: BTreeMap<String, u64>,
     hit: BTreeMap<(String, String), u64>,

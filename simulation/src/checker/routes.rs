@@ -59,7 +59,8 @@ impl Refused {
             }
             self.seen = call.number;
             let refused = OF_ITSELF.contains(&call.outcome.as_str());
-            // One route of several may be the reason. The ccm sends each alone later.
+            // One route of several may be the reason. After INTERNAL the ccm repeats the call in
+            // halves, and so finds that route.
             if refused && call.names.len() > 1 {
                 continue;
             }
