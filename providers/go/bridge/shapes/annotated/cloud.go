@@ -133,7 +133,8 @@ func (c *Cloud) GetLoadBalancer(ctx context.Context, _ string, service *v1.Servi
 	return found, exists, err
 }
 
-// EnsureLoadBalancer makes the load balancer and writes its ID onto the Service. It fails while the load balancer is not ready, but writes the ID then too.
+// EnsureLoadBalancer makes the load balancer and writes its ID onto the Service. It fails while the load balancer is not ready, but
+// writes the ID then too.
 func (c *Cloud) EnsureLoadBalancer(ctx context.Context, _ string, service *v1.Service, nodes []*v1.Node) (made *v1.LoadBalancerStatus, err error) {
 	if _, err := c.services.Services(service.Namespace).Get(service.Name); err != nil {
 		return nil, fmt.Errorf("the informer does not know the Service: %w", err)
