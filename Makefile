@@ -42,8 +42,8 @@ build: ## build all that the suites other than seeds run: binaries, tests, test 
 .PHONY: build-go
 build-go: ## build the providers in Go, vendors' Go clouds and the bridge, so that no suite compiles them beside tests with deadlines
 	@.ci/prerequisites go
-	@for module in go go/bridge/clouds digitalocean hetzner aws; do (cd providers/$$module && GOWORK=off go build ./...); done
-	@cd providers/aws && GOWORK=off go build tool
+	@for module in go go/bridge/clouds digitalocean hetzner aws; do (cd providers/$$module && GOWORK=off go build -o /dev/null ./...); done
+	@cd providers/aws && GOWORK=off go build -o /dev/null tool
 
 .PHONY: demo-clouds
 demo-clouds: ## the demo with each cloud that has a test API
