@@ -16,7 +16,7 @@ SEEDED := MIMALLOC_PURGE_DELAY=-1 $(TARGET)/simulation/simulate
 SUITES := bridge calls clouds compat e2e it lease seeds swap
 # All builds of Go code have the same flags, so that each package is compiled once.
 export CGO_ENABLED := 0
-export GOFLAGS := -trimpath -buildvcs=false
+export GOFLAGS := -trimpath -buildvcs=false $(GOFLAGS)
 export IMAGES PLATFORMS IMAGE_SOURCE REGISTRY
 
 .PHONY: help

@@ -366,8 +366,8 @@ impl Authorities {
         }
     }
 
-    /// Applies the ConfigMap, except for what files configure. If any part of it is unusable, the
-    /// whole previous trust stays.
+    /// Applies the ConfigMap, except for what files configure: the users' part, then the front
+    /// proxies' part. The first part with unusable content ends this, and its trust stays as it was.
     fn take(&self, map: ConfigMap) -> Result<(), String> {
         let config = &self.0.config;
         let data = map.data.unwrap_or_default();
@@ -395,13 +395,12 @@ impl Authorities {
                 .transpose()
                 .map_err(|error| format!("{key}: {error}"))
         };
-        let clients = match &config.client_ca_file {
-            Some(_) => None,
-            None => Some(bundle("client-ca-file")?),
-        };
-        let proxies = match &config.request_header.client_ca_file {
-            Some(_) => None,
-            None => Some(match bundle("requestheader-client-ca-file")? {
+        if config.client_ca_file.is_none() {
+            let clients = bundle("client-ca-file")?;
+            self.set(|trust| trust.clients = clients);
+        }
+        if config.request_header.client_ca_file.is_none() {
+            let proxies = match bundle("requestheader-client-ca-file")? {
                 None => None,
                 Some(bundle) => {
                     let headers = RequestHeaderConfig {
@@ -414,16 +413,9 @@ impl Authorities {
                     };
                     Some((bundle, headers))
                 }
-            }),
-        };
-        self.set(|trust| {
-            if let Some(clients) = clients {
-                trust.clients = clients;
-            }
-            if let Some(proxies) = proxies {
-                trust.proxies = proxies;
-            }
-        });
+            };
+            self.set(|trust| trust.proxies = proxies);
+        }
         Ok(())
     }
 
