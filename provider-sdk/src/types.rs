@@ -91,7 +91,8 @@ pub enum AddressKind {
 pub struct NodeAddress {
     /// The kind of address.
     pub kind: AddressKind,
-    /// The address. For the IP kinds it must parse as an IP address. Others have 1 to 253 bytes.
+    /// The address. For the IP kinds it must parse as an IP address. Others are DNS names of at most
+    /// 253 bytes; an instance is answered without a name that is none.
     pub address: String,
 }
 

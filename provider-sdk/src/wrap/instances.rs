@@ -188,12 +188,21 @@ pub(super) fn formed(what: &str, item: &str, value: Option<String>) -> Option<St
     None
 }
 
-/// Checks the names among an instance's addresses (INST-8). A route's addresses are not checked so,
-/// because the controller sent them.
-fn are_names(addresses: &[NodeAddress]) -> Result<(), String> {
+/// An instance's addresses without the names that are no DNS names: the contract cannot express them
+/// (INST-8, INST-15).
+fn expressible(item: &str, addresses: Vec<NodeAddress>) -> Vec<NodeAddress> {
     let is_ip = |kind| matches!(kind, AddressKind::InternalIp | AddressKind::ExternalIp);
-    let mut names = addresses.iter().filter(|address| !is_ip(address.kind));
-    names.try_for_each(|name| is_dns_name("an address", &name.address))
+    let fits = |address: &NodeAddress| {
+        if is_ip(address.kind) {
+            return true;
+        }
+        let judged = is_dns_name("an address", &address.address);
+        if let Err(why) = &judged {
+            tracing::warn!(item, why, "leaving an address out of the answer");
+        }
+        judged.is_ok()
+    };
+    addresses.into_iter().filter(fits).collect()
 }
 
 fn instance_to(
@@ -222,7 +231,6 @@ fn instance_to(
         }
         None => {}
     }
-    are_names(&instance.addresses)?;
     let state = match instance.state {
         InstanceState::Present => pb::InstanceState::Present,
         InstanceState::Running => pb::InstanceState::Running,
@@ -236,7 +244,7 @@ fn instance_to(
         state: state.into(),
         provider_id: instance.provider_id.clone(),
         instance_type: formed("its type", id, instance.instance_type),
-        addresses: convert::addresses(instance.addresses)?,
+        addresses: convert::addresses(expressible(id, instance.addresses))?,
         zone: formed("its zone", id, instance.zone),
         region: formed("its region", id, instance.region),
         labels: instance.labels,
@@ -256,10 +264,10 @@ mod tests {
         assert_eq!(facets_from(&[power]), [InstanceFacet::Power]);
     }
 
-    /// INST-8.
+    /// INST-8, INST-15.
     #[test]
-    fn an_address_that_is_a_name_has_the_form_of_a_dns_name() {
-        let judged = |name: &str| are_names(&[NodeAddress::hostname(name)]).is_ok();
+    fn an_address_that_is_no_dns_name_is_left_out() {
+        let judged = |name: &str| !expressible("a", vec![NodeAddress::hostname(name)]).is_empty();
         for good in ["a", "Host-1.example.com", "1.2.3.example"] {
             assert!(judged(good), "{good}");
         }
@@ -278,6 +286,7 @@ mod tests {
         ] {
             assert!(!judged(bad), "{bad}");
         }
-        assert_eq!(are_names(&[NodeAddress::internal_ip("::1")]), Ok(()));
+        let ip = vec![NodeAddress::internal_ip("::1")];
+        assert_eq!(expressible("a", ip.clone()), ip);
     }
 }

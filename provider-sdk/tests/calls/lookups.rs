@@ -38,7 +38,6 @@ async fn a_batch_is_matched_by_name_and_each_fault_stays_with_its_node() {
         ("stranger", "other://1"),
         ("long", "2007 bytes, more than 1024"),
         ("no-ip", "not an IP address"),
-        ("no-name", "\"a_b\" is not a DNS name"),
     ] {
         let failure = failed(outcome(&response, name));
         assert_eq!(failure.code(), pb::FailureCode::Internal, "{name}");
@@ -48,6 +47,12 @@ async fn a_batch_is_matched_by_name_and_each_fault_stays_with_its_node() {
             failure.message
         );
     }
+    // INST-15: the instance is answered without the address that is no DNS name.
+    let Looked::Found(found) = outcome(&response, "no-name") else {
+        panic!("no-name failed")
+    };
+    assert_eq!(found.addresses, []);
+    assert!(logged(&["leaving an address out", "a_b"]));
     assert!(logged(&["unasked", "not in the request"]));
     assert!(logged(&["2007 bytes", "LookupInstances"]));
 }

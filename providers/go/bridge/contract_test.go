@@ -88,7 +88,7 @@ func TestAFactWithoutAFormIsLeftOut(t *testing.T) {
 		metadata: func(context.Context, *v1.Node) (*cloudprovider.InstanceMetadata, error) {
 			return &cloudprovider.InstanceMetadata{
 				ProviderID: "scripted://a", InstanceType: "very large machine!", Zone: "zone-a", Region: string(make([]byte, 300)),
-				NodeAddresses:    []v1.NodeAddress{{Type: "Other", Address: "x"}, {Type: v1.NodeInternalIP, Address: "10.0.0.1"}},
+				NodeAddresses:    []v1.NodeAddress{{Type: "Other", Address: "x"}, {Type: v1.NodeInternalIP, Address: "10.0.0.1"}, {Type: v1.NodeExternalIP, Address: "host"}, {Type: v1.NodeHostName, Address: "a_b"}},
 				AdditionalLabels: map[string]string{"good": "yes", "bad": "\xff", "dropped": "by the controller!"},
 			}, nil
 		},

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"net/netip"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -236,13 +238,28 @@ func addressViews(addresses []v1.NodeAddress, leftOut func(what, value string, w
 			leftOut("address", address.Address, fmt.Sprintf("Kubernetes does not know the type %q", address.Type))
 			continue
 		}
-		if err := fits("the address", address.Address, nameBytes); err != nil {
-			leftOut("address", address.Address, err.Error())
+		if why := unfit(address); why != "" {
+			leftOut("address", address.Address, why)
 			continue
 		}
 		views = append(views, &contract.NodeAddress{Type: kind, Address: address.Address})
 	}
 	return views
+}
+
+// dnsName matches a DNS name (RFC 1123), in upper or lower case.
+var dnsName = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?(\.[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?)*$`)
+
+// unfit says why an address has not the form of its type (INST-8); empty if it has.
+func unfit(address v1.NodeAddress) string {
+	if address.Type == v1.NodeInternalIP || address.Type == v1.NodeExternalIP {
+		if ip, err := netip.ParseAddr(address.Address); err != nil || ip.Zone() != "" {
+			return "it is not an IP address"
+		}
+	} else if len(address.Address) > nameBytes || !dnsName.MatchString(address.Address) {
+		return "it is not a DNS name"
+	}
+	return ""
 }
 
 // targetsOf returns the Nodes of a target set; set is false if the set is absent (LB-10).

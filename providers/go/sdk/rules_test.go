@@ -417,27 +417,27 @@ func TestATextIsCutBetweenCharactersAndATagIsADigest(t *testing.T) {
 	}
 }
 
-// INST-8: a name among an instance's addresses is a DNS name; any other text fails the instance, as a text that is no IP address does.
-func TestAnAddressHasTheFormOfItsType(t *testing.T) {
-	formed := func(address NodeAddress) bool {
-		sent, err := addressesTo([]NodeAddress{address})
-		return err == nil && areNames(sent) == nil
-	}
-	for _, good := range []NodeAddress{{Hostname, "a"}, {InternalDNS, "Host-1.example.com"}, {ExternalDNS, "1.2.3.example"}, {InternalIP, "::1"}} {
-		if !formed(good) {
+// INST-8, INST-15: the answer leaves out a name that is no DNS name.
+func TestANameThatIsNoDNSNameIsLeftOut(t *testing.T) {
+	for _, good := range []string{"a", "Host-1.example.com", "1.2.3.example"} {
+		if !isName(NodeAddress{Hostname, good}) {
 			t.Error(good)
 		}
 	}
 	for _, bad := range []string{"", ".", "a.", "-a", "a-.b", "a_b", "a..b", "ü", "a b", "a\n", strings.Repeat("a", 254)} {
-		if formed(NodeAddress{Hostname, bad}) {
+		if isName(NodeAddress{Hostname, bad}) {
 			t.Errorf("%q", bad)
 		}
 	}
 	s := serveScripted(t, scriptedCloud{lookup: func(context.Context, Node) (Instance, error) {
-		return Instance{State: InstanceRunning, ProviderID: "s://1", Addresses: []NodeAddress{{Hostname, "a_b"}}}, nil
+		return Instance{State: InstanceRunning, ProviderID: "s://1", Addresses: []NodeAddress{{Hostname, "a_b"}, {InternalIP, "10.0.0.1"}}}, nil
 	}})
-	if said := s.lookUp(t.Context(), &contract.NodeView{Name: "a"}); !strings.Contains(said[0], `the address "a_b" is not a DNS name`) {
-		t.Error(said)
+	answer, err := contract.NewInstanceServiceClient(s.connection).LookupInstances(t.Context(), &contract.LookupInstancesRequest{Cluster: us, Nodes: []*contract.NodeView{{Name: "a"}}})
+	if err != nil || len(answer.GetResults()) != 1 {
+		t.Fatal(answer, err)
+	}
+	if sent := answer.GetResults()[0].GetFound().GetAddresses(); len(sent) != 1 || sent[0].GetAddress() != "10.0.0.1" {
+		t.Error(answer)
 	}
 }
 

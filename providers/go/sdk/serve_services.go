@@ -153,16 +153,22 @@ func (s *session) instanceTo(log *slog.Logger, instance Instance, metadata bool)
 		return err != nil
 	})
 	of := slices.DeleteFunc(slices.Clone(instance.Addresses), func(address NodeAddress) bool {
-		known := address.Type >= Hostname && address.Type <= ExternalDNS
-		if !known {
-			log.Warn("an address of an instance has no known type and is left out", "instance", instance.ProviderID, "address", address.Address)
+		why := ""
+		switch address.Type {
+		case InternalIP, ExternalIP:
+		case Hostname, InternalDNS, ExternalDNS:
+			if !isName(address) {
+				why = "it is not a DNS name"
+			}
+		default:
+			why = "it has no known type"
 		}
-		return !known
+		if why != "" {
+			log.Warn("an address of an instance is left out", "instance", instance.ProviderID, "address", address.Address, "why", why)
+		}
+		return why != ""
 	})
 	addresses, err := addressesTo(of)
-	if err == nil {
-		err = areNames(addresses)
-	}
 	return &contract.Instance{
 		State: contract.InstanceState(instance.State), ProviderId: optional(instance.ProviderID), InstanceType: fact("type", instance.Type), Addresses: addresses,
 		Zone: fact("zone", instance.Zone), Region: fact("region", instance.Region), Labels: labels, RetryAfter: durationTo(instance.RetryAfter),

@@ -226,15 +226,9 @@ func addressesTo(addresses []NodeAddress) (sent []*contract.NodeAddress, err err
 	return sent, nil
 }
 
-// areNames checks the names among an instance's addresses (INST-8). A route's addresses are not checked so, because the controller sent them.
-func areNames(addresses []*contract.NodeAddress) error {
-	for _, address := range addresses {
-		isIP := address.Type == contract.NodeAddressType(InternalIP) || address.Type == contract.NodeAddressType(ExternalIP)
-		if !isIP && !dnsName.MatchString(address.Address) {
-			return contractBroken("the address %q is not a DNS name", address.Address)
-		}
-	}
-	return nil
+// isName says whether an address that is a name is a DNS name (INST-8). A route's addresses are not judged so, because the controller sent them.
+func isName(address NodeAddress) bool {
+	return len(address.Address) <= nameBytes && dnsName.MatchString(address.Address)
 }
 
 func addressesFrom(addresses []*contract.NodeAddress) (read []NodeAddress) {
