@@ -5,11 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::api::core::v1::{Node, Service};
 
+use crate::core::text::TEXT_LIMIT;
+
 /// The Node label that names the provider of a Node without a provider ID.
 pub(crate) const PROVIDER_LABEL: &str = "grpc-ccm.io/provider";
-
-/// The most bytes of a provider ID (CORE-11).
-const MOST_ID_BYTES: usize = 1024;
 
 /// The claims of the connected providers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -143,7 +142,7 @@ impl Ownership {
     /// The provider with the longest prefix of this provider ID. No provider has an ID that is
     /// longer than a request may send (CORE-11).
     pub(crate) fn owner_of_id(&self, id: &str) -> Option<&str> {
-        if id.len() > MOST_ID_BYTES {
+        if id.len() > TEXT_LIMIT {
             return None;
         }
         // A scan is cheap: at most 16 prefixes for each of a few providers.

@@ -9,6 +9,9 @@ use std::io::{self, Write};
 
 use tracing_subscriber::fmt::MakeWriter;
 
+/// The most bytes of a provider ID, a handle, a resume token, a message or a reason (CORE-11).
+pub(crate) const TEXT_LIMIT: usize = 1024;
+
 /// The text with a space in place of each control character, each bidirectional control, and the
 /// invisible characters that `obeyed` lists.
 #[must_use]

@@ -34,7 +34,7 @@ pub(crate) enum ConnectError {
     /// The certificates or credentials are unusable.
     #[error("{origin}: no client for {host} can be made: {source}")]
     Client {
-        /// `kubeconfig FILE`, or that there is none.
+        /// `kubeconfig FILE` or `without a kubeconfig`.
         origin: String,
         host: String,
         source: Box<kube::Error>,

@@ -8,13 +8,12 @@ use cloud_provider_api::v1alpha1 as api;
 use prost::Message;
 
 use super::{CallError, view};
+pub(crate) use crate::core::text::TEXT_LIMIT;
 use crate::core::text::plain;
 
 /// The most bytes of a name, and of other short texts such as a cloud scope or a prefix of provider
 /// IDs (CORE-11).
 pub(crate) const NAME_LIMIT: usize = 253;
-/// The most bytes of a provider ID, a handle, a resume token, a message or a reason (CORE-11).
-pub(crate) const TEXT_LIMIT: usize = 1024;
 /// The most bytes of a part of a Kubernetes object: an instance, the status of a load balancer, the
 /// labels of a volume (CORE-11).
 const ITEM_LIMIT: usize = 64 * 1024;
