@@ -89,8 +89,8 @@ fn main() -> anyhow::Result<ExitCode> {
     }
     let progress = Progress::new(options.seeds);
     let (failed, covered) = many(seeds, &progress)?;
-    for ((site, kind), count) in &covered {
-        println!("covered {count:>6} {site}: {kind}");
+    for kinds in covered_by_site(&covered) {
+        println!("covered {kinds}");
     }
     for (site, kind) in never_hit(&covered) {
         println!("never hit: {site}: {kind}");
@@ -179,6 +179,17 @@ fn many(
         Ok(true)
     })?;
     Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// A line for each call site: how often each kind of fault occurred there.
+fn covered_by_site(covered: &Covered) -> Vec<String> {
+    let mut lines = BTreeMap::<&str, String>::new();
+    for ((site, kind), count) in covered {
+        let line = lines.entry(site).or_insert_with(|| format!("{site}:"));
+        line.push_str(&format!(" {kind} {count},"));
+    }
+    let lines = lines.into_values();
+    lines.map(|line| line.trim_end_matches(',').into()).collect()
 }
 
 /// The faults of [`everything`] that no run had.
