@@ -156,7 +156,7 @@ func TestATextThatIsNoUTF8IsItsItemsTrouble(t *testing.T) {
 	instances := map[string]Instance{
 		"works":   {State: InstanceRunning, ProviderID: "s://works"},
 		"id":      {State: InstanceRunning, ProviderID: "s://" + noUTF8},
-		"address": {State: InstanceRunning, ProviderID: "s://x", Addresses: []NodeAddress{{Hostname, noUTF8}}},
+		"address": {State: InstanceRunning, ProviderID: "s://x", Addresses: []NodeAddress{{Hostname, noUTF8}, {Hostname, "x"}}},
 		"facts":   {State: InstanceRunning, ProviderID: "s://x", Addresses: []NodeAddress{{AddressType(99), "n"}, {Hostname, "x"}}, Type: noUTF8, Labels: map[string]string{"good": "kept", "bad": noUTF8, noUTF8: "bad"}},
 	}
 	s := serveScripted(t, garbledCloud{scriptedCloud{lookup: func(_ context.Context, node Node) (Instance, error) { return instances[node.Name], nil }}})
@@ -166,11 +166,14 @@ func TestATextThatIsNoUTF8IsItsItemsTrouble(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, result := range said.Results {
-		if failed := result.GetFailed(); (failed != nil) != (result.NodeName == "id" || result.NodeName == "address") || failed != nil && !strings.Contains(failed.Message, "not UTF-8") {
+		if failed := result.GetFailed(); (failed != nil) != (result.NodeName == "id") || failed != nil && !strings.Contains(failed.Message, "not UTF-8") {
 			t.Error(result)
 		}
 	}
 	// INST-15: the answer lacks the facts that the contract cannot express, and has the others.
+	if found := said.Results[2].GetFound(); len(found.GetAddresses()) != 1 {
+		t.Error(found)
+	}
 	if facts := said.Results[3].GetFound(); facts.InstanceType != nil || len(facts.Labels) != 1 || facts.Labels["good"] != "kept" || len(facts.Addresses) != 1 {
 		t.Error(facts)
 	}
