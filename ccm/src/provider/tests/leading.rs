@@ -47,6 +47,33 @@ async fn not_initialized_is_initialised_again_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_provider_whose_stream_of_changes_reports_not_initialized_is_initialised_again() {
+    let fake = Fake::new("1");
+    let change = |change| api::WatchChangesResponse {
+        resume_token: String::new(),
+        change: Some(change),
+    };
+    fake.set(|s| {
+        s.info.capabilities.as_mut().unwrap().changes = Some(api::ChangeCapability {});
+        let forgot = failure(api::FailureCode::NotInitialized, None);
+        s.changes = vec![change(Change::Failed(forgot))];
+    });
+    let running = maintained(InMemory::running(fake.service()));
+    let mut hints = running.hints.subscribe();
+    running.lead();
+    let again = running.until("a second Initialize", |s| {
+        s.session.is_some() && fake.called("Initialize") == 2
+    });
+    timeout(Duration::from_secs(5), again).await.unwrap();
+    fake.set(|s| s.changes = vec![change(Change::Routes(api::RoutesChange {}))]);
+    // Changes may have been missed meanwhile.
+    for expected in [Hint::Resync, Hint::Routes] {
+        let hint = timeout(Duration::from_secs(5), hints.recv()).await.unwrap();
+        assert_eq!(hint.unwrap(), expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn prov_18_what_waits_is_not_sent_to_a_provider_that_forgot_its_initialize() {
     let fake = Fake::new("1");
     fake.set(|s| {

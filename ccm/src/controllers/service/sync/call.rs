@@ -122,14 +122,15 @@ impl Run<'_> {
             Err(stop) => Some(stop),
             Ok(()) => None,
         };
+        let mut rewritten = false;
         if let Verdict::Ready(status, _) | Verdict::InSync(Some(status)) = &verdict {
-            self.write_status(status).await?;
+            rewritten = self.write_status(status).await?;
         }
         // Only a patch that was applied counts. Otherwise its missing annotations would look like a
         // user's change.
         let written = metadata.as_ref().filter(|_| unwritten.is_none());
         let next = self.settle(call, &verdict, written, took);
-        let rewritten = unfinished && written.is_some();
+        let rewritten = unfinished && (rewritten || written.is_some());
         let now = Instant::now();
         let least = now + REWRITTEN;
         Ok(match (next, unwritten) {
@@ -283,11 +284,12 @@ impl Run<'_> {
         Ok(())
     }
 
-    async fn write_status(&mut self, status: &LoadBalancerStatus) -> Result<(), Stop> {
+    /// Returns whether the status was another one before.
+    async fn write_status(&mut self, status: &LoadBalancerStatus) -> Result<bool, Stop> {
         let mut retries = CONFLICTS;
         loop {
             let Some(patch) = status_patch(&self.base, status) else {
-                return Ok(());
+                return Ok(false);
             };
             let writes = &self.context().writes;
             let now = writes.patch_service_status(&self.base, &patch).await;
@@ -295,7 +297,7 @@ impl Run<'_> {
                 continue;
             }
             let what = "failed to update load balancer status";
-            return self.written(now, what).await.map(drop);
+            return self.written(now, what).await;
         }
     }
 

@@ -93,7 +93,8 @@ pub(super) struct State {
     pub(super) update_fails: Option<api::Failure>,
     /// Nodes that cannot be attached.
     pub(super) bad_targets: Vec<String>,
-    /// The target errors of each Update, before those of `bad_targets`.
+    /// The target errors of each Ensure and Update. In an Update they come before those of
+    /// `bad_targets`.
     pub(super) target_errors: Vec<api::TargetError>,
     /// The annotations in each answer of Ensure, instead of a handle, and of Update.
     pub(super) annotations: Option<api::AnnotationChanges>,
@@ -350,7 +351,7 @@ impl LoadBalancerService for Cloud {
             api::EnsureLoadBalancerResponse,
             api::ensure_load_balancer_response::Outcome::Failed
         );
-        let (outcome, annotations) = {
+        let (outcome, target_errors, annotations) = {
             let mut state = self.state();
             let sent = views(request.targets.clone());
             state.views.insert(service.name.clone(), sent);
@@ -364,10 +365,15 @@ impl LoadBalancerService for Cloud {
                     status: Some(status()),
                 })
             });
-            (outcome, state.annotations.clone())
+            (
+                outcome,
+                state.target_errors.clone(),
+                state.annotations.clone(),
+            )
         };
         self.leave(fault).await?;
         Ok(Response::new(api::EnsureLoadBalancerResponse {
+            target_errors,
             handle: annotations.is_none().then(|| format!("h-{}", service.uid)),
             annotations,
             outcome: Some(outcome),

@@ -181,6 +181,43 @@ async fn s9_a_provider_that_writes_something_new_with_each_failure_is_asked_less
 }
 
 #[tokio::test(start_paused = true)]
+async fn s9_a_provider_whose_address_changes_with_each_answer_is_asked_less_often() {
+    use api::ensure_load_balancer_response::Outcome;
+    let soon = || api::Failure {
+        retry_after: Some(prost_types::Duration {
+            seconds: 1,
+            nanos: 0,
+        }),
+        ..failure(api::FailureCode::Precondition, "no")
+    };
+    let ready = |i: u64| {
+        Outcome::Ready(api::LoadBalancerReady {
+            status: Some(api::LoadBalancerStatus {
+                ingress: vec![api::LoadBalancerIngress {
+                    ip: Some(format!("192.0.2.{}", i % 250)),
+                    ..Default::default()
+                }],
+            }),
+        })
+    };
+    let world = World::new(1).await;
+    {
+        let mut state = world.cloud.state();
+        state.instead.extend((0..10_000).map(ready));
+        state.target_errors = vec![api::TargetError {
+            node_name: "n0".to_owned(),
+            failure: Some(soon()),
+        }];
+        // So that an Ensure follows each Update.
+        state.update_fails = Some(soon());
+    }
+    world.server.put(&service());
+    sleep(Duration::from_mins(10)).await;
+    let ensures = world.cloud.called("Ensure");
+    assert!((15..=25).contains(&ensures), "{ensures} Ensures");
+}
+
+#[tokio::test(start_paused = true)]
 async fn s9_a_provider_that_writes_something_new_with_each_pending_is_asked_less_often() {
     use api::ensure_load_balancer_response::Outcome;
     let world = World::new(1).await;
