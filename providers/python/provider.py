@@ -6,6 +6,7 @@
 
 import argparse
 import asyncio
+import ipaddress
 import logging
 import signal
 import sys
@@ -147,6 +148,13 @@ async def serve(provider: Provider, endpoint: str, stop: asyncio.Event) -> None:
         socket.remove()
 
 
+def pool(text: str) -> str:
+    try:
+        return str(ipaddress.ip_network(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{error}; write a CIDR such as 192.0.2.0/24") from error
+
+
 def arguments(argv: list[str]) -> argparse.Namespace:
     default = Settings()
     parser = argparse.ArgumentParser(description="A provider of the cloud provider contract; its cloud is a file.")
@@ -155,7 +163,7 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--name", default=default.name, help="the provider's name (default: %(default)s)")
     parser.add_argument("--prefix", default=default.prefix, help="the prefix of provider IDs (default: %(default)s)")
     parser.add_argument("--cloud-scope", default=default.cloud_scope, help="account, project and region (default: %(default)s)")
-    parser.add_argument("--pool", action="append", help=f"addresses of load balancers, a CIDR; may repeat (default: {' '.join(default.pools)})")
+    parser.add_argument("--pool", action="append", type=pool, help=f"addresses of load balancers, a CIDR; may repeat (default: {' '.join(default.pools)})")
     parser.add_argument("--provisioning-ms", type=int, default=0, help="how long the cloud takes to create and to delete a load balancer (default: 0)")
     return parser.parse_args(argv)
 

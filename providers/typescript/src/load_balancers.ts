@@ -157,7 +157,7 @@ function addressesFor(state: State, service: ServiceView__Output, lb: LoadBalanc
     const ofFamily = pools.filter((of) => of.family === family).map((of) => of.pool);
     const kept = lb.addresses?.find((address) => isIP(address) === family);
     if (isIP(asked) === family) {
-      if (asked !== kept && !ofFamily.some((pool) => contains(pool, asked, family))) {
+      if (asked !== kept && !ofFamily.some((pool) => members(pool)(asked))) {
         throw new Fail('PRECONDITION', `spec.loadBalancerIP ${asked} is in none of the cloud's address pools`, 'AddressNotInPool');
       }
       if (taken.has(asked)) throw new Fail('CONFLICT', `spec.loadBalancerIP ${asked} is another load balancer's`, 'AddressTaken');
@@ -171,23 +171,28 @@ function addressesFor(state: State, service: ServiceView__Output, lb: LoadBalanc
   });
 }
 
-function contains(pool: string, address: string, family: number): boolean {
-  const [network = '', length] = pool.split('/');
+/** Whether an address is in the pool. Throws if the pool is not a CIDR. */
+export function members(pool: string): (address: string) => boolean {
+  const [network = '', length = '', ...rest] = pool.split('/');
+  const type = isIP(network) === 6 ? 'ipv6' : 'ipv4';
   const list = new BlockList();
-  const type = family === 6 ? 'ipv6' : 'ipv4';
+  if (rest.length > 0 || !/^\d+$/.test(length) || !isIP(network) || Number(length) > (type === 'ipv6' ? 128 : 32)) {
+    throw new Error(`--pool: ${quoted(pool)} is not a CIDR; write one such as 192.0.2.0/24`);
+  }
   list.addSubnet(network, Number(length), type);
-  return list.check(address, type);
+  return (address) => list.check(address, type);
 }
 
 /** The lowest free address. It tries at most the pool's first 65,536 addresses, without the first one and, for IPv4, without the last of these. */
 function firstFree(pool: string, taken: Set<string>): string | undefined {
   const [network = '', length] = pool.split('/');
+  const isMember = members(pool);
   const hosts = 2 ** Math.min((isIP(network) === 6 ? 128 : 32) - Number(length), 16);
   for (let n = 1; n < hosts - (isIP(network) === 6 ? 0 : 1); n += 1) {
     const parts = network.split('.');
     const low = Number(parts[2]) * 256 + Number(parts[3]) + n;
     const address = isIP(network) === 6 ? network.replace(/[\da-f]*$/i, (group) => (parseInt(group || '0', 16) + n).toString(16)) : [parts[0], parts[1], low >> 8, low & 255].join('.');
-    if (!taken.has(address)) return address;
+    if (!taken.has(address) && isIP(address) && isMember(address)) return address;
   }
   return undefined;
 }

@@ -20,7 +20,7 @@ import type { ProtoGrpcType as VolumeTypes } from './contract/volume.js';
 import type { ProtoGrpcType as ZoneTypes } from './contract/zone.js';
 import type { ProviderServiceHandlers } from './contract/cloudprovider/v1alpha1/ProviderService.js';
 import { instanceService, zoneService } from './instances.js';
-import { loadBalancerService } from './load_balancers.js';
+import { loadBalancerService, members } from './load_balancers.js';
 import { routeService } from './routes.js';
 import { checked, callIdOf, failureOf, MAX_BATCH, Owner, Provider, type Settings, shortened } from './service.js';
 import { DEFAULT_ENDPOINT, SocketFile } from './socket.js';
@@ -184,6 +184,7 @@ async function main(): Promise<void> {
   });
   if (values.help) return console.log(HELP);
   if (!values.state) throw new Error("--state is missing; give the cloud's state file, such as --state cloud.json");
+  values.pool.forEach(members);
   const settings: Settings = {
     name: values.name,
     prefix: values.prefix,

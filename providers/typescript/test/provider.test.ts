@@ -10,6 +10,7 @@ import { promisify } from 'node:util';
 import * as grpc from '@grpc/grpc-js';
 
 import { Cloud } from '../src/cloud.js';
+import { members } from '../src/load_balancers.js';
 import { contract, serve } from '../src/provider.js';
 import { Provider } from '../src/service.js';
 import { SocketFile } from '../src/socket.js';
@@ -227,6 +228,15 @@ test('an IPv6 address is the pool’s network plus a number', async (t) => {
       const made = await h.ensure({}, { ...SERVICE, uid: address, ipFamilies: ['IPv6'] });
       assert.deepEqual(made.ready?.status.ingress.map((point: any) => point.ip), [address]);
     }
+  }
+  h.provider.settings.pools = ['fd02::7/126'];
+  const none = await h.ensure({}, { ...SERVICE, uid: 'none', ipFamilies: ['IPv6'] });
+  assert.equal(none.failed?.reason, 'AddressPoolExhausted', 'fd02::8 is not in the pool');
+});
+
+test('a pool that is not a CIDR is refused at the start', () => {
+  for (const pool of ['192.0.2.0', '192.0.2.0/33', '192.0.2/24', '192.0.2.0/24/1', '']) {
+    assert.throws(() => members(pool), /is not a CIDR; write one such as 192.0.2.0\/24/, pool);
   }
 });
 
