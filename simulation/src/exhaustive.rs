@@ -1,7 +1,7 @@
 //! Single faults and pairs of faults, in the life of one Service and of one Node. At a site with
 //! many requests, only the first ones get faults. Pairs have only some kinds of refusals.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 use crate::parallel::each;
@@ -26,11 +26,11 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Counts the requests of this life. Makes the single faults, and the pairs of those that
+    /// Plays the single faults to find those that occur, and makes the pairs of those that
     /// [`counts_in_pairs`] accepts.
     pub fn of(life: Life) -> anyhow::Result<Self> {
         let counts = judge(&life.plan())?.counts;
-        let singles = life.singles(&counts);
+        let singles = occurring(life, &life.singles(&counts))?;
         let mut sets: Vec<Vec<Strike>> = singles.iter().map(|one| vec![one.clone()]).collect();
         let one = sets.len() as u64;
         let some: Vec<&Strike> = singles.iter().filter(|one| counts_in_pairs(one)).collect();
@@ -48,6 +48,28 @@ impl Faults {
     pub fn runs(&self) -> u64 {
         self.sets.len() as u64
     }
+}
+
+/// The faults that occur. A request before the faults begin, or after they end, has none.
+fn occurring(life: Life, singles: &[Strike]) -> anyhow::Result<Vec<Strike>> {
+    let occur = Mutex::new(BTreeSet::new());
+    each(0..singles.len() as u64, |number| {
+        let Some(strike) = usize::try_from(number).ok().and_then(|at| singles.get(at)) else {
+            return Ok(false);
+        };
+        let plan = life.with(std::slice::from_ref(strike));
+        if !judge(&plan)?.hit.is_empty() {
+            let mut occur = occur.lock().unwrap_or_else(PoisonError::into_inner);
+            occur.insert(number);
+        }
+        Ok(true)
+    })?;
+    let occur = occur.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let numbered = (0..).zip(singles);
+    Ok(numbered
+        .filter(|(number, _)| occur.contains(number))
+        .map(|(_, strike)| strike.clone())
+        .collect())
 }
 
 /// Plays these faults. Calls `done` after each run.

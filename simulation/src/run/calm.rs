@@ -149,8 +149,9 @@ impl Run {
 
     /// Checks that nothing changes any more, and that the state is right.
     async fn still(&mut self) -> anyhow::Result<()> {
-        let (before, read) = (self.checker.changes(), self.reads());
+        let (before, read, sent) = (self.checker.changes(), self.reads(), self.faults.sent());
         self.until(Instant::now() + STILL).await?;
+        self.quiet(self.faults.sent() - sent, STILL);
         let (changes, read) = (self.checker.changes() - before, self.reads() - read);
         let braked = self.checker.is_braked(&self.api.list("nodes"));
         let minutes = STILL.as_secs() / 60;
