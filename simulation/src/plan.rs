@@ -354,13 +354,18 @@ impl Traits {
     pub fn with(changes: impl IntoIterator<Item = (Trait, bool)>) -> Self {
         let mut traits = Self::default();
         for (what, has) in changes {
-            if has {
-                traits.0.insert(what);
-            } else {
-                traits.0.remove(&what);
-            }
+            traits.set(what, has);
         }
         traits
+    }
+
+    /// Changes one trait.
+    pub fn set(&mut self, what: Trait, has: bool) {
+        if has {
+            self.0.insert(what);
+        } else {
+            self.0.remove(&what);
+        }
     }
 }
 

@@ -76,6 +76,9 @@ impl About {
     }
 }
 
+/// One seed in this many has a coincidence of [`Generator::rare`].
+const RARE: u32 = 24;
+
 struct Generator {
     random: ChaCha8Rng,
     setup: Setup,
@@ -107,12 +110,18 @@ pub(super) fn plan(seed: u64) -> Plan {
         let at = generator.random.random_range(20_000..minutes * 60_000);
         generator.episode(at);
     }
-    // Draws from a stream of its own, so that the rest of the plan stays the same.
+    // These draw from streams of their own, so that the rest of the plan stays the same.
     generator.random = ChaCha8Rng::seed_from_u64(seed);
     generator.random.set_stream(1);
     if !quiet && generator.chance(1, 3) {
         let at = generator.random.random_range(60_000..minutes * 60_000);
         generator.coincidence(at);
+    }
+    generator.random = ChaCha8Rng::seed_from_u64(seed);
+    generator.random.set_stream(2);
+    if !quiet && generator.chance(1, RARE) {
+        let at = generator.random.random_range(60_000..minutes * 60_000);
+        generator.rare(at);
     }
     let Generator {
         setup,

@@ -1,8 +1,10 @@
 //! Steps and a fault that rarely coincide by chance, such as a step while a request is on its way.
 
+use std::time::Duration;
+
 use rand::RngExt as _;
 
-use super::{Generator, Step, Strike, Trait, Wrong};
+use super::{Class, Generator, Step, Strike, Trait, Wrong};
 use crate::faults::ApiFault;
 
 impl Generator {
@@ -85,5 +87,67 @@ impl Generator {
             number: 1,
             wrong,
         });
+    }
+    /// Plans one of four coincidences that hardly any plan has by chance. They need a second process
+    /// or a slow cloud, so they change the setup.
+    pub(super) fn rare(&mut self, at: u64) {
+        if self.setup.ccms < 2 {
+            self.setup.ccms = 2;
+            self.setup.clocks.push(0);
+        }
+        let ccm = self.random.random_range(0..self.setup.ccms);
+        // No other part of a plan has a Service with this number.
+        let new = self.services + 2;
+        let steps = match self.random.random_range(0..4) {
+            // A renewal of the Lease meets a conflict, and the API server answers slowly.
+            0 => {
+                self.setup.lease_seconds = 15;
+                let slow = self.random.random_range(800..1_600);
+                let when = self.random.random_range(0..2_000);
+                vec![(0, Step::EditLease), (when, Step::SlowApi(slow, 20))]
+            }
+            // The provider forgets its Initialize while its slow cloud works on calls.
+            1 => {
+                self.setup.max_in_flight = 2;
+                self.setup.slow_ms = self.pick(&[3_000, 8_000]);
+                let creates = (0..4).map(|i| (0, Step::Create(new + i, Class::Default)));
+                let when = self.random.random_range(500..3_000);
+                let finds = Step::Join(self.nodes + 3);
+                let forgets = [(when, Step::Forget), (when + 100, finds)];
+                creates.chain(forgets).collect()
+            }
+            // A process without a connection ends during a call that goes on in the cloud.
+            2 => {
+                self.setup.slow_ms = 40_000;
+                self.setup.traits.set(Trait::GoesOn, true);
+                let when = self.random.random_range(10_000..20_000);
+                let ends = when + self.random.random_range(0..300);
+                vec![
+                    (0, Step::Create(new, Class::Default)),
+                    (when, Step::CutOff(ccm, 20)),
+                    (ends, Step::RollAll),
+                ]
+            }
+            // The leader ends right after it released a Service, and the next one hears of that
+            // late.
+            _ => {
+                let ends = 50_000 + self.random.random_range(200..2_000);
+                let late = ApiFault::Late(Duration::from_secs(12));
+                self.strikes.push(Strike {
+                    site: "EVENT services".to_owned(),
+                    from_ms: at + 40_000,
+                    number: 1,
+                    wrong: Wrong::Api(late),
+                });
+                vec![
+                    (0, Step::Create(new, Class::Default)),
+                    (50_000, Step::Delete(new)),
+                    (ends, Step::RollCcm(ccm)),
+                ]
+            }
+        };
+        let steps = steps.into_iter();
+        self.steps
+            .extend(steps.map(|(after, step)| (at + after, step)));
     }
 }
