@@ -50,8 +50,8 @@ pub struct Args {
     )]
     provider: Vec<parse::ProviderFlag>,
 
-    /// The UID that must serve the provider's socket (SO_PEERCRED). Without this flag the ccm does not
-    /// check it.
+    /// The UID that the provider's process must have (SO_PEERCRED). Without this flag the ccm does
+    /// not check it.
     #[arg(long, value_name = "UID", help_heading = "Provider flags")]
     provider_peer_uid: Option<u32>,
 
@@ -255,8 +255,8 @@ pub struct Args {
     )]
     logging_format: LogFormat,
 
-    /// A YAML file with flags: a key is a flag's name without the dashes, a list is a list. The
-    /// command line overrides it.
+    /// A YAML file with flags: a key is a flag's name without the dashes, and a list of values may
+    /// be a YAML list. The command line overrides it.
     #[arg(long, value_name = "FILE", help_heading = "Misc flags")]
     config: Option<PathBuf>,
 

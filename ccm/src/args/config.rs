@@ -129,7 +129,7 @@ impl Controller {
     }
 
     /// Its service account in `kube-system` with `--use-service-account-credentials`. These are
-    /// upstream's accounts, to which each cluster binds a role.
+    /// upstream's accounts. Each cluster binds a role to them, except to `pvl-controller`.
     pub fn service_account(self) -> &'static str {
         match self {
             Self::CloudNode | Self::CloudNodeLifecycle => "node-controller",
