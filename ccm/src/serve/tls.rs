@@ -31,7 +31,7 @@ pub(crate) struct Flags {
     pub(super) address: &'static str,
     certificate: &'static str,
     key: &'static str,
-    /// The flags of the certificates for particular names. Each error names one of them.
+    /// The flag of the certificates for particular names, for errors about them.
     sni: Option<&'static Flags>,
 }
 
