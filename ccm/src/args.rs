@@ -134,7 +134,8 @@ pub struct Args {
     #[arg(long, value_name = "ID", help_heading = "Provider flags")]
     cluster_owner_id: Option<String>,
 
-    /// Earlier IDs of this cluster. The ccm treats cloud objects that carry them as its own.
+    /// Earlier IDs of this cluster. The provider treats cloud objects that carry them as this
+    /// cluster's own.
     #[arg(
         long,
         value_name = "ID",
@@ -191,8 +192,8 @@ pub struct Args {
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse::duration, help_heading = "Generic flags")]
     node_monitor_period: Duration,
 
-    /// How many lookups of Nodes run at once. The default is what the provider allows, at most 32.
-    /// This flag can only lower it.
+    /// How many lookups of Nodes the node controller makes at once. The default is what the
+    /// provider allows, at most 32. This flag can only lower it.
     #[arg(long, value_name = "COUNT", value_parser = parse::workers, help_heading = "Cloud-node-controller flags")]
     concurrent_node_syncs: Option<usize>,
 
