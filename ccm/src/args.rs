@@ -50,8 +50,8 @@ pub struct Args {
     )]
     provider: Vec<parse::ProviderFlag>,
 
-    /// The UID that must serve the provider's socket (SO_PEERCRED). Without this flag the ccm does not
-    /// check it.
+    /// The UID that the provider's process must have (SO_PEERCRED). Without this flag the ccm does
+    /// not check it.
     #[arg(long, value_name = "UID", help_heading = "Provider flags")]
     provider_peer_uid: Option<u32>,
 
@@ -134,7 +134,8 @@ pub struct Args {
     #[arg(long, value_name = "ID", help_heading = "Provider flags")]
     cluster_owner_id: Option<String>,
 
-    /// Earlier IDs of this cluster. The ccm treats cloud objects that carry them as its own.
+    /// Earlier IDs of this cluster. The provider treats cloud objects that carry them as this
+    /// cluster's own.
     #[arg(
         long,
         value_name = "ID",
@@ -191,8 +192,8 @@ pub struct Args {
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse::duration, help_heading = "Generic flags")]
     node_monitor_period: Duration,
 
-    /// How many lookups of Nodes run at once. The default is what the provider allows, at most 32.
-    /// This flag can only lower it.
+    /// How many lookups of Nodes the node controller makes at once. The default is what the
+    /// provider allows, at most 32. This flag can only lower it.
     #[arg(long, value_name = "COUNT", value_parser = parse::workers, help_heading = "Cloud-node-controller flags")]
     concurrent_node_syncs: Option<usize>,
 
@@ -255,8 +256,8 @@ pub struct Args {
     )]
     logging_format: LogFormat,
 
-    /// A YAML file with flags: a key is a flag's name without the dashes, a list is a list. The
-    /// command line overrides it.
+    /// A YAML file with flags: a key is a flag's name without the dashes, and a list of values may
+    /// be a YAML list. The command line overrides it.
     #[arg(long, value_name = "FILE", help_heading = "Misc flags")]
     config: Option<PathBuf>,
 

@@ -36,7 +36,7 @@ pub(crate) struct Cluster {
     watched: Watched,
 }
 
-/// Which kinds the enabled controllers read. The ccm needs no rights for other kinds.
+/// Which of these kinds the enabled controllers read. The ccm needs no right to watch the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Watched {
     nodes: bool,

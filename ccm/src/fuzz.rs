@@ -1,8 +1,8 @@
 //! The fuzz targets. Each takes bytes, turns them into the input that an attacker controls, and
 //! panics if a rule is broken.
 //!
-//! `cargo test` plays the seeds, the inputs that were found before, and the mutations of
-//! `Target::rounds`.
+//! `cargo test` plays the seeds, the inputs that were found before, and as many mutations as
+//! `Target::rounds` says.
 
 #[cfg(test)]
 mod driver;

@@ -57,8 +57,8 @@ impl KubeClients {
     }
 
     /// A client as [`fenced_by`](Self::fenced_by) that acts as this service account of kube-system.
-    /// It sends its requests to `anonymous`, the API server without any credentials. This process's
-    /// own identity creates the account and requests its tokens.
+    /// It sends its requests through `anonymous`, a client without credentials. This process's own
+    /// identity creates the account and requests its tokens.
     pub(crate) fn fenced_as(
         &self,
         account: &'static str,

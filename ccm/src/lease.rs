@@ -43,7 +43,8 @@ use wake::Wake;
 
 pub(crate) use term::{Lost, Term};
 
-/// The wait after a conflict, and the shortest one after a failed renewal.
+/// The wait after a conflict, and between attempts to release. Also the shortest wait after a
+/// failed renewal, and before a renewal that stores an annotation.
 const SOON: Duration = Duration::from_millis(200);
 /// The longest wait of a standby that saw a release, so that not all of them ask at once.
 const RELEASE_JITTER: Duration = Duration::from_millis(50);
@@ -173,8 +174,8 @@ impl Elector {
         }
     }
 
-    /// The Lease's annotations as last seen. Each read or write of the Lease by this process
-    /// updates them.
+    /// The Lease's annotations as last seen. This process's reads and writes of the Lease update
+    /// them.
     pub(crate) fn annotations(&self) -> watch::Receiver<BTreeMap<String, String>> {
         self.shared.annotations.subscribe()
     }
@@ -280,8 +281,8 @@ impl Shared {
             record::observe(observed, lease.spec.as_ref(), now);
             self.publish(lease);
         }
-        // This also holds for a deleted Lease: its holder still leads by its own clock, and will
-        // create it again.
+        // The last spec counts also after the Lease was deleted: its holder still leads by its own
+        // clock, and will create the Lease again.
         match record::claim(
             observed.as_ref(),
             &self.identity,
@@ -418,7 +419,7 @@ enum AttemptError {
 }
 
 impl AttemptError {
-    /// The refused request and the missing right; `None` if the API server did not refuse.
+    /// Why the API server refused the request. `None`: it did not refuse.
     fn refusal(&self) -> Option<String> {
         match self {
             Self::Kube(error) => refusal(error),

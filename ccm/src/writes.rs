@@ -144,8 +144,8 @@ where
     }
 }
 
-/// The start of every patch: the UID, so that an object made again under the same name refuses it.
-/// With `versioned`, also the resourceVersion.
+/// The start of every patch: the UID, so that the API server refuses the patch for an object made
+/// again under the same name. With `versioned`, also the resourceVersion.
 fn patch_metadata(base: &impl Resource, versioned: bool) -> Map<String, Value> {
     let mut metadata = Map::new();
     if let Some(uid) = &base.meta().uid {

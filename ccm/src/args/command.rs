@@ -122,7 +122,7 @@ pub(super) fn says_nothing(argument: Option<&str>, command: &Command) -> bool {
     })
 }
 
-/// Whether a flag may be given more than once, or as a list.
+/// Whether a flag takes several values: as a list, or because it is given more than once.
 pub(super) fn takes_a_list(arg: &Arg) -> bool {
     matches!(arg.get_action(), ArgAction::Append) && !legacy::is_legacy(arg.get_id().as_str())
 }

@@ -129,7 +129,7 @@ impl Controller {
     }
 
     /// Its service account in `kube-system` with `--use-service-account-credentials`. These are
-    /// upstream's accounts, to which each cluster binds a role.
+    /// upstream's accounts. Each cluster binds a role to them, except to `pvl-controller`.
     pub fn service_account(self) -> &'static str {
         match self {
             Self::CloudNode | Self::CloudNodeLifecycle => "node-controller",
@@ -139,7 +139,7 @@ impl Controller {
         }
     }
 
-    /// The controller's name, as in metrics and `--controllers`.
+    /// The controller's name, as in `--controllers`, `/healthz` and the log.
     pub fn name(self) -> &'static str {
         match self {
             Self::CloudNode => "cloud-node-controller",
@@ -197,8 +197,8 @@ pub struct NodeConfig {
     /// `--node-status-update-frequency`; 5 min.
     #[serde(serialize_with = "go_duration")]
     pub status_update_frequency: Duration,
-    /// `--concurrent-node-syncs`: lowers how many lookups run at once. `None`: the provider's
-    /// `max_in_flight`, at most 32.
+    /// `--concurrent-node-syncs`: lowers how many lookups the node controller makes at once.
+    /// `None`: the provider's `max_in_flight`, at most 32.
     pub concurrent_syncs: Option<usize>,
     /// How long a batch that is not full waits for more Nodes. 100 ms.
     #[serde(serialize_with = "go_duration")]

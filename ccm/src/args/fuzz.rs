@@ -88,7 +88,7 @@ fn config(text: &str) {
 /// A whole command line, one flag a line.
 fn line(text: &str) {
     let flags = std::iter::once("ccm").chain(text.lines());
-    // Flags that read a file are left out.
+    // Leaves out flags that read a file, and others with `config` in their names.
     let flags = flags.filter(|flag| !flag.contains("config"));
     let Ok(args) = Args::parse_from_command_line(flags) else {
         return;

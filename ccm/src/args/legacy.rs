@@ -1,5 +1,5 @@
-//! Flags of a Go CCM that mean something else here, or nothing. The ccm accepts them, and says what
-//! replaced them.
+//! Flags of a Go CCM that have no effect here. The ccm accepts them, and says why or what replaced
+//! them.
 
 use super::{Notice, parse};
 

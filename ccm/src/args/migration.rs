@@ -26,7 +26,7 @@ const FLAG: &str = "--leader-migration-config";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LeaderMigrationConfig {
-    /// The Lease's name, in the namespace of the main one.
+    /// The name of the Lease, which is in the namespace of the main Lease.
     pub lease: String,
     /// The controllers of the migration. True: this program runs them, under the migration Lease.
     /// False: another component does.

@@ -87,7 +87,8 @@ pub struct AuthenticationConfig {
     /// `--authentication-skip-lookup`: the ccm does not read the ConfigMap with the cluster's
     /// authorities.
     pub skip_lookup: bool,
-    /// `--authentication-tolerate-lookup-failure`: the ccm starts although it cannot read it.
+    /// `--authentication-tolerate-lookup-failure`: the ccm starts although it cannot read that
+    /// ConfigMap.
     pub tolerate_lookup_failure: bool,
     /// `--authentication-token-webhook-cache-ttl`; 10 s.
     #[serde(serialize_with = "go_duration")]

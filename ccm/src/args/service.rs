@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{OrphanPolicy, parse};
 
-/// The flags that are this controller's alone, in upstream's group.
+/// The flags, in upstream's group.
 #[derive(Debug, clap::Args)]
 pub(super) struct ServiceArgs {
     /// Let the provider adopt load balancers without an owner mark, for a migration from a Go CCM.

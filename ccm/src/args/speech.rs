@@ -13,7 +13,7 @@ const SUITES: [&str; 6] = [
     "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
     "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
 ];
-/// Go's other names of two of them.
+/// Two of these suites by Go's shorter names.
 const SHORT_SUITES: [&str; 2] = [
     "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305",
     "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305",

@@ -14,8 +14,8 @@ pub enum VersionFormat {
 /// `v1.2.3`.
 pub(crate) const GIT_VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 
-/// The commit that this was built from. The image has it in its environment: a commit in the binary
-/// would make each commit a new build.
+/// The commit that this binary was built from. The image has it in its environment: a commit in the
+/// binary would make each commit a new build.
 pub(crate) fn commit() -> String {
     std::env::var("CCM_COMMIT").unwrap_or_else(|_| "unknown".to_owned())
 }

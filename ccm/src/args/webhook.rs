@@ -11,7 +11,7 @@ use super::{InvalidFlag, Notice, TlsConfig, TlsFiles, Webhook, WebhookConfig};
 /// The name of the files in `--webhook-cert-dir`, as in a Go CCM.
 const PAIR: &str = "cloud-controller-manager-webhook";
 
-/// Flags of the admission webhooks, as upstream has them.
+/// Flags of the admission webhooks: those of upstream, and `--webhook-client-ca-file`.
 #[derive(Debug, clap::Args)]
 pub(super) struct WebhookArgs {
     /// Admission webhooks to serve: '*' for all that are on by default (none), NAME to add one,

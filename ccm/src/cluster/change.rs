@@ -20,7 +20,7 @@ pub(crate) struct Change<K> {
 
 #[cfg(test)]
 impl<K> Change<K> {
-    /// The current object, or the last one before it was deleted.
+    /// The current object or, if it was deleted, the last one that the reader saw.
     pub(crate) fn latest(&self) -> Option<&Arc<K>> {
         self.new.as_ref().or(self.old.as_ref())
     }
@@ -49,8 +49,8 @@ impl<K> Default for Inbox<K> {
 }
 
 impl<K> Inbox<K> {
-    /// Records that the object of this key changed, with the version that the reader last saw. Does
-    /// nothing if a change is recorded already.
+    /// Records that the object of this key changed, with the version that the reader last saw. A
+    /// change that is recorded already stays as it is.
     pub(super) fn note(&self, key: &Key, old: Option<&Arc<K>>) {
         {
             let mut unread = lock(&self.unread);

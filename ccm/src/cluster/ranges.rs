@@ -19,8 +19,8 @@ impl Cluster {
     }
 }
 
-/// The ranges of these objects. One that is being deleted counts: its addresses are in use until it
-/// is gone.
+/// The ranges of these objects. An object that is being deleted counts too: its addresses may be in
+/// use until it is gone.
 fn of(objects: &[Arc<ServiceCIDR>]) -> Vec<IpNet> {
     let specs = objects.iter().filter_map(|object| object.spec.as_ref());
     let texts = specs.flat_map(|spec| spec.cidrs.iter().flatten());

@@ -24,7 +24,7 @@ fn labelled(name: &str, uid: &str, version: u32, label: &str) -> Node {
     node
 }
 
-/// `name: old uid/version -> new uid/version` of each.
+/// Each change as `name: old uid/version -> new uid/version`.
 fn shown(changes: &[Change<Node>]) -> Vec<String> {
     let side = |node: &Option<Arc<Node>>| {
         node.as_ref().map_or("-".to_owned(), |node| {

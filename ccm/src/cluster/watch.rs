@@ -116,7 +116,7 @@ where
                     Ok(event) => {
                         // `Init` comes before the list request, so it proves nothing. A list proves
                         // only that lists work: if it reset the failures, a watch that is always
-                        // refused would list without end.
+                        // refused would list again and again after the shortest pause.
                         match event {
                             Event::Init => {}
                             Event::InitApply(_) | Event::InitDone => self.saw_event(),
@@ -165,8 +165,8 @@ where
     }
 }
 
-/// Whether the API server refuses the list or the watch: a right is missing, or the server does not
-/// serve the kind.
+/// Whether the API server refuses the list or the watch: it does not recognise this process, a
+/// right is missing, or it does not serve the kind.
 fn is_refused(error: &watcher::Error) -> bool {
     let unknown = matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404);
     unknown || refusal_of_watch(error).is_some()

@@ -11,7 +11,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::{TARGETS, Target, target};
 
-/// The longest input that is made.
+/// The longest mutated input, in bytes.
 const LONGEST: usize = 4_096;
 
 fn regressions(target: &Target) -> Vec<Vec<u8>> {

@@ -64,8 +64,8 @@ struct TimedOut {
     within: Duration,
 }
 
-/// No connection, or a broken one. It includes the cause, which the client's own error does not
-/// print.
+/// No connection, or a broken one. The text includes the cause, which the client's own error does
+/// not print.
 #[derive(Debug, thiserror::Error)]
 #[error("the API server {host} cannot be reached: {cause}")]
 struct Unreachable {

@@ -130,7 +130,7 @@ impl Metrics {
         metrics
     }
 
-    /// Counts a request of each kind, for tests that list the metrics.
+    /// Gives each metric a value, for tests that list the metrics.
     #[cfg(test)]
     pub(crate) fn touch(&self, host: &str) {
         let (host, status) = (host.into(), Some(StatusCode::TOO_MANY_REQUESTS));

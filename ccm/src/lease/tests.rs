@@ -123,7 +123,7 @@ async fn b_m3_a_standby_says_who_leads_and_when_it_may_itself() {
     let at = said.split_once("may take the Lease from ").unwrap().1;
     let at: Timestamp = at.parse().unwrap();
     assert!(said.starts_with("a leads; if it does not renew"), "{said}");
-    // 15 s after `b` last saw a renewal, which come every 2 s, by the wall clock of `b`.
+    // 15 s after `b` last saw a renewal, by the wall clock of `b`. `a` renews every 2 s.
     let ahead = at.duration_since(now).as_secs();
     assert!((11..=16).contains(&ahead), "{said}, and it is {now}");
     assert_eq!(a.elector.stands_behind(), None, "it leads");
@@ -192,7 +192,7 @@ async fn m3_released_and_taken_over_within_a_second() {
 #[tokio::test(start_paused = true)]
 async fn b_m3_a_dead_holder_is_followed_after_its_duration() {
     let sim = Sim::new();
-    // A Go CCM holds it, with a renewTime from long ago or far in the future.
+    // A Go CCM holds the Lease, with a renewTime from long ago or far in the future.
     for (renewed, duration) in [
         ("1999-01-01T00:00:00.000000Z", 15),
         ("2099-01-01T00:00:00.000000Z", 7),
@@ -297,15 +297,15 @@ async fn b_m3_deleted_while_held_is_made_again_before_another_looks() {
     let soon = Duration::from_millis(100);
     for _ in 0..3 {
         assert!(timeout(soon * 5, term.hold()).await.is_err());
-        // client-go takes a missing Lease. It reads the Lease every two to four seconds.
+        // client-go takes a missing Lease. It reads the Lease every 2 to 4.4 seconds.
         let (_, before) = sim.requests();
         sim.delete();
         assert!(timeout(soon, term.hold()).await.is_err());
         assert_eq!(sim.holder(), "a");
         assert_eq!(sim.requests().1 - before, 2, "one read, one write");
     }
-    // If client-go reads the Lease in between, it leads. Our term ends after one read. Our writes
-    // until its answer count as in flight.
+    // If client-go takes the Lease in between, it leads. Our term ends after one read. Our writes
+    // before the answer to that read count as in flight.
     let (_, before) = sim.requests();
     sim.delete();
     sim.edit(|lease| lease["spec"]["holderIdentity"] = "go_2".into());
@@ -400,7 +400,7 @@ async fn s20_what_is_to_be_remembered_is_written_at_once_and_not_with_the_next_r
         "{:?}",
         start.elapsed()
     );
-    // The API server does not answer for a while: the annotation is written as soon as it does.
+    // The API server does not answer for a while. The leader writes the annotation afterwards.
     a.wire.set(UNANSWERED);
     a.elector.set_annotation("k", "another");
     tokio::time::sleep(Duration::from_secs(4)).await;

@@ -34,7 +34,7 @@ enum State {
 pub(super) struct Wake {
     api: Api<Lease>,
     name: String,
-    /// Pauses since the last event.
+    /// Pauses since the last event that showed the Lease.
     pauses: u32,
     state: State,
 }

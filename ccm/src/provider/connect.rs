@@ -180,7 +180,7 @@ pub(super) struct Link {
     broke: Arc<OnceLock<String>>,
 }
 
-/// One connection; dropping it ends it.
+/// One connection. It ends when this is dropped.
 pub(super) struct Connection {
     pub(super) link: Link,
     _tasks: Tasks,
@@ -301,7 +301,7 @@ impl Link {
         }
     }
 
-    /// The source of `:authority`. Other stacks reject a socket's path there.
+    /// The source of `:authority`. Some stacks reject a socket's path there.
     pub(super) fn origin() -> Uri {
         Uri::from_static("http://localhost")
     }

@@ -26,8 +26,8 @@ pub(crate) struct CallError {
     pub(crate) message: String,
     /// Already clamped to 1 s..10 min.
     pub(crate) retry_after: Option<Duration>,
-    /// The ID of the call that failed. `None`: no call was made, or the ccm found the
-    /// fault in an answer.
+    /// The ID of the call that failed. `None`: no call was made, or the ccm found the fault in an
+    /// answer only after the call.
     pub(crate) call_id: Option<CallId>,
 }
 
@@ -54,7 +54,7 @@ pub(crate) enum CallErrorCode {
     NotInitialized,
     /// A fault of the provider.
     Internal,
-    /// A gRPC status other than OK: nothing is known.
+    /// A gRPC status other than OK, or no memory for the answer: nothing is known.
     Unknown,
     /// The deadline passed: nothing is known.
     Deadline,
@@ -149,12 +149,12 @@ pub(crate) enum Retry {
 const INVALID_AGAIN: Duration = Duration::from_mins(30);
 /// A failure that only a person can fix is tried again after this.
 const SLOW: Duration = Duration::from_mins(5);
-/// How many BUSY in a row an object retries quickly.
+/// How many times in a row the ccm retries an object quickly after BUSY.
 const BUSY_TRIES: u32 = 5;
 /// How long calls are held back after a THROTTLED without `retry_after`.
 const SLOWED: Duration = Duration::from_secs(5);
-/// After this many lost connections in a row, the next one gets an event on the object. The status
-/// page shows earlier ones.
+/// After this many lost connections, or NOT_INITIALIZED, in a row, the next failure gets an event
+/// on the object. The status page shows the state of the connection from the first one on.
 const DISCONNECTS_TOLD: u32 = 5;
 
 impl Retry {

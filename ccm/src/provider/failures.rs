@@ -14,7 +14,7 @@ pub(super) enum Place {
     Item,
 }
 
-/// The codes that every RPC may answer whose request has `cluster`.
+/// The codes that any RPC with `cluster` in its request may answer.
 const EVERYWHERE: &[Code] = &[
     Code::Invalid,
     Code::Precondition,

@@ -42,7 +42,7 @@ pub(super) enum Refused {
     Malformed { rpc: String },
 }
 
-/// The fault in the bytes.
+/// The variants of [`Refused`], without the RPC.
 #[derive(Clone, Copy)]
 enum Wrong {
     /// The answer has more bytes than this.

@@ -23,7 +23,7 @@ use crate::provider::ProviderStatus;
 /// How long loops may go on with calls in flight before they are cancelled.
 const DRAIN: Duration = Duration::from_secs(20);
 
-/// How long a step-down waits for a request for the migration's Lease.
+/// How long a step-down waits for the end of an attempt to acquire the migration's Lease.
 const STOOD: Duration = Duration::from_secs(5);
 
 /// Why a term ended. The loops have ended in any case.

@@ -44,7 +44,8 @@ impl<V: Clone> Cache<V> {
             let Some((expiry, old)) = self.expiries.pop_front() else {
                 break;
             };
-            // The question was asked again meanwhile, and its newer expiry is further back.
+            // If the question was asked again meanwhile, its answer stays: the queue has its newer
+            // expiry further back.
             if self.answers.get(&old).is_some_and(|(of, _)| *of == expiry) {
                 self.answers.remove(&old);
             }

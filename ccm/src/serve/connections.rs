@@ -200,7 +200,7 @@ pub(super) async fn serve(
     drain(connections, limits.drain).await;
 }
 
-/// Lets requests in progress finish, for so long at most.
+/// Lets requests in progress finish, for at most `limit`.
 async fn drain(mut connections: JoinSet<()>, limit: Duration) {
     let drained = tokio::time::timeout(limit, async {
         while let Some(ended) = connections.join_next().await {

@@ -174,7 +174,7 @@ fn answer(endpoint: &str, results: &Results, query: &[(String, String)]) -> Resp
     plain(status, text)
 }
 
-/// Whether all checks passed that are not excluded, and the text of the answer. The text has the
+/// Whether all checks that are not excluded passed, and the text of the answer. The text has the
 /// list if a check failed or the caller asks for it.
 fn report(
     endpoint: &str,

@@ -208,7 +208,7 @@ mod tests {
         known.known();
         other.known();
         let request = serving.serve();
-        // Its last request ended after the other connection was accepted.
+        // The last request on `first` ended after `second` was accepted.
         drop(first.serve());
         let third = take(&slots);
         assert_eq!(

@@ -31,7 +31,7 @@ pub(crate) struct Flags {
     pub(super) address: &'static str,
     certificate: &'static str,
     key: &'static str,
-    /// The flags of the certificates for particular names. Each error names one of them.
+    /// The flag of the certificates for particular names, for errors about them.
     sni: Option<&'static Flags>,
 }
 
@@ -67,7 +67,7 @@ const fn pair(flag: &'static str) -> Flags {
 /// Why the port cannot be served. Each error about a flag or a file names the flag to change.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BindError {
-    /// Another process has the port, or the address is not local.
+    /// For example, another process has the port, or the address is not local.
     #[error("cannot listen on {address} ({flags}): {error}")]
     Address {
         flags: &'static str,

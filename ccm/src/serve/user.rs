@@ -26,7 +26,7 @@ pub(super) struct User {
     pub(super) extra: Option<BTreeMap<String, Vec<String>>>,
 }
 
-/// The certificate names no user, or names one ambiguously.
+/// The certificate cannot be read, or does not name its user clearly.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the client certificate names no user: {0}")]
 pub(super) struct NoUser(String);
@@ -143,7 +143,7 @@ pub(super) fn common_name(der: &CertificateDer<'_>) -> String {
         .unwrap_or_default()
 }
 
-/// The names that a server certificate is for: its alternative names, else its common name.
+/// The names that a server certificate is for: its alternative DNS names, else its common name.
 pub(super) fn server_names(der: &CertificateDer<'_>) -> Vec<String> {
     use x509_parser::extensions::GeneralName;
     let Ok((_, certificate)) = X509Certificate::from_der(der) else {

@@ -1,5 +1,5 @@
-//! The reasons of the ccm's events. Each is defined only here, and docs/operator-guide.md lists
-//! them from here.
+//! The reasons of the ccm's events. Each is defined only here. A test compares the list in
+//! docs/operator-guide.md with this table.
 
 /// A row of the table, for the documentation.
 #[cfg(test)]

@@ -89,7 +89,7 @@ fn b_m4_flags_of_the_port_that_are_wrong_are_named() {
     ] {
         refused(&[flag], words);
     }
-    // A setting that Go supports and the ccm does not gets a notice, and has no other effect.
+    // If Go supports a setting and the ccm does not, the ccm answers with a notice.
     assert_eq!(
         answered(&[
             "--tls-min-version=VersionTLS10",

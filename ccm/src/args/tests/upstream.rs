@@ -280,7 +280,7 @@ fn b_m1_upstream_options_aliases() {
     }
 }
 
-/// Upstream: how many workers Nodes may have.
+/// Upstream: the number of workers for Nodes.
 #[test]
 fn b_m5_upstream_options_node_workers() {
     for (flags, right) in [

@@ -164,8 +164,8 @@ impl Session {
     }
 
     /// GetLoadBalancer. Returns the answer and the call's ID. This function fills in `cluster`. The
-    /// answer's `outcome` is set. As in all calls about a single load balancer, an answer that
-    /// breaks the contract becomes a `failed` with the reason `ContractFault`.
+    /// answer's `outcome` is set. As in all calls about a single load balancer, an answer with an
+    /// invalid outcome or handle becomes a `failed` with the reason `ContractFault`.
     pub(crate) async fn get_load_balancer(
         &self,
         mut request: api::GetLoadBalancerRequest,

@@ -46,8 +46,8 @@ impl Keeper {
                 if trouble.code == CallErrorCode::NotInitialized {
                     session.uninitialized.cancel();
                 }
-                // Without hints the controllers see changes later. The warning comes once for each
-                // series of failures.
+                // Without hints the controllers see changes later. The warning comes at most once
+                // in a series of failures.
                 if failures == HINTS_MISSED {
                     tracing::warn!(provider = %self.name, %call_id, error = %trouble, failures, retry_in_ms = millis(pause), "WatchChanges fails: the ccm sees changes in the cloud at its next periodic check, not at once");
                 } else {
@@ -58,7 +58,8 @@ impl Keeper {
         }
     }
 
-    /// If changes were missed, a resync follows as soon as this stream reports changes.
+    /// If changes were missed, a resync follows as soon as this stream sends a message that is no
+    /// failure.
     async fn stream_of_changes(
         &self,
         link: &Link,
@@ -72,7 +73,7 @@ impl Keeper {
         let mut stream = client(link).watch_changes(request).await?.into_inner();
         while let Some(change) = stream.message().await? {
             if let Some(Change::Failed(failure)) = change.change {
-                // The stream reports no changes, so a resync that is due waits for the next one.
+                // The stream failed, so a resync that is due waits for the next stream.
                 return Err(failures::trouble("WatchChanges", Place::Whole, failure));
             }
             if std::mem::take(&mut missed) {

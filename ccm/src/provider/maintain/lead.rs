@@ -352,7 +352,7 @@ impl Keeper {
     /// Decides about the scope again whenever the Lease's annotations change. Never returns.
     async fn watch_scope(&self, scope: &str) {
         let mut seen = self.with.memory.changes();
-        // Changes count too that came between `publish` and here.
+        // Changes between `publish` and here count too.
         seen.mark_changed();
         loop {
             changed(&mut seen).await;

@@ -21,7 +21,7 @@ pub(super) struct Script {
     pub(super) info: api::GetProviderInfoResponse,
     pub(super) probe: api::ProbeState,
     pub(super) probe_message: String,
-    /// The boot ID in the answer of Probe, if it differs.
+    /// The boot ID in the answer of Probe, if it differs from that in `info`.
     pub(super) probed_boot_id: Option<String>,
     pub(super) scope: String,
     /// RPCs that never answer.

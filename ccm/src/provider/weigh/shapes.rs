@@ -1,5 +1,4 @@
-//! The shapes of messages, from the contract's own descriptors: how much memory each of their bytes
-//! takes.
+//! The shapes of messages, from the contract's own descriptors: how much memory their fields take.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;

@@ -122,7 +122,7 @@ async fn b_m4_checks_can_be_excluded_and_asked_for_one_by_one() {
             "{path}"
         );
     }
-    // The flags open only the whole endpoint to everybody.
+    // By default only the whole endpoint is open to everybody, not its single checks.
     assert_eq!(port.status("/readyz/nodes", None).await, 403);
 }
 

@@ -146,7 +146,7 @@ async fn b_m4_a_port_that_is_full_of_requests_of_strangers_answers_a_probe() {
         .await;
     }
     let mut probe = port.caller.tls().await.unwrap();
-    // The handshake of the second one ends after the port has accepted the first one.
+    // When the handshake of `_second` has ended, the port has accepted `_first` too.
     let _first = TcpStream::connect(port.address).await.unwrap();
     let _second = port.caller.tls().await.unwrap();
     probe

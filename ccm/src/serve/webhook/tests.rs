@@ -11,8 +11,8 @@ use tower::ServiceExt as _;
 use super::*;
 use crate::serve::authorities::Shown;
 
-/// A webhook `echo` that answers with the body and its time in milliseconds. It never answers
-/// `hang`.
+/// A webhook `echo` that answers with the length of the body and the time for the review in
+/// milliseconds. It never answers `hang`.
 fn site() -> (Router, Registry) {
     let mut registry = Registry::default();
     let metrics = WebhookMetrics::register(&mut registry);

@@ -135,7 +135,7 @@ async fn record(
     input: &mut Unstructured<'_>,
     end: Instant,
 ) -> arbitrary::Result<()> {
-    // Few objects get the whole burst each. Many objects reach the limit for all together.
+    // Events on many objects reach the limit for all objects together.
     let objects = *input.choose(&[1, 3, 30, 300])?;
     let made_up = input.ratio(1, 2)?;
     let kind = *input.choose(&[EventType::Warning, EventType::Normal])?;
@@ -151,7 +151,7 @@ async fn record(
                 ..ObjectReference::default()
             };
             let reason = if made_up {
-                // A new reason in each burst, because repeats are held back anyway.
+                // A new reason in each round, because the writer holds repeats back anyway.
                 format!("{reason}{burst}x{round}")
             } else {
                 reason.to_owned()
@@ -166,8 +166,8 @@ async fn record(
 
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = crate::fuzz::noise(200);
-    // 300 Services get the same event every ten seconds. Mutated random input never repeats that
-    // often.
+    // 300 Services get the same event every ten seconds. Random input hardly ever repeats an event
+    // that often.
     let burst = |kind, reason| [3, 1, kind, reason, 0, 0, 0x27, 0x10];
     let (warning, normal) = (0, 1);
     seeds.push(burst(normal, 1).repeat(60));

@@ -19,7 +19,7 @@ const OF_ALL: Rate = Rate {
     burst: 1_000,
     pause: Duration::from_millis(600),
 };
-/// The most objects to remember.
+/// From this many objects on, those whose whole burst is available again are forgotten.
 const OBJECTS: usize = 10_000;
 
 struct Rate {
