@@ -1,4 +1,4 @@
-//! Load balancers of a cloud: the excerpt that docs/provider-guide.md shows, around a cloud in memory.
+//! Load balancers of a cloud that exists in memory only. docs/provider-guide.md shows excerpts.
 //!
 //!     cargo run --example load_balancers -- unix:///tmp/balancers/provider.sock
 
@@ -241,7 +241,7 @@ impl LoadBalancers for MyCloud {
             call.before_write().await?;
             self.api.delete(&made.id).await?;
         }
-        Ok(Deleted::Done.into()) // the search found nothing (LB-12)
+        Ok(Deleted::Done.into()) // nothing is left (LB-12)
     }
 }
 

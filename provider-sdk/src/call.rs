@@ -19,8 +19,8 @@ use crate::{Cluster, Failure};
 /// server's shutdown begins. From then on:
 ///
 /// - The SDK never polls the vendor's future again. It drops the future at the `.await` where it
-///   waits, or at the next one that it reaches. A provider that awaits its cloud writes inside its
-///   trait methods needs nothing else.
+///   waits, or at the next one where it has to wait. A provider that awaits its cloud writes inside
+///   its trait methods needs nothing else.
 /// - [`Call::checkpoint`] and [`Call::before_write`] return an error, on every clone. Code that the
 ///   drop does not reach must call one of them before **each** write to the cloud: a task that the
 ///   vendor spawned, `spawn_blocking`, a long stretch without an `.await`.
@@ -102,8 +102,8 @@ impl Call {
                 .any(|previous| previous == owner_id)
     }
 
-    /// The time at which the call ends. `None`: the controller sent no deadline, or the call is
-    /// WatchChanges. If the work takes longer and the RPC has a pending answer, give that answer
+    /// The latest time at which the call ends. `None`: the controller sent no deadline, or the call
+    /// is WatchChanges. If the work takes longer and the RPC has a pending answer, give that answer
     /// before 80 % of the time has passed (CORE-9).
     pub fn deadline(&self) -> Option<std::time::Instant> {
         self.inner.deadline.map(Instant::into_std)

@@ -52,8 +52,8 @@ pub struct Hints {
 
 impl Hints {
     /// Sends one hint, with the token from which to continue after a reconnect. A token has at most
-    /// 1,024 bytes. The SDK logs a longer token, and sends an empty one in its place. Waits while
-    /// 128 hints are unread. Fails with UNAVAILABLE when the stream has ended.
+    /// 1,024 bytes. If a token is longer, the SDK logs an error and sends an empty token. Waits
+    /// while 128 hints are unread. Fails with UNAVAILABLE when the stream has ended.
     pub async fn send(
         &self,
         change: Change,

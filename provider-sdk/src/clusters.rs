@@ -11,8 +11,8 @@ pub trait Clusters: Send + Sync {
     /// complete; otherwise return a failure (CLUSTER-1). Deadline 5 min.
     async fn list(&self, call: &Call) -> Result<Vec<String>, Failure>;
 
-    /// The address of this cluster's control plane: a host name or an IP address, without a port, 1
-    /// to 253 bytes.
+    /// The address of the named cluster's control plane: a host name or an IP address, without a
+    /// port, 1 to 253 bytes.
     ///
     /// Failures: INVALID, NOT_FOUND (no such cluster), THROTTLED, CREDENTIALS, UNAVAILABLE,
     /// INTERNAL. Deadline 60 s.

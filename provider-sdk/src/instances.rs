@@ -64,8 +64,8 @@ pub trait Instances: Send + Sync {
     }
 }
 
-/// Lists all instances. It is a separate trait, so that implementing it sets the capability
-/// `listing`.
+/// Lists all instances. It is a separate trait: the provider has the capability `listing` if
+/// [`Instances::listing`] returns it.
 #[async_trait]
 pub trait ListInstances: Send + Sync {
     /// All instances of this cluster that the provider sees, each with its provider ID. The list
@@ -157,10 +157,10 @@ pub enum InstanceState {
 /// An instance, or its absence. There is one constructor for each state of the contract.
 ///
 /// Limits: a provider ID has 1 to 1,024 bytes and begins with one of the provider's prefixes
-/// (PROV-8). An address of an IP kind parses as an IP address, and any other address is a DNS name
-/// of at most 253 bytes (INST-8). If an instance violates a limit, the SDK logs it and answers
-/// `failed: INTERNAL`: for its Node in a lookup, for the whole listing in ListInstances. The SDK
-/// logs and leaves out a type, zone or region that is no label value (INST-15).
+/// (PROV-8). An address of an IP kind parses as an IP address (INST-8). If an instance violates a
+/// limit, the SDK logs it and answers `failed: INTERNAL`: for its Node in a lookup, for the whole
+/// listing in ListInstances. The SDK logs and leaves out a type, zone or region that is no label
+/// value, and an address of another kind that is no DNS name of at most 253 bytes (INST-15).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Instance {

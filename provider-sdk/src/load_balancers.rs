@@ -27,8 +27,8 @@ pub use service::{Ingress, IpMode, LoadBalancerStatus, PortStatus, Service, Serv
 /// ```
 pub type LoadBalancerResult<T> = Result<Answer<T>, Answer<Failure>>;
 
-/// Load balancers. The cluster's owner ID and the Service's UID identify one (LB-1); namespace and
-/// name are for people.
+/// Load balancers. The cluster's owner ID and the Service's UID identify a load balancer (LB-1);
+/// namespace and name are for people.
 ///
 /// A provider must not touch a load balancer, listener, frontend or rule that it did not make or
 /// adopt for this owner (LB-2; [`Call::owns`]). It must check the ownership of the object that a
@@ -87,8 +87,8 @@ pub trait LoadBalancers: Send + Sync {
     }
 }
 
-/// Lists all load balancers. It is a separate trait, so that implementing it sets the capability
-/// `listing`.
+/// Lists all load balancers. It is a separate trait: the provider has the capability `listing` if
+/// [`LoadBalancers::listing`] returns it.
 #[async_trait]
 pub trait ListLoadBalancers: Send + Sync {
     /// All load balancers that are marked for this cluster. The list must be complete; otherwise

@@ -67,7 +67,7 @@ pub enum ProbeError {
     },
     /// The connection broke, or the peer does not speak gRPC.
     #[error(
-        "the process that listens on {} did not answer as a provider ({cause}): it is none, it is ending, or it does not accept uid {uid}",
+        "the process that listens on {} did not answer as a provider ({cause}): it is no provider, it is ending, or it does not accept uid {uid}",
         path.display()
     )]
     NoAnswer {

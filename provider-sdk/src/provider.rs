@@ -186,7 +186,8 @@ impl ProviderInfo {
     }
 }
 
-/// The error in a prefix of provider IDs (PROV-8). The controller refuses a provider with one.
+/// The error in a prefix of provider IDs (PROV-8). The controller refuses a provider with such a
+/// prefix.
 fn prefix_fault(prefix: &str) -> Option<String> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._:/@+-".contains(&byte);
     let wrong = if prefix.is_empty() {

@@ -36,7 +36,8 @@ pub type GrpcService =
 
 /// The default time for calls in flight after a signal.
 const DRAIN: Duration = Duration::from_secs(20);
-/// The time for connections to close after their calls have ended.
+/// How long the server waits for connections to close: once after it cancels the calls, and once
+/// after it cuts the connections.
 const CLOSE: Duration = Duration::from_secs(1);
 
 /// Serves one provider on one Unix socket, with health (`grpc.health.v1`) and reflection

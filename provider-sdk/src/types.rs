@@ -91,8 +91,9 @@ pub enum AddressKind {
 pub struct NodeAddress {
     /// The kind of address.
     pub kind: AddressKind,
-    /// The address. For the IP kinds it must parse as an IP address. Others are DNS names of at most
-    /// 253 bytes; an instance is answered without a name that is none.
+    /// The address. For the IP kinds it must parse as an IP address. For the other kinds it is a
+    /// DNS name of at most 253 bytes. The SDK leaves an address that is no DNS name out of an
+    /// instance.
     pub address: String,
 }
 

@@ -1,4 +1,4 @@
-//! The offered services follow from the implemented traits. Also tests the example.
+//! The offered services follow from the implemented traits. Also tests the minimal example.
 #![allow(
     clippy::unwrap_used,
     reason = "helpers of tests may fail by panic as tests do"
@@ -301,7 +301,7 @@ fn the_minimal_example_says_in_a_sentence_why_it_cannot_serve() {
     }
 }
 
-/// `cargo test` builds the examples beside the tests.
+/// The program of the minimal example. `cargo test` builds the examples beside the tests.
 fn minimal() -> std::path::PathBuf {
     let tests = std::env::current_exe().unwrap();
     let program = tests.ancestors().nth(2).unwrap().join("examples/minimal");

@@ -1,4 +1,4 @@
-//! README.md and docs/provider-guide.md show the examples as they are.
+//! The Rust, Python and Go blocks of README.md and docs/provider-guide.md are copies from files.
 
 #[test]
 fn the_readme_shows_the_minimal_example_that_is_compiled_here() {

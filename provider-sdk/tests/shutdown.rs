@@ -127,7 +127,8 @@ async fn the_drain_has_a_cap() {
 
 #[tokio::test]
 async fn a_layer_that_hangs_does_not_keep_the_server() {
-    // The layer never answers, whatever is cancelled. So the server cuts its connection.
+    // The layer never answers Probe, even after the server cancels the calls. So the server cuts
+    // the connection.
     let arrived = Arc::new(Notify::new());
     let arrival = arrived.clone();
     let hang = tower::layer::layer_fn(move |inner: provider_sdk::GrpcService| {

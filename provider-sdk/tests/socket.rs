@@ -24,8 +24,8 @@ async fn refused(path: &std::path::Path) -> ServeError {
         .unwrap_err()
 }
 
-/// Whether the test runs as root. If not, writes this to stderr directly: the test harness hides
-/// the output of `eprintln!` if the test passes.
+/// Whether the test runs as root. If not, writes a line to stderr directly, because the test
+/// harness hides the output of `eprintln!` if the test passes.
 #[allow(clippy::explicit_write, reason = "past the test harness is the point")]
 fn is_root(test: &str) -> bool {
     let root = rustix::process::geteuid().is_root();

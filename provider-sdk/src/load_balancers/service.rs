@@ -102,7 +102,7 @@ pub struct ServicePort {
 /// The addresses of a load balancer: `status.loadBalancer` of a Service.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LoadBalancerStatus {
-    /// The addresses, one for each entry.
+    /// The entries, each with an address, a host name or both.
     pub ingress: Vec<Ingress>,
 }
 
@@ -154,7 +154,7 @@ impl Ingress {
     }
 }
 
-/// The destination of traffic to a load balancer's address when it arrives at the Nodes.
+/// The destination address that traffic to a load balancer has when it arrives at the Nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IpMode {
     /// The load balancer's address. Nodes may bypass the load balancer.

@@ -9,8 +9,7 @@ pub(super) const ID_BYTES: usize = 1024;
 /// The largest batch if a provider states 0.
 const BATCH: u32 = 100;
 
-/// The largest batch of a provider. 0 means that the field was not set, which the contract reads as
-/// 100.
+/// The largest batch of a provider. The contract reads 0 as 100.
 pub(super) fn batch_of(stated: u32) -> u32 {
     if stated == 0 { BATCH } else { stated }
 }
@@ -57,7 +56,8 @@ pub(super) fn is_ip(what: &str, value: &str) -> Result<(), String> {
     }
 }
 
-/// Checks that `value` is a DNS name (RFC 1123), in upper or lower case.
+/// Checks that `value` is a DNS name (RFC 1123), in upper or lower case. As in Kubernetes, a label
+/// may have more than 63 bytes.
 pub(super) fn is_dns_name(what: &str, value: &str) -> Result<(), String> {
     fits(what, value, NAME_BYTES)?;
     let outer = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);

@@ -37,7 +37,8 @@ pub(crate) struct Core {
     pub(crate) calls: CancellationToken,
 }
 
-/// The cluster that the provider works for.
+/// The values of an `Initialize`. If a call has another cluster name, [`Core::admit`] takes that
+/// name.
 pub(crate) struct Ready {
     pub(crate) cluster: Cluster,
     pub(crate) previous_owner_ids: Arc<[String]>,
@@ -97,8 +98,8 @@ impl Core {
         }
     }
 
-    /// Admits and runs a call. The outer error is a gRPC status ("unknown"). The inner one is the
-    /// provider's failure.
+    /// Admits and runs a call. The outer error is a gRPC status ("unknown"). The inner one is a
+    /// failure of the provider or of the SDK's checks.
     pub(crate) async fn call<T, E, W, F>(
         &self,
         rpc: &'static str,

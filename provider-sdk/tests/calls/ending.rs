@@ -59,7 +59,7 @@ async fn code_that_never_yields_and_code_that_was_spawned_are_told() {
 async fn the_servers_side_ends_a_call_at_its_deadline() {
     let running = Running::initialized().await;
     let mut request = tonic::Request::new(ensure("gated"));
-    // Only the header: the client has no timer of its own.
+    // The client reads this header too, so it may end the call before the server does.
     request
         .metadata_mut()
         .insert("grpc-timeout", "50m".parse().unwrap());

@@ -43,7 +43,7 @@ type Bridge struct {
 	bootID  string
 	// The offered parts, from which the capabilities follow. They do not change.
 	offers partSet
-	// The parts that calls use; none before Initialize has succeeded.
+	// The parts that calls use; none before the cloud's own Initialize has succeeded.
 	taken atomic.Pointer[parts]
 
 	contact  contact
@@ -54,7 +54,7 @@ type Bridge struct {
 	// Types and zones of a cloud with the older interfaces.
 	types, placed seldom
 
-	// Places for the cloud's methods, separate for each service: load balancers that hang do not delay the lookups of Nodes.
+	// Places for the cloud's methods, in separate groups, so that load balancers that hang do not delay the lookups of Nodes.
 	general, instances, balancers, routes *places
 
 	mu sync.RWMutex

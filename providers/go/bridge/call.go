@@ -17,8 +17,8 @@ import (
 // logger is klog for the SDK.
 var logger = slog.New(logr.ToSlogHandler(klog.Background()))
 
-// places limits how many methods of the cloud run at once for one service. A method that ignores its context keeps its place until it has really
-// returned. So the number of running methods is bounded.
+// places limits how many methods of the cloud run at once in one group, such as those about load balancers. A method that ignores its context keeps
+// its place until it has really returned. So the number of running methods is bounded.
 type places struct {
 	free chan struct{}
 	// The methods that still hold a place after their calls have ended.
@@ -72,7 +72,7 @@ func (p *places) overrunning() (method string, since time.Time, many int) {
 }
 
 // ask runs methods of the cloud in one of the places, and waits for them within the call's time, as sdk.Attempt does. It calls ended when they have
-// really ended, or if it did not begin them.
+// really ended, or at once if it does not start them.
 func ask[Answer any](ctx context.Context, b *Bridge, taken *places, method string, within sdk.Budget, ended func(), work func(context.Context) (Answer, error)) (Answer, error) {
 	var none Answer
 	if ended == nil {
@@ -85,7 +85,7 @@ func ask[Answer any](ctx context.Context, b *Bridge, taken *places, method strin
 	case <-stopping.Done():
 		ended()
 		if len(taken.free) < cap(taken.free) {
-			// A place is free, so the call's time was over when it came.
+			// A place is free, so the call does not lack a place: its time is over.
 			return none, fmt.Errorf("%s: %w", method, stopping.Err())
 		}
 		return none, fmt.Errorf("%s: %w", method, errNoPlace)

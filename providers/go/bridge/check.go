@@ -20,14 +20,14 @@ import (
 )
 
 const (
-	// The conformance suite, and the variable that names it if it is not on PATH.
+	// The conformance suite, and the environment variable that can name another file than that on PATH.
 	suiteProgram  = "provider-conformance"
 	suiteVariable = "PROVIDER_CONFORMANCE"
 	// How many checks the summary names for one rule; the suite's own output names all.
 	mostShown = 8
-	// How many of the last lines of the provider's log are shown if the suite could not check it.
+	// How many of the last lines of the provider's log are shown if the suite wrote no report or no check passed.
 	lastLines = 20
-	// The exit code for a wrong command line, here and in the suite.
+	// The exit code for a wrong command line, here and in the suite, and if the suite or its report is missing or broken.
 	wrongUsage = 2
 )
 
@@ -49,13 +49,13 @@ var beyondGo = map[string][]string{
 		"provider/calls-in-flight-keep-their-owner",
 		"provider/previous-owners-are-replaced",
 	},
-	"nothing is marked, so that nothing is unmarked either" + ownerChecker: {
+	"Go's interface knows no marks, so that no load balancer is unmarked" + ownerChecker: {
 		"load-balancers/ensure-marks-or-their-digits",
 		"load-balancers/owner-unmarked-adopted",
 		"load-balancers/owner-unmarked-by-address",
 		"load-balancers/owner-unmarked-by-name",
 	},
-	"a Go cloud finds the load balancer of a Service by itself, and is asked for none by a handle": {
+	"a Go cloud finds the load balancer of a Service by itself, and takes no handle": {
 		"load-balancers/owner-unmarked-of-others",
 		"load-balancers/owner-unmarked-untouched",
 	},

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// A suite that writes down how it was started and a report, and ends with a code.
+// A suite that writes its arguments and a report into files, and ends with code 1.
 const fakeSuite = `#!/bin/sh
 printf '%s\n' "$@" >"$CHECK_TEST/arguments"
 echo "pass  core/one (1 ms)"
@@ -48,7 +48,7 @@ Rules that no cloud can keep behind today's Go interface:
       -> Go's interface knows no owner ID: OwnerChecker adds that
 `
 
-// fakedSuite is a folder with the suite, which the variable names.
+// fakedSuite makes a folder with the fake suite and its report, and lets the suite's variable name that suite.
 func fakedSuite(t *testing.T, report string) string {
 	t.Helper()
 	directory := t.TempDir()
@@ -184,7 +184,7 @@ func TestMainChecksWithTheFlagsBeforeTheDashesAndTheSuitesBehind(t *testing.T) {
 	}
 }
 
-// ccm/tests/bridge lists the same checks that no Go cloud passes. Its tests fail if one of them passes.
+// ccm/tests/bridge lists the same checks, which no Go cloud passes. Its tests fail if a cloud passes one of these checks.
 func TestWhatNoGoCloudPassesIsWhatTheTestOfTheCloudsSays(t *testing.T) {
 	text, err := os.ReadFile("../../../ccm/tests/bridge/exceptions.rs")
 	if os.IsNotExist(err) {

@@ -45,7 +45,7 @@ func TestTheStatusOfAnHTTPAnswerIsFoundInTheTextOfAnError(t *testing.T) {
 		`retried after 503 Seconds`:                                            unspecified,
 		`error 500 nodes are too many`:                                         unspecified,
 		`the health check wants status code 200`:                               unspecified,
-		// Two that contradict each other.
+		// Two statuses that contradict each other.
 		`[GET https://api.example/a: 429 slow down, GET https://api.example/b: 401 no]`: unspecified,
 		`[GET https://api.example/a: 404 no, GET https://api.example/b: 429 slow down]`: unspecified,
 	} {

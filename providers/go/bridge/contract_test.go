@@ -26,7 +26,7 @@ type apiError struct{ status string }
 
 func (a *apiError) Error() string { return a.status }
 
-// A nil pointer in an error panics as soon as somebody reads it.
+// Error panics on a nil pointer, as a vendor's method may.
 func TestATypedNilErrorIsAFailure(t *testing.T) {
 	var none *apiError
 	cloud := &scripted{

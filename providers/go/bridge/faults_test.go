@@ -23,7 +23,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// panicking is a cloud whose methods all panic after it has returned its parts.
+// panicking is a cloud that returns its parts, and whose other methods all panic.
 type panicking struct{ *scripted }
 
 func (*panicking) Clusters() (cloudprovider.Clusters, bool) { return panickingClusters{}, true }
@@ -232,7 +232,7 @@ func TestAListOfNodesInTheMiddleOfACallIsThatCallsFailureAndSeenInTheProbe(t *te
 	var nodes listersv1.NodeLister
 	cloud := &scripted{
 		informers: func(factory informers.SharedInformerFactory) { nodes = factory.Core().V1().Nodes().Lister() },
-		// A cloud that took a part of the Nodes for all would list the routes of the other Nodes as blackholes.
+		// A cloud that mistakes a part of the Nodes for all would list the routes of the other Nodes as blackholes.
 		list: func(context.Context) ([]*cloudprovider.Route, error) {
 			_, err := nodes.List(labels.Everything())
 			return nil, err
@@ -326,7 +326,7 @@ func TestWhatACloudDoesInAGoroutineOfItsOwnEndsTheProcessWithItsText(t *testing.
 		eventually(t, "the goroutine of the cloud ends the process", func() bool { return false })
 	}
 	for what, text := range map[string]string{"panic": "panic: the tag controller has no session", "fatal": "listen tcp :10258: bind: address already in use"} {
-		// Short, for the socket's path; the child removes nothing.
+		// A short name, because a socket's path is limited. The child does not remove its files.
 		directory, err := os.MkdirTemp("", "child")
 		must(t, err)
 		defer func() { _ = os.RemoveAll(directory) }()

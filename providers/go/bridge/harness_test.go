@@ -20,10 +20,10 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// patience is longer than anything takes on a slow machine.
+// patience is meant to be longer than any call takes on a slow machine.
 const patience = 30 * time.Second
 
-// scripted is a cloud whose methods are what a test says.
+// scripted is a cloud whose methods a test sets.
 type scripted struct {
 	tagged     bool
 	initialize func(cloudprovider.ControllerClientBuilder, <-chan struct{})
@@ -161,7 +161,7 @@ func serve(t *testing.T, cloud cloudprovider.Interface, options Options) *served
 	}
 }
 
-// initialised serves a cloud that has a cluster ID for cluster().
+// initialised serves a cloud, gives it a cluster ID, and initialises it for cluster().
 func initialised(t *testing.T, cloud *scripted, options Options) *served {
 	t.Helper()
 	cloud.tagged = true
@@ -266,7 +266,7 @@ func metadataOf(node *v1.Node) *cloudprovider.InstanceMetadata {
 	}
 }
 
-// logged is what klog says from now on.
+// logged returns a function that returns what klog has logged since logged ran.
 func logged(t *testing.T) func() string {
 	t.Helper()
 	said := &logKeeper{}

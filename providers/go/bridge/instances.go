@@ -86,7 +86,7 @@ func (b *Bridge) checkNodes(nodes []*contract.NodeView) *contract.Failure {
 	return nil
 }
 
-// known returns the Nodes of the views, after the cloud's informers have got them.
+// known returns the Nodes of the views. It waits at most 2 s until the cloud's informers have them.
 func (b *Bridge) known(ctx context.Context, views []*contract.NodeView) []*v1.Node {
 	nodes := make([]*v1.Node, 0, len(views))
 	for _, view := range views {

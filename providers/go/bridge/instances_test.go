@@ -132,7 +132,7 @@ func TestPowerAloneTellsThatAnInstanceIsGone(t *testing.T) {
 	}
 }
 
-// As in AWS's cloud, whose DescribeInstances knows a terminated instance for an hour.
+// AWS's cloud is such a cloud: DescribeInstances returns a terminated instance for about an hour.
 func TestAnInstanceThatIsDescribedAfterItsEndIsAbsentWherePowerIsAsked(t *testing.T) {
 	cloud := &scripted{
 		metadata: func(_ context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
@@ -224,7 +224,7 @@ func TestAMethodThatIgnoresItsContextKeepsNobodyWaiting(t *testing.T) {
 	if results["fine"].GetFound() == nil {
 		t.Errorf("fine: %v", results["fine"])
 	}
-	// Both places are taken now: what runs stays bounded, and the next call says why it could not begin.
+	// Methods hold both places now, so no further method begins, and the next call gives the reason.
 	bridge.lookup(within, node("hangs-2"))
 	if failed := bridge.lookup(within, node("fine"))["fine"].GetFailed(); failed.GetReason() != "NoPlace" {
 		t.Errorf("expected no place, came %v", failed)

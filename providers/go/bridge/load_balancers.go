@@ -248,8 +248,8 @@ func (b *Bridge) GetLoadBalancer(ctx context.Context, request *contract.GetLoadB
 	return answer, nil
 }
 
-// look returns the load balancer that the cloud finds, its owner, and, if the cloud knows, whether it is in sync. An existing one is PRESENT, also
-// without an address in the status.
+// look returns the load balancer that the cloud finds, its owner, and, if the cloud knows, whether it is in sync. An existing load balancer is
+// PRESENT, also without an address in the status.
 func (a *aboutService) look(ctx context.Context, given *v1.Service, targets bool) (*contract.LoadBalancer, error) {
 	status, exists, err := a.b.parts().balancer.GetLoadBalancer(ctx, a.owner.ClusterName, given)
 	if err != nil {
@@ -261,7 +261,7 @@ func (a *aboutService) look(ctx context.Context, given *v1.Service, targets bool
 	}
 	found.Presence = contract.LoadBalancerPresence_LOAD_BALANCER_PRESENCE_PRESENT
 	found.LoadBalancerName = a.name(ctx)
-	// A load balancer that the cloud finds for this Service belongs to it, unless the cloud has OwnerChecker.
+	// Without OwnerChecker, a load balancer that the cloud finds for this Service counts as the Service's.
 	found.Ownership = contract.Ownership_OWNERSHIP_OURS
 	if a.b.parts().owners != nil {
 		if found.Ownership, err = a.b.parts().owners.LoadBalancerOwnership(ctx, a.owner.ClusterName, a.service.DeepCopy()); err != nil {
@@ -353,9 +353,8 @@ func (b *Bridge) EnsureLoadBalancer(ctx context.Context, request *contract.Ensur
 // addressAgain is the retry_after of the answer to an Ensure without an address.
 const addressAgain = 30 * time.Second
 
-// UpdateLoadBalancer sets the targets. Go's method has no error for a missing load balancer. So after a failure the bridge calls GetLoadBalancer, unless the
-// failure shows that the cloud answers no calls. With
-// Options.GetBeforeUpdate it calls GetLoadBalancer before the update instead (LB-11).
+// UpdateLoadBalancer sets the targets. Go's method has no error for a missing load balancer. So after a failure the bridge calls GetLoadBalancer,
+// unless the failure shows that the cloud answers no calls. With Options.GetBeforeUpdate it calls GetLoadBalancer before the update instead (LB-11).
 func (b *Bridge) UpdateLoadBalancer(ctx context.Context, request *contract.UpdateLoadBalancerRequest) (*contract.UpdateLoadBalancerResponse, error) {
 	answer := &contract.UpdateLoadBalancerResponse{}
 	failed := func(failure *contract.Failure) (*contract.UpdateLoadBalancerResponse, error) {

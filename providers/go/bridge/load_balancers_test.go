@@ -230,7 +230,7 @@ func TestBesideAMethodThatIgnoresItsContextNothingElseChangesTheSameLoadBalancer
 		gone = remove()
 		return gone.GetDone() != nil
 	})
-	// The next answer has the changes that it wrote after its call had ended.
+	// The next answer has the changes that the first method wrote after its call had ended.
 	if gone.GetAnnotations().GetSet()["cloud/id"] != "made-late" {
 		t.Errorf("%v", gone)
 	}

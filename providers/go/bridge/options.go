@@ -110,7 +110,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "For clouds that insist on a client of the API server: without it they get a stand-in that knows only the Nodes and Services of the calls.")
 }
 
-// complete fills in what is left out and says what is wrong.
+// complete fills in the defaults, and returns the errors in the options.
 func (o *Options) complete(providerName string) error {
 	if o.ConcurrentCalls == 0 {
 		o.ConcurrentCalls = 16
@@ -155,7 +155,7 @@ func (o *Options) complete(providerName string) error {
 	return errors.Join(wrong...)
 }
 
-// checkScope refuses what an operator could not paste into a command (PROV-9).
+// checkScope refuses a scope with a character that PROV-9 does not allow.
 func checkScope(scope string) error {
 	if strings.ContainsFunc(scope, notOfScope) {
 		return fmt.Errorf("%q has a character that a scope may not have (PROV-9); write letters, digits, spaces and any of ._:/,@=+-", scope)

@@ -14,8 +14,8 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// late is a cloud that makes its parts in Initialize, as cloud-provider-equinix-metal does. Before it InstancesV2 is a typed nil pointer, and no load
-// balancer exists.
+// late is a cloud that makes its parts in Initialize, as cloud-provider-equinix-metal does. Before Initialize InstancesV2 is a typed nil pointer, and
+// no load balancer exists.
 type late struct {
 	*scripted
 	makes     func(*late)
@@ -98,7 +98,7 @@ func TestACloudThatMakesItsPartsInInitializeServesThem(t *testing.T) {
 	if zones.GetResults()[0].GetZone().GetZone() != "one-a" {
 		t.Errorf("%v", zones)
 	}
-	// The listing that turned up is not offered, and what is offered stays (PROV-10).
+	// The bridge does not offer the listing that Initialize added: the offer does not change (PROV-10).
 	stream, err := bridge.balancers.ListLoadBalancers(bridge.context(patience), &contract.ListLoadBalancersRequest{Cluster: cluster()})
 	must(t, err)
 	part, err := stream.Recv()
@@ -159,7 +159,7 @@ func TestInitializeFailsNamingThePartThatDidNotTurnUp(t *testing.T) {
 	}
 }
 
-// takenBack is a cloud that can have no load balancers after its Initialize, although it had them before.
+// takenBack is a cloud that has load balancers before its Initialize, and may have none after it.
 type takenBack struct {
 	*scripted
 	gone atomic.Bool
@@ -229,7 +229,7 @@ func TestAnOfferThatIsNoneIsRefused(t *testing.T) {
 			t.Errorf("%q: %v", offer, err)
 		}
 	}
-	// Each known name has a source.
+	// has() has an entry for each known name.
 	found, _ := partsOf(&scripted{}, nil)
 	if has := slices.Sorted(maps.Keys(found.has())); !slices.Equal(has, partNames()) {
 		t.Errorf("%v", has)

@@ -270,7 +270,7 @@ func leadsElsewhere(routes []*contract.Route, held []func(), view *contract.Rout
 	return false
 }
 
-// onRoute makes or removes one route; there are the existing routes.
+// onRoute makes or removes one route. The argument there has the existing routes.
 type onRoute func(ctx context.Context, owner *Owner, view *contract.Route, there []*cloudprovider.Route) error
 
 // settled reports whether a route needs no call, given the existing routes.

@@ -13,7 +13,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// router is a cloud with these routes, of which it deletes the one that it is given.
+// router is a cloud with these routes. Its DeleteRoute deletes only the very object that the cloud listed.
 func router(routes ...*cloudprovider.Route) *scripted {
 	there := routes
 	return &scripted{

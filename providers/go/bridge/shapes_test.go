@@ -42,7 +42,7 @@ func newWorld(t *testing.T) *world {
 	return &world{path: path, state: store.At(path)}
 }
 
-// withByID serves the cloud that goes by the ID, initialised, with machines of these names.
+// withByID serves the cloud byid, initialised, with machines of these names.
 func withByID(t *testing.T, names ...string) (*world, map[string]string) {
 	t.Helper()
 	w := newWorld(t)
@@ -205,7 +205,7 @@ func TestEachSituationOfAServiceCostsTheCallsOfUpstream(t *testing.T) {
 	bad := ensure(a)
 	expect("422", bad.GetFailed().GetCode() == invalidCode && strings.Contains(bad.GetFailed().GetMessage(), "422"), bad, get)
 	w.edit(t, func(state *store.State) { state.Fail = ""; delete(state.LoadBalancers, id) })
-	// As upstream, after a failed update it checks whether a load balancer exists at all.
+	// As upstream, after a failed update the bridge checks whether a load balancer exists at all.
 	missing := update(a)
 	expect("removed behind the back", missing.GetFailed().GetCode() == contract.FailureCode_FAILURE_CODE_NOT_FOUND, missing, get, get)
 	delete(served.Annotations, byid.AnnotationID)
@@ -274,7 +274,7 @@ func TestACloudThatWatchesAllServicesDoesNotStartOnAPartOfThem(t *testing.T) {
 	w.edit(t, func(state *store.State) { state.Firewall = []string{"TCP 30080"} })
 	w.served = serve(t, byid.New(byid.Settings{State: w.path, Firewall: true}), Options{})
 	for range 2 {
-		// Its own Initialize waits for ever for a listing that never comes.
+		// The cloud's own Initialize waits for a listing that never comes.
 		failed := w.startWithin(patience).GetFailed()
 		code(t, failed, contract.FailureCode_FAILURE_CODE_PRECONDITION)
 		for _, text := range []string{"services with a client of its own", "a provider knows only the Nodes and Services that calls named", "--kubeconfig FILE", "list and watch"} {
@@ -425,7 +425,7 @@ func TestACloudThatIsMadeByCodeGetsItsListerAndTheClustersFacts(t *testing.T) {
 	if found.GetState() != contract.InstanceState_INSTANCE_STATE_PRESENT {
 		t.Fatalf("%v", found)
 	}
-	// It looks for the Node by its lister, and for its own address among those of the route.
+	// The cloud looks for the Node in its lister, and for the server's address among those of the route.
 	route := &contract.Route{RouteKey: "a", NameHint: "uid-a", DestinationCidr: "10.244.1.0/24", NodeName: new("a"), ProviderId: found.ProviderId, NodeAddresses: found.GetAddresses()}
 	made, err := w.routes.CreateRoutes(w.context(patience), &contract.CreateRoutesRequest{Cluster: cluster(), Routes: []*contract.Route{route}})
 	must(t, err)
@@ -500,7 +500,7 @@ func withCareless(t *testing.T, options Options, names ...string) (*world, map[s
 
 func TestACloudThatKeepsItsOwnCacheIsNotTakenAtItsWordBeforeItHasOne(t *testing.T) {
 	w, ids := withCareless(t, Options{}, "a")
-	// Initialize fills it, and a goroutine refills it.
+	// The cloud's Initialize fills the cache, and a goroutine refills it.
 	eventually(t, "the cache is filled", func() bool { return w.ask(view("a", ids["a"]), existence, power).GetFound() != nil })
 	if found := w.ask(view("a", ids["a"]), existence, power, metadata).GetFound(); found.GetState() != contract.InstanceState_INSTANCE_STATE_RUNNING {
 		t.Errorf("%v", found)
@@ -522,7 +522,7 @@ func TestACloudThatTakesMuchForGrantedFailsWithItsOwnWords(t *testing.T) {
 		return answer
 	}
 	a := targetsOfViews(view("a", ids["a"]))
-	// It writes to its arguments, and follows pointers.
+	// The cloud writes to its arguments, and does not check pointers for nil.
 	if made := ensure(patience, whole("web"), a); made.GetReady() == nil || made.GetAnnotations() != nil {
 		t.Errorf("%v", made)
 	}
@@ -551,10 +551,10 @@ func TestACloudThatTakesMuchForGrantedFailsWithItsOwnWords(t *testing.T) {
 	if answer := update("web"); answer.GetDone() == nil {
 		t.Errorf("%v", answer)
 	}
-	// It checks no context.
+	// The cloud checks no context.
 	w.edit(t, func(state *store.State) { state.SlowMS = 3000 })
 	failed = ensure(time.Second, whole("web"), a).GetFailed()
-	if failed.GetReason() != "ContextIgnored" || !strings.Contains(failed.GetMessage(), "the cloud's method EnsureLoadBalancer had not returned after") || !strings.Contains(failed.GetMessage(), "calls about the same object are answered BUSY") {
+	if failed.GetReason() != "ContextIgnored" || !strings.Contains(failed.GetMessage(), "the cloud's method EnsureLoadBalancer had not returned after") || !strings.Contains(failed.GetMessage(), "calls that change the same object are answered BUSY") {
 		t.Errorf("%v", failed)
 	}
 	code(t, ensure(patience, whole("web"), a).GetFailed(), contract.FailureCode_FAILURE_CODE_BUSY)

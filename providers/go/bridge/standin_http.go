@@ -66,7 +66,7 @@ func (s *cloudSide) RoundTrip(request *http.Request) (*http.Response, error) {
 
 func watches(query url.Values) bool { return query.Get("watch") == "true" || query.Get("watch") == "1" }
 
-// RoundTrip answers one request as an API server would.
+// RoundTrip answers one request in the API server's place. It refuses requests that the stand-in does not serve.
 func (s *standIn) RoundTrip(request *http.Request) (*http.Response, error) {
 	if request.Body != nil {
 		defer func() { _ = request.Body.Close() }()
@@ -99,8 +99,8 @@ func (s *standIn) RoundTrip(request *http.Request) (*http.Response, error) {
 // eventsKind is the kind of the newer events API.
 const eventsKind = "events.events.k8s.io"
 
-// resourceOf returns the resource of a path: nodes, services, or secrets/status for a subresource; with a group, endpointslices.discovery.k8s.io. It is
-// empty for other paths.
+// resourceOf returns the resource of a path: nodes, services, or services/NAME/status for a subresource; with a group,
+// endpointslices.discovery.k8s.io. It is empty for other paths.
 func resourceOf(path string) (kind, namespace, name string) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	switch {

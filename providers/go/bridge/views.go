@@ -142,8 +142,8 @@ func serviceOf(view *contract.ServiceView) *v1.Service {
 	return service
 }
 
-// checkService returns an error for a Service that cannot get a load balancer. Clouds rely on the API server's checks, and one might take an invalid
-// source range for no restriction.
+// checkService returns an error for a Service that cannot get a load balancer. Clouds rely on the API server's checks, and a cloud might treat an
+// invalid source range as no restriction.
 func checkService(service *v1.Service) error {
 	if len(service.Spec.Ports) == 0 {
 		return fmt.Errorf("the Service %s has no ports", serviceKey(service))
@@ -247,10 +247,10 @@ func addressViews(addresses []v1.NodeAddress, leftOut func(what, value string, w
 	return views
 }
 
-// dnsName matches a DNS name (RFC 1123), in upper or lower case.
+// dnsName matches a DNS name (RFC 1123) of any length, in upper or lower case.
 var dnsName = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?(\.[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?)*$`)
 
-// unfit says why an address has not the form of its type (INST-8); empty if it has.
+// unfit says why an address does not have the form of its type (INST-8); empty if it has.
 func unfit(address v1.NodeAddress) string {
 	if address.Type == v1.NodeInternalIP || address.Type == v1.NodeExternalIP {
 		if ip, err := netip.ParseAddr(address.Address); err != nil || ip.Zone() != "" {
@@ -343,7 +343,7 @@ func named[Name ~string](value *string) *Name {
 	return new(Name(*value))
 }
 
-// fits reports whether the contract accepts the text: valid UTF-8 of at most this length.
+// fits returns an error unless the contract accepts the text: valid UTF-8 of at most this length.
 func fits(what, value string, most int) error {
 	if len(value) > most {
 		return fmt.Errorf("%s has %d bytes; the contract allows %d", what, len(value), most)

@@ -1,4 +1,4 @@
-// A first provider: machines that a file names. No cloud is asked; their Nodes get addresses, types and zones.
+// A first provider: a file lists machines, and their Nodes get addresses, types and zones from it. The provider calls no cloud.
 //
 //	echo 'node-1,10.0.0.5,8-cores,rack-a' > machines.csv
 //	go run ./first machines.csv unix:///tmp/machines/provider.sock

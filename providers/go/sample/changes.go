@@ -23,7 +23,7 @@ func (p *Provider) WatchChanges(ctx context.Context, _ *sdk.Call, resumeToken st
 			case <-looking.Done():
 				return
 			case <-time.After(every):
-				// If another process has changed the state, Look calls note. Its error needs no hint: other RPCs answer it.
+				// If another process has changed the state, Look calls note. An error of Look needs no hint: other RPCs report it.
 				_, _ = p.cloud.Look()
 			}
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
-// The cloud: a state file that providers in any language can use in turn (../../README.md describes it). In your own provider this file is the client
-// of your cloud's API. It does not use gRPC: it has operations that can be slow and can fail, and a copy of the last state.
+// The cloud: a state file that providers in any language can use in turn (../../README.md describes it). In your own provider, the client of your
+// cloud's API replaces this Go file. The file does not use gRPC: it has operations that can be slow and can fail, and a copy of the last state.
 
 const (
 	format = 1
@@ -79,7 +79,7 @@ type Config struct {
 	Annotations           map[string]string `json:"annotations,omitempty"`
 }
 
-// Route leads packets to a Node.
+// Route leads packets to a Node, an address or a gateway.
 type Route struct {
 	Name            string              `json:"name"`
 	DestinationCIDR string              `json:"destination_cidr"`
@@ -119,7 +119,7 @@ func (s *State) Living() []LoadBalancer {
 	return living
 }
 
-// Without returns the state without a load balancer.
+// Without returns the state without the load balancer that has this handle.
 func (s *State) Without(handle string) *State {
 	rest := *s
 	rest.LoadBalancers = maps.Clone(s.LoadBalancers)
@@ -127,7 +127,7 @@ func (s *State) Without(handle string) *State {
 	return &rest
 }
 
-// Write is one write; the functions change copies of the maps.
+// Write is one write. Its function Change changes copies of the maps.
 type Write struct {
 	Line       string
 	Change     func(loadBalancers map[string]LoadBalancer, routes map[string]Route)
@@ -300,7 +300,8 @@ func (c *Cloud) lock(ctx context.Context) (unlock func(), err error) {
 	return nil, err
 }
 
-// Look returns the current state. It reads the file the first time, and later only if another process has replaced it. Then it calls OnForeignChange.
+// Look returns the current state. It reads the file the first time, and later only if another process has replaced it. In that case it calls
+// OnForeignChange.
 func (c *Cloud) Look() (*State, error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()

@@ -153,7 +153,7 @@ func (h *harness) weather(code any, slowMs int) {
 	h.write(".weather.json", map[string]any{"fail": code, "slow_ms": slowMs})
 }
 
-// Changes the cloud behind the provider's back, as its console would.
+// Changes the cloud without the provider, as the cloud's console would.
 func (h *harness) edit(change func(content map[string]any)) {
 	h.Helper()
 	content := map[string]any{}

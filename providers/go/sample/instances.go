@@ -20,7 +20,7 @@ var states = map[string]sdk.InstanceState{
 	"unmanaged": sdk.InstanceUnmanaged,
 }
 
-// LookupInstances reads the cloud once for all Nodes. The state is complete, so an instance that it lacks does not exist (INST-1).
+// LookupInstances reads the cloud at most once for all Nodes. The state is complete, so an instance that it lacks does not exist (INST-1).
 func (p *Provider) LookupInstances(ctx context.Context, _ *sdk.Call, nodes []sdk.Node, query sdk.InstanceQuery) (sdk.Answers[sdk.Instance], error) {
 	state, err := p.cloud.Read(ctx, query.MaxAge)
 	if err != nil {

@@ -153,7 +153,8 @@ func addressesFor(state *State, service *sdk.Service, lb *LoadBalancer, settings
 	return addresses, nil
 }
 
-// firstFree returns the lowest free address. It does not use the first address of a pool, nor the last of an IPv4 pool.
+// firstFree returns the lowest free address of the first pool that has one. It does not use the first address of a pool, nor the last of an IPv4
+// pool.
 func firstFree(pools []netip.Prefix, taken map[string]bool) string {
 	for _, pool := range pools {
 		for address := pool.Masked().Addr().Next(); pool.Contains(address); address = address.Next() {

@@ -147,7 +147,7 @@ func TestADeleteFindsByTheMarkAndIsDoneWhereNothingIs(t *testing.T) {
 	h.equal(code(h.remove(request).GetFailed()), "UNAVAILABLE")
 }
 
-// LB-26: Delete removes the Service's own load balancer, and is not done while the unmarked one remains.
+// LB-26: Delete removes the Service's own load balancer, and is not done while an unmarked load balancer of the Service remains.
 func TestADeleteIsNotDoneWhileAnUnmarkedLoadBalancerRemains(t *testing.T) {
 	h := serveInitialized(t)
 	for _, adopt := range []bool{false, true} {
@@ -206,7 +206,7 @@ func TestACallThatIsCancelledOrOutOfTimeWritesNothing(t *testing.T) {
 	response, err := h.balancers.EnsureLoadBalancer(longer, &contract.EnsureLoadBalancerRequest{Cluster: us, Service: service("uid-2")})
 	h.check(err)
 	h.equal(response.GetPending() != nil, true)
-	// If the cancelled call still wrote, its write would come before this one, which takes equally long and began later.
+	// If the cancelled call still wrote, its write would come before the write of this Ensure, which takes equally long and began later.
 	h.ensure(&contract.EnsureLoadBalancerRequest{Cluster: us, Service: service("uid-3")})
 	h.equal(h.writes(), 1)
 }

@@ -1,4 +1,4 @@
-// A provider of the cloud provider contract in Go, on the SDK (../sdk), with everything that the contract has.
+// A provider of the cloud provider contract in Go, on the SDK (../sdk). It serves all services of the contract.
 //
 //	go run ./sample --state /tmp/cloud.json --endpoint unix:///tmp/cloud/provider.sock
 //	go run ./sample probe --endpoint unix:///tmp/cloud/provider.sock

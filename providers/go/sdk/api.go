@@ -19,7 +19,7 @@ type Token struct {
 	File, Value string
 }
 
-// Read returns the token, or a [Credentials] failure without one.
+// Read returns the token, or a [Credentials] failure if there is no valid one.
 func (t Token) Read() (string, error) {
 	token, where := t.Value, "the environment"
 	if t.File != "" {
@@ -35,7 +35,8 @@ func (t Token) Read() (string, error) {
 	return token, nil
 }
 
-// Trouble is the error of the last call of a cloud's API. Health reports it from memory (PROV-4). The zero value has no error.
+// Trouble keeps the last error that shows a fault of a cloud's API, until a call shows that the API works. Health reports it from memory (PROV-4).
+// The zero value has no error.
 type Trouble struct {
 	mutex sync.Mutex
 	text  string

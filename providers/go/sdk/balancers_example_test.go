@@ -12,7 +12,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
-// made is a load balancer as your cloud's API tells it.
+// made is a load balancer as your cloud's API describes it.
 type made struct {
 	ID             string
 	Mark           sdk.Mark
@@ -34,8 +34,8 @@ type balancers struct {
 	api api
 }
 
-// refused returns the reason why this cloud makes no load balancer for a Service. Get and Delete do
-// not call it (LB-29).
+// refused returns the reason why this cloud makes no load balancer for a Service. Get calls it only
+// for InSync, and Delete does not call it (LB-29).
 func refused(service sdk.Service) error {
 	if service.LoadBalancerClass != nil {
 		return sdk.ErrHandledElsewhere // LB-18
@@ -204,8 +204,8 @@ func (m *memory) delete(_ context.Context, id string) error {
 	return nil
 }
 
-// The guide shows this provider: it makes, finds, changes and removes a load balancer, writes nothing without a difference, and touches no other
-// owner's.
+// The guide shows this provider: it makes, finds, changes and removes a load balancer, writes nothing without a difference, and does not touch
+// another owner's load balancer.
 func TestTheLoadBalancersOfTheGuide(t *testing.T) {
 	clouds := &memory{all: map[string]made{"other": {ID: "other", Mark: sdk.Mark{Owner: "them", Service: "uid"}}}}
 	provider, call := balancers{api: clouds}, &sdk.Call{Cluster: sdk.Cluster{OwnerID: "us"}}

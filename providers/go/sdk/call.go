@@ -13,14 +13,16 @@ import (
 )
 
 const (
-	// The context of the vendor's code ends when this share of a call's time is over: an answer
-	// comes before 80 % of it (CORE-9).
+	// The context of the vendor's code ends when this share of a call's time is over, so that an
+	// answer comes before 80 % of it (CORE-9).
 	stopAfter = 0.7
-	// How long the call waits further, as a share of its time, and the least wait: a goroutine that got no CPU time has not ignored its context.
+	// How much longer the call waits for the method: a share of the call's time, and the least time. So a method that got no CPU time can still
+	// notice that its context has ended.
 	graceAfter = 0.07
 	leastGrace = 20 * time.Millisecond
 	// The budget of a call without a deadline. The SDK adds no deadline (CORE-9), so this is longer
-	// than any call.
+	// than any call. In oneByOne it is the budget of an item, because the context has the deadline
+	// of the call.
 	noDeadline = 100 * 365 * 24 * time.Hour
 )
 
@@ -71,7 +73,7 @@ type OverrunError struct {
 
 // Error names the method and the consequence.
 func (o *OverrunError) Error() string {
-	return fmt.Sprintf("the cloud's method %s had not returned after %s, although its context was cancelled; until it does, calls about the same object are answered BUSY",
+	return fmt.Sprintf("the cloud's method %s had not returned after %s, although its context was cancelled; until it does, calls that change the same object are answered BUSY",
 		o.Method, o.After.Round(time.Millisecond))
 }
 
@@ -97,7 +99,7 @@ func Attempt[T any](ctx context.Context, budget Budget, log *slog.Logger, method
 			if ended != nil {
 				_, _ = Guarded(log, method, func() (struct{}, error) { ended(inTime, result.err); return struct{}{}, nil })
 			}
-			// Send the result before the context ends: otherwise Attempt could take a method that has returned for an overrun.
+			// Send the result before the context ends: otherwise Attempt could report an overrun of a method that has returned.
 			outcomes <- result
 			stop()
 		}()
@@ -125,7 +127,8 @@ func Attempt[T any](ctx context.Context, budget Budget, log *slog.Logger, method
 	}
 }
 
-// ofCall adds the ID of the call to the log's lines; the controller logs the same ID. Any caller may send an ID, so one of more than 64 bytes is left out.
+// ofCall adds the ID of the call to the log's lines; the controller logs the same ID. Any caller may send an ID, so ofCall leaves out an ID of more
+// than 64 bytes.
 func ofCall(ctx context.Context, log *slog.Logger) *slog.Logger {
 	if id := metadata.ValueFromIncomingContext(ctx, "ccm-call-id"); len(id) > 0 && len(id[0]) <= 64 {
 		return log.With("call_id", id[0])

@@ -7,15 +7,17 @@
 // from that. [Server] does the rest: the socket, the check of the peer, the session, BUSY, limits, batches, deadlines, panics, health, reflection and
 // the end of the process.
 //
-// Errors: one constructor for each code of the contract except NOT_INITIALIZED ([Invalid], [Precondition], [NotFound], [Conflict], [Busy], [Throttled],
-// [Credentials], [Unavailable], [Internal]), found by errors.As also if they are wrapped. An error of a context is UNAVAILABLE, or pending
-// if the time of an Ensure, Update or Delete of a load balancer is over. Any other error is INTERNAL: its text goes only to the log, not to the controller.
-// [Pending], [ErrHandledElsewhere] and [Retained] are no failures. Methods return them as errors, as Go's cloud providers return RetryError and ImplementedElsewhere.
+// Errors: each code of the contract except NOT_INITIALIZED has a constructor ([Invalid], [Precondition], [NotFound], [Conflict], [Busy], [Throttled],
+// [Credentials], [Unavailable], [Internal]). The server finds such an error also if it is wrapped. An error of a context is UNAVAILABLE, or pending
+// if the time of an Ensure, Update or Delete of a load balancer is over. Any other error is INTERNAL: its text goes only to the log, not to the
+// controller. [Pending], [ErrHandledElsewhere] and [Retained] are no failures. Methods return them as errors, as Go's cloud providers return
+// RetryError and ImplementedElsewhere.
 //
 // Contexts: the context of a method ends at 70 % of the call's time, when the caller has gone, and when the server's drain is over. That of
-// [Changes.WatchChanges] has no time limit. A method passes its context to the cloud's client and calls [BeforeWrite] before each write (CORE-8). If a
-// method ignores its context, the server still answers the call. The object of a mutating call stays BUSY until the method returns. While 2 methods of
-// one RPC for one item, such as a Node, or 256 methods of one RPC, outlast their calls, the server answers UNAVAILABLE to further ones.
+// [Changes.WatchChanges] has no time limit. A method passes its context to the cloud's client and calls [BeforeWrite] before each write (CORE-8). If
+// a method ignores its context, the server still answers the call. The object of a mutating call stays BUSY until the method returns. While 2 methods
+// of one RPC for one item, such as a Node, or 256 methods of one RPC, outlast their calls, the server answers UNAVAILABLE for that item, or to that
+// RPC.
 //
 // Comments cite the contract's rules by their IDs, such as INST-1. Their text is in the comments of proto/cloudprovider/v1alpha1.
 package sdk

@@ -178,8 +178,8 @@ func Retained(text string, arguments ...any) error {
 // other method it becomes INTERNAL.
 var ErrHandledElsewhere = errors.New("another component takes care of this Service")
 
-// BeforeWrite belongs before each write to the cloud. If the call has ended, the provider must not write any more, and BeforeWrite returns an error
-// (CORE-8, CORE-19).
+// BeforeWrite belongs before each write to the cloud. If the context has ended, the provider must not write any more, and BeforeWrite returns an
+// error (CORE-8, CORE-19).
 func BeforeWrite(ctx context.Context) error {
 	if ctx.Err() == nil {
 		return nil
@@ -259,7 +259,7 @@ func failureOf(log *slog.Logger, rpc, item string, err error) *contract.Failure 
 	return &contract.Failure{Code: contract.FailureCode(code), Reason: cut(reason), Message: cut(message), RetryAfter: durationTo(failure.RetryAfter)}
 }
 
-// listed reports whether the contract lists this code for an RPC; item is empty for the call as a whole (CORE-21).
+// listed reports whether the contract allows this code for an RPC; item is empty for the call as a whole (CORE-21).
 func listed(rpc, item string, code Code) bool {
 	switch code {
 	case CodeNotFound:

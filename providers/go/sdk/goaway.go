@@ -31,7 +31,7 @@ func (c *conversations) Accept() (net.Conn, error) {
 	return connection, nil
 }
 
-// allTold returns a channel that is closed when each connection has sent its GOAWAY, or is closed.
+// allTold returns a channel that is closed when the server has sent GOAWAY on each connection, or the connection is closed.
 func (c *conversations) allTold() <-chan struct{} {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()

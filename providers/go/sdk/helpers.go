@@ -26,7 +26,7 @@ var LabelValue = Place{63, regexp.MustCompile(`^[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za
 // digits of its SHA-256, or as many of them as fit. It panics if the place holds fewer than 32 bytes.
 func (p Place) Tag(text string) string {
 	if p.Most < 32 {
-		panic("sdk.Place: one of fewer than 32 bytes cannot hold a digest that is unique")
+		panic("sdk.Place: a place of fewer than 32 bytes cannot hold a digest that is unique")
 	}
 	if text == "" || len(text) <= p.Most && (p.Fits == nil || p.Fits.MatchString(text)) {
 		return text
@@ -71,8 +71,8 @@ func (c *Call) Ownership(mark Mark, serviceUID string, place Place) Ownership {
 }
 
 // MayTake returns nil if a call may write an object: it is ours, or it is unmarked and the operator has granted its adoption
-// ([EnsureLoadBalancer.AdoptUnmarked]; the provider must then mark it, LB-9). Otherwise the result is a [Conflict]. The argument what
-// begins its text, for example "load balancer lb-1".
+// ([EnsureLoadBalancer.AdoptUnmarked]; the provider must then mark it, LB-9). Otherwise the result is a [Conflict]. Its text begins with the argument
+// what, for example "load balancer lb-1".
 func MayTake(ownership Ownership, adoptUnmarked bool, what string) error {
 	switch {
 	case ownership == Ours, ownership == Unmarked && adoptUnmarked:
@@ -85,9 +85,9 @@ func MayTake(ownership Ownership, adoptUnmarked bool, what string) error {
 }
 
 // FindOwn finds a Service's own load balancer among those of the cloud, and its owner. It searches by the handle, which a user can edit (LB-4), else
-// by the mark (LB-5). The result is nil if none exists. If the handle names a load balancer of another owner, the result is a [Conflict]. If it names
-// an unmarked one, FindOwn returns it with the grant, and a [Conflict] without (LB-24, row 4). Get passes true and answers [Unmarked]. Ensure passes
-// [EnsureLoadBalancer.AdoptUnmarked]. Update and Delete pass false.
+// by the mark (LB-5). The result is nil if it finds none. If the handle names a load balancer of another owner, the result is a [Conflict]. If it
+// names an unmarked one, FindOwn returns it with the grant, and a [Conflict] without (LB-24, row 4). Get passes true and answers [Unmarked]. Ensure
+// passes [EnsureLoadBalancer.AdoptUnmarked]. Update and Delete pass false.
 func FindOwn[T any](objects []T, handle string, grant bool, handleOf func(*T) string, ownership func(*T) Ownership) (*T, Ownership, error) {
 	if handle != "" {
 		for i := range objects {
@@ -125,8 +125,8 @@ func ListedLate(service *Service, handle string, now time.Time) error {
 	return nil
 }
 
-// Same reports whether the actual state equals the wanted one, so that the provider need not write (LB-8, LB-14). It compares all exported fields, and
-// a struct without exported fields as a whole, if Go can compare it; otherwise two of them count as equal. Empty slices and maps equal nil ones.
+// Same reports whether the actual state equals the wanted one, so that the provider need not write (LB-8, LB-14). It compares all exported fields. It
+// compares a struct without exported fields as a whole; if Go cannot compare such structs, they count as equal. Empty slices and maps equal nil ones.
 func Same[T any](there, wanted T) bool {
 	return same(reflect.ValueOf(&there).Elem(), reflect.ValueOf(&wanted).Elem())
 }

@@ -30,7 +30,7 @@ func (s *sudden) Unwrap() error {
 	return nil
 }
 
-// Errors whose methods panic, or that hold a nil pointer.
+// Errors whose methods panic, or that hold a nil pointer, and a Failure without a text.
 func hostileErrors() map[string]error {
 	return map[string]error{
 		"nil failure":             (*Failure)(nil),
@@ -45,7 +45,7 @@ func hostileErrors() map[string]error {
 	}
 }
 
-// INST-4: an error that panics when it is inspected fails only that Node.
+// INST-4: an error that panics when it is inspected fails only its Node.
 func TestAnErrorThatPanicsIsOneNodesTrouble(t *testing.T) {
 	hostile := hostileErrors()
 	hostile["panics later"] = &sudden{}
@@ -86,7 +86,7 @@ func TestAnErrorThatPanicsIsAFailureOfItsCall(t *testing.T) {
 	}
 }
 
-// Other code that inspects an error, such as the bridge's count of failures, must not end the process either.
+// Other code inspects the error that Attempt or Guarded returns. The inspection must not panic, because a panic would end the process.
 func TestAttemptAndGuardedGiveNoErrorThatPanics(t *testing.T) {
 	quiet := slog.New(slog.DiscardHandler)
 	var panicked *PanicError
@@ -151,7 +151,7 @@ func (garbledCloud) ControlPlaneAddress(context.Context, *Call, string) (string,
 	return noUTF8, nil
 }
 
-// INST-4 and CORE-4: gRPC refuses to send such a text, and with it the answers for all others.
+// INST-4 and CORE-4: gRPC sends no answer that has a text that is not UTF-8, so such a text would fail all Nodes of the answer.
 func TestATextThatIsNoUTF8IsItsItemsTrouble(t *testing.T) {
 	instances := map[string]Instance{
 		"works":   {State: InstanceRunning, ProviderID: "s://works"},

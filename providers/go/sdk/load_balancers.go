@@ -19,8 +19,8 @@ import (
 // load balancer that a handle names, because a user can edit the handle (LB-4). It must work without a handle (LB-5). [FindOwn], [Call.Mark],
 // [Call.Ownership] and [MayTake] help.
 //
-// While Ensure, Update or Delete of a Service runs, the server answers BUSY to another of them for the same Service (CORE-7). Their context ends at 70 %
-// of the call's time. If the method then stops, or still runs, the server answers pending (CORE-9), and the next call continues the work.
+// While Ensure, Update or Delete of a Service runs, the server answers BUSY to another such call for the same Service (CORE-7). Their context ends at
+// 70 % of the call's time. If the method then stops, or still runs, the server answers pending (CORE-9), and the next call continues the work.
 type LoadBalancers interface {
 	// GetLoadBalancer returns the state of this Service's load balancer. It writes nothing (LB-6). Deadline 5 min.
 	GetLoadBalancer(ctx context.Context, call *Call, request GetLoadBalancer) (LoadBalancer, error)
@@ -71,7 +71,7 @@ type GetLoadBalancer struct {
 	Handle string
 	// Targets are the targets that it should have, for [LoadBalancer.InSync]; nil if they do not matter.
 	Targets *Targets
-	// Notes takes what the answer has beside its outcome.
+	// Notes collects the parts of the answer beside its outcome.
 	Notes *Notes
 }
 
@@ -86,7 +86,7 @@ type EnsureLoadBalancer struct {
 	// AdoptUnmarked is the operator's grant to take over an unmarked load balancer if the native name, a tag, the handle or a status address matches.
 	// The provider must then mark it (LB-9). See [MayTake].
 	AdoptUnmarked bool
-	// Notes takes what the answer has beside its outcome.
+	// Notes collects the parts of the answer beside its outcome.
 	Notes *Notes
 }
 
@@ -98,7 +98,7 @@ type UpdateLoadBalancer struct {
 	Handle string
 	// Targets are the targets that it shall have; an empty set removes all.
 	Targets Targets
-	// Notes takes what the answer has beside its outcome.
+	// Notes collects the parts of the answer beside its outcome.
 	Notes *Notes
 }
 
@@ -111,7 +111,7 @@ type DeleteLoadBalancer struct {
 	// AdoptUnmarked is the operator's grant to remove the unmarked load balancer with the Service's native name or tag. Without the grant the answer
 	// for such a load balancer is CONFLICT, never done (LB-26).
 	AdoptUnmarked bool
-	// Notes takes what the answer has beside its outcome.
+	// Notes collects the parts of the answer beside its outcome.
 	Notes *Notes
 }
 
@@ -164,7 +164,7 @@ func (n *Notes) SetAnnotation(key, value string) {
 	})
 }
 
-// RemoveAnnotation removes an annotation from the Service, with the same limit.
+// RemoveAnnotation removes an annotation from the Service, with the limit of [Notes.SetAnnotation].
 func (n *Notes) RemoveAnnotation(key string) { n.write(func() { n.remove = append(n.remove, key) }) }
 
 // TargetError records that a target, by its Node's name, could not be attached. It does not fail the other targets (LB-17). The controller repeats the
@@ -251,7 +251,7 @@ type Ingress struct {
 	Ports []PortStatus
 }
 
-// IPMode is status.loadBalancer.ingress.ipMode: with which destination traffic arrives at the Nodes.
+// IPMode is status.loadBalancer.ingress.ipMode: the destination that traffic has when it arrives at the Nodes.
 type IPMode int32
 
 // How traffic to an address arrives at the Nodes; the zero value counts as VIP.
@@ -293,8 +293,8 @@ type LoadBalancer struct {
 	Name string
 	// Status has its addresses.
 	Status LoadBalancerStatus
-	// InSync says whether Ensure with the same Service, targets and handle would write nothing and answer ready (LB-14). The server sends it only with
-	// [LoadBalancerOptions.InSync], and only for a present load balancer. [Same] compares.
+	// InSync says whether Ensure with the same Service, targets and handle would write nothing and answer ready (LB-14). The server sends it only
+	// with [LoadBalancerOptions.InSync], and only for a present load balancer. [Same] can compute it.
 	InSync bool
 }
 

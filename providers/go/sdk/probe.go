@@ -109,7 +109,7 @@ func askProvider(ctx context.Context, path string) (said string, works bool, err
 		return "", false, context.DeadlineExceeded
 	}
 	if err != nil {
-		return "", false, fmt.Errorf("the process that listens on %s did not answer as a provider (%w): it is none, it is ending, or it does not accept uid %d", path, err, os.Geteuid())
+		return "", false, fmt.Errorf("the process that listens on %s did not answer as a provider (%w): it is no provider, it is ending, or it does not accept uid %d", path, err, os.Geteuid())
 	}
 	said = "BROKEN"
 	switch answer.State {

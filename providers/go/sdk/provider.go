@@ -73,7 +73,7 @@ type Info struct {
 	Volumes VolumeOptions
 }
 
-// InstanceOptions describe the instances to the controller. MaxBatch and AtOnce hold for zones too.
+// InstanceOptions describe the instances to the controller. MaxBatch, MaxInFlight and AtOnce hold for zones too.
 type InstanceOptions struct {
 	// MaxBatch is the most Nodes that one call takes; 100 if zero. The server answers INVALID to a call with more.
 	MaxBatch int
@@ -134,7 +134,7 @@ type VolumeOptions struct {
 	MaxInFlight int
 }
 
-// InitializeRequest has the arguments of Initialize beside the cluster, which is in [Call].
+// InitializeRequest has the arguments of Initialize beside the cluster and its previous owner IDs, which are in [Call].
 type InitializeRequest struct {
 	// ClusterCIDRs are the cluster's Pod CIDRs; empty if the controller has none configured.
 	ClusterCIDRs []string

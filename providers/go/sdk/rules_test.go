@@ -108,7 +108,7 @@ func TestNoFacetThatIsKnownAsksForExistence(t *testing.T) {
 	}
 }
 
-// LB-33: a name is for people.
+// LB-33: the server cuts a long name, because the name is for people.
 func TestANameOfALoadBalancerIsCutBetweenCharacters(t *testing.T) {
 	s := serveScripted(t, &ruledCloud{})
 	balancers := contract.NewLoadBalancerServiceClient(s.connection)

@@ -34,7 +34,7 @@ const (
 	leastMessageBytes = 64 * 1024
 	// How long a connection may take to begin HTTP/2.
 	handshake = 5 * time.Second
-	// How long streams of hints wait at most until the server has sent GOAWAY on every connection.
+	// How long the end of the streams waits at most for the server to send GOAWAY on every connection.
 	goAway = time.Second
 	// How long connections may take to close once their calls have been cancelled.
 	closing = time.Second

@@ -178,8 +178,8 @@ type Hints struct {
 	sent chan *contract.WatchChangesResponse
 }
 
-// Send sends one hint, with the token from which the controller resumes after a reconnect. Send logs a token of more than 1,024 bytes and leaves it out.
-// It waits while 128 hints are unsent, and fails when the stream has ended.
+// Send sends one hint, with the token from which the controller resumes after a reconnect. If the token has more than 1,024 bytes, Send logs an error
+// and sends no token. It waits while 128 hints are unsent, and fails when the stream has ended.
 func (h *Hints) Send(change Change, resumeToken string) error {
 	hint := &contract.WatchChangesResponse{}
 	if err := change.check(); err != nil {
@@ -314,7 +314,8 @@ func (f *Feed) Add(change Change) {
 }
 
 // Watch is a complete [Changes.WatchChanges] for a provider that calls [Feed.Add]. It sends a bookmark (PROV-21), the hints after the token, and then
-// each new hint until the context ends. If it does not know the token, or no longer has all hints after it, it sends a resync instead of both.
+// each new hint until the context ends. If it does not know the token, or no longer has all hints after it, it sends a resync instead of the bookmark
+// and those hints.
 func (f *Feed) Watch(ctx context.Context, resumeToken string, hints *Hints) error {
 	from := f.number(resumeToken)
 	for begins, last := true, from; ; begins = false {
@@ -355,7 +356,7 @@ func (f *Feed) after(number *int) (changes []Change, token func(int) string, lat
 
 func feedToken(id string, number int) string { return id + "/" + strconv.Itoa(number) }
 
-// number returns the number in a token: the last one if the token is empty, -2 if this feed did not make it.
+// number returns the number in a token: that of the last hint if the token is empty, -2 if this feed did not make it.
 func (f *Feed) number(token string) int {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()

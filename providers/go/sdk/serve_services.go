@@ -31,7 +31,7 @@ func queryFrom(facets []contract.InstanceFacet, maxAge time.Duration) InstanceQu
 	return query
 }
 
-// ours reports whether to ask the provider about a Node: the Node has no provider ID, or one with one of our prefixes (INST-9).
+// ours reports whether to ask the provider about a Node: the Node has no provider ID, or its provider ID has one of our prefixes (INST-9).
 func (s *session) ours(node *contract.NodeView) bool {
 	return node.ProviderId == nil || s.hasPrefix(*node.ProviderId)
 }
@@ -175,7 +175,7 @@ func (s *session) instanceTo(log *slog.Logger, instance Instance, metadata bool)
 	}, err
 }
 
-// formed returns nil for a fact that is no label value, and logs it; of says what the name names.
+// formed returns nil for a fact that is no label value, and logs the fact. The arguments of and name are a key and its value in the log line.
 func formed(log *slog.Logger, of, name, what, value string) *string {
 	if value != "" && !labelValue.MatchString(value) {
 		log.Warn("a fact is no label value and is left out", of, name, "fact", what, "value", value)

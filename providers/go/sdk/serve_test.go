@@ -38,7 +38,7 @@ func (l *lower) Probe(ctx context.Context, _ *contract.ProbeRequest) (*contract.
 	return nil, ctx.Err()
 }
 
-// Serve has the socket, panics, health, Observe and the drain for services that are no Provider.
+// Serve handles the socket, panics, health, Observe and the drain for services that are no Provider.
 func TestServeIsTheLayerBelow(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket", "p.sock")
 	ctx, stop := context.WithCancel(t.Context())
@@ -127,7 +127,7 @@ func TestTheLogOfACallHasItsID(t *testing.T) {
 	if err == nil || !strings.Contains(log.String(), "call_id=0000002a-7") {
 		t.Error(err, log.String())
 	}
-	// The controller gets no text of an error that is no Failure: it is in the log alone.
+	// The text of an error that is no Failure goes only to the log.
 	log.Reset()
 	s := &session{log: slog.New(slog.NewTextHandler(&log, nil))}
 	s.failed(ctx, "LookupInstances", "node-1", errors.New("the text"))
@@ -136,7 +136,7 @@ func TestTheLogOfACallHasItsID(t *testing.T) {
 	}
 }
 
-// So do the lines about what the SDK leaves out of an answer, and about hints.
+// The log lines about hints, and about what the SDK leaves out of an answer, have the ID of the call too.
 func TestTheLogOfWhatIsLeftOutHasTheIDOfItsCall(t *testing.T) {
 	var log lines
 	s := serveScripted(t, zonedCloud{scriptedCloud{lookup: func(context.Context, Node) (Instance, error) {

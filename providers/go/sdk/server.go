@@ -18,7 +18,8 @@ import (
 // Server serves one provider on one Unix socket, with health (grpc.health.v1) and reflection. Only the field Provider is required.
 //
 // The socket (CORE-2): the server makes a missing directory with mode 0750. The socket has mode 0660 before its name exists. The server refuses
-// symbolic links in its path. It replaces an existing socket only if no process listens on it. It refuses to start if another file is in its place.
+// symbolic links in its path. It replaces an existing socket only if no process listens on it. It refuses to start if the file at the socket's path
+// is no socket.
 //
 // The shutdown (CORE-17): health reports NOT_SERVING, and the server removes the socket's file. It accepts no more connections, and sends GOAWAY on the
 // open ones. Streams of hints end with status OK (PROV-6), and calls in flight may finish within Drain. Then the server cancels those that still run.

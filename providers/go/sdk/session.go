@@ -63,7 +63,7 @@ type offers struct {
 	health          HealthReporter
 }
 
-// The interfaces that the provider implements decide what it offers.
+// The provider offers the interfaces that it implements, except those of the services in without.
 func offersOf(provider Provider, without []ServiceName) (o offers) {
 	with := func(service ServiceName) bool { return !slices.Contains(without, service) }
 	if with(ServiceInstances) {
@@ -128,7 +128,7 @@ func checkCluster(cluster *contract.ClusterRef) error {
 // The RPCs that write to the cloud.
 var writing = []string{"EnsureLoadBalancer", "UpdateLoadBalancer", "DeleteLoadBalancer", "CreateRoutes", "DeleteRoutes"}
 
-// admit returns the call, or an error if its cluster is not the initialised one (CORE-10).
+// admit returns the call, or an error if its cluster is not the initialised one (CORE-10), or if it must not write (PROV-20).
 func (s *session) admit(rpc string, cluster *contract.ClusterRef) (*Call, error) {
 	if err := checkCluster(cluster); err != nil {
 		return nil, err
@@ -158,7 +158,7 @@ func (s *session) hold(call *Call, what string) (release func(), err error) {
 	return release, nil
 }
 
-// ask runs the vendor's code within the budget. It calls ended when the code has really ended, or if it did not begin it.
+// ask runs the vendor's code within the budget. It calls ended when the code has really ended, or at once if it does not start the code.
 func ask[T any](ctx context.Context, s *session, rpc, item string, budget Budget, ended func(), work func(context.Context) (T, error)) (answer T, err error) {
 	if ended == nil {
 		ended = func() {}
@@ -178,7 +178,7 @@ func ask[T any](ctx context.Context, s *session, rpc, item string, budget Budget
 	return answer, err
 }
 
-// answer admits a call and runs it. failed makes an answer of errors and panics. Only a call that its caller cancelled, or whose
+// answer admits a call and runs it. The argument failed turns an error or a panic into an answer. Only a call that its caller cancelled, or whose
 // deadline has passed, ends with a gRPC status.
 func answer[T, R any](ctx context.Context, s *session, rpc, item string, cluster *contract.ClusterRef, failed func(*contract.Failure) R, work func(context.Context, *Call) (T, error), said func(T) (R, error)) (R, error) {
 	call, err := s.admit(rpc, cluster)
@@ -211,7 +211,7 @@ func oneByOne[I, T any](ctx context.Context, s *session, call *Call, items []I, 
 		defer mutex.Unlock()
 		answers.Set(key(item), value, err)
 	}
-	// ctx already ends at the budget of the call, so the items get no shorter one.
+	// ctx already ends at the budget of the call, so the items need no budget of their own.
 	budget := Budget{time.Now().Add(noDeadline), leastGrace}
 	turns := make(chan struct{}, atOnce)
 	var all sync.WaitGroup
@@ -252,7 +252,7 @@ func logStrangers[T any](ctx context.Context, s *session, rpc string, answers An
 }
 
 const (
-	// The most items in one part of a listing, and the most bytes.
+	// The most items in one part of a listing, and the most bytes. A larger item is a part of its own.
 	partItems = 500
 	partBytes = 1024 * 1024
 )

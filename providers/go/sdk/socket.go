@@ -17,7 +17,7 @@ const (
 	unixScheme = "unix://"
 	// DefaultEndpoint is where a provider serves unless configured.
 	DefaultEndpoint = unixScheme + "/run/cloud-provider/socket/provider.sock"
-	// The length of a path in sockaddr_un on Linux, without its closing zero.
+	// The greatest length of a path in sockaddr_un on Linux, without its closing zero.
 	maxPathBytes = 107
 	// How long the start waits for the directory's lock, and for a connection to the existing socket.
 	neighbour = 5 * time.Second

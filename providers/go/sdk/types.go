@@ -167,7 +167,7 @@ func (a Answers[T]) Set(key string, value T, err error) { a[key] = Answer[T]{val
 // labelValue matches a label's value that is not empty.
 var labelValue = regexp.MustCompile(`^[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$`)
 
-// dnsName matches a DNS name (RFC 1123), in upper or lower case.
+// dnsName matches a DNS name (RFC 1123) of any length, in upper or lower case.
 var dnsName = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?(\.[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?)*$`)
 
 func optional(text string) *string {
@@ -226,7 +226,8 @@ func addressesTo(addresses []NodeAddress) (sent []*contract.NodeAddress, err err
 	return sent, nil
 }
 
-// isName says whether an address that is a name is a DNS name (INST-8). A route's addresses are not judged so, because the controller sent them.
+// isName says whether an address that is a name is a DNS name (INST-8). The server does not check a route's addresses with it, because they came from
+// the controller.
 func isName(address NodeAddress) bool {
 	return len(address.Address) <= nameBytes && dnsName.MatchString(address.Address)
 }

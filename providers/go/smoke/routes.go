@@ -42,7 +42,7 @@ func (t *trial) aRoute(ctx context.Context, machine *contract.Instance) error {
 	return nil
 }
 
-// deleteRoute removes the route with the name that the cloud's list has.
+// deleteRoute removes the route to the same destination, by its name in the cloud's list.
 func (t *trial) deleteRoute(ctx context.Context, route *contract.Route) error {
 	there, err := t.routeTo(ctx, route.DestinationCidr)
 	if err != nil {

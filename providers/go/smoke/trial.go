@@ -28,7 +28,7 @@ const (
 
 const (
 	callTimeout = time.Minute
-	// How long a load balancer may take to be made or removed.
+	// How long a load balancer or a route may take to be made or removed, and how long clean may take.
 	patience = 10 * time.Minute
 	// How long the provider may take to start.
 	startTimeout = 30 * time.Second

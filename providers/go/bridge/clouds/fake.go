@@ -18,8 +18,9 @@ import (
 // The CSI driver of the fake's one volume.
 const fakeDriver = "disk.fake.example"
 
-// Upstream's fake has one answer for the existence of all instances, and cannot fail a single call. So the answers about instances come from a file, if
-// one is configured. The rest is the fake, which only records calls: its one load balancer always exists, and its routes do not outlive the process.
+// Upstream's fake has one answer for the existence of all instances, and cannot fail for one of them alone. So the answers about instances come from
+// a file, if one is configured. The rest is the fake, which only records calls: its one load balancer always exists, and its routes do not outlive
+// the process.
 func init() {
 	cloudprovider.RegisterCloudProvider("fake", func(config io.Reader) (cloudprovider.Interface, error) {
 		cloud := &fakeCloud{Cloud: &fake.Cloud{
@@ -50,7 +51,7 @@ func init() {
 
 type fakeCloud struct {
 	*fake.Cloud
-	// nil if none is configured.
+	// nil if no file is configured.
 	file *store.Store
 	mu   sync.Mutex
 }
@@ -69,7 +70,7 @@ func (f *fakeCloud) reads(ctx context.Context) error {
 	return f.file.Read(ctx, "GET", func(*store.State) error { return nil })
 }
 
-// writes is the same, and counts as a write.
+// writes is such an operation too, and counts as a write.
 func (f *fakeCloud) writes(ctx context.Context) error {
 	if f.file == nil {
 		return nil

@@ -78,7 +78,7 @@ func edit(arguments []string) error {
 			return false, nil
 		})
 	case "load-balancer-remove":
-		// The bridge's handle has its name.
+		// The bridge's handle has the load balancer's name.
 		var handle struct{ Name string }
 		if err := json.Unmarshal([]byte(value), &handle); err != nil {
 			return fmt.Errorf("the handle %q: %w", value, err)

@@ -1,7 +1,7 @@
-// Package byid is a cloud as DigitalOcean's CCM shows one: all methods except InstanceMetadata use the provider ID alone. It wraps errors of its API
-// as text. It writes the ID of a load balancer onto the Service when it finds one, also in GetLoadBalancer. Targets are the Ready Nodes. A load
-// balancer that is being made is a retry error inside of an aggregate. With a firewall it watches all Services by itself. The code is as a vendor's
-// and does not know the bridge.
+// Package byid is a cloud as DigitalOcean's CCM shows one: all methods about instances except InstanceMetadata use the provider ID alone. It wraps
+// errors of its API as text. It writes the ID of a load balancer onto the Service when it finds one, also in GetLoadBalancer. Targets are the Ready
+// Nodes. A load balancer that is being made is a retry error inside of an aggregate. With a firewall it watches all Services by itself. The code is
+// as a vendor's and does not know the bridge.
 package byid
 
 import (
@@ -46,9 +46,9 @@ const (
 type Settings struct {
 	// State is the file of the cloud.
 	State string `json:"state"`
-	// Firewall lets it manage a firewall with the ports of all Services.
+	// Firewall lets the cloud manage a firewall with the ports of all Services.
 	Firewall bool `json:"firewall"`
-	// Listen is the address of its own debug page, if it serves one.
+	// Listen is the address of the cloud's own debug page, if the cloud serves one.
 	Listen string `json:"listen"`
 }
 
@@ -134,7 +134,7 @@ func (c *Cloud) openPorts(services listersv1.ServiceLister) error {
 	})
 }
 
-// LoadBalancer and the others return its parts.
+// LoadBalancer returns the cloud itself.
 func (c *Cloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return c, true }
 
 // InstancesV2 returns the cloud itself.

@@ -1,7 +1,7 @@
 // Package careless is a cloud that relies on the properties of upstream's objects. Its Initialize fills a cache for answers about instances, and a
-// goroutine refills it. No method checks its context. It follows pointers of a Service without a check, and writes to its argument. A load balancer that is
-// being made is nil without an error, and UpdateLoadBalancer succeeds without a load balancer. The code is as a vendor's and does not know the
-// bridge.
+// goroutine refills it. No method checks its context. The cloud does not check a Service's pointers for nil, and writes to its argument. A load
+// balancer that is being made is nil without an error, and UpdateLoadBalancer succeeds without a load balancer. The code is as a vendor's and does
+// not know the bridge.
 package careless
 
 import (
@@ -22,7 +22,7 @@ import (
 const (
 	// Name is what --cloud-provider takes.
 	Name = "careless"
-	// Period is how often the cloud refills its cache. A check that stops an instance and starts it again takes less.
+	// Period is how often the cloud refills its cache. The suite's check that stops an instance and starts it again takes less time.
 	Period = 5 * time.Second
 
 	scheme = Name + "://"
@@ -134,7 +134,7 @@ func (c *Cloud) GetLoadBalancerName(_ context.Context, _ string, service *v1.Ser
 	return cloudprovider.DefaultLoadBalancerName(service)
 }
 
-// GetLoadBalancer has no status for one that is being made.
+// GetLoadBalancer returns no status for a load balancer that is being made.
 func (c *Cloud) GetLoadBalancer(_ context.Context, _ string, service *v1.Service) (found *v1.LoadBalancerStatus, exists bool, err error) {
 	name := cloudprovider.DefaultLoadBalancerName(service)
 	err = c.store.Read(context.Background(), "GET /load_balancers/"+name, func(state *store.State) error {
@@ -201,7 +201,7 @@ func (c *Cloud) UpdateLoadBalancer(_ context.Context, _ string, service *v1.Serv
 	})
 }
 
-// EnsureLoadBalancerDeleted removes it.
+// EnsureLoadBalancerDeleted removes the load balancer.
 func (c *Cloud) EnsureLoadBalancerDeleted(_ context.Context, _ string, service *v1.Service) error {
 	name := cloudprovider.DefaultLoadBalancerName(service)
 	return c.store.Write(context.Background(), "DELETE /load_balancers/"+name, func(state *store.State) (bool, error) {

@@ -27,7 +27,7 @@ import (
 )
 
 const (
-	// Name is its own name.
+	// Name is the cloud's own name.
 	Name = "lister"
 
 	prefix = Name + "://"
@@ -268,7 +268,7 @@ func (c *Cloud) balancer(ctx context.Context, service *v1.Service) (found *store
 	return found, err
 }
 
-// GetLoadBalancer finds it by the label.
+// GetLoadBalancer finds the load balancer by the label.
 func (c *Cloud) GetLoadBalancer(ctx context.Context, _ string, service *v1.Service) (*v1.LoadBalancerStatus, bool, error) {
 	found, err := c.balancer(ctx, service)
 	if err != nil || found == nil {
@@ -277,7 +277,7 @@ func (c *Cloud) GetLoadBalancer(ctx context.Context, _ string, service *v1.Servi
 	return found.Status(), true, nil
 }
 
-// EnsureLoadBalancer makes it, and then calls its API for what differs.
+// EnsureLoadBalancer makes the load balancer, and then calls the API for each part that differs.
 func (c *Cloud) EnsureLoadBalancer(ctx context.Context, _ string, service *v1.Service, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
 	found, err := c.balancer(ctx, service)
 	if err != nil {
@@ -329,7 +329,7 @@ func (c *Cloud) change(ctx context.Context, service *v1.Service, action string, 
 	return nil
 }
 
-// UpdateLoadBalancer calls its API for what differs.
+// UpdateLoadBalancer sets the targets if they differ.
 func (c *Cloud) UpdateLoadBalancer(ctx context.Context, _ string, service *v1.Service, nodes []*v1.Node) error {
 	found, err := c.balancer(ctx, service)
 	switch {
@@ -341,7 +341,7 @@ func (c *Cloud) UpdateLoadBalancer(ctx context.Context, _ string, service *v1.Se
 	return c.target(ctx, service, found, nodes)
 }
 
-// EnsureLoadBalancerDeleted removes it, if it is there.
+// EnsureLoadBalancerDeleted removes the load balancer, if it is there.
 func (c *Cloud) EnsureLoadBalancerDeleted(ctx context.Context, _ string, service *v1.Service) error {
 	found, err := c.balancer(ctx, service)
 	if err != nil || found == nil {

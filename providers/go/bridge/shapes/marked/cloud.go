@@ -25,7 +25,7 @@ const (
 	scheme = Name + "://"
 )
 
-// place is what a tag of this cloud holds.
+// place has the limits of a tag of this cloud.
 var place = sdk.LabelValue
 
 // Cloud is the cloud.

@@ -22,7 +22,7 @@ type State struct {
 	Routes map[string]string `json:"routes,omitempty"`
 	// Firewall are the ports that the firewall admits.
 	Firewall []string `json:"firewall,omitempty"`
-	// Next is the number of the next new object.
+	// Next is the number of the newest object.
 	Next int `json:"next"`
 	// Writes is the number of changes by the cloud's API.
 	Writes int `json:"writes"`
@@ -242,7 +242,7 @@ func (s *Store) Edit(work func(*State) (bool, error)) error {
 	return failed
 }
 
-// Add adds an instance and returns its ID.
+// Add adds an instance, unless the name has one, and returns its ID.
 func (s *Store) Add(name string) (id string, err error) {
 	err = s.Edit(func(state *State) (bool, error) {
 		if one := state.Instances[name]; one != nil {
