@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use super::check::{Lack, Skipped};
 
-/// After this many checks of a service that ended with an unanswered call, the suite runs no more
-/// checks of that service. If the RPC is one of [`ALL_NEED`], the suite runs no more checks at all.
+/// If an unanswered call ended this many checks of one service, the suite runs no more checks of
+/// that service. For an RPC of [`ALL_NEED`], checks of all services count together, and then the
+/// suite runs no more checks at all.
 const SILENT: usize = 3;
 /// If a check does not end, and a call is unanswered for this long, each later check of the service
-/// gets only this time. A check of a working provider needs less, and the report already has the
+/// gets only this time. Most checks of a working provider need less, and the report already has the
 /// reason.
 const HURRIED: Duration = Duration::from_secs(45);
 /// Most checks need these RPCs.
@@ -27,7 +28,7 @@ enum Scope {
 #[derive(Debug, Default)]
 pub(super) struct Breaker {
     silent: BTreeMap<Scope, (usize, &'static str)>,
-    /// Services with a check that did not end because of an unanswered call.
+    /// Services with a check that did not end in time because of an unanswered call.
     endless: BTreeSet<&'static str>,
 }
 

@@ -13,7 +13,7 @@ use super::report::{Format, Report, is_gathered, text_of};
 use super::suite::{Options, Progress, Selection, checks, run};
 use super::target::Provider;
 
-/// A check failed or could not run, or the suite could not remove an object.
+/// A check failed, could not run or lacks its setup, or the suite could not remove an object.
 const FAILED: u8 = 1;
 /// The command line is wrong, or the provider cannot be reached.
 const USAGE: u8 = 2;
@@ -149,8 +149,8 @@ fn list(selection: &Selection) -> Result<(), String> {
     print(&lines.join("\n"))
 }
 
-/// Shows the progress on a terminal on standard error. With the text format, prints the result of a
-/// check to standard output when the check ends.
+/// Shows the progress on a terminal on standard error. With the text format, also prints the result
+/// of a check to standard output when the check ends, unless the summary groups it with others.
 fn show(format: Format, verbose: bool, progress: &Progress<'_>) {
     let terminal = std::io::stderr().is_terminal();
     match progress {

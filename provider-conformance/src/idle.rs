@@ -24,7 +24,7 @@ pub(crate) enum Told {
     Ping,
     /// GOAWAY.
     GoAway,
-    /// Its end.
+    /// The end of the connection.
     Closed,
 }
 
@@ -57,7 +57,7 @@ impl Line {
                     notes.push((told, began.elapsed()));
                 }
             };
-            // A closed connection is detected below.
+            // `hear` detects a closed connection.
             let _ = stream.write_all(&opening()).await;
             loop {
                 let head = match hear(&mut stream, began + FOR_EVER).await {

@@ -143,7 +143,7 @@ impl fmt::Display for Thing {
     }
 }
 
-/// The objects that a mutating request creates or removes.
+/// A mutating request.
 #[derive(Debug)]
 pub(crate) enum Made {
     Ensure(pb::EnsureLoadBalancerRequest),
@@ -398,8 +398,8 @@ impl Ledger {
 
 impl State {
     fn note(&mut self, made: &Made) {
-        // Without an owner, or with a name that is too long (CORE-11), nothing is created, and no
-        // session could remove it.
+        // Without an owner ID, or with one that is too long (CORE-11), the provider should create
+        // nothing, and no session could remove what it created.
         let is_one = |of: &&pb::ClusterRef| (1..=253).contains(&of.owner_id.len());
         let Some(cluster) = made.cluster().filter(is_one) else {
             return;
@@ -408,8 +408,8 @@ impl State {
             self.unseen.insert(cluster.owner_id.clone());
         }
         match made {
-            // An Update creates nothing if it finds nothing (LB-11), but many clouds' own code
-            // does.
+            // An Update must create nothing if it finds nothing (LB-11), but the own code of some
+            // clouds creates a load balancer.
             Made::Ensure(_) | Made::Update(_) => {
                 if let (Some(key), Some(service)) = (load_balancer_key(made), made.service()) {
                     let known = self.things.get(&key);

@@ -79,7 +79,7 @@ impl Session {
         }
     }
 
-    /// Calls with the contract's deadline.
+    /// Calls with the suite's deadline for this RPC.
     pub(crate) async fn call<R: Rpc>(&self, request: R) -> Exchange<R::Response> {
         self.call_within(request, R::DEADLINE).await
     }

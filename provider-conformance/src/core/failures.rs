@@ -59,7 +59,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/a-failing-cloud-heals",
             ["CORE-6", "CORE-15"],
-            "calls that failed with the cloud work again when it does, without a restart and without Initialize",
+            "calls that failed because the cloud failed work again when the cloud does, without a restart and without Initialize",
             [FAIL],
             heals
         ),

@@ -131,7 +131,7 @@ fn judge(told: &[Told]) -> Verdict {
         one.must(
             failures.iter().all(|failure| may.contains(&failure.code())),
             "CORE-21",
-            format!("of {} one of {}", one.rpc, names.join(", ")),
+            format!("a code that {} may answer: {}", one.rpc, names.join(", ")),
         )
     })
 }

@@ -193,7 +193,7 @@ impl LookedUp {
     }
 }
 
-/// `ABSENT`.
+/// For example `ABSENT`.
 pub(super) fn short_state(state: InstanceState) -> &'static str {
     state.as_str_name().trim_start_matches("INSTANCE_STATE_")
 }

@@ -111,21 +111,21 @@ const CHECKS: &[Check] = &[
     check!(
         "load-balancers/owner-unmarked-adopted",
         ["LB-9", "CORE-14"],
-        "With adopt_unmarked and its handle Ensure adopts and marks it, and Delete removes it",
+        "With adopt_unmarked and its handle Ensure adopts and marks an unmarked load balancer, and Delete removes it",
         [Need::LoadBalancers, Need::Hook(Hook::LoadBalancerUnmarked)],
         unmarked_adopted
     ),
     check!(
         "load-balancers/owner-unmarked-by-name",
         ["LB-24", "LB-26", "LB-9", "LB-32"],
-        "An unmarked one with the native name of the Service: CONFLICT to Ensure and Delete, NOT_FOUND to Update; with the grant Ensure adopts it, and Delete removes it",
+        "An unmarked load balancer with the native name of the Service: CONFLICT to Ensure and Delete, NOT_FOUND to Update; with the grant Ensure adopts it, and Delete removes it",
         [Need::LoadBalancers, Need::Hook(Hook::LoadBalancerUnmarked)],
         unmarked_by_name
     ),
     check!(
         "load-balancers/owner-unmarked-by-address",
         ["LB-24", "LB-9"],
-        "An unmarked one with an address of the Service's status: CONFLICT to Ensure, NOT_FOUND to Update, `done` to Delete, which leaves it alone; with the grant Ensure adopts it",
+        "An unmarked load balancer with an address of the Service's status: CONFLICT to Ensure, NOT_FOUND to Update, `done` to Delete, which leaves it alone; with the grant Ensure adopts it",
         [Need::LoadBalancers, Need::Hook(Hook::LoadBalancerUnmarked)],
         unmarked_by_address
     ),
@@ -159,7 +159,8 @@ const CHECKS: &[Check] = &[
     ),
 ];
 
-/// Checks that it is unchanged for its owner, and initialises the process for that owner again.
+/// Initialises the process for the check's own cluster again, and checks that its load balancer is
+/// unchanged.
 async fn untouched(stage: &Stage<'_>, balancer: &Balancer, before: &pb::LoadBalancer) -> Verdict {
     let session = stage.back().await?;
     let mut balancer = balancer.through(&session);
@@ -493,7 +494,7 @@ async fn unmarked_by_name(run: &Run) -> Verdict {
     let balancer = balancer.forgetful();
     run.unmarked_load_balancer(&name).await?;
     if !matched(&balancer).await? {
-        // The provider distinguishes it by its name, or does not search for it.
+        // The provider gave this Service another native name, or does not search by native names.
         is_done(
             &balancer.clone().delete().await?,
             "Get has just said ABSENT",

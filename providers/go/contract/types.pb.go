@@ -5,7 +5,8 @@
 // services of this package on one Unix socket. The controller dials the socket and serves none of
 // them. The comments of this package's files are the whole contract. MUST and SHOULD are normative
 // (RFC 2119). Each rule has an ID, such as CORE-1, which tests cite. Each RPC's comment lists the
-// IDs of the rules that the RPC has to keep.
+// IDs of the rules that the RPC has to keep. Initialize alone lists PROV-11, PROV-18 and PROV-20,
+// which bind other RPCs too.
 //
 // Some rules hold for many RPCs. CORE-1 to CORE-3, CORE-5, CORE-17, CORE-18 and PROV-7 bind the
 // process, not one RPC. Every RPC keeps CORE-4, CORE-6, CORE-11, CORE-12 and CORE-13. Every RPC
