@@ -33,7 +33,7 @@ pub(super) struct Breaker {
 }
 
 impl Breaker {
-    /// The check with this ID ended because of an unanswered call of this RPC.
+    /// Records that the check with this ID ended because of an unanswered call of this RPC.
     pub(super) fn note(&mut self, id: &'static str, rpc: &'static str) {
         let scope = if ALL_NEED.contains(&rpc) {
             Scope::All
@@ -45,9 +45,9 @@ impl Breaker {
         *last = rpc;
     }
 
-    /// The check with this ID did not end in time. `open` is how long its oldest unanswered call
-    /// was open. If that is less than [`HURRIED`], or no call is open, the cloud is slow, and later
-    /// checks keep their full time.
+    /// Records that the check with this ID did not end in time. `open` is how long its oldest
+    /// unanswered call was open. If that is less than [`HURRIED`], or no call is open, the cloud is
+    /// slow, and later checks keep their full time.
     pub(super) fn note_endless(&mut self, id: &'static str, open: Option<Duration>) {
         if open.is_some_and(|open| open >= HURRIED) {
             self.endless.insert(service(id));

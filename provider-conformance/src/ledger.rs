@@ -354,7 +354,7 @@ impl Ledger {
         state.stubborn = state.things.keys().cloned().collect();
     }
 
-    /// A hook removed this.
+    /// Records that a hook removed the object of these variables.
     pub(crate) fn removed_by(&self, hook: Hook, variables: &[(&str, &str)]) {
         let of = |name: &str| {
             let found = variables.iter().find(|(key, _)| *key == name);
@@ -381,12 +381,12 @@ impl Ledger {
         std::mem::take(&mut self.state().unseen)
     }
 
-    /// The owners whose listings could not be checked.
+    /// The owners whose listings the suite could not check since the last call of this method.
     pub(crate) fn take_unseeable(&self) -> BTreeSet<String> {
         std::mem::take(&mut self.state().unseeable)
     }
 
-    /// The listings of this owner could not be checked.
+    /// Records that the suite could not check the listings of this owner.
     pub(crate) fn could_not_look(&self, owner_id: &str) {
         self.state().unseeable.insert(owner_id.to_owned());
     }

@@ -1,8 +1,8 @@
 //! Converts Rust's debug form, which every message has, for people: it drops `Some(..)`, unset
 //! fields and type names.
 
-/// `LookupRequest { cluster: None, nodes: [Node { name: "a", uid: "" }] }` becomes `{nodes: [{name:
-/// "a"}]}`. Other text stays as it is, except that the word `None` becomes `none`.
+/// `LookupRequest { cluster: None, nodes: [Node { name: "a", uid: "" }] }` becomes
+/// `{nodes: [{name: "a"}]}`. Other text stays as it is, except that the word `None` becomes `none`.
 pub(super) fn plain(text: &str) -> String {
     let mut reader = Reader { rest: text };
     let mut out = String::with_capacity(text.len());

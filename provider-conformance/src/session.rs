@@ -279,7 +279,7 @@ impl Session {
         })))
     }
 
-    /// For the RPC of this path or name. No message of its answer may be larger than the
+    /// A client for the RPC of this path or name. No message of its answer may be larger than the
     /// controller's limit (CORE-11).
     async fn grpc(&self, rpc: &str) -> Result<Grpc<Channel>, Status> {
         let name = rpc.rsplit('/').next().unwrap_or_default();

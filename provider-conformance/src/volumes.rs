@@ -101,7 +101,7 @@ const CHECKS: &[Check] = &[
     check!(
         "volumes/at-once",
         ["CORE-6"],
-        "max_in_flight calls at once each get the labels of their own disk",
+        "max_in_flight calls at once each get the answer about their own disk",
         [Need::Volumes],
         at_once
     ),

@@ -10,7 +10,7 @@ use super::super::session::Session;
 use super::tour::{self, Told};
 
 const INVALID: &[FailureCode] = &[FailureCode::Invalid];
-/// The largest batch if none is stated.
+/// The largest batch if the provider states none.
 const BATCH: usize = 100;
 
 pub(super) fn checks() -> Vec<Check> {

@@ -249,7 +249,7 @@ async fn other_cluster_delete(run: &Run) -> Verdict {
     untouched(&stage, &ours, &before).await
 }
 
-/// Checks that nothing is left to remove.
+/// Checks that Delete answered `done`.
 fn is_done(asked: &Exchange<pb::DeleteLoadBalancerResponse>, why: &str) -> Verdict {
     let done = matches!(asked.answer()?.outcome, Some(Deleted::Done(_)));
     asked.must(done, "LB-24", format_args!("`done`: {why}"))
@@ -452,7 +452,7 @@ async fn unmarked_adopted(run: &Run) -> Verdict {
     let given = balancer.handle.clone();
     balancer.adopted(Some(stage.targets())).await?;
     balancer.present(Some(stage.targets())).await?;
-    // Marked: found without the handle and without the permission.
+    // Get now finds it by its mark, without the handle.
     let mut forgetful = balancer.forgetful();
     forgetful.present(Some(stage.targets())).await?;
     stage.listed_times(&balancer, 1, "LB-9").await?;
@@ -494,7 +494,8 @@ async fn unmarked_by_name(run: &Run) -> Verdict {
     let balancer = balancer.forgetful();
     run.unmarked_load_balancer(&name).await?;
     if !matched(&balancer).await? {
-        // The provider gave this Service another native name, or does not search by native names.
+        // The provider's native name for this Service is another one now, or the provider does not
+        // search by native names.
         is_done(
             &balancer.clone().delete().await?,
             "Get has just said ABSENT",

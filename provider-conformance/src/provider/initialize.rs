@@ -346,7 +346,7 @@ async fn failed_changes_nothing(run: &Run) -> Verdict {
     let asked = second.call(pb::InitializeRequest::default()).await;
     asked.answer()?;
     run.cloud_fail("NONE").await?;
-    // A provider that does not call the cloud was initialised. PROV-3 has its own check.
+    // If the provider did not call the cloud, this Initialize succeeded. PROV-3 has its own check.
     if initialized(&asked).is_ok() {
         return Ok(());
     }
