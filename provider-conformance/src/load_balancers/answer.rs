@@ -210,8 +210,8 @@ fn sane_status<T: Debug>(asked: &Exchange<T>, status: &pb::LoadBalancerStatus) -
     Ok(())
 }
 
-/// Whether this is a DNS-1123 subdomain, as the Kubernetes API asks for
-/// `status.loadBalancer.ingress[].hostname`.
+/// Whether this is a DNS-1123 subdomain. The Kubernetes API asks for one in
+/// `status.loadBalancer.ingress[].hostname`, and also refuses an IP address there.
 fn is_dns_name(name: &str) -> bool {
     let label = |label: &str| {
         (1..=63).contains(&label.len())
