@@ -38,8 +38,8 @@ pub(crate) async fn after_a_check(shared: &Arc<Shared>) {
     shared.ledger.tried();
 }
 
-/// Removes everything that may still exist. Returns the names of what could not be removed, so that
-/// a person can remove it.
+/// Removes everything that may still exist, as far as it can. Returns what is left, so that a
+/// person can remove it, and other failures of the clean-up.
 pub(crate) async fn at_the_end(shared: &Arc<Shared>) -> Vec<String> {
     let until = Instant::now() + AT_THE_END;
     let mut owners = shared.ledger.take_unseen();

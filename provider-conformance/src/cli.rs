@@ -15,7 +15,8 @@ use super::target::Provider;
 
 /// A check failed, could not run or lacks its setup, or the suite could not remove an object.
 const FAILED: u8 = 1;
-/// The command line is wrong, or the provider cannot be reached.
+/// The command line or suite.yaml is wrong, the provider cannot be reached, or the report cannot be
+/// written.
 const USAGE: u8 = 2;
 /// The shell's exit code for SIGINT.
 const INTERRUPTED: u8 = 130;
@@ -28,7 +29,8 @@ const INTERRUPTED: u8 = 130;
 ///
 /// Exit codes. 0: each check passed, warned, or needs a capability that the provider does not offer.
 /// 1: a check failed, could not run or lacks its setup, or the suite could not remove an object.
-/// 2: the command line is wrong, or the suite cannot reach the provider. 130: interrupted.
+/// 2: the command line or suite.yaml is wrong, or the suite cannot reach the provider.
+/// 130: interrupted.
 #[derive(Debug, Parser)]
 #[command(name = "provider-conformance", version)]
 pub struct Args {

@@ -1,4 +1,4 @@
-//! The fields of a Service, one by one: a change is applied, and a cleared field is removed.
+//! The fields of a Service, one by one: Ensure writes a changed field, and a cleared one.
 
 use cloud_provider_api::v1alpha1::{self as pb, FailureCode, ServiceFeature};
 
@@ -17,21 +17,21 @@ const CHECKS: &[Check] = &[
     check!(
         "load-balancers/field-port",
         ["LB-7", "LB-14"],
-        "The listener follows a changed port, and the change back",
+        "Ensure writes a changed port, and the change back",
         [Need::LoadBalancers],
         port
     ),
     check!(
         "load-balancers/field-ports-added",
         ["LB-7", "LB-14"],
-        "The load balancer serves an added port, and no longer a removed one",
+        "Ensure writes an added port, and its removal",
         [Need::LoadBalancers],
         ports_added
     ),
     check!(
         "load-balancers/field-node-port",
         ["LB-7", "LB-14"],
-        "The load balancer uses a changed node port",
+        "Ensure writes a changed node port",
         [Need::LoadBalancers],
         node_port
     ),
@@ -45,70 +45,70 @@ const CHECKS: &[Check] = &[
     check!(
         "load-balancers/field-udp",
         ["LB-7", "LB-14"],
-        "The load balancer follows a port whose protocol becomes UDP, and TCP again",
+        "Ensure writes a port's protocol that becomes UDP, and TCP again",
         [Need::LoadBalancers],
         udp
     ),
     check!(
         "load-balancers/field-sctp",
         ["LB-7", "LB-14"],
-        "The load balancer follows a port whose protocol becomes SCTP, and TCP again",
+        "Ensure writes a port's protocol that becomes SCTP, and TCP again",
         [Need::LoadBalancers],
         sctp
     ),
     check!(
         "load-balancers/field-same-port-two-protocols",
         ["LB-7", "LB-8"],
-        "TCP and UDP on the same port are two listeners",
+        "Ensure writes UDP beside TCP on the same port, and its removal",
         [Need::LoadBalancers],
         two_protocols
     ),
     check!(
         "load-balancers/field-source-ranges",
         ["LB-7", "LB-14"],
-        "The load balancer follows source ranges that are set, changed and cleared",
+        "Ensure writes source ranges that are set, changed and cleared",
         [Need::LoadBalancers],
         source_ranges
     ),
     check!(
         "load-balancers/field-session-affinity",
         ["LB-7", "LB-14"],
-        "The load balancer follows a session affinity that is set and cleared",
+        "Ensure writes a session affinity that is set and cleared",
         [Need::LoadBalancers],
         session_affinity
     ),
     check!(
         "load-balancers/field-affinity-timeout",
         ["LB-7", "LB-14"],
-        "The load balancer follows another timeout of the session affinity",
+        "Ensure writes another timeout of the session affinity",
         [Need::LoadBalancers],
         affinity_timeout
     ),
     check!(
         "load-balancers/field-external-traffic-policy",
         ["LB-7", "LB-14"],
-        "The load balancer follows the external traffic policy Local with its health check, and Cluster again",
+        "Ensure writes the external traffic policy Local with its health check, and Cluster again",
         [Need::LoadBalancers],
         external_traffic_policy
     ),
     check!(
         "load-balancers/field-health-check-node-port",
         ["LB-7", "LB-14"],
-        "The load balancer follows another port of the health check",
+        "Ensure writes another port of the health check",
         [Need::LoadBalancers],
         health_check_node_port
     ),
     check!(
         "load-balancers/field-app-protocol",
         ["LB-7", "LB-14"],
-        "The load balancer follows an application protocol that is set and cleared",
+        "Ensure writes an application protocol that is set and cleared",
         [Need::LoadBalancers],
         app_protocol
     ),
     check!(
         "load-balancers/field-dual-stack",
         ["LB-7", "LB-14"],
-        "The load balancer follows a second IP family that is added and removed; with both, the status has an address of each, or only host names",
+        "Ensure writes a second IP family that is added and removed; with both, the status has an address of each, or only host names",
         [Need::LoadBalancers],
         dual_stack
     ),
