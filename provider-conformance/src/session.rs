@@ -250,7 +250,7 @@ impl Session {
         answer.map(Response::into_inner)
     }
 
-    /// The same with further metadata. Returns the answer's metadata too.
+    /// Like [`Self::raw`], with further metadata. Returns the answer's metadata too.
     pub(crate) async fn raw_with(
         &self,
         rpc_path: &str,

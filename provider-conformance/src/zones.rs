@@ -51,7 +51,7 @@ const CHECKS: &[Check] = &[
     check!(
         "zones/unknown-nodes-have-no-zone",
         ["ZONE-4"],
-        "a Node that the cloud does not know is a zone without fields, or `failed`",
+        "for a Node that the cloud does not know, the answer is a zone without fields, or `failed`",
         [Need::Zones],
         no_zone
     ),

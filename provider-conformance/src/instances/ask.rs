@@ -50,7 +50,7 @@ pub(crate) fn lookup(
     }
 }
 
-/// The same with this `max_age`.
+/// The lookup with this `max_age`.
 pub(super) fn aged(
     mut request: pb::LookupInstancesRequest,
     max_age: Duration,

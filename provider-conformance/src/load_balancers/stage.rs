@@ -246,7 +246,7 @@ impl<'a> Stage<'a> {
         self.wrote_by(before, expected, rule, asked.sent()).await
     }
 
-    /// The same for several calls.
+    /// Like [`Self::wrote`], for several calls.
     pub(super) async fn wrote_by(
         &self,
         before: Option<u64>,

@@ -83,7 +83,7 @@ pub(super) async fn create(session: &Session, routes: Vec<pb::Route>) -> Verdict
     by_key(&exchange, &routes, results)
 }
 
-/// Deletes routes in the same way.
+/// Deletes routes, and checks the answer as [`create`] does.
 pub(super) async fn delete(session: &Session, routes: Vec<pb::Route>) -> Verdict<Written> {
     let request = pb::DeleteRoutesRequest {
         cluster: None,

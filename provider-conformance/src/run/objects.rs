@@ -44,7 +44,7 @@ impl Run {
         }
     }
 
-    /// The same for IPv6.
+    /// Like [`Self::cidr`], for IPv6.
     pub(crate) fn cidr6(&self) -> String {
         loop {
             let run = u64::from(crc(self.shared.ledger.run_id())) & 0xffff;

@@ -19,7 +19,8 @@ use super::{EARLY, ENDING, SLOW, WRITES, ensure_of, routes_of};
 
 /// How long each operation of the cloud takes during cuts.
 const EACH: Duration = Duration::from_millis(400);
-/// The same if only the provider's own timer cuts a call. The timer may be late in a busy process.
+/// How long each operation takes if only the provider's own timer cuts a call. The timer may be
+/// late in a busy process, so this is longer.
 const EACH_ALONE: Duration = Duration::from_millis(1_500);
 
 pub(super) fn checks() -> Vec<Check> {
