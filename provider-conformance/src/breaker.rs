@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use super::check::{Lack, Skipped};
 
-/// After this many checks of a service that ended with an unanswered call, the suite runs no more
-/// checks of that service. If the RPC is one of [`ALL_NEED`], the suite runs no more checks at all.
+/// If an unanswered call ended this many checks of one service, the suite runs no more checks of
+/// that service. For an RPC of [`ALL_NEED`], checks of all services count together, and then the
+/// suite runs no more checks at all.
 const SILENT: usize = 3;
 /// If a check does not end, and a call is unanswered for this long, each later check of the service
-/// gets only this time. A check of a working provider needs less, and the report already has the
+/// gets only this time. Most checks of a working provider need less, and the report already has the
 /// reason.
 const HURRIED: Duration = Duration::from_secs(45);
 /// Most checks need these RPCs.
@@ -27,12 +28,12 @@ enum Scope {
 #[derive(Debug, Default)]
 pub(super) struct Breaker {
     silent: BTreeMap<Scope, (usize, &'static str)>,
-    /// Services with a check that did not end because of an unanswered call.
+    /// Services with a check that did not end in time because of an unanswered call.
     endless: BTreeSet<&'static str>,
 }
 
 impl Breaker {
-    /// The check with this ID ended because of an unanswered call of this RPC.
+    /// Records that the check with this ID ended because of an unanswered call of this RPC.
     pub(super) fn note(&mut self, id: &'static str, rpc: &'static str) {
         let scope = if ALL_NEED.contains(&rpc) {
             Scope::All
@@ -44,9 +45,9 @@ impl Breaker {
         *last = rpc;
     }
 
-    /// The check with this ID did not end in time. `open` is how long its oldest unanswered call
-    /// was open. If that is less than [`HURRIED`], or no call is open, the cloud is slow, and later
-    /// checks keep their full time.
+    /// Records that the check with this ID did not end in time. `open` is how long its oldest
+    /// unanswered call was open. If that is less than [`HURRIED`], or no call is open, the cloud is
+    /// slow, and later checks keep their full time.
     pub(super) fn note_endless(&mut self, id: &'static str, open: Option<Duration>) {
         if open.is_some_and(|open| open >= HURRIED) {
             self.endless.insert(service(id));

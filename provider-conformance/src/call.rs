@@ -10,7 +10,8 @@ use tonic::{Code, Status};
 
 use super::check::{Stop, Verdict, cut};
 
-/// The contract's default deadlines: this one, `MINUTE` and `LONG`.
+/// The suite's deadlines: this one, `MINUTE` and `LONG`. Each is the contract's default for its
+/// RPCs, or longer.
 pub(crate) const SHORT: Duration = Duration::from_secs(10);
 /// A call may end this much before its deadline, because `grpc-timeout` has whole units.
 const ROUNDING: Duration = Duration::from_millis(100);
@@ -28,7 +29,7 @@ pub(crate) trait Rpc: Message + Clone + Debug + Default + 'static {
     fn set_cluster(&mut self, cluster: Option<pb::ClusterRef>);
 }
 
-/// A request with a stream as its answer.
+/// A request of a listing, with a stream as its answer.
 pub(crate) trait Listing: Message + Clone + Debug + Default + 'static {
     const NAME: &'static str;
     const PATH: &'static str;
@@ -41,7 +42,7 @@ pub(crate) trait Listing: Message + Clone + Debug + Default + 'static {
 pub(crate) trait Answer: Message + Clone + Debug + Default + 'static {
     /// The failure of the whole call.
     fn failed(&self) -> Option<&pb::Failure>;
-    /// Whether the oneof of the answer is set. True if the answer has none.
+    /// Whether the oneof of the answer is set. True if the answer has no oneof.
     fn says_something(&self) -> bool;
 }
 
@@ -144,7 +145,7 @@ impl<T: Answer> Exchange<T> {
 }
 
 impl<T: Answer> Exchange<T> {
-    /// A failure before the check could test its subject.
+    /// The end of a check because of a failure that came before the check could test its subject.
     pub(crate) fn refused(
         &self,
         failure: &pb::Failure,
@@ -169,7 +170,7 @@ impl<T: Answer> Exchange<T> {
     }
 }
 
-/// `THROTTLED`.
+/// For example `THROTTLED`.
 pub(crate) fn short_code(code: FailureCode) -> &'static str {
     code.as_str_name().trim_start_matches("FAILURE_CODE_")
 }

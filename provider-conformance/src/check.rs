@@ -170,7 +170,7 @@ impl Stop {
         }
     }
 
-    /// The provider does not offer it.
+    /// Skips the check: the provider does not offer its subject, or this machine cannot show it.
     pub fn not_offered(reason: impl Into<String>) -> Self {
         Self::Skipped(Skipped {
             reason: reason.into(),
@@ -178,7 +178,7 @@ impl Stop {
         })
     }
 
-    /// The suite lacks the setup.
+    /// Skips the check: the suite lacks the setup for it.
     pub fn not_set_up(reason: impl Into<String>) -> Self {
         Self::Skipped(Skipped {
             reason: reason.into(),
@@ -197,8 +197,8 @@ pub(super) fn after<T>(what: impl fmt::Display, came: Verdict<T>) -> Verdict<T> 
     })
 }
 
-/// Fails with this rule if the condition does not hold. For observations that are not about a
-/// single call; for those, use `Exchange::must`.
+/// Fails with this rule if the condition does not hold. For an observation about a single call, use
+/// `Exchange::must`.
 pub(super) fn must(
     holds: bool,
     rule: &str,
@@ -213,8 +213,8 @@ pub(super) fn must(
     }
 }
 
-/// The same for a rule with SHOULD: a violation ends the check with a warning, which is no failure.
-/// So this must be the last step of a check.
+/// Like [`must`], for a rule with SHOULD: a violation ends the check with a warning, which is no
+/// failure. So this must be the last step of a check.
 pub(super) fn should(
     holds: bool,
     rule: &str,
@@ -241,7 +241,7 @@ pub(super) fn must_equal<T: PartialEq + fmt::Debug + ?Sized>(
     )
 }
 
-/// The most bytes of a text in a report, before ` …`.
+/// The most bytes of a text that [`cut`] returns, before ` …`.
 const SHOWN_BYTES: usize = 1_500;
 /// The most bytes of a value's debug form that [`cut`] converts.
 const READ_BYTES: usize = 16 * 1024;

@@ -26,8 +26,9 @@ const AFTER_A_CHECK: Duration = Duration::from_secs(15);
 /// The time for the clean-up at the end.
 const AT_THE_END: Duration = Duration::from_mins(2);
 
-/// Removes what a check created, and checks whether anything is left. It tries the rest again only
-/// at the end, so that a provider that removes nothing does not delay every later check.
+/// Removes what a check created, and checks whether anything is left. What remains after
+/// [`AFTER_A_CHECK`] is tried again only at the end, so that a provider that removes nothing does
+/// not delay every later check.
 pub(crate) async fn after_a_check(shared: &Arc<Shared>) {
     let things = shared.ledger.fresh_things();
     let until = Instant::now() + AFTER_A_CHECK;
@@ -37,8 +38,8 @@ pub(crate) async fn after_a_check(shared: &Arc<Shared>) {
     shared.ledger.tried();
 }
 
-/// Removes everything that may still exist. Returns the names of what could not be removed, so that
-/// a person can remove it.
+/// Removes everything that may still exist, as far as it can. Returns what is left, so that a
+/// person can remove it, and other failures of the clean-up.
 pub(crate) async fn at_the_end(shared: &Arc<Shared>) -> Vec<String> {
     let until = Instant::now() + AT_THE_END;
     let mut owners = shared.ledger.take_unseen();
@@ -167,7 +168,7 @@ async fn rounds(shared: &Arc<Shared>, mut owned: Owned, until: Instant, why: &mu
         }
         tokio::time::sleep(wait).await;
     }
-    // Further objects of these owners are searched for at the end.
+    // The clean-up at the end searches for further objects of these owners.
     for owner_id in owned.keys() {
         shared.ledger.could_not_look(owner_id);
     }
@@ -372,8 +373,8 @@ async fn still_listed(shared: &Shared, session: &Session) -> Result<Vec<Thing>, 
     Ok(left)
 }
 
-/// Whether a Delete left nothing. `made` is the handle at the creation. `None`: the deletion is
-/// still in progress.
+/// Whether a Delete left nothing. `made` is the handle at the creation. `None`: the Delete failed,
+/// or the deletion is still in progress.
 fn deletion(outcome: &Outcome, made: Option<&str>) -> Option<Result<(), String>> {
     match outcome {
         Outcome::Done(_) => Some(Ok(())),

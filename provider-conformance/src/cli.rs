@@ -13,9 +13,10 @@ use super::report::{Format, Report, is_gathered, text_of};
 use super::suite::{Options, Progress, Selection, checks, run};
 use super::target::Provider;
 
-/// A check failed or could not run, or the suite could not remove an object.
+/// A check failed, could not run or lacks its setup, or the suite could not remove an object.
 const FAILED: u8 = 1;
-/// The command line is wrong, or the provider cannot be reached.
+/// The command line or suite.yaml is wrong, the provider cannot be reached, or the report cannot be
+/// written.
 const USAGE: u8 = 2;
 /// The shell's exit code for SIGINT.
 const INTERRUPTED: u8 = 130;
@@ -28,7 +29,8 @@ const INTERRUPTED: u8 = 130;
 ///
 /// Exit codes. 0: each check passed, warned, or needs a capability that the provider does not offer.
 /// 1: a check failed, could not run or lacks its setup, or the suite could not remove an object.
-/// 2: the command line is wrong, or the suite cannot reach the provider. 130: interrupted.
+/// 2: the command line or suite.yaml is wrong, or the suite cannot reach the provider.
+/// 130: interrupted.
 #[derive(Debug, Parser)]
 #[command(name = "provider-conformance", version)]
 pub struct Args {
@@ -149,8 +151,8 @@ fn list(selection: &Selection) -> Result<(), String> {
     print(&lines.join("\n"))
 }
 
-/// Shows the progress on a terminal on standard error. With the text format, prints the result of a
-/// check to standard output when the check ends.
+/// Shows the progress on a terminal on standard error. With the text format, also prints the result
+/// of a check to standard output when the check ends, unless the summary groups it with others.
 fn show(format: Format, verbose: bool, progress: &Progress<'_>) {
     let terminal = std::io::stderr().is_terminal();
     match progress {

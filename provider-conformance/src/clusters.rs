@@ -58,7 +58,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "clusters/list-read-slowly",
             ["CLUSTER-1", "CORE-16"],
-            "a consumer that reads slowly gets all of it",
+            "a consumer that reads slowly gets the whole listing",
             [Need::Clusters],
             slowly
         ),

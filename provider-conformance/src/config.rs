@@ -110,7 +110,8 @@ impl RouteCidr {
     }
 }
 
-/// The fewest `#` of a pattern. With fewer, an invented ID could be that of a real instance.
+/// The fewest `#` of a pattern. With fewer, an invented ID is too likely to be that of a real
+/// instance.
 const FEWEST_DIGITS: usize = 6;
 /// The longest pattern (CORE-11).
 const LONGEST_PATTERN: usize = 1024;
@@ -185,7 +186,7 @@ impl Config {
                 |at| format!("{place}:{}:{}", at.line(), at.column()),
             );
             let what = error.without_snippet().to_string();
-            // The text has the position already.
+            // The error's `place` has the position already.
             let what = what
                 .split(" at line ")
                 .next()

@@ -24,7 +24,7 @@ pub(crate) enum Told {
     Ping,
     /// GOAWAY.
     GoAway,
-    /// Its end.
+    /// The end of the connection.
     Closed,
 }
 
@@ -57,7 +57,7 @@ impl Line {
                     notes.push((told, began.elapsed()));
                 }
             };
-            // A closed connection is detected below.
+            // `hear` detects a closed connection.
             let _ = stream.write_all(&opening()).await;
             loop {
                 let head = match hear(&mut stream, began + FOR_EVER).await {
@@ -97,14 +97,15 @@ pub(crate) struct Idle {
 }
 
 impl Idle {
-    /// The provider has begun to serve here.
+    /// Opens an idle connection, because the provider has begun to serve here.
     pub(crate) async fn begin(&mut self, path: &Path) {
         if let Ok(stream) = UnixStream::connect(path).await {
             self.line = Some(Line::on(stream));
         }
     }
 
-    /// The suite ends the provider's process now, so frames after this are no fault.
+    /// Closes the connection, because the suite ends the provider's process now. Frames after this
+    /// are no fault.
     pub(crate) fn end(&mut self) {
         if let Some(line) = self.line.take() {
             self.longest = self.longest.max(line.began.elapsed());
@@ -112,8 +113,8 @@ impl Idle {
         }
     }
 
-    /// The process ended by itself. Another check reports that. Of its frames only PINGs count
-    /// here.
+    /// Closes the connection of a process that ended by itself. Another check reports that end. Of
+    /// the frames only PINGs count here.
     pub(crate) fn died(&mut self) {
         if let Some(line) = self.line.take() {
             let pings = line.heard().into_iter();

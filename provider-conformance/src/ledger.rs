@@ -143,7 +143,7 @@ impl fmt::Display for Thing {
     }
 }
 
-/// The objects that a mutating request creates or removes.
+/// A mutating request.
 #[derive(Debug)]
 pub(crate) enum Made {
     Ensure(pb::EnsureLoadBalancerRequest),
@@ -354,7 +354,7 @@ impl Ledger {
         state.stubborn = state.things.keys().cloned().collect();
     }
 
-    /// A hook removed this.
+    /// Records that a hook removed the object of these variables.
     pub(crate) fn removed_by(&self, hook: Hook, variables: &[(&str, &str)]) {
         let of = |name: &str| {
             let found = variables.iter().find(|(key, _)| *key == name);
@@ -381,12 +381,12 @@ impl Ledger {
         std::mem::take(&mut self.state().unseen)
     }
 
-    /// The owners whose listings could not be checked.
+    /// The owners whose listings the suite could not check since the last call of this method.
     pub(crate) fn take_unseeable(&self) -> BTreeSet<String> {
         std::mem::take(&mut self.state().unseeable)
     }
 
-    /// The listings of this owner could not be checked.
+    /// Records that the suite could not check the listings of this owner.
     pub(crate) fn could_not_look(&self, owner_id: &str) {
         self.state().unseeable.insert(owner_id.to_owned());
     }
@@ -398,8 +398,8 @@ impl Ledger {
 
 impl State {
     fn note(&mut self, made: &Made) {
-        // Without an owner, or with a name that is too long (CORE-11), nothing is created, and no
-        // session could remove it.
+        // Without an owner ID, or with one that is too long (CORE-11), the provider should create
+        // nothing, and no session could remove what it created.
         let is_one = |of: &&pb::ClusterRef| (1..=253).contains(&of.owner_id.len());
         let Some(cluster) = made.cluster().filter(is_one) else {
             return;
@@ -408,8 +408,8 @@ impl State {
             self.unseen.insert(cluster.owner_id.clone());
         }
         match made {
-            // An Update creates nothing if it finds nothing (LB-11), but many clouds' own code
-            // does.
+            // An Update must create nothing if it finds nothing (LB-11), but the own code of some
+            // clouds creates a load balancer.
             Made::Ensure(_) | Made::Update(_) => {
                 if let (Some(key), Some(service)) = (load_balancer_key(made), made.service()) {
                     let known = self.things.get(&key);

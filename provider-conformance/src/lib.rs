@@ -1,4 +1,4 @@
-//! The conformance suite. It checks every rule of the contract that is visible from outside, on a
+//! The conformance suite. It checks the rules of the contract that are visible from outside, on a
 //! running provider in any language.
 //!
 //! ```text

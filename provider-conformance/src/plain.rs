@@ -2,7 +2,7 @@
 //! fields and type names.
 
 /// `LookupRequest { cluster: None, nodes: [Node { name: "a", uid: "" }] }` becomes
-/// `{nodes: [{name: "a"}]}`. Any other text stays as it is.
+/// `{nodes: [{name: "a"}]}`. Other text stays as it is, except that the word `None` becomes `none`.
 pub(super) fn plain(text: &str) -> String {
     let mut reader = Reader { rest: text };
     let mut out = String::with_capacity(text.len());
@@ -156,7 +156,7 @@ impl<'a> Reader<'a> {
             }
             items.push(self.value().text);
             self.spaces();
-            // Text in another format ends it.
+            // Text in another format ends the values.
             if !self.eat(',') && !self.rest.starts_with(close) {
                 return items;
             }

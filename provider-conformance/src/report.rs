@@ -30,7 +30,7 @@ pub struct Report {
     pub entries: Vec<Entry>,
     /// Whether it was interrupted.
     pub interrupted: bool,
-    /// The objects that the suite created and could not remove.
+    /// The objects that the suite created and could not remove, and other failures of its clean-up.
     pub left: Vec<String>,
     /// How long it took.
     pub took: Duration,

@@ -27,7 +27,7 @@ static RULES: LazyLock<BTreeMap<String, String>> = LazyLock::new(|| {
             let Some((id, rule)) = text.split_once(": ").filter(|(id, _)| is_id(id)) else {
                 continue;
             };
-            // A comment without a requirement only refers to the rule.
+            // A comment without a requirement may only refer to the rule.
             let asks = rule.contains("MUST") || rule.contains("SHOULD");
             if asks || !rules.contains_key(id) {
                 rules.insert(id.to_owned(), sentence(rule).to_owned());
@@ -96,7 +96,7 @@ pub(super) fn may_answer(rpc: &str) -> Vec<FailureCode> {
     codes
 }
 
-/// The first sentence of a rule with a requirement, else its first sentence. `None`: there is no
+/// The rule's first sentence that has MUST or SHOULD, else its first sentence. `None`: there is no
 /// such rule.
 pub(super) fn text(id: &str) -> Option<&'static str> {
     RULES.get(id).map(String::as_str)

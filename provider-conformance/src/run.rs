@@ -100,13 +100,14 @@ impl Run {
         })
     }
 
-    /// Makes each cloud operation take this long until the check ends, or until zero.
+    /// Makes each cloud operation take this long, until the check ends or calls this with zero.
     pub(crate) async fn cloud_slow(&self, each: Duration) -> Verdict {
         let ms = each.as_millis().to_string();
         self.hook(Hook::CloudSlow, &[("MS", &ms)]).await.map(|_| ())
     }
 
-    /// Makes each cloud operation fail until the check ends, or until `NONE`.
+    /// Makes each cloud operation fail with this code, until the check ends or calls this with
+    /// `NONE`.
     pub(crate) async fn cloud_fail(&self, code: &str) -> Verdict {
         self.hook(Hook::CloudFail, &[("CODE", code)])
             .await

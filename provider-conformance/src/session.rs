@@ -79,7 +79,7 @@ impl Session {
         }
     }
 
-    /// Calls with the contract's deadline.
+    /// Calls with the suite's deadline for this RPC.
     pub(crate) async fn call<R: Rpc>(&self, request: R) -> Exchange<R::Response> {
         self.call_within(request, R::DEADLINE).await
     }
@@ -250,7 +250,7 @@ impl Session {
         answer.map(Response::into_inner)
     }
 
-    /// The same with further metadata. Returns the answer's metadata too.
+    /// Like [`Self::raw`], with further metadata. Returns the answer's metadata too.
     pub(crate) async fn raw_with(
         &self,
         rpc_path: &str,
@@ -279,7 +279,7 @@ impl Session {
         })))
     }
 
-    /// For the RPC of this path or name. No message of its answer may be larger than the
+    /// A client for the RPC of this path or name. No message of its answer may be larger than the
     /// controller's limit (CORE-11).
     async fn grpc(&self, rpc: &str) -> Result<Grpc<Channel>, Status> {
         let name = rpc.rsplit('/').next().unwrap_or_default();

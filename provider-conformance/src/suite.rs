@@ -133,7 +133,7 @@ pub async fn run(
         };
         progress(Progress::Ended(&entry));
         report.entries.push(entry);
-        // Also if the check failed half-way. The clean-up at the end tries again.
+        // The clean-up runs even if the check failed half-way. The clean-up at the end tries again.
         tokio::select! {
             () = after_a_check(&shared) => {}
             () = &mut interrupted => {
@@ -220,8 +220,8 @@ async fn one(shared: &Arc<Shared>, check: &Check, breaker: &mut Breaker) -> Entr
             }
         };
         let mut verdict = verdict;
-        // The suite starts the provider again for the next check, so this is the only report of its
-        // end.
+        // The suite starts the provider again for the next check, so only this reports the end of
+        // the process.
         if let Err(Stop::Failed(failed)) = &mut verdict
             && failed.came.starts_with("gRPC status")
             && let Some(how) = run.target().died().await

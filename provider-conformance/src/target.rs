@@ -195,7 +195,7 @@ impl Target {
         ))
     }
 
-    /// Starts the provider again if it died, so that the next checks can run.
+    /// Starts the provider again unless it runs, so that the check or the next ones can go on.
     pub(crate) async fn revive(&self) -> Verdict {
         self.start().await.map_err(|error| {
             Stop::failed(
@@ -257,7 +257,7 @@ impl Target {
             .map_err(|error| Stop::not_set_up(format!("cannot start a second process: {error}")))
     }
 
-    /// The process that holds the socket's other end.
+    /// The ID of the process at the socket's other end.
     pub(crate) async fn pid(&self) -> Option<i32> {
         UnixStream::connect(&self.path)
             .await

@@ -101,7 +101,7 @@ const CHECKS: &[Check] = &[
     check!(
         "volumes/at-once",
         ["CORE-6"],
-        "max_in_flight calls at once each get the labels of their own disk",
+        "max_in_flight calls at once each get the answer about their own disk",
         [Need::Volumes],
         at_once
     ),
@@ -150,8 +150,9 @@ fn view(run: &Run, known: &KnownVolume) -> pb::VolumeView {
     }
 }
 
-/// The same source with a disk that does not exist: changes each value except `driver` and
-/// `fsType`.
+/// A source of this cloud with a disk that does not exist: that of suite.yaml, with each value
+/// changed except `driver` and `fsType`, else a source of the CSI driver that `source_types` names
+/// first.
 fn of_no_disk(run: &Run) -> Verdict<pb::VolumeView> {
     if let Some(known) = run.config().volumes.first() {
         let mut volume = view(run, known);
@@ -184,7 +185,7 @@ fn of_no_disk(run: &Run) -> Verdict<pb::VolumeView> {
     }
 }
 
-/// The labels of a volume, which must have labels.
+/// The labels in an answer that must not be a failure.
 fn labels_of(
     exchange: &Exchange<pb::GetVolumeLabelsResponse>,
 ) -> Verdict<&BTreeMap<String, String>> {

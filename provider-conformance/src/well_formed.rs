@@ -1,5 +1,5 @@
 //! Rules that need no knowledge of the cloud: lengths, enum values, addresses, labels. The
-//! functions only look at the answer.
+//! functions read only the answer.
 
 use std::fmt::Debug;
 use std::net::IpAddr;
@@ -168,7 +168,7 @@ fn label_value(rule: &'static str, what: &str, text: Option<&String>) -> Judged 
     }
 }
 
-/// Addresses of a Node: each has a known type, and the format of that type.
+/// Addresses of a Node: each has a known type, and is an IP address or a name, as the type asks.
 pub(super) fn addresses(addresses: &[pb::NodeAddress]) -> Judged {
     use pb::NodeAddressType as Type;
 

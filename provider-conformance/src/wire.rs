@@ -44,7 +44,7 @@ impl Head {
         }
     }
 
-    /// Whether it is the last frame of its stream.
+    /// Whether this frame ends its stream.
     pub(crate) fn ends(self) -> bool {
         let says = matches!(self.kind, DATA | HEADERS);
         self.kind == RST_STREAM || says && self.flags & END_STREAM != 0

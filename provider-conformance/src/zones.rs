@@ -51,7 +51,7 @@ const CHECKS: &[Check] = &[
     check!(
         "zones/unknown-nodes-have-no-zone",
         ["ZONE-4"],
-        "a Node that the cloud does not know is a zone without fields, or `failed`",
+        "for a Node that the cloud does not know, the answer is a zone without fields, or `failed`",
         [Need::Zones],
         no_zone
     ),
@@ -184,7 +184,8 @@ async fn zones(session: &Session, nodes: Vec<pb::NodeView>) -> Verdict<LookedUp>
     Ok(LookedUp { exchange, outcomes })
 }
 
-/// A Node with an instance in this cloud if one is known, else one without.
+/// A Node with an instance in this cloud. If the provider offers no instances and suite.yaml names
+/// none, a Node without an instance.
 async fn some_node(run: &Run, session: &Session) -> Verdict<pb::NodeView> {
     if run.capabilities().instances.is_none() && run.config().instances.is_empty() {
         return Ok(run.node("nobody"));

@@ -17,7 +17,7 @@ async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     waited.unwrap_or_else(|_| panic!("waited in vain for: {what}"))
 }
 
-/// A cloud that offers nothing.
+/// A provider without capabilities.
 struct Nothing;
 
 #[async_trait]

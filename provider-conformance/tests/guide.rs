@@ -10,7 +10,7 @@ const GUIDE: &str = include_str!("../../docs/provider-guide.md");
 fn the_guides_suite_yaml_has_every_key_that_there_is() {
     let (_, block) = GUIDE.split_once("```yaml\n").expect("a block of YAML");
     let (text, _) = block.split_once("```\n").expect("the block ends");
-    // Without `..`: a new key has to be written down in the guide, too.
+    // The pattern has no `..`, so that whoever adds a key has to add it here and in the guide.
     let Config {
         instances,
         volumes,

@@ -65,7 +65,7 @@ fn rules() -> BTreeMap<String, String> {
     let mut rules = BTreeMap::new();
     for (file, paragraph) in paragraphs() {
         if let Some(id) = id_of(&paragraph) {
-            // A paragraph without these words only refers to the rule.
+            // A paragraph without these words may only refer to the rule.
             if says_how_it_must_be(&paragraph) {
                 let before = rules.insert(id.to_owned(), paragraph.clone());
                 assert!(before.is_none(), "{file}: {id} is there twice");

@@ -37,7 +37,8 @@ pub(super) fn checks() -> Vec<Check> {
     all
 }
 
-/// How many lookups to run at once: the provider's limit, at most 16.
+/// How many lookups to run at once: the provider's limit, at most 16. 16 if the provider states
+/// none.
 fn lookups_at_once(run: &Run) -> usize {
     const AT_ONCE: usize = 16;
     let instances = run.capabilities().instances;

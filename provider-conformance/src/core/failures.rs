@@ -31,35 +31,35 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/a-throttled-cloud-is-throttled",
             ["CORE-4", "CORE-15"],
-            "if the cloud throttles, the answer is `failed` with THROTTLED, in the body",
+            "if the cloud throttles, an answer that needs the cloud is `failed` with THROTTLED, in the body",
             [FAIL],
             |run| cloud_fails(run, "THROTTLED", FailureCode::Throttled)
         ),
         check!(
             "core/refused-credentials-are-credentials",
             ["CORE-4", "CORE-15"],
-            "if the cloud refuses the credentials, the answer is `failed` with CREDENTIALS, in the body",
+            "if the cloud refuses the credentials, an answer that needs the cloud is `failed` with CREDENTIALS, in the body",
             [FAIL],
             |run| cloud_fails(run, "CREDENTIALS", FailureCode::Credentials)
         ),
         check!(
             "core/a-cloud-that-is-down-is-unavailable",
             ["CORE-4", "CORE-15"],
-            "if the cloud is down, the answer is `failed` with UNAVAILABLE, in the body",
+            "if the cloud is down, an answer that needs the cloud is `failed` with UNAVAILABLE, in the body",
             [FAIL],
             |run| cloud_fails(run, "UNAVAILABLE", FailureCode::Unavailable)
         ),
         check!(
             "core/a-missing-precondition-is-precondition",
             ["CORE-4", "CORE-15"],
-            "if the cloud lacks a precondition of an object, the answer is `failed` with PRECONDITION, in the body",
+            "if the cloud lacks a precondition of an object, Ensure and CreateRoutes are `failed` with PRECONDITION, in the body",
             [FAIL],
             precondition
         ),
         check!(
             "core/a-failing-cloud-heals",
             ["CORE-6", "CORE-15"],
-            "calls that failed with the cloud work again when it does, without a restart and without Initialize",
+            "calls that failed because the cloud failed work again when the cloud does, without a restart and without Initialize",
             [FAIL],
             heals
         ),

@@ -12,7 +12,8 @@ use super::super::run::{Run, targets};
 use super::super::session::Session;
 use super::tour;
 
-/// How much the memory may grow after the warm-up, besides a fifth: an allocator keeps some.
+/// After the warm-up the memory may grow by a fifth and by this, because an allocator keeps freed
+/// memory.
 const SLACK_KIB: u64 = 16 * 1024;
 const AT_ONCE: usize = 16;
 /// How long a stream of hints stays open before it is closed.
@@ -155,7 +156,7 @@ async fn lane(run: &Run, session: &Session, of: Lane, about: &Subjects) -> Verdi
                 cluster: None,
                 routes: vec![about.route.clone()],
             });
-            // Removed by the name that the cloud gave it (ROUTE-8).
+            // DeleteRoutes needs the name that the cloud gave the route (ROUTE-8).
             let mut made = session
                 .list(pb::ListRoutesRequest::default())
                 .await
@@ -175,7 +176,7 @@ async fn lane(run: &Run, session: &Session, of: Lane, about: &Subjects) -> Verdi
     Ok(count)
 }
 
-/// Every offered unary RPC, and the stream of hints.
+/// Calls every offered unary RPC and ListRoutes, and opens and closes the stream of hints.
 async fn one_round(run: &Run, session: &Session, about: &Subjects) -> Verdict<usize> {
     let mut lanes = vec![Lane::LoadBalancer, Lane::Route, Lane::Hints];
     lanes.extend([Lane::Provider; 4]);
@@ -188,7 +189,7 @@ async fn one_round(run: &Run, session: &Session, about: &Subjects) -> Verdict<us
     for asked in join_all(calls).await {
         count += asked?;
     }
-    // Not beside other calls: the provider might answer these with NOT_INITIALIZED.
+    // Initialize runs alone: the provider might answer calls beside it with NOT_INITIALIZED.
     session
         .call(pb::InitializeRequest::default())
         .await

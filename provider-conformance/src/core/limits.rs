@@ -36,7 +36,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/oversized-requests-kill-nothing",
             ["CORE-11", "CORE-4"],
-            "the provider refuses a request beyond max_request_bytes and goes on",
+            "after a request beyond max_request_bytes the provider goes on",
             oversized
         ),
         check!(

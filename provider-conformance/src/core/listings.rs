@@ -65,7 +65,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/cancelled-listings-cost-nothing",
             ["CORE-6", "CORE-16"],
-            "listings that are cancelled half-way block no other call",
+            "listings that are cancelled after 0.3 ms block no other call",
             cancelled
         ),
     ]

@@ -93,7 +93,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/initialize-holds-on-every-connection",
             ["CORE-10"],
-            "Initialize on one connection holds for the others, and survives its end",
+            "Initialize on one connection holds for the others, also after that connection has ended",
             [Need::Instances],
             other_connection
         ),

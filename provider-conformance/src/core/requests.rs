@@ -10,7 +10,7 @@ use super::super::session::Session;
 use super::tour::{self, Told};
 
 const INVALID: &[FailureCode] = &[FailureCode::Invalid];
-/// The largest batch if none is stated.
+/// The largest batch if the provider states none.
 const BATCH: usize = 100;
 
 pub(super) fn checks() -> Vec<Check> {
@@ -131,7 +131,7 @@ fn judge(told: &[Told]) -> Verdict {
         one.must(
             failures.iter().all(|failure| may.contains(&failure.code())),
             "CORE-21",
-            format!("of {} one of {}", one.rpc, names.join(", ")),
+            format!("a code that {} may answer: {}", one.rpc, names.join(", ")),
         )
     })
 }

@@ -107,7 +107,7 @@ fn directory(run: &Run) -> Verdict<&Path> {
         .ok_or_else(|| Stop::failed("CORE-2", path.display(), "a directory of its own", "none"))
 }
 
-/// A user and a group that differ from the owners of the socket and its directory.
+/// A number for a user and a group that own neither the socket nor its directory.
 fn stranger(owners: &[u32]) -> u32 {
     const NOBODY: u32 = 65_534;
     let mut stranger = NOBODY;
@@ -210,8 +210,8 @@ async fn stale_socket(run: &Run) -> Verdict {
     let path = run.target().path();
     for _ in 0..2 {
         run.target().kill().await?;
-        // A process that dies by SIGKILL leaves the file. If it does not, the suite creates a stale
-        // one.
+        // A process that dies by SIGKILL leaves the file. If the file is gone, the suite creates a
+        // stale one.
         if !path.exists() {
             let planted = std::os::unix::net::UnixListener::bind(path);
             drop(planted.map_err(|error| Stop::not_set_up(error.to_string()))?);

@@ -52,7 +52,7 @@ pub(in super::super) struct Told {
     pub(super) sent: String,
     /// The failures of the call and of its items. `Err`: a gRPC status.
     pub(in super::super) failures: Result<Vec<pb::Failure>, tonic::Status>,
-    /// Whether no part of it succeeded.
+    /// Whether the call failed, or each of its items did.
     pub(super) failed: bool,
     pub(super) came: String,
     /// The whole answer, to search in.
@@ -164,8 +164,8 @@ macro_rules! items {
     };
 }
 
-/// Calls each offered RPC of a service once, including mutating ones (with a new load balancer and
-/// a new route).
+/// Calls each RPC of a service once, also the mutating ones (with a new load balancer and a new
+/// route). It calls ListInstances and ListLoadBalancers only if they are offered.
 pub(super) async fn service(run: &Run, session: &Session, service: Service) -> Vec<Told> {
     let mut all = Vec::new();
     match service {
@@ -244,7 +244,7 @@ pub(super) async fn service(run: &Run, session: &Session, service: Service) -> V
     all
 }
 
-/// The same for all offered services.
+/// Calls the RPCs of all offered services.
 pub(in super::super) async fn everything(run: &Run, session: &Session) -> Vec<Told> {
     let offered = run.capabilities();
     let mut all = Vec::new();
@@ -332,10 +332,10 @@ pub(super) fn encoded<R: Rpc>(session: &Session, mut request: R) -> Vec<u8> {
 
 /// How long a load balancer may be pending.
 const MADE: Duration = Duration::from_mins(2);
-/// The time between two checks.
+/// The longest wait between two Ensures.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Ensures until it is ready. Returns the last answer.
+/// Repeats Ensure until the load balancer is ready. Returns the last answer.
 pub(in super::super) async fn ensure(
     session: &Session,
     service: &pb::ServiceView,

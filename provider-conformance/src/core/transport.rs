@@ -178,7 +178,7 @@ async fn idle_connection(run: &Run) -> Verdict {
             longest.as_secs()
         ),
         "no PING (type 6), no GOAWAY (type 7), not closed",
-        format_args!("so long after the opening of one: {heard:?}"),
+        format_args!("this, each with the time since its connection was opened: {heard:?}"),
     )?;
     listened_to(longest)
 }

@@ -128,8 +128,8 @@ fn unknown_fields() -> Vec<u8> {
     bytes
 }
 
-/// The message with unknown fields in it, and in each of these message fields. Each field occurs
-/// once, as every encoder writes it.
+/// The message with unknown fields at its beginning and its end, and the same in each of these
+/// message fields. No known field occurs more often than before.
 fn with_unknown_fields(message: &[u8], within: &[u32]) -> Option<Vec<u8>> {
     let mut bytes = unknown_fields();
     let mut rest = message;

@@ -110,7 +110,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "instances/killed-midway",
             ["INST-1", "CORE-6"],
-            "a lookup whose provider is killed gets no answer, and the next provider the right one",
+            "a lookup whose provider is killed gets no wrong answer, and the next process finds the instance",
             [Need::Instances, Need::Command],
             killed
         ),
@@ -149,7 +149,8 @@ async fn neighbours(run: &Run) -> Verdict {
     Ok(())
 }
 
-/// The result of each Node. A failure of the whole call is a failure of each.
+/// The results: `Ok` is a failure, `Err` is an instance. A failure of the whole call is the only
+/// result.
 fn failures(answer: &pb::LookupInstancesResponse) -> Vec<Result<&pb::Failure, &Outcome>> {
     if let Some(failed) = &answer.failed {
         return vec![Ok(failed)];

@@ -50,7 +50,7 @@ pub(crate) fn lookup(
     }
 }
 
-/// The same with this `max_age`.
+/// The lookup with this `max_age`.
 pub(super) fn aged(
     mut request: pb::LookupInstancesRequest,
     max_age: Duration,
@@ -193,7 +193,7 @@ impl LookedUp {
     }
 }
 
-/// `ABSENT`.
+/// For example `ABSENT`.
 pub(super) fn short_state(state: InstanceState) -> &'static str {
     state.as_str_name().trim_start_matches("INSTANCE_STATE_")
 }

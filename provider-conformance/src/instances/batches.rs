@@ -146,7 +146,7 @@ pub(super) async fn mixed(
     Ok((known, nodes))
 }
 
-/// Whether it exists, and its provider ID.
+/// Whether the instance exists, and its provider ID.
 pub(super) fn shape(outcome: &Outcome) -> (bool, Option<&String>) {
     match outcome {
         Outcome::Found(found) => (exists(found.state()), found.provider_id.as_ref()),
@@ -415,7 +415,7 @@ fn max_request_bytes(run: &Run) -> u64 {
 async fn largest_request(run: &Run) -> Verdict {
     let session = run.session().await?;
     let known = Known::one(run, &session).await?;
-    // At most 64 MiB: no controller sends more.
+    // At most 64 MiB, even if the provider states more.
     let most = max_request_bytes(run).min(64 * 1024 * 1024) as usize;
     let with = |bytes: usize| {
         let mut node = known.node();

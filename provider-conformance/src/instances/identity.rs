@@ -59,7 +59,7 @@ const CHECKS: &[Check] = &[
     check!(
         "instances/unknown-name-is-none",
         ["INST-3"],
-        "a name that the cloud does not know is no instance that exists",
+        "for a name or a provider ID that the cloud does not know, the answer is no instance that exists",
         [Need::Instances],
         unknown_name
     ),

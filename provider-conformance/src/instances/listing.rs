@@ -85,7 +85,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "instances/list-read-slowly",
             ["INST-6", "CORE-16"],
-            "a consumer that reads slowly gets all of it",
+            "a consumer that reads slowly gets the whole listing",
             [Need::InstanceListing],
             slowly
         ),
@@ -120,7 +120,8 @@ fn request(facets: &[InstanceFacet]) -> pb::ListInstancesRequest {
     }
 }
 
-/// The listing by provider ID. Each instance is well-formed and occurs once.
+/// The listed instances, and their provider IDs. Checks that each instance is well-formed and
+/// occurs once.
 async fn list(
     run: &Run,
     session: &Session,

@@ -1,4 +1,4 @@
-//! The rules for every answer about a load balancer.
+//! The rules for the answers to Get, Ensure, Update and Delete.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -22,7 +22,7 @@ const HANDLE_BYTES: usize = 1024;
 /// The controller clamps to 10 min. More than a day is most likely a wrong unit.
 const LONGEST: Duration = Duration::from_hours(24);
 
-/// The notes and the outcome of all four answers.
+/// The common parts of the answers to Get, Ensure, Update and Delete.
 pub(super) trait Said: Answer {
     fn handle(&self) -> Option<&String>;
     fn events(&self) -> &[pb::Event];
@@ -210,7 +210,8 @@ fn sane_status<T: Debug>(asked: &Exchange<T>, status: &pb::LoadBalancerStatus) -
     Ok(())
 }
 
-/// The Kubernetes API's rules for `status.loadBalancer.ingress[].hostname`.
+/// Whether this is a DNS-1123 subdomain. The Kubernetes API asks for one in
+/// `status.loadBalancer.ingress[].hostname`, and also refuses an IP address there.
 fn is_dns_name(name: &str) -> bool {
     let label = |label: &str| {
         (1..=63).contains(&label.len())

@@ -1,5 +1,5 @@
-//! The load balancer of one Service. The checks call it as the controller does: they keep and send
-//! the handle, and repeat after `pending` and BUSY.
+//! The load balancer of one Service. The checks make its calls as the controller does: they keep
+//! and send the handle, and repeat a call after `pending` and BUSY.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -19,7 +19,7 @@ use super::answer::{Outcome, Said, found, sane};
 
 /// How long a load balancer may take to become ready, or to be deleted.
 const PATIENCE: Duration = Duration::from_mins(2);
-/// The longest `retry_after` to wait for: the suite has limits of its own.
+/// A longer `retry_after` counts as this, because a check has a time limit.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 const SHORTEST_WAIT: Duration = Duration::from_millis(50);
 /// The wait if `pending` has no `retry_after`.
@@ -177,7 +177,7 @@ impl Balancer {
         found(&asked).cloned()
     }
 
-    /// Checks that it exists and is this owner's.
+    /// Checks that the load balancer exists and is this owner's.
     pub(super) async fn present(
         &mut self,
         set: Option<pb::TargetSet>,
@@ -230,7 +230,7 @@ impl Balancer {
         self.asked(request, None).await
     }
 
-    /// One DeleteLoadBalancer with the permission to remove unmarked ones.
+    /// One DeleteLoadBalancer with the permission to remove an unmarked load balancer.
     pub(super) async fn delete_granted(
         &mut self,
     ) -> Verdict<Exchange<pb::DeleteLoadBalancerResponse>> {
@@ -239,7 +239,7 @@ impl Balancer {
         self.asked(request, None).await
     }
 
-    /// Ensures until it is ready.
+    /// Repeats Ensure until it answers `ready`.
     pub(super) async fn ensured(
         &mut self,
         set: Option<pb::TargetSet>,
@@ -247,12 +247,12 @@ impl Balancer {
         Ok(self.followed(set, false).await?.0)
     }
 
-    /// Ensures with the permission to adopt, until it is ready.
+    /// Repeats Ensure with the permission to adopt, until it answers `ready`.
     pub(super) async fn adopted(&mut self, set: Option<pb::TargetSet>) -> Verdict {
         self.followed(set, true).await.map(|_| ())
     }
 
-    /// Ensures until it is ready. Returns the last answer's errors of single targets.
+    /// Repeats Ensure until it answers `ready`. Returns the last answer's errors of single targets.
     pub(super) async fn ensured_with_errors(
         &mut self,
         set: Option<pb::TargetSet>,
@@ -290,14 +290,14 @@ impl Balancer {
         }
     }
 
-    /// Ensures until it is CONFLICT.
+    /// Repeats Ensure until it answers CONFLICT.
     pub(super) async fn conflicted(&mut self, set: Option<pb::TargetSet>, rule: &str) -> Verdict {
         self.contest(set, rule, "CONFLICT, after `pending` at most", false)
             .await
             .map(|_| ())
     }
 
-    /// Ensures until it is ready or CONFLICT. Returns whether it is ready.
+    /// Repeats Ensure until it answers `ready` or CONFLICT. Returns whether it answered `ready`.
     pub(super) async fn contended(&mut self, set: Option<pb::TargetSet>) -> Verdict<bool> {
         let expected = "`ready` or CONFLICT, after `pending` at most";
         self.contest(set, "LB-21", expected, true).await
@@ -325,7 +325,7 @@ impl Balancer {
         }
     }
 
-    /// Updates until it is done.
+    /// Repeats Update until it answers `done`.
     pub(super) async fn updated(&mut self, set: pb::TargetSet) -> Verdict {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -337,12 +337,13 @@ impl Balancer {
         }
     }
 
-    /// Deletes until it is done.
+    /// Repeats Delete until it answers `done`.
     pub(super) async fn deleted(&mut self) -> Verdict {
         self.gone(false).await
     }
 
-    /// Deletes with the permission to remove unmarked ones, until it is done.
+    /// Repeats Delete with the permission to remove an unmarked load balancer, until it answers
+    /// `done`.
     pub(super) async fn deleted_granted(&mut self) -> Verdict {
         self.gone(true).await
     }

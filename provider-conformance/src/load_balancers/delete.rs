@@ -1,4 +1,5 @@
-//! DeleteLoadBalancer: `done` means that the provider looked for it and nothing is left.
+//! DeleteLoadBalancer: `done` means that the provider searched the cloud, and that nothing of the
+//! Service is left.
 
 use std::time::Duration;
 
@@ -101,13 +102,12 @@ pub(super) fn checks() -> Vec<Check> {
     ]
 }
 
-/// Checks that neither Get nor a listing shows anything of it.
+/// Checks that Get shows nothing of the load balancer, and the listing neither, if it is offered.
 async fn gone(stage: &Stage<'_>, balancer: &Balancer) -> Verdict {
     balancer
         .forgetful()
         .absent("LB-12", "Delete has answered `done`")
         .await?;
-    // Get has checked already. A listing checks again.
     if offered(stage.run).listing {
         stage.listed_times(balancer, 0, "LB-12").await?;
     }
@@ -255,7 +255,7 @@ async fn ensured_again(run: &Run) -> Verdict {
         "`pending` until the deletion has ended, or `ready` if the provider builds it up again",
     )?;
     balancer.ensured(Some(stage.targets())).await?;
-    // If Ensure answered ready during the deletion, the load balancer would be gone by then.
+    // If the deletion went on after `ready`, the load balancer is gone after this wait.
     let going: Duration = going.unwrap_or_default();
     tokio::time::sleep(going.clamp(LEAST_GOING, MOST_GOING)).await;
     let asked = balancer.get(Some(stage.targets())).await?;

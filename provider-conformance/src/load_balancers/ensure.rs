@@ -1,4 +1,4 @@
-//! EnsureLoadBalancer: until it is ready, and again without changes.
+//! EnsureLoadBalancer: repeated until the load balancer is ready, and again without changes.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ use crate::run::Run;
 
 use super::stage::{Stage, Writes, need_feature};
 
-/// Two owners are unlikely to have the same digest with this many digits (LB-30).
+/// Two values are unlikely to have the same digits of their SHA-256 if there are this many (LB-30).
 const LEAST_DIGITS: usize = 32;
 /// The controller reads this many events of one answer (CORE-11).
 const MOST_EVENTS: usize = 32;
@@ -118,7 +118,7 @@ const CHECKS: &[Check] = &[
     check!(
         "load-balancers/ensure-marks-or-their-digits",
         ["LB-30", "CORE-14"],
-        "the cloud holds the owner ID and the Service's UID as they are, or 32 and more digits of their SHA-256 where they do not fit",
+        "the cloud holds the owner ID and the Service's UID as they are, or at least the first 32 digits of their SHA-256 where they do not fit",
         [Need::LoadBalancers, Need::Hook(Hook::LoadBalancerMarks)],
         marks
     ),
@@ -233,7 +233,7 @@ async fn pending(run: &Run) -> Verdict {
     };
     let looked = balancer.get(Some(stage.targets())).await?;
     let in_sync = super::answer::found(&looked)?.in_sync;
-    // If it became ready in between, Ensure returns ready at once.
+    // If the load balancer became ready in between, this Ensure answers `ready`.
     let next = balancer.ensure(Some(stage.targets()), false).await?;
     looked.must(
         in_sync != Some(true) || matches!(next.answer()?.outcome, Some(Ensured::Ready(_))),
@@ -441,7 +441,7 @@ async fn invalid_source_range(run: &Run) -> Verdict {
     Ok(())
 }
 
-/// An Ensure of a Service that the API server would not accept.
+/// Checks that Ensure refuses a Service that the API server would not accept.
 async fn refused(stage: &Stage<'_>, wrong: impl FnOnce(&mut pb::ServiceView)) -> Verdict {
     let mut balancer = stage.balancer("wrong").changed(wrong);
     let asked = balancer.ensure(Some(stage.targets()), false).await?;

@@ -1,4 +1,4 @@
-//! The fields of a Service, one by one: a change is applied, and a cleared field is removed.
+//! The fields of a Service, one by one: Ensure writes a changed field, and a cleared one.
 
 use cloud_provider_api::v1alpha1::{self as pb, FailureCode, ServiceFeature};
 
@@ -17,21 +17,21 @@ const CHECKS: &[Check] = &[
     check!(
         "load-balancers/field-port",
         ["LB-7", "LB-14"],
-        "A changed port changes the listener, and back again",
+        "Ensure writes a changed port, and the change back",
         [Need::LoadBalancers],
         port
     ),
     check!(
         "load-balancers/field-ports-added",
         ["LB-7", "LB-14"],
-        "The load balancer serves an added port, and no longer a removed one",
+        "Ensure writes an added port, and its removal",
         [Need::LoadBalancers],
         ports_added
     ),
     check!(
         "load-balancers/field-node-port",
         ["LB-7", "LB-14"],
-        "The load balancer uses a changed node port",
+        "Ensure writes a changed node port",
         [Need::LoadBalancers],
         node_port
     ),
@@ -45,70 +45,70 @@ const CHECKS: &[Check] = &[
     check!(
         "load-balancers/field-udp",
         ["LB-7", "LB-14"],
-        "A port whose protocol becomes UDP, and TCP again",
+        "Ensure writes a port's protocol that becomes UDP, and TCP again",
         [Need::LoadBalancers],
         udp
     ),
     check!(
         "load-balancers/field-sctp",
         ["LB-7", "LB-14"],
-        "A port whose protocol becomes SCTP, and TCP again",
+        "Ensure writes a port's protocol that becomes SCTP, and TCP again",
         [Need::LoadBalancers],
         sctp
     ),
     check!(
         "load-balancers/field-same-port-two-protocols",
         ["LB-7", "LB-8"],
-        "TCP and UDP on the same port are two listeners",
+        "Ensure writes UDP beside TCP on the same port, and its removal",
         [Need::LoadBalancers],
         two_protocols
     ),
     check!(
         "load-balancers/field-source-ranges",
         ["LB-7", "LB-14"],
-        "Source ranges that are set, changed and cleared: afterwards all sources may connect",
+        "Ensure writes source ranges that are set, changed and cleared",
         [Need::LoadBalancers],
         source_ranges
     ),
     check!(
         "load-balancers/field-session-affinity",
         ["LB-7", "LB-14"],
-        "Session affinity that was set and cleared",
+        "Ensure writes a session affinity that is set and cleared",
         [Need::LoadBalancers],
         session_affinity
     ),
     check!(
         "load-balancers/field-affinity-timeout",
         ["LB-7", "LB-14"],
-        "Another timeout of the session affinity",
+        "Ensure writes another timeout of the session affinity",
         [Need::LoadBalancers],
         affinity_timeout
     ),
     check!(
         "load-balancers/field-external-traffic-policy",
         ["LB-7", "LB-14"],
-        "External traffic policy Local with its health check, and Cluster again",
+        "Ensure writes the external traffic policy Local with its health check, and Cluster again",
         [Need::LoadBalancers],
         external_traffic_policy
     ),
     check!(
         "load-balancers/field-health-check-node-port",
         ["LB-7", "LB-14"],
-        "Another port of the health check",
+        "Ensure writes another port of the health check",
         [Need::LoadBalancers],
         health_check_node_port
     ),
     check!(
         "load-balancers/field-app-protocol",
         ["LB-7", "LB-14"],
-        "An application protocol that was set and cleared",
+        "Ensure writes an application protocol that is set and cleared",
         [Need::LoadBalancers],
         app_protocol
     ),
     check!(
         "load-balancers/field-dual-stack",
         ["LB-7", "LB-14"],
-        "A second IP family that is added and removed: the status has an address of each",
+        "Ensure writes a second IP family that is added and removed; with both, the status has an address of each, or only host names",
         [Need::LoadBalancers],
         dual_stack
     ),
@@ -331,8 +331,8 @@ async fn dual_stack(run: &Run) -> Verdict {
 async fn load_balancer_ip(run: &Run) -> Verdict {
     need_feature(run, ServiceFeature::LoadBalancerIp)?;
     let stage = Stage::new(run).await?;
-    // An address that the cloud can assign, but would not assign first: the second of two that it
-    // assigned and got back.
+    // An address that the cloud can assign, but most likely would not assign first: the second of
+    // two that it assigned and got back.
     let mut first = stage.ready("first").await?;
     let mut second = stage.balancer("second");
     let status = second.ensured(Some(stage.targets())).await?;

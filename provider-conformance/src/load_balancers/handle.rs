@@ -142,7 +142,7 @@ async fn stable(run: &Run) -> Verdict {
     Ok(())
 }
 
-/// The object of a handle.
+/// What the provider's handles name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Names {
     /// The load balancer, or the part, of one Service.
@@ -161,7 +161,7 @@ impl Names {
     }
 }
 
-/// A ready load balancer, Get's answer about it, and another Service with its handle and its port.
+/// A ready load balancer, Get's answer about it, and another Service with its handle.
 async fn edited(run: &Run) -> Verdict<(Stage<'_>, Balancer, pb::LoadBalancer, Balancer, Names)> {
     let stage = Stage::new(run).await?;
     let mut victim = stage.ready("victim").await?;

@@ -98,7 +98,7 @@ const DRAWN: usize = 3;
 /// The time of each cloud operation, if there is a hook, so that a deadline falls between two of
 /// them.
 const SLOWED: Duration = Duration::from_millis(20);
-/// How long an operation takes during which the call is cancelled.
+/// How long each operation of the cloud takes while a call is cancelled.
 const LONG: Duration = Duration::from_millis(1_500);
 const CANCELLED_AFTER: Duration = Duration::from_millis(400);
 
@@ -154,7 +154,8 @@ pub(super) async fn resumed(stage: &Stage<'_>, mut balancer: Balancer) -> Verdic
 
 async fn ensure_by_kill(run: &Run) -> Verdict {
     let mut stage = Stage::new(run).await?;
-    // Before and after the end of the cloud's first operation. A start of the provider takes long.
+    // Kills before and after the end of the cloud's first operation: only four, because a start of
+    // the provider takes long.
     for ms in [0, run.draw(1..=19), 20, run.draw(21..=100)] {
         let balancer = stage.balancer("killed");
         slowed(run).await?;

@@ -50,7 +50,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/list-while-changing",
             ["LB-13", "CORE-16"],
-            "A list that is read while others are made and deleted has each load balancer that existed all the time, and its `end`",
+            "A list that is read while other load balancers are made and deleted has each load balancer that existed all the time, and its `end`",
             [Need::LoadBalancers, Need::LoadBalancerListing],
             while_changing
         ),

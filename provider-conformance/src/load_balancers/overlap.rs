@@ -29,14 +29,14 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/at-once-ensure-same-connections",
             ["CORE-7", "CORE-6"],
-            "The same on eight connections, as while one controller hands over to another",
+            "Eight Ensures of one Service at once on eight connections, as while one controller hands over to another, make one load balancer",
             [Need::LoadBalancers],
             same_on_connections
         ),
         check!(
             "load-balancers/at-once-ensure-and-delete",
             ["CORE-7", "CORE-6"],
-            "Ensures and Deletes of one Service at once are serialised or BUSY; after `done` of Delete it is gone",
+            "Ensures and Deletes of one Service at once are serialised or BUSY; after `done` of Delete the load balancer is gone",
             [Need::LoadBalancers],
             ensure_and_delete
         ),

@@ -111,21 +111,21 @@ const CHECKS: &[Check] = &[
     check!(
         "load-balancers/owner-unmarked-adopted",
         ["LB-9", "CORE-14"],
-        "With adopt_unmarked and its handle Ensure adopts and marks it, and Delete removes it",
+        "With adopt_unmarked and its handle Ensure adopts and marks an unmarked load balancer, and Delete removes it",
         [Need::LoadBalancers, Need::Hook(Hook::LoadBalancerUnmarked)],
         unmarked_adopted
     ),
     check!(
         "load-balancers/owner-unmarked-by-name",
         ["LB-24", "LB-26", "LB-9", "LB-32"],
-        "An unmarked one with the native name of the Service: CONFLICT to Ensure and Delete, NOT_FOUND to Update; with the grant Ensure adopts it, and Delete removes it",
+        "An unmarked load balancer with the native name of the Service: CONFLICT to Ensure and Delete, NOT_FOUND to Update; with the grant Ensure adopts it, and Delete removes it",
         [Need::LoadBalancers, Need::Hook(Hook::LoadBalancerUnmarked)],
         unmarked_by_name
     ),
     check!(
         "load-balancers/owner-unmarked-by-address",
         ["LB-24", "LB-9"],
-        "An unmarked one with an address of the Service's status: CONFLICT to Ensure, NOT_FOUND to Update, `done` to Delete, which leaves it alone; with the grant Ensure adopts it",
+        "An unmarked load balancer with an address of the Service's status: CONFLICT to Ensure, NOT_FOUND to Update, `done` to Delete, which leaves it alone; with the grant Ensure adopts it",
         [Need::LoadBalancers, Need::Hook(Hook::LoadBalancerUnmarked)],
         unmarked_by_address
     ),
@@ -159,7 +159,8 @@ const CHECKS: &[Check] = &[
     ),
 ];
 
-/// Checks that it is unchanged for its owner, and initialises the process for that owner again.
+/// Initialises the process for the check's own cluster again, and checks that its load balancer is
+/// unchanged.
 async fn untouched(stage: &Stage<'_>, balancer: &Balancer, before: &pb::LoadBalancer) -> Verdict {
     let session = stage.back().await?;
     let mut balancer = balancer.through(&session);
@@ -248,7 +249,7 @@ async fn other_cluster_delete(run: &Run) -> Verdict {
     untouched(&stage, &ours, &before).await
 }
 
-/// Checks that nothing is left to remove.
+/// Checks that Delete answered `done`.
 fn is_done(asked: &Exchange<pb::DeleteLoadBalancerResponse>, why: &str) -> Verdict {
     let done = matches!(asked.answer()?.outcome, Some(Deleted::Done(_)));
     asked.must(done, "LB-24", format_args!("`done`: {why}"))
@@ -451,7 +452,7 @@ async fn unmarked_adopted(run: &Run) -> Verdict {
     let given = balancer.handle.clone();
     balancer.adopted(Some(stage.targets())).await?;
     balancer.present(Some(stage.targets())).await?;
-    // Marked: found without the handle and without the permission.
+    // Get now finds it by its mark, without the handle.
     let mut forgetful = balancer.forgetful();
     forgetful.present(Some(stage.targets())).await?;
     stage.listed_times(&balancer, 1, "LB-9").await?;
@@ -493,7 +494,8 @@ async fn unmarked_by_name(run: &Run) -> Verdict {
     let balancer = balancer.forgetful();
     run.unmarked_load_balancer(&name).await?;
     if !matched(&balancer).await? {
-        // The provider distinguishes it by its name, or does not search for it.
+        // The provider's native name for this Service is another one now, or the provider does not
+        // search by native names.
         is_done(
             &balancer.clone().delete().await?,
             "Get has just said ABSENT",

@@ -44,7 +44,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/request-unknown-fields",
             ["CORE-13"],
-            "Fields of a later minor, in the request, the Service, its ports and the targets, are ignored",
+            "Fields of a later minor, in the request, its cluster, its Service and its target set, are ignored",
             [Need::LoadBalancers],
             unknown_fields
         ),

@@ -107,7 +107,7 @@ pub(super) fn checks() -> Vec<Check> {
 
 const FIRST_PORT: i32 = 8_081;
 
-/// A Service that shares, with one TCP port.
+/// A Service with one TCP port and the annotations of `shared_load_balancer`.
 fn sharing(stage: &Stage<'_>, word: &str, port: i32) -> Balancer {
     let mut balancer = stage.balancer(word);
     let shares = stage.run.config().shared_load_balancer.clone();
@@ -156,7 +156,7 @@ fn same_address(one: &pb::LoadBalancerStatus, other: &pb::LoadBalancerStatus) ->
     here.any(|address| there.contains(&address))
 }
 
-/// A Service that shares, and Get's answer about it.
+/// A Service that shares a load balancer, and Get's answer about it.
 struct Neighbour {
     balancer: Balancer,
     was: pb::LoadBalancer,
@@ -318,7 +318,7 @@ async fn delete_one(run: &Run) -> Verdict {
     one.balancer.absent("LB-22", why).await?;
     stage.listed_times(&gone, 0, "LB-22").await?;
     stage.listed_times(&neighbour.balancer, 1, "LB-22").await?;
-    // It is deleted: another Delete is `done` too, and affects no other.
+    // The Service's part is deleted: another Delete is `done` too, and affects no other Service.
     one.balancer.deleted().await?;
     let mut next = sharing(&stage, "next", FIRST_PORT);
     next.ensured(Some(stage.targets())).await?;
@@ -331,7 +331,7 @@ async fn delete_last(run: &Run) -> Verdict {
     let [mut one, mut other] = neighbours(&stage).await?;
     other.balancer.deleted().await?;
     one.stands(&stage, "LB-22", "Delete").await?;
-    // The last one has lost its handle. Nothing may be left because of that.
+    // The last Service has lost its handle. Its Delete must still leave nothing.
     one.balancer.forgetful().deleted().await?;
     for gone in [&one.balancer, &other.balancer] {
         let why = "Delete has answered `done` for all that shared it";
@@ -385,10 +385,10 @@ async fn handle(run: &Run) -> Verdict {
     let Some(given) = both[0].balancer.handle.clone() else {
         return Err(Stop::not_offered("the provider gives no handles"));
     };
-    // The handle of the whole belongs to all. With it, nothing is foreign, and without a part there
-    // is no conflict (LB-20).
+    // If all Services have one handle, it is also this Service's: Get does not answer FOREIGN, and
+    // Update and Delete do not answer CONFLICT (LB-20).
     let whole = both[1].balancer.handle.as_ref() == Some(&given);
-    // The edited handle is sent, whatever an answer contains.
+    // Each request has the edited handle, whatever handle an answer has.
     let edited = || sharing(&stage, "edited", FIRST_PORT).with_handle(given.clone());
     let before = stage.writes().await?;
     let asked = edited().get(Some(stage.targets())).await?;

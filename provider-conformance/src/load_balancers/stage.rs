@@ -204,8 +204,8 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// The same for checks that also count writes, which shows the same. If `in_sync` is not
-    /// offered, this checks and records nothing.
+    /// Like [`Self::in_sync`], for checks that also count writes. If `in_sync` is not offered, this
+    /// checks and records nothing, because the writes show enough.
     pub(super) async fn told_in_sync(
         &self,
         balancer: &mut Balancer,
@@ -234,8 +234,8 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Checks the number of writes to the cloud since then. Without a hook, this is recorded as
-    /// unseen, and the check ends as skipped.
+    /// Checks the number of writes to the cloud since the count was `before`. Without a hook, this
+    /// is recorded as unseen, and the check ends as skipped.
     pub(super) async fn wrote<T: Debug>(
         &self,
         before: Option<u64>,
@@ -246,7 +246,7 @@ impl<'a> Stage<'a> {
         self.wrote_by(before, expected, rule, asked.sent()).await
     }
 
-    /// The same for several calls.
+    /// Like [`Self::wrote`], for several calls.
     pub(super) async fn wrote_by(
         &self,
         before: Option<u64>,
@@ -290,7 +290,7 @@ pub(super) fn takes_empty_sets(run: &Run) -> bool {
     run.config().empty_target_sets == EmptyTargetSets::Taken
 }
 
-/// Skips the check if the cloud does not support this field.
+/// Skips the check if the provider does not offer this feature.
 pub(super) fn need_feature(run: &Run, feature: pb::ServiceFeature) -> Verdict {
     if offered(run).features().any(|one| one == feature) {
         return Ok(());

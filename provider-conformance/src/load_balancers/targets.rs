@@ -138,7 +138,7 @@ async fn absent_is_not_empty(run: &Run) -> Verdict {
     stage
         .told_in_sync(&mut balancer, Some(stage.targets()), true, why)
         .await?;
-    // Also beside another change that is written.
+    // Ensure also leaves the targets alone when it writes another change.
     let mut changed = balancer.changed(|service| service.ports[0].port = 81);
     changed.ensured(None).await?;
     stage.converged(&mut changed, Some(stage.targets())).await
@@ -236,7 +236,7 @@ async fn unknown_node(run: &Run) -> Verdict {
     let stage = Stage::with_targets(run, 1).await?;
     let mut node = run.node("nobody");
     let known = stage.nodes()[0].clone();
-    // An ID of this provider, whose instance is gone.
+    // An ID of this provider without an instance.
     node.provider_id = Some(
         match (&run.config().provider_id_pattern, &known.provider_id) {
             (None, Some(id)) => format!("{id}-never-there"),

@@ -65,7 +65,7 @@ const CHECKS: &[Check] = &[
     check!(
         "provider/a-previous-owners-load-balancer-is-ours",
         ["PROV-11", "LB-2"],
-        "an object with the mark of a previous owner ID is OURS, and FOREIGN or absent without it",
+        "a load balancer with the mark of a previous owner ID is OURS, and not OURS for a cluster without this previous owner ID",
         [Need::LoadBalancers],
         previous_owner
     ),
@@ -133,7 +133,7 @@ const CHECKS: &[Check] = &[
     check!(
         "provider/cloud-scope-is-stated",
         ["PROV-9", "PROV-14"],
-        "cloud_scope has 1 to 253 characters, none of which is special in a shell",
+        "cloud_scope has 1 to 253 characters: ASCII letters, digits, spaces and . _ : / , @ = + -",
         scope_stated
     ),
     check!(
@@ -346,7 +346,7 @@ async fn failed_changes_nothing(run: &Run) -> Verdict {
     let asked = second.call(pb::InitializeRequest::default()).await;
     asked.answer()?;
     run.cloud_fail("NONE").await?;
-    // A provider that does not call the cloud was initialised. PROV-3 has its own check.
+    // If the provider did not call the cloud, this Initialize succeeded. PROV-3 has its own check.
     if initialized(&asked).is_ok() {
         return Ok(());
     }

@@ -15,7 +15,7 @@ const SLOW: Duration = Duration::from_secs(8);
 const GIVEN_UP: Duration = Duration::from_millis(500);
 /// How long a provider may take to become READY again.
 const AGAIN: Duration = Duration::from_secs(30);
-/// Far less than the cloud takes, and far more than an answer from memory needs on a busy machine.
+/// Half of what the cloud takes, and far more than an answer from memory needs on a busy machine.
 const FROM_MEMORY: Duration = Duration::from_secs(4);
 
 pub(super) fn checks() -> Vec<Check> {
@@ -210,7 +210,7 @@ async fn ready_after_refusal(run: &Run) -> Verdict {
 
 async fn cancelled_calls(run: &Run) -> Verdict {
     let session = run.session().await?;
-    // The cloud answers, so the provider must ignore its earlier failures.
+    // The cloud answers, so failures in earlier checks do not count any more (PROV-16).
     session.call(question(run)).await.success("PROV-16")?;
     must_become_ready(run, &session, "PROV-16", "the cloud answered the last call").await?;
     run.cloud_slow(SLOW).await?;
@@ -241,7 +241,8 @@ async fn boot_id(run: &Run) -> Verdict {
     )
 }
 
-/// A Probe that must be answered from memory. `beside` describes the concurrent calls.
+/// A Probe that must be answered from memory. `beside` says, for the report, what slows the
+/// provider or the cloud meanwhile.
 async fn at_once(session: &Session, beside: &str) -> Verdict {
     let asked = session.call(pb::ProbeRequest::default()).await;
     asked.answer()?;
@@ -277,7 +278,7 @@ async fn beside_calls(run: &Run) -> Verdict {
         })
         .collect();
     let probes = async {
-        // By then all calls are on their way, because they were polled first.
+        // By then all calls are on their way.
         tokio::time::sleep(Duration::from_millis(200)).await;
         at_once(&session, "beside 64 calls that wait for the cloud").await?;
         at_once(

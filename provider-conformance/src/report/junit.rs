@@ -1,4 +1,4 @@
-//! JUnit's XML: one suite for each service.
+//! JUnit's XML: one suite for each row of checks of one service, and one for what was left behind.
 
 use std::io;
 
@@ -62,7 +62,7 @@ fn document(writer: &mut Writer<Vec<u8>>, report: &Report) -> io::Result<()> {
     Ok(())
 }
 
-/// A failure for each object that was left behind.
+/// A failure for each entry of `Report::left`.
 fn clean_up(writer: &mut Writer<Vec<u8>>, report: &Report) -> io::Result<()> {
     let count = report.left.len().to_string();
     writer

@@ -40,7 +40,8 @@ pub(crate) fn is_gathered(entry: &Entry) -> bool {
     matches!(&entry.outcome, Outcome::Skipped(skipped) if skipped.lack != Lack::Setup)
 }
 
-/// One line for all checks with the same reason of being skipped, in the order of the reasons.
+/// One line for all checks that were skipped for the same reason, in the order in which the reasons
+/// first occur.
 fn gathered(report: &Report) -> String {
     let mut reasons: Vec<(&str, usize)> = Vec::new();
     for entry in report.entries.iter().filter(|entry| is_gathered(entry)) {
@@ -114,7 +115,7 @@ pub(super) fn summary(report: &Report, verbose: bool) -> String {
     text
 }
 
-/// Causes of more than one failure: the first of its failures, and the IDs of all, in order.
+/// The causes of more than one failure, each with its first failure and the IDs of all its checks.
 fn causes(report: &Report) -> Vec<(&Failed, Vec<&str>)> {
     let mut causes: Vec<(&Failed, Vec<&str>)> = Vec::new();
     for entry in &report.entries {
@@ -135,7 +136,7 @@ fn is_one_of(causes: &[(&Failed, Vec<&str>)], failed: &Failed) -> bool {
     causes.iter().any(|(of, _)| of.cause == failed.cause)
 }
 
-/// The rule, and what it says.
+/// The ID of the rule, and its text if there is one.
 fn broken(rule: &str) -> String {
     match rules::text(rule) {
         Some(text) => format!(" ({rule}: {text})"),

@@ -83,7 +83,7 @@ pub(super) async fn create(session: &Session, routes: Vec<pb::Route>) -> Verdict
     by_key(&exchange, &routes, results)
 }
 
-/// Deletes routes in the same way.
+/// Deletes routes, and checks the answer as [`create`] does.
 pub(super) async fn delete(session: &Session, routes: Vec<pb::Route>) -> Verdict<Written> {
     let request = pb::DeleteRoutesRequest {
         cluster: None,
@@ -219,7 +219,7 @@ pub(super) fn leads_to(route: &pb::Route, known: &Known) -> bool {
     match (&route.provider_id, &route.node_name) {
         (Some(id), _) => *id == known.provider_id,
         (None, Some(name)) => *name == known.name,
-        // Only a next hop: the listing does not name the address's owner.
+        // The listing does not say whose address a next hop is, so any next hop counts.
         (None, None) => route.next_hop.is_some(),
     }
 }

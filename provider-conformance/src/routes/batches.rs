@@ -182,7 +182,7 @@ async fn empty(run: &Run) -> Verdict {
 async fn full(run: &Run) -> Verdict {
     let session = run.session().await?;
     let known = target(run, &session).await?;
-    // Enough to show it: a cloud's network has room for some hundred routes only.
+    // At most 100, because the network of a cloud may have room for only a few hundred routes.
     let count = max_batch(run).min(100);
     let routes: Vec<_> = (0..count).map(|_| wanted(run, &known)).collect();
     create(&session, routes.clone())
@@ -396,7 +396,7 @@ async fn unknown_target(run: &Run) -> Verdict {
     };
     let cidr = route.destination_cidr.clone();
     let written = between_good_ones(run, &session, route).await?;
-    // A cloud that does not check the target has created a blackhole.
+    // A cloud that does not check the target may have created a blackhole.
     let routes = list_to(&session, &cidr).await?;
     if written.done(0, "ROUTE-2").is_err() {
         let codes = [FailureCode::Precondition, FailureCode::Invalid];

@@ -45,7 +45,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "routes/list-read-slowly",
             ["ROUTE-1", "CORE-16"],
-            "a consumer that reads slowly gets all of it",
+            "a consumer that reads slowly gets the whole listing",
             [Need::Routes],
             slowly
         ),
@@ -76,7 +76,7 @@ pub(super) fn checks() -> Vec<Check> {
 async fn whole(run: &Run) -> Verdict {
     let session = run.session().await?;
     let known = target(run, &session).await?;
-    // At least one exists, and is deleted with the check.
+    // Now at least one route exists. The clean-up after the check deletes it.
     made(&session, &wanted(run, &known)).await?;
     list(&session).await?;
     Ok(())

@@ -120,7 +120,7 @@ const CHECKS: &[Check] = &[
     check!(
         "routes/before-initialize",
         ["CORE-10"],
-        "a new process answers NOT_INITIALIZED, and its routes still exist",
+        "a new process answers NOT_INITIALIZED, and the routes of its former process still exist",
         [Need::Routes, Need::Command],
         before_initialize
     ),

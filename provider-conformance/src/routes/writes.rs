@@ -1,4 +1,5 @@
-//! One route at a time: created, listed, deleted, and repeated (ROUTE-1 to ROUTE-5).
+//! Routes that are created, listed and deleted, and calls that are repeated (ROUTE-1 to ROUTE-5,
+//! ROUTE-8 to ROUTE-10).
 
 use cloud_provider_api::v1alpha1::{self as pb, FailureCode, Ownership};
 
@@ -291,8 +292,8 @@ async fn made_after_removal(run: &Run) -> Verdict {
     Ok(())
 }
 
-/// Creates a route that this cloud may not support: done, or one of these failures. Returns it if
-/// it exists.
+/// Creates a route that this cloud may not support: the answer is `done`, INVALID or PRECONDITION.
+/// Returns the route if the provider made it.
 async fn made_or_refused(session: &Session, wanted: &pb::Route) -> Verdict<Option<pb::Route>> {
     let written = create(session, vec![wanted.clone()]).await?;
     if written.done(0, "ROUTE-2").is_ok() {

@@ -29,7 +29,7 @@ impl Run {
         }
         let reasons: Vec<_> = unseen.iter().map(|one| one.reason.as_str()).collect();
         let reason = format!("{}; {REST}", reasons.join("; "));
-        // A missing setup outweighs a missing capability, because somebody can fix it.
+        // A missing setup outweighs a missing capability, because somebody can fix the setup.
         let setup = unseen.iter().any(|one| one.lack == Lack::Setup);
         Err(if setup {
             Stop::not_set_up(reason)

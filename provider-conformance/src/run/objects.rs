@@ -16,8 +16,8 @@ use crate::ledger::Thing;
 use crate::session::Session;
 
 impl Run {
-    /// A name that no other run uses, short enough for every cloud, of lower-case letters, digits
-    /// and dashes.
+    /// A short name of lower-case letters, digits and dashes. It has the random part of the run's
+    /// ID, so that other runs do not use it.
     pub(crate) fn name(&self, word: &str) -> String {
         let run_id = self.shared.ledger.run_id();
         let run = run_id.rsplit('-').next().unwrap_or(run_id);
@@ -35,7 +35,7 @@ impl Run {
     /// written.
     pub(crate) fn cidr(&self) -> String {
         loop {
-            // Starts at a different place in each run.
+            // The first place depends on the run.
             let start = u64::from(crc(self.shared.ledger.run_id()));
             let cidr = self.config().route_cidr.part(start + self.fresh());
             if self.shared.ledger.issue_cidr(&cidr) {
@@ -44,7 +44,7 @@ impl Run {
         }
     }
 
-    /// The same for IPv6.
+    /// Like [`Self::cidr`], for IPv6.
     pub(crate) fn cidr6(&self) -> String {
         loop {
             let run = u64::from(crc(self.shared.ledger.run_id())) & 0xffff;
@@ -222,8 +222,8 @@ impl Run {
         self.made_by(Hook::InstanceAdd, self.name(word), &[]).await
     }
 
-    /// Creates an instance of this type, which is no label value, with the hook. It is removed with
-    /// the check.
+    /// Creates an instance of this type, which is no label value, with the hook. The clean-up after
+    /// the check removes it.
     pub(crate) async fn add_odd_instance(&self, kind: &str) -> Verdict<KnownInstance> {
         let name = self.name("odd");
         self.made_by(Hook::InstanceOdd, name, &[("TYPE", kind)])
@@ -260,8 +260,8 @@ impl Run {
         self.hook(hook, &variables).await.map(|_| ())
     }
 
-    /// Creates an unmarked load balancer with the hook. It is removed with the check. Returns its
-    /// handle.
+    /// Creates an unmarked load balancer with the hook. The clean-up after the check removes it.
+    /// Returns its handle.
     pub(crate) async fn unmarked_load_balancer(&self, native_name: &str) -> Verdict<String> {
         let handle = self
             .hook(Hook::LoadBalancerUnmarked, &[("NAME", native_name)])
@@ -272,7 +272,7 @@ impl Run {
         Ok(handle)
     }
 
-    /// Creates an unmarked route with the hook. It is removed with the check.
+    /// Creates an unmarked route with the hook. The clean-up after the check removes it.
     pub(crate) async fn unmarked_route(
         &self,
         name: &str,
@@ -288,8 +288,8 @@ impl Run {
         Ok(())
     }
 
-    /// Creates an unmarked route to a target that is no Node, with the hook. It is removed with the
-    /// check.
+    /// Creates an unmarked route to a target that is no Node, with the hook. The clean-up after the
+    /// check removes it.
     pub(crate) async fn gateway_route(&self, name: &str, cidr: &str) -> Verdict {
         let variables = [("NAME", name), ("CIDR", cidr)];
         self.hook(Hook::RouteGateway, &variables).await?;
@@ -300,8 +300,8 @@ impl Run {
         Ok(())
     }
 
-    /// Creates a route of this check's cluster whose target is gone, with the hook. It is removed
-    /// with the check.
+    /// Creates a route of this check's cluster whose target is gone, with the hook. The clean-up
+    /// after the check removes it.
     pub(crate) async fn blackhole_route(&self, name: &str, cidr: &str) -> Verdict {
         let cluster = self.cluster();
         let variables = [
@@ -341,7 +341,8 @@ fn of_pattern(pattern: &str, run_id: &str, number: u64) -> String {
     pattern.chars().map(of).collect()
 }
 
-/// In the hashed text the number comes first, so that the run ID after it spreads it over all bits.
+/// A random-looking number in the range, from a hash. The number comes first in the hashed text, so
+/// that the hash of the run ID after it mixes it into all bits.
 fn drawn(run_id: &str, number: u64, from: &RangeInclusive<u64>) -> u64 {
     let (first, last) = (*from.start(), *from.end());
     first + u64::from(crc(&format!("{number} {run_id}"))) % (last.saturating_sub(first) + 1)

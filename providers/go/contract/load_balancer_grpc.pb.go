@@ -108,8 +108,8 @@ const (
 //	(b) Ensure marks it with the present owner ID, then as row 1 (LB-25).
 //	(c) The same write may also mark it with the present owner ID.
 //	(d) Or CONFLICT.
-//	(e) Or ABSENT, if the provider can give the load balancer another native name. Then Ensure
-//	makes one.
+//	(e) Or ABSENT, if the provider can give the Service's load balancer another native name. Then
+//	Ensure makes that load balancer.
 //
 // Row 3 also applies if the handle names the load balancer; Update is then CONFLICT. Rows 4 and 6
 // apply even if the Service has another load balancer. For example, a user changes the handle of
@@ -410,8 +410,8 @@ type LoadBalancerService_ListLoadBalancersClient = grpc.ServerStreamingClient[Li
 //	(b) Ensure marks it with the present owner ID, then as row 1 (LB-25).
 //	(c) The same write may also mark it with the present owner ID.
 //	(d) Or CONFLICT.
-//	(e) Or ABSENT, if the provider can give the load balancer another native name. Then Ensure
-//	makes one.
+//	(e) Or ABSENT, if the provider can give the Service's load balancer another native name. Then
+//	Ensure makes that load balancer.
 //
 // Row 3 also applies if the handle names the load balancer; Update is then CONFLICT. Rows 4 and 6
 // apply even if the Service has another load balancer. For example, a user changes the handle of

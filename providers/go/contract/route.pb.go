@@ -52,8 +52,8 @@ type Route struct {
 	// The target by the Node's name. A CreateRoutes request sets at least one of node_name,
 	// provider_id and next_hop; if it sets several, all name the same Node. A provider uses the first
 	// of provider_id, node_name and next_hop that is set, and need not compare them. A listing sets
-	// at least one of them, unless the route is a `blackhole` or one of ROUTE-11. A route is not a
-	// blackhole only because the controller does not know its target.
+	// at least one of them, unless the route is a `blackhole` or one of ROUTE-11. A route is no
+	// blackhole if its target exists and only the controller does not know it.
 	NodeName *string `protobuf:"bytes,5,opt,name=node_name,json=nodeName,proto3,oneof" json:"node_name,omitempty"`
 	// The target by provider ID.
 	ProviderId *string `protobuf:"bytes,6,opt,name=provider_id,json=providerId,proto3,oneof" json:"provider_id,omitempty"`

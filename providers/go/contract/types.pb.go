@@ -5,7 +5,8 @@
 // services of this package on one Unix socket. The controller dials the socket and serves none of
 // them. The comments of this package's files are the whole contract. MUST and SHOULD are normative
 // (RFC 2119). Each rule has an ID, such as CORE-1, which tests cite. Each RPC's comment lists the
-// IDs of the rules that the RPC has to keep.
+// IDs of the rules that the RPC has to keep. Initialize alone lists PROV-11, PROV-18 and PROV-20,
+// which bind other RPCs too.
 //
 // Some rules hold for many RPCs. CORE-1 to CORE-3, CORE-5, CORE-17, CORE-18 and PROV-7 bind the
 // process, not one RPC. Every RPC keeps CORE-4, CORE-6, CORE-11, CORE-12 and CORE-13. Every RPC
@@ -105,8 +106,9 @@
 // Initialize. After a lost connection it dials again for ever, with delays from 0.1 s to 5 s. If it
 // cannot work with the provider (because of a prefix that breaks PROV-8, for example), it first
 // waits 30 s, or until the connection ends. A new `boot_id` shows that another process answers. The
-// controller calls Probe every 10 s, and closes the connection after two failed Probes in a row.
-// Without a connection the control loops pause. They draw no conclusions from missing answers.
+// controller calls Probe every 10 s, or more often after a failed Probe. It closes the connection
+// after two failed Probes in a row. Without a connection the control loops pause. They draw no
+// conclusions from missing answers.
 //
 // Limits
 //
@@ -114,13 +116,13 @@
 // reasons at most 1,024 bytes. A value beyond its limit is a fault of its item. A provider MUST
 // accept requests up to the `max_request_bytes` that it states (4 MiB unless stated). An answer
 // beyond the limits below is a fault, and the controller does not read it to its end. The provider
-// MUST cut texts for people (`message`, `reason`) at their end and between two characters. The
-// controller also cuts longer texts. An identifier (a name, a provider ID, a handle, a resume
-// token, a cloud scope) MUST stay whole, because a shortened identifier names something else. So
-// neither side cuts one. For an item with an identifier beyond its limit, the provider answers
-// `failed` with INTERNAL. An item of a listing cannot be `failed`, so the whole listing fails. The
-// controller sends no request with an identifier beyond its limit, and a provider need not check
-// for one. Bytes are those of UTF-8.
+// MUST cut a longer `message` or `reason` at its end and between two characters. The controller
+// also cuts longer texts. An identifier (a name, a provider ID, a handle, a resume token, a cloud
+// scope) MUST stay whole, because a shortened identifier names something else. So neither side cuts
+// one. For an item with an identifier beyond its limit, the provider answers `failed` with
+// INTERNAL. An item of a listing cannot be `failed`, so the whole listing fails. The controller
+// sends no request with an identifier beyond its limit, and a provider need not check for one.
+// Bytes are those of UTF-8.
 //
 //   What the provider answers, at most                                   | bytes
 //   ---------------------------------------------------------------------+--------

@@ -22,7 +22,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/cancelled-calls-cost-nothing",
             ["CORE-6"],
-            "64 calls that are cancelled at once block no other call",
+            "calls of 64 callers that cancel within a few milliseconds block no other call",
             cancelled
         ),
         check!(
@@ -75,7 +75,8 @@ async fn deadlines(run: &Run) -> Verdict {
     let fresh = run.connect().await?;
     for (session, is_fresh) in [(&session, false), (&fresh, true)] {
         let after = session.call_within(tour::lookup(run), NEXT).await;
-        // As above: an HTTP/2 stack may close the connection. Then the new connection counts.
+        // As in `cancelled`, an HTTP/2 stack may close the connection. Then the new connection
+        // counts.
         if !is_fresh && after.came.as_ref().is_err_and(hung_up) {
             continue;
         }

@@ -45,7 +45,8 @@ pub(super) fn checks() -> Vec<Check> {
     ]
 }
 
-/// Begins a call while the cloud is slow, and kills the process after this time.
+/// Begins a call, kills the process after this time, starts it again, and ends the slowness of the
+/// cloud.
 async fn kill_during<F: Future>(run: &Run, later: Duration, call: F) -> Verdict {
     let killed = async {
         tokio::time::sleep(later).await;
@@ -58,8 +59,8 @@ async fn kill_during<F: Future>(run: &Run, later: Duration, call: F) -> Verdict 
 
 const OPERATION: Duration = Duration::from_millis(100);
 
-/// When the process is killed: during the cloud's first operation, around its end, and after it.
-/// Only two are random, because starting the provider takes long.
+/// When the process is killed, in milliseconds: during the cloud's first operation, around its end,
+/// and after it. Only two are random, because starting the provider takes long.
 fn moments(run: &Run) -> [u64; 6] {
     [10, run.draw(11..=94), 95, 105, run.draw(106..=180), 210]
 }

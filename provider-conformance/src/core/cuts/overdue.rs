@@ -39,7 +39,7 @@ pub(super) fn checks() -> Vec<Check> {
     ]
 }
 
-/// Calls by their streams, and their bytes to send.
+/// The open calls by the numbers of their streams, and the bytes that make these calls.
 struct Calls {
     sends: Vec<u8>,
     open: BTreeMap<u32, &'static str>,
@@ -54,7 +54,7 @@ impl Calls {
     }
 }
 
-/// The streams that are still open when the time is over or the connection has ended.
+/// The RPCs of the streams that are still open when the time is over or the connection has ended.
 pub(super) async fn left_open(
     line: &mut UnixStream,
     mut open: BTreeMap<u32, &'static str>,

@@ -36,7 +36,8 @@ enum Wrong {
     HungUp,
 }
 
-/// Listens until all calls have ended, and a moment longer.
+/// Listens until all calls have ended and for [`AFTER`] longer, but at most until each must have
+/// ended.
 async fn listen(line: &mut UnixStream, calls: usize) -> Result<(), Wrong> {
     let mut until = Instant::now() + EARLY + ENDING;
     let mut ended = Ended::default();

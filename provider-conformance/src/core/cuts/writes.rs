@@ -19,7 +19,8 @@ use super::{EARLY, ENDING, SLOW, WRITES, ensure_of, routes_of};
 
 /// How long each operation of the cloud takes during cuts.
 const EACH: Duration = Duration::from_millis(400);
-/// The same if only the provider's own timer cuts a call. The timer may be late in a busy process.
+/// How long each operation takes if only the provider's own timer cuts a call. The timer may be
+/// late in a busy process, so this is longer.
 const EACH_ALONE: Duration = Duration::from_millis(1_500);
 
 pub(super) fn checks() -> Vec<Check> {
@@ -41,7 +42,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/an-ensure-left-alone-writes-nothing-past-its-deadline",
             ["CORE-19", "CORE-8"],
-            "EnsureLoadBalancer whose deadline passes before the cloud did anything writes nothing afterwards, also if its caller does not close it",
+            "EnsureLoadBalancer whose deadline passes before the cloud did anything writes nothing afterwards, even if the caller does not cancel the call",
             [Need::LoadBalancers, SLOW, WRITES],
             |run| ensure_cut(run, Cut::LeftAlone)
         ),
@@ -62,7 +63,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/a-delete-left-alone-writes-nothing-past-its-deadline",
             ["CORE-19", "CORE-8"],
-            "DeleteLoadBalancer whose deadline passes before the cloud did anything writes nothing afterwards, also if its caller does not close it",
+            "DeleteLoadBalancer whose deadline passes before the cloud did anything writes nothing afterwards, even if the caller does not cancel the call",
             [Need::LoadBalancers, SLOW, WRITES],
             |run| delete_cut(run, Cut::LeftAlone)
         ),
@@ -76,7 +77,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/a-create-routes-left-alone-writes-nothing-past-its-deadline",
             ["CORE-19", "CORE-8"],
-            "CreateRoutes whose deadline passes before the cloud did anything writes nothing afterwards, also if its caller does not close it",
+            "CreateRoutes whose deadline passes before the cloud did anything writes nothing afterwards, even if the caller does not cancel the call",
             [Need::Routes, SLOW, WRITES],
             |run| routes_cut(run, Cut::LeftAlone)
         ),
@@ -117,7 +118,8 @@ impl Cut {
     }
 }
 
-/// Sends a call and cuts it. Returns the action in words, and the connection that must stay open.
+/// Sends a call and cuts it. Returns the action in words, and for `LeftAlone` the connection, which
+/// must stay open.
 async fn cut<R: Rpc>(
     run: &Run,
     session: Session,
@@ -130,7 +132,7 @@ async fn cut<R: Rpc>(
             let mut line = run.raw_connection().await?;
             let mut sends = opening();
             call(&mut sends, 1, &session.noted(request)?, EARLY);
-            // A closed connection is detected below.
+            // `writes_nothing` detects a closed connection.
             let _ = line.write_all(&sends).await;
             stays = Some(line);
             format!(
@@ -197,7 +199,7 @@ async fn ensure_cut(run: &Run, how: Cut) -> Verdict {
     let session = run.session().await?;
     let service = run.service("cut");
     writes_nothing(run, session, ensure_of(&service, Vec::new()), how).await?;
-    // A later request completes it.
+    // A later Ensure completes the load balancer.
     let session = run.session().await?;
     ensure(&session, &service, Vec::new()).await.map(|_| ())
 }
