@@ -101,8 +101,8 @@ pub(super) struct ServingArgs {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean, help_heading = "Authentication flags")]
     authentication_skip_lookup: bool,
 
-    /// Start although the ccm cannot read the ConfigMap of --authentication-skip-lookup. Until
-    /// it can, the port accepts no client certificate of the authorities in it.
+    /// Start although the ccm cannot read the ConfigMap extension-apiserver-authentication. Until it
+    /// can, the port accepts no client certificate of the authorities in it.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean, help_heading = "Authentication flags")]
     authentication_tolerate_lookup_failure: bool,
 
