@@ -171,7 +171,7 @@ async fn dispatch<R: Reconciler>(reconciler: &Arc<R>) {
             biased;
             () = driver.context.stop.cancelled() => break,
             Some(ended) = tasks.join_next(), if !tasks.is_empty() => driver.ended(ended),
-            // Both can change how many batches may run.
+            // Load and status decide how many batches may run.
             Ok(()) = load.changed() => {}
             Ok(()) = status.changed() => {}
             keys = batch => {
