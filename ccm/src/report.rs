@@ -139,7 +139,7 @@ impl Obstacle {
         Self { text, more }
     }
 
-    /// The provider has not answered a call yet. `deadline` is that of one call.
+    /// The provider has not answered a call yet. `deadline` is the deadline of one call.
     pub(crate) fn unanswered(
         provider: &str,
         rpc: &str,
@@ -281,10 +281,10 @@ impl<K: Clone + Ord> Waiting<K> {
         tell
     }
 
-    /// The waiting objects to report now, which then count as reported. An object is due after
-    /// `patience` without a report. After a report it is due when `state` changed (not within
-    /// `PATIENCE`), or after `REPORT_AGAIN`. `state` gets the last attempt and must leave out text
-    /// that changes at each check.
+    /// The waiting objects to report now, which then count as reported. Without a report so
+    /// far, an object is due after `patience`. After a report it is due when `state` changed (not
+    /// within `PATIENCE`), or after `REPORT_AGAIN`. `state` gets the last attempt and must leave
+    /// out text that changes at each check.
     pub(crate) fn overdue(
         &mut self,
         now: Instant,

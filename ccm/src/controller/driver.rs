@@ -118,7 +118,7 @@ impl<K: Clone + Ord + Hash + Send + 'static> Driver<K> {
             .send_modify(|load| load.not_before = load.not_before.max(Some(until)));
     }
 
-    /// Until when THROTTLED makes all keys wait. `None`: they do not wait.
+    /// Until when THROTTLED makes all keys wait. `None`: it makes none wait.
     pub(crate) fn slowed_until(&self) -> Option<Instant> {
         let until = self.load.borrow().not_before;
         until.filter(|until| *until > Instant::now())

@@ -163,7 +163,7 @@ impl Worker {
             let oldest = self.waiting().oldest((self.driver.context.wall)());
             self.metrics.oldest(&self.driver.context.provider, oldest);
         }
-        // After this, no `ccm` reports until there is a new leader.
+        // After this report, no `ccm` reports until there is a new leader.
         let patience = Away::last_patience(&self.driver.context.status.borrow());
         if let Some(patience) = patience {
             self.report_overdue(patience);

@@ -76,7 +76,7 @@ pub(super) struct Questions {
 
 /// The input of a pass.
 pub(super) struct Findings<'a> {
-    /// The answers that have arrived. A Node without one keeps its state.
+    /// The answers that have arrived. A Node without an answer keeps its state.
     pub(super) answers: &'a [Answer],
     /// All Nodes of this provider, as they are after the answers.
     pub(super) nodes: &'a [Arc<Node>],

@@ -57,7 +57,7 @@ struct Entry {
     waits: Waits,
     /// The plan, and when the controller requested the list behind it.
     plan: Option<(Task, Instant)>,
-    /// The route that the provider refused as INVALID. Another one may be tried at once.
+    /// The route that the provider refused as INVALID. Another route may be tried at once.
     refused: Option<api::Route>,
     /// A call with only this route failed as a whole, so it is sent alone.
     alone: bool,

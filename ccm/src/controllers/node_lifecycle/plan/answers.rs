@@ -139,7 +139,7 @@ const PART: u32 = 10;
 pub(super) struct Absence {
     /// ABSENT answers in valid passes in a row.
     pub(super) in_row: u32,
-    /// Whether a Ready Node vouched for each of them.
+    /// Whether a Ready Node vouched for each of these answers.
     pub(super) witnessed: bool,
     /// The sum of the times between consecutive ABSENT answers in valid passes, each limited to the
     /// longest step.
@@ -166,7 +166,7 @@ pub(super) struct Known {
 }
 
 impl Absence {
-    /// Takes an ABSENT of a valid pass. Of the time since the last one, at most `longest_step`
+    /// Takes an ABSENT of a valid pass. Of the time since the last ABSENT, at most `longest_step`
     /// counts.
     pub(super) fn answered(&mut self, witnessed: bool, longest_step: Duration, now: Instant) {
         let since = |last: Instant| now.saturating_duration_since(last);
@@ -213,7 +213,8 @@ impl Known {
         }
     }
 
-    /// Takes an answer. Returns whether the Node's Ready condition has changed since the last one.
+    /// Takes an answer. Returns whether the Node's Ready condition has changed since the last
+    /// answer.
     pub(super) fn answered(&mut self, answer: &Answer, now: Instant) -> bool {
         let (state, condition) = (answer.state(), condition(&answer.node));
         let other_condition = self.condition != condition;

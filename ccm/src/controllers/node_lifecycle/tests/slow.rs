@@ -62,7 +62,7 @@ async fn m10_a_slow_answer_about_one_node_counts_and_holds_nobody_up() {
     looping.down([3], api::InstanceState::Absent);
     looping.down([5], api::InstanceState::Absent);
     let gone = |name: &'static str| move |this: &Looping| this.api.node(name).is_none();
-    // One call asks about both.
+    // One call asks about n0003 and n0005.
     let took = looping.until("the other", gone("n0005")).await;
     assert!(took <= Duration::from_mins(1) + 3 * PERIOD, "{took:?}");
     let about: Vec<Instant> = {

@@ -69,7 +69,7 @@ async fn r6_a_storm_of_events_makes_one_look_in_ten_seconds() {
     }
     let lists = world.lists() - before;
     assert!((5..=7).contains(&lists), "{lists} lists in a minute");
-    // The metric counts the same.
+    // The metric counts the same lists.
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &world.registry).unwrap();
     let line = format!("route_controller_route_sync_total {}", world.lists());
