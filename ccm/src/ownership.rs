@@ -23,7 +23,8 @@ pub(crate) struct Ownership {
     providers: BTreeMap<String, bool>,
 }
 
-/// Two providers claim the same: a configuration error that the ccm cannot resolve.
+/// Two providers claim the same provider IDs or Services: a configuration error that the ccm cannot
+/// resolve.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Clash {
     #[error(
@@ -42,7 +43,7 @@ pub(crate) enum Clash {
         first: String,
         second: String,
     },
-    /// Both serve Services without a class, and the operator named neither the default.
+    /// Both serve Services without a class, and the operator named no default.
     #[error(
         "providers {first} and {second} both serve Services without a loadBalancerClass: name one of them the default provider"
     )]
@@ -112,8 +113,8 @@ impl Ownership {
         Ok(all)
     }
 
-    /// The owner of the Node: by the longest matching prefix of its provider ID, else by the label
-    /// `grpc-ccm.io/provider`.
+    /// The owner of the Node, by the longest matching prefix of its provider ID. Without a provider
+    /// ID, the label `grpc-ccm.io/provider` decides.
     pub(crate) fn node_owner(&self, node: &Node) -> NodeOwner<'_> {
         let id = node
             .spec
@@ -139,7 +140,7 @@ impl Ownership {
         }
     }
 
-    /// The provider with the longest prefix of this provider ID. No provider has an ID that is
+    /// The provider with the longest prefix of this provider ID. No provider owns an ID that is
     /// longer than a request may send (CORE-11).
     pub(crate) fn owner_of_id(&self, id: &str) -> Option<&str> {
         if id.len() > TEXT_LIMIT {

@@ -63,7 +63,7 @@ mod on {
         UnfencedCalls, "", "A call that changes the cloud passes no fence.";
         UnfencedWrites, "", "Writes to Kubernetes pass no fence.";
         OneAbsentIsEnough, "", "The ccm deletes a Node after one ABSENT.";
-        ReleasedTooEarly, "", "The ccm releases a Service as soon as it has called Delete.";
+        ReleasedTooEarly, "", "The ccm releases a Service although Delete answered `pending`.";
         HandleIsNotStored, "", "The ccm does not store the handle of a load balancer.";
         FailedUpdateIsForgotten, "", "The ccm does nothing after a failed Update.";
         ChangeDuringWorkIsForgotten, "", "The ccm forgets a change that comes while it reconciles the Service.";

@@ -152,7 +152,7 @@ impl<K: Clone + Ord + Send + 'static> Queue<K> {
     }
 
     /// The cloud accepted the provider's credentials for this key, which is in work. If the cloud
-    /// refused them for it before, all keys that wait for other credentials are due now.
+    /// had refused them for this key, all keys that wait for other credentials are due now.
     pub(crate) fn accepted(&self, key: &K) {
         let released = self.shared.lock().accepted(key, Instant::now());
         if released {

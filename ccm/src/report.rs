@@ -1,4 +1,4 @@
-//! Which waiting objects get an event within a minute of waiting (▲N13), and its text. Pure.
+//! Which objects get an event within a minute of waiting (▲N13), and the event's text. Pure.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,8 +16,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// A provider that is unavailable for this long is not just restarting: waiting objects get their
 /// event without `PATIENCE`, because by default the leader steps down after a minute.
 const AWAY: Duration = Duration::from_secs(10);
-/// How long an unchanged report is not repeated. By default the API server deletes events after an
-/// hour.
+/// An unchanged report is repeated only after this time. By default the API server deletes events
+/// after an hour.
 pub(crate) const REPORT_AGAIN: Duration = Duration::from_mins(15);
 /// The API's limit for an event's message, in bytes.
 const MESSAGE_BYTES: usize = 1_024;
@@ -139,7 +139,7 @@ impl Obstacle {
         Self { text, more }
     }
 
-    /// The provider has not answered a call yet. `deadline` is that of one call.
+    /// The provider has not answered a call yet. `deadline` is the deadline of one call.
     pub(crate) fn unanswered(
         provider: &str,
         rpc: &str,
@@ -255,7 +255,7 @@ impl<K: Clone + Ord> Waiting<K> {
         self.entries.keys().cloned().collect()
     }
 
-    /// How many attempts failed.
+    /// How many attempts did not succeed.
     pub(crate) fn attempts(&self, key: &K) -> u32 {
         self.entries.get(key).map_or(0, |entry| entry.attempts)
     }
@@ -281,10 +281,10 @@ impl<K: Clone + Ord> Waiting<K> {
         tell
     }
 
-    /// The waiting objects to report now, which then count as reported. An object is due after
-    /// `patience` without a report. After a report it is due when `state` changed (not within
-    /// `PATIENCE`), or after `REPORT_AGAIN`. `state` gets the last attempt and must leave out text
-    /// that changes at each check.
+    /// The waiting objects to report now, which then count as reported. Without a report so
+    /// far, an object is due after `patience`. After a report it is due when `state` changed (not
+    /// within `PATIENCE`), or after `REPORT_AGAIN`. `state` gets the last attempt and must leave
+    /// out text that changes at each check.
     pub(crate) fn overdue(
         &mut self,
         now: Instant,

@@ -23,7 +23,7 @@ pub(crate) struct Batch<'a, K: Clone + Ord + Hash + Send + 'static> {
 }
 
 impl<'a, K: Clone + Ord + Hash + Send + 'static> Batch<'a, K> {
-    /// `call` counts the batch among those that call the provider.
+    /// `call` counts this batch among the batches that call the provider.
     pub(super) fn new(driver: &'a Driver<K>, keys: Vec<K>, call: UnderWay) -> Self {
         Self {
             driver,

@@ -118,7 +118,7 @@ impl<K: Clone + Ord + Hash + Send + 'static> Driver<K> {
             .send_modify(|load| load.not_before = load.not_before.max(Some(until)));
     }
 
-    /// Until when THROTTLED makes all keys wait. `None`: they do not wait.
+    /// Until when THROTTLED makes all keys wait. `None`: it makes none wait.
     pub(crate) fn slowed_until(&self) -> Option<Instant> {
         let until = self.load.borrow().not_before;
         until.filter(|until| *until > Instant::now())
@@ -171,7 +171,7 @@ async fn dispatch<R: Reconciler>(reconciler: &Arc<R>) {
             biased;
             () = driver.context.stop.cancelled() => break,
             Some(ended) = tasks.join_next(), if !tasks.is_empty() => driver.ended(ended),
-            // Both can change how many batches may run.
+            // Load and status decide how many batches may run.
             Ok(()) = load.changed() => {}
             Ok(()) = status.changed() => {}
             keys = batch => {

@@ -8,7 +8,8 @@ use tokio::time::Instant;
 
 use crate::provider::{CallError, CallErrorCode, Retry};
 
-/// The least time between two events about refused credentials. All objects share it.
+/// The least time between two events about refused credentials. All objects of a controller share
+/// it.
 const CREDENTIALS_AGAIN: Duration = Duration::from_mins(10);
 
 /// How to react to a failed call.

@@ -125,8 +125,8 @@ impl Worker {
                     self.addressed().remove(name);
                     return None;
                 }
-                // Only a change that `plan::wakes` accepts makes a Node wait again that the
-                // controller left alone with its taint.
+                // The controller may have left this Node alone with its taint. Then the Node waits
+                // again only if `plan::wakes` accepts the change, or after a new session.
                 let said = self.said();
                 let nothing = Projection::default();
                 let projection = said.as_ref().map_or(&nothing, |said| &said.projection);
@@ -163,7 +163,7 @@ impl Worker {
             let oldest = self.waiting().oldest((self.driver.context.wall)());
             self.metrics.oldest(&self.driver.context.provider, oldest);
         }
-        // After this, no `ccm` reports until there is a new leader.
+        // After this report, no `ccm` reports until there is a new leader.
         let patience = Away::last_patience(&self.driver.context.status.borrow());
         if let Some(patience) = patience {
             self.report_overdue(patience);

@@ -43,9 +43,10 @@ use facts::NodeFacts;
 use ledger::{Ledger, NodeName};
 use lists::Lists;
 
-/// Without any change, a pass starts after this time and up to a quarter more (▲R6).
+/// Without any change, a pass starts after this time and up to a quarter more (▲R6). It also limits
+/// how long a destination waits for a list.
 pub(crate) const RESYNC: Duration = Duration::from_hours(1);
-/// The longest backoff after a failed list or call, unless the period is longer.
+/// The longest backoff after a failed list or call. For lists it is the period if that is longer.
 const LONGEST_DELAY: Duration = Duration::from_mins(5);
 
 /// The loop of one provider. Returns after `context.stop`, when the work in flight has ended.
@@ -176,7 +177,7 @@ pub(crate) struct Metrics {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Routes {
-        /// Routes inside the cluster's CIDRs.
+        /// Valid routes inside the cluster's CIDRs, without those of another owner.
         listed: usize,
         /// Routes to create.
         missing: usize,

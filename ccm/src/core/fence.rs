@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-/// Whether this process may still write: the Lease's own deadline, checked before each write
-/// (▲M12).
+/// Whether this process may still write: until the deadline of its own term of the Lease. Every
+/// write of a controller and every mutating RPC checks it (▲M12).
 ///
 /// Clones share one state. It is closed until this process holds the Lease. Without leader
 /// election it is always open.

@@ -4,7 +4,7 @@ use kube::Resource;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
-    /// The namespace; empty for Nodes.
+    /// The namespace; empty for objects without one, such as Nodes.
     pub(crate) namespace: String,
     pub(crate) name: String,
 }

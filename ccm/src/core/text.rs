@@ -34,7 +34,7 @@ fn obeyed(char: char) -> bool {
             | '\u{200b}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// As [`plain`], but keeps the escape sequences that set colours. They are the formatter's, which
+/// As [`plain`], but keeps the escape sequences that set colours. The formatter writes them, but
 /// does not escape fields that it writes with `Display`.
 fn coloured(text: &str) -> String {
     let mut parts = text.split('\u{1b}');

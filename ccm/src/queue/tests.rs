@@ -109,7 +109,7 @@ async fn b_s9_backoff_doubles_from_5_to_300_seconds() {
                 && waited <= (secs(whole) * 6 / 5).min(secs(300)) + Duration::from_millis(1),
             "{whole}: {waited:?}"
         );
-        // Put back without another failure.
+        // The keys are put back without another failure.
         for key in batch {
             queue.done(&key, Requeue::At(Instant::now()));
         }
@@ -165,7 +165,7 @@ async fn hastened_during_work_the_next_try_comes_earlier_and_there_is_none_after
         assert_eq!(queue.due(&key), due.map(|due| start + due), "{outcome:?}");
         queue.remove(&key);
     }
-    // A `hasten` during one try does not count for the next, nor after a removal.
+    // With `Idle`, a `hasten` during the work counts, unless the key is removed after it.
     queue.add(7);
     assert_eq!(now(&queue, 1).await, [7]);
     queue.hasten(7, Instant::now());

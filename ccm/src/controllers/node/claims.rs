@@ -1,7 +1,7 @@
-//! Keeps this controller from giving a Node the provider ID of another Node, except of one that is
-//! being deleted or has not been Ready for `STALE`. A provider ID is immutable. The lifecycle
-//! controller deletes a Node if the instance with its ID is gone. So with the ID of another Node's
-//! instance, it could delete the wrong Node.
+//! Keeps this controller from giving a Node the provider ID of another Node. A Node that is being
+//! deleted or has not been Ready for `STALE` does not count. A provider ID is immutable. The
+//! lifecycle controller deletes a Node if the instance with its ID is gone. So with the ID of
+//! another Node's instance, that controller could delete the wrong Node.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -17,8 +17,8 @@ use crate::core::{is_ready, lock, ready_condition};
 use crate::provider::CallError;
 use crate::provider::lookup::Lookup;
 
-/// A Node that has not been Ready for this long does not keep its instance from another Node: the
-/// machine may have returned under another name.
+/// After this time without being Ready, a Node no longer keeps another Node from getting its
+/// provider ID: the machine may have returned under another name.
 const STALE: Duration = Duration::from_mins(STALE_MINUTES);
 const STALE_MINUTES: u64 = 5;
 
@@ -62,7 +62,8 @@ impl Claims {
         Ok(())
     }
 
-    /// The watch shows that this Node has an ID or is gone.
+    /// Ends this Node's claim, for example because the watch shows that the Node has an ID or is
+    /// gone.
     pub(super) fn settled(&self, name: &str) {
         let mut claims = self.claims();
         if !claims.is_empty() {
@@ -113,8 +114,8 @@ fn taken(id: &str, why: &str) -> CallError {
     ))
 }
 
-/// Whether a Node with this ID keeps other Nodes from getting it. It does not if it is being
-/// deleted or has not been Ready for long.
+/// Whether this Node keeps other Nodes from getting its provider ID: it does, unless it is being
+/// deleted or has not been Ready for [`STALE`].
 fn is_in_the_way(holder: &Node, wall: Timestamp) -> bool {
     if holder.metadata.deletion_timestamp.is_some() {
         return false;
@@ -125,7 +126,7 @@ fn is_in_the_way(holder: &Node, wall: Timestamp) -> bool {
     let since = ready_condition(holder)
         .and_then(|ready| ready.last_transition_time.as_ref())
         .or(holder.metadata.creation_timestamp.as_ref());
-    // Without a time of the transition, it may have been Ready just now.
+    // Without any of these times, the Node may have been Ready just now.
     since.is_none_or(|since| {
         let ago = Duration::try_from(wall.duration_since(since.0));
         ago.map_or(true, |ago| ago < STALE)

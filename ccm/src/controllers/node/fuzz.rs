@@ -23,7 +23,7 @@ const FACTS: [&str; 6] = [
     "topology.kubernetes.io/region",
     "failure-domain.beta.kubernetes.io/region",
 ];
-/// Label keys that a Node may have and a provider may set.
+/// Label keys that a Node may have and a provider may report.
 const KEYS: [&str; 8] = [
     "team",
     "example.com/team",
@@ -180,7 +180,7 @@ fn taints(node: &Node) -> Vec<Taint> {
 
 /// One Node and one answer.
 pub(crate) fn nodes(input: &[u8]) {
-    // Too few bytes make no case.
+    // An input that is too short makes no case.
     let _ = case(&mut Unstructured::new(input));
 }
 

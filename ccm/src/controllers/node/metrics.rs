@@ -60,7 +60,7 @@ impl Metrics {
         self.initial_sync.observe(age.as_secs_f64());
     }
 
-    /// Sets the metrics of waiting Nodes, for tests that list the metrics.
+    /// Creates the series with the label `provider`, for tests that list the metrics.
     #[cfg(test)]
     pub(crate) fn touch(&self) {
         self.oldest("mock", Duration::ZERO);

@@ -97,7 +97,7 @@ pub(super) fn is_uninitialized(node: &Node) -> bool {
 
 /// The key by which the provider looks the Node up, as text for people.
 pub(super) fn asked_for(node: &Node) -> String {
-    /// The part of a provider ID that is enough to recognise it.
+    /// So many characters of a provider ID are enough to recognise it.
     const SHOWN: usize = 200;
     if let Some(id) = provider_id(node) {
         let id: String = id.chars().take(SHOWN).collect();

@@ -59,7 +59,8 @@ impl Report {
 }
 
 impl Worker {
-    /// Looks these Nodes up and writes the changes. It settles the keys of those with the taint.
+    /// Looks these Nodes up and writes the changes. It settles the keys of the Nodes with the
+    /// taint.
     pub(super) async fn sync(
         &self,
         session: &Arc<Session>,
@@ -253,8 +254,8 @@ impl Worker {
                     managed = self.managed.of(&node);
                 }
                 Err(error) => {
-                    // If the ID was not written, the claim ends. If the write's result is unknown,
-                    // the claim stays until the next attempt.
+                    // After these errors the ID was certainly not written, so the claim ends. After
+                    // other errors the claim stays until the next attempt.
                     if matches!(error, WriteError::Refused(_) | WriteError::Gone) {
                         self.claims.settled(name(&node));
                     }

@@ -125,7 +125,7 @@ async fn somebody_else_writes_in_between_and_nothing_of_theirs_is_lost() {
     bench
         .settle_after(
             |api| {
-                // Before the main patch, which is the second write.
+                // Runs before the first write, which sets the addresses.
                 api.before_next_write(|api| {
                     api.edit("n", |node| {
                         let taints = node
@@ -441,7 +441,8 @@ async fn l6_an_id_whose_write_did_not_happen_is_free_for_the_machine_under_its_n
         bench.api.refuse([refusal]);
         bench.settle(bench.stored("n"), Ok(instance())).await;
         assert!(!bench.initialized("n"));
-        // The result of a write without an answer is unknown until the Node is read again.
+        // After 503 the result of the write is unknown, so the claim stays until the Node's next
+        // attempt.
         let absent = api::Instance {
             state: api::InstanceState::Absent as i32,
             ..api::Instance::default()

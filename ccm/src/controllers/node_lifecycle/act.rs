@@ -88,8 +88,8 @@ impl Lifecycle {
         }
     }
 
-    /// The provider IDs in the provider's own list: their Nodes stay. `None`: all Nodes wait for a
-    /// list. One of two Nodes needs a complete list.
+    /// The provider IDs in the provider's own list: Nodes with these IDs stay. `None`: all Nodes
+    /// wait for a list. The deletion of one of two Nodes needs a complete list.
     async fn listed(
         &self,
         passes: &mut Passes,

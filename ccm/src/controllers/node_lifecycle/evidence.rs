@@ -33,9 +33,9 @@ const ONLY_PLACE: Duration = Duration::from_secs(10);
 /// The most calls whose answers wait for a pass to take them.
 const BACKLOG: usize = 64;
 
-/// Asked about a suspect: it may be shut down.
+/// The facets for a suspect: its machine may be shut down.
 const POWER: &[api::InstanceFacet] = &[api::InstanceFacet::Existence, api::InstanceFacet::Power];
-/// Asked where only ABSENT matters.
+/// The facets if only ABSENT matters.
 const EXISTENCE: &[api::InstanceFacet] = &[api::InstanceFacet::Existence];
 
 /// The provider's answer about one Node.
@@ -55,7 +55,8 @@ pub(super) struct Evidence {
     asker: Asker,
     /// ABSENT answers without a witness so far.
     claims: Vec<Answer>,
-    /// How many witnesses were asked because of the claims.
+    /// How many witnesses were asked for the claims, or together with Nodes whose answers may
+    /// become claims.
     asked: usize,
     /// UIDs of the witnesses that have not answered yet.
     witnesses: BTreeSet<String>,
@@ -195,7 +196,7 @@ impl Evidence {
         let claims = self.claims.iter();
         let open = claims.filter(|claim| !plan::is_vouched(claim, answers, nodes));
         let open = open.count();
-        // The witnesses of this pass had their time to answer. The next pass asks others too.
+        // The witnesses of this pass had their time to answer. The next pass asks other ones too.
         let awaited = !self.witnesses.is_empty() && (witnessed || self.asked >= WITNESSES);
         if open == 0 || self.is_refused() || awaited {
             return None;
@@ -255,14 +256,14 @@ impl Evidence {
     }
 }
 
-/// The state that lasts from pass to pass.
+/// The calls of a session, and the answers that no pass has taken yet.
 struct Asker {
     isolated: Arc<IsolatedKeys>,
     calls: JoinSet<()>,
     /// The Nodes with a call under way, by UID, and the round of the call.
     under_way: BTreeMap<String, u64>,
     round: u64,
-    /// Places of the current session.
+    /// The places for the calls of the current session.
     places: Option<Arc<Places>>,
     sender: mpsc::Sender<Vec<Answer>>,
     answers: mpsc::Receiver<Vec<Answer>>,

@@ -67,7 +67,7 @@ impl Listing {
         self.began = None;
     }
 
-    /// Drops a list that has come. This pass does not need it, and for a later one it would be too
+    /// Drops a list that has come. This pass does not need it, and for a later pass it would be too
     /// old.
     pub(super) fn not_needed(&mut self) {
         if self.call.try_join_next().is_some() {

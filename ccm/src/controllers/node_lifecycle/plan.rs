@@ -5,16 +5,18 @@
 //! instance, or the provider recognises no witness.
 //!
 //! Witnesses are Ready Nodes. Each pass takes the next ones by name. The ccm asks about them only
-//! if a Node gets ABSENT: as many witnesses as such Nodes, at most three. If the provider
-//! recognises none of them, the ccm asks about the rest of the three. A witness's answer must not
-//! be older than the ABSENT that it vouches for. If no Node is Ready, the Nodes that are not Ready
-//! vouch for each other. If the provider recognises none of those, the pass is void.
+//! if a Node gets ABSENT, or got it last time: as many witnesses as such Nodes, at most three. If
+//! the provider recognises none of them, the ccm asks about the rest of the three. A witness's
+//! answer must not be older than the ABSENT that it vouches for. If no Node is Ready, the Nodes
+//! that are not Ready vouch for each other. If the provider recognises none of those, the pass is
+//! void.
 //!
 //! So if a provider reads the wrong account and recognises no Node, the ccm deletes no Node. If all
 //! instances of a cluster are gone, its Nodes stay until the provider recognises one of them.
 //!
 //! The ccm asks less often about a Node that does not change. It waits for a tenth of the time
-//! since the last change, at least one period and at most `MOST_PERIODS` periods.
+//! since the last change, at least one period and at most `MOST_PERIODS` periods. A Node that the
+//! brake holds back may wait longer.
 
 mod answers;
 mod nodes;
@@ -74,7 +76,7 @@ pub(super) struct Questions {
 
 /// The input of a pass.
 pub(super) struct Findings<'a> {
-    /// The answers that have arrived. A Node without one keeps its state.
+    /// The answers that have arrived. A Node without an answer keeps its state.
     pub(super) answers: &'a [Answer],
     /// All Nodes of this provider, as they are after the answers.
     pub(super) nodes: &'a [Arc<Node>],
@@ -413,7 +415,7 @@ impl Ledger {
         brake.uncount(uid(node));
     }
 
-    /// Makes the Node due with the next pass: what it waits for may come soon.
+    /// Makes the Node due with the next pass: the list that it waits for may come soon.
     pub(super) fn hurry(&mut self, node: &Node, now: Instant) {
         if let Some(known) = self.known.get_mut(uid(node)) {
             known.due = now;
@@ -468,7 +470,7 @@ impl Ledger {
 }
 
 impl Answer {
-    /// The instance's state; `Unspecified` if the lookup failed.
+    /// The instance's state; `Unspecified` if the lookup failed or the state is unknown.
     pub(super) fn state(&self) -> api::InstanceState {
         let instance = self.found.as_ref();
         instance.map_or(Unspecified, api::Instance::state)

@@ -74,8 +74,8 @@ impl Reported {
         }
     }
 
-    /// Reports each Node that stays because it shares its provider ID. Repeats the report every
-    /// [`REPORT_AGAIN`].
+    /// Reports each Node that stays because it shares its provider ID. Repeats the report after
+    /// [`REPORT_AGAIN`] at the earliest.
     fn shared(&mut self, lifecycle: &Lifecycle, shared: &[Arc<Node>]) {
         let there: BTreeSet<&str> = shared.iter().map(|node| plan::uid(node)).collect();
         self.shared.0.retain(|uid, _| there.contains(uid.as_str()));

@@ -91,7 +91,8 @@ impl Item {
     }
 }
 
-/// The work on a destination whose old routes must be deleted before its own route is created.
+/// The work on a destination with routes to delete. Its own route, if one is planned, is created
+/// after them.
 struct Chain {
     task: Task,
     /// Deletions that have not ended.
@@ -110,7 +111,7 @@ struct Work<'a> {
 
 impl Work<'_> {
     /// The routes to delete, and the routes to create at once. A destination without a valid plan
-    /// waits for a list.
+    /// waits for a list, unless nothing is left to do.
     fn begin(&mut self) -> (Vec<Item>, Vec<Item>) {
         let (mut deletes, mut creates) = (Vec::new(), Vec::new());
         let now = Instant::now();
@@ -300,7 +301,7 @@ impl Work<'_> {
             (Ended::Unsent, None)
         } else {
             let failed = self.batch.failed(&destination, trouble);
-            // Refused credentials are reported once they have lasted (▲R9).
+            // Refused credentials get no event at once: the report follows if they last (▲R9).
             let event = failed.event && trouble.code != CallErrorCode::Credentials;
             match trouble.code {
                 CallErrorCode::Busy if !failed.event && !whole => (Ended::Busy, None),

@@ -24,7 +24,8 @@ pub(super) const BACKOFF: Backoff =
     Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
 /// The delay after a failure that only a person can fix (a missing right, a policy).
 const REFUSED_AGAIN: Duration = Duration::from_mins(1);
-/// The log warns once, at this many failed attempts in a row.
+/// Unless the API server refuses the write, the log warns once: at this many failed attempts in a
+/// row.
 const WARNED_AT: u32 = 6;
 /// An attempt ends after this many conflicts.
 const MOST_CONFLICTS: u32 = 6;

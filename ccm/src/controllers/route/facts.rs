@@ -35,7 +35,8 @@ pub(super) enum Owner {
     Ours,
     /// Unknown: the Node has no provider ID yet, and may become this provider's.
     Unclaimed,
-    /// Another provider, or none here. The controller leaves routes to the Node's Pods alone.
+    /// Another provider, or no configured one. The controller leaves routes to the Node's Pods
+    /// alone.
     Others,
 }
 
@@ -113,10 +114,10 @@ pub(super) enum Target {
     Right,
     /// Elsewhere.
     Wrong,
-    /// To an address alone. It is neither one of this Node's addresses nor that of exactly one
-    /// other Node.
+    /// The route has only an address. The Node has other addresses, and the address does not
+    /// identify another Node.
     Unknown,
-    /// Nothing in the route can be compared with the Node.
+    /// The route does not show whether it leads to the Node.
     Undecided,
 }
 

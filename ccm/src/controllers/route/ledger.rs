@@ -33,7 +33,7 @@ enum Touched {
     Ended(Instant),
 }
 
-/// What the key of a destination waits for in the queue.
+/// The reason why the key of a destination waits in the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Waits {
     /// Nothing: it is due, or not in the queue.
@@ -57,12 +57,12 @@ struct Entry {
     waits: Waits,
     /// The plan, and when the controller requested the list behind it.
     plan: Option<(Task, Instant)>,
-    /// The route that the provider refused as INVALID. Another one may be tried at once.
+    /// The route that the provider refused as INVALID. Another route may be tried at once.
     refused: Option<api::Route>,
     /// A call with only this route failed as a whole, so it is sent alone.
     alone: bool,
     touched: Option<Touched>,
-    /// A list skipped this destination while work on it was in progress.
+    /// After the work in progress, another list is needed.
     look_again: bool,
     /// A next hop that is not one of its Node's addresses, and whether the route was created again
     /// since.
@@ -130,8 +130,8 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// What a list requested at this time proves about this destination. If it proves something,
-    /// the earlier plan is void.
+    /// The evidence about this destination in a list that was requested at `asked_at`. If the list
+    /// shows the current routes, the earlier plan is dropped.
     pub(super) fn says(&mut self, destination: &IpNet, asked_at: Instant) -> Says {
         let Some(entry) = self.entries.get_mut(destination) else {
             return Says::Something;
@@ -149,7 +149,7 @@ impl Ledger {
         }
     }
 
-    /// Whether a pass skipped a destination whose work has ended since.
+    /// Whether work has ended after which another list is needed. Resets that.
     pub(super) fn take_look_again(&mut self) -> bool {
         std::mem::take(&mut self.look_again)
     }
@@ -183,8 +183,8 @@ impl Ledger {
     }
 
     /// Stores the result of a pass: the wanted routes and their states. It forgets destinations
-    /// that no Node wants and that have no work left. Returns those whose keys need not wait any
-    /// more.
+    /// that no Node wants and that have no work left. Returns the destinations whose keys need not
+    /// wait any more.
     pub(super) fn learn(
         &mut self,
         nodes: BTreeMap<String, (String, Vec<IpNet>)>,
@@ -286,7 +286,7 @@ impl Ledger {
         }
     }
 
-    /// Whether the destination has a plan, so that it is tried again without another list.
+    /// Whether the destination has a plan, so that it may be tried again without another list.
     pub(super) fn has_plan(&self, destination: &IpNet) -> bool {
         let entry = self.entries.get(destination);
         entry.is_some_and(|entry| entry.plan.is_some())

@@ -32,7 +32,8 @@ pub(super) struct Task {
     pub(super) destination: IpNet,
     /// Delete these first, each as it was listed.
     pub(super) delete: Vec<api::Route>,
-    /// Whether the Node's own route is missing while those routes exist.
+    /// Whether the Node's own route is missing, so that the routes in `delete` keep it from being
+    /// created.
     pub(super) in_the_way: bool,
     /// Then create this.
     pub(super) create: Option<api::Route>,
@@ -45,7 +46,7 @@ pub(super) struct Pass {
     pub(super) tasks: Vec<Task>,
     /// How many routes should be removed, but must not be now.
     pub(super) held: usize,
-    /// How many routes are inside the cluster's CIDRs.
+    /// How many valid routes are inside the cluster's CIDRs, without those of another owner.
     pub(super) inside: usize,
     /// Nodes whose Pod CIDR another Node has: the Node, the CIDR, and the other Node's name.
     pub(super) clashes: Vec<(NodeName, IpNet, String)>,
@@ -200,8 +201,8 @@ struct Round<'a, 'l> {
 struct Seen<'a> {
     /// A route leads to the Node, or nothing shows that it does not.
     there: bool,
-    /// Routes that lead elsewhere, and those that two lists in a row show to lead nowhere or to an
-    /// unknown address.
+    /// Routes that lead elsewhere. Also routes that lead nowhere or to an unknown address in two
+    /// lists in a row.
     wrong: Vec<&'a api::Route>,
     /// Routes with the Node's former addresses.
     old: Vec<&'a api::Route>,
@@ -238,7 +239,7 @@ impl<'a> Round<'a, '_> {
             return;
         }
         let seen = self.seen(destination, node, routes.unwrap_or_default());
-        // This applies even beside a right route: the second list decides about the doubtful route.
+        // Even beside a right route, a second list must decide about a doubtful route.
         self.pass.again |= seen.doubtful;
         let state = if seen.there {
             Known::There
@@ -361,7 +362,7 @@ impl<'a> Round<'a, '_> {
         }
         let create = task.create.as_ref();
         if !task.delete.is_empty() && self.ledger.is_delayed(&task.destination, create) {
-            // A list at the time of the retry decides about the removal, not this one.
+            // The list at the time of the retry decides about the removal, not this list.
             return false;
         }
         self.pass.tasks.push(task);

@@ -133,7 +133,7 @@ impl World {
     fn run(&mut self) {
         self.context.stop = tokio_util::sync::CancellationToken::new();
         let metrics = Metrics::register(&mut self.registry);
-        // As leader election passes it to the loops.
+        // Leader election passes the provider's hints to the loops in this way.
         self.context.hints = self.provider.hints.clone();
         self.metrics = Some(metrics.clone());
         self.tasks.spawn(run(self.context.clone(), metrics));
@@ -156,7 +156,7 @@ impl World {
         self.tasks.shutdown().await;
     }
 
-    /// Stops the loop in order.
+    /// Stops the loop gracefully.
     async fn stop_ccm(&mut self) {
         self.context.stop.cancel();
         let ended = tokio::time::timeout(Duration::from_secs(20), self.tasks.join_next());

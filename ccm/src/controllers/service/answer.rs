@@ -419,8 +419,9 @@ fn may_write(key: &str, prefixes: &[String]) -> bool {
         && is_annotation_key(key)
 }
 
-/// Whether the API server accepts this annotation key: the key of a label, but in any case. One
-/// invalid key would make the API server refuse the whole patch, including the handle.
+/// Whether the API server accepts this annotation key: in lower case, it must have the syntax of a
+/// label key. One invalid key would make the API server refuse the whole patch, including the
+/// handle.
 fn is_annotation_key(key: &str) -> bool {
     is_valid_key(&key.to_ascii_lowercase())
 }

@@ -155,8 +155,8 @@ impl Ledger {
         self.working.contains_key(task)
     }
 
-    /// Returns whether a job runs for the Service of which the watch delivered another version. If
-    /// so, the change is examined after the job, whose own writes are unknown until it ends.
+    /// The watch delivered another version of the Service. Returns whether a job runs for it. If
+    /// so, the change is examined after the job, because only then are the job's own writes known.
     pub(super) fn changed(&mut self, task: &Task) -> bool {
         let working = self.working.get_mut(task);
         working
@@ -177,8 +177,8 @@ impl Ledger {
     }
 
     /// The job was dropped, and the effect of its calls is unknown. So the load balancer is checked
-    /// as after a restart. The record keeps the provider that may have made it, even if the Service
-    /// is gone.
+    /// as after a restart. The record keeps the provider that may have made the load balancer, even
+    /// if the Service is gone.
     pub(super) fn broke_off(&mut self, task: &Task) {
         if let Some(working) = self.working.get_mut(task) {
             let record = working.record.take().map(Record::doubted);

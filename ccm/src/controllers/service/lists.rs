@@ -32,8 +32,7 @@ const MOST_REPORTED: usize = 10;
 pub(super) struct Lists {
     orphans: Orphans,
     standing: Standing,
-    /// Whether a list of this session was seen. Two must agree, and until then the gauges keep
-    /// their values.
+    /// Whether a list of this session was seen. Until a second list, the gauges keep their values.
     seen: bool,
 }
 
@@ -95,8 +94,8 @@ impl Worker {
         self.adopt(session, &orphans);
     }
 
-    /// Finds listed load balancers without a Service. Returns those to delete if the API server
-    /// does not know the Service either. `me` is the name that the provider states.
+    /// Finds listed load balancers without a Service. Returns the orphans to delete if the API
+    /// server does not know the Service either. `me` is the name that the provider states.
     fn listed(&self, state: &mut State, me: &str, listed: &[ListedLoadBalancer]) -> Vec<Orphan> {
         let services = self.driver.context.cluster.services.all();
         let mut known: BTreeSet<&str> = services

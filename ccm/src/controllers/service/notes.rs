@@ -223,8 +223,8 @@ pub(super) fn unsupported(fields: &[&str], me: &str) -> Note {
     )
 }
 
-/// Annotations that the provider may not write. `flag` would allow those that only their prefix
-/// forbids.
+/// Annotations that the provider may not write. `flag` allows those that lack only an allowed
+/// prefix.
 pub(super) fn annotations_refused(keys: &[String], flag: Option<&str>) -> Note {
     const SHOWN: usize = 5;
     let shown: Vec<_> = keys

@@ -51,7 +51,7 @@ impl Orphan {
 /// The result of one list.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
-    /// All that this list and the one before agree on.
+    /// The orphans that are in this list and in the one before.
     pub(super) all: Vec<Orphan>,
     /// The new ones, which have to be reported.
     pub(super) news: Vec<Orphan>,
@@ -60,7 +60,7 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Those to delete now, if the API server does not know their Services either.
+    /// The orphans to delete now, if the API server does not know their Services either.
     pub(super) fn deletable(self) -> Vec<Orphan> {
         let named = self.all.into_iter().filter(|orphan| !orphan.uid.is_empty());
         named.take(self.at_once).collect()
@@ -70,7 +70,8 @@ impl Found {
 /// The results of earlier lists.
 #[derive(Debug, Default)]
 pub(super) struct Orphans {
-    /// The number of consecutive lists, by UID and name in the cloud.
+    /// In how many consecutive lists an orphan was, by the Service's UID and the load balancer's
+    /// name.
     seen: BTreeMap<(String, String), u32>,
 }
 
@@ -96,7 +97,7 @@ impl Orphans {
             for orphan in orphans_of(balancer, &exists) {
                 let key = (orphan.uid.clone(), orphan.load_balancer.clone());
                 let times = before.get(&key).map_or(1, |times| times.saturating_add(1));
-                // A part that one list has twice counts once.
+                // If one list has an entry twice, the entry counts once.
                 if self.seen.insert(key, times).is_some() {
                     continue;
                 }

@@ -1,9 +1,9 @@
-//! What a call and its answer change in a Service's record, and what follows. Pure.
+//! The changes that a call and its answer make in a Service's record, and what follows. Pure.
 //!
-//! [`begin`] makes the rows "is sent" before the call. The record keeps these values if a write
-//! that a successful answer needs fails. [`settle`] makes the other rows after the answer's writes.
-//! There, "as before" is the value that the row "is sent" left. A test compares this table with the
-//! code.
+//! [`begin`] makes the rows "is sent" before the call. If the answer is a success but one of its
+//! writes fails, the record keeps these values. [`settle`] makes the other rows after the answer's
+//! writes. In them, "as before" is the value that the row "is sent" left. A test compares this
+//! table with the code.
 //!
 //! | call | answer | cloud | progress | check | failures | next |
 //! |---|---|---|---|---|---|---|

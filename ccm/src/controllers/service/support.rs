@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(retold[1].last_transition_time, Time(at(1)));
         assert!(retold[1].message.contains("SCTP"));
 
-        // The Service or the provider resolved it.
+        // The Service no longer uses the protocol, or the provider supports it now.
         for (service, capability) in [(protocol(after.clone(), "TCP"), &nothing), (after, &all)] {
             assert_eq!(
                 conditions(&service, capability, at(4)),

@@ -262,7 +262,8 @@ impl<'a> Run<'a> {
         self.worker.event(&self.base, note);
     }
 
-    /// Reports that the Service needs a change. Without one, the next attempt is after [`SLOW`].
+    /// Reports that the Service needs a change. Without a change, the next attempt is after
+    /// [`SLOW`].
     fn invalid(&mut self, note: Note) -> Stop {
         self.reports.push(Report {
             reported: Reported {

@@ -31,8 +31,8 @@ const AUTOSCALER_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
 pub(super) struct TargetSet {
     /// In the order of their names.
     pub(super) nodes: Vec<api::NodeView>,
-    /// Covers what identifies targets: names, UIDs, provider IDs, addresses, and the fields that
-    /// the provider names (B-S7, ▲S14).
+    /// Covers the fields that identify targets: names, UIDs, provider IDs, addresses, and those
+    /// that the provider names (B-S7, ▲S14).
     pub(super) fingerprint: Fingerprint,
     /// The version of the candidates that it was built from.
     pub(super) version: u64,
@@ -169,7 +169,8 @@ impl Candidates {
         };
         let left_out = chosen.len().saturating_sub(most);
         if left_out > 0 {
-            // Each Node has its own rank, so one that joins or leaves displaces at most one.
+            // Each Node has its own rank, so a Node that joins or leaves displaces at most one
+            // other.
             chosen.sort_by_cached_key(|(name, node)| (!node.ready, rank(name), (*name).clone()));
             chosen.truncate(most);
             chosen.sort_by_key(|(name, _)| *name);

@@ -196,7 +196,7 @@ async fn b_v1_a_new_volume_is_labelled_with_one_call_and_one_write_and_never_aga
     bench.labelled("another").await;
     assert_eq!((bench.calls(), bench.api.patches().len()), (2, 2));
 
-    // Removing the annotation leads to another request.
+    // A volume of the same name without the annotation leads to another request.
     let mut again = disk("pv", "d-1");
     again["metadata"]["labels"] = json!({ZONE: "wrong"});
     bench.api.put(again);

@@ -1,5 +1,5 @@
 //! The mutating admission webhook (B-V1, ▲V1). It labels a volume before the API server stores the
-//! volume, because the API server then refuses changes to existing node affinity.
+//! volume, because afterwards the API server refuses changes to existing node affinity.
 //!
 //! It fails open: if the provider fails or does not answer in time, the webhook admits the volume
 //! unchanged, with a warning. The controller, if it runs, labels the volume later. Every replica
@@ -34,7 +34,7 @@ const ERROR_CHARS: usize = 500;
 pub(crate) struct Webhook {
     provider: Arc<str>,
     status: watch::Receiver<ProviderStatus>,
-    /// Whether the controller also runs, which labels volumes that were admitted without labels.
+    /// Whether the controller also runs. It labels volumes that were admitted without labels.
     heals: bool,
 }
 
@@ -170,8 +170,9 @@ impl AboutRequest {
     }
 }
 
-/// Parses a review. Objects of other kinds are admitted unchanged: a webhook rule that is too wide
-/// must not block anybody. Callers are strangers, so only the metadata of such objects is kept.
+/// Parses a review. Everything but the creation of a volume is admitted unchanged: a webhook rule
+/// that is too wide must not block anybody. Callers are strangers, so only the metadata of other
+/// objects is kept.
 fn understand(body: &[u8]) -> Result<Asked, String> {
     let about: About = serde_json::from_slice(body).map_err(|error| no_review(&error))?;
     let ours = about

@@ -50,7 +50,7 @@ fn l6_an_id_that_another_node_has_is_not_given_again() {
     for words in ["\"mock://i\"", "Node a has", "5 min"] {
         assert!(trouble.message.contains(words), "{}", trouble.message);
     }
-    // The Node's own ID, as after a write without an answer, or if the Node was created again under
+    // The holder is the Node itself: a write had no answer, or the Node was created again under
     // its name.
     assert_eq!(may_have(&node, &[holder("twin", true, 9_999)]), Ok(()));
 }
@@ -77,7 +77,7 @@ fn l6_a_stale_node_does_not_block_the_machine_that_came_back_under_another_name(
     let mut going = holder("old", true, 9_999);
     going.metadata.deletion_timestamp = Some(Time(wall()));
     assert_eq!(may_have(&node, &[going.clone()]), Ok(()));
-    // One holder that blocks the ID is enough, also if another one does not block it.
+    // One holder that blocks the ID is enough, even if another holder does not.
     assert!(may_have(&node, &[going, holder("other", true, 9_999)]).is_err());
 }
 

@@ -48,7 +48,7 @@ pub(crate) struct State {
     pub(crate) listed: Vec<String>,
     /// The first bytes of each InternalIP.
     pub(crate) network: String,
-    /// How long a lookup takes.
+    /// How long a LookupInstances takes.
     pub(crate) delay: Duration,
     /// How much longer a lookup takes for each Node in it.
     pub(crate) per_node: Duration,

@@ -1,4 +1,4 @@
-//! What answers count for: whether the ccm can trust those of a pass, and the record of one Node
+//! Which answers count: whether the ccm can trust the answers of a pass, and the record of one Node
 //! that is not Ready. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,7 +49,7 @@ pub(in super::super) fn is_vouched(
     })
 }
 
-/// Whether no Node is Ready: then the others vouch for each other.
+/// Whether no Node is Ready. Then the Nodes that are not Ready vouch for each other.
 pub(in super::super) fn is_none_ready(nodes: &[Arc<Node>]) -> bool {
     !nodes.iter().any(|node| is_witness(node))
 }
@@ -126,9 +126,10 @@ fn mixed_up<'a>(found: &'a Findings<'_>) -> Option<(&'a str, &'a str)> {
 
 /// A Node is due after this many ABSENT answers in a row.
 const ENOUGH: u32 = 2;
-/// An answer that comes later than this after the one before starts a new row.
+/// An ABSENT that comes later than this after the last one starts a new row.
 pub(super) const LONGEST_PENDING: Duration = Duration::from_mins(10);
-/// The longest time until the ccm asks about a Node again, in periods.
+/// The longest pause before the ccm asks about a Node again, in periods, unless the brake holds the
+/// Node back.
 pub(crate) const MOST_PERIODS: u32 = 6;
 /// The ccm asks about a Node again after the time since the last change, divided by this.
 const PART: u32 = 10;
@@ -138,7 +139,7 @@ const PART: u32 = 10;
 pub(super) struct Absence {
     /// ABSENT answers in valid passes in a row.
     pub(super) in_row: u32,
-    /// Whether a Ready Node vouched for each of them.
+    /// Whether a Ready Node vouched for each of these answers.
     pub(super) witnessed: bool,
     /// The sum of the times between consecutive ABSENT answers in valid passes, each limited to the
     /// longest step.
@@ -152,7 +153,7 @@ pub(super) struct Absence {
 /// The last answer about a Node that is not Ready.
 #[derive(Debug)]
 pub(super) struct Known {
-    /// `Unspecified`: the lookup failed.
+    /// `Unspecified`: the lookup failed, or the state is unknown.
     pub(super) state: api::InstanceState,
     /// The Node's Ready condition when the ccm asked.
     pub(super) condition: Option<Condition>,
@@ -165,7 +166,7 @@ pub(super) struct Known {
 }
 
 impl Absence {
-    /// Takes an ABSENT of a valid pass. Of the time since the last one, at most `longest_step`
+    /// Takes an ABSENT of a valid pass. Of the time since the last ABSENT, at most `longest_step`
     /// counts.
     pub(super) fn answered(&mut self, witnessed: bool, longest_step: Duration, now: Instant) {
         let since = |last: Instant| now.saturating_duration_since(last);
@@ -189,7 +190,7 @@ impl Absence {
         self.last = None;
     }
 
-    /// Whether it needs no further answer.
+    /// Whether no further ABSENT is needed.
     pub(super) fn is_enough(&self) -> bool {
         self.in_row >= ENOUGH
     }
@@ -212,7 +213,8 @@ impl Known {
         }
     }
 
-    /// Takes an answer. Returns whether the Node's Ready condition has changed since the last one.
+    /// Takes an answer. Returns whether the Node's Ready condition has changed since the last
+    /// answer.
     pub(super) fn answered(&mut self, answer: &Answer, now: Instant) -> bool {
         let (state, condition) = (answer.state(), condition(&answer.node));
         let other_condition = self.condition != condition;
@@ -224,8 +226,8 @@ impl Known {
         other_condition
     }
 
-    /// Sets when the ccm asks again. `again`: only a second ABSENT is missing, so after one period,
-    /// also after a slow answer.
+    /// Sets when the ccm asks again. `again`: only a second ABSENT is missing, so the ccm asks
+    /// after one period, even after a slow answer.
     pub(super) fn plan(
         &mut self,
         answer: &Answer,

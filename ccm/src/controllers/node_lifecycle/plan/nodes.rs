@@ -31,7 +31,7 @@ pub(super) fn condition(node: &Node) -> Option<Condition> {
     Some((ready.status.clone(), ready.last_transition_time.clone()))
 }
 
-/// The provider IDs of more than one Node.
+/// The provider IDs that more than one Node has.
 pub(super) fn ids_of_several(nodes: &[Arc<Node>]) -> BTreeSet<&str> {
     let mut once = BTreeSet::new();
     let ids = nodes.iter().map(|node| provider_id(node));

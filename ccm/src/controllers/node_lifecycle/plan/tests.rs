@@ -404,7 +404,8 @@ fn l6_a_pass_that_calls_a_ready_node_absent_is_void() {
 fn l6_a_pass_with_answers_about_other_nodes_instances_is_void() {
     let mut driver = Driver::new();
     let nodes = cluster(3, 1);
-    // Each answer is about another Node's instance, so it is unclear whose instance is ABSENT.
+    // The answer for ready-001 is about another Node's instance, so it is unclear whose instance is
+    // ABSENT.
     driver.ids.insert("ready-001", "mock://ready-000");
     for _ in 0..4 {
         let pass = driver.pass(&nodes, Absent);

@@ -326,7 +326,7 @@ async fn fault_lifecycle_provider_hangs() {
 }
 
 /// Fault: the provider answers for one Node after the deadline of the call | does not use the late
-/// answer, so the Node stays; another waits for its deadline, once
+/// answer, so the Node stays; another Node of the call waits for its deadline, once
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_provider_answers_late() {
     let looping = Looping::start(20).await;
@@ -338,7 +338,7 @@ async fn fault_lifecycle_provider_answers_late() {
     let took = looping.until("deleted", gone).await;
     assert!(
         took <= DEADLINE + 2 * PERIOD + SOON,
-        "another waits for its deadline, once: {took:?}"
+        "another Node of the call waits for its deadline, once: {took:?}"
     );
     tokio::time::sleep(Duration::from_mins(30)).await;
     assert!(
@@ -348,7 +348,7 @@ async fn fault_lifecycle_provider_answers_late() {
 }
 
 /// Fault: the provider dies during a lookup, before or after it answered ABSENT | deletes nothing
-/// after one answer of each process; deletes after two answers of one
+/// after one answer of each process; deletes after two of one process
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_provider_dies() {
     for after in [Duration::from_millis(20), Duration::from_millis(60)] {
@@ -368,7 +368,7 @@ async fn fault_lifecycle_provider_dies() {
             looping.process.start(looping.cloud.service());
         }
         looping
-            .until("deletes after two answers of one", |this| this.left() == 19)
+            .until("deletes after two of one process", |this| this.left() == 19)
             .await;
     }
 }

@@ -22,7 +22,7 @@ async fn m10_a_node_whose_lookup_hangs_keeps_no_other_waiting() {
         assert!(took <= 3 * PERIOD + SOON, "{took:?}");
         tokio::time::sleep(Duration::from_mins(11)).await;
     }
-    // The ccm asks about it alone.
+    // The ccm asks about n0005 alone.
     let lookups = looping.cloud.state().lookups.clone();
     let last = &lookups[lookups.len() - 20..];
     assert!(
@@ -30,7 +30,7 @@ async fn m10_a_node_whose_lookup_hangs_keeps_no_other_waiting() {
             .all(|names| names.len() == 1 || !names.iter().any(|name| name == "n0005")),
         "{last:?}"
     );
-    // When it answers again, the ccm treats it like all others.
+    // When its lookups are answered again, the ccm treats n0005 like all other Nodes.
     looping.cloud.state().hang.clear();
     looping.down([5], api::InstanceState::Absent);
     looping.until("it too", |this| this.left() == 196).await;
@@ -62,7 +62,7 @@ async fn m10_a_slow_answer_about_one_node_counts_and_holds_nobody_up() {
     looping.down([3], api::InstanceState::Absent);
     looping.down([5], api::InstanceState::Absent);
     let gone = |name: &'static str| move |this: &Looping| this.api.node(name).is_none();
-    // One call asks about both.
+    // One call asks about n0003 and n0005.
     let took = looping.until("the other", gone("n0005")).await;
     assert!(took <= Duration::from_mins(1) + 3 * PERIOD, "{took:?}");
     let about: Vec<Instant> = {
@@ -89,7 +89,7 @@ async fn m10_a_provider_that_is_slow_is_waited_for() {
         let what = format!("deleted at {seconds} s a call");
         let took = looping.until(&what, |this| this.left() == 299).await;
         assert!(took <= Duration::from_mins(5), "{seconds} s: {took:?}");
-        // The ccm still sends full batches.
+        // The ccm still sends large batches.
         let lookups = looping.cloud.state().lookups.clone();
         let before = lookups.len();
         tokio::time::sleep(Duration::from_mins(10)).await;
@@ -130,7 +130,7 @@ async fn l6_where_no_node_is_ready_a_slow_answer_vouches_too() {
     cloud.state().delay = Duration::from_secs(20);
     looping.down(1..5, api::InstanceState::Running);
     looping.down([0], api::InstanceState::Absent);
-    // The ccm asks about it first. No other Node has an answer yet when its answer comes.
+    // The ccm asks about n0000 first. No other Node has an answer yet when its answer comes.
     let took = looping.until("deleted", |this| this.left() == 4).await;
     assert!(took <= Duration::from_mins(20), "{took:?}");
     assert!(looping.api.node("n0000").is_none());

@@ -3,7 +3,7 @@
 use super::*;
 
 const NOW: Duration = Duration::from_secs(1);
-/// The time until the next list, because only a list shows the result.
+/// The longest time to the next list. After some failures only a list shows the result.
 const LIST: Duration = Duration::from_secs(11);
 
 /// How long after the first call the condition is set. Later attempts change nothing, and in the
@@ -26,7 +26,7 @@ async fn set_after(fault: Fault) -> Duration {
     assert_eq!(world.condition(0), "False RouteCreated", "{shown}");
     assert_eq!(world.api.writes().len(), 2, "{shown}");
     world.cloud.clear_faults();
-    // A failure that only a change can fix waits for one, or half an hour.
+    // A failure that only a change can fix waits for a change, or for half an hour.
     sleep(Duration::from_mins(31)).await;
     assert!(world.all_created(2), "{shown}");
     assert_eq!(world.api.writes().len(), 3, "{shown}: one for each change");

@@ -69,7 +69,7 @@ async fn r6_a_storm_of_events_makes_one_look_in_ten_seconds() {
     }
     let lists = world.lists() - before;
     assert!((5..=7).contains(&lists), "{lists} lists in a minute");
-    // The metric counts the same.
+    // The metric counts the same lists.
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &world.registry).unwrap();
     let line = format!("route_controller_route_sync_total {}", world.lists());
@@ -129,7 +129,7 @@ async fn r6_a_hint_is_followed_and_a_route_that_somebody_removed_is_made_again()
     let world = World::started(3, |_| {}).await;
     world.until("routes", |world| world.all_created(3)).await;
     sleep(Duration::from_mins(1)).await;
-    // The mock sends a hint about it (WatchChanges).
+    // The mock sends a hint about the removal (WatchChanges).
     let gone = world.cloud.routes().remove(0);
     world.cloud.remove_route(&gone.name).unwrap();
     let took = world.until("again", |world| world.routed(3)).await;

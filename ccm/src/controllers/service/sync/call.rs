@@ -21,12 +21,12 @@ use crate::provider::{CallError, CallId, service_view};
 use crate::queue::Requeue;
 use crate::writes::{ServicePatch, ServiceStatusPatch, WriteError, reason};
 
-/// If a write of an answer fails, a delay from the answer that is shorter than this does not count.
-/// The retry of the failed write replaces it.
+/// If a write of an answer fails and the answer's delay is shorter than this, the retry of the
+/// failed write replaces the delay.
 const AFTER_REFUSAL: Duration = Duration::from_secs(5);
 
-/// The least delay that an answer can set if its call is unfinished and made the ccm write, and the
-/// call before did not finish either. The queue's backoff needs none, because it grows.
+/// The least delay that an answer can set after the second unfinished call in a row, if that call
+/// made the ccm write. The queue's backoff needs no such limit, because it grows.
 const REWRITTEN: Duration = Duration::from_secs(30);
 
 /// The most repetitions of a write after a call because of conflicts, each with the resourceVersion
@@ -139,7 +139,7 @@ impl Run<'_> {
                 probe: probe.max(least),
                 at: at.max(least),
             }),
-            // A quick retry must not repeat the refused write.
+            // A quick retry must not repeat the failed write.
             (Some(Requeue::At(at)), Some(Stop::With(outcome))) if at < now + AFTER_REFUSAL => {
                 Some(outcome)
             }
@@ -284,7 +284,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Returns whether the status was another one before.
+    /// Writes the status if it differs. Returns whether the API server stored it.
     async fn write_status(&mut self, status: &LoadBalancerStatus) -> Result<bool, Stop> {
         let mut retries = CONFLICTS;
         loop {

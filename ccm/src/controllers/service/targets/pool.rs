@@ -44,8 +44,8 @@ impl Pool {
         self.settle.due()
     }
 
-    /// Builds the used sets again. No change waits any longer. Returns the sets with fewer Nodes
-    /// than match.
+    /// Builds the used sets again. No change waits any longer. Returns the sets that leave out
+    /// matching Nodes.
     pub(in crate::controllers::service) fn settle(
         &mut self,
         used: &BTreeSet<&NodeSelector>,

@@ -248,7 +248,7 @@ fn s17_a_subset_is_stable() {
     };
     let before = select(500, None);
     assert_eq!(before.len(), 50);
-    // One more Node displaces at most one.
+    // One more Node displaces at most one chosen Node.
     for count in 501..520 {
         let after = select(count, None);
         let smaller = select(count - 1, None);
@@ -261,7 +261,7 @@ fn s17_a_subset_is_stable() {
         assert_eq!(before.difference(&after).count(), usize::from(chosen));
         assert_eq!(after.len(), 50);
     }
-    // Names in sequence are spread.
+    // The names are in sequence, but the chosen Nodes are spread over all of them.
     let low = before
         .iter()
         .filter(|name| name.as_str() < "node-0250")

@@ -220,7 +220,8 @@ impl Drop for Leaving<'_> {
     }
 }
 
-/// The outcome that a fault demands instead of the work. `None`: do the work.
+/// Returns the outcome that a fault demands instead of the work. Without such a fault, the work
+/// goes on.
 macro_rules! instead {
     ($fault:expr, $response:ty, $failed:path) => {
         match &$fault {

@@ -109,7 +109,8 @@ async fn s16_a_service_that_only_the_watch_has_lost_keeps_its_load_balancer() {
     assert_eq!(world.cloud.state().balancers.len(), 3);
 }
 
-/// The gauges of lists: without a Service, with several, not listed.
+/// The gauges: load balancers without a Service, Services with several, Services whose load
+/// balancer is not listed.
 fn gauges(world: &World) -> (i64, i64, i64) {
     let metrics = &world.metrics;
     let shown = |family: &Family<ProviderLabel, Gauge>| family.get_or_create(&"mock".into()).get();
@@ -123,7 +124,7 @@ fn gauges(world: &World) -> (i64, i64, i64) {
 #[tokio::test(start_paused = true)]
 async fn s16_what_lists_say_is_counted_as_long_as_they_say_it() {
     let mut world = World::new(1).await;
-    // These are more than the log names for one list.
+    // More Services than the log names for one list.
     for i in 0..15 {
         world.server.put(&named(i));
     }

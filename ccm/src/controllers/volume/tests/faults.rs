@@ -22,7 +22,7 @@ async fn fault_volume_each_failure_is_retried_as_the_contract_says() {
     for (code, least, most, events) in [
         (C::Invalid, 1_800, 1_801, 1),
         (C::Precondition, 0, 2, 1),
-        // GetVolumeLabels does not list it, so it is read as INTERNAL.
+        // GetVolumeLabels does not list CONFLICT, so the ccm reads it as INTERNAL.
         (C::Conflict, 0, 2, 1),
         (C::Busy, 1, 2, 0),
         (C::Throttled, 1, 10, 1),

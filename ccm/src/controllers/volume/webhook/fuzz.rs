@@ -29,8 +29,8 @@ fn text<'a>(input: &mut Unstructured<'a>, known: &[&'a str]) -> arbitrary::Resul
     }
 }
 
-/// One review. The first byte is the number of bytes for the provider's labels. The rest is the
-/// body.
+/// One review. The first byte is the number of bytes for the provider's labels. These bytes follow,
+/// then the body.
 pub(crate) fn reviews(input: &[u8]) {
     let Some((&length, rest)) = input.split_first() else {
         return;

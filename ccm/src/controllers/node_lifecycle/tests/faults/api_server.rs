@@ -133,8 +133,8 @@ async fn fault_lifecycle_api_server_answers_422() {
     );
 }
 
-/// The brake allows one of three Nodes in ten minutes. Returns how long the deletion takes if the
-/// first try fails with `code`.
+/// The brake allows one of three Nodes in ten minutes. The first try fails with `code`. Returns the
+/// time from then until the deletion.
 async fn of_three(code: u16) -> Duration {
     let looping = Looping::start(3).await;
     looping.api.faults.writes(1, 1, Fault::Refused(code));

@@ -79,8 +79,8 @@ fn r2_a_next_hop_that_is_none_of_the_nodes_addresses_is_wrong_when_two_lists_say
     scene.nodes = vec![node("b 10.8.1.0/24 10.0.0.5")];
     scene.routes = vec![route(stray)];
     assert_eq!(scene.shown() + &scene.shown(), "-r1 +b:10.8.1.0/24");
-    // The Node has the address in between, or a right route is beside it, or two other Nodes have
-    // the address.
+    // Other cases: the Node gets the address in between, a right route is beside the stray one, or
+    // two other Nodes have the address.
     let mut scene = Scene::new(&[a], &[stray]);
     scene.look();
     scene.node("a").addresses = addresses("10.0.0.9");
@@ -227,11 +227,11 @@ fn b_r4_r4_what_is_not_known_changes_no_condition() {
         let pass = scene.look();
         scene.fails(&pass, code, true);
         assert_eq!(scene.conditions(), "", "{code:?}: nobody knows");
-        // The list shows that it was created.
+        // The list shows that the route was created.
         scene.routes = vec![route("r1 10.8.1.0/24 >a")];
         assert_eq!(scene.shown(), "");
         assert_eq!(scene.conditions(), "a=created", "{code:?}");
-        // The list shows that it was not.
+        // The list shows that the route was not created.
         let mut scene = Scene::new(&node, &[]);
         let pass = scene.look();
         scene.fails(&pass, code, true);

@@ -9,7 +9,8 @@ use super::{End, has_event};
 use crate::controllers::service::fixtures::service;
 use crate::controllers::service::tests::named;
 
-/// Both ends, with the number of writes in a life without faults, for both Services together.
+/// The two ends of a life, each with the number of writes of both Services in a life without
+/// faults.
 const ENDS: [(End, usize); 2] = [(End::Deleted, 7), (End::TypeChanged, 8)];
 
 /// A check after the whole life of a Service in which one write failed. The message of its
@@ -26,7 +27,7 @@ struct Seen<'a> {
 }
 
 impl Seen<'_> {
-    /// The gaps without a short first one. The watch may deliver the handle's own write after the
+    /// The gaps without a short first one. The watch may deliver the write of the handle after the
     /// status write has failed, and that leads to another attempt at once.
     fn tries(&self) -> impl Iterator<Item = f64> {
         let gaps = self.gaps.iter().enumerate();
@@ -156,7 +157,7 @@ async fn fault_service_api_server_answers_429() {
         );
     }
     fn five_times(seen: &Seen<'_>) {
-        // The next attempt comes at once if the handle's own write causes it.
+        // The next attempt comes at once if the watch delivers the write of the handle.
         let gaps = &seen.gaps;
         assert!(
             gaps[..4].iter().all(|gap| *gap <= 3.0) && !(1.0..5.0).contains(&gaps[4]),
