@@ -55,8 +55,7 @@ const HANDLE: &str = "the handle comes from the bridge, because Go's interface h
 const REASON: &str = "Go's errors are only text. That text contains the cloud's reason, and the bridge adds its own reason `CloudError`";
 const NO_CODE: &str = "Go's errors have no codes: the ccm retries an invalid Service with backoff, not after half an hour";
 const NO_ID: &str = "the bridge finds that the provider reports no ID (INST-7)";
-const NOT_YET: &str =
-    "Go's interface cannot say that an instance does not show yet, so the adapter returns an error";
+const NOT_YET: &str = "Go's interface has no answer PENDING, so the adapter returns an error";
 const RETAINED: &str =
     "Go's interface cannot say that a load balancer is kept: it counts as deleted (▲S8)";
 const NO_HINTS: &str = "Go's interface has no hints, so only the Ensure after the failed Update makes the lost load balancer again (▲S10)";
