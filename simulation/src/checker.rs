@@ -237,7 +237,7 @@ impl Checker {
         let name = now["metadata"]["name"].as_str().unwrap_or_default();
         for what in before.map_or_else(Vec::new, |before| fields::wrong(site, before, now)) {
             inner.trace.violation(format!(
-                "{identity} changes what is not its own in {site} of {name}: {what}"
+                "{identity} changes fields that are not its own in {site} of {name}: {what}"
             ));
         }
         let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
@@ -247,7 +247,7 @@ impl Checker {
             && before.map(version) != then
         {
             inner.trace.violation(format!(
-                "{identity} overwrites in {site} of {name} what was written while it was on its way"
+                "{identity} overwrites in {site} of {name} a change that came meanwhile"
             ));
         }
         match site {
@@ -449,7 +449,7 @@ impl Inner {
             .hidden(cloud, nodes, leader.as_deref(), hindered)
         {
             self.trace.violation(format!(
-                "the cloud refused the route of the Node {name}, which does not say so"
+                "the cloud refused the route of the Node {name}, and its condition does not show that"
             ));
         }
     }

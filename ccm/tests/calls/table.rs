@@ -22,8 +22,8 @@ How it is counted:
 
 - The test counts a situation for 8 to 40 seconds (the idle hour: 72), and until it is over on both sides. Counts differ by a few from run to run.
 - Upstream is one process, so the table shows its one restart beside each of our three.
-- 429, 422, 503 and 401: the cloud refuses all calls for half a minute, and the port of one Service changes at the beginning. Counting goes on until the cloud has the new port, at least ten
-  seconds. After 422 the user changes the port again.
+- 429, 422, 503 and 401: the cloud refuses all calls for half a minute, and the port of one Service changes at the beginning. Counting goes on until the cloud has the new port, and for at least ten
+  seconds after the outage. After 422 the user changes the port again.
 - kill -9 during a create: the cloud has made the load balancer, and the test kills the process with the cloud's code before the answer arrives. For upstream that is the whole CCM.
 - In all situations but the idle hour the periodic refresh of Nodes is off (`--node-status-update-frequency=2h`), because it would happen during some of them by chance.
 - The idle hour: nothing happens to three Nodes and one Service. It takes 72 seconds, a fiftieth of an hour, with upstream's default periods divided by 50:

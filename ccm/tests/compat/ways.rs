@@ -55,14 +55,13 @@ const HANDLE: &str = "the handle comes from the bridge, because Go's interface h
 const REASON: &str = "Go's errors are only text. That text contains the cloud's reason, and the bridge adds its own reason `CloudError`";
 const NO_CODE: &str = "Go's errors have no codes: the ccm retries an invalid Service with backoff, not after half an hour";
 const NO_ID: &str = "the bridge finds that the provider reports no ID (INST-7)";
-const NOT_YET: &str =
-    "Go's interface cannot say that the cloud does not show an instance yet: that is an error";
+const NOT_YET: &str = "Go's interface has no answer PENDING, so the adapter returns an error";
 const RETAINED: &str =
     "Go's interface cannot say that a load balancer is kept: it counts as deleted (▲S8)";
 const NO_HINTS: &str = "Go's interface has no hints, so only the Ensure after the failed Update makes the lost load balancer again (▲S10)";
 const NO_SYNC: &str = "Go's interface does not report what is in sync: a controller that takes over calls Ensure (▲S13)";
 const TARGETS: &str = "no difference: a Node that joins at a hand-over may cost one Update more, depending on the timing";
-const GONE: &str = "no difference: the name of the route has the UID of a Node that is gone, which no two clusters share";
+const GONE: &str = "no difference: the route's name has the UID of a deleted Node, and the two clusters have different UIDs";
 
 /// The scenarios in which a failure is reported with its reason.
 const WITH_REASON: &[&str] = &[

@@ -117,7 +117,7 @@ lies! {
     stays_degraded: "stays-degraded", Calls("LookupInstances", 8), Plain, Never, Untold("the cloud fails no call here; DEGRADED is a valid state, and the ccm deletes no Node meanwhile");
     refusals_are_trouble: "refusals-are-trouble", Calls("LookupInstances", 8), Plain, Never, Untold("the cloud refuses nothing here; DEGRADED is a valid state, and the ccm deletes no Node meanwhile");
     unknown_name_unmanaged: "unknown-name-unmanaged", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm leaves an UNMANAGED Node alone, as the contract says, and does not learn that the cloud does not know it");
-    probe_always_ready: "probe-always-ready", Throttled("LookupInstances", 6), Plain, Lied, Alike(&["outcome=\"throttled\""], "the contract allows it: each call reports the cloud's failure itself");
+    probe_always_ready: "probe-always-ready", Throttled("LookupInstances", 6), Plain, Lied, Alike(&["outcome=\"throttled\""], "each call reports the cloud's failure itself");
     slow_drip: "slow-drip", Calls("Probe", 3), Plain, ByWhatIsTold, Told(&["rpc=\"Probe\",outcome=\"deadline\""]);
     token_ignored: "token-ignored", Calls("WatchChanges", 2), TokenLost, Answered("WatchChanges", "", ""), Untold("a stream without a resync looks like one without changes; the passes go on");
     watch_outlives_shutdown: "watch-outlives-shutdown", Restarted("LookupInstances", 8), Plain, Answered("WatchChanges", "", "cancelled"), Untold("the connection ends like that of a killed process");
@@ -137,7 +137,7 @@ lies! {
     garbage_on_the_socket: "garbage-on-the-socket", Calls("LookupInstances", 8), Plain, ByWhatIsTold, Told(&["outcome=\"disconnected\""]);
     open_socket: "open-socket", Calls("Probe", 2), Plain, Never, Untold("the ccm cannot see which other processes may connect; it checks the provider's uid if one is configured");
     ignores_grpc_timeout: "ignores-grpc-timeout", Calls("LookupInstances", 8), SlowLater, Lied, Alike(&["rpc=\"LookupInstances\",outcome=\"deadline\""], "the ccm ends a call at its deadline itself, and the cloud is as slow to an honest provider");
-    frame_behind_the_end: "frame-behind-the-end", Calls("LookupInstances", 8), Statuses, Lied, Alike(&["rpc=\"LookupInstances\",outcome="], "a bare status fails the call, with or without its connection, and the ccm connects again");
+    frame_behind_the_end: "frame-behind-the-end", Calls("LookupInstances", 8), Statuses, Lied, Alike(&["rpc=\"LookupInstances\",outcome="], "a bare status fails the call, and its connection may end too; the ccm then connects again");
     pings_when_idle: "pings-when-idle", Calls("Probe", 4), Plain, Lied, Untold("HTTP/2 answers a PING by itself");
     crash_before_effect: "crash-before-effect", Calls("EnsureLoadBalancer", 3), Plain, Lied, Told(&["rpc=\"EnsureLoadBalancer\",outcome=\"disconnected\""]);
     crash_after_effect: "crash-after-effect", Calls("EnsureLoadBalancer", 3), Plain, Lied, Told(&["rpc=\"EnsureLoadBalancer\",outcome=\"disconnected\""]);
@@ -183,14 +183,14 @@ lies! {
     shared_listed_for_one: "shared-listed-for-one", Served("GetLoadBalancer", 2), Shared, Answered("ListLoadBalancers", "", "ok"), Untold("each Service has the handle of the shared load balancer, and the list has that handle");
     zones_swapped: "zones-swapped", Calls("LookupZones", 1), Zones, Lied, Untold("a zone is an opaque string to the ccm");
     foreign_route_removed: "foreign-route-removed", Calls("DeleteRoutes", 1), Plain, Wrote("remove route left"), Untold("the ccm never asks for the removal of a route that a list shows as another owner's");
-    route_without_mark: "route-without-mark", Calls("CreateRoutes", 1), Plain, Wrote("put route"), Untold("ROUTE-3: a cloud that cannot mark routes has the same list, and an unmarked route in the cluster's range is the cluster's own");
+    route_without_mark: "route-without-mark", Calls("CreateRoutes", 1), Plain, Wrote("put route"), Untold("ROUTE-3: a cloud that cannot mark routes has the same list, and the ccm treats an unmarked route to a Node's Pods as the cluster's own");
     route_of_absent_fails: "route-of-absent-fails", Calls("DeleteRoutes", 1), RouteGoes, Answered("DeleteRoutes", "10.244.98.0/24", "ok, 1 failed"), Untold("the next list shows that it is gone");
     route_exists_fails: "route-exists-fails", Calls("CreateRoutes", 2), ListLags, ByWhatIsTold, Told(&["FailedToCreateRoute", "the route exists already"]);
     routes_turned: "routes-turned", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm removes a route that leads elsewhere before it makes one to that destination");
     the_later_route_wins: "the-later-route-wins", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm asks for one route to a destination at a time");
     unmarked_routes_taken: "unmarked-routes-taken", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm makes no route if an unmarked one leads to the Node");
     unmarked_routes_turned: "unmarked-routes-turned", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm removes a route that leads elsewhere before it makes one to that destination");
-    unmarked_routes_ours: "unmarked-routes-ours", Calls("LookupInstances", 8), Plain, Never, Untold("an unmarked route in the cluster's range is the cluster's own");
+    unmarked_routes_ours: "unmarked-routes-ours", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm treats an unmarked route to a Node's Pods as the cluster's own");
     nameless_route_is_done: "nameless-route-is-done", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm removes every route by its listed name");
     route_removed_by_destination: "route-removed-by-destination", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm removes every route by its listed name");
     gateway_routes_left_out: "gateway-routes-left-out", Calls("LookupInstances", 8), Plain, Never, Untold("a route that is not in the list looks like a route that does not exist");

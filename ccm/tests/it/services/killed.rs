@@ -106,7 +106,7 @@ async fn killed_at_each_write(world: &mut World, proxy: &Proxy, ccm: &mut Proces
                 if !killed {
                     // The writes are finalizer, handle, status, and the end of the finalizer. If
                     // the type changes, the API server itself clears the status.
-                    assert_eq!(number - 1, 4, "each write has its turn");
+                    assert_eq!(number - 1, 4, "a kill comes at each of the four writes");
                     break;
                 }
                 number += 1;
@@ -117,8 +117,8 @@ async fn killed_at_each_write(world: &mut World, proxy: &Proxy, ccm: &mut Proces
 
 /// Fault: the ccm process is killed (SIGKILL) right before or right after each write of a Service's
 /// life reaches a real API server: finalizer, handle, status, and the end of the finalizer when it
-/// is deleted or changes its type | makes one load balancer only; leaves none in the cloud; each
-/// write has its turn
+/// is deleted or changes its type | makes one load balancer only; leaves none in the cloud; a kill
+/// comes at each of the four writes
 #[tokio::test]
 async fn fault_service_ccm_process_killed_between_writes() {
     let mut world = World::new(Fixture::default()).await;

@@ -15,14 +15,14 @@ pub(super) const LIES: &[Lie] = &[
     ),
     twist(
         "types-bent",
-        "the provider replaces characters of an instance type that no label value may have by dashes",
+        "in an instance type the provider replaces each character that a label value may not have by a dash",
         &["INST-15"],
         "instances/what-has-no-form-is-left-out",
         Twist::TypesBent,
     ),
     twist(
         "unknown-name-unmanaged",
-        "a Node without a provider ID that the cloud does not know is UNMANAGED",
+        "a Node that has no provider ID and that the cloud does not know is UNMANAGED",
         &["INST-13"],
         "instances/an-unknown-name-is-not-claimed",
         Twist::NamelessUnmanaged,

@@ -196,7 +196,7 @@ pub(super) const LIES: &[Lie] = &[
     ),
     twist(
         "hashes-marks-otherwise",
-        "if an owner ID does not fit, the mark has 16 digits that are not those of its SHA-256",
+        "if an owner ID does not fit, the mark has 16 digits that are not those of the owner ID's SHA-256",
         &["LB-30"],
         "load-balancers/ensure-marks-or-their-digits",
         Twist::MarksHashedOtherwise,

@@ -266,7 +266,7 @@ pub(super) const LIES: &[Lie] = &[
     ),
     twist(
         "garbage-on-the-socket",
-        "every fourth connection gets bytes that are no HTTP/2 at once, the others after three seconds",
+        "each connection gets bytes that are not HTTP/2, every fourth one at once, the others after three seconds",
         &["CORE-1", "CORE-4"],
         "core/answers-on-a-new-connection",
         Twist::SocketGarbage,

@@ -34,7 +34,10 @@ impl Looping {
         let took = self
             .until("deleted", |this| this.api.node(NODE).is_none())
             .await;
-        assert!(took <= within, "then its instance decides: {took:?}");
+        assert!(
+            took <= within,
+            "then the Node's own instance decides: {took:?}"
+        );
         assert_eq!(self.others(), 19, "deletes no other Node");
     }
 }
@@ -243,8 +246,8 @@ async fn fault_lifecycle_provider_answers_nothing() {
     looping.asks_in_each_pass("no outcome");
 }
 
-/// Fault: the provider answers a whole call with any code of the table | deletes nothing; then its
-/// instance decides; deletes no other Node
+/// Fault: the provider answers a whole call with any code of the table | deletes nothing; then the
+/// Node's own instance decides; deletes no other Node
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_provider_fails_a_whole_call() {
     for code in 1..=10 {
@@ -326,7 +329,7 @@ async fn fault_lifecycle_provider_hangs() {
 }
 
 /// Fault: the provider answers for one Node after the deadline of the call | does not use the late
-/// answer, so the Node stays; another Node of the call waits for its deadline, once
+/// answer, so the Node stays; another Node of the call waits for the deadline, once
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_provider_answers_late() {
     let looping = Looping::start(20).await;
@@ -338,7 +341,7 @@ async fn fault_lifecycle_provider_answers_late() {
     let took = looping.until("deleted", gone).await;
     assert!(
         took <= DEADLINE + 2 * PERIOD + SOON,
-        "another Node of the call waits for its deadline, once: {took:?}"
+        "another Node of the call waits for the deadline, once: {took:?}"
     );
     tokio::time::sleep(Duration::from_mins(30)).await;
     assert!(
@@ -373,8 +376,8 @@ async fn fault_lifecycle_provider_dies() {
     }
 }
 
-/// Fault: the provider's listing fails or is not complete | then its instance decides; deletes no
-/// other Node
+/// Fault: the provider's listing fails or is not complete | then the Node's own instance decides;
+/// deletes no other Node
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_provider_lists_nothing() {
     let looping = Looping::start(20).await;

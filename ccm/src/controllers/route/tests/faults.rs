@@ -132,7 +132,7 @@ async fn fault_route_a_call_fails_as_a_whole_with_each_code() {
 }
 
 /// Fault: DeleteRoutes answers a route with each code of the error table | routes all Nodes in the
-/// end; removes one route and makes two
+/// end; removes the wrong route and makes both missing ones
 #[tokio::test(start_paused = true)]
 async fn fault_route_a_delete_fails_with_each_code() {
     for code in CODES {
@@ -151,7 +151,7 @@ async fn fault_route_a_delete_fails_with_each_code() {
         assert_eq!(
             world.cloud.cloud_writes(),
             3,
-            "removes one route and makes two: {code:?}"
+            "removes the wrong route and makes both missing ones: {code:?}"
         );
     }
 }
@@ -344,7 +344,7 @@ async fn fault_route_an_answer_after_the_deadline_makes_nothing_twice() {
 }
 
 /// Fault: DeleteRoutes is never answered | routes the other Node meanwhile; routes all Nodes in the
-/// end; removes one route and makes two
+/// end; removes the wrong route and makes both missing ones
 #[tokio::test(start_paused = true)]
 async fn fault_route_a_delete_that_hangs_is_looked_for_in_the_next_list() {
     for kind in [FaultKind::Hang, FaultKind::HangAfter] {
@@ -368,7 +368,7 @@ async fn fault_route_a_delete_that_hangs_is_looked_for_in_the_next_list() {
         assert_eq!(
             world.cloud.cloud_writes(),
             3,
-            "removes one route and makes two: {kind}"
+            "removes the wrong route and makes both missing ones: {kind}"
         );
     }
 }

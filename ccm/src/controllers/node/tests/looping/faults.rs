@@ -252,7 +252,7 @@ async fn fault_node_provider_answers_busy() {
 }
 
 /// Fault: the provider answers THROTTLED for a Node | a Warning event has the provider's message;
-/// asks again after 5 s if the answer has no `retry_after`; asks about no other Node before then
+/// asks again after 5 s if the answer has no `retry_after`; asks about no other Node before that
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_throttled() {
     fn five_seconds(looping: &Looping, what: &str) {
@@ -270,7 +270,7 @@ async fn fault_node_provider_answers_throttled() {
     let times = looping.cloud.state().times.clone();
     assert!(
         times[1] - times[0] >= Duration::from_secs(5),
-        "asks about no other Node before then: {times:?}"
+        "asks about no other Node before that: {times:?}"
     );
     looping.stop().await;
 }

@@ -236,8 +236,8 @@ async fn fault_lifecycle_api_server_fails_the_last_look() {
 }
 
 /// Fault: the API server cuts the watch of Nodes, or answers 410 Gone to it | deletes no Node by
-/// mistake: the last read sees a Node that is Ready again or was created again; after the new list
-/// decides by the current state
+/// mistake: the last read sees a Node that is Ready again or was created again; decides by the
+/// current state after the new list
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_api_server_cuts_the_watch() {
     let looping = Looping::start(20).await;
@@ -263,7 +263,7 @@ async fn fault_lifecycle_api_server_cuts_the_watch() {
     let took = looping.until("deleted", |this| this.left() == 19).await;
     assert!(
         took <= 3 * PERIOD && looping.api.node("n0007").is_none(),
-        "after the new list decides by the current state: {took:?}"
+        "decides by the current state after the new list: {took:?}"
     );
 }
 
