@@ -213,7 +213,7 @@ control-plane: ## build the test control plane (minutes the first time, seconds 
 	@$(TARGET)/debug/control-plane
 
 .PHONY: simulate
-simulate: ## the ccm in virtual time (SEEDS=1000 plays 1,000 seeds from FROM=1; SEED=7 shows one, and the shortest plan that fails, with LOGS=ccm=debug; KEEP=name keeps that plan in simulation/regressions; PLAN=file shows a kept plan; PLANTED=1 shows which seed finds each planted bug; EXHAUSTIVE=1 plays every fault and every pair in one Service's and one Node's life)
+simulate: ## the ccm in virtual time (SEEDS=1000 plays 1,000 seeds from FROM=1; SEED=7 shows one, and the shortest plan that fails, with LOGS=ccm=debug; KEEP=name keeps that plan in simulation/regressions; PLAN=file shows a kept plan; PLANTED=1 shows which seed finds each planted bug; EXHAUSTIVE=1 plays single faults and pairs in one Service's and one Node's life)
 	@.ci/prerequisites cargo cc
 	$(SIMULATE) build --quiet --profile simulation -p simulation
 	$(SEEDED) $(if $(SEED)$(PLAN),$(if $(SEED),--seed $(SEED),--plan $(PLAN)) $(if $(LOGS),--logs $(LOGS)) $(if $(KEEP),--keep simulation/regressions/$(KEEP).json),--seeds $(or $(SEEDS),1000) --from $(or $(FROM),1)) $(if $(BUGS),--bugs $(BUGS)) $(if $(PLANTED),--planted $(if $(filter 1,$(UPDATE_DOCS)),--update-docs docs/simulation.md)) $(if $(EXHAUSTIVE),--exhaustive)
