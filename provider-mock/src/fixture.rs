@@ -161,7 +161,8 @@ pub struct Provisioning {
     pub deletion: HumanDuration,
 }
 
-/// Many similar instances. In every text, `%d` stands for the number, from `first` on.
+/// Many similar instances. In every text except the keys of labels, `%d` stands for the number,
+/// from `first` on.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InstanceTemplate {

@@ -107,7 +107,7 @@ fn keys_of_route(route: &pb::Route) -> Vec<String> {
     keys
 }
 
-/// The keys in the answer of the batch's items that a fault with this subject selects.
+/// The keys of the batch's items that a fault with this subject selects, as the answer has them.
 pub(crate) fn keys_of_items(rpc: &str, request: &Bytes, subject: &str) -> Vec<String> {
     if !matches!(rpc, "CreateRoutes" | "DeleteRoutes") {
         return vec![subject.to_owned()];
@@ -232,7 +232,7 @@ enum Came {
     Other(String),
 }
 
-/// The outcome of a call, in a word.
+/// The outcome of a call, as the log shows it.
 pub(crate) fn outcome(rpc: &str, messages: &[Bytes]) -> String {
     match came(rpc, messages) {
         Came::Failed(failure) => {

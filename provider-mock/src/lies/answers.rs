@@ -121,7 +121,7 @@ pub(crate) fn twist(
     Ok(answer)
 }
 
-/// An answer that is `failed` for the whole call.
+/// Applies twists to an answer that is `failed` for the whole call.
 fn failed(
     twists: Twists,
     rpc: &'static str,
@@ -289,7 +289,7 @@ fn routes_written(twists: Twists, answer: &mut pb::CreateRoutesResponse) {
     }
 }
 
-/// A listing that omits something and ends as if it were complete.
+/// With some twists, a listing omits items and ends as if it were complete.
 fn listing(twists: Twists, rpc: &str, answer: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     macro_rules! of {
         ($message:ident, $part:path, $keep:expr) => {{

@@ -127,7 +127,8 @@ impl LoadBalancers {
     }
 }
 
-/// CONFLICT if another part has the same listener. BUSY while that part is being deleted.
+/// CONFLICT if another part at the same address has the same listener. BUSY while that part is
+/// being deleted.
 pub(super) fn collision(lb: &LoadBalancer, peers: &[&LoadBalancer]) -> Result<(), Failure> {
     let listeners = lb.config.listeners();
     let at_same_address = |peer: &&&LoadBalancer| {

@@ -11,7 +11,7 @@ use super::Twisted;
 use crate::lies::Twist;
 
 impl Twisted {
-    /// The Node without its provider ID if its name has to count first.
+    /// The Node. With the twist `NameFirst`, it loses its provider ID if the cloud knows its name.
     fn asked(&self, node: &Node) -> Node {
         let mut node = node.clone();
         if self.has(Twist::NameFirst) && self.cloud.instance(&node.name).is_some() {
