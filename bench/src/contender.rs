@@ -139,7 +139,7 @@ impl Contender {
                 Instances::OneGone(name) => json!({"gone": [name]}),
             };
             let path = self.machines_file(plane);
-            // Replaces the file at once, because the cloud may read it at any time.
+            // Replaces the file atomically, because the cloud may read it at any time.
             let new = path.with_extension("new");
             std::fs::write(&new, said.to_string())?;
             return Ok(std::fs::rename(new, path)?);

@@ -74,7 +74,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ApiServer {
-    /// An API server with the namespaces that every cluster has.
+    /// An API server with the namespaces `default` and `kube-system`.
     #[must_use]
     pub fn new(
         seed: u64,
@@ -273,7 +273,7 @@ impl ApiServer {
                 let partial = header(header::ACCEPT).starts_with(b"application/json;as=Partial");
                 return self.read(&asked, partial);
             }
-            // Most writes renew a Lease, and its text is in no trace.
+            // Most writes renew a Lease. The trace does not have their text.
             let text = (asked.kind.plural != "leases").then(|| body.to_string());
             let done = self.write(identity, &sent, &asked, header(header::CONTENT_TYPE), body);
             let code = done.as_ref().map_or_else(|refused| refused.code, |_| 200);

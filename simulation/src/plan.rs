@@ -97,7 +97,7 @@ pub enum Step {
     TargetTrouble(u8, bool),
     /// The provider says once that this Node's instance does not exist.
     AbsentOnce(u8),
-    /// For this many seconds the provider says that no instance exists.
+    /// For this many seconds, LookupInstances says that no instance exists.
     AllAbsent(u64),
     /// A user makes a Service of type LoadBalancer.
     Create(u8, Class),
@@ -242,7 +242,7 @@ pub struct Setup {
     /// How many seconds each ccm's wall clock is ahead.
     pub clocks: Vec<i64>,
     /// The lease duration in seconds. The renew deadline is two thirds of it, the retry period a
-    /// sixth. Most requests of an hour are renewals.
+    /// sixth.
     pub lease_seconds: u64,
     /// The traits of the world. In a file each is a field of its own.
     #[serde(flatten)]

@@ -64,8 +64,8 @@ impl Refused {
             if refused && call.names.len() > 1 {
                 continue;
             }
-            // The ccm creates no route for a Node without a provider ID, and plans after a list. Else
-            // the call was for an earlier Node with the same Pod CIDR.
+            // The ccm creates no route for a Node without a provider ID, and plans after a list.
+            // Without both, the call was for an earlier Node with the same Pod CIDR.
             let named = |node: &&Arc<Object>| {
                 let known = self.known.get(uid(node)).copied().unwrap_or(0);
                 let mut since = lists.iter().filter(|list| list.at_ms >= known);
