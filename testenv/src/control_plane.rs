@@ -30,12 +30,12 @@ pub struct Options {
 
 /// A running control plane: etcd and kube-apiserver on the loopback, with RBAC, and no controllers.
 ///
-/// So nothing manages Pods, Endpoints or garbage: a test writes these objects itself. Dropping the
-/// control plane kills both processes and removes their data.
+/// So nothing manages Pods or Endpoints, and nothing collects garbage: a test writes these objects
+/// itself. Dropping the control plane kills both processes and removes their data.
 #[derive(Debug)]
 pub struct ControlPlane {
-    // Fields are dropped in this order: kube-apiserver would not end without etcd, and both write
-    // into the directory.
+    // Fields are dropped in this order: kube-apiserver needs etcd, and both write into the
+    // directory.
     api_server: Option<Process>,
     etcd: Process,
     components: Components,

@@ -253,7 +253,7 @@ impl TestCloud {
         self.api.log()
     }
 
-    /// Calls the control endpoint of the test API. Its README has the paths.
+    /// Calls the control endpoint of the test API. `providers/digitalocean/README.md` has examples.
     pub fn ask(&self, method: &str, path: &str, body: &Value) -> Result<Value, Error> {
         let mut command = testapi_in(self.network.as_deref(), &self.testapi);
         command.args(["ask", &self.url, method, path, &body.to_string()]);

@@ -137,7 +137,7 @@ fn at_once() -> Value {
 async fn unbind(client: Client, left: Left) -> Option<Value> {
     let path = left.path();
     if left.prefix == NAMESPACES {
-        // Elsewhere kube-controller-manager does this.
+        // In other clusters, kube-controller-manager does this.
         let mut namespace = send(client.clone(), Method::GET, path.clone(), Value::Null).await?;
         namespace["spec"]["finalizers"] = json!([]);
         let finalize = format!("{path}/finalize");

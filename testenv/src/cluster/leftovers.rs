@@ -37,9 +37,9 @@ const DEPTH: usize = 3;
 pub struct Leftovers(BTreeSet<String>);
 
 impl Leftovers {
-    /// The mounts, the network interfaces, the clusters' cgroups, the processes that belong to
-    /// machines or have one of these directories as an argument, the kernel settings, and the files
-    /// in kubelet's and containerd's default directories.
+    /// The mounts, network interfaces, clusters' cgroups and kernel settings, and the files in
+    /// kubelet's and containerd's default directories. Also the processes that belong to machines
+    /// or have one of these directories as an argument.
     pub fn now(directories: &[PathBuf]) -> Self {
         let mut found = BTreeSet::new();
         let lines = |file: &str| fs::read_to_string(file).unwrap_or_default();

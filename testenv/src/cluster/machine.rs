@@ -150,7 +150,7 @@ impl Machine {
         self.power = None;
     }
 
-    /// Starts kubelet, if the machine is on and kubelet does not run; it registers the Node.
+    /// Starts kubelet, if the machine is on and kubelet does not run. Kubelet registers the Node.
     pub fn start_kubelet(&mut self) -> Result<(), Error> {
         let Some(power) = &self.power else {
             return Ok(());
@@ -199,8 +199,8 @@ impl Machine {
         self.ctr(&arguments, Stdio::null()).map(drop)
     }
 
-    /// The process IDs of a container as seen from outside, oldest first. The ID is as in a Pod's
-    /// status, with or without `containerd://`.
+    /// The process IDs of a container as seen from outside, in ascending order. The ID is as in a
+    /// Pod's status, with or without `containerd://`.
     pub fn processes_of(container: &str) -> Vec<u32> {
         let id = container.trim_start_matches("containerd://");
         let Ok(processes) = fs::read_dir("/proc") else {
