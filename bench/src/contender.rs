@@ -236,8 +236,8 @@ impl Contender {
         }
     }
 
-    /// Resident memory in MB of the controller and of the provider. NaN if there is no provider:
-    /// the Go CCM's cloud is in its own process.
+    /// Resident memory in MB of the controller and of the provider. NaN for the provider if there
+    /// is none: the Go CCM's process contains its cloud.
     pub(crate) fn megabytes(&self) -> [f64; 2] {
         [&self.ccm, &self.provider].map(|process| {
             let process = process.as_ref();

@@ -245,7 +245,8 @@ impl LoadBalancers {
     }
 
     /// A load balancer with the Service's native name, or an unmarked one with an address or host
-    /// name of the Service's status. The caller has found none that is marked for the Service.
+    /// name of the Service's status. The caller has found no load balancer that is marked for the
+    /// Service.
     fn like(&self, asker: &Asker<'_>) -> Option<&LoadBalancer> {
         let name = native_name(&asker.service.uid);
         let same_status = |lb: &LoadBalancer| {

@@ -149,7 +149,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// The cloud in the file and its time. A missing file is a new cloud.
+    /// The cloud in the file and its time. `None`: there is no file yet.
     pub(crate) fn open(path: &Path, lock: Lock) -> Result<(Self, Option<(Objects, u64)>), String> {
         let store = Self {
             path: path.to_owned(),

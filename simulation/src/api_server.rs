@@ -157,8 +157,8 @@ impl ApiServer {
         kube::Client::new(service, "default")
     }
 
-    /// A number from the seed and the purpose. It does not depend on the order of events at one
-    /// instant.
+    /// A number from the seed, the purpose, and the count of earlier draws for this purpose. It
+    /// does not depend on the order of events at one instant.
     fn draw(&self, what: impl std::hash::Hash) -> u64 {
         let mut hasher = DefaultHasher::new();
         (self.inner.seed, what).hash(&mut hasher);

@@ -133,8 +133,8 @@ impl Checker {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many requests to change the cluster or the cloud the processes have sent so far. Those
-    /// for Leases and Events do not count.
+    /// How many requests to change the cluster or the cloud the processes have sent so far.
+    /// Requests for Leases and Events do not count.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.inner().changes
@@ -170,7 +170,7 @@ impl Checker {
         self.inner().active_leader(lease).is_some()
     }
 
-    /// This process is being ended or killed, so its requests in flight may break off.
+    /// Notes that this process is being ended or killed, so its requests in flight may break off.
     pub fn ends(&self, identity: &str) {
         self.inner().ending.insert(identity.to_owned());
     }
@@ -339,8 +339,8 @@ impl Checker {
             inner.calls.goes_on(&call, lasts);
         }
         let leases = inner.rules.leases(&call.identity, &call.rpc);
-        // A process that loses the Lease of the ccm ends, whatever else it holds. It does not know
-        // of a renewal whose answer is lost.
+        // A process that loses the Lease of the ccm ends, whatever else it holds. The process does
+        // not know of a renewal whose answer is lost.
         let holds = |lease: &str| inner.leases.knows_to_hold(lease, &call.identity);
         let alive = !inner.ending.contains(&call.identity)
             && (call.identity.starts_with(SECOND) || holds(LEASE))

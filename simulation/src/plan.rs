@@ -244,7 +244,7 @@ pub struct Setup {
     /// The lease duration in seconds. The renew deadline is two thirds of it, the retry period a
     /// sixth.
     pub lease_seconds: u64,
-    /// The traits of the world. In a file each is a field of its own.
+    /// The traits of the world. In a file, each trait is a separate field.
     #[serde(flatten)]
     pub traits: Traits,
     /// How many calls the provider takes at once.
@@ -293,19 +293,19 @@ pub enum Trait {
     TracksAddresses,
     /// The provider lists its instances.
     ListsInstances,
-    /// It lists its load balancers.
+    /// The provider lists its load balancers.
     ListsBalancers,
-    /// It reports whether an instance runs or is stopped.
+    /// The provider reports whether an instance runs or is stopped.
     PowerState,
-    /// Its Get says `in_sync`.
+    /// The provider's Get says `in_sync`.
     InSync,
-    /// Its Get returns no address.
+    /// The provider's Get returns no address.
     SilentGet,
-    /// It hints at changes.
+    /// The provider sends hints of changes.
     Hints,
-    /// It serves Services without a class.
+    /// The provider serves Services without a class.
     DefaultClass,
-    /// It serves [`CLASS`] from the beginning.
+    /// The provider serves [`CLASS`] from the beginning.
     Class,
     /// A cancelled operation goes on in the cloud.
     GoesOn,

@@ -196,7 +196,7 @@ mod tests {
             .args(["-c", "read line; :"])
             .arg(directory.path().join("kubeconfig"));
         let mut process = Process::start(command, directory.path().join("log")).unwrap();
-        // Execution may continue a moment before its command line can be read.
+        // The start may return a moment before the process's command line can be read.
         crate::eventually("it is known", Duration::from_secs(10), async || {
             if is_known(directory.path(), &[]) {
                 Ok(())

@@ -49,7 +49,7 @@ pub(crate) fn twist(
             });
         }
         "CreateRoutes" | "DeleteRoutes" => {
-            // The two answers have the same encoding.
+            // The answers to CreateRoutes and DeleteRoutes have the same encoding.
             each(&mut answer, |answer| routes_written(twists, answer));
         }
         "GetProviderInfo" if twists.has(Twist::BootIdChanges) => {
@@ -179,7 +179,8 @@ fn failed(
         ]);
     }
     if twists.has(Twist::BatchesUnchecked) && code == "INVALID" && rpc.ends_with("Routes") {
-        // The two requests have the same encoding, and so have the two answers.
+        // The requests of CreateRoutes and DeleteRoutes have the same encoding, and so have the
+        // answers.
         let routes = pb::CreateRoutesRequest::decode(request).unwrap_or_default();
         let done = |route: pb::Route| pb::RouteResult {
             route_key: route.route_key,

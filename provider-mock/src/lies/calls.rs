@@ -117,7 +117,7 @@ pub(crate) fn initialized(cloud: &Cloud, request: &[u8]) {
     cloud.mischief().initialized = cluster.map(|cluster| cluster.owner_id);
 }
 
-/// The same answer at one byte a second.
+/// Sends the answer at one byte a second.
 pub(crate) fn drip(response: http::Response<Body>) -> http::Response<Body> {
     use http_body_util::BodyExt;
     let (parts, body) = response.into_parts();

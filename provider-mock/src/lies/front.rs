@@ -23,7 +23,8 @@ const GARBAGE: &[u8] = b"\x15\x03\x01\x00\x02\x02\x16 this is no HTTP/2 at all\r
 /// How long the provider behind may take to start.
 const START: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(10);
-/// How long a connection works before it gets garbage. Every fourth gets garbage at once.
+/// How long a connection works before it gets garbage. Every fourth connection gets garbage at
+/// once.
 const GOOD: Duration = Duration::from_secs(3);
 /// How long the provider is silent before the front sends a PING to the caller.
 const QUIET: Duration = Duration::from_millis(200);
@@ -52,7 +53,7 @@ enum Does {
     Behind,
     /// Sends the caller a PING while the provider is silent.
     Pings,
-    /// Passes the connections on. Every user may open one.
+    /// Passes connections on. Every user may connect to the socket.
     Open,
 }
 

@@ -20,9 +20,9 @@ pub(super) struct Leases {
 struct Renewal {
     /// When the process sent it.
     sent: Instant,
-    /// When the process sent the last one whose answer arrived.
+    /// When the process sent the last renewal whose answer arrived.
     confirmed: Option<Instant>,
-    /// The process released the Lease after it.
+    /// Whether the process released the Lease after this renewal.
     released: bool,
 }
 

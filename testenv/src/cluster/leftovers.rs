@@ -109,7 +109,7 @@ fn cgroups(found: &mut BTreeSet<String>) {
     }
 }
 
-/// The processes that run a program of a machine, or have such a directory as an argument.
+/// The processes that run a program of a machine, or have one of the directories as an argument.
 fn processes(directories: &[PathBuf], found: &mut BTreeSet<String>) {
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Ok(line) = fs::read(process.path().join("cmdline")) else {

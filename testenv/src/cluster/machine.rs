@@ -101,23 +101,23 @@ impl Machine {
         })
     }
 
-    /// Its host name, and that of its Node.
+    /// The machine's host name, and its Node's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its address among the cluster's machines.
+    /// The machine's address in the cluster's network.
     pub fn address(&self) -> Ipv4Addr {
         self.address
     }
 
-    /// Where its logs are, and in `disk/log/pods` those of its containers.
+    /// The folder of the machine's logs. Below it, `disk/log/pods` has the logs of containers.
     pub fn logs(&self) -> &Path {
         &self.logs
     }
 
-    /// Switches it on, and waits until containerd answers. No earlier container runs any more. Does
-    /// nothing if it is on.
+    /// Switches the machine on, and waits until containerd answers. No earlier container runs any
+    /// more. Does nothing if the machine is on.
     pub async fn switch_on(&mut self) -> Result<(), Error> {
         if self.power.is_some() {
             return Ok(());
@@ -144,7 +144,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Switches it off: every process of it ends at once.
+    /// Switches the machine off: all its processes end at once.
     pub fn switch_off(&mut self) {
         self.kubelet = None;
         self.power = None;

@@ -221,7 +221,7 @@ pub(crate) struct Kept {
     seed: u64,
 }
 
-/// The kept plans in this folder, by name. Those that showed a fault of the simulation itself are
+/// The kept plans in this folder, by name. Plans that showed a fault of the simulation itself are
 /// left out.
 pub(crate) fn kept(folder: &Path) -> Result<Vec<Kept>, String> {
     let mut all = Vec::new();

@@ -51,7 +51,7 @@ impl Instances for Twisted {
         }
         let nodes: Vec<Node> = nodes.iter().map(|node| self.asked(node)).collect();
         let honest = if self.has(Twist::LookupsGoOn) {
-            // One lookup at a time, which does not end with its call.
+            // Lookups run one at a time, and a lookup does not end with its call.
             let line = Arc::clone(&self.cloud.mischief().line);
             let (provider, call) = (self.honest.clone(), call.clone());
             let (asked, query) = (nodes.clone(), query.clone());
