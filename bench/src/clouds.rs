@@ -1,4 +1,4 @@
-//! The number of API calls for the vendors' clouds: the `ccm`, the vendor's provider, and its test
+//! Counts the API calls for the vendors' clouds, with the `ccm`, the vendor's provider and its test
 //! API. Each call takes 100 ms, and the vendor's published rate limits apply.
 
 use std::fmt::Write as _;

@@ -139,7 +139,7 @@ impl Contender {
                 Instances::OneGone(name) => json!({"gone": [name]}),
             };
             let path = self.machines_file(plane);
-            // Replaces the file at once, because the cloud may read it at any time.
+            // Replaces the file atomically, because the cloud may read it at any time.
             let new = path.with_extension("new");
             std::fs::write(&new, said.to_string())?;
             return Ok(std::fs::rename(new, path)?);
@@ -236,8 +236,8 @@ impl Contender {
         }
     }
 
-    /// Resident memory in MB of the controller and of the provider. NaN if there is no provider:
-    /// the Go CCM's cloud is in its own process.
+    /// Resident memory in MB of the controller and of the provider. NaN for the provider if there
+    /// is none: the Go CCM's process contains its cloud.
     pub(crate) fn megabytes(&self) -> [f64; 2] {
         [&self.ccm, &self.provider].map(|process| {
             let process = process.as_ref();

@@ -227,7 +227,7 @@ async fn hand_over(kind: Kind) -> Result<Vec<f64>> {
     let leader = wait_for_holder(&leases, None).await?;
     let mut second = Contender::new(kind, &plane, 1).await?;
     second.start(&plane, true)?;
-    // Until the standby is up and waits for the Lease.
+    // Gives the standby time to start and to wait for the Lease.
     sleep(Duration::from_secs(5)).await;
     let began = Instant::now();
     first.terminate();

@@ -55,15 +55,15 @@ struct Shared {
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) objects: Objects,
-    /// The current settings. Its lists of objects are not used.
+    /// The current settings. The lists of objects in them are not used.
     pub(crate) settings: Arc<Fixture>,
     pub(crate) calls: CallLog,
     pub(crate) health: Health,
     pub(crate) weather: Weather,
     hints: VecDeque<(u64, Change)>,
     cloud_writes: u64,
-    /// The same count, but without resets. With a state file, it includes the writes before this
-    /// object was created.
+    /// Like `cloud_writes`, but a reset does not change it. With a state file, it includes the
+    /// writes before this object was created.
     all_writes: u64,
     writes: VecDeque<String>,
     store: Option<Store>,
@@ -75,8 +75,8 @@ impl Cloud {
         Self::open(fixture, None)
     }
 
-    /// The same with a state file, whose objects override the fixture's instances, load balancers
-    /// and routes.
+    /// The cloud of a fixture, with a state file if there is one. The objects in the file replace
+    /// the fixture's instances, load balancers and routes.
     ///
     /// Only one cloud at a time can hold a state file. If another cloud holds it, this method waits
     /// for up to 5 s, because the other process may be ending, and then fails. It blocks the

@@ -154,7 +154,7 @@ pub enum Command {
         /// The scope.
         scope: String,
     },
-    /// Answers NOT_INITIALIZED until the next Initialize.
+    /// Answers NOT_INITIALIZED to requests with a cluster until the next Initialize.
     ForgetInitialize,
     /// Sends watching controllers the hint that any object may have changed.
     Resync,
@@ -318,7 +318,7 @@ impl Cloud {
         })
     }
 
-    /// Changes an instance. Its identity stays unless it is stated.
+    /// Replaces an instance. Its ID and provider ID stay unless new ones are stated.
     fn set_instance(&self, instance: Instance) -> Result<Instance, CloudError> {
         let name = instance.name.clone();
         self.change_instance(&name, |present| {
@@ -333,8 +333,8 @@ impl Cloud {
         })
     }
 
-    /// The counts, the writes, and the last calls of each RPC (or only of that one), at most `last`
-    /// of each.
+    /// The counts, the writes, and the last calls of each RPC, or only of `rpc`: at most `last` of
+    /// an RPC.
     pub fn call_report(&self, rpc: Option<&str>, last: usize) -> CallReport {
         let mut left: BTreeMap<String, usize> = BTreeMap::new();
         let mut calls: Vec<_> = self
@@ -365,8 +365,8 @@ fn nothing((): ()) -> Value {
 }
 
 fn to_json(value: &impl Serialize) -> Value {
-    // All values have plain fields and text keys, so this cannot fail. If it does, an error in the
-    // result is better than a panic.
+    // All values have plain fields and text keys, so this does not fail. An error in the result
+    // would be better than a panic.
     serde_json::to_value(value).unwrap_or_else(|error| json!({"error": error.to_string()}))
 }
 

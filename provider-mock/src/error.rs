@@ -1,6 +1,6 @@
 //! Errors in commands and files.
 
-/// Why the cloud refused a change: a sentence that also names a valid value.
+/// Why the cloud refused a command.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CloudError {
     /// The object does not exist.
@@ -9,7 +9,7 @@ pub enum CloudError {
     /// The object exists already.
     #[error("{0}")]
     AlreadyExists(String),
-    /// The object is malformed.
+    /// The object, or another value in the command, is malformed.
     #[error("{0}")]
     Invalid(String),
     /// The state file could not be written.
@@ -23,7 +23,7 @@ pub enum StartError {
     /// The cloud's file is missing or wrong.
     #[error("{0}")]
     Fixture(#[from] FixtureError),
-    /// The state file exists but is unusable.
+    /// The state file cannot be used, or another process holds it.
     #[error("{0}")]
     State(String),
     /// The socket cannot be served.

@@ -236,8 +236,8 @@ impl Faults {
         self.set.clone()
     }
 
-    /// The faults that apply to this call, in the order in which they were set. Each counts the
-    /// call.
+    /// The faults that apply to this call, in the order in which they were set. The call counts for
+    /// those with `times`.
     pub(crate) fn strike(&mut self, rpc: &str, subjects: &[String]) -> Vec<Fault> {
         let mut struck = Vec::new();
         for (_, fault) in &mut self.set {

@@ -36,7 +36,7 @@ pub struct Fixture {
     pub addressing: Addressing,
     /// How long load balancers take.
     pub provisioning: Provisioning,
-    /// The latency of each RPC, by its name. `default` is for the others.
+    /// The latency of each RPC, by its name. `default` is for RPCs that are not named.
     pub latency: BTreeMap<String, HumanDuration>,
     /// Scripted faults.
     pub faults: Vec<Fault>,
@@ -70,7 +70,8 @@ pub struct ProviderSettings {
     pub name: String,
     /// Its version.
     pub version: String,
-    /// The prefixes of its provider IDs. An instance without a provider ID gets one with the first.
+    /// The prefixes of its provider IDs. An instance without a provider ID gets one with the first
+    /// prefix.
     pub provider_id_prefixes: Vec<String>,
     /// The account, project and region that its credentials reach.
     pub cloud_scope: String,
@@ -161,7 +162,8 @@ pub struct Provisioning {
     pub deletion: HumanDuration,
 }
 
-/// Many similar instances. In every text, `%d` stands for the number, from `first` on.
+/// Many similar instances. In every text except the keys of labels, `%d` stands for the number,
+/// from `first` on.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InstanceTemplate {

@@ -254,8 +254,8 @@ impl Instances {
         }
     }
 
-    /// Reverts a change: removes the instance with the ID after the change, and restores the one
-    /// before it.
+    /// Reverts a change: removes the instance with the ID `after`, and restores the instance
+    /// `before`.
     pub(crate) fn put_back(&mut self, after: Option<&str>, before: Option<Instance>) {
         if let Some(after) = after.and_then(|id| self.by_id.remove(id)) {
             self.ids_by_name.remove(&after.name);

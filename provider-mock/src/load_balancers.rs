@@ -211,9 +211,9 @@ impl LoadBalancers {
         }
     }
 
-    /// The subject of a Delete: the Service's own load balancer, else an unmarked one with its
-    /// native name. The latter is CONFLICT without the permission, and so is any other load
-    /// balancer that the handle names (LB-26).
+    /// The load balancer that a Delete removes: the Service's own, else an unmarked one with its
+    /// native name. The latter is CONFLICT without `adopt_unmarked`. If the handle names any other
+    /// load balancer, that is CONFLICT too (LB-26).
     pub(crate) fn find_to_delete(
         &self,
         asker: &Asker<'_>,
@@ -229,8 +229,8 @@ impl LoadBalancers {
         self.find_unmarked(asker, adopt_unmarked)
     }
 
-    /// An unmarked load balancer with the Service's native name: CONFLICT without the permission.
-    /// While one exists, a Delete is not done (LB-26).
+    /// An unmarked load balancer with the Service's native name; CONFLICT without `adopt_unmarked`.
+    /// While such a load balancer exists, a Delete is not done (LB-26).
     pub(crate) fn find_unmarked(
         &self,
         asker: &Asker<'_>,
@@ -244,8 +244,9 @@ impl LoadBalancers {
         }
     }
 
-    /// A load balancer with the Service's native name, or an unmarked one with an address of the
-    /// Service's status. The caller has found none that is marked for the Service.
+    /// A load balancer with the Service's native name, or an unmarked one with an address or host
+    /// name of the Service's status. The caller has found no load balancer that is marked for the
+    /// Service.
     fn like(&self, asker: &Asker<'_>) -> Option<&LoadBalancer> {
         let name = native_name(&asker.service.uid);
         let same_status = |lb: &LoadBalancer| {
@@ -316,7 +317,8 @@ impl LoadBalancers {
         }
     }
 
-    /// The addresses that it has and may keep, and new ones for missing families.
+    /// The addresses that the load balancer may keep, `spec.loadBalancerIP`, and new ones for
+    /// missing families.
     fn addresses_for(
         &self,
         service: &Service,

@@ -18,7 +18,7 @@ pub(crate) fn rpc_of(path: &str) -> Option<&'static str> {
     RPCS.into_iter().find(|of| *of == rpc)
 }
 
-/// Whether its answer has one result for each item.
+/// Whether the RPC's answer has one result for each item.
 pub(crate) fn is_batch(rpc: &str) -> bool {
     matches!(
         rpc,
@@ -107,12 +107,12 @@ fn keys_of_route(route: &pb::Route) -> Vec<String> {
     keys
 }
 
-/// The keys in the answer of the batch's items that a fault with this subject selects.
+/// The keys of the batch's items that a fault with this subject selects, as the answer has them.
 pub(crate) fn keys_of_items(rpc: &str, request: &Bytes, subject: &str) -> Vec<String> {
     if !matches!(rpc, "CreateRoutes" | "DeleteRoutes") {
         return vec![subject.to_owned()];
     }
-    // The two requests have the same encoding.
+    // The requests of CreateRoutes and DeleteRoutes have the same encoding.
     let request = pb::CreateRoutesRequest::decode(request.clone()).unwrap_or_default();
     let routes = request.routes.into_iter();
     routes
@@ -152,7 +152,7 @@ pub(crate) fn without_items(rpc: &str, body: &Bytes, subjects: &[&String]) -> (B
                 request.encode_to_vec()
             }),
         "CreateRoutes" | "DeleteRoutes" => {
-            // The two requests have the same encoding.
+            // The requests of CreateRoutes and DeleteRoutes have the same encoding.
             pb::CreateRoutesRequest::decode(message)
                 .ok()
                 .map(|mut request| {
@@ -210,7 +210,7 @@ pub(crate) fn with_items(rpc: &str, messages: Vec<Vec<u8>>, left_out: &LeftOut) 
                     }));
                 answer.encode_to_vec()
             }),
-            // The two answers have the same encoding.
+            // The answers to CreateRoutes and DeleteRoutes have the same encoding.
             _ => pb::CreateRoutesResponse::decode(bytes.as_slice()).map(|mut answer| {
                 answer
                     .results
@@ -232,7 +232,7 @@ enum Came {
     Other(String),
 }
 
-/// The outcome of a call, in a word.
+/// The outcome of a call, as the log shows it.
 pub(crate) fn outcome(rpc: &str, messages: &[Bytes]) -> String {
     match came(rpc, messages) {
         Came::Failed(failure) => {

@@ -275,7 +275,7 @@ impl Changes for MockProvider {
         if let Some(known) = known {
             hints.bookmark(self.cloud.token(known)).await?;
         } else {
-            // It serves as the bookmark (PROV-21).
+            // The resync serves as the bookmark (PROV-21).
             hints.send(Change::Resync, self.cloud.token(latest)).await?;
         }
         self.follow(known.unwrap_or(latest), hints).await

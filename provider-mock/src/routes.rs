@@ -61,7 +61,7 @@ impl Route {
         }
     }
 
-    /// The ownership for the cluster with the owner IDs for which `owns` is true.
+    /// The ownership from a cluster's view. `owns` says whether an owner ID is the cluster's.
     pub(crate) fn ownership(&self, owns: impl Fn(&str) -> bool) -> Ownership {
         match &self.owner_id {
             None => Ownership::Unmarked,
@@ -123,7 +123,7 @@ impl Routes {
         let same_addresses = existing.node_addresses == wanted.node_addresses;
         match existing.ownership(&owns) {
             Ownership::Ours => {}
-            // It leads to the right target, and is not adopted (ROUTE-9).
+            // The route leads to the right target. It is not adopted (ROUTE-9).
             Ownership::Unmarked
                 if leads_there
                     && (same_addresses || existing.node_addresses.is_empty())
@@ -154,7 +154,7 @@ impl Routes {
         }))
     }
 
-    /// Plans the deletion of a route from a listing.
+    /// Plans the deletion of a route that ListRoutes showed.
     pub(crate) fn plan_delete(
         &self,
         name: &str,

@@ -84,7 +84,7 @@ impl Mock {
         Self::serve(cloud, endpoint).await
     }
 
-    /// Serves an existing cloud. Several mocks may serve the same one.
+    /// Serves an existing cloud. Several mocks may serve the same cloud.
     pub async fn serve(cloud: Cloud, endpoint: impl AsRef<Path>) -> Result<Self, StartError> {
         let path = endpoint.as_ref();
         let path = match path.to_str().and_then(|text| text.strip_prefix("unix://")) {
@@ -133,15 +133,15 @@ impl Mock {
         self.cloud.changed();
     }
 
-    /// Cuts all connections. The provider accepts new ones.
+    /// Cuts all connections. The provider accepts new connections.
     pub fn disconnect(&self) {
         if let Some(running) = &*self.running() {
             running.lines.disconnect();
         }
     }
 
-    /// Serves the same cloud with a new provider and a new boot ID. Kills the current one first, if
-    /// it runs.
+    /// Serves the same cloud with a new provider and a new boot ID. Kills the current provider
+    /// first, if it runs.
     pub async fn restart(&self) -> Result<(), StartError> {
         self.kill();
         let lines = Arc::new(Lines::default());
@@ -264,8 +264,8 @@ pub async fn serve(cloud: Cloud, endpoint: &str) -> Result<(), StartError> {
         .connections(connections)
         .endpoint(behind.as_deref().unwrap_or(endpoint))
         .serve_until_signal();
-    // The SDK ends the streams itself. This token is for the twist that is visible during the
-    // drain.
+    // The SDK ends the streams itself. The token `streams` is for the twist that is visible during
+    // the drain.
     let told = async {
         if cloud.twisted(Twist::DrainFails)
             && let Ok(mut terminate) = signal(SignalKind::terminate())

@@ -12,8 +12,8 @@ use crate::instances::{Instance, Instances};
 use crate::load_balancers::{LoadBalancer, LoadBalancers};
 use crate::routes::{Route, Routes};
 
-/// The parts of the file. A save serialises only the changed parts. So a new load balancer does not
-/// cause the serialisation of 5,000 instances.
+/// The parts of the file. After the first save, a save serialises only the changed parts. So a new
+/// load balancer does not cause the serialisation of 5,000 instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Section {
     Instances,
@@ -83,8 +83,8 @@ impl Lock {
         }
     }
 
-    /// Takes the lock, and waits for another process as long as that may take to end. `look` is the
-    /// time between attempts.
+    /// Takes the lock. If another process has it, waits for up to [`NEIGHBOUR`]. `look` is the time
+    /// between attempts.
     pub(crate) fn take(state: &Path, look: Duration) -> Result<Self, String> {
         let since = Instant::now();
         loop {
@@ -110,7 +110,7 @@ fn lock_path(state: &Path) -> PathBuf {
     beside(state, ".lock")
 }
 
-/// The file beside the state file whose name ends like this.
+/// The file whose name is the state file's and this suffix.
 pub(crate) fn beside(state: &Path, suffix: &str) -> PathBuf {
     let mut path = state.to_owned().into_os_string();
     path.push(suffix);
@@ -149,7 +149,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// The cloud in the file and its time. A missing file is a new cloud.
+    /// The cloud in the file and its time. `None`: there is no file yet.
     pub(crate) fn open(path: &Path, lock: Lock) -> Result<(Self, Option<(Objects, u64)>), String> {
         let store = Self {
             path: path.to_owned(),
@@ -217,8 +217,8 @@ impl Store {
         }
     }
 
-    /// Writes the file, and serialises only the changed sections. If a write fails, the next save
-    /// does not have its change either.
+    /// Writes the file, and serialises the changed sections and those that no save has serialised
+    /// yet. If a write fails, the next save does not have its change either.
     pub(crate) fn save(
         &mut self,
         objects: &Objects,

@@ -233,7 +233,8 @@ async fn annotations_and_scripts_steer_single_services() {
     assert_eq!(found.ownership(), pb::Ownership::Unmarked);
 }
 
-/// LB-26: it removes the Service's own load balancer, and then says that another one is left.
+/// LB-26: Delete removes the Service's own load balancer. Then it is not done, because an unmarked
+/// one is left.
 #[tokio::test]
 async fn a_delete_is_not_done_while_an_unmarked_load_balancer_remains() {
     let world = World::new(TWO).await;
@@ -376,7 +377,7 @@ async fn hints_come_and_are_resumed() {
         .await
         .unwrap()
         .into_inner();
-    // The position from which the stream reports changes, before the first change (PROV-21).
+    // The bookmark comes before the first change (PROV-21).
     let bookmark = stream.message().await.unwrap().unwrap();
     assert!(bookmark.change.is_none());
     assert_eq!(bookmark.resume_token, hint.resume_token);
@@ -451,7 +452,7 @@ async fn a_killed_provider_comes_back_with_the_same_cloud() {
     assert_eq!(again.states(&["a"]).await, ["FAILURE_CODE_NOT_INITIALIZED"]);
     assert_eq!(again.mock.cloud().load_balancers().len(), 1);
 
-    // Another process reads it from the state file, which overrides the fixture.
+    // Another cloud reads the objects from the state file, which overrides the fixture.
     again.mock.cloud().remove_instance("b").unwrap();
     let was = again.mock.cloud().load_balancers();
     let World {

@@ -75,7 +75,7 @@ const NOT_OF_SHARED: [&str; 3] = [
     // `ctl` removes by the handles of the state file. The provider reports the handle of the whole.
     "load-balancers/update-removed-behind-the-back",
     "load-balancers/delete-removed-behind-the-back",
-    // The handle of the whole is a name that each cluster has for itself.
+    // Two clusters can have the same handle for two load balancers.
     "load-balancers/handle-of-other-cluster",
 ];
 
@@ -151,8 +151,8 @@ fn selection(skip: &[&str]) -> Selection {
     Selection::new(&only, &skip).unwrap()
 }
 
-/// Runs the suite. Fails with the checks that did not pass, except those that need a service that
-/// the provider does not offer. Returns the IDs of the latter.
+/// Runs the suite. Fails with the checks that did not pass, except those that need a capability
+/// that the provider does not offer. Returns the IDs of the latter.
 async fn passes(directory: &Path, cloud: &str, selection: Selection) -> Vec<&'static str> {
     let options = Options {
         provider: mock(directory, cloud),
@@ -335,8 +335,8 @@ async fn what_nobody_can_look_at_is_skipped_and_not_passed() {
     }
 }
 
-/// A cloud that refuses empty target sets, and a cloud that accepts them in spite of
-/// `empty_target_sets: refused`.
+/// With `empty_target_sets: refused`, a cloud that refuses empty target sets passes, and a cloud
+/// that accepts them fails.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cloud_without_empty_target_sets_passes_and_one_that_takes_them_is_found_out() {
     let mut config = config();
@@ -456,8 +456,8 @@ async fn report_of(provider: Provider, config: Config, only: &[&str]) -> Report 
     run(options, std::future::pending(), |_| {}).await.unwrap()
 }
 
-/// The report names an object that a hook did not remove, and one that the provider still lists
-/// after its deletion, with the data that a person needs to remove it.
+/// The report names an object that a hook did not remove, and an object that the provider still
+/// lists after its deletion. It has the data that a person needs to remove them.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_removed_is_named() {
     let directory = tempfile::tempdir().unwrap();
@@ -508,8 +508,8 @@ async fn what_is_retained_is_named_with_its_handle() {
     assert_eq!(report.left.len(), 1, "{left}");
 }
 
-/// A load balancer of a former owner ID now has the mark of the current one. So Delete for the
-/// former is CONFLICT until the load balancer is gone.
+/// A load balancer of a former owner ID now has the mark of the current owner ID. So Delete for the
+/// former owner ID is CONFLICT until the load balancer is gone.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_another_owner_id_has_by_now_is_removed_for_that_one() {
     let directory = tempfile::tempdir().unwrap();

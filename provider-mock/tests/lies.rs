@@ -1,5 +1,5 @@
-//! The conformance suite finds every named fault by the check that the table names. A named fault
-//! that the contract allows passes the whole suite.
+//! The conformance suite finds every named fault that breaks the contract, by the check that the
+//! table names. The named faults that the contract allows pass the whole suite.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::collections::BTreeSet;

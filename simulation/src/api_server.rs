@@ -74,7 +74,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ApiServer {
-    /// An API server with the namespaces that every cluster has.
+    /// An API server with the namespaces `default` and `kube-system`.
     #[must_use]
     pub fn new(
         seed: u64,
@@ -157,8 +157,8 @@ impl ApiServer {
         kube::Client::new(service, "default")
     }
 
-    /// A number from the seed and the purpose. It does not depend on the order of events at one
-    /// instant.
+    /// A number from the seed, the purpose, and the count of earlier draws for this purpose. It
+    /// does not depend on the order of events at one instant.
     fn draw(&self, what: impl std::hash::Hash) -> u64 {
         let mut hasher = DefaultHasher::new();
         (self.inner.seed, what).hash(&mut hasher);
@@ -273,7 +273,7 @@ impl ApiServer {
                 let partial = header(header::ACCEPT).starts_with(b"application/json;as=Partial");
                 return self.read(&asked, partial);
             }
-            // Most writes renew a Lease, and its text is in no trace.
+            // Most writes renew a Lease. The trace does not have their text.
             let text = (asked.kind.plural != "leases").then(|| body.to_string());
             let done = self.write(identity, &sent, &asked, header(header::CONTENT_TYPE), body);
             let code = done.as_ref().map_or_else(|refused| refused.code, |_| 200);

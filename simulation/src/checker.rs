@@ -55,7 +55,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// How long after its last successful renewal was sent a leader may still write.
+    /// How long a leader may write after it sent its last successful renewal.
     #[must_use]
     pub fn renew_deadline(&self) -> Duration {
         Duration::from_secs(self.lease.as_secs() * 2 / 3)
@@ -103,7 +103,7 @@ struct Inner {
     by_hand: ByHand,
     /// How many writes the clouds had at the last check.
     writes: u64,
-    /// At some time, more instances were gone than a brake lets go at once.
+    /// Whether more instances were gone at some time than a brake lets go at once.
     braked: bool,
 }
 
@@ -133,14 +133,14 @@ impl Checker {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many requests to change the cluster or the cloud the processes have sent so far. Those
-    /// for Leases and Events do not count.
+    /// How many requests to change the cluster or the cloud the processes have sent so far.
+    /// Requests for Leases and Events do not count.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.inner().changes
     }
 
-    /// How many calls could change the cloud so far.
+    /// How many calls of mutating RPCs the processes have sent so far.
     #[must_use]
     pub fn mutating_calls(&self) -> u64 {
         self.inner().mutating
@@ -170,7 +170,7 @@ impl Checker {
         self.inner().active_leader(lease).is_some()
     }
 
-    /// This process is being ended or killed, so its requests in flight may break off.
+    /// Notes that this process is being ended or killed, so its requests in flight may break off.
     pub fn ends(&self, identity: &str) {
         self.inner().ending.insert(identity.to_owned());
     }
@@ -256,7 +256,7 @@ impl Checker {
             }
             "PUT leases" => inner.leases.release(name, identity),
             "DELETE nodes" => {
-                // Of the 12 Nodes that a plan has at most, the brake lets two go within a window.
+                // A plan has fewer than 20 Nodes. So the brake lets two go within a window.
                 let count = inner.deletions.sent(identity, sent.at);
                 if count > 2 {
                     inner.trace.violation(format!(
@@ -339,8 +339,8 @@ impl Checker {
             inner.calls.goes_on(&call, lasts);
         }
         let leases = inner.rules.leases(&call.identity, &call.rpc);
-        // A process that loses the Lease of the ccm ends, whatever else it holds. It does not know
-        // of a renewal whose answer is lost.
+        // A process that loses the Lease of the ccm ends, whatever else it holds. The process does
+        // not know of a renewal whose answer is lost.
         let holds = |lease: &str| inner.leases.knows_to_hold(lease, &call.identity);
         let alive = !inner.ending.contains(&call.identity)
             && (call.identity.starts_with(SECOND) || holds(LEASE))
@@ -410,8 +410,8 @@ impl Inner {
         if before == Some(identity) {
             return;
         }
-        // The old leader released a Lease that was taken before its expiry. One that lets it expire
-        // has done all it can.
+        // The old leader released a Lease that was taken before its expiry. A leader that lets its
+        // Lease expire has done all it can.
         let is_early = |before: &&str| {
             let age = self.leases.age(lease, before);
             age.is_some_and(|age| age < self.rules.lease)

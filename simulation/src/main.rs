@@ -200,7 +200,7 @@ fn never_hit(covered: &Covered) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The bugs of the options, or all.
+/// The bugs of `--bugs`. Without them, `--planted` means all.
 fn chosen(options: &Options) -> impl Iterator<Item = Bug> {
     let named = |bug: &Bug| options.bugs.contains(&format!("{bug:?}"));
     Bug::ALL

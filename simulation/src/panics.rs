@@ -10,7 +10,7 @@ thread_local! {
 
 static HOOKED: Once = Once::new();
 
-/// Forgets all panics. From now on, those of this thread are noted.
+/// Forgets all panics. Later panics of this thread are noted.
 pub(crate) fn forget() {
     HOOKED.call_once(|| {
         let before = std::panic::take_hook();

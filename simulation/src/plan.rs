@@ -97,7 +97,7 @@ pub enum Step {
     TargetTrouble(u8, bool),
     /// The provider says once that this Node's instance does not exist.
     AbsentOnce(u8),
-    /// For this many seconds the provider says that no instance exists.
+    /// For this many seconds, LookupInstances says that no instance exists.
     AllAbsent(u64),
     /// A user makes a Service of type LoadBalancer.
     Create(u8, Class),
@@ -242,9 +242,9 @@ pub struct Setup {
     /// How many seconds each ccm's wall clock is ahead.
     pub clocks: Vec<i64>,
     /// The lease duration in seconds. The renew deadline is two thirds of it, the retry period a
-    /// sixth. Most requests of an hour are renewals.
+    /// sixth.
     pub lease_seconds: u64,
-    /// The traits of the world. In a file each is a field of its own.
+    /// The traits of the world. In a file, each trait is a separate field.
     #[serde(flatten)]
     pub traits: Traits,
     /// How many calls the provider takes at once.
@@ -293,19 +293,19 @@ pub enum Trait {
     TracksAddresses,
     /// The provider lists its instances.
     ListsInstances,
-    /// It lists its load balancers.
+    /// The provider lists its load balancers.
     ListsBalancers,
-    /// It reports whether an instance runs or is stopped.
+    /// The provider reports whether an instance runs or is stopped.
     PowerState,
-    /// Its Get says `in_sync`.
+    /// The provider's Get says `in_sync`.
     InSync,
-    /// Its Get returns no address.
+    /// The provider's Get returns no address.
     SilentGet,
-    /// It hints at changes.
+    /// The provider sends hints of changes.
     Hints,
-    /// It serves Services without a class.
+    /// The provider serves Services without a class.
     DefaultClass,
-    /// It serves [`CLASS`] from the beginning.
+    /// The provider serves [`CLASS`] from the beginning.
     Class,
     /// A cancelled operation goes on in the cloud.
     GoesOn,

@@ -15,7 +15,8 @@ use crate::run::judge;
 pub struct Looked {
     /// The bug.
     pub bug: Bug,
-    /// The first seed that shows it, and the violation. Without the bug this seed holds.
+    /// The first seed that shows it, and the violation. Without the bug, this seed violates no
+    /// invariant.
     pub found: Option<(u64, String)>,
 }
 

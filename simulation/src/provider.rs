@@ -118,7 +118,7 @@ impl Provider {
     pub fn disconnect(&self) {
         if let Some(process) = &mut *self.process() {
             self.0.trace.note("provider: its connections break");
-            // A shutdown at the same moment concerns other connections.
+            // If a shutdown follows at the same moment, it drains only connections that come later.
             process.drains = Arc::default();
             process
                 .tasks

@@ -176,7 +176,7 @@ impl Run {
                 trace.clone(),
             )
         };
-        // The second provider has no faults of its own.
+        // The second provider has no planned faults.
         let second = clouds
             .get(1)
             .map(|cloud| provider(cloud, &Faults::new(&[])));

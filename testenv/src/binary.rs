@@ -10,7 +10,7 @@ use std::{
 
 use crate::error::{Error, While};
 
-/// The path of the contract's module, with which go.mod replaces the required one.
+/// The path of the contract's module. go.mod replaces the required module with it.
 const CONTRACT: &str = "../../providers/go/contract";
 
 /// A program of a Go module: one of its main packages.
@@ -135,9 +135,9 @@ impl Program {
     }
 }
 
-/// Cargo's output directory, derived from the path of the running executable. A relative
-/// `CARGO_TARGET_DIR` does not help: cargo runs the tests of each package in the package's
-/// directory.
+/// Cargo's output directory: an absolute `CARGO_TARGET_DIR`, or a parent of the running executable.
+/// A relative `CARGO_TARGET_DIR` does not help: cargo runs the tests of each package in the
+/// package's directory.
 fn target_directory() -> PathBuf {
     if let Some(directory) = env::var_os("CARGO_TARGET_DIR").map(PathBuf::from)
         && directory.is_absolute()

@@ -258,8 +258,8 @@ fn flag(name: &str, path: impl AsRef<Path>) -> [PathBuf; 2] {
     [PathBuf::from(name), path.as_ref().to_owned()]
 }
 
-/// Whether the API server is ready *and* has the namespaces that tests write to. They appear a
-/// little after /readyz succeeds.
+/// Whether the API server is ready *and* has the namespaces that tests write to. The namespaces
+/// appear a little after /readyz succeeds.
 async fn serves(client: &Client) -> Result<(), String> {
     let request = http::Request::get("/readyz").body(Vec::new());
     let request = request.map_err(|error| error.to_string())?;

@@ -18,7 +18,7 @@ const BEHIND_ROOT: &str = "/registry0";
 /// A healthy etcd answers within milliseconds.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Objects that kube-apiserver writes by itself. They say nothing about tests.
+/// Objects that kube-apiserver writes by itself. Their changes say nothing about tests.
 const RESTLESS: [&str; 9] = [
     "apiregistration.k8s.io/",
     "configmaps/kube-system/extension-apiserver-authentication",
@@ -101,8 +101,8 @@ async fn range(etcd_port: u16) -> Result<Range, String> {
     ask(etcd_port, "/v3/kv/range", &body).await
 }
 
-/// Compacts the revisions before this one. Lists and watches of the API server from them are too
-/// old after that.
+/// Compacts the revisions before this one. After that, a list or a watch of the API server from an
+/// older revision fails as too old.
 pub(crate) async fn compact(etcd_port: u16, revision: u64) -> Result<(), String> {
     let body = json!({ "revision": revision.to_string(), "physical": true });
     let _: Value = ask(etcd_port, "/v3/kv/compaction", &body).await?;

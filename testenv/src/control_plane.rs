@@ -30,12 +30,12 @@ pub struct Options {
 
 /// A running control plane: etcd and kube-apiserver on the loopback, with RBAC, and no controllers.
 ///
-/// So nothing manages Pods, Endpoints or garbage: a test writes these objects itself. Dropping the
-/// control plane kills both processes and removes their data.
+/// So nothing manages Pods or Endpoints, and nothing collects garbage: a test writes these objects
+/// itself. Dropping the control plane kills both processes and removes their data.
 #[derive(Debug)]
 pub struct ControlPlane {
-    // Fields are dropped in this order: kube-apiserver would not end without etcd, and both write
-    // into the directory.
+    // Fields are dropped in this order: kube-apiserver needs etcd, and both write into the
+    // directory.
     api_server: Option<Process>,
     etcd: Process,
     components: Components,
@@ -44,13 +44,13 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Starts one with the default [`Options`]. Builds the binary if necessary. Returns when the
-    /// API server answers.
+    /// Starts a control plane with the default [`Options`]. Builds the binary if necessary. Returns
+    /// when the API server answers.
     pub async fn start() -> Result<Self, Error> {
         Self::start_with(Options::default()).await
     }
 
-    /// Starts one with these options.
+    /// Starts a control plane with these options.
     pub async fn start_with(options: Options) -> Result<Self, Error> {
         let binary = spawn_blocking(control_plane_binary)
             .await
@@ -59,7 +59,7 @@ impl ControlPlane {
         Self::start_components(Components::new(binary, options)?).await
     }
 
-    /// Starts one from these components.
+    /// Starts a control plane from these components.
     pub(crate) async fn start_components(mut components: Components) -> Result<Self, Error> {
         let etcd = components.start_etcd().await?;
         let (api_server, port) = components.start_api_server().await?;

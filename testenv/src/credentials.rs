@@ -72,7 +72,7 @@ impl User {
     }
 }
 
-/// A component of a whole cluster, and its token.
+/// A component of a whole cluster, as a user of the API server.
 #[derive(Debug, Clone)]
 pub(crate) struct Account {
     /// As RBAC has it.
@@ -212,7 +212,7 @@ impl Credentials {
         self.directory.join("serving.key")
     }
 
-    /// The API server's own, for kubelets.
+    /// The API server's client certificate for kubelets.
     pub(crate) fn kubelet_certificate(&self) -> PathBuf {
         self.directory.join("kubelet-client.crt")
     }

@@ -27,7 +27,7 @@ pub enum Error {
     /// `go build` failed.
     #[error("cannot build the Go module in {directory}:\n{output}")]
     Build {
-        /// Where the Go module lies.
+        /// The folder of the Go module.
         directory: PathBuf,
         /// The output of `go build`.
         output: String,

@@ -33,7 +33,7 @@ pub fn helm() -> Result<Command, Error> {
     Ok(command)
 }
 
-/// The chart rendered with these values: all of it, or these of its templates.
+/// The chart rendered with these values: only these templates, or all if the list is empty.
 ///
 /// # Errors
 ///

@@ -79,13 +79,13 @@ impl NodeBuilder {
         self
     }
 
-    /// Without a Ready condition, as a node whose kubelet never reported.
+    /// Removes all conditions, as if the kubelet never reported.
     pub fn never_reported(mut self) -> Self {
         self.status().conditions = None;
         self
     }
 
-    /// With an address, such as `("InternalIP", "10.0.0.1")`.
+    /// Adds an address, such as `("InternalIP", "10.0.0.1")`.
     pub fn address(mut self, kind: &str, address: &str) -> Self {
         let address = NodeAddress {
             type_: kind.to_owned(),

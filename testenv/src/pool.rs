@@ -31,9 +31,10 @@ const SETTLE: Duration = Duration::from_secs(20);
 /// end with the process.
 ///
 /// Before the next test gets a control plane, the pool deletes the objects that the last test left.
-/// The pool discards a control plane if its test took `&mut ControlPlane` (for example, to kill its
-/// API server), gave it options, changed objects that it began with, left objects that the pool
-/// cannot delete, panicked, or left a process alive that has one of its files as an argument.
+/// The pool discards a control plane if its test panicked, took `&mut ControlPlane` (for example,
+/// to kill its API server), or gave it options. It also does so if the test changed objects that
+/// the control plane began with, or left objects that the pool cannot delete. A living process that
+/// has one of the control plane's files as an argument is a reason too.
 #[derive(Debug)]
 pub struct Pool {
     prepare: fn(&ControlPlane),
@@ -69,7 +70,8 @@ impl Pool {
     /// A control plane with only what `prepare` created.
     pub async fn take(&'static self) -> Result<Pooled, Error> {
         loop {
-            // The one that was idle longest: late writes of its last test have arrived.
+            // Takes the control plane that was idle longest: late writes of its last test had most
+            // time to arrive.
             let idle = self.lock().pop_front();
             let Some(Idle { plane, fresh }) = idle else {
                 break;
@@ -194,7 +196,7 @@ mod tests {
             .args(["-c", "read line; :"])
             .arg(directory.path().join("kubeconfig"));
         let mut process = Process::start(command, directory.path().join("log")).unwrap();
-        // Execution may continue a moment before its command line can be read.
+        // The start may return a moment before the process's command line can be read.
         crate::eventually("it is known", Duration::from_secs(10), async || {
             if is_known(directory.path(), &[]) {
                 Ok(())

@@ -27,7 +27,7 @@ pub fn free_port() -> u16 {
             return port;
         }
     }
-    // Then whatever the system has.
+    // If all these ports are taken: any port that the system offers.
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .and_then(|listener| listener.local_addr())
         .map_or(0, |address| address.port())

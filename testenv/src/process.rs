@@ -13,8 +13,8 @@ use tokio::time::{Instant, sleep};
 
 use crate::error::{Error, While};
 
-/// A child process whose output goes to a log file. Dropping this kills it, also after a test's
-/// panic.
+/// A child process whose output goes to a log file. Dropping this object kills the process, also
+/// after a test's panic.
 ///
 /// It is not bound to an async runtime: one test may start it and another end it. Its standard
 /// input is a pipe, which closes when this process ends. `TESTENV_DIE_WITH_STDIN=1` asks the child
@@ -24,7 +24,7 @@ pub struct Process {
     child: Child,
     program: String,
     log: PathBuf,
-    /// Set after it was waited for. Its pid may belong to another process then.
+    /// How the process ended, once this is known. Its pid may then belong to another process.
     ended: Option<ExitStatus>,
 }
 
@@ -59,8 +59,8 @@ impl Process {
         })
     }
 
-    /// The same in a separate process group: a terminal's Ctrl-C reaches only the test, and the
-    /// end of the test ends this child.
+    /// Starts the command in a separate process group: a terminal's Ctrl-C reaches only the test,
+    /// and the end of the test ends this child.
     pub(crate) fn start_apart(
         mut command: Command,
         log: impl Into<PathBuf>,
@@ -74,22 +74,22 @@ impl Process {
         self.child.id()
     }
 
-    /// Where its output goes.
+    /// The file with the process's output.
     pub fn log_path(&self) -> &Path {
         &self.log
     }
 
-    /// Its output so far, including earlier runs with the same log file.
+    /// The process's output so far, with that of earlier processes with the same log file.
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 
-    /// Its resident memory in bytes; 0 when it has ended.
+    /// The process's resident memory in bytes; 0 when the process has ended.
     pub fn resident_bytes(&self) -> u64 {
         self.memory("VmRSS:")
     }
 
-    /// The most resident memory that it ever had, in bytes; 0 when it has ended.
+    /// The most resident memory that the process ever had, in bytes; 0 when it has ended.
     pub fn most_resident_bytes(&self) -> u64 {
         self.memory("VmHWM:")
     }
@@ -103,7 +103,7 @@ impl Process {
             .map_or(0, |kibibytes| kibibytes * 1024)
     }
 
-    /// How it ended, or `None` while it runs.
+    /// How the process ended, or `None` while it runs.
     pub fn exit_status(&mut self) -> Option<ExitStatus> {
         if self.ended.is_none() {
             self.ended = self.child.try_wait().ok().flatten();
@@ -111,7 +111,7 @@ impl Process {
         self.ended
     }
 
-    /// Waits for its end: the exit status, or an error after `deadline`.
+    /// Waits for the end of the process. Returns the exit status, or an error after `deadline`.
     pub async fn wait(&mut self, deadline: Duration) -> Result<ExitStatus, Error> {
         let end = Instant::now() + deadline;
         loop {
@@ -129,8 +129,8 @@ impl Process {
         }
     }
 
-    /// Ends it at once (SIGKILL) and waits until it is gone. Nothing happens if it has ended
-    /// already.
+    /// Ends the process at once (SIGKILL) and waits until it is gone. Nothing happens if it has
+    /// ended already.
     pub fn kill(&mut self) {
         if self.exit_status().is_none() {
             let _ = self.child.kill();
@@ -143,8 +143,8 @@ impl Process {
         self.signal(Signal::TERM);
     }
 
-    /// Asks it to end, and kills it if it still runs after this time. For a drop, which cannot
-    /// await.
+    /// Asks the process to end, and kills it if it still runs after this time. Blocks, because a
+    /// `drop` cannot await.
     pub(crate) fn end_within(&mut self, grace: Duration) {
         self.terminate();
         let end = std::time::Instant::now() + grace;

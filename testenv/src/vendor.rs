@@ -28,7 +28,7 @@ impl Vendor {
     /// All vendors.
     pub const ALL: [Self; 2] = [Self::DigitalOcean, Self::Hetzner];
 
-    /// The name of its folder below `providers/`, and of the provider.
+    /// The name of the vendor's folder below `providers/`, and of the provider.
     pub fn name(self) -> &'static str {
         match self {
             Self::DigitalOcean => "digitalocean",
@@ -36,7 +36,7 @@ impl Vendor {
         }
     }
 
-    /// The one of this name.
+    /// The vendor of this name.
     pub fn of_name(name: &str) -> Result<Self, Error> {
         let found = Self::ALL.into_iter().find(|it| it.name() == name);
         found.ok_or_else(|| {
@@ -64,8 +64,8 @@ impl Vendor {
         }
     }
 
-    /// The provider's environment. Except for `DIGITALOCEAN_TOKEN`, the vendor's own controller has
-    /// the same variables.
+    /// The provider's environment variables. Except for `DIGITALOCEAN_TOKEN`, the vendor's own
+    /// controller reads variables of the same names.
     fn environment(self, api: &str) -> Vec<(&'static str, String)> {
         match self {
             Self::DigitalOcean => vec![
@@ -128,7 +128,7 @@ impl TestCloud {
         Self::start_at(vendor, directory, None).await
     }
 
-    /// The same, in a network that a cluster's machines and Pods can reach.
+    /// Like [`start`](Self::start), in a network that a cluster's machines and Pods can reach.
     pub async fn start_in(vendor: Vendor, cluster: &Cluster) -> Result<Self, Error> {
         let site = Some((cluster.network(), Site::gateway()));
         Self::start_at(vendor, cluster.directory(), site).await
@@ -253,7 +253,7 @@ impl TestCloud {
         self.api.log()
     }
 
-    /// Calls the control endpoint of the test API. Its README has the paths.
+    /// Calls the control endpoint of the test API. `providers/digitalocean/README.md` has examples.
     pub fn ask(&self, method: &str, path: &str, body: &Value) -> Result<Value, Error> {
         let mut command = testapi_in(self.network.as_deref(), &self.testapi);
         command.args(["ask", &self.url, method, path, &body.to_string()]);
@@ -263,7 +263,7 @@ impl TestCloud {
         Ok(serde_json::from_str(said).unwrap_or_else(|_| said.into()))
     }
 
-    /// The same call as a shell command.
+    /// A shell command for a call of the control endpoint, without a body.
     pub fn command(&self, method: &str, path: &str) -> String {
         format!(
             "{} ask {} {method} {path}",

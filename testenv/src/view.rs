@@ -108,7 +108,8 @@ impl View {
         deleted.expect("the Service can be deleted");
     }
 
-    /// Waits until `good` accepts the Service, and returns it. `what` describes that in the panic.
+    /// Waits until `good` accepts the Service, and returns it. `what` names the condition in the
+    /// panic.
     pub async fn service_becomes(
         &self,
         name: &str,

@@ -12,8 +12,8 @@ use crate::contents::Contents;
 /// The most objects to delete. With more of them a new control plane is ready sooner.
 const MOST: usize = 1_000;
 
-/// The first pass deletes, and the second removes finalizers. Objects that release others may need
-/// one more.
+/// The first pass deletes, and the second removes finalizers. Objects that release other objects
+/// may need a further pass.
 const PASSES: usize = 8;
 
 /// The kinds that tests create, with their paths in etcd and in the API. Any other new object,
@@ -56,7 +56,7 @@ const ADDRESSES: &str = "ipaddresses/";
 struct Left {
     /// The common prefix in etcd of all objects of its kind and namespace.
     prefix: String,
-    /// The path of all of these in the API.
+    /// The API's path of the kind in this namespace.
     collection: String,
     name: String,
 }
@@ -137,7 +137,7 @@ fn at_once() -> Value {
 async fn unbind(client: Client, left: Left) -> Option<Value> {
     let path = left.path();
     if left.prefix == NAMESPACES {
-        // Elsewhere kube-controller-manager does this.
+        // In other clusters, kube-controller-manager does this.
         let mut namespace = send(client.clone(), Method::GET, path.clone(), Value::Null).await?;
         namespace["spec"]["finalizers"] = json!([]);
         let finalize = format!("{path}/finalize");

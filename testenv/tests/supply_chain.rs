@@ -149,8 +149,8 @@ fn a_release_is_attested_and_waits_for_the_nightly_checks() {
     assert!(read(".ci/dist").contains("sha256sum -- * >SHA256SUMS"));
 }
 
-/// Vulnerabilities become known after a release too. The comparison finds an image that is not
-/// reproducible before the release.
+/// Vulnerabilities become known after a release too. If an image is not reproducible, the
+/// comparison shows it before a release.
 #[test]
 fn each_night_the_images_are_made_twice_and_looked_up_among_known_faults() {
     let nightly = workflow("nightly");
@@ -169,7 +169,7 @@ fn each_night_the_images_are_made_twice_and_looked_up_among_known_faults() {
 /// This script makes a new module, which has no lock file yet.
 const FRESH: &str = "providers/go/fresh.sh";
 
-/// The scripts that build, with each command on one line.
+/// The Makefile and most tracked scripts, with each command on one line.
 fn scripts() -> Vec<(String, String)> {
     let tracked = Command::new("git")
         .args(["ls-files", ".ci", "deploy/images", "providers"])

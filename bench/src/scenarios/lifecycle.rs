@@ -48,7 +48,7 @@ async fn stopped(kind: Kind) -> Result<Vec<f64>> {
     let (nodes, mut contender) = joined(kind, &plane).await?;
     contender.kill();
     contender.cloud_says(&plane, &Instances::Stopped)?;
-    // The Go CCM counts from its start.
+    // The Go CCM's count begins at zero when it starts.
     let before = match kind {
         Kind::Ours => contender.count(&plane, LOOKUPS)?,
         Kind::Go | Kind::GoTuned => 0,

@@ -43,9 +43,9 @@ impl Cloud {
     }
 
     /// How many deviations from an honest provider the layer and the socket in front have made
-    /// since the beginning or the last reset. They changed, replaced or omitted an answer, changed
-    /// a request, or sent a frame of their own. Delays do not count, nor do deviations of the
-    /// provider inside.
+    /// since the beginning or the last reset. Examples are a changed or omitted answer, a changed
+    /// request, and a frame of their own. Delays do not count, nor do deviations of the provider
+    /// inside.
     pub fn lied(&self) -> u64 {
         self.state().calls.lied
     }

@@ -13,7 +13,7 @@ use crate::fixture::{FailureSpec, Fixture, ServiceBehaviour};
 use crate::weather::Weather;
 
 impl Cloud {
-    /// The current settings. Its lists of objects are the initial ones.
+    /// The current settings. The lists of objects in them are not current.
     pub fn settings(&self) -> Arc<Fixture> {
         Arc::clone(&self.state().settings)
     }
@@ -102,7 +102,7 @@ impl Cloud {
         self.changed();
     }
 
-    /// Sets the weather: how every operation of the cloud ends from now on.
+    /// Sets the weather: whether every operation of the cloud fails, and how long it is delayed.
     pub fn set_weather(&self, weather: Weather) {
         self.state().weather = weather;
         self.changed();

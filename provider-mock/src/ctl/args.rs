@@ -90,11 +90,11 @@ pub enum Ctl {
     /// Scripted faults.
     #[command(subcommand)]
     Fault(FaultVerb),
-    /// Let each call of an RPC take this long.
+    /// Set how long each call of an RPC takes.
     Latency {
         /// The RPC, such as LookupInstances; `*` for all.
         rpc: String,
-        /// The duration, such as 50ms; 0ms ends it.
+        /// The duration, such as 50ms; 0ms is no latency.
         latency: HumanDuration,
     },
     /// Set how long the cloud takes to create and to delete a load balancer.
@@ -105,7 +105,7 @@ pub enum Ctl {
         #[arg(default_value = "0ms")]
         deletion: HumanDuration,
     },
-    /// Set how the mock treats one Service. Settings that are not given are at their defaults.
+    /// Set how the mock treats one Service. A setting that is not given gets its default.
     Service {
         /// namespace/name.
         service: String,
@@ -181,7 +181,7 @@ pub enum Ctl {
         #[arg(long)]
         reset: bool,
     },
-    /// Make objects, settings and faults those of the YAML file again, and forget all calls.
+    /// Restore the objects, settings and faults of the YAML file, and forget all calls.
     Reset,
     /// Run a command in JSON.
     Run {
@@ -290,7 +290,7 @@ pub enum LbVerb {
         #[arg(long)]
         remnant: bool,
     },
-    /// Print the marks of the one with this handle.
+    /// Print the marks of the load balancers with this handle.
     Marks {
         /// Its handle.
         handle: String,

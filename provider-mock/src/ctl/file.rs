@@ -18,7 +18,7 @@ use crate::routes::Route;
 use crate::store::{LOOK, Lock, beside, replace, writes_noted};
 use crate::weather::Weather;
 
-/// Which file, and of which cloud.
+/// The state file, the form of the output, and the verb.
 #[derive(Debug, clap::Args)]
 pub struct FileArgs {
     /// The state file. If it does not exist, the cloud is new and empty.
@@ -97,7 +97,7 @@ pub(super) enum FileLoadBalancer {
         #[arg(long)]
         address: Vec<std::net::IpAddr>,
     },
-    /// Print the marks of the one with this handle.
+    /// Print the marks of the load balancers with this handle.
     Marks {
         /// Its handle.
         handle: String,
@@ -127,7 +127,7 @@ pub(super) enum FileRoute {
         #[arg(long)]
         gateway: Option<String>,
     },
-    /// Plant one with this owner's mark that leads to an instance that does not exist.
+    /// Plant one with an owner's mark. Its target is an instance that does not exist.
     AddBlackhole {
         /// Its name.
         name: String,
@@ -174,7 +174,7 @@ pub(super) fn run(args: FileArgs) -> Result<String, String> {
     tables::print(shows, json, &result)
 }
 
-/// Changes the weather file beside the state file: how every operation of the cloud ends.
+/// Changes the weather file beside the state file.
 fn weather(state: &Path, change: impl FnOnce(&mut Weather)) -> Result<String, String> {
     let _lock = Lock::take(state, LOOK)?;
     let path = beside(state, ".weather.json");

@@ -12,7 +12,7 @@ use crate::lies::Lie;
 use crate::load_balancers::LoadBalancer;
 use crate::routes::Route;
 
-/// The most targets of a load balancer to name.
+/// The most targets of a load balancer, or names of a call, to show.
 const SHOWN_TARGETS: usize = 5;
 
 /// The text of a result; JSON if requested.
@@ -24,8 +24,7 @@ pub(crate) fn print(shows: Shows, json: bool, result: &Value) -> Result<String, 
     }
 }
 
-/// The text of a command's result. Results without a table are shown as JSON, and an empty result
-/// as nothing.
+/// The text of a command's result: a table, one value, JSON, or nothing.
 fn show(shows: Shows, result: &Value) -> String {
     let shown = match shows {
         Shows::Instances => read::<Vec<_>>(result).map(|list| instances(&list)),

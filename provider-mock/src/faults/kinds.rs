@@ -133,7 +133,8 @@ pub(crate) enum When {
 }
 
 kinds! {
-    /// The provider answers `failed` with `failure` to the call, or with `subject` to that Node or route alone; nothing reaches the cloud (except for the other items of a batch).
+    /// The provider answers `failed` with `failure`, and nothing reaches the cloud. In a batch with
+    /// `subject`, only that item fails, and the other items reach the cloud.
     Failure = "failure", Before, OUTCOMES, "";
     /// The call has its effect, and the provider answers `failed` with `failure`; handle, events and annotations of the answer stay.
     FailureAfter = "failure-after", Answer, OUTCOMES, "";
@@ -147,7 +148,8 @@ kinds! {
     HangAfter = "hang-after", After, ANY, "";
     /// The call waits for `delay` before it begins.
     Delay = "delay", Before, ANY, "";
-    /// The provider dies before the call has any effect: the process exits; in library mode as with `Mock::kill`.
+    /// The provider dies before the call has any effect. A process exits; a mock in a library ends
+    /// as with `Mock::kill`.
     Crash = "crash", Before, ANY, "";
     /// The provider dies after the effect and before the answer.
     CrashAfter = "crash-after", After, ANY, "";
@@ -223,7 +225,8 @@ kinds! {
     Garbage = "garbage", Answer, ANY, "";
     /// The answer has 20 MiB.
     Oversized = "oversized", Answer, ANY, "";
-    /// The answer has `value` KiB of empty items, without `value` 14 MiB; decoded they take up to gigabytes.
+    /// The answer has `value` KiB of empty items, or 14 MiB without `value`. Decoded, they take up
+    /// to gigabytes.
     EmptyItems = "empty-items", Answer, EMPTIABLE, "a number";
     /// The message and the reason of every failure in the answer have 2,000 bytes; an answer without a failure becomes `failed`.
     LongText = "long-text", Answer, OUTCOMES, "";

@@ -16,7 +16,7 @@ const OVERSIZED_BYTES: usize = 20 * 1024 * 1024;
 const UNKNOWN_FIELD: u32 = 15_000;
 
 /// The messages of an answer after the fault. An answer to which the fault does not apply stays.
-/// `keys` are those of the batch's items to which it applies; without them it applies to all.
+/// `keys` names the items of a batch to which the fault applies; `None`: all.
 pub(crate) fn rewrite(
     rpc: &str,
     fault: &Fault,

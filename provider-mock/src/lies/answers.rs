@@ -49,7 +49,7 @@ pub(crate) fn twist(
             });
         }
         "CreateRoutes" | "DeleteRoutes" => {
-            // The two answers have the same encoding.
+            // The answers to CreateRoutes and DeleteRoutes have the same encoding.
             each(&mut answer, |answer| routes_written(twists, answer));
         }
         "GetProviderInfo" if twists.has(Twist::BootIdChanges) => {
@@ -121,7 +121,7 @@ pub(crate) fn twist(
     Ok(answer)
 }
 
-/// An answer that is `failed` for the whole call.
+/// Applies twists to an answer that is `failed` for the whole call.
 fn failed(
     twists: Twists,
     rpc: &'static str,
@@ -179,7 +179,8 @@ fn failed(
         ]);
     }
     if twists.has(Twist::BatchesUnchecked) && code == "INVALID" && rpc.ends_with("Routes") {
-        // The two requests have the same encoding, and so have the two answers.
+        // The requests of CreateRoutes and DeleteRoutes have the same encoding, and so have the
+        // answers.
         let routes = pb::CreateRoutesRequest::decode(request).unwrap_or_default();
         let done = |route: pb::Route| pb::RouteResult {
             route_key: route.route_key,
@@ -289,7 +290,7 @@ fn routes_written(twists: Twists, answer: &mut pb::CreateRoutesResponse) {
     }
 }
 
-/// A listing that omits something and ends as if it were complete.
+/// With some twists, a listing omits items and ends as if it were complete.
 fn listing(twists: Twists, rpc: &str, answer: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     macro_rules! of {
         ($message:ident, $part:path, $keep:expr) => {{

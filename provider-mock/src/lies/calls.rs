@@ -18,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(20);
 
 const INITIALIZE: &str = "/cloudprovider.v1alpha1.ProviderService/Initialize";
 
-/// Delays a call. `Err`: the gRPC status instead of an answer.
+/// Delays a call if a twist asks for it. `Err`: the gRPC status instead of an answer.
 pub(crate) async fn before(cloud: &Cloud, rpc: &str) -> Result<(), tonic::Status> {
     let twists = cloud.twists();
     let weather = cloud.weather();
@@ -61,7 +61,7 @@ pub(crate) async fn before(cloud: &Cloud, rpc: &str) -> Result<(), tonic::Status
     Ok(())
 }
 
-/// The request without its `read_only`, if the twist ignores that.
+/// The request without its `read_only`, if the twist is active.
 pub(crate) fn read_only_ignored(cloud: &Cloud, rpc: &str, request: &[u8]) -> Option<Bytes> {
     if rpc != "Initialize" || !cloud.twisted(Twist::ReadOnlyIgnored) {
         return None;
@@ -117,7 +117,7 @@ pub(crate) fn initialized(cloud: &Cloud, request: &[u8]) {
     cloud.mischief().initialized = cluster.map(|cluster| cluster.owner_id);
 }
 
-/// The same answer at one byte a second.
+/// Sends the answer at one byte a second.
 pub(crate) fn drip(response: http::Response<Body>) -> http::Response<Body> {
     use http_body_util::BodyExt;
     let (parts, body) = response.into_parts();

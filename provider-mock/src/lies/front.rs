@@ -23,9 +23,10 @@ const GARBAGE: &[u8] = b"\x15\x03\x01\x00\x02\x02\x16 this is no HTTP/2 at all\r
 /// How long the provider behind may take to start.
 const START: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(10);
-/// How long the connections work that do not get garbage at once.
+/// How long a connection works before it gets garbage. Every fourth connection gets garbage at
+/// once.
 const GOOD: Duration = Duration::from_secs(3);
-/// The silence before a PING is sent.
+/// How long the provider is silent before the front sends a PING to the caller.
 const QUIET: Duration = Duration::from_millis(200);
 
 /// gRPC's statuses of a call that ended at its deadline: CANCELLED, DEADLINE_EXCEEDED.
@@ -40,7 +41,7 @@ const END_STREAM: u8 = 1;
 /// The treatment of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Does {
-    /// Some connections get garbage.
+    /// Every connection gets garbage, at once or after a while.
     Garbage,
     /// Removes the deadline from every call.
     Timeless,
@@ -50,9 +51,9 @@ enum Does {
     OverdueIsInternal,
     /// Adds a frame after an answer that is only a status.
     Behind,
-    /// Sends a PING to a silent peer.
+    /// Sends the caller a PING while the provider is silent.
     Pings,
-    /// Passes the connections on. Every user may open one.
+    /// Passes connections on. Every user may connect to the socket.
     Open,
 }
 
@@ -160,8 +161,8 @@ async fn garbage(mut stream: UnixStream, behind: &Path, spoke: &AtomicU32) {
     let _ = stream.shutdown().await;
 }
 
-/// Passes each call to the provider with changed headers, or its answer with changed headers. A
-/// call that its caller cancels is cancelled.
+/// Passes each call to the provider with changed headers, or its answer with changed headers. If
+/// the caller cancels a call, the provider's call is cancelled too.
 async fn other_headers(cloud: Cloud, does: Does, stream: UnixStream, provider: UnixStream) {
     use hyper::{client, server};
     let provider = TokioIo::new(provider);
@@ -247,7 +248,7 @@ async fn back(
     }
 }
 
-/// A frame without flags and with at most 255 bytes.
+/// A frame without flags and with at most 255 bytes of payload.
 fn frame(kind: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0, 0, payload.len() as u8, kind, 0];
     bytes.extend(stream.to_be_bytes());

@@ -10,22 +10,23 @@ use crate::cloud::Cloud;
 use crate::error::CloudError;
 use crate::faults::{Fault, Faults};
 
-/// The misbehaviour. It is separate from the state of the cloud, which never depends on it.
+/// The misbehaviour. It is separate from the state of the cloud.
 #[derive(Debug, Default)]
 pub(crate) struct Mischief {
     pub(crate) faults: Faults,
     pub(crate) twists: Twists,
-    /// The cluster that the provider was initialised for, as seen by the layer.
+    /// The owner ID of the last Initialize that passed the layer.
     pub(crate) initialized: Option<String>,
     /// Whether to answer NOT_INITIALIZED until the next Initialize.
     pub(crate) forgot_initialize: bool,
-    /// A counter for twisted answers.
+    /// The last number in an answer that a twist makes different each time.
     pub(crate) last_lie: u64,
     /// The queue of lookups, for the twist that runs one lookup at a time.
     pub(crate) line: Arc<tokio::sync::Mutex<()>>,
     /// The first answer about each Node, for the twist that repeats it.
     pub(crate) first_answers: BTreeMap<String, pb::Instance>,
-    /// The reason of a permanent DEGRADED in Probe, for the twists that never become READY again.
+    /// The reason of a permanent DEGRADED in Probe, for the twists after which Probe does not
+    /// answer READY again.
     pub(crate) lasting_trouble: Option<String>,
 }
 
@@ -64,7 +65,7 @@ impl Cloud {
         self.misbehave(|mischief| mischief.faults.clear());
     }
 
-    /// The active faults with their numbers. `times` is the remaining number.
+    /// The active faults with their numbers. `times` is the number of calls that are left.
     pub fn faults(&self) -> Vec<(u64, Fault)> {
         self.mischief().faults.list()
     }

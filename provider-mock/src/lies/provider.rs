@@ -1,5 +1,5 @@
-//! The provider with its twists around it. The cloud inside is honest. A twist changes the cloud's
-//! input, its answer or its effect.
+//! The provider with its twists around it. The provider inside is honest. A twist changes its
+//! input, its answer or its effect on the cloud.
 
 mod instances;
 mod load_balancers;
@@ -44,7 +44,7 @@ impl Twisted {
         self.cloud.twisted(twist)
     }
 
-    /// A made-up place if the cloud does not know the Node.
+    /// The Node's place. With the twist, it is made up if the cloud does not know the Node.
     fn place(&self, node: &Node, zone: Zone) -> Zone {
         if zone != Zone::default() || !self.has(Twist::ZonesMadeUp) {
             return zone;

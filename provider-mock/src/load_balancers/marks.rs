@@ -32,7 +32,8 @@ impl Asker<'_> {
         self.marks.ownership(self, load_balancer)
     }
 
-    /// Whether a mark identifies the Service's own load balancer, and this is it.
+    /// Whether this is the Service's own load balancer and the provider finds load balancers by
+    /// their marks.
     pub(super) fn finds(&self, load_balancer: &LoadBalancer) -> bool {
         self.marks.are_found() && self.ownership(load_balancer) == Ownership::Ours
     }

@@ -15,8 +15,8 @@ use crate::fixture::Addressing;
 /// cluster.
 pub(crate) const SHARED: &str = "mock.grpc-ccm.io/shared-load-balancer";
 
-/// The prefix of the handle and the name of a shared load balancer. Others begin with `lb-` and
-/// `a`.
+/// The prefix of the handle and the name of a shared load balancer. Other handles begin with `lb-`,
+/// and the native names with `a`.
 const WHOLE: &str = "shared-";
 const NAME_BYTES: usize = 63;
 
@@ -72,9 +72,10 @@ pub(super) fn wrong(service: &Service) -> Option<String> {
 }
 
 impl LoadBalancers {
-    /// The load balancer that the asker's handle names. If the handle is a shared one's, the result
-    /// is the asker's own load balancer, which may have left the whole since. If the asker has
-    /// none, the result is another Service's part, or `None` if the asker shares under this name.
+    /// The load balancer that the asker's handle names. If the handle is that of a shared load
+    /// balancer, the result is the asker's own load balancer, which may have left the whole since.
+    /// If the asker has none, the result is another Service's part, or `None` if the asker shares
+    /// under this name.
     pub(super) fn named(&self, asker: &Asker<'_>) -> Option<&LoadBalancer> {
         let handle = asker.handle?;
         if let Some(one) = self.by_handle.get(handle) {
@@ -127,7 +128,8 @@ impl LoadBalancers {
     }
 }
 
-/// CONFLICT if another part has the same listener. BUSY while that part is being deleted.
+/// CONFLICT if another part at the same address has the same listener. BUSY while that part is
+/// being deleted.
 pub(super) fn collision(lb: &LoadBalancer, peers: &[&LoadBalancer]) -> Result<(), Failure> {
     let listeners = lb.config.listeners();
     let at_same_address = |peer: &&&LoadBalancer| {

@@ -171,7 +171,7 @@ fn what_is_not_ours_is_not_touched() {
         plan(&all([marked("them", UID)]), None, true),
         Err(FailureCode::Conflict)
     );
-    // Another Service's load balancer is no obstacle.
+    // Another Service's load balancer does not prevent the creation.
     assert!(is_write(&plan(&all([marked("us", "other")]), None, false)));
 }
 

@@ -127,7 +127,7 @@ pub(super) fn address(address: &Address) -> NodeAddress {
     NodeAddress::new(kind, address.text())
 }
 
-/// The reverse. `None`: the IP address is invalid.
+/// The reverse of [`address`]. `None`: the IP address is invalid.
 pub(super) fn address_from(address: &NodeAddress) -> Option<Address> {
     let text = address.address.clone();
     Some(match address.kind {

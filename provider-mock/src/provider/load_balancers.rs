@@ -32,8 +32,8 @@ struct Begun<'a> {
 }
 
 impl MockProvider {
-    /// Begins such a call, after the due changes of the cloud. `None`: the cloud is so slow that
-    /// the answer has to be `pending` (CORE-9).
+    /// Begins a call that may change the cloud. First removes load balancers whose deletion has
+    /// ended. `None`: the cloud is so slow that the answer has to be `pending` (CORE-9).
     async fn begin(&self, call: &Call) -> Result<Option<Begun<'_>>, Failure> {
         let in_time = match call.deadline() {
             Some(deadline) => deadline.saturating_duration_since(Instant::now()) * 3 / 4,
@@ -300,7 +300,7 @@ impl LoadBalancers for MockProvider {
         let outcome = if left > 0 {
             Deleted::Pending(waits("the load balancer is being deleted", left))
         } else {
-            // It is not done while another one remains: CONFLICT without the grant (LB-26).
+            // Delete is not done while an unmarked one remains: CONFLICT without the grant (LB-26).
             let all = &state.objects.load_balancers;
             match all.find_unmarked(&asker, request.adopt_unmarked)? {
                 Some(_) => Deleted::Pending(waits(ANOTHER_REMAINS, 1_000)),

@@ -78,7 +78,7 @@ impl Routes for MockProvider {
 }
 
 impl MockProvider {
-    /// Plans and writes each route, and the state file once.
+    /// Plans and writes each route. Writes the state file at most once.
     async fn write(
         &self,
         call: &Call,

@@ -91,7 +91,7 @@ impl World {
             .map(tonic::Response::into_inner)
     }
 
-    /// The states by name; `failed` with the code.
+    /// Each Node's state as `name=STATE`. If the whole call failed, only its code.
     pub async fn states(&self, names: &[&str]) -> Vec<String> {
         let answer = self.lookup(names).await.unwrap();
         if let Some(failed) = answer.failed {

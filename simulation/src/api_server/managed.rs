@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::kind::{Kind, Trait};
 
-/// Fields that the API server sets itself and that have no owner.
+/// Fields of the metadata that have no owner.
 const UNOWNED: [&str; 10] = [
     "name",
     "namespace",
@@ -33,7 +33,8 @@ struct Changes {
     removed: Vec<Path>,
 }
 
-/// Updates the managed fields in `new` after a write. Returns whether anything but times changed.
+/// Updates the managed fields in `new` after a write. Returns whether anything but times changed in
+/// them.
 pub(super) fn note(
     kind: &Kind,
     status: bool,
@@ -44,7 +45,7 @@ pub(super) fn note(
 ) -> bool {
     let before = old.and_then(|old| old["metadata"]["managedFields"].as_array());
     if let (Some(_), None) = (old, before) {
-        // If an object had no managed fields when it was created, the API server never adds them.
+        // If an object has no managed fields, a later write adds none.
         if let Some(metadata) = new["metadata"].as_object_mut() {
             metadata.remove("managedFields");
         }

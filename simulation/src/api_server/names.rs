@@ -1,6 +1,6 @@
 //! The syntax of names, labels and addresses, with reasons in our own words.
 
-/// At most 63 letters, digits and `-_.`. The first and the last are letters or digits.
+/// Letters, digits and `-_.`. The first and the last are letters or digits.
 fn is_name(text: &str) -> bool {
     let ends = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     ends(text.chars().next())

@@ -9,7 +9,7 @@ use super::refusal::Refusal;
 pub enum Patch {
     /// RFC 7386.
     Merge,
-    /// The same, but some lists merge by a key.
+    /// Kubernetes' strategic merge: like RFC 7386, but some lists merge by a key.
     Strategic,
     /// RFC 6902.
     Json,

@@ -10,7 +10,7 @@ use super::defaults::{default, items, remove};
 const FIRST_PORT: u64 = 30_000;
 const PORTS: u64 = 2_768;
 
-/// The fields that only a Service of type LoadBalancer has.
+/// Fields that only a Service of type LoadBalancer has.
 const OF_LOAD_BALANCERS: [&str; 2] = ["allocateLoadBalancerNodePorts", "loadBalancerClass"];
 
 fn has_node_ports(service: &Value) -> bool {

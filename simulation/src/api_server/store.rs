@@ -1,4 +1,4 @@
-//! Objects, and the history that all lists and watches read.
+//! Objects, and the history that watches and lists of older versions read.
 
 mod write;
 
@@ -14,7 +14,8 @@ use super::kind::{KINDS, Kind};
 pub use super::patch::Patch;
 pub use super::refusal::Refusal;
 
-/// Names an object. The kind is the resource's plural; the namespace is empty for what has none.
+/// Names an object. The kind is the resource's plural; the namespace is empty if the object has
+/// none.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Id {
     /// The plural, for example `nodes`.

@@ -215,7 +215,7 @@ fn metadata_of(causes: &mut Causes, kind: &Kind, metadata: &Value) {
     domains(causes, kind, metadata);
 }
 
-/// Finalizers of kinds in the core group have a domain.
+/// Finalizers of kinds in the core group need a domain, except three of Kubernetes.
 fn domains(causes: &mut Causes, kind: &Kind, metadata: &Value) {
     if kind.group.is_empty() {
         for (i, finalizer) in list(metadata, "finalizers") {

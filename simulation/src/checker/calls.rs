@@ -29,7 +29,7 @@ impl Call {
         }
     }
 
-    /// Sets whether the provider's process finishes its calls in flight, which may change later.
+    /// Shares the flag that says whether the provider's process finishes its calls in flight.
     #[must_use]
     pub fn of(mut self, drained: Arc<AtomicBool>) -> Self {
         self.drained = Some(drained);
@@ -87,8 +87,7 @@ pub(super) struct Calls {
 const MOMENT: Duration = Duration::from_millis(5);
 
 impl Calls {
-    /// Returns the call's number and, if it came before its `retry_after` was over, how early it
-    /// was.
+    /// Returns the call's number and, if it came before a `retry_after` was over, how early it was.
     pub(super) fn begin(
         &mut self,
         identity: &str,

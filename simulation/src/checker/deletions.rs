@@ -13,7 +13,7 @@ use crate::api_server::store::Object;
 /// The requests that delete Nodes.
 #[derive(Default)]
 pub(super) struct Deletions {
-    /// When each process sent those that were carried out.
+    /// When each process sent the requests that were carried out.
     sent: BTreeMap<String, Vec<Instant>>,
     /// When processes last asked for the deletion of each Node, by UID. They cannot know whether a
     /// request without an answer deleted it.
@@ -87,8 +87,8 @@ impl Deletions {
         }
     }
 
-    /// Whether half of the Nodes or more have no instance or were deleted. One of two is not
-    /// enough.
+    /// Whether at least half of the known Nodes have no instance or were deleted. One of two Nodes
+    /// is not enough.
     pub(super) fn are_most(&self, nodes: &[Arc<Object>], exists: impl Fn(&Value) -> bool) -> bool {
         let deleted = self.count(nodes, Duration::MAX);
         let nodes = nodes.iter().filter(|node| is_known(node));

@@ -141,14 +141,14 @@ pub fn is_known(node: &Value) -> bool {
     node["spec"]["providerID"].is_string()
 }
 
-/// Whether the finalizer keeps the Service until its load balancer is gone.
+/// Whether the Service has the finalizer that keeps it until its load balancer is gone.
 #[must_use]
 pub fn has_finalizer(service: &Value) -> bool {
     let all = service["metadata"]["finalizers"].as_array();
     all.is_some_and(|all| all.iter().any(|one| one == FINALIZER))
 }
 
-/// Whether the Service is of type LoadBalancer and has the class in its record.
+/// Whether the Service is of type LoadBalancer and its record has its class.
 #[must_use]
 pub fn is_recorded(service: &Value) -> bool {
     let record = service["metadata"]["annotations"][RECORD].as_str();

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 /// The renewals of all Leases.
 pub(super) struct Leases {
-    /// How long after it sent its last successful renewal a leader may still write.
+    /// How long a leader may write after it sent its last successful renewal.
     deadline: Duration,
     /// By Lease and process.
     renewals: BTreeMap<String, BTreeMap<String, Renewal>>,
@@ -20,9 +20,9 @@ pub(super) struct Leases {
 struct Renewal {
     /// When the process sent it.
     sent: Instant,
-    /// When the process sent the last one whose answer arrived.
+    /// When the process sent the last renewal whose answer arrived.
     confirmed: Option<Instant>,
-    /// The process released the Lease after it.
+    /// Whether the process released the Lease after this renewal.
     released: bool,
 }
 
@@ -82,7 +82,7 @@ impl Leases {
             .is_some_and(|renewal| self.permits(renewal, renewal.sent))
     }
 
-    /// The same by the renewals whose answers arrived: the process knows that it may.
+    /// Whether the process knows that it may write, from the renewals whose answers arrived.
     pub(super) fn knows_to_hold(&self, lease: &str, identity: &str) -> bool {
         self.renewal(lease, identity).is_some_and(|renewal| {
             renewal

@@ -1,5 +1,5 @@
 //! The state that must hold after a long time without faults, computed from the last actions of
-//! users, kubelets and the console. It knows no controller.
+//! users, kubelets and the console. This module uses no code of the controllers.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

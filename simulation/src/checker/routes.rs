@@ -38,7 +38,7 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    /// This Node has its provider ID now.
+    /// Notes that this Node has its provider ID now.
     pub(super) fn is_known(&mut self, cloud: &Cloud, node: &Value) {
         self.known.insert(uid(node).to_owned(), cloud.now_ms());
     }
@@ -59,13 +59,14 @@ impl Refused {
             }
             self.seen = call.number;
             let refused = OF_ITSELF.contains(&call.outcome.as_str());
-            // One route of several may be the reason. After INTERNAL the ccm repeats the call in
-            // halves, and so finds that route.
+            // If the call has several routes, one of them may be the reason. After INTERNAL the ccm
+            // repeats the call in halves, and so finds that route.
             if refused && call.names.len() > 1 {
                 continue;
             }
-            // The ccm creates no route for a Node without a provider ID, and plans after a list. Else
-            // the call was for an earlier Node with the same Pod CIDR.
+            // The ccm creates no route for a Node without a provider ID, and plans after a list. So
+            // a call before the provider ID or the list was for an earlier Node with the same Pod
+            // CIDR.
             let named = |node: &&Arc<Object>| {
                 let known = self.known.get(uid(node)).copied().unwrap_or(0);
                 let mut since = lists.iter().filter(|list| list.at_ms >= known);

@@ -43,7 +43,8 @@ impl Run {
             // The cloud can attach all Nodes from now on.
             cloud.change_settings(|settings| settings.target_errors.clear())?;
         }
-        // A hanging call ends at its deadline. A stream has no deadline, so its connection breaks.
+        // A hanging call ends at its deadline. A stream has no deadline, so the run breaks its
+        // connection.
         if self.faults.has_hung("WatchChanges") {
             self.provider.disconnect();
         }

@@ -202,7 +202,7 @@ impl Run {
                 let _ = self.cloud.set_target_error(&node(*i), failure);
             }
             Step::AbsentOnce(i) => {
-                // Two such answers in a row may delete the Node.
+                // After two such answers in a row, the ccm may delete the Node.
                 if self.lied.insert(*i) {
                     let fault = Fault::new("LookupInstances", FaultKind::InstanceState)
                         .subject(node(*i))
@@ -238,7 +238,7 @@ impl Run {
                 }
             }
             Step::ToLoadBalancer(i, class) => {
-                // A user cannot change the class of a Service that is a load balancer already.
+                // A user cannot change the class of a Service that has type LoadBalancer already.
                 let typed = self.api.get(&service(*i));
                 let typed = typed.is_some_and(|now| now["spec"]["type"] == "ClusterIP");
                 if typed && !self.is_stripped(&service(*i)) {

@@ -97,8 +97,8 @@ impl Seen {
         }
     }
 
-    /// The word of the newest version of an object up to this version. The version of a list or a
-    /// bookmark may be that of another object.
+    /// A word for the newest known version up to `version`. The version of a list or a bookmark may
+    /// be that of another object.
     fn version(&self, version: u64) -> String {
         format!("<version {}>", self.versions.range(..=version).count())
     }

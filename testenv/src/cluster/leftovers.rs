@@ -37,9 +37,9 @@ const DEPTH: usize = 3;
 pub struct Leftovers(BTreeSet<String>);
 
 impl Leftovers {
-    /// The mounts, the network interfaces, the clusters' cgroups, the processes that belong to
-    /// machines or have one of these directories as an argument, the kernel settings, and the files
-    /// in kubelet's and containerd's default directories.
+    /// The mounts, network interfaces, clusters' cgroups and kernel settings, and the files in
+    /// kubelet's and containerd's default directories. Also the processes that belong to machines
+    /// or have one of these directories as an argument.
     pub fn now(directories: &[PathBuf]) -> Self {
         let mut found = BTreeSet::new();
         let lines = |file: &str| fs::read_to_string(file).unwrap_or_default();
@@ -109,7 +109,7 @@ fn cgroups(found: &mut BTreeSet<String>) {
     }
 }
 
-/// The processes that run a program of a machine, or have such a directory as an argument.
+/// The processes that run a program of a machine, or have one of the directories as an argument.
 fn processes(directories: &[PathBuf], found: &mut BTreeSet<String>) {
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Ok(line) = fs::read(process.path().join("cmdline")) else {

@@ -101,23 +101,23 @@ impl Machine {
         })
     }
 
-    /// Its host name, and that of its Node.
+    /// The machine's host name, and its Node's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its address among the cluster's machines.
+    /// The machine's address in the cluster's network.
     pub fn address(&self) -> Ipv4Addr {
         self.address
     }
 
-    /// Where its logs are, and in `disk/log/pods` those of its containers.
+    /// The folder of the machine's logs. Below it, `disk/log/pods` has the logs of containers.
     pub fn logs(&self) -> &Path {
         &self.logs
     }
 
-    /// Switches it on, and waits until containerd answers. No earlier container runs any more. Does
-    /// nothing if it is on.
+    /// Switches the machine on, and waits until containerd answers. No earlier container runs any
+    /// more. Does nothing if the machine is on.
     pub async fn switch_on(&mut self) -> Result<(), Error> {
         if self.power.is_some() {
             return Ok(());
@@ -144,13 +144,13 @@ impl Machine {
         Ok(())
     }
 
-    /// Switches it off: every process of it ends at once.
+    /// Switches the machine off: all its processes end at once.
     pub fn switch_off(&mut self) {
         self.kubelet = None;
         self.power = None;
     }
 
-    /// Starts kubelet, if the machine is on and kubelet does not run; it registers the Node.
+    /// Starts kubelet, if the machine is on and kubelet does not run. Kubelet registers the Node.
     pub fn start_kubelet(&mut self) -> Result<(), Error> {
         let Some(power) = &self.power else {
             return Ok(());
@@ -199,8 +199,8 @@ impl Machine {
         self.ctr(&arguments, Stdio::null()).map(drop)
     }
 
-    /// The process IDs of a container as seen from outside, oldest first. The ID is as in a Pod's
-    /// status, with or without `containerd://`.
+    /// The process IDs of a container as seen from outside, in ascending order. The ID is as in a
+    /// Pod's status, with or without `containerd://`.
     pub fn processes_of(container: &str) -> Vec<u32> {
         let id = container.trim_start_matches("containerd://");
         let Ok(processes) = fs::read_dir("/proc") else {

@@ -18,7 +18,7 @@ pub(crate) const PAUSE_IMAGE: &str = "docker.io/grpc-ccm/pause:e2e";
 /// How long a kubelet may be silent before its Node is not ready (kube-controller-manager).
 pub(crate) const GRACE_SECONDS: u32 = 10;
 
-/// Writes all files. `disk` is the machine's directory, and `cgroup` that of its Pods.
+/// Writes all files. `disk` is the machine's directory, and `cgroup` is the cgroup of its Pods.
 pub(crate) fn write(
     disk: &Path,
     name: &str,

@@ -7,7 +7,8 @@ use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 use syn::{Expr, Lit};
 
-/// Helpers that wait for a condition. Their panic has their first argument.
+/// Helpers that wait for a condition. If it does not hold in time, they panic with their first
+/// argument.
 const WAITS: [&str; 5] = [
     "comes",
     "comes_within",
@@ -105,7 +106,7 @@ fn functions_in(text: &str) -> syn::Result<Functions> {
 #[derive(Default)]
 struct Reader {
     functions: Functions,
-    /// The functions that are being read. A function may contain another one.
+    /// The functions that are being read. A function may contain another function.
     inside: Vec<Function>,
 }
 

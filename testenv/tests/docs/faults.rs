@@ -31,7 +31,7 @@ second column, up to a semicolon, is the message of an assertion in the test or 
 <!-- Made from the tests: `make docs`. -->
 ";
 
-/// The kinds of faults for which every controller needs a row, and the words of such a row: all
+/// The kinds of faults for which every controller needs a row. A row is of a kind if it has all
 /// words of one of the alternatives.
 const KINDS: &[(&str, &[&[&str]])] = &[
     ("INVALID", &[&["INVALID"], &[ANY]]),
@@ -155,7 +155,7 @@ fn rows_of(test: &Test) -> Result<Vec<Row<'_>>, String> {
     texts.into_iter().map(row).collect()
 }
 
-/// Rows in tests that are not named for a fault, and such tests without a row.
+/// The errors: rows that do not parse, tests of faults without a row, and rows in other tests.
 pub(crate) fn wrong(tests: &[Test]) -> Vec<String> {
     let mut wrong = Vec::new();
     for test in tests {
@@ -221,7 +221,7 @@ pub(crate) struct Kept {
     seed: u64,
 }
 
-/// The kept plans in this folder, by name. Those that showed a fault of the simulation itself are
+/// The kept plans in this folder, by name. Plans that showed a fault of the simulation itself are
 /// left out.
 pub(crate) fn kept(folder: &Path) -> Result<Vec<Kept>, String> {
     let mut all = Vec::new();

@@ -1,7 +1,7 @@
 //! A part of a document that a tool writes.
 
-/// The text between two marks. Each mark must occur once, alone on its line. Empty for an empty
-/// text.
+/// The text between two marks. Each mark must occur once, alone on its line. Empty if the whole
+/// text is empty.
 pub(crate) fn between(text: &str, (begin, end): (&str, &str)) -> Result<String, String> {
     let place = |mark: &str| {
         let mut places = text.lines().enumerate().filter(|(_, line)| *line == mark);

@@ -11,8 +11,8 @@ use crate::{container, everything, find, on_top, pod, rendered};
 /// The examples that users add to those of a cloud.
 const ON_TOP: [&str; 3] = ["one-node", "high-availability", "monitors"];
 
-/// The sets of values in `deploy/chart/ci` and `deploy/examples`: name and values. A set that users
-/// add to a cloud's has the name `CLOUD+NAME`, for each cloud.
+/// The sets of values in `deploy/chart/ci` and `deploy/examples`, and a set `mock`: name and
+/// values. A set that users add to a cloud's has the name `CLOUD+NAME`, for each cloud.
 pub(crate) fn value_sets() -> Vec<(String, Value)> {
     let (mut sets, clouds) = (values_in("chart/ci"), values_in("examples"));
     let (above, clouds): (Vec<_>, Vec<_>) = clouds

@@ -50,7 +50,7 @@ fn told_command(plane: &ControlPlane, notes: &str, begins: &str) -> String {
     done(shell)
 }
 
-/// The rights of the ccm, as `resources: verbs`.
+/// The rights in a ClusterRole, as `resources: verbs`.
 async fn rights(plane: &ControlPlane, role: &str) -> Vec<String> {
     let roles: Api<ClusterRole> = Api::all(plane.client());
     let rules = roles.get(role).await.unwrap().rules.unwrap_or_default();

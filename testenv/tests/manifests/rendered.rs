@@ -203,8 +203,8 @@ fn kustomize_makes_of_each_component_and_overlay_what_helm_makes_of_the_value_fo
     assert_eq!(sorted(made), sorted(helm), "overlay daemonset");
 }
 
-/// A user's patch turns on the node-route-controller with the cluster's CIDRs. All else is equal to
-/// helm's objects.
+/// A user's patch of the Deployment turns on the node-route-controller with the cluster's CIDRs.
+/// All other objects are equal to helm's.
 #[test]
 fn kustomize_grants_the_account_of_the_route_controller_what_helm_grants_it() {
     let components = [
@@ -242,7 +242,7 @@ pub(crate) fn with_components(base: &str, components: &[&str]) -> Vec<Value> {
     with_components_and_patch(base, components, None)
 }
 
-/// The same, with a user's patch for the Pod.
+/// The objects of [`with_components`], if `spec` also patches the Deployment's Pods.
 fn with_components_and_patch(base: &str, components: &[&str], spec: Option<Value>) -> Vec<Value> {
     let kustomize_folder = deploy().join("kustomize").canonicalize().unwrap();
     let own = tempfile::tempdir().unwrap();
@@ -355,7 +355,7 @@ fn the_mock_overlay_has_one_replica_a_cloud_that_its_provider_reads_and_a_probe_
         .find(|volume| volume["name"] == "config")
         .map(|volume| volume["configMap"]["name"].as_str().unwrap())
         .unwrap();
-    // Its name has the hash of its content, so a change of the file makes a new Pod.
+    // The ConfigMap's name has the hash of its content, so a change of the file makes a new Pod.
     let map = find(&made, "ConfigMap", map);
     assert!(map["data"]["cloud.yaml"].is_string(), "{map}");
     let helm = rendered(&json!({"provider": {

@@ -58,7 +58,7 @@ fn only_the_ccm_sees_the_service_accounts_token() {
             volume.to_string().contains("serviceAccountToken")
         });
         assert_eq!(tokens.len(), 1, "{name}: {tokens:?}");
-        // Client libraries look for it there.
+        // Client libraries look for the token there.
         assert!(
             mounts(container(pod, "ccm")).contains(&(
                 "kubernetes",

@@ -1,4 +1,4 @@
-//! Answers of empty items: each has a few bytes on the wire, and hundreds in memory.
+//! Answers of empty items: an item has a few bytes on the wire, and hundreds in memory.
 
 use prost::encoding::{WireType, encode_key, encode_varint};
 

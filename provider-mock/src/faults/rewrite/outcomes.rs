@@ -6,13 +6,14 @@ use prost::Message;
 use super::failure_of;
 use crate::faults::{Fault, FaultKind};
 
-/// A failure with a message and a reason that are too long.
+/// Makes the message and the reason of a failure too long.
 fn long(failure: &mut pb::Failure) {
     failure.message = "m".repeat(2000);
     failure.reason = "R".repeat(2000);
 }
 
-/// An answer with one outcome, a part of a listing, or a message of WatchChanges.
+/// A message with one outcome: an answer, a result of a batch, a part of a listing, or a message of
+/// WatchChanges.
 pub(super) trait SingleOutcome: Message + Default {
     fn fail(&mut self, failure: pb::Failure);
     fn failure(&mut self) -> Option<&mut pb::Failure>;
@@ -112,7 +113,8 @@ batches! {
     DeleteRoutesResponse, RouteResult, route_key, ;
 }
 
-/// `keys` are those of the items to which the fault applies; without them it applies to all.
+/// Applies the fault to the answer of a batch. `keys` names the items to which most kinds apply;
+/// `None`: all.
 pub(super) fn batch<M: Batch>(fault: &Fault, keys: Option<&[String]>, answer: &mut M) {
     let value = |default: &str| fault.value.clone().unwrap_or_else(|| default.into());
     let ours = |item: &mut M::Item| keys.is_none_or(|keys| keys.contains(M::key(item)));

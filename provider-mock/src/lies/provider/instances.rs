@@ -11,7 +11,7 @@ use super::Twisted;
 use crate::lies::Twist;
 
 impl Twisted {
-    /// The Node without its provider ID if its name has to count first.
+    /// The Node. With the twist `NameFirst`, it loses its provider ID if the cloud knows its name.
     fn asked(&self, node: &Node) -> Node {
         let mut node = node.clone();
         if self.has(Twist::NameFirst) && self.cloud.instance(&node.name).is_some() {
@@ -51,7 +51,7 @@ impl Instances for Twisted {
         }
         let nodes: Vec<Node> = nodes.iter().map(|node| self.asked(node)).collect();
         let honest = if self.has(Twist::LookupsGoOn) {
-            // One lookup at a time, which does not end with its call.
+            // Lookups run one at a time, and a lookup does not end with its call.
             let line = Arc::clone(&self.cloud.mischief().line);
             let (provider, call) = (self.honest.clone(), call.clone());
             let (asked, query) = (nodes.clone(), query.clone());

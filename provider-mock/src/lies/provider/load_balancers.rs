@@ -48,12 +48,13 @@ impl Twisted {
         found.filter(|it| asker.ownership(it) == Ownership::Ours)
     }
 
-    /// The targets, with empty ones taken for absent.
+    /// The targets. With the twist, an empty set counts as absent.
     fn taken(&self, targets: Option<Vec<Node>>) -> Option<Vec<Node>> {
         targets.filter(|targets| !(targets.is_empty() && self.has(Twist::EmptyTargetsIgnored)))
     }
 
-    /// The Service, with the settings that it no longer asks for.
+    /// The Service. With the twist, it keeps settings of its load balancer that it no longer asks
+    /// for.
     fn kept(&self, asker: &Asker<'_>) -> Service {
         let mut service = asker.service.clone();
         if self.has(Twist::KeepsCleared)
@@ -194,7 +195,7 @@ impl LoadBalancers for Twisted {
         let Some(before) = before else {
             return Ok(answer);
         };
-        // Absent targets are taken for empty ones, even if they do not matter.
+        // With the twist, absent targets and targets that do not matter count as empty.
         let settings = self.cloud.settings();
         let matter = settings.capabilities.load_balancers.targets != Targets::Ignored;
         if (!matter || request.targets.is_none())
@@ -294,7 +295,7 @@ impl LoadBalancers for Twisted {
                     && before.gone_at_ms.is_none()
                     && self.has(Twist::ReadyWhileDeleting) =>
             {
-                // The deletion takes a while longer.
+                // With the twist, the deletion goes on for a while.
                 let now_ms = self.cloud.now_ms();
                 before.gone_at_ms = Some(now_ms + TWISTED_DELETION.as_millis() as u64);
                 let put = self.cloud.state().put_load_balancer(before, now_ms);

@@ -75,7 +75,7 @@ impl Marks for TwistedMarks {
     }
 }
 
-/// The mark for an owner ID that does not fit into 63 bytes: FNV-1a, with 16 digits.
+/// The owner ID in a mark: if it is longer than 63 bytes, its FNV-1a hash in 16 digits.
 fn hashed_otherwise(owner_id: &str) -> String {
     if owner_id.len() <= 63 {
         return owner_id.to_owned();

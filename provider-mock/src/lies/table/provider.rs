@@ -86,7 +86,7 @@ pub(super) const LIES: &[Lie] = &[
     ),
     twist(
         "probe-waits-for-calls",
-        "Probe waits until no other call is in flight",
+        "Probe waits until no call except Probe and WatchChanges is in flight",
         &["PROV-4"],
         "provider/probe-beside-64-calls",
         Twist::ProbeWaitsForCalls,

@@ -35,7 +35,7 @@ fn plan(
     all.plan_ensure(&asker(owner_id, service, handle), None, false, &addressing)
 }
 
-/// Ensures it and returns its address.
+/// Ensures the Service's load balancer and returns its address.
 fn ensure(all: &mut LoadBalancers, owner_id: &str, service: &Service) -> Result<String, Failure> {
     let made = match plan(all, owner_id, service, None)? {
         EnsurePlan::Write(made) | EnsurePlan::AsAsked(made) => made,
@@ -85,8 +85,8 @@ fn a_port_is_that_of_one_part() {
         first.gone_at_ms = Some(1);
     }
     assert_eq!(code(&all).unwrap_err(), FailureCode::Busy);
-    // A provider that does not know of sharing gave it its own address: the older part keeps what
-    // it has.
+    // A provider that does not know of sharing gave the later Service an address of its own. The
+    // older part keeps its address and port.
     if let Some(first) = all.by_handle.get_mut("lb-1") {
         first.gone_at_ms = None;
     }
@@ -144,7 +144,7 @@ fn the_handle_of_the_whole_names_the_part_of_who_asks() {
     let refused = all.find_own(&asker("us", &stranger, whole)).unwrap_err();
     assert_eq!(refused.code(), FailureCode::Conflict);
     assert_eq!(named("them", &stranger), None);
-    // It left, and its last answer was lost.
+    // The Service left the whole, and the answer with the new handle was lost.
     let left = service("a", "", 80);
     ensure(&mut all, "us", &left).unwrap();
     let found = all.named(&asker("us", &left, whole));

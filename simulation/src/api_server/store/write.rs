@@ -308,7 +308,7 @@ fn typed(kind: &Kind, object: &mut Value) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether nothing but the times of managed fields differs.
+/// Whether nothing but the managed fields differs.
 fn same(old: &Value, new: &Value) -> bool {
     let fields = |value: &Value| value.as_object().map_or(0, serde_json::Map::len);
     let equal = |old: &Value, new: &Value, but: &str| {

@@ -86,7 +86,8 @@ impl Stage {
         let mut command = self.plane.ccm(ccm, provider, &endpoint);
         command.args([
             "--secure-port=0".to_owned(),
-            // In a cluster a Node must be a minute old before it can be deleted; nobody wants to watch that.
+            // By default the ccm deletes a Node only if it is a minute old. A demo is too short for
+            // that.
             "--node-deletion-brake=min-age=10s".to_owned(),
         ]);
         self.ccm = Some(Process::start(command, self.file("ccm.log")).map_err(text)?);
@@ -186,7 +187,7 @@ impl Stage {
     }
 }
 
-/// Repeats until it succeeds, for at most `deadline`.
+/// Repeats `look` until it succeeds, for at most `deadline`.
 pub(crate) async fn until<T, E: Display>(
     what: &str,
     deadline: Duration,

@@ -197,7 +197,7 @@ async fn ccm_dies(stage: &mut Stage) -> Held {
     stage.step(
         "The ccm is killed and comes back",
         "kill -9 of the ccm: its Lease runs out after 15 s (a SIGTERM would hand it over at once). A new one is started.
-        Then node-6 joins: what the restart itself set off is over when node-6 is served.",
+        Then node-6 joins. The calls that the restart itself causes end before node-6 is a target.",
     );
     let looks = stage.cloud.looks()?;
     let balancers = stage.cloud.balancers()?;

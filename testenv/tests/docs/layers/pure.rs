@@ -10,7 +10,7 @@ use super::source::{Code, Module};
 const MARKER: &str = "Pure.";
 
 /// Forbidden paths, from the root of their crate, with the reason. Each forbids all paths that
-/// begin with it, or, after `..`, all that end with it.
+/// begin with it, or, after `..`, all that contain it.
 const PATHS: [(&str, &str); 36] = [
     ("..::Instant::now", "a clock"),
     ("..::SystemTime", "a clock"),

@@ -1,4 +1,4 @@
-//! A crate's modules and every path in them, resolved as the compiler does.
+//! A crate's modules and every path in them, resolved much as the compiler does.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -360,7 +360,7 @@ impl Reader<'_> {
         }
     }
 
-    /// In a macro: words with `::` between them are a path, and the words after a dot a method or a
+    /// In a macro, words with `::` between them are a path. Any other word may be a method or a
     /// keyword.
     fn tokens(&mut self, tokens: TokenStream) {
         let mut path: Vec<Ident> = Vec::new();

@@ -16,7 +16,7 @@ fn layers() -> Layers {
     rooms.map(|(room, layer)| (room.to_owned(), layer)).into()
 }
 
-/// A small crate, with these files instead of its own.
+/// A small crate. These files replace its own of the same name, or come in addition.
 fn sources(files: &[(&str, &str)]) -> BTreeMap<String, String> {
     let usual = [
         (
