@@ -45,7 +45,7 @@ func TestTheEnvironmentOfHetznersControllerIsRead(t *testing.T) {
 	}
 }
 
-// The chart sets the variable.
+// The chart sets the variable CLOUD_PROVIDER_ENDPOINT.
 func TestTheEndpointIsThatOfTheFlagElseOfTheEnvironment(t *testing.T) {
 	environment := map[string]string{"HCLOUD_TOKEN": "t"}
 	served := func(arguments ...string) string {

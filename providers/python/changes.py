@@ -40,7 +40,7 @@ class Changes:
         """Yields all hints after this token, until the provider shuts down. If it does not know the token, it yields a `resync` (PROV-5)."""
         last: int | None = self._number if not token else self._number_of(token)
         if last is not None:
-            # The point from which the stream reports changes, before the first one (PROV-21).
+            # Before the first change, it sends the point from which it reports changes (PROV-21).
             yield pb.WatchChangesResponse(resume_token=f"{self.boot_id}/{last}")
         while not self.closing.is_set():
             oldest = self._hints[0][0] if self._hints else self._number + 1

@@ -37,7 +37,7 @@ MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 #: How long calls in flight may take after SIGTERM, in seconds.
 DRAIN = 20
 OPTIONS = [
-    # Room for the frame around a message of that size.
+    # gRPC does not count the frame around a message.
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     # No HTTP/2 pings (CORE-1): neither for keepalive nor to measure bandwidth.

@@ -34,7 +34,8 @@ type World[M, S any] struct {
 	Reset string
 }
 
-// Fail makes all calls fail from now on with one of the contract's codes: THROTTLED, CREDENTIALS, UNAVAILABLE, PRECONDITION; NONE ends it.
+// Fail makes all calls fail from now on, with the error of this cloud for one of the contract's codes: THROTTLED, CREDENTIALS,
+// UNAVAILABLE, PRECONDITION; NONE ends it.
 func (a *API) Fail(code string, quota Plan, reset string) error {
 	a.NoPlans()
 	plan := Plan{}

@@ -19,8 +19,8 @@ const VENDORS: &str = "k8s.io/cloud-provider-aws/cmd/aws-cloud-controller-manage
 /// How long moto may take to start: it imports much.
 const START: Duration = Duration::from_mins(2);
 
-/// The provider of `providers/aws`, and the vendor's controller of the same version. Go rebuilds
-/// only what changed. The first build takes minutes.
+/// The binary of a package of the module `providers/aws`: the provider (`.`), or the vendor's
+/// controller. Go rebuilds only what changed. The first build takes minutes.
 pub fn binary(package: &'static str) -> &'static Path {
     static BINARIES: [OnceLock<PathBuf>; 2] = [OnceLock::new(), OnceLock::new()];
     let (slot, name) = if package == "." {
@@ -57,7 +57,8 @@ pub struct Aws {
 }
 
 impl Aws {
-    /// An account with a network and these instances. The cloud's configuration is in the folder.
+    /// Starts moto, with an account that has a network and these instances. Writes the cloud's
+    /// configuration into the folder.
     pub async fn start(directory: &Path, names: &[&str]) -> (Self, Vec<Instance>) {
         let venv = venv();
         let mut command = Command::new(venv.join("bin/python"));
@@ -120,7 +121,7 @@ impl Aws {
         command
     }
 
-    /// The environment with which AWS's SDK finds the stand-in.
+    /// The environment with which AWS's SDK reaches moto.
     pub fn environment(&self) -> [(&'static str, String); 5] {
         [
             ("AWS_ACCESS_KEY_ID", "AKIATESTPROVIDER".to_owned()),

@@ -29,7 +29,7 @@ pub fn binary() -> &'static Path {
     })
 }
 
-/// Go in this folder. A relative path begins in the bridge's folder.
+/// The command `go`, run in this folder. A relative path begins in the bridge's folder.
 pub fn go(folder: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new("go");
     command

@@ -13,7 +13,7 @@ pub use crate::binary::{binary, go, text};
 pub enum Cloud {
     /// A cloud whose state is a file that `clouds file` changes.
     File { name: &'static str, state: PathBuf },
-    /// `k8s.io/cloud-provider-aws` and its stand-in.
+    /// `k8s.io/cloud-provider-aws`, and moto as AWS's API.
     Aws(Aws),
 }
 
@@ -115,7 +115,7 @@ impl Cloud {
         text(command.output().unwrap())
     }
 
-    /// The load balancers in the cloud, one a line. `None` for upstream's fake, which removes none.
+    /// A text for each load balancer in the cloud. `None` for upstream's fake, which removes none.
     pub fn load_balancers(&self) -> Option<Vec<String>> {
         match self {
             Self::File { name: "fake", .. } => None,

@@ -1,5 +1,5 @@
-//! The calls to AWS's API from its own controller and from the ccm, for the table of docs/aws.md,
-//! and the rights that they need.
+//! Counts the calls to AWS's API from AWS's own controller and from the ccm, for the table of
+//! docs/aws.md. Also checks the rights that the provider needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -31,7 +31,7 @@ const OFTEN: &str = "--node-status-update-frequency=6s";
 /// How many calls of each action.
 type Calls = BTreeMap<String, usize>;
 
-/// Counts, from one situation to the next.
+/// The number of calls counted so far, and a row for each situation.
 struct Counted {
     seen: usize,
     rows: Vec<(&'static str, Calls)>,
@@ -73,8 +73,8 @@ fn calls(world: &World) -> Vec<String> {
     world.aws().calls()
 }
 
-/// Three Nodes join, and a Service is created and deleted. Then a Service exists, and nothing
-/// happens for an hour that is shortened to 72 s.
+/// Three Nodes join, and a Service is created and, after a restart, deleted. Then a Service exists,
+/// and nothing happens for an hour that is shortened to 72 s.
 async fn story(ours: bool) -> Vec<(&'static str, Calls)> {
     let plane = PLANES.take().await.unwrap();
     let (aws, machines) = Aws::start(plane.directory(), &["a", "b", "c"]).await;

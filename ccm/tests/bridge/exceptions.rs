@@ -56,7 +56,8 @@ pub const NOT_IN_GO: &[Exception] = &[
     },
 ];
 
-/// The same without the first two: for a cloud whose vendor has added `OwnerChecker`.
+/// [`NOT_IN_GO`] without its first two exceptions, for a cloud whose vendor has added
+/// `OwnerChecker`.
 pub const NOT_IN_GO_WITH_OWNERS: &[Exception] = NOT_IN_GO.split_at(2).1;
 
 /// Exceptions of the cloud with marks.
@@ -323,7 +324,7 @@ pub const AWS: &[Exception] = &[
     },
 ];
 
-/// Hooks that AWS cannot have, and why. Checks with a hook run on the clouds whose state is a file.
+/// Hooks that AWS cannot have, and why.
 pub const AWS_NO_HOOK: (&str, &[Hook]) = (
     "AWS's cloud treats a load balancer whose name derives from the Service's UID as that Service's, and each route of the table that leads to an instance as the cluster's: nothing is unmarked. It does not list other routes; and moto has no blackholes",
     &[

@@ -15,7 +15,7 @@ use testenv::{ControlPlane, Pool, Pooled, Process, User, View, show_log};
 use crate::aws::Aws;
 use crate::clouds::{Cloud, Instance};
 
-/// Long enough for anything that should happen soon, on a slow machine.
+/// How long a wait may take, on a slow machine.
 pub const SOON: Duration = Duration::from_secs(90);
 const CLUSTER: &str = "--cluster-name=bridge";
 const ZONE: &str = "topology.kubernetes.io/zone";

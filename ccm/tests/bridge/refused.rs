@@ -8,7 +8,8 @@ use crate::aws::Aws;
 use crate::clouds::Cloud;
 use crate::life::{PLANES, SOON, World};
 
-/// The command to the test API's console, and AWS's error: EC2's for instances, or ELB's.
+/// The code that the test API's console takes, and AWS's errors for it: EC2's for instances, and
+/// ELB's.
 const REFUSALS: [(&str, [&str; 2]); 4] = [
     ("CREDENTIALS", ["AuthFailure", "InvalidClientTokenId"]),
     ("THROTTLED", ["RequestLimitExceeded", "Throttling"]),
@@ -45,7 +46,7 @@ async fn whole_what_aws_refuses_is_told_on_the_object_and_done_when_that_is_over
             })
             .await;
         }
-        // Meanwhile no Node was deleted, and nothing was created twice.
+        // The first Node is still there, and there is only one load balancer.
         world.aws().run(&["console", "fail", "code=NONE"]);
         world.joined(machine).await;
         let served = |service: &_| ingress(service).is_some();

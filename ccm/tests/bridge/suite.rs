@@ -310,8 +310,8 @@ async fn a_cloud_that_wants_a_lister_of_nodes_conforms() {
     shape_conforms("lister", &lacks, &exceptions).await;
 }
 
-/// With `OwnerChecker` the rules about owners and marks hold. Go's interface alone has no method
-/// for them.
+/// With `OwnerChecker` the rules about owners and marks hold, except those in [`MARKED`]. Go's
+/// interface alone has no method for them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cloud_whose_vendor_checks_owners_conforms() {
     let lacks = ["routes", "zones"];

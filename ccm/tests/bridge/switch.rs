@@ -13,8 +13,8 @@ use crate::aws::Aws;
 use crate::clouds::{Cloud, Instance};
 use crate::life::{PLANES, SOON, World, instances};
 
-/// The flags of both sides. Upstream does not release the Lease, and exits if a cloud has routes
-/// and no cluster CIDR is given.
+/// The flags of both sides. Upstream does not release the Lease, so the Lease is short. It exits if
+/// a cloud has routes and no cluster CIDR is given, so routes are off.
 const FLAGS: [&str; 5] = [
     "--configure-cloud-routes=false",
     "--leader-elect-lease-duration=6s",
@@ -29,7 +29,7 @@ impl World {
         lease.spec?.holder_identity.filter(|it| !it.is_empty())
     }
 
-    /// Waits until another process than this one leads.
+    /// Waits until a process other than `than` leads.
     pub async fn led_by_another(&self, than: Option<&str>) -> String {
         eventually("another process leads", SOON, async || {
             match self.holder().await {
@@ -78,8 +78,8 @@ impl World {
     }
 }
 
-/// Whether a call is a repeated write that changes nothing, as at each restart of the cloud's Go
-/// CCM.
+/// Whether a call is a repeated write that changes nothing. The cloud's Go CCM makes such calls at
+/// each restart.
 type WritesAnew = fn(&String) -> bool;
 
 async fn switch_and_back(
@@ -153,7 +153,8 @@ async fn a_cloud_that_notes_its_load_balancer_on_the_service_moves_to_ours_and_b
 async fn whole_cloud_provider_aws_moves_from_its_own_controller_to_ours_and_back() {
     let plane = PLANES.take().await.unwrap();
     let (aws, machines) = Aws::start(plane.directory(), &["a", "b", "c"]).await;
-    // The cloud compares the attributes that it wants with AWS's answer, which has more attributes.
+    // The cloud compares the attributes that it wants with AWS's answer. The answer has more
+    // attributes, so the cloud writes its own again.
     let writes_anew = |call: &String| call.ends_with(":ModifyLoadBalancerAttributes");
     switch_and_back(plane, Cloud::Aws(aws), &machines, writes_anew).await;
 }

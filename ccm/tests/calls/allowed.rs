@@ -45,7 +45,7 @@ pub fn of(cloud: &str, situation: &str) -> Option<&'static Allowed> {
     })
 }
 
-/// The error in a row: more calls than upstream's, without permission.
+/// The error in a row: more calls than upstream's, or than its entry in [`ALLOWED`] permits.
 pub fn wrong(cloud: &str, row: &Row) -> Option<String> {
     let (upstream, ours) = row.totals();
     let allowed = of(cloud, row.situation);

@@ -38,7 +38,7 @@ const IDLE_PACE: u32 = 50;
 const IDLE: Duration = seconds(3600 / IDLE_PACE as u64);
 
 impl Pair {
-    /// Does this on both sides. Counts calls for `window` from the start, but at least until two
+    /// Runs `act` on both sides. Counts calls for `window` from the start, but at least until two
     /// seconds after the action.
     async fn count(
         &mut self,
@@ -66,8 +66,8 @@ impl Pair {
         });
     }
 
-    /// The same on the ccm's side alone. The row has upstream's counts of the situation `like`,
-    /// because upstream is one process.
+    /// [`Self::count`] on the ccm's side alone. The row has upstream's counts of the situation
+    /// `like`, because upstream is one process.
     async fn count_ours(
         &mut self,
         situation: &'static str,
@@ -154,7 +154,7 @@ async fn nodes_and_services(pair: &mut Pair) {
 }
 
 async fn changes_of_nodes(pair: &mut Pair) {
-    // As kubectl and the controllers of nodes write it.
+    // A cordon as kubectl and Kubernetes' node lifecycle controller write it.
     let taint = json!([{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]);
     let cordon = json!({"spec": {"unschedulable": true, "taints": taint}});
     pair.count_edit("cordon", cordon).await;

@@ -31,8 +31,8 @@ async fn rotated_to_another_account(vendor: Vendor) {
     let token = json!({"elsewhere": true});
     world.cloud.ask("PUT", "tokens/other", &token).unwrap();
 
-    // The token is replaced while the provider runs. An event on the Service reports it. The
-    // provider tries the new token again when the ccm asks about the Node.
+    // The token is replaced while the provider runs. An event on the Service reports that the
+    // provider refuses it. The provider tries the new token again when the ccm asks about the Node.
     world.cloud.put_token("other").unwrap();
     world.expose("late", &[]).await;
     let words = ["ProviderCredentialsRefused", reason];

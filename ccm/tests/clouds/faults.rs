@@ -163,7 +163,7 @@ const FAULTS: &[Fault] = &[
                 "TokenRefused",
             ]
         },
-        // A token is rotated: nothing is restarted.
+        // The operator replaces the token and restarts nothing.
         mend: Mend::Cloud(|world| {
             world.cloud.ask("PUT", "tokens/fresh", &json!({})).unwrap();
             world.cloud.put_token("fresh").unwrap();
@@ -382,7 +382,7 @@ async fn a_load_balancer_that_was_deleted_by_hand_is_made_anew() {
         let first = world.served("web").await;
         let path = format!("balancers/{}", first.id);
         world.cloud.ask("DELETE", &path, &Value::Null).unwrap();
-        // The next call for it detects that.
+        // The next call for this load balancer detects that it is missing.
         world.join(1).await;
         let second = eventually("there is another one", SOON, async || {
             let all = world.cloud.balancers().unwrap();

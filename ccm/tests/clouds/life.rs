@@ -1,4 +1,4 @@
-//! The behaviour of both clouds.
+//! The life of Nodes, a Service and routes with both clouds.
 
 use k8s_openapi::api::core::v1::Node;
 use testenv::objects::set_ready;

@@ -32,8 +32,8 @@ async fn there_and_back(vendor: Vendor) {
     let nodes = world.versions().await;
     let writes = world.cloud.writes().unwrap();
 
-    // Without the operator's grant nothing in the cloud is touched, and the Service says what is
-    // missing.
+    // Without the operator's grant nothing in the cloud is touched, and an event on the Service
+    // says what is missing.
     world.cloud.start_provider(&[]).unwrap();
     world.start_ccm(&[]);
     let words = ["SyncLoadBalancerFailed", "CONFLICT", "adoption", &made.id];

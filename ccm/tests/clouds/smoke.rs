@@ -45,7 +45,7 @@ impl Smoke {
         Process::start(command, log).unwrap()
     }
 
-    /// Waits until it says this.
+    /// Waits until the process prints this.
     async fn says(process: &Process, text: &str) {
         eventually(&format!("it says {text:?}"), SOON, async || {
             let log = process.log();

@@ -24,8 +24,8 @@ pub struct World {
 }
 
 impl World {
-    /// An empty cluster and a cloud with the machines node-0 and on; neither provider nor ccm runs
-    /// yet.
+    /// An empty cluster and a cloud with the machines node-0, node-1 and so on; neither provider
+    /// nor ccm runs yet.
     pub async fn new(vendor: Vendor, machines: usize) -> Self {
         let plane = PLANES.take().await.unwrap();
         let cloud = TestCloud::start(vendor, plane.directory()).await.unwrap();

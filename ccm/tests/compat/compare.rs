@@ -34,8 +34,8 @@ pub struct Report {
     only: Option<String>,
     pub rows: Vec<Row>,
     pub failures: Vec<String>,
-    /// If the ccm is on both sides: the differences due to the path through Go. Otherwise each
-    /// scenario has its differences.
+    /// The expected differences due to the path through Go, if the ccm is on both sides. Otherwise
+    /// each scenario names its own.
     ways: Option<&'static [Exception]>,
     /// The indexes of the exceptions that were met.
     met: BTreeSet<usize>,

@@ -101,8 +101,8 @@ async fn scrape(port: u16) -> String {
     String::from_utf8(body.to_vec()).unwrap()
 }
 
-/// A line for each family: its type and labels; and one for each queue and controller that is
-/// named.
+/// A line for each family, with its type, labels and buckets, and one for each queue and controller
+/// that a label names.
 fn families(text: &str) -> Facts {
     let mut types = BTreeMap::new();
     let mut labels: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
@@ -165,7 +165,8 @@ fn families(text: &str) -> Facts {
         let text = format!("{kind} {{{}}} [{}]", keys.join(","), bounds.join(" "));
         facts.insert(format!("metric {shown}"), text);
     }
-    // Queues of the HTTPS port, which upstream's libraries name too, are no controller's.
+    // Upstream's libraries also name queues for the certificates of the HTTPS port. These belong to
+    // no controller.
     let left_out = |name: &str| {
         ["Certificate", "ConfigMap", "CA"]
             .iter()

@@ -67,13 +67,13 @@ async fn stays(side: &Side, name: &str, node: NodeBuilder) {
     side.renewals(4).await;
 }
 
-/// A Node that waits for its initialisation has an event with the reason.
+/// Requires on the ccm's side an event that says why the scenario's Node waits.
 fn told(text: &str, scenario: Scenario) -> Scenario {
     let line = format!(
         "event on {}: Warning NodeNotInitialized: {text} [cloud-node-controller]",
         scenario.name
     );
-    // How often is a matter of time.
+    // How often the ccm records the event depends on time.
     scenario.only_there("▲N13", "an event says why", Who::Ours, &line)
 }
 

@@ -111,7 +111,7 @@ fn stands(
     })
 }
 
-/// Nodes join with these Pod CIDRs and get their routes.
+/// A Node joins with these Pod CIDRs and gets its routes.
 fn made(name: &'static str, what: &'static str, cidrs: fn() -> Vec<String>) -> Scenario {
     Scenario::new(
         name,
@@ -211,7 +211,7 @@ fn of_nodes() -> Vec<Scenario> {
     ]
 }
 
-/// A Node that has its Pod CIDR, and whose instance cannot be found yet.
+/// A Node that has its Pod CIDR, and whose instance the cloud does not show yet.
 fn not_known() -> Scenario {
     const WHY: &str = "a Node gets no route before the ccm knows that it belongs to this provider";
     let what = "a Node with a Pod CIDR joins, and the cloud does not show its instance yet";
@@ -238,7 +238,7 @@ fn not_known() -> Scenario {
     ] {
         scenario = scenario.only_there("▲R8", WHY, Who::Go, object);
     }
-    // Upstream's condition comes before the kubelet's.
+    // On upstream's side the condition of the route controller stands before the kubelet's.
     for (field, go, ours) in [
         ("type", "NetworkUnavailable", Some("Ready")),
         ("status", "False", Some("True")),
@@ -334,7 +334,7 @@ pub fn idle() -> Vec<Scenario> {
             async |side: Side, name| {
                 joins(&side, instance(name), &[v4(30)]).await;
                 routed(&side, name).await;
-                // The work that follows from the last changes is done.
+                // Waits until the work that follows from the last changes is done.
                 side.renewals(4).await;
                 let before = side.cloud().call_count(LIST);
                 side.renewals(8).await;

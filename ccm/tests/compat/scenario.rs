@@ -17,7 +17,7 @@ pub struct Scenario {
     pub name: &'static str,
     /// The title in the table.
     pub what: &'static str,
-    /// The lines of the behaviour that it is about.
+    /// The lines of docs/behaviour.md that the scenario is about.
     pub ids: &'static [&'static str],
     /// The required differences, and some that depend on time. No others are allowed.
     pub differences: Vec<Difference>,
@@ -25,7 +25,7 @@ pub struct Scenario {
     pub play: Box<dyn Fn(Side) -> Played>,
 }
 
-/// A difference in the snapshots that a line of the behaviour requires.
+/// A difference in the snapshots that a line of docs/behaviour.md requires.
 #[derive(Clone, Debug)]
 pub struct Difference {
     /// The `▲` line.
@@ -41,9 +41,9 @@ pub enum What {
     /// One line.
     Line {
         path: String,
-        /// The line after the Go CCM; absent: no such line.
+        /// The line on the Go CCM's side. `None`: no such line.
         go: Option<String>,
-        /// The line after the ccm.
+        /// The line on the ccm's side.
         ours: Option<String>,
     },
     /// A whole object that only this side has, by the prefix of its lines.
@@ -131,7 +131,7 @@ impl Scenario {
         self.only_times(id, why, who, line, 1)
     }
 
-    /// The same for an event that this side records this many times.
+    /// Requires that only one side records this event, and this many times.
     pub fn only_times(
         self,
         id: &'static str,

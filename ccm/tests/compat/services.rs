@@ -13,7 +13,7 @@ mod targets;
 use life::life;
 pub use targets::steps;
 
-/// Lines of events, also of other scenarios.
+/// Lines of events. Other modules use them too.
 pub const ENSURING: &str = "event on the service: Normal EnsuringLoadBalancer: Ensuring load balancer [service-controller]";
 pub const ENSURED: &str =
     "event on the service: Normal EnsuredLoadBalancer: Ensured load balancer [service-controller]";
@@ -128,7 +128,7 @@ async fn made(side: &Side, namespace: &str, service: LoadBalancerBuilder) {
     side.balanced(namespace).await;
 }
 
-/// A field is changed that matters: Ensure is called once more.
+/// A user changes a field that matters, and the controller calls Ensure once more.
 fn matters(name: &'static str, what: &'static str, patch: Value) -> Scenario {
     Scenario::new(name, what, &["B-S4"], move |side: Side, name| {
         let patch = patch.clone();
@@ -142,7 +142,7 @@ fn matters(name: &'static str, what: &'static str, patch: Value) -> Scenario {
     .stored()
 }
 
-/// A field is changed that does not matter: no call.
+/// A user changes a field that does not matter, and the controller does not call Ensure.
 fn no_matter(name: &'static str, what: &'static str, patch: Value) -> Scenario {
     Scenario::new(name, what, &["B-S4"], move |side: Side, name| {
         let patch = patch.clone();

@@ -18,8 +18,7 @@ use testenv::{ControlPlane, Options, Process, User, View, eventually, free_port}
 
 use crate::binary::binary;
 
-/// Long enough for anything that should happen soon, on a slow machine, also where the Go CCM's
-/// backoff has to pass.
+/// How long a wait may take, on a slow machine and with the Go CCM's backoff.
 pub const SOON: Duration = Duration::from_mins(1);
 
 /// The flags of both: short periods for the scenarios, and metrics for everybody. The Lease is
@@ -117,7 +116,7 @@ impl Side {
     /// A side without a controller.
     pub async fn new(who: Who, way: Way, fixture: Fixture) -> Self {
         let options = Options {
-            // Services of two IP families; of a flag that is given twice the last one counts.
+            // Allows Services of two IP families. If a flag is given twice, the last one counts.
             api_server_flags: vec![
                 "--service-cluster-ip-range=10.0.0.0/16,fd00:10::/108".to_owned(),
             ],

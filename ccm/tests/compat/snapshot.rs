@@ -35,7 +35,8 @@ impl Snapshot {
         let services = services.list(&all).await.unwrap().items;
         let events: Api<Event> = Api::all(side.client());
         let mut events = events.list(&all).await.unwrap().items;
-        // The API server records events too, about addresses and ports that it allocated.
+        // Leaves out the API server's events about addresses and ports, and events without a
+        // source.
         events.retain(|event| {
             let reporter = event.reporting_component.as_deref().unwrap_or_default();
             let source = event.source.as_ref();
@@ -197,9 +198,9 @@ fn without_attempt(text: &str) -> &str {
     }
 }
 
-/// The event of a route that could not be created, without the duration.
+/// An event's text. If it is about a route that could not be created, without the duration.
 fn without_times(text: &str) -> String {
-    // An event series of client-go carries the text of its latest.
+    // An event series of client-go carries the text of its latest event.
     let latest = text.trim_start_matches("(combined from similar events): ");
     if !latest.starts_with("Could not create route ") {
         return text.to_owned();

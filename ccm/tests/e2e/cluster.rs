@@ -6,7 +6,7 @@ use testenv::{Cluster, Leftovers, Options, Process, eventually};
 
 use crate::world::{PATIENCE, alone};
 
-/// Set for the test that is killed.
+/// The environment variable of the test that is killed: a directory.
 const VICTIM: &str = "CCM_E2E_VICTIM";
 
 /// The next test kills this one. Alone it does nothing.

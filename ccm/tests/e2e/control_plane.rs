@@ -124,7 +124,7 @@ async fn hung(world: &mut World) {
 }
 
 /// The Deployment of two ordinary containers takes the DaemonSet's place: the old leader ends
-/// before its provider, and no object is changed.
+/// before its provider, and the ccm changes no Node, no Service and nothing in the cloud.
 pub async fn succeeded(world: &mut World) {
     let old = the_pod(world).await;
     let untouched = Before::of(world).await;

@@ -38,7 +38,7 @@ impl Image {
     }
 }
 
-/// Builds them once for this process; returns their archives.
+/// Builds the images once for this process. Returns their archives.
 pub async fn build() -> Vec<PathBuf> {
     static BUILT: OnceCell<Vec<PathBuf>> = OnceCell::const_new();
     let build = async || tokio::task::spawn_blocking(make).await.unwrap();

@@ -124,8 +124,8 @@ impl Inside {
     }
 }
 
-/// A Pod whose provider has a Secret, and the directory of a cloud at `/cloud`. Each container sees
-/// only its own mounts. `variable` is a key of the Secret, and its value.
+/// Checks that each container of the Pod sees only its own mounts. The provider has a Secret, and
+/// the directory of a cloud at `/cloud`. `variable` is a key of the Secret, and its value.
 pub fn assert_each_sees_its_own(pod: &Pod, variable: (&str, &str)) {
     let (ccm, provider) = (Inside::of(pod, "ccm"), Inside::of(pod, "provider"));
     ccm.assert_confined(CCM);

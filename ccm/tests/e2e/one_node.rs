@@ -1,6 +1,6 @@
 //! A cluster of one Node, with kubectl: from nothing to a Service, crashes in the Pod, attacks on
-//! it, the provider as a native sidecar and as an ordinary container, changes of the provider, and
-//! one that does not work.
+//! it, the provider as a native sidecar and as an ordinary container, changes of the provider,
+//! providers that do not work, and a reboot.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -44,8 +44,8 @@ async fn story(world: &mut World) {
 }
 
 /// An operator's copy of `deploy/kustomize`: the overlay `mock` for the machine of the Node, and
-/// another overlay with a directory of the Node for a cloud that several providers share. There is
-/// also one with the provider as a native sidecar.
+/// another overlay with a directory of the Node for a cloud that several providers share. A third
+/// overlay has the provider as a native sidecar.
 fn kustomizations(directory: &Path, address: &str) -> [String; 3] {
     copy(
         &Path::new(ROOT).join("deploy/kustomize"),
@@ -60,7 +60,7 @@ fn kustomizations(directory: &Path, address: &str) -> [String; 3] {
     });
     std::fs::write(mock.join("cloud.yaml"), machine.to_string()).unwrap();
     // The mock and the Python provider both accept this flag, so only the image changes. Each image
-    // has its own probe command, so none is set.
+    // has its own probe command, so the overlays remove the probes.
     let provider = json!({
         "name": "provider",
         "args": [format!("--state={STATE}")],
@@ -213,8 +213,8 @@ pub async fn one_pod(world: &World, provider: Image) -> Pod {
     pods.remove(0)
 }
 
-/// One container of the Pod is killed: it alone is started again, and nothing that it had done is
-/// done again.
+/// The test kills one container of the Pod. Only that container is started again, and nothing is
+/// written a second time.
 async fn killed(world: &mut World, victim: &str) {
     let other = if victim == "ccm" { "provider" } else { "ccm" };
     let before = one_pod(world, Image::Mock).await;
@@ -228,7 +228,7 @@ async fn killed(world: &mut World, victim: &str) {
     world.report.start();
     assert!(Machine::kill(&id(&before, victim)) > 0);
     if victim == "ccm" {
-        // A new log: that of the new process.
+        // Waits for the new process, which has a log of its own.
         let old = before.clone();
         testenv::eventually("another ccm", PATIENCE, async || {
             let now = world.pods().await.remove(0);
@@ -254,7 +254,7 @@ async fn killed(world: &mut World, victim: &str) {
     assert_eq!(after.uid(), before.uid());
     assert_eq!(restarts(&after, victim), restarts(&before, victim) + 1);
     assert_eq!(id(&after, other), id(&before, other), "{other} goes on");
-    // By then the controllers have handled everything that they found at their start.
+    // After three renewals the controllers have handled everything that they found at their start.
     world.renewals(3).await;
     untouched.assert_untouched(world).await;
     world.report.start();

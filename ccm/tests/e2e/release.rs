@@ -7,7 +7,7 @@ use crate::cloud::{HOST_PATH, STATE};
 use crate::inside::SECRET;
 use crate::world::{NAMESPACE, ROOT, World, output};
 
-/// If one of two Nodes may not go at once, it waits for `hold`, which is 15 minutes by default.
+/// The brake may hold one of two Nodes for `hold`, which is 15 minutes by default.
 const BRAKE: &str = "hold=10s,min-age=1s";
 
 /// The Secret of the provider, and a key of it.
@@ -53,7 +53,7 @@ pub fn daemon_set(api_server: &str, port: u16) -> Value {
     })
 }
 
-/// Two replicas anywhere, beside a provider in another language, which the kubelet probes too.
+/// Two replicas, each beside a provider in another language, which the kubelet probes too.
 pub fn deployment() -> Value {
     json!({
         "provider": {
@@ -86,7 +86,7 @@ pub fn helm(world: &World, verb: &str, values: &Value) {
     helm_with(world, verb, &[], values);
 }
 
-/// The same, with these files of `deploy/examples` first.
+/// [`helm`] with these files of `deploy/examples` before the values.
 pub fn helm_with(world: &World, verb: &str, examples: &[&str], values: &Value) {
     let file = world.cluster.directory().join("values.yaml");
     std::fs::write(&file, values.to_string()).unwrap();

@@ -18,18 +18,18 @@ use crate::world::{PATIENCE, World, id};
 
 /// The ccm's HTTPS port.
 const PORT: u16 = 10258;
-/// Set for a process on the Node: its role.
+/// The environment variable of a process on the Node: its role.
 const ROLE: &str = "CCM_E2E_AT_THE_PORT";
 const STRANGERS: &str = "strangers";
 const MEASURES: &str = "measures";
-/// The number of each kind: silent from the beginning, in the middle of the handshake, and after
-/// it.
+/// The number of strangers of each kind: silent from the beginning, silent in the middle of the
+/// handshake, and silent after the handshake.
 const OF_EACH: u8 = 200;
 /// Strangers end by themselves after this time.
 const LIFE: Duration = Duration::from_mins(5);
 const MIB: u64 = 1 << 20;
 
-/// Runs on the Node for the test below: alone it does nothing.
+/// `at_the_port_of` runs this test on the Node. Without its variable the test does nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn at_the_port() {
     match std::env::var(ROLE).as_deref() {
@@ -51,7 +51,7 @@ async fn at_the_port() {
     }
 }
 
-/// The test above, as a process in the network of a container.
+/// Runs the test `at_the_port` as a process in the network of a container.
 fn at_the_port_of(ccm: &Inside, role: &str, directory: &Path) -> Process {
     let mut command = Command::new("nsenter");
     command

@@ -40,7 +40,7 @@ pub struct World {
     pub cloud: Cloud,
     pub report: Report,
     before: Leftovers,
-    /// Each machine has them before its kubelet starts.
+    /// The archives of the images. Each machine has them before its kubelet starts.
     archives: Vec<PathBuf>,
     _alone: MutexGuard<'static, ()>,
 }

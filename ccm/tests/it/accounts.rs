@@ -12,7 +12,8 @@ use crate::world::{SOON, World};
 const ACCOUNT: &str = "system:serviceaccount:kube-system:";
 const RIGHTS: &str = "kustomize/components/service-account-credentials/rbac.yaml";
 
-/// The writers of each resource, from the API server's view, including refused requests.
+/// The service accounts that wrote each resource, by the API server's audit log. Refused requests
+/// count too.
 pub fn writers(world: &World) -> BTreeMap<String, BTreeSet<String>> {
     let log = world.audit_log();
     let mut writers: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();

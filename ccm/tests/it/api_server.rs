@@ -115,7 +115,7 @@ async fn b_m3_a_long_outage_ends_the_leader_and_the_next_one_changes_nothing() {
     let since = Instant::now();
     world.plane.kill_api_server();
     gives_up(&mut ccm, since).await;
-    // One that starts without an API server waits for it, as a restarted container does.
+    // A ccm that starts without an API server, such as a restarted container, waits for it.
     let mut next = world.ccm(&FAST_LEASE);
     let line = said(&next, "waiting for the API server").await;
     assert!(
@@ -208,8 +208,8 @@ async fn m11_writes_wait_as_long_as_the_server_says_and_conflicts_are_read_again
     world.event("refused", "Warning NodeWriteRefused").await;
     world.initialised("refused").await;
 
-    // Services: a failure of writing the handle, the finalizer or the status only delays it, and
-    // nothing is created twice.
+    // Services: a failure of writing the handle, the finalizer or the status only delays the
+    // Service, and nothing is created twice.
     for status in [409, 429, 500] {
         let rule = Rule {
             retry_after: (status == 429).then_some(1),

@@ -45,14 +45,15 @@ const FLAGS: [&str; 9] = [
 enum Work {
     /// This many calls of this RPC have begun.
     Calls(&'static str, u64),
-    /// The same, and halfway the provider is replaced by another process.
+    /// This many calls. Halfway, another process replaces the provider.
     Restarted(&'static str, u64),
-    /// The same, and the provider is replaced by another process after a call of the second RPC.
+    /// This many calls of the first RPC. After a call of the second RPC, another process replaces
+    /// the provider.
     RestartedAfter(&'static str, u64, &'static str),
-    /// The same, and from halfway on the cloud throttles.
+    /// This many calls. From halfway on, the cloud throttles.
     Throttled(&'static str, u64),
-    /// After this many calls the cloud throttles, and another process replaces the provider. It
-    /// gets this many calls too.
+    /// After this many calls the cloud throttles, and another process replaces the provider. The
+    /// new process gets this many calls too.
     ThrottledRestarted(&'static str, u64),
     /// Three Services were served honestly. Then the provider lies, and another ccm comes: one
     /// Service is deleted meanwhile, one changed, one left as it was.
@@ -68,20 +69,21 @@ enum Met {
     Wrote(&'static str),
     /// This RPC about this object (any object if empty) had an outcome with this prefix.
     Answered(&'static str, &'static str, &'static str),
-    /// Only the lie leads to this report.
+    /// The ccm's report, which only the lie causes.
     ByWhatIsTold,
     /// The ccm gives no occasion: until the end no answer was changed.
     Never,
 }
 
-/// The ccm's report about it.
+/// The ccm's report about the lie.
 #[derive(Clone, Copy, Debug)]
 enum Tells {
     /// Events, as `kind/name Warning reason message`, or lines of `/metrics` hold all of this.
     Told(&'static [&'static str]),
-    /// The same as of an honest provider, and why it cannot be more.
+    /// An honest provider causes the same report. The second text says why the report cannot say
+    /// more.
     Alike(&'static [&'static str], &'static str),
-    /// Maybe the same as of an honest provider, and why.
+    /// An honest provider may cause the same report. The second text says why.
     Either(&'static [&'static str], &'static str),
     /// Nothing, and why.
     Untold(&'static str),
@@ -180,7 +182,7 @@ async fn is_told_of_the_honest(row: &Row) {
         .await;
     // Some of the work ends only with a lie.
     let _ = tokio::time::timeout(Duration::from_secs(30), work(world, row.work)).await;
-    // Together they are the report of a lie.
+    // Only all words together are the report of a lie.
     let told = |evidence: &str| words.iter().all(|words| evidence.contains(words));
     if wanted {
         eventually(
@@ -314,7 +316,8 @@ async fn change(world: &World) {
         .unwrap();
 }
 
-/// Checks that no Node of `alive` was deleted, and that the process runs.
+/// Checks that no Node of `alive` was deleted, that no Node has another's provider ID, and that the
+/// process runs.
 async fn harmless(lie: &str, world: &World, alive: &[Node], ccm: &mut Process) {
     let now = nodes_now(world).await;
     for node in alive {
@@ -421,7 +424,7 @@ async fn nodes_now(world: &World) -> Vec<Node> {
     nodes.unwrap().items
 }
 
-/// Waits until the controllers have met the lie.
+/// Waits until the ccm has made the calls of the row.
 async fn work(world: &World, work: Work) {
     let (Work::Calls(rpc, calls)
     | Work::Restarted(rpc, calls)

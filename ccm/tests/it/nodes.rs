@@ -57,7 +57,7 @@ fn version(node: &Node) -> String {
     node.metadata.resource_version.clone().unwrap()
 }
 
-/// The same for all Nodes, by name.
+/// The resourceVersions of all Nodes, by name.
 async fn versions(world: &World) -> BTreeMap<String, String> {
     let nodes = world.nodes().list(&ListParams::default()).await.unwrap();
     let name = |node: &Node| node.metadata.name.clone().unwrap();

@@ -258,7 +258,7 @@ async fn s21_a_class_and_a_prefix_that_are_new_wait_until_the_command_of_the_log
     world.cloud().reset_calls();
     world.mock.restart().await.unwrap();
     let line = said(&ccm, "the ccm does not serve it until you accept it").await;
-    // The same objects are served as before: a Node, and a Service without a class.
+    // The ccm serves what it served before: Nodes, and Services without a class.
     world.join("node-2").await;
     world.initialised("node-2").await;
     world.balanced("other").await;

@@ -158,7 +158,7 @@ impl Proxy {
     }
 
     /// Returns when a ccm waits in the trap, which is the moment to kill it, or when `what` ends
-    /// without that. Returns whether one waits. The trap is gone then.
+    /// without that. Returns whether a ccm waits. The trap is gone then.
     pub async fn trapped_during<T>(&self, what: impl Future<Output = T>) -> bool {
         let trapped = tokio::select! {
             _ = what => false,
@@ -260,7 +260,7 @@ async fn pass(State(shared): State<Arc<Shared>>, request: Request) -> Response {
 
 async fn forward(shared: &Shared, request: Request, streams: CancellationToken) -> Response {
     let (mut head, body) = request.into_parts();
-    // The proxy's client sets its own.
+    // The proxy's client sets these headers itself.
     head.headers.remove(header::HOST);
     head.headers.remove(header::CONNECTION);
     let client = if head.headers.contains_key(header::AUTHORIZATION) {

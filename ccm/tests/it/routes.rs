@@ -16,7 +16,7 @@ pub const FLAGS: [&str; 3] = [
     "--route-reconciliation-period=1s",
 ];
 
-/// A ccm with routes that leads.
+/// Starts a ccm with the route controller, and waits until it leads.
 pub async fn ccm(world: &mut World, more: &[&str]) -> Process {
     let flags: Vec<&str> = FLAGS.iter().chain(more).copied().collect();
     let ccm = world.ccm(&flags);

@@ -14,7 +14,7 @@ use testenv::{ControlPlane, Options, Pool, Pooled, Process, View, deployed, even
 
 pub use objects::balancer;
 
-/// Long enough for anything that should happen soon, on a slow machine.
+/// How long a wait may take, on a slow machine.
 pub const SOON: Duration = Duration::from_secs(30);
 
 /// The binary under test.
@@ -35,7 +35,8 @@ static PLANES: Pool = Pool::new(ControlPlane::grant);
 /// A control plane for itself (Nodes are cluster-wide), a mock provider in this process, and the
 /// ccms that a test starts.
 ///
-/// The control plane was perhaps another test's before, and holds nothing of it: see [`Pool`].
+/// Another test may have used the control plane before. It holds nothing of that test: see
+/// [`Pool`].
 pub struct World {
     view: View,
     pub mock: Mock,
@@ -50,7 +51,7 @@ impl World {
         Self::on(PLANES.take().await.unwrap(), fixture).await
     }
 
-    /// The same on a control plane with these options.
+    /// A world on a control plane with these options.
     pub async fn with_options(fixture: Fixture, options: Options) -> Self {
         Self::on(PLANES.take_with(options).await.unwrap(), fixture).await
     }

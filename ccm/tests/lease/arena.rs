@@ -25,8 +25,8 @@ pub const SOON: Duration = Duration::from_mins(1);
 
 const LEASE: &str = "cloud-controller-manager";
 
-/// How often the test checks whether a leader has initialised the Node. Then it registers the Node
-/// again.
+/// How often the test checks whether a leader has initialised the Node. If so, it registers the
+/// Node again.
 const BEAT: Duration = Duration::from_millis(300);
 
 /// How many contenders may start at once. The start of a Go process takes a second of CPU time.

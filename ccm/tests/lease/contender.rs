@@ -51,7 +51,7 @@ pub struct Start<'a> {
     /// For the log.
     pub directory: &'a Path,
     pub number: usize,
-    /// Preloaded: a clock that is wrong.
+    /// A library for `LD_PRELOAD` that makes the wall clock wrong.
     pub clock: Option<PathBuf>,
 }
 

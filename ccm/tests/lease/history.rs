@@ -21,7 +21,7 @@ const LOOKS: Duration = Duration::from_secs(1);
 /// its whole renew deadline, even if it has seen another leader.
 const LOOKS_UPSTREAM: Duration = Duration::from_secs(13);
 
-/// The delay from a contender to the test's clock, on a busy machine.
+/// How late the test may observe what a contender did, on a busy machine.
 const ON_THE_WAY: Duration = Duration::from_millis(250);
 
 /// If somebody deletes the leader's Lease and another process creates it, the leader's requests
@@ -109,7 +109,7 @@ pub fn wrong(history: &[Seen], contenders: &[Contender]) -> Vec<String> {
     wrong
 }
 
-/// When this one sent its last write beside another leader.
+/// When this contender sent its last write beside another leader.
 pub fn last_wrong_write(history: &[Seen], contender: &Contender) -> Option<Instant> {
     let writes = wrong_writes(history, contender);
     writes.last().map(|(at, _)| *at)

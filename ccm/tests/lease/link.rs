@@ -30,7 +30,8 @@ pub struct Link {
 
 struct Shared {
     client: Client,
-    /// The contender does not see objects without this label: several pairs share one API server.
+    /// The contender's lists and watches show only Nodes and Services with this label, because
+    /// several pairs share one API server.
     selector: String,
     condition: watch::Sender<Condition>,
     sent: Mutex<Sent>,
@@ -39,7 +40,7 @@ struct Shared {
 /// The state of the link.
 #[derive(Clone, Copy, Debug, Default)]
 struct Condition {
-    /// Nothing passes; what was sent arrives when it is mended.
+    /// Nothing passes. Everything that was sent arrives when the link is mended.
     cut: bool,
     /// How long each direction takes.
     delay: Duration,
@@ -111,7 +112,7 @@ impl Link {
         self.shared.condition.send_modify(|now| now.cut = true);
     }
 
-    /// Delayed requests continue, even if nobody waits for their answers.
+    /// Mends the link. Delayed requests continue, even if nobody waits for their answers.
     pub fn mend(&self) {
         self.shared.condition.send_modify(|now| now.cut = false);
     }
@@ -120,7 +121,8 @@ impl Link {
         self.shared.condition.send_modify(|now| now.delay = delay);
     }
 
-    /// Shifts the times in the Leases that pass, for a process whose clock is wrong by this much.
+    /// Shifts the times in the Leases that pass, as if the clock of the process were wrong by this
+    /// much.
     pub fn clock_ahead(&self, ahead: SignedDuration) {
         self.shared.condition.send_modify(|now| now.ahead = ahead);
     }
@@ -200,7 +202,7 @@ impl Shared {
             let uri = format!("{path}?{query}&labelSelector={}", self.selector);
             head.uri = uri.parse().unwrap();
         }
-        // The link's client sets its own.
+        // The link's client sets these headers itself.
         for name in [header::HOST, header::AUTHORIZATION, header::CONNECTION] {
             head.headers.remove(name);
         }

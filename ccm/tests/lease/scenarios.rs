@@ -1,4 +1,4 @@
-//! One API server for all of these: each has a namespace with a Lease of its own.
+//! These tests share one API server. Each has a namespace with a Lease of its own.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use crate::clock;
 use crate::contender::Kind::{self, Go, Ours};
 use crate::history::last_wrong_write;
 
-/// When the next leader leads after one that stopped without a release. The duration of 15 s begins
-/// at the last observed renewal, up to two seconds before the stop (the lower bound). A standby
-/// checks every 2 to 4.4 s (the upper bound, with a margin for a busy machine).
+/// How long it takes until the next process leads if a leader stops without a release. The Lease's
+/// 15 s begin at the last observed renewal, up to two seconds before the stop (the lower bound). A
+/// standby checks every 2 to 4.4 s (the upper bound, with a margin for a busy machine).
 const EXPIRED: std::ops::Range<Duration> = Duration::from_millis(12_500)..Duration::from_secs(26);
 
-/// The same with half a second in each direction. The request that finds the Lease expired and the
-/// one that acquires it take a second longer each. So does the check before, which may have just
-/// missed it. client-go counts its 2 to 4.4 s from its *answer*.
+/// [`EXPIRED`] with a delay of half a second in each direction. The request that finds the Lease
+/// expired and the one that acquires it take a second longer each. So does the check before, which
+/// may have just missed it. client-go counts its 2 to 4.4 s from the answer to that check.
 const EXPIRED_SLOWLY: std::ops::Range<Duration> =
     Duration::from_millis(12_500)..Duration::from_secs(32);
 
@@ -176,8 +176,8 @@ async fn b_m3_over_a_slow_link_go_leads_on_and_is_followed_by_ours() {
     slow("slow-go", [Go, Ours]).await;
 }
 
-/// A leader with a wrong clock leads for longer than the Lease's duration. It is followed neither
-/// sooner nor later than any other.
+/// A leader with a wrong clock leads for longer than the Lease's duration. After its kill the next
+/// process leads neither sooner nor later than after any other leader's.
 async fn wrong_clock(name: &str, kinds: [Kind; 2], seconds: i64) {
     let plane = ControlPlane::shared().await;
     let mut arena = Arena::new(plane, name).await;
@@ -242,7 +242,7 @@ async fn deleted(name: &str, kinds: [Kind; 2]) {
         let again = again.await - deleted;
         arena.measured("from the deletion until it was made again", again);
         if kinds[0] == Ours {
-            // It watches its Lease, and does not wait for the next renewal.
+            // The ccm watches its Lease, and does not wait for the next renewal.
             assert!(again < Duration::from_millis(1_900), "{again:?}");
         }
         if arena.history.holders().len() > 1 {

@@ -147,7 +147,7 @@ async fn m9_a_provider_of_another_cloud_on_the_same_socket_touches_nothing_and_i
         assert!(told.contains(part), "{told}");
     }
     let untouched = async |world: &World| {
-        // Passes of the lifecycle controller, and checks of the others.
+        // Time for passes of the lifecycle controller, and for checks of the other controllers.
         world.renewals(4).await;
         let nodes = world.all_nodes().await;
         assert_eq!(identities(&nodes), before);

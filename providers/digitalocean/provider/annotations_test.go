@@ -11,7 +11,7 @@ import (
 )
 
 // The API accepts each of these sets of annotations. The load balancer is then in sync, and a second Ensure does not write it (LB-8, LB-14). Without the
-// annotations again, it is like one of a Service that never had them (LB-7).
+// annotations again, it is like one of a Service that never had them, except for what cannot change (LB-7).
 func TestServicesOfEveryKindAreInSyncAfterEnsure(t *testing.T) {
 	h := initialized(t, func(s *Settings) { s.VPC, s.DefaultType = testapi.VPC, "REGIONAL" })
 	h.cloud.Limit(0, time.Hour)

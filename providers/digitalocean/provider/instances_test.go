@@ -56,7 +56,7 @@ func TestAThousandNodesAreInitialisedWithinFifteenCalls(t *testing.T) {
 	if state := h.found(node("node-7", 0)).State; state != running {
 		t.Errorf("%s", state)
 	}
-	// And one of them, in an account of this size.
+	// One Node takes one call, also in an account of this size.
 	if calls, routes := h.calls(func() { h.found(node("node-7", 0)) }); calls != 1 {
 		t.Errorf("one Node took %v", routes)
 	}

@@ -89,7 +89,7 @@ func (r *request) setDroplets(ctx context.Context, lb *godo.LoadBalancer, eligib
 	return err
 }
 
-// DeleteLoadBalancer removes all load balancers that are marked for this Service. It returns nil only if a search finds none of the Service (LB-12).
+// DeleteLoadBalancer removes all load balancers that are marked for this Service. It returns nil only if none of them is left (LB-12).
 func (p *Provider) DeleteLoadBalancer(ctx context.Context, call *sdk.Call, asked sdk.DeleteLoadBalancer) error {
 	r := &request{p: p, call: call, service: &asked.Service, handle: asked.Handle, notes: asked.Notes}
 	elsewhere, err := disowned(r.service)

@@ -18,7 +18,8 @@ const (
 	AnnotationID   = Prefix + "id"
 )
 
-// Honoured are the annotations that the provider reads. docs/hetzner.md has the same table, and a test compares the two.
+// Honoured are the annotations that the provider reads. The table in docs/hetzner.md has these and those in Refused; a
+// test compares them.
 var Honoured = []string{
 	"algorithm-type", "certificate-type", "disable-private-ingress", "disable-public-network", "health-check-http-domain", "health-check-http-path",
 	"health-check-http-validate-certificate", "health-check-interval", "health-check-port", "health-check-protocol", "health-check-retries", "health-check-timeout", "hostname",

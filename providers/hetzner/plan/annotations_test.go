@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The page's table has each annotation that the provider reads, and no other.
+// The page's table has each annotation that the provider honours or refuses, and no other.
 func TestThePageHasEachAnnotation(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/hetzner.md")
 	if err != nil {

@@ -142,7 +142,8 @@ func (c *client) done(ctx context.Context, call *sdk.Call, what string, err erro
 }
 
 const (
-	// The time that a call waits for an action before it answers pending, and the times of its checks.
+	// The time that a call waits for an action before it answers pending, and the pause before its
+	// first check.
 	actionPatience = 8 * time.Second
 	firstLook      = 300 * time.Millisecond
 )

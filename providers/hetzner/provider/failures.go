@@ -26,7 +26,7 @@ func isBusy(err error) bool {
 	return isCode(err, hcloud.ErrorCodeLocked, hcloud.ErrorCodeConflict)
 }
 
-// The API's errors of fields.
+// details returns the message of an error, with the API's errors of fields and with the code.
 func details(err hcloud.Error) string {
 	text := err.Message
 	if invalid, is := err.Details.(hcloud.ErrorDetailsInvalidInput); is {

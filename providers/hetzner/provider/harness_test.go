@@ -133,7 +133,8 @@ func (h *harness) initialize(cluster *contract.ClusterRef) {
 	}
 }
 
-// must fails the test unless a failure has this code and reason, and its message has all of the words, because kubectl describe shows it.
+// must fails the test unless the failure has this code and reason, and its message has all of the words and not the token. Users read the
+// message in kubectl describe.
 func (h *harness) must(failure *contract.Failure, code sdk.Code, reason string, words ...string) {
 	h.Helper()
 	if failure == nil || sdk.Code(failure.Code) != code || failure.Reason != reason {

@@ -20,7 +20,8 @@ const (
 	searches  = 6
 )
 
-// The limit is a tenth of Hetzner's 3,600 calls. Hetzner grants 20 load balancers unless somebody asks for more.
+// The limit is a tenth of Hetzner's 3,600 calls an hour. Hetzner grants 20 load balancers unless somebody asks
+// for more.
 func TestAnIdleHourTakesAFewCallsHoweverManyLoadBalancersThereAre(t *testing.T) {
 	for _, balancers := range []int{20, 200, 1_000} {
 		t.Run(fmt.Sprintf("load balancers=%d", balancers), func(t *testing.T) {

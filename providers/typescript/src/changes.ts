@@ -1,4 +1,4 @@
-/** The hints of WatchChanges: numbered changes by others in the cloud. It keeps the last ones for a controller that reconnects. */
+/** The hints of WatchChanges: numbered changes by others in the cloud. The last 1,024 are kept for a controller that reconnects. */
 import { setTimeout as sleep } from 'node:timers/promises';
 
 import { equal, type State } from './cloud.js';
@@ -39,7 +39,7 @@ export class Changes {
     return `${this.provider.bootId}/${this.last}`;
   }
 
-  /** The hints after that number. If the list no longer has all of them, or the number is invalid, it is one resync (PROV-5). */
+  /** The hints after that number. If the list no longer has all of them, or the number is invalid, the only hint is a resync (PROV-5). */
   private after(number: number): WatchChangesResponse[] {
     const oldest = this.last - this.hints.length + 1;
     const known = number + 1 >= oldest && number <= this.last;
@@ -59,7 +59,7 @@ export class Changes {
       this.provider.admit(call.request.cluster);
       call.sendMetadata(new Metadata()); // Opens the stream before the first hint.
       let last = this.numberOf(call.request.resumeToken);
-      // The point from which the stream reports changes, before the first one (PROV-21).
+      // Before the first change, it sends the point from which it reports changes (PROV-21).
       if (last === this.last) call.write({ resumeToken: this.token() });
       while (!closing.aborted && !call.cancelled) {
         const hints = this.after(last);

@@ -47,7 +47,7 @@ export interface Mark {
   uid: string;
 }
 
-/** The fields that a Service asked for, without empty ones except for the two policies. */
+/** The fields that a Service asked for. Only session affinity and traffic policy may be empty. */
 export interface Config {
   ports?: string[];
   source_ranges?: string[];
@@ -145,7 +145,7 @@ export class Cloud {
 
   constructor(private readonly path: string) {}
 
-  /** A new, empty cloud. Only at the start: if the file is missing later, that does not show that the instances are gone (INST-1). */
+  /** Makes a new, empty cloud. Only at the start: if the file is missing later, that does not show that the instances are gone (INST-1). */
   createIfMissing(): void {
     if (!fs.existsSync(this.path)) this.save(this.state, { line: '' });
   }
@@ -171,7 +171,7 @@ export class Cloud {
     return this.operation(signal, () => ({ clusters: {}, volumes: {}, ...this.json('.catalogue.json') }));
   }
 
-  /** The weather of every operation. Its delay holds no lock, so it delays no other operation. */
+  /** Runs an operation under the set weather. The delay holds no lock, so it delays no other operation. */
   private async operation<T>(signal: AbortSignal, work: () => T | Promise<T>): Promise<T> {
     try {
       const weather = this.json('.weather.json');

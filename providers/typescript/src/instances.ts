@@ -104,7 +104,7 @@ function shown(instance: Machine, metadata: boolean): Instance {
 
 const LABEL_VALUE = /^[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$/;
 
-/** The fields without values that are no label values, because the contract cannot express these (INST-15). */
+/** Leaves out values that are no label values, because the contract cannot express them (INST-15). */
 function formed<K extends string>(id: string, fields: Record<K, string | null | undefined>): Record<K, string | null | undefined> {
   const kept = { ...fields };
   for (const name of Object.keys(fields) as K[]) {
@@ -116,7 +116,7 @@ function formed<K extends string>(id: string, fields: Record<K, string | null | 
   return kept;
 }
 
-/** Removes undefined fields, because a field that is set to undefined is not absent. */
+/** Removes null and undefined fields, because a field that is set to undefined is not absent. */
 function defined<K extends string>(fields: Record<K, string | null | undefined>): Partial<Record<K, string>> {
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null && value !== undefined)) as Partial<Record<K, string>>;
 }

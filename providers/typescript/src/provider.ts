@@ -31,7 +31,7 @@ const MAX_MESSAGE_BYTES = 16 * 1024 * 1024;
 const DRAIN_MS = 20_000;
 
 const FILES = ['provider', 'instance', 'zone', 'load_balancer', 'route', 'cluster', 'volume'];
-/** The folder with the .proto files: four levels above dist/src, where this runs, unless named. */
+/** The folder with the .proto files: unless CONTRACT_PROTO names one, `proto` four levels above dist/src, where this runs. */
 const PROTO = process.env.CONTRACT_PROTO ?? fileURLToPath(new URL('../../../../proto', import.meta.url));
 
 type Types = ProviderTypes & InstanceTypes & ZoneTypes & LoadBalancerTypes & RouteTypes & ClusterTypes & VolumeTypes;
@@ -99,7 +99,7 @@ function providerService(provider: Provider): ProviderServiceHandlers {
       };
       initialize().then(
         (response) => callback(null, response),
-        // The caller has disconnected, so this error is no fault of the provider.
+        // The call has ended, so this error is no fault of the provider.
         (error) => (cancelled.signal.aborted ? callback({ code: grpc.status.CANCELLED }) : callback(null, { failed: failureOf('Initialize', error, callIdOf(call)) })),
       );
     },
@@ -119,7 +119,7 @@ function providerService(provider: Provider): ProviderServiceHandlers {
   };
 }
 
-/** Serves until `stop` aborts, then drains: hints end, calls in flight may finish, and calls that still run then are cancelled. */
+/** Serves until `stop` aborts, then drains: hints end, calls in flight may finish, and calls that still run after 20 s are cancelled. */
 export async function serve(provider: Provider, endpoint: string, stop: AbortSignal): Promise<void> {
   const socket = new SocketFile(endpoint);
   await socket.claim();

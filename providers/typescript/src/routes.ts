@@ -72,7 +72,7 @@ function planDelete(state: State, asked: Route__Output, owner: Owner): Write | u
 }
 
 export function routeService(provider: Provider): RouteServiceHandlers {
-  /** Writes each route separately, a few at once. If the call is cancelled, each of them ends before its next write. */
+  /** Writes each route separately, a few at once. After the call is cancelled, no further write begins. */
   async function each(rpc: string, routes: Route__Output[], { owner, signal, callId }: Context, plan: typeof planCreate): Promise<{ results: RouteResult[] }> {
     withinBatch('route keys', routes.map((route) => route.routeKey));
     const results: RouteResult[] = [];

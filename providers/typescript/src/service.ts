@@ -106,7 +106,7 @@ export function failureOf(rpc: string, error: unknown, callId: string): Failure 
   };
 }
 
-/** At most 1,024 bytes (CORE-11), cut between characters. */
+/** At most 1,024 bytes (CORE-11). */
 export function shortened(text: string): string {
   while (Buffer.byteLength(text) > TEXT_BYTES) text = text.slice(0, Math.min(TEXT_BYTES, [...text].length - 1));
   return text;

@@ -149,7 +149,7 @@ test('who may not ask is told so, and a batch that is too large or names a Node 
   assert.deepEqual(await h.states(Array.from({ length: 501 }, (_, n) => [`n-${n}`])), ['INVALID']);
 });
 
-/** Encoded protobuf fields of each wire type, with numbers that no minor has. */
+/** Encoded protobuf fields of each wire type except groups, with numbers that no minor has. */
 const UNKNOWN = Buffer.concat([
   Buffer.from('c83effffffffffffffffff01', 'hex'), // 1001: a varint
   Buffer.from('d23e056c61746572', 'hex'), // 1002: "later"
@@ -337,7 +337,7 @@ test('a call that is cancelled or out of time writes nothing', async (t) => {
   const h = await served(t);
   h.weather(null, 4_000);
   const call = h.of('EnsureLoadBalancer').EnsureLoadBalancer({ cluster: US, service: SERVICE }, () => {});
-  // Each client has its own connection. When a later call on the same connection is answered, the earlier call has arrived.
+  // When a later call of the same client is answered, the earlier call has arrived, because both use one connection.
   await promisify(h.of('EnsureLoadBalancer').GetLoadBalancer.bind(h.of('EnsureLoadBalancer')))({ cluster: null });
   call.cancel();
   const late = await h.call('EnsureLoadBalancer', { cluster: US, service: { ...SERVICE, uid: 'uid-2' } }, { deadline: Date.now() + 3_000 });

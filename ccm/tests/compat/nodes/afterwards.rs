@@ -8,7 +8,7 @@ use super::{BETA_REGION, BETA_TYPE, BETA_ZONE, ZONE, instance, joining, joins, v
 use crate::scenario::{Scenario, nothing};
 use crate::side::Side;
 
-/// An initialised Node, without the taint, is built with `change` and registers.
+/// A Node that is built with `change` registers without the taint, as if it was initialised.
 fn initialised(
     name: &'static str,
     what: &'static str,

@@ -111,7 +111,7 @@ pub fn kept_out() -> Vec<Scenario> {
     ]
 }
 
-/// Upstream cannot write such a Node at all. The ccm leaves the label out.
+/// Upstream cannot write a Node with an invalid label at all. The ccm leaves that label out.
 fn label_invalid() -> Scenario {
     const NAME: &str = "label-invalid";
     const WHY: &str = "the ccm leaves the label out, records an event and initialises the Node";

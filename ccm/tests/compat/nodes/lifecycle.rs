@@ -16,8 +16,8 @@ async fn not_ready(side: &Side, name: &str) {
     side.register(known(name).ready("False")).await;
 }
 
-/// Some passes over the Nodes that are not Ready: one runs each second, and the Lease is renewed
-/// twice a second.
+/// Waits for some passes over the Nodes that are not Ready. A pass runs each second, and the Lease
+/// is renewed twice a second.
 async fn passes(side: &Side) {
     side.renewals(8).await;
 }
@@ -180,8 +180,8 @@ fn deleted_or_not() -> Vec<Scenario> {
     ]
 }
 
-/// The provider reports every instance as gone, also those of Nodes that are Ready. Only the
-/// scenario without Nodes comes later.
+/// The provider reports every instance as gone, also those of Nodes that are Ready. Of all
+/// scenarios, only `route-no-nodes` comes later.
 pub fn lie() -> Vec<Scenario> {
     vec![
         Scenario::new("cloud-lies", "the cloud calls every instance gone", &["▲L6"], async |side: Side, name| {

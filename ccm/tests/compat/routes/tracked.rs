@@ -67,7 +67,8 @@ pub fn tracked() -> Vec<Scenario> {
                 let other = format!("{name}--other");
                 joins(&side, instance(&other), &[v4(42)]).await;
                 routed(&side, &other).await;
-                // The controller cannot remove the route before the Node has its Pod CIDR.
+                // The fault keeps the controller from removing the route before the Node has its
+                // Pod CIDR.
                 let held = side.fault(
                     Fault::failure("DeleteRoutes", FailureCode::Unavailable).subject(v4(43)),
                 );
@@ -98,7 +99,7 @@ pub fn tracked() -> Vec<Scenario> {
                 };
                 let planted = route.name.clone();
                 side.cloud().plant_route(route).unwrap();
-                // A cloud without hints is listed again when a Node joins.
+                // A controller that gets no hints lists the routes again when a Node joins.
                 let later = format!("{name}--later");
                 joins(&side, instance(&later), &[v4(45)]).await;
                 side.cloud_is("the route that leads nowhere goes", |cloud| {

@@ -136,7 +136,7 @@ fn nodes_change() -> Vec<Scenario> {
             "a Node is cordoned, uncordoned, and gets a label",
             &["B-S6", "B-S7"],
             async move |side, name| {
-                // As kubectl and the controllers of nodes write it.
+                // A cordon as kubectl and Kubernetes' node lifecycle controller write it.
                 let taint =
                     json!([{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]);
                 for patch in [
@@ -164,7 +164,8 @@ fn calls_fail() -> Vec<Scenario> {
             "the update of the targets fails once",
             &["B-S3", "B-S7"],
             async move |side, name| {
-                // One change of the set, not two: the Node is initialised before it is let in.
+                // The Node is initialised while the label excludes it, so the set of targets
+                // changes only once.
                 side.cloud().add_instance(instance("target-5")).unwrap();
                 let node = NodeBuilder::new("target-5").uninitialized();
                 side.register(node.label(EXCLUDE, "")).await;
@@ -190,9 +191,9 @@ fn calls_fail() -> Vec<Scenario> {
                 let balancer = side.cloud().load_balancer(name, "web").unwrap();
                 side.cloud().remove_load_balancer(&balancer.handle).unwrap();
                 if side.is_ours_directly() {
-                    // A hint of the cloud reaches the ccm. It comes before the Node's deletion:
-                    // otherwise the load balancer already has the new targets, and there is no
-                    // Update.
+                    // Waits until the ccm has created the load balancer again after the cloud's
+                    // hint. After the Node's deletion it would create one that has the new targets
+                    // already, and would not call Update.
                     side.asked_times(ENSURE, &subject(name), 2).await;
                 }
                 side.delete_node("target-5").await;

@@ -48,7 +48,7 @@ fn granted_by(role: &Value) -> BTreeSet<String> {
     granted
 }
 
-/// The same for each service account that a role of this text is bound to.
+/// As [`granted`], for each service account that a role of this text is bound to.
 fn granted_to(text: &str) -> BTreeMap<String, BTreeSet<String>> {
     let objects = objects(text);
     let mut granted: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -68,8 +68,8 @@ fn granted_to(text: &str) -> BTreeMap<String, BTreeSet<String>> {
     granted
 }
 
-/// The rights that the chart grants with these values (YAML), to the ccm and to its controllers'
-/// accounts.
+/// The chart's roles, bindings and service accounts with these values: of the ccm and of its
+/// controllers' accounts.
 pub fn of_chart(values: &Value) -> String {
     let mut values = values.clone();
     values["provider"]["image"]["repository"] = "provider-mock".into();
@@ -148,8 +148,8 @@ fn all_used(granted: &BTreeSet<String>, asked: &Asked, whose: &str) {
     assert!(unused.is_empty(), "in {whose} and not used: {unused:?}");
 }
 
-/// Checks that nothing was refused to the ccm and its controllers' service accounts. Each of them
-/// used all rights of this kind that this file of `deploy/` grants to it besides `rbac.yaml`.
+/// Checks that nothing was refused to the ccm and its controllers' service accounts, and that each
+/// account used all rights of this kind that this file of `deploy/` grants to it.
 pub fn hold(world: &World, name: &str, of: impl Fn(&str) -> bool) {
     all_hold(world, &file(name), &format!("deploy/{name}"), of);
 }
@@ -207,7 +207,7 @@ async fn b_m5_everything_that_the_ccm_asks_is_granted_and_everything_that_is_gra
             taints(node).is_empty()
         })
         .await;
-    // One that is gone.
+    // A Node whose instance is gone.
     world.instance_and_node_go("node-1").await;
     // A Service: created, with a conflict; changed; deleted.
     proxy.answer(Rule::new("PATCH", "/services/web", 1, 409));

@@ -51,7 +51,7 @@ pub(super) enum Stage {
     Statuses,
     /// A cloud so slow that no Probe may wait for it.
     Slow,
-    /// The same after the first answers: no lookup is answered in time.
+    /// After the first answers the cloud is so slow that no lookup is answered in time.
     SlowLater,
     /// The provider does not know the resume token of the ccm any more.
     TokenLost,
@@ -81,11 +81,12 @@ pub(super) enum Stage {
     RemovedBehind,
     /// All Services share one load balancer.
     Shared,
-    /// The same. One of the Services is deleted, and its Delete fails until the others are served.
+    /// All Services share one load balancer. One is deleted, and its Delete fails until the others
+    /// are served.
     SharedGoes,
-    /// The same, and one wants the port of another.
+    /// All Services share one load balancer, and one wants the port of another.
     SharedCollides,
-    /// The same with one more target.
+    /// All Services share one load balancer, which gets one more target.
     SharedGrows,
     /// A route disappears while the provider removes it.
     RouteGoes,
@@ -161,7 +162,7 @@ impl Stage {
                 vec![world.register(node.ready("True")).await]
             }
             Self::Renamed => {
-                // Each other's name.
+                // Each machine has the name of the other machine's Node.
                 for (name, id) in [("twin-a", "twin-b"), ("twin-b", "twin-a")] {
                     let machine = Instance::new(name);
                     let machine = Instance {
@@ -318,7 +319,7 @@ impl Stage {
             }
             Self::RemovedBehind => {
                 asked(&cloud, "GetLoadBalancer", "default/kept").await;
-                // Otherwise an Ensure in flight would create it again.
+                // Otherwise an Ensure in flight would create the load balancer again.
                 served(&cloud, &["kept"]).await;
                 let lb = own(&cloud, "kept");
                 kept.retain(|handle| *handle != lb.handle);
@@ -415,7 +416,8 @@ async fn asked(cloud: &Cloud, rpc: &str, about: &str) {
     assert!(asked.await, "no {rpc} about {about}");
 }
 
-/// Ensures that are cancelled with their ccm go on in the cloud.
+/// Kills the ccm during its Ensures. They are cancelled, but go on in the cloud. Then starts
+/// another ccm.
 async fn cancelled(world: &mut World, running: &mut Process, port: u16) {
     let cloud = world.cloud().clone();
     cloud.set_weather(Weather {

@@ -1,4 +1,4 @@
-//! Many absences at once.
+//! Many Nodes whose instances are reported as ABSENT at once.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::{EVERY_SECOND, ONLY_LIFECYCLE, asked, crowd, names, passes, settle, state};
 use crate::world::{SOON, World};
 
-/// A cloud without a list, so that the list does not protect the Nodes.
+/// A provider that offers no listing of instances, so no list protects the Nodes.
 fn without_list() -> Fixture {
     let mut fixture = Fixture::default();
     fixture.capabilities.instances.listing = false;

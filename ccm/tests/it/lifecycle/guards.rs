@@ -1,4 +1,4 @@
-//! Which answers delete a Node, and which Nodes.
+//! The answers that lead to the deletion of a Node, and the Nodes that the ccm may delete.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ async fn b_l2_b_l4_l4_l6_only_an_instance_that_is_gone_and_nothing_else_deletes_
     let kept = doubtful(&world).await;
     gone(&world).await;
     never_ours(&world).await;
-    // The ccm has asked about these Nodes all the time.
+    // The ccm has asked about the Nodes of `doubtful` all the time.
     passes(&world, 3).await;
     let there = names(&world).await;
     for name in &kept {
@@ -34,7 +34,7 @@ async fn b_l2_b_l4_l4_l6_only_an_instance_that_is_gone_and_nothing_else_deletes_
             assert_eq!(world.events(name).await, [""; 0], "{name}");
         }
     }
-    // Now the provider says of all but the one with an instance that they are gone.
+    // Now the provider says that they are gone, except for `listed`, which has an instance.
     world.cloud().clear_faults();
     for name in kept.into_iter().filter(|name| *name != "listed") {
         world.node_goes(name).await;
@@ -62,8 +62,8 @@ async fn gone(world: &World) {
     }
 }
 
-/// B-L4: failures and every kind of half answer about a Node that is not Ready; ▲L6: the provider's
-/// own list has it.
+/// Nodes that are not Ready. B-L4: the answers about them are failures, or say nothing certain.
+/// ▲L6: the provider's own list has the instance of `listed`.
 async fn doubtful(world: &World) -> Vec<&'static str> {
     let cloud = world.cloud();
     let on = |kind, name| Fault::new("LookupInstances", kind).subject(name);
@@ -107,12 +107,12 @@ async fn doubtful(world: &World) -> Vec<&'static str> {
     names
 }
 
-/// ▲L4: another cloud's Node, and one without an ID, are never even asked about.
+/// ▲L4: the ccm never asks about another cloud's Node, nor about a Node without an ID.
 async fn never_ours(world: &World) {
     let cloud = world.cloud();
     let names = ["foreign", "without-id"];
     for name in names {
-        // Spent as soon as the provider is asked about it once.
+        // The fault is spent as soon as the ccm asks about the Node once.
         cloud
             .set_fault(state("ABSENT", Some(name)).times(1))
             .unwrap();
@@ -190,7 +190,8 @@ async fn l6_the_node_is_looked_at_again_just_before() {
     crowd(&world, 10).await;
     settle(&world, "limping", "False").await;
     let cloud = world.cloud().clone();
-    // There is time between the decision and the delete: the list that can prevent it is slow.
+    // There is time between the decision and the delete: the list that can prevent the delete is
+    // slow.
     let slow = Fault::delay("ListInstances", Duration::from_secs(4));
     let slow = cloud.set_fault(slow).unwrap();
     for name in ["better", "anew"] {

@@ -59,7 +59,7 @@ async fn b_l1_b_l3_only_nodes_that_are_not_ready_are_asked_about_and_the_stopped
             { "key": SHUTDOWN, "effect": "NoSchedule" },
         ])
     );
-    // It runs, and its kubelet is not there yet.
+    // The machine runs, and its kubelet does not report yet.
     cloud.start_instance("stopped").unwrap();
     passes(&world, 2).await;
     assert!(is_shut_down(&world.node("stopped").await.unwrap()));
@@ -68,7 +68,7 @@ async fn b_l1_b_l3_only_nodes_that_are_not_ready_are_asked_about_and_the_stopped
         .node_becomes("stopped", "not shut down", |node| !is_shut_down(node))
         .await;
     assert_eq!(taints(&node), ["example.com/mine"]);
-    // Stopped while it is Ready, as the kubelet still says: nothing.
+    // The machine is stopped while its Node is still Ready: the ccm adds no taint.
     cloud.stop_instance("stopped").unwrap();
     settle(&world, "limping", "False").await;
     passes(&world, 2).await;
@@ -87,7 +87,7 @@ async fn l7_a_hint_makes_a_pass_at_once() {
         "--node-deletion-brake=min-age=1s",
     ]);
     let cloud = world.cloud();
-    // The first pass, and the pass that follows when the stream of hints begins.
+    // Waits for the first pass, and for the stream of hints, whose beginning causes another pass.
     let watched = cloud
         .wait_until(SOON, |cloud| {
             cloud.in_flight("WatchChanges") == 1 && asked(cloud) >= 1

@@ -36,7 +36,7 @@ async fn b_n10_b_n11_n12_initialised_nodes_are_kept_current_and_left_alone() {
     b_n11_addresses_follow_the_cloud(&world).await;
     b_n11_nothing_is_written_without_a_change(&world).await;
 
-    // Nor does another process that takes over.
+    // Another process that takes over writes nothing either.
     let before = (versions(&world).await, patches(&world).await);
     ccm.terminate();
     ccm.wait(SOON).await.unwrap();
@@ -51,7 +51,7 @@ async fn n12_labels_that_are_ours_follow_the_cloud(world: &World) {
     cloud.add_instance(labelled).unwrap();
     world.register(fresh("typed")).await;
     world.initialised("typed").await;
-    // From now on these have another writer.
+    // From now on these labels have another writer.
     write_labels(world, "typed", &[("theirs", Some("user"))]).await;
     let zone = [(ZONE, Some("user")), (BETA_ZONE, Some("user"))];
     write_labels(world, "typed", &zone).await;
@@ -113,7 +113,7 @@ async fn b_n10_beta_labels_win(world: &World) {
             })
             .await;
     }
-    // A label that only the user writes is reset.
+    // If a user changes this label and not the beta label, the ccm resets it.
     write_labels(world, "typed", &[(TYPE, Some("user"))]).await;
     world
         .node_becomes("typed", "of its old type", |node| {

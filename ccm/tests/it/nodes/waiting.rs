@@ -33,8 +33,8 @@ async fn b_n1_b_n2_b_n5_b_n8_b_n9_n13_who_stays_uninitialised_and_what_is_said()
     let began = Instant::now();
     let cloud = world.cloud();
 
-    // ▲N13, checked at the end: one that the cloud never has, and one whose lookup fails
-    // temporarily.
+    // ▲N13, checked at the end: a Node whose instance the cloud never has, and a Node whose lookups
+    // fail with UNAVAILABLE.
     world.register(fresh("never")).await;
     let down = failure(FailureCode::Unavailable, "down", "the cloud is on fire");
     cloud.set_fault(down).unwrap();
@@ -61,7 +61,7 @@ async fn b_n1_b_n2_b_n5_b_n8_b_n9_n13_who_stays_uninitialised_and_what_is_said()
         assert!(said.contains(why), "{said}");
         world.is_uninitialised(node).await;
     }
-    // By now each could have been asked about again and reported.
+    // By now the ccm could have asked about each of these again, and reported it.
     for (node, before) in left_alone {
         let now = world.node(node).await.unwrap();
         assert_eq!(version(&now), before, "{node} was written to");
@@ -100,7 +100,7 @@ async fn left_alone(world: &World) -> Vec<(&'static str, String)> {
     ] {
         nodes.push((name, version(&world.register(node).await)));
     }
-    // Later Nodes were handled, so these were too.
+    // When the ccm has handled a later Node, it has handled these too.
     world.join("later").await;
     world.initialised("later").await;
     for never in ["foreign", "labelled", "untainted"] {
@@ -109,7 +109,7 @@ async fn left_alone(world: &World) -> Vec<(&'static str, String)> {
     nodes
 }
 
-/// B-N8: an error, the taint stays, and it is tried again, less and less often.
+/// B-N8: ABSENT is an error here. The taint stays, and the ccm tries again, less and less often.
 async fn absent_then_there(world: &World) {
     world.register(fresh("absent")).await;
     let asked = world
@@ -176,7 +176,7 @@ async fn wrong_node_ip(world: &World) {
         let node = world.is_uninitialised(name).await;
         assert!(node.status.unwrap().addresses.is_none());
     }
-    // The user mends the one; the other's instance gets the address.
+    // The user corrects the annotation of `no-ip`. The instance of `wrong-ip` gets the address.
     let mended = json!({ "metadata": { "annotations": { PROVIDED: "10.0.0.1" } } });
     world
         .nodes()

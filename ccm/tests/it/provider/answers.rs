@@ -1,5 +1,5 @@
-//! Answers that break the contract: their objects get an error, no Node is deleted, and the ccm
-//! does not crash.
+//! Answers that break the contract: their objects get an error, no Node is deleted for them, and
+//! the ccm does not crash.
 
 use provider_mock::{Fault, FaultKind, Fixture};
 use provider_sdk::FailureCode;

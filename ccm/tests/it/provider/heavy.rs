@@ -12,7 +12,8 @@ const FLAGS: [&str; 4] = [
     "--orphaned-load-balancer-period=1s",
     "--node-status-update-frequency=1s",
 ];
-/// Decoding the first would take gigabytes. The ccm reads the last.
+/// The sizes of the answers. An answer of the first size would take gigabytes when decoded. The ccm
+/// reads an answer of the last size.
 const KIB: [u32; 5] = [14 * 1024, 3 * 1024, 900, 200, 48];
 const MOST_ADDED_MIB: u64 = 128;
 
@@ -26,7 +27,7 @@ async fn called(world: &World, rpc: &str, step: usize) {
             world.cloud().remove_instance(&gone).unwrap();
             set_ready(&world.client, &gone, "False").await.unwrap();
             more_calls(world, rpc, 1).await;
-            // It is judged without the list.
+            // The ccm judges the Node without the list.
             world.node_goes(&gone).await;
         }
         "EnsureLoadBalancer" => {
@@ -73,7 +74,8 @@ async fn no_answer_of_empty_items_costs_more_than_128_mib_and_each_is_told() {
             println!("{rpc}, {kib} KiB: {added} MiB");
             assert!(added < MOST_ADDED_MIB, "{rpc}, {kib} KiB: {added} MiB");
         }
-        // By itself, or beside another one that is read at the same time.
+        // The answer is too large by itself, or together with others that the ccm reads at the same
+        // time.
         let refused = ["would take more than", "was not read: with the others"];
         let [alone, together] = refused.map(|text| format!("the answer of {rpc} {text}"));
         said_one_of(&ccm, &[&alone, &together]).await;

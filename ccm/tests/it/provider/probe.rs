@@ -30,7 +30,7 @@ fn code_and_line(output: &Output) -> (i32, String) {
     (output.status.code().unwrap(), line.to_owned())
 }
 
-/// Runs `ccm probe` for a provider in this process.
+/// Runs `ccm probe` on this socket.
 async fn probe(socket: &Path, flags: &[&str]) -> (i32, String) {
     let mut command = command(Path::new(CCM), socket, flags);
     let output = tokio::task::spawn_blocking(move || command.output().unwrap());

@@ -45,7 +45,7 @@ async fn a_socket_of_another_uid_is_told_nothing() {
     );
     let right = world.ccm(&[&format!("--provider-peer-uid={ours}")]);
     world.led_by(&right).await;
-    // Only the right one ever asked.
+    // Only the ccm that expects the right UID ever asked.
     assert_eq!(world.cloud().call_count("GetProviderInfo"), 1);
 }
 

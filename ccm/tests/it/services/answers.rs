@@ -143,7 +143,7 @@ async fn b_s9_s19_pending_is_asked_again_after_exactly_the_delay() {
     assert_eq!(calls.len(), 2, "{calls:?}");
     let waited = calls[1].at_ms - calls[0].at_ms;
     assert!((3_500..4_000).contains(&waited), "{calls:?}");
-    // The targets that came meanwhile went along.
+    // The second Ensure set the target that joined meanwhile.
     assert_eq!(world.targets("web"), ["a"]);
     assert_eq!(world.times(UPDATE, "web"), 0);
     let events = world.events("web").await;
@@ -169,7 +169,7 @@ async fn b_s9_s19_pending_is_asked_again_after_exactly_the_delay() {
     world.delete_service("third").await;
     world.service_goes("third").await;
     assert_eq!(world.times(ENSURE, "third"), 1);
-    // kill -9 while it is pending: the next one goes on with the same load balancer.
+    // kill -9 of the ccm while a load balancer is pending: the next ccm goes on with the same one.
     let handle = stored_handle(&world.service("second").await);
     world.crash(&mut ccm).await;
     let _ccm = world.ccm(&[]);

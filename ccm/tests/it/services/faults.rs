@@ -15,9 +15,9 @@ use crate::world::World;
 enum Again {
     /// Each failure is followed by a call after a time between these two, in milliseconds.
     Between(u64, u64),
-    /// Not in the time of this test, unless it changes.
+    /// For INVALID: not in the time of this test, unless the Service changes.
     WhenChanged,
-    /// Not in the time of this test.
+    /// For CONFLICT: not in the time of this test, unless the Service changes.
     MuchLater,
 }
 use Again::{Between, MuchLater, WhenChanged};
@@ -33,7 +33,7 @@ const ROWS: &[(&str, Code, u32, bool, Again)] = &[
     ("not-found", Code::NotFound, 1, true, BACKOFF),
     ("conflict", Code::Conflict, 1, true, MuchLater),
     ("busy", Code::Busy, 3, false, Between(1_000, 3_000)),
-    // After 20 s the ccm tries one Service for all.
+    // After 20 s the ccm tries one Service on behalf of all.
     (
         "credentials",
         Code::Credentials,
@@ -119,7 +119,7 @@ async fn every_failure_code_on_ensure_is_told_and_retried_as_the_contract_says()
     let done = world.shows_address("half-made").await;
     assert_eq!(stored_handle(&done), stored_handle(&half_made));
 
-    // All backoffs are over then: these were not asked for again.
+    // All backoffs are over now. The ccm has not called Ensure again for these rows.
     world.renewals(2).await;
     for (name, code, _, _, again) in ROWS {
         if matches!(again, WhenChanged | MuchLater) {
@@ -295,8 +295,8 @@ async fn s13_trouble_of_get_is_no_reason_to_write() {
             .subject(subject("unset"))
             .times(1),
     );
-    // Get answers that it is not in sync, although it is: the ccm calls Ensure, which writes
-    // nothing.
+    // Get answers that the load balancer is not in sync, although it is: the ccm calls Ensure,
+    // which writes nothing.
     world.fault(
         Fault::new(GET, FaultKind::InSync)
             .value("false")

@@ -146,7 +146,7 @@ async fn b_s4_only_a_change_that_concerns_the_provider_calls_it() {
     world.asked_times(ENSURE, "web", ensured + 1).await;
     assert!(world.made("web").unwrap().config.source_ranges.is_empty());
 
-    // Changes while a call runs: never two at once, and the last one counts.
+    // Changes while a call runs: the ccm never makes two calls at once, and the last change counts.
     world.fault(Fault::delay(ENSURE, Duration::from_millis(300)).subject(subject("web")));
     world.cloud().reset_calls();
     for value in ["2", "3", "4", "5", "6"] {

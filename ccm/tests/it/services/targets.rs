@@ -84,7 +84,8 @@ async fn b_s6_b_s7_s7_s14_who_is_a_target() {
             .is_some()
     );
 
-    // Excluded by its label, and about to be removed by the autoscaler; then neither.
+    // The label excludes Node a, and the autoscaler is about to remove Node b. Then both become
+    // targets again.
     world.label_node("a", EXCLUDE, Some("")).await;
     world.targeted("web", &["b", "c", "d"]).await;
     let taint = json!({"spec": {"taints": [{"key": "ToBeDeletedByClusterAutoscaler", "value": "1", "effect": "NoSchedule"}]}});
@@ -140,8 +141,8 @@ async fn b_s6_b_s7_s7_s14_who_is_a_target() {
 
 #[tokio::test]
 async fn b_s7_s12_s14_what_costs_an_update_and_what_does_not() {
-    // This provider gets readiness and one label with each call, but only the other label causes a
-    // call.
+    // This provider gets readiness and the label `seen` with each call. Only changes of the label
+    // `counts` cause a call.
     let mut fixture = Fixture::default();
     fixture.provider.node_readiness = true;
     fixture.provider.node_labels = vec!["example.com/seen".into()];
@@ -202,7 +203,7 @@ async fn b_s7_s12_s14_what_costs_an_update_and_what_does_not() {
     let node = world.node("a").await.unwrap();
     assert_eq!(addresses(&node), ["InternalIP=10.9.9.9"]);
     assert_eq!(world.cloud().mutating_calls(), 1);
-    // So is a label that the provider named for it.
+    // A change of a label in `target_labels` is an update too.
     world.label_node("b", "example.com/counts", Some("1")).await;
     world.asked_times(UPDATE, "web", 2).await;
     assert_eq!(world.cloud().mutating_calls(), 2);

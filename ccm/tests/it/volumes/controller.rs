@@ -22,7 +22,7 @@ async fn b_m4_b_v1_a_leader_that_labels_volumes_is_ready_when_it_has_seen_them()
     let mut world = World::new(disks()).await;
     let port = free_port();
     let port_flag = format!("--secure-port={port}");
-    // The right to see them is granted with the component `volumes`, which is not there yet.
+    // The component `volumes`, which is not applied yet, grants the right to see volumes.
     let ccm = world.ccm(&[ON, &port_flag, "--bind-address=127.0.0.1"]);
     let readyz = async |wanted: u16, says: &str| {
         eventually(says, SOON, async || {
@@ -85,7 +85,7 @@ async fn b_v1_volumes_are_labelled_by_a_controller_that_is_off_unless_it_is_name
     assert_eq!(terms(&fixed), ["disk"]);
     world.event("fixed", "Warning VolumeAffinityNotSet").await;
 
-    // The next leader asks about nothing that is done, and nothing twice.
+    // The next leader does not ask about labelled volumes, and asks about the new one once.
     ccm.terminate();
     ccm.wait(Duration::from_secs(10)).await.unwrap();
     let before = world.cloud().call_count(GET);
@@ -160,7 +160,8 @@ async fn b_m5_b_v1_volumes_and_routes_are_written_by_accounts_of_their_own() {
     let by = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect());
     let found = |resource: &str| writers.get(resource).cloned();
     assert_eq!(found("persistentvolumes"), by(&["pvl-controller"]));
-    // The condition NetworkUnavailable, beside what the node controller writes.
+    // The route controller writes the condition NetworkUnavailable. The other writes are the node
+    // controller's.
     assert_eq!(found("nodes"), by(&["node-controller", "route-controller"]));
     assert!(writers["events"].contains("pvl-controller"), "{writers:?}");
     for file in [VOLUMES, ROUTES] {

@@ -1,5 +1,5 @@
-//! The webhook, called by a real API server as
-//! `deploy/kustomize/components/volume-webhook/webhook.yaml` has it.
+//! The webhook, called by a real API server with the configuration in
+//! `deploy/kustomize/components/volume-webhook/webhook.yaml`.
 
 use std::time::Instant;
 use testenv::free_port;

@@ -6,7 +6,7 @@ use testenv::objects::{LoadBalancerBuilder, UNINITIALIZED, set_ready};
 use super::{World, taints};
 
 impl World {
-    /// A Service of type LoadBalancer, once it shows an address.
+    /// Creates a Service of type LoadBalancer, and waits until it shows an address.
     pub async fn balanced(&self, name: &str) -> Service {
         self.create_service(balancer(name)).await;
         self.shows_address(name).await
@@ -36,7 +36,8 @@ impl World {
         .await;
     }
 
-    /// The Node, which still has the taint of uninitialised Nodes, and no other.
+    /// Checks that the Node still has the taint of uninitialised Nodes, and no other taint. Returns
+    /// the Node.
     pub async fn is_uninitialised(&self, name: &str) -> Node {
         let node = self.node(name).await.unwrap();
         assert_eq!(taints(&node), [UNINITIALIZED], "{name}");

@@ -1,5 +1,5 @@
 //! Each controller alone, with the rights that the chart grants for it alone: they suffice, and the
-//! controller uses each of them that not every ccm has.
+//! controller uses each of them, except for those that every ccm has.
 
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::api::Api;
@@ -53,8 +53,8 @@ async fn alone(controller: &str, fixture: Fixture, more: &[&str]) -> (World, Pro
     (world, proxy, ccm)
 }
 
-/// Nothing was refused, nothing was asked that is not granted, and what is granted for this
-/// controller alone was asked.
+/// Checks that the API server refused nothing, that the ccm used only rights that it has, and that
+/// it used all of them, except for those that every ccm has.
 fn suffice_and_are_needed(world: &World, controller: &str) {
     let log = world.audit_log();
     let asked = asked(&log);

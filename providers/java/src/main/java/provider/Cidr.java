@@ -34,7 +34,7 @@ record Cidr(byte[] network, int length) {
     return address.length == network.length && new BigInteger(1, address).shiftRight(hostBits).equals(new BigInteger(1, network).shiftRight(hostBits));
   }
 
-  /** The n-th address as text, or null; the first is left out, and in IPv4 the last. */
+  /** The n-th address as text, without the first and, for IPv4, the last one of the CIDR; null beyond these. */
   String nth(long n) {
     int hostBits = network.length * 8 - length;
     BigInteger first = new BigInteger(1, network).shiftRight(hostBits).shiftLeft(hostBits);

@@ -143,7 +143,7 @@ final class Cloud {
     return operation(() -> json(".catalogue.json"));
   }
 
-  /** The weather of every operation. Its delay holds no lock, so it delays no other operation. */
+  /** Runs an operation under the set weather. The delay holds no lock, so it delays no other operation. */
   private <T> T operation(Work<T> work) throws Fail, InterruptedException {
     try {
       JsonNode weather = json(".weather.json");

@@ -25,7 +25,7 @@ final class Main {
 
   private Main() {}
 
-  /** Serves until stop is down to zero, then drains: hints end, calls in flight may finish, and calls that still run then are cancelled. */
+  /** Serves until stop is down to zero, then drains: hints end, calls in flight may finish, and calls that still run after 20 s are cancelled. */
   static void serve(Provider provider, String endpoint, CountDownLatch stop) throws IOException, InterruptedException {
     SocketFile socket = new SocketFile(endpoint);
     socket.claim();

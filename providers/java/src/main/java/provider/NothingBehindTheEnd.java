@@ -16,7 +16,7 @@ import io.grpc.Status;
 final class NothingBehindTheEnd implements ServerInterceptor {
   @Override
   public <Q, A> ServerCall.Listener<Q> interceptCall(ServerCall<Q, A> call, Metadata headers, ServerCallHandler<Q, A> next) {
-    // Cancelled before the stream is reset.
+    // grpc-java cancels this context before it resets the stream.
     Context context = Context.current();
     return next.startCall(new SimpleForwardingServerCall<>(call) {
       @Override

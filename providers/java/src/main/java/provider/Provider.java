@@ -191,7 +191,7 @@ final class Provider {
     return said.build();
   }
 
-  /** At most 1,024 bytes (CORE-11), cut between characters. */
+  /** At most 1,024 bytes (CORE-11). */
   static String shortened(String text) {
     while (bytes(text) > TEXT_BYTES) text = text.substring(0, Math.min(TEXT_BYTES, text.offsetByCodePoints(text.length(), -1)));
     return text;

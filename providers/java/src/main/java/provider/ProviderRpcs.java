@@ -54,7 +54,7 @@ final class ProviderRpcs extends ProviderServiceImplBase {
   private static final int KEPT_HINTS = 1024;
 
   private final Provider provider;
-  /** The last hints: what others changed in the cloud, numbered; kept for a controller that reconnects. */
+  /** The last hints, numbered, for a controller that reconnects: what others changed in the cloud. */
   private final Deque<WatchChangesResponse> hints = new ArrayDeque<>();
   /** The number of the last hint. */
   private long last;
@@ -135,7 +135,7 @@ final class ProviderRpcs extends ProviderServiceImplBase {
     try {
       provider.admit(request.getCluster());
       long seen = numberOf(request.getResumeToken());
-      // The point from which the stream reports changes, before the first one (PROV-21).
+      // Before the first change, it sends the point from which it reports changes (PROV-21).
       bookmark(seen).ifPresent(out::onNext);
       do {
         List<WatchChangesResponse> news = new ArrayList<>();

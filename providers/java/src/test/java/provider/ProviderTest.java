@@ -378,7 +378,7 @@ final class ProviderTest {
     assertEquals("UNAVAILABLE", code(deleted(US, SERVICE, "").getFailed()));
   }
 
-  /** LB-26: it removes the Service's own load balancer, and then says that another one is left. */
+  /** LB-26: Delete removes the Service's own load balancer, and then says that another one is left. */
   @Test
   void aDeleteIsNotDoneWhileAnUnmarkedLoadBalancerRemains() throws Exception {
     for (boolean adopt : new boolean[] {false, true}) {
