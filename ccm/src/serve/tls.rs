@@ -29,6 +29,8 @@ const PAIR_NAME: &str = "cloud-controller-manager";
 #[derive(Debug)]
 pub(crate) struct Flags {
     pub(super) address: &'static str,
+    /// Precedes the names of the port's `tls-` flags.
+    prefix: &'static str,
     certificate: &'static str,
     key: &'static str,
     /// The flag of the certificates for particular names, for errors about them.
@@ -38,6 +40,7 @@ pub(crate) struct Flags {
 /// The flags of the port for health and metrics.
 pub(super) static SECURE: Flags = Flags {
     address: "--bind-address, --secure-port",
+    prefix: "",
     certificate: "--tls-cert-file",
     key: "--tls-private-key-file",
     sni: Some(&SECURE_SNI),
@@ -45,6 +48,7 @@ pub(super) static SECURE: Flags = Flags {
 /// The flags of the webhooks' port.
 pub(super) static WEBHOOKS: Flags = Flags {
     address: "--webhook-bind-address, --webhook-secure-port",
+    prefix: "webhook-",
     certificate: "--webhook-tls-cert-file",
     key: "--webhook-tls-private-key-file",
     sni: Some(&WEBHOOKS_SNI),
@@ -58,6 +62,7 @@ static SELF_MADE: Flags = pair("self-made");
 const fn pair(flag: &'static str) -> Flags {
     Flags {
         address: "",
+        prefix: "",
         certificate: flag,
         key: flag,
         sni: None,
@@ -104,9 +109,9 @@ pub(crate) enum BindError {
     },
     /// The allowed suites, groups and versions have no combination in common.
     #[error(
-        "--tls-min-version, --tls-cipher-suites and --tls-curve-preferences leave no common protocol: {0}"
+        "--{0}tls-min-version, --{0}tls-cipher-suites and --{0}tls-curve-preferences leave no common protocol: {1}"
     )]
-    Nothing(Box<rustls::Error>),
+    Nothing(&'static str, Box<rustls::Error>),
     #[error("no certificate could be made: {0}")]
     SelfMade(String),
 }
@@ -335,7 +340,7 @@ impl Tls {
         };
         let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(versions)
-            .map_err(|error| BindError::Nothing(Box::new(error)))?
+            .map_err(|error| BindError::Nothing(flags.prefix, Box::new(error)))?
             .with_client_cert_verifier(Arc::new(AnyCertificate::new(authorities)))
             .with_cert_resolver(Arc::clone(&keys) as Arc<dyn ResolvesServerCert>);
         // A resumed session would not show a new certificate, and saves little on this port.

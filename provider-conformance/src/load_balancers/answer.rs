@@ -221,7 +221,7 @@ fn is_dns_name(name: &str) -> bool {
                 .bytes()
                 .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
     };
-    name.len() <= NAME_BYTES && name.split('.').all(label)
+    name.len() <= NAME_BYTES && name.split('.').all(label) && name.parse::<IpAddr>().is_err()
 }
 
 /// The load balancer in an answer that must not be a failure.
@@ -271,6 +271,7 @@ mod tests {
             "a-",
             "a b",
             "http://a",
+            "192.0.2.1",
             &long,
         ] {
             assert!(!is_dns_name(bad), "{bad}");

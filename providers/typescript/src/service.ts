@@ -106,10 +106,13 @@ export function failureOf(rpc: string, error: unknown, callId: string): Failure 
   };
 }
 
-/** At most 1,024 bytes (CORE-11). */
+/** At most 1,024 bytes of UTF-8 (CORE-11), cut between characters. */
 export function shortened(text: string): string {
-  while (Buffer.byteLength(text) > TEXT_BYTES) text = text.slice(0, Math.min(TEXT_BYTES, [...text].length - 1));
-  return text;
+  const bytes = Buffer.from(text);
+  if (bytes.length <= TEXT_BYTES) return text;
+  let end = TEXT_BYTES;
+  while ((bytes[end]! & 0xc0) === 0x80) end -= 1;
+  return bytes.toString('utf8', 0, end);
 }
 
 export function quoted(text: string): string {

@@ -12,7 +12,7 @@ import * as grpc from '@grpc/grpc-js';
 import { Cloud } from '../src/cloud.js';
 import { members } from '../src/load_balancers.js';
 import { contract, serve } from '../src/provider.js';
-import { Provider } from '../src/service.js';
+import { Provider, shortened } from '../src/service.js';
 import { SocketFile } from '../src/socket.js';
 
 const US = { name: 'test', ownerId: 'us' };
@@ -232,6 +232,11 @@ test('an IPv6 address is the pool’s network plus a number', async (t) => {
   h.provider.settings.pools = ['fd02::7/126'];
   const none = await h.ensure({}, { ...SERVICE, uid: 'none', ipFamilies: ['IPv6'] });
   assert.equal(none.failed?.reason, 'AddressPoolExhausted', 'fd02::8 is not in the pool');
+});
+
+test('a long text is cut between characters (CORE-11)', () => {
+  assert.equal(shortened('a' + '😀'.repeat(300)), 'a' + '😀'.repeat(255));
+  assert.equal(shortened('😀'.repeat(256)), '😀'.repeat(256));
 });
 
 test('a pool that is not a CIDR is refused at the start', () => {

@@ -191,10 +191,13 @@ final class Provider {
     return said.build();
   }
 
-  /** At most 1,024 bytes (CORE-11). */
+  /** At most 1,024 bytes of UTF-8 (CORE-11), cut between characters. */
   static String shortened(String text) {
-    while (bytes(text) > TEXT_BYTES) text = text.substring(0, Math.min(TEXT_BYTES, text.offsetByCodePoints(text.length(), -1)));
-    return text;
+    byte[] bytes = text.getBytes(StandardCharsets.UTF_8);
+    if (bytes.length <= TEXT_BYTES) return text;
+    int end = TEXT_BYTES;
+    while ((bytes[end] & 0xC0) == 0x80) end--;
+    return new String(bytes, 0, end, StandardCharsets.UTF_8);
   }
 
   static int bytes(String text) {
