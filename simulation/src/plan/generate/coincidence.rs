@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use provider_mock::fixture::FailureSpec;
+use provider_mock::{Fault, FaultKind};
+use provider_sdk::FailureCode;
 use rand::RngExt as _;
 
 use super::{Class, Generator, Step, Strike, Trait, Wrong};
@@ -88,66 +91,86 @@ impl Generator {
             wrong,
         });
     }
-    /// Plans one of four coincidences that hardly any plan has by chance. They need a second process
-    /// or a slow cloud, so they change the setup.
+    /// Plans one of four coincidences that hardly any plan has by chance. They need two processes,
+    /// and a cloud that is slow or quick, so they change the setup.
     pub(super) fn rare(&mut self, at: u64) {
-        if self.setup.ccms < 2 {
-            self.setup.ccms = 2;
-            self.setup.clocks.push(0);
-        }
-        let ccm = self.random.random_range(0..self.setup.ccms);
+        self.setup.ccms = 2;
+        self.setup.clocks.resize(2, 0);
+        self.setup.traits.set(Trait::DefaultClass, true);
+        let ccm = self.random.random_range(0..2);
         // No other part of a plan has a Service with this number.
         let new = self.services + 2;
-        let steps = match self.random.random_range(0..4) {
+        let (steps, strikes) = match self.random.random_range(0..4) {
             // A renewal of the Lease meets a conflict, and the API server answers slowly.
             0 => {
                 self.setup.lease_seconds = 15;
                 let slow = self.random.random_range(800..1_600);
                 let when = self.random.random_range(0..2_000);
-                vec![(0, Step::EditLease), (when, Step::SlowApi(slow, 20))]
+                let steps = vec![(0, Step::EditLease), (when, Step::SlowApi(slow, 20))];
+                (steps, None)
             }
-            // The provider forgets its Initialize while its slow cloud works on calls.
+            // The provider forgets its Initialize during the pause that THROTTLED asked for.
             1 => {
-                self.setup.max_in_flight = 2;
-                self.setup.slow_ms = self.pick(&[3_000, 8_000]);
-                let creates = (0..4).map(|i| (0, Step::Create(new + i, Class::Default)));
-                let when = self.random.random_range(500..3_000);
-                let finds = Step::Join(self.nodes + 3);
-                let forgets = [(when, Step::Forget), (when + 100, finds)];
-                creates.chain(forgets).collect()
+                self.is_quick();
+                let when = self.random.random_range(2_000..8_000);
+                let steps = vec![
+                    (0, Step::Create(new, Class::Default)),
+                    (when, Step::Forget),
+                    (when + 100, Step::Join(self.nodes + 3)),
+                    (when + 2_000, Step::Create(new + 1, Class::Default)),
+                ];
+                let mut failure = FailureSpec::new(FailureCode::Throttled);
+                failure.retry_after = Some(Duration::from_secs(20).into());
+                let rpc = "EnsureLoadBalancer";
+                let mut pause = Fault::new(rpc, FaultKind::Failure).times(1);
+                pause.failure = Some(failure);
+                (steps, Some((rpc, 0, Wrong::Rpc(Box::new(pause)))))
             }
-            // A process without a connection ends during a call that goes on in the cloud.
+            // The leader reaches no API server and ends, and its call goes on in the cloud.
             2 => {
                 self.setup.slow_ms = 40_000;
                 self.setup.traits.set(Trait::GoesOn, true);
+                self.setup.lease_seconds = 120;
                 let when = self.random.random_range(10_000..20_000);
-                let ends = when + self.random.random_range(0..300);
-                vec![
+                let steps = vec![
                     (0, Step::Create(new, Class::Default)),
                     (when, Step::CutOff(ccm, 20)),
-                    (ends, Step::RollAll),
-                ]
+                    (when + self.random.random_range(0..300), Step::RollAll),
+                    (when + 16_000, Step::EditLease),
+                ];
+                (steps, None)
             }
-            // The leader ends right after it released a Service, and the next one hears of that
-            // late.
+            // The leader ends right after it has released a Service, and a watch is late.
             _ => {
+                self.is_quick();
                 let ends = 50_000 + self.random.random_range(200..2_000);
-                let late = ApiFault::Late(Duration::from_secs(12));
-                self.strikes.push(Strike {
-                    site: "EVENT services".to_owned(),
-                    from_ms: at + 40_000,
-                    number: 1,
-                    wrong: Wrong::Api(late),
-                });
-                vec![
+                let steps = vec![
                     (0, Step::Create(new, Class::Default)),
                     (50_000, Step::Delete(new)),
                     (ends, Step::RollCcm(ccm)),
-                ]
+                ];
+                let late = Wrong::Api(ApiFault::Late(Duration::from_secs(12)));
+                (steps, Some(("EVENT services", 49_900, late)))
             }
         };
         let steps = steps.into_iter();
         self.steps
             .extend(steps.map(|(after, step)| (at + after, step)));
+        let number = self.random.random_range(1..=2);
+        self.strikes
+            .extend(strikes.map(|(site, after, wrong)| Strike {
+                site: site.to_owned(),
+                from_ms: at + after,
+                number,
+                wrong,
+            }));
+    }
+
+    /// The cloud does all at once.
+    fn is_quick(&mut self) {
+        self.setup.slow_ms = 0;
+        self.setup.traits.set(Trait::GoesOn, false);
+        self.setup.made_in_s = 0;
+        self.setup.gone_in_s = 0;
     }
 }
