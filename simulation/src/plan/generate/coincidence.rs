@@ -94,10 +94,12 @@ impl Generator {
     /// Plans one of four coincidences that hardly any plan has by chance. They need two processes,
     /// and a cloud that is slow or quick, so they change the setup.
     pub(super) fn rare(&mut self, at: u64) {
-        self.setup.ccms = 2;
-        self.setup.clocks.resize(2, 0);
+        if self.setup.ccms < 2 {
+            self.setup.ccms = 2;
+            self.setup.clocks.push(0);
+        }
         self.setup.traits.set(Trait::DefaultClass, true);
-        let ccm = self.random.random_range(0..2);
+        let ccm = self.random.random_range(0..self.setup.ccms);
         // No other part of a plan has a Service with this number.
         let new = self.services + 2;
         let (steps, strikes) = match self.random.random_range(0..4) {
