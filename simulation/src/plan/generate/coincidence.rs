@@ -114,32 +114,32 @@ impl Generator {
             // The provider forgets its Initialize during the pause that THROTTLED asked for.
             1 => {
                 self.is_quick();
-                let when = self.random.random_range(2_000..8_000);
+                self.setup.traits.set(Trait::Routes, true);
+                let when = self.random.random_range(4_000..12_000);
                 let steps = vec![
-                    (0, Step::Create(new, Class::Default)),
+                    (0, Step::Join(self.nodes + 3)),
                     (when, Step::Forget),
-                    (when + 100, Step::Join(self.nodes + 3)),
-                    (when + 2_000, Step::Create(new + 1, Class::Default)),
+                    (when + 100, Step::Join(self.nodes + 4)),
                 ];
                 let mut failure = FailureSpec::new(FailureCode::Throttled);
-                failure.retry_after = Some(Duration::from_secs(20).into());
-                let rpc = "EnsureLoadBalancer";
+                failure.retry_after = Some(Duration::from_secs(25).into());
+                let rpc = "CreateRoutes";
                 let mut pause = Fault::new(rpc, FaultKind::Failure).times(1);
                 pause.failure = Some(failure);
                 (steps, Some((rpc, 0, Wrong::Rpc(Box::new(pause)))))
             }
-            // The leader reaches no API server and ends, and its call goes on in the cloud.
+            // The ccms reach no API server and end, and a call goes on in the cloud.
             2 => {
                 self.setup.slow_ms = 40_000;
                 self.setup.traits.set(Trait::GoesOn, true);
                 self.setup.lease_seconds = 120;
                 let when = self.random.random_range(10_000..20_000);
-                let steps = vec![
+                let mut steps = vec![
                     (0, Step::Create(new, Class::Default)),
-                    (when, Step::CutOff(ccm, 20)),
                     (when + self.random.random_range(0..300), Step::RollAll),
                     (when + 16_000, Step::EditLease),
                 ];
+                steps.extend((0..self.setup.ccms).map(|ccm| (when, Step::CutOff(ccm, 20))));
                 (steps, None)
             }
             // The leader ends right after it has released a Service, and a watch is late.
