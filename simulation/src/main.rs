@@ -189,7 +189,9 @@ fn covered_by_site(covered: &Covered) -> Vec<String> {
         line.push_str(&format!(" {kind} {count},"));
     }
     let lines = lines.into_values();
-    lines.map(|line| line.trim_end_matches(',').into()).collect()
+    lines
+        .map(|line| line.trim_end_matches(',').into())
+        .collect()
 }
 
 /// The faults of [`everything`] that no run had.
