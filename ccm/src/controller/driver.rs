@@ -37,7 +37,8 @@ pub(crate) trait Reconciler: Send + Sync + 'static {
     /// How much of the controller's work may be in progress at once.
     fn width(&self, session: &Arc<Session>) -> Width;
 
-    /// Reconciles these keys and settles each. It begins no call and no write after the stop.
+    /// Reconciles these keys and settles each. It begins no call after the stop, and no write
+    /// except those of a finished call's results.
     fn reconcile(
         &self,
         session: &Arc<Session>,

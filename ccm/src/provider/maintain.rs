@@ -161,8 +161,8 @@ impl Keeper {
     }
 
     /// Keeps the connections that take no new calls until their calls in flight are over (CORE-17).
-    /// Each call has a deadline, so each connection ends. When this process stops leading, all of
-    /// them end.
+    /// Each of these calls has a deadline, so each connection ends. WatchChanges has none, and is
+    /// not among them. When this process stops leading, all of them end.
     async fn drain(&self, mut connections: mpsc::UnboundedReceiver<Connection>) -> Infallible {
         let mut draining = FuturesUnordered::new();
         let mut leading = self.with.leading.clone();
@@ -459,8 +459,8 @@ impl Keeper {
 }
 
 /// The pause before the next attempt. It is 0.1 s to 1 s after a failed dial: a dial is cheap, and
-/// the ccm finds a new process within about a second (▲M9). After other failures in a row it grows
-/// to 5 s.
+/// the ccm finds a new process within about a second (▲M9). After other failures in a row its
+/// upper limit grows to 5 s.
 fn delay(failures: u32, random: &mut StdRng) -> Duration {
     let most = LONGEST.pause(failures.saturating_sub(1));
     Duration::from_millis(random.random_range(100..=millis(most)))

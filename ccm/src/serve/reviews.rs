@@ -16,8 +16,8 @@ use tokio::sync::Semaphore;
 pub(super) const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 /// The most reviews of a kind at once. Strangers at the port must not overload the API server.
 const REVIEWS_AT_ONCE: usize = 16;
-/// The limit for an answer in bytes. Most have a few hundred. That of a user with thousands of
-/// groups stays below the limit.
+/// The limit for an answer, in bytes. Most answers have a few hundred. Even the answer for a user
+/// with thousands of groups stays below the limit.
 const ANSWER_BYTES: usize = 1 << 20;
 
 /// The API server gave no usable answer. The caller gets this text. The log has the cause.

@@ -49,7 +49,7 @@ reasons! {
     ENSURING_LOAD_BALANCER "EnsuringLoadBalancer" "Normal" "Service" "The ccm calls Ensure.";
     ENSURED_LOAD_BALANCER "EnsuredLoadBalancer" "Normal" "Service" "The provider answered `ready`, and the Service's status has the load balancer's addresses. `UpdateLoadBalancerFailed` reports targets that are not attached.";
     UPDATED_LOAD_BALANCER "UpdatedLoadBalancer" "Normal" "Service" "The provider set the current Nodes as targets. `UpdateLoadBalancerFailed` reports those that are not attached.";
-    LOAD_BALANCER_PENDING "LoadBalancerPending" "Normal, Warning" "Service" "The cloud still works on the load balancer (Normal), or the ccm cannot reach the provider (Warning). The ccm retries.";
+    LOAD_BALANCER_PENDING "LoadBalancerPending" "Normal, Warning" "Service" "The cloud still works on the load balancer (Normal), or the Service waits for something else (Warning): the provider is away or has not answered yet, its cloud scope is not accepted, the cloud asked to slow down, or no call is free. The ccm retries.";
     DELETING_LOAD_BALANCER "DeletingLoadBalancer" "Normal" "Service" "The ccm calls Delete, or the cloud still works on the deletion.";
     DELETED_LOAD_BALANCER "DeletedLoadBalancer" "Normal" "Service" "The load balancer is gone, and the ccm removes the finalizer.";
     SYNC_LOAD_BALANCER_FAILED "SyncLoadBalancerFailed" "Warning" "Service" "The ccm could not create, read or delete the load balancer, or write the Service. The text has the cause, such as the provider's answer.";

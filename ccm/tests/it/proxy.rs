@@ -70,7 +70,7 @@ pub struct Rule {
     pub body: String,
 }
 
-/// A request, and what it was answered.
+/// A request, and the status of its answer.
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub method: String,

@@ -45,21 +45,21 @@ const CHECKS: &[Check] = &[
     check!(
         "load-balancers/field-udp",
         ["LB-7", "LB-14"],
-        "Ensure writes a port's protocol that becomes UDP, and TCP again",
+        "Ensure changes a port's protocol from TCP to UDP, and back",
         [Need::LoadBalancers],
         udp
     ),
     check!(
         "load-balancers/field-sctp",
         ["LB-7", "LB-14"],
-        "Ensure writes a port's protocol that becomes SCTP, and TCP again",
+        "Ensure changes a port's protocol from TCP to SCTP, and back",
         [Need::LoadBalancers],
         sctp
     ),
     check!(
         "load-balancers/field-same-port-two-protocols",
         ["LB-7", "LB-8"],
-        "Ensure writes UDP beside TCP on the same port, and its removal",
+        "Ensure adds UDP beside TCP on the same port, and removes it again",
         [Need::LoadBalancers],
         two_protocols
     ),

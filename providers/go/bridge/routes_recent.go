@@ -46,7 +46,7 @@ func (r *recentRoutes) of(cluster string, asked []*contract.Route) ([]*cloudprov
 		return nil, false
 	}
 	for _, route := range asked {
-		// CreateRoutes refuses a route without a Node. A fresh list lets the cloud's own failure come first (CORE-15).
+		// CreateRoutes answers INVALID for a route without a Node. A failure of the cloud must come before that (CORE-15), so the kept list is not used.
 		if _, worked := r.changed[route.GetDestinationCidr()]; worked || route.GetNodeName() == "" {
 			return nil, false
 		}

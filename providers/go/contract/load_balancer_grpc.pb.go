@@ -121,8 +121,9 @@ const (
 // or makes the load balancer complete again. If Services share a load balancer, the table is about
 // the Service's part.
 //
-// Two kinds of answers take precedence over the table: `handled_elsewhere`, and a failure because
-// of `service` or `cluster` (INVALID, NOT_INITIALIZED). Only Ensure validates the Service's fields.
+// These answers take precedence over the table: `handled_elsewhere`, a failure because of `service`
+// or `cluster` (INVALID, NOT_INITIALIZED), BUSY (CORE-7), and PRECONDITION after `read_only`
+// (PROV-20). Only Ensure validates the Service's fields.
 // If Ensure would refuse the Service, Get answers `in_sync` false. Update and Delete answer INVALID
 // only by CORE-20 and LB-15.
 //
@@ -185,8 +186,8 @@ const (
 // `failed` with INTERNAL.
 //
 // LB-34: A Service may use a field that `LoadBalancerCapability.features` lacks. The provider MUST
-// either ignore the field, as if it were unset, or answer INVALID with its name; `in_sync` follows
-// from the same choice. It SHOULD ignore the field, because the controller's Warning event names
+// either ignore the field, as if it were unset, or answer INVALID with its name. If it ignores the
+// field, `in_sync` ignores it too. If it answers INVALID, `in_sync` is false. It SHOULD ignore the field, because the controller's Warning event names
 // the field. But it SHOULD answer INVALID if the load balancer would admit traffic that the field
 // excludes (`spec.loadBalancerSourceRanges`).
 type LoadBalancerServiceClient interface {
@@ -423,8 +424,9 @@ type LoadBalancerService_ListLoadBalancersClient = grpc.ServerStreamingClient[Li
 // or makes the load balancer complete again. If Services share a load balancer, the table is about
 // the Service's part.
 //
-// Two kinds of answers take precedence over the table: `handled_elsewhere`, and a failure because
-// of `service` or `cluster` (INVALID, NOT_INITIALIZED). Only Ensure validates the Service's fields.
+// These answers take precedence over the table: `handled_elsewhere`, a failure because of `service`
+// or `cluster` (INVALID, NOT_INITIALIZED), BUSY (CORE-7), and PRECONDITION after `read_only`
+// (PROV-20). Only Ensure validates the Service's fields.
 // If Ensure would refuse the Service, Get answers `in_sync` false. Update and Delete answer INVALID
 // only by CORE-20 and LB-15.
 //
@@ -487,8 +489,8 @@ type LoadBalancerService_ListLoadBalancersClient = grpc.ServerStreamingClient[Li
 // `failed` with INTERNAL.
 //
 // LB-34: A Service may use a field that `LoadBalancerCapability.features` lacks. The provider MUST
-// either ignore the field, as if it were unset, or answer INVALID with its name; `in_sync` follows
-// from the same choice. It SHOULD ignore the field, because the controller's Warning event names
+// either ignore the field, as if it were unset, or answer INVALID with its name. If it ignores the
+// field, `in_sync` ignores it too. If it answers INVALID, `in_sync` is false. It SHOULD ignore the field, because the controller's Warning event names
 // the field. But it SHOULD answer INVALID if the load balancer would admit traffic that the field
 // excludes (`spec.loadBalancerSourceRanges`).
 type LoadBalancerServiceServer interface {

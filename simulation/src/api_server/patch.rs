@@ -93,8 +93,8 @@ fn strategic(value: &mut Value, patch: &Map<String, Value>) -> Result<(), Refusa
     Ok(())
 }
 
-/// Merges a list by a key. Items of the patch come first. An item that the patch does not name
-/// comes before them only if it came before them in the old list.
+/// Merges a list by a key. An item that the patch does not name comes before the patch's next item
+/// only if it did so in the old list. Otherwise the patch's item comes first.
 fn merged(old: &[Value], new: &[Value], key: &str) -> Result<Vec<Value>, Refusal> {
     let same = |one: &Value, other: &Value| {
         if key.is_empty() {

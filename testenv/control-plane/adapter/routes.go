@@ -132,7 +132,7 @@ func routeDone(route *cloudprovider.Route, results []*contract.RouteResult) erro
 	return nil
 }
 
-// isOnly tells whether there is one result, and that of this route: its key is its destination.
+// isOnly tells whether there is exactly one result, and its key is this route's destination, which the adapter sends as the key.
 func isOnly(route *cloudprovider.Route, results []*contract.RouteResult) bool {
 	return len(results) == 1 && results[0].GetRouteKey() == route.DestinationCIDR
 }

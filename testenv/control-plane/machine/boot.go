@@ -26,7 +26,7 @@ const (
 	ownProgram = "/run/machine"
 	// nodeReadyLine is printed once containerd takes calls.
 	nodeReadyLine = "node: ready"
-	// bootDeadline is how long a cable or containerd may take.
+	// bootDeadline is how long a node waits for its network interface, and how long for containerd's socket.
 	bootDeadline = 60 * time.Second
 	// containerdConfig is on the node's disk.
 	containerdConfig = "/var/lib/containerd/config.toml"

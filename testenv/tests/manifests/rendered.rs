@@ -242,7 +242,8 @@ pub(crate) fn with_components(base: &str, components: &[&str]) -> Vec<Value> {
     with_components_and_patch(base, components, None)
 }
 
-/// The objects of [`with_components`], if `spec` also patches the Deployment's Pods.
+/// As [`with_components`]. If `spec` is given, the kustomization also patches the Deployment's
+/// Pods.
 fn with_components_and_patch(base: &str, components: &[&str], spec: Option<Value>) -> Vec<Value> {
     let kustomize_folder = deploy().join("kustomize").canonicalize().unwrap();
     let own = tempfile::tempdir().unwrap();

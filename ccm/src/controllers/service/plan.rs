@@ -349,7 +349,7 @@ fn comparable(mut status: LoadBalancerStatus) -> LoadBalancerStatus {
 pub(super) fn is_news(service: &Service, record: Option<&Record>) -> bool {
     match record {
         Some(record) if record.uid() == uid(service) => {
-            // Older than our last write: the watch is behind.
+            // Older than the version that this process last read or wrote: the watch is behind.
             let stale = version(service) < version(&record.latest);
             !stale && Seen::of(service) != record.seen
         }

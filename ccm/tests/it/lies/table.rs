@@ -197,6 +197,6 @@ lies! {
     batches_unchecked: "batches-unchecked", Calls("LookupInstances", 8), Plain, Never, Untold("no batch of the ccm is too large or has a key twice");
     route_results_swapped: "route-results-swapped", Calls("CreateRoutes", 1), Unroutable, Lied, Told(&["Node/ready-0 Warning FailedToCreateRoute"]);
     blackholes_left_out: "blackholes-left-out", Calls("ListRoutes", 2), Plain, Lied, Untold("a route that is not in the list looks like a route that does not exist");
-    unknown_disk_empty_labels: "unknown-disk-empty-labels", Calls("GetVolumeLabels", 2), Volumes, Lied, Untold("VOL-1: a disk may have no labels");
+    unknown_disk_empty_labels: "unknown-disk-empty-labels", Calls("GetVolumeLabels", 2), Volumes, Lied, Untold("an answer without labels is valid for a volume of another cloud (VOL-1)");
     foreign_volume_not_found: "foreign-volume-not-found", Calls("GetVolumeLabels", 2), Volumes, Lied, Told(&["PersistentVolume/bare Warning VolumeNotFound"]);
 }

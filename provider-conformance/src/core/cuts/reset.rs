@@ -36,8 +36,8 @@ enum Wrong {
     HungUp,
 }
 
-/// Listens until all calls have ended and for [`AFTER`] longer, but at most until each must have
-/// ended.
+/// Listens until [`AFTER`] has passed since the last call ended. It stops at the latest when every
+/// call should have ended (`EARLY + ENDING`).
 async fn listen(line: &mut UnixStream, calls: usize) -> Result<(), Wrong> {
     let mut until = Instant::now() + EARLY + ENDING;
     let mut ended = Ended::default();

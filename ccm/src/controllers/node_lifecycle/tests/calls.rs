@@ -27,7 +27,7 @@ async fn l1_a_node_about_which_nothing_changes_is_asked_about_less_often() {
     let took = looping.until("asked", |this| this.lookups() > before).await;
     assert!(took <= Duration::from_millis(200), "{took:?}");
     assert_eq!(looping.cloud.state().lookups[before], ["n0004"]);
-    // After a change of the Ready condition the ccm asks with the next pass, and each period again.
+    // After a change of the Ready condition the ccm asks with the next pass.
     tokio::time::sleep(Duration::from_mins(5)).await;
     looping.api.edit("n0003", |old| {
         old.status = node(3, "False").status;

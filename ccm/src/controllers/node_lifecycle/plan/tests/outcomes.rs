@@ -16,7 +16,8 @@ fn b_l3_only_the_shutdown_taint_comes_and_goes() {
         value: Some("x".to_owned()),
         ..shutdown()
     };
-    // Columns: name, taints before, taints of a stopped Node, taints of a Ready Node.
+    // Columns: name, taints before, new taints if the Node is stopped, new taints if it is Ready.
+    // `None`: no change.
     let rows = [
         ("none", vec![], Some(vec![shutdown()]), None),
         ("ours", vec![shutdown()], None, Some(vec![])),
