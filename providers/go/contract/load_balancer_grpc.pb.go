@@ -123,9 +123,8 @@ const (
 //
 // These answers take precedence over the table: `handled_elsewhere`, a failure because of `service`
 // or `cluster` (INVALID, NOT_INITIALIZED), BUSY (CORE-7), and PRECONDITION after `read_only`
-// (PROV-20). Only Ensure validates the Service's fields.
-// If Ensure would refuse the Service, Get answers `in_sync` false. Update and Delete answer INVALID
-// only by CORE-20 and LB-15.
+// (PROV-20). Only Ensure validates the Service's fields. If Ensure would refuse the Service, Get
+// answers `in_sync` false. Update and Delete answer INVALID only by CORE-20 and LB-15.
 //
 // LB-25: A mark with a previous owner ID counts as a difference: Ensure MUST mark such a load
 // balancer with the present owner ID, and `in_sync` MUST be false until then.
@@ -187,9 +186,9 @@ const (
 //
 // LB-34: A Service may use a field that `LoadBalancerCapability.features` lacks. The provider MUST
 // either ignore the field, as if it were unset, or answer INVALID with its name. If it ignores the
-// field, `in_sync` ignores it too. If it answers INVALID, `in_sync` is false. It SHOULD ignore the field, because the controller's Warning event names
-// the field. But it SHOULD answer INVALID if the load balancer would admit traffic that the field
-// excludes (`spec.loadBalancerSourceRanges`).
+// field, `in_sync` ignores it too. If it answers INVALID, `in_sync` is false. It SHOULD ignore the
+// field, because the controller's Warning event names the field. But it SHOULD answer INVALID if
+// the load balancer would admit traffic that the field excludes (`spec.loadBalancerSourceRanges`).
 type LoadBalancerServiceClient interface {
 	// Reads the load balancer of this Service.
 	//
@@ -426,9 +425,8 @@ type LoadBalancerService_ListLoadBalancersClient = grpc.ServerStreamingClient[Li
 //
 // These answers take precedence over the table: `handled_elsewhere`, a failure because of `service`
 // or `cluster` (INVALID, NOT_INITIALIZED), BUSY (CORE-7), and PRECONDITION after `read_only`
-// (PROV-20). Only Ensure validates the Service's fields.
-// If Ensure would refuse the Service, Get answers `in_sync` false. Update and Delete answer INVALID
-// only by CORE-20 and LB-15.
+// (PROV-20). Only Ensure validates the Service's fields. If Ensure would refuse the Service, Get
+// answers `in_sync` false. Update and Delete answer INVALID only by CORE-20 and LB-15.
 //
 // LB-25: A mark with a previous owner ID counts as a difference: Ensure MUST mark such a load
 // balancer with the present owner ID, and `in_sync` MUST be false until then.
@@ -490,9 +488,9 @@ type LoadBalancerService_ListLoadBalancersClient = grpc.ServerStreamingClient[Li
 //
 // LB-34: A Service may use a field that `LoadBalancerCapability.features` lacks. The provider MUST
 // either ignore the field, as if it were unset, or answer INVALID with its name. If it ignores the
-// field, `in_sync` ignores it too. If it answers INVALID, `in_sync` is false. It SHOULD ignore the field, because the controller's Warning event names
-// the field. But it SHOULD answer INVALID if the load balancer would admit traffic that the field
-// excludes (`spec.loadBalancerSourceRanges`).
+// field, `in_sync` ignores it too. If it answers INVALID, `in_sync` is false. It SHOULD ignore the
+// field, because the controller's Warning event names the field. But it SHOULD answer INVALID if
+// the load balancer would admit traffic that the field excludes (`spec.loadBalancerSourceRanges`).
 type LoadBalancerServiceServer interface {
 	// Reads the load balancer of this Service.
 	//
