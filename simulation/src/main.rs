@@ -183,14 +183,16 @@ fn many(
 
 /// A line for each call site: how often each kind of fault occurred there.
 fn covered_by_site(covered: &Covered) -> Vec<String> {
-    let mut lines = BTreeMap::<&str, String>::new();
+    let mut kinds = BTreeMap::<&str, Vec<String>>::new();
     for ((site, kind), count) in covered {
-        let line = lines.entry(site).or_insert_with(|| format!("{site}:"));
-        line.push_str(&format!(" {kind} {count},"));
+        kinds
+            .entry(site)
+            .or_default()
+            .push(format!("{kind} {count}"));
     }
-    let lines = lines.into_values();
+    let lines = kinds.into_iter();
     lines
-        .map(|line| line.trim_end_matches(',').into())
+        .map(|(site, kinds)| format!("{site}: {}", kinds.join(", ")))
         .collect()
 }
 
