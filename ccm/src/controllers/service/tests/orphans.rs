@@ -1,4 +1,4 @@
-//! Load balancers whose Service vanished unseen (▲S16), and the status of a Service (▲S15).
+//! The findings of lists of load balancers (▲S16), and the conditions of a Service (▲S15).
 
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;

@@ -71,7 +71,7 @@ fn deadline(world: &World, what: &str) {
     );
 }
 
-/// Plays a life for each RPC with this fault. `others`: another Service does not wait.
+/// Plays a life for each RPC with this fault. If `others`, another Service must not wait.
 async fn in_each_rpc(fault: &Fault, others: bool, checks: &[Check]) {
     for rpc in RPCS {
         in_one_rpc(rpc, fault, others, checks).await;
