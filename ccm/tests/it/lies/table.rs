@@ -125,10 +125,10 @@ lies! {
     zones_made_up: "zones-made-up", Calls("LookupInstances", 8), Plain, Never, Untold("a zone is an opaque string to the ccm, and it asks only about Nodes whose instance exists");
     types_bent: "types-bent", Calls("LookupInstances", 8), Plain, Never, Untold("a type is an opaque string to the ccm");
     hashes_marks_otherwise: "hashes-marks-otherwise", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm sees no marks");
-    ready_while_deleting: "ready-while-deleting", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm finishes a Delete before it calls Ensure for the same Service; if the Service became a LoadBalancer again meanwhile, the next list shows it");
+    ready_while_deleting: "ready-while-deleting", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm finishes a Delete before it calls Ensure for the same Service; if the Service becomes a LoadBalancer again meanwhile, the next lists lack its load balancer");
     latest_owner_marks: "latest-owner-marks", Calls("LookupInstances", 8), Plain, Never, Untold("one ccm has one owner ID");
-    deadline_is_internal: "deadline-is-internal", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm ends a call at its deadline itself, and treats every status alike");
-    drain_fails_new_calls: "drain-fails-new-calls", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm makes no call on a connection that ends, and treats every status alike");
+    deadline_is_internal: "deadline-is-internal", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm ends a call at its deadline itself, and a status other than OK fails a call whatever its code");
+    drain_fails_new_calls: "drain-fails-new-calls", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm makes no call on a connection that ends, and a status other than OK fails a call whatever its code");
     status_on_failure: "status-on-failure", Throttled("LookupInstances", 6), Plain, Lied, Told(&["outcome=\"unknown\""]);
     wrong_code: "wrong-code", Throttled("LookupInstances", 6), Plain, Lied, Told(&["outcome=\"conflict\""]);
     too_many_classes: "too-many-classes", Calls("GetProviderInfo", 2), Plain, Lied, Told(&["rpc=\"GetProviderInfo\",outcome=\"fault\""]);
@@ -161,7 +161,7 @@ lies! {
     presence_unspecified: "presence-unspecified", Served("GetLoadBalancer", 2), Plain, Lied, Told(&["rpc=\"GetLoadBalancer\",outcome=\"fault\""]);
     ownership_unspecified: "ownership-unspecified", Calls("ListRoutes", 2), Plain, Lied, Told(&["rpc=\"ListRoutes\",outcome=\"fault\""]);
     empty_targets_ignored: "empty-targets-ignored", Served("GetLoadBalancer", 2), NoTargets, Answered("UpdateLoadBalancer", "default/kept", "ok"), Alike(&["Service/kept Warning UnAvailableLoadBalancer"], "the provider answers `done`, and Get does not report the targets");
-    absent_targets_empty: "absent-targets-empty", Served("GetLoadBalancer", 2), IgnoresNodes, Wrote("take the targets from"), Untold("the ccm leaves the targets out only for a provider that declares that it ignores them");
+    absent_targets_empty: "absent-targets-empty", Served("GetLoadBalancer", 2), IgnoresNodes, Wrote("take the targets from"), Untold("the provider declares here that it ignores the targets, and Get does not report them");
     delete_leaves_it: "delete-leaves-it", Served("GetLoadBalancer", 2), Plain, Answered("DeleteLoadBalancer", "default/api", "ok"), Told(&["Service/api Warning OrphanedLoadBalancer"]);
     delete_of_absent_fails: "delete-of-absent-fails", Served("GetLoadBalancer", 2), AlreadyGone, Answered("DeleteLoadBalancer", "default/api", "failed"), Told(&["Service/api Warning SyncLoadBalancerFailed"]);
     update_of_absent_is_done: "update-of-absent-is-done", Served("GetLoadBalancer", 2), RemovedBehind, Answered("UpdateLoadBalancer", "default/kept", "ok"), Either(&["Service/kept Warning LoadBalancerNotListed"], "the lists lack the load balancer. After the failed Update of an honest provider an Ensure follows, and a list before that Ensure lacks it too");
