@@ -137,7 +137,7 @@ impl Cloud {
         BoxCloneSyncService::new(routes)
     }
 
-    /// Records the call. Returns the fault for its end.
+    /// Records the call. Returns the fault for the rest of the call.
     async fn enter(
         &self,
         rpc: &'static str,

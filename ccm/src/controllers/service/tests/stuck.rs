@@ -1,4 +1,4 @@
-//! Events within a minute on a Service that is not done (▲N13 and ▲S18, of Services).
+//! Events within a minute on a Service that is not done (▲N13, ▲S18).
 
 use std::time::Duration;
 

@@ -276,7 +276,7 @@ async fn fault_service_provider_answers_throttled() {
     world
         .until("throttled", |w| w.times("Ensure web") == 1)
         .await;
-    // The answer is on its way.
+    // Meanwhile the answer arrives.
     tokio::time::sleep(Duration::from_secs(1)).await;
     world.server.put(&named(2));
     world
