@@ -348,8 +348,8 @@ fn b_r2_a_route_outside_is_never_touched() {
         ("10.8.0.0/14", "10.12.0.0/24", false),
         ("10.8.0.0/14", "10.7.255.0/24", false),
         ("fd00::/10", "b00:100::/24", false),
-        // Both destinations are larger than the cluster's CIDR. The first begins inside the CIDR, and
-        // upstream would delete that route.
+        // Both destinations are larger than the cluster's CIDR. The first begins inside the CIDR,
+        // and upstream would delete that route.
         ("10.8.0.0/16", "10.8.0.0/13", false),
         ("10.8.0.0/16", "0.0.0.0/0", false),
     ];
