@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 use crate::provider::{CallError, CallErrorCode, Retry};
 
-/// The least time between two events about refused credentials. All objects of a controller share
-/// it.
+/// The least time between two immediate events about refused credentials. All objects of a loop
+/// share it.
 const CREDENTIALS_AGAIN: Duration = Duration::from_mins(10);
 
 /// How to react to a failed call.

@@ -16,7 +16,7 @@ pub(crate) struct Width {
     pub(crate) batch: usize,
     /// How long a batch that is not full waits for more keys.
     pub(crate) linger: Duration,
-    /// No batch leaves the queue while this many call the provider.
+    /// No batch leaves the queue while this many batches call the provider.
     pub(crate) calls: usize,
     /// No batch leaves the queue while this many keys are written to the API server or wait for
     /// that.

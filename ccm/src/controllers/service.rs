@@ -189,7 +189,7 @@ impl Worker {
         }
     }
 
-    /// The Services that a hint makes due.
+    /// The tasks that a hint makes due.
     fn hinted_at(&self, hint: &Hint) -> Vec<Task> {
         let mut state = self.state();
         let offer = state.offer.as_ref();
@@ -207,15 +207,15 @@ impl Worker {
         tasks
     }
 
-    /// Marks the Service for a check. Returns whether the Service becomes due. A retry after a
-    /// failure keeps its time, so hints do not speed up retries.
+    /// Marks the task for a check. Returns whether the task becomes due. A retry after a failure
+    /// keeps its time, so hints do not speed up retries.
     fn check(&self, state: &mut State, task: &Task) -> bool {
         // `pending` is not a failure, and a hint may report its end.
         state.ledger.check(task)
             && (self.driver.queue.due(task).is_none() || state.ledger.is_pending(task))
     }
 
-    /// Stores the offer of this session. Returns the Services that become due.
+    /// Stores the offer of this session. Returns the tasks that become due.
     fn learn(&self, state: &mut State, session: &Arc<Session>) -> Vec<Task> {
         let current = Arc::downgrade(session);
         if current.ptr_eq(&state.session) {

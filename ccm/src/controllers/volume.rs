@@ -56,7 +56,7 @@ impl Worker {
     fn new(context: LoopContext, volumes: Store<PersistentVolume>) -> Self {
         let spec = Spec {
             name: "persistent-volume-label-controller",
-            // The name in the first cloud controllers.
+            // The queue's name in the first cloud controllers.
             queue: "pvLabels",
             backoff: Backoff::new(Duration::from_secs(1), Duration::from_mins(5)),
             needs: Capability::Volumes,

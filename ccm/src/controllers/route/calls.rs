@@ -91,8 +91,8 @@ impl Item {
     }
 }
 
-/// The work on a destination with routes to delete. Its own route, if one is planned, is created
-/// after them.
+/// The work on a destination with routes to delete. If a route to it is planned, that route is
+/// created after the deletions.
 struct Chain {
     task: Task,
     /// Deletions that have not ended.

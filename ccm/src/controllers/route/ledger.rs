@@ -101,7 +101,7 @@ pub(super) enum Ended<'a> {
     Whole(&'a CallError),
     /// BUSY: another operation holds the route. It is tried again within seconds.
     Busy,
-    /// The call was never sent.
+    /// The call was not sent, or its result is unknown.
     Unsent,
 }
 

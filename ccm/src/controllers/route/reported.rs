@@ -20,8 +20,8 @@ const HOUSEKEEPING: Duration = Duration::from_secs(5);
 
 impl Routes {
     /// Stores why a wanted route was not created, or why a route in its way was not removed.
-    /// Reports it at once if `event` is set or it was reported before. Otherwise the report follows
-    /// if the route is still missing after half a minute.
+    /// Reports the failure at once if `event` is set or the controller reported this route before.
+    /// Otherwise the report follows if the route is still missing after half a minute.
     pub(super) fn not_routed(
         &self,
         state: &mut State,

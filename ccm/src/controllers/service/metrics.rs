@@ -110,8 +110,8 @@ impl Metrics {
         set_gauge(&self.orphans, provider, count);
     }
 
-    /// Sets the number of Services that have several load balancers, and the number of those whose
-    /// load balancer is missing in the list.
+    /// Sets the number of Services that have several load balancers, and the number of Services
+    /// whose load balancer is missing in the list.
     pub(super) fn standing(&self, provider: &str, several: usize, unlisted: usize) {
         set_gauge(&self.duplicates, provider, several);
         set_gauge(&self.unlisted, provider, unlisted);

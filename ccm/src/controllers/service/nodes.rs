@@ -105,7 +105,7 @@ impl Worker {
         }
     }
 
-    /// Builds the sets again for all Services: the changes of Nodes have settled, or the provider's
+    /// Builds the sets again for all Services, after changes of Nodes settled or the provider's
     /// offer changed.
     fn nodes_settled(&self, state: &mut State) {
         let cut = state.pool.settle(&state.ledger.selectors());

@@ -191,7 +191,7 @@ pub(super) fn unlisted() -> Note {
     )
 }
 
-/// Ensure made a load balancer ready that Get reported as not ours.
+/// Ensure answered `ready` with an address of a load balancer that Get reported as not ours.
 pub(super) fn taken_over(theirs: &Theirs) -> Note {
     let (whose, without) = if theirs.foreign {
         ("marked for somebody else", "")

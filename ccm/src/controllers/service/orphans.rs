@@ -197,7 +197,6 @@ mod tests {
         assert!(found.deletable().is_empty());
     }
 
-    /// Finding B14.
     #[test]
     fn s16_a_name_that_no_service_has_is_asked_of_nobody() {
         let mut orphans = Orphans::default();

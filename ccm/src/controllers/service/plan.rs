@@ -42,8 +42,8 @@ impl Facts<'_> {
 pub(super) enum Step {
     /// Do nothing.
     Ignore,
-    /// Another provider or class owns the load balancer: create and delete nothing without the
-    /// user.
+    /// The load balancer belongs to another provider, or to a class that is not served here. The
+    /// ccm creates and deletes nothing until the user acts.
     Blocked {
         /// The provider that owns the load balancer.
         by: String,

@@ -53,8 +53,8 @@ pub(super) enum Progress {
         /// After an Update: the inputs, which stay confirmed.
         inputs: Option<Fingerprint>,
     },
-    /// The provider rejected the Service or its targets: INVALID, or a failed Update (B-S10). For a
-    /// wanted Service Ensure is next, unless a check is due. Changed targets make it due at once.
+    /// The provider answered INVALID, or an Update failed (B-S10). For a wanted Service, Ensure is
+    /// next, unless a check is due. Changed targets make the Service due at once.
     Rejected,
     /// The load balancer is in sync.
     Confirmed {

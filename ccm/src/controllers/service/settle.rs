@@ -95,7 +95,7 @@ pub(super) struct Effects {
 #[derive(Debug, PartialEq)]
 pub(super) struct Reported {
     pub(super) note: Note,
-    /// The error code as the contract names it, or how the call ended.
+    /// The error code as the contract names it, how the call ended, or `PENDING`.
     pub(super) code: Option<&'static str>,
     /// Report it at once. Otherwise it is reported if the Service has waited for half a minute or
     /// was reported before.

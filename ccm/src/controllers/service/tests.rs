@@ -445,7 +445,7 @@ async fn s13_a_restart_makes_no_mutating_call() {
     assert_eq!(world.calls().len(), 200);
     assert_eq!(world.server.writes().len(), writes);
 
-    // The new loop notices a change during the outage.
+    // The new loop notices a change that happened while no loop ran.
     world.stop.cancel();
     world.tasks.join_next().await;
     world.cloud.state().balancers.remove("u7");

@@ -93,7 +93,7 @@ pub(super) fn wakes(old: Option<&PersistentVolume>, new: &PersistentVolume) -> b
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Labelling {
     pub(super) patch: VolumePatch,
-    /// Labels from the provider with invalid syntax, as text for people.
+    /// The provider's labels that have a reserved key or an invalid syntax, as text for people.
     pub(super) dropped: Vec<String>,
 }
 

@@ -38,7 +38,7 @@ impl Worker {
             },
             Task::Ask(view) => {
                 let asked = session.get_volume_labels(*view);
-                // The stop drops the call in flight. A write in flight ends.
+                // The stop drops a call in flight. It waits for a write in flight.
                 let Some(answer) = stop.run_until_cancelled(asked).await else {
                     return;
                 };
@@ -104,7 +104,7 @@ impl Worker {
                 }
                 Requeue::Forget
             }
-            // Another volume of this name has a change of its own, which makes it due.
+            // If another volume has this name now, its creation makes it due.
             Err(WriteError::Gone) => Requeue::Forget,
             Err(error @ WriteError::Refused(_)) => {
                 tracing::warn!(volume = super::name(volume), %provider, %error, "PersistentVolume not labelled");

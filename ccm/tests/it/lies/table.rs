@@ -125,10 +125,10 @@ lies! {
     zones_made_up: "zones-made-up", Calls("LookupInstances", 8), Plain, Never, Untold("a zone is an opaque string to the ccm, and it asks only about Nodes whose instance exists");
     types_bent: "types-bent", Calls("LookupInstances", 8), Plain, Never, Untold("a type is an opaque string to the ccm");
     hashes_marks_otherwise: "hashes-marks-otherwise", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm sees no marks");
-    ready_while_deleting: "ready-while-deleting", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm finishes a Delete before it calls Ensure for the same Service; if the Service became a LoadBalancer again meanwhile, the next list shows it");
+    ready_while_deleting: "ready-while-deleting", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm finishes a Delete before it calls Ensure for the same Service; if the Service becomes a LoadBalancer again meanwhile, the next lists lack its load balancer");
     latest_owner_marks: "latest-owner-marks", Calls("LookupInstances", 8), Plain, Never, Untold("one ccm has one owner ID");
-    deadline_is_internal: "deadline-is-internal", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm ends a call at its deadline itself, and treats every status alike");
-    drain_fails_new_calls: "drain-fails-new-calls", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm makes no call on a connection that ends, and treats every status alike");
+    deadline_is_internal: "deadline-is-internal", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm ends a call at its deadline itself, and a status other than OK fails a call whatever its code");
+    drain_fails_new_calls: "drain-fails-new-calls", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm makes no call on a connection that ends, and a status other than OK fails a call whatever its code");
     status_on_failure: "status-on-failure", Throttled("LookupInstances", 6), Plain, Lied, Told(&["outcome=\"unknown\""]);
     wrong_code: "wrong-code", Throttled("LookupInstances", 6), Plain, Lied, Told(&["outcome=\"conflict\""]);
     too_many_classes: "too-many-classes", Calls("GetProviderInfo", 2), Plain, Lied, Told(&["rpc=\"GetProviderInfo\",outcome=\"fault\""]);
@@ -142,7 +142,7 @@ lies! {
     crash_before_effect: "crash-before-effect", Calls("EnsureLoadBalancer", 3), Plain, Lied, Told(&["rpc=\"EnsureLoadBalancer\",outcome=\"disconnected\""]);
     crash_after_effect: "crash-after-effect", Calls("EnsureLoadBalancer", 3), Plain, Lied, Told(&["rpc=\"EnsureLoadBalancer\",outcome=\"disconnected\""]);
     makes_another: "makes-another", Served("GetLoadBalancer", 2), Plain, Wrote("create load balancer"), Told(&["Service/web Warning DuplicateLoadBalancer"]);
-    goes_on_after_cancel: "goes-on-after-cancel", Calls("EnsureLoadBalancer", 1), Cancelled, Answered("EnsureLoadBalancer", "default/web", "cancelled"), Untold("the process that cancelled it is gone; the next one finds the load balancer");
+    goes_on_after_cancel: "goes-on-after-cancel", Calls("EnsureLoadBalancer", 1), Cancelled, Answered("EnsureLoadBalancer", "default/web", "cancelled"), Untold("the ccm process that cancelled the call is gone; the next process finds the load balancer");
     handle_missing: "handle-missing", Served("GetLoadBalancer", 2), Plain, Lied, Untold("LB-3: an answer without a handle means that the handle did not change");
     too_large_status: "too-large-status", Calls("EnsureLoadBalancer", 3), Plain, Lied, Told(&["Service/web Warning SyncLoadBalancerFailed", "the status of the load balancer has"]);
     too_many_events: "too-many-events", Calls("EnsureLoadBalancer", 3), Plain, Lied, Untold("the ccm records the first 32 events and does not report that there were more");
@@ -161,12 +161,12 @@ lies! {
     presence_unspecified: "presence-unspecified", Served("GetLoadBalancer", 2), Plain, Lied, Told(&["rpc=\"GetLoadBalancer\",outcome=\"fault\""]);
     ownership_unspecified: "ownership-unspecified", Calls("ListRoutes", 2), Plain, Lied, Told(&["rpc=\"ListRoutes\",outcome=\"fault\""]);
     empty_targets_ignored: "empty-targets-ignored", Served("GetLoadBalancer", 2), NoTargets, Answered("UpdateLoadBalancer", "default/kept", "ok"), Alike(&["Service/kept Warning UnAvailableLoadBalancer"], "the provider answers `done`, and Get does not report the targets");
-    absent_targets_empty: "absent-targets-empty", Served("GetLoadBalancer", 2), IgnoresNodes, Wrote("take the targets from"), Untold("the ccm leaves the targets out only for a provider that declares that it ignores them");
+    absent_targets_empty: "absent-targets-empty", Served("GetLoadBalancer", 2), IgnoresNodes, Wrote("take the targets from"), Untold("the provider declares here that it ignores the targets, and Get does not report them");
     delete_leaves_it: "delete-leaves-it", Served("GetLoadBalancer", 2), Plain, Answered("DeleteLoadBalancer", "default/api", "ok"), Told(&["Service/api Warning OrphanedLoadBalancer"]);
     delete_of_absent_fails: "delete-of-absent-fails", Served("GetLoadBalancer", 2), AlreadyGone, Answered("DeleteLoadBalancer", "default/api", "failed"), Told(&["Service/api Warning SyncLoadBalancerFailed"]);
-    update_of_absent_is_done: "update-of-absent-is-done", Served("GetLoadBalancer", 2), RemovedBehind, Answered("UpdateLoadBalancer", "default/kept", "ok"), Either(&["Service/kept Warning LoadBalancerNotListed"], "the lists lack the load balancer. After the failed Update of an honest provider an Ensure follows, and a list before that Ensure lacks it too");
-    cuts_marks: "cuts-marks", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm sends one owner ID and sees no other's");
-    former_marks_stay: "former-marks-stay", Calls("LookupInstances", 8), Plain, Never, Untold("the contract defines when Ensure writes; in_sync is the provider's own claim");
+    update_of_absent_is_done: "update-of-absent-is-done", Served("GetLoadBalancer", 2), RemovedBehind, Answered("UpdateLoadBalancer", "default/kept", "ok"), Either(&["Service/kept Warning LoadBalancerNotListed"], "the lists lack the load balancer. With an honest provider the Update fails, an Ensure follows, and a list before that Ensure lacks the load balancer too");
+    cuts_marks: "cuts-marks", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm sends one owner ID and sees no marks");
+    former_marks_stay: "former-marks-stay", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm sees no marks, and in_sync is the provider's own claim");
     unmarked_is_ours: "unmarked-is-ours", Calls("LookupInstances", 8), Plain, Never, Untold("the provider answers OURS");
     unmarked_delete_is_done: "unmarked-delete-is-done", Calls("LookupInstances", 8), Plain, Never, Untold("`done` is a valid answer of Delete");
     adopts_by_address: "adopts-by-address", Calls("LookupInstances", 8), Plain, Never, Untold("no unmarked load balancer has such an address here; see adopts-unmarked");
@@ -184,7 +184,7 @@ lies! {
     zones_swapped: "zones-swapped", Calls("LookupZones", 1), Zones, Lied, Untold("a zone is an opaque string to the ccm");
     foreign_route_removed: "foreign-route-removed", Calls("DeleteRoutes", 1), Plain, Wrote("remove route left"), Untold("the ccm never asks for the removal of a route that a list shows as another owner's");
     route_without_mark: "route-without-mark", Calls("CreateRoutes", 1), Plain, Wrote("put route"), Untold("ROUTE-3: a cloud that cannot mark routes has the same list, and the ccm treats an unmarked route to a Node's Pods as the cluster's own");
-    route_of_absent_fails: "route-of-absent-fails", Calls("DeleteRoutes", 1), RouteGoes, Answered("DeleteRoutes", "10.244.98.0/24", "ok, 1 failed"), Untold("the next list shows that it is gone");
+    route_of_absent_fails: "route-of-absent-fails", Calls("DeleteRoutes", 1), RouteGoes, Answered("DeleteRoutes", "10.244.98.0/24", "ok, 1 failed"), Untold("the next list shows that the route is gone");
     route_exists_fails: "route-exists-fails", Calls("CreateRoutes", 2), ListLags, ByWhatIsTold, Told(&["FailedToCreateRoute", "the route exists already"]);
     routes_turned: "routes-turned", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm removes a route that leads elsewhere before it makes one to that destination");
     the_later_route_wins: "the-later-route-wins", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm asks for one route to a destination at a time");

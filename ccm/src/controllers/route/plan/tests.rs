@@ -348,8 +348,8 @@ fn b_r2_a_route_outside_is_never_touched() {
         ("10.8.0.0/14", "10.12.0.0/24", false),
         ("10.8.0.0/14", "10.7.255.0/24", false),
         ("fd00::/10", "b00:100::/24", false),
-        // Both are larger than the CIDR. The first begins inside it, and upstream would delete that
-        // route.
+        // Both destinations are larger than the cluster's CIDR. The first begins inside the CIDR,
+        // and upstream would delete that route.
         ("10.8.0.0/16", "10.8.0.0/13", false),
         ("10.8.0.0/16", "0.0.0.0/0", false),
     ];
@@ -362,7 +362,8 @@ fn b_r2_a_route_outside_is_never_touched() {
             assert_eq!(scene.shown(), does, "{cluster} {text}");
         }
     }
-    // A Node's Pod CIDR outside: a missing route is created, a wrong one is not removed.
+    // A Node's Pod CIDR is outside the cluster's CIDR: the controller creates the Node's route and
+    // does not remove the wrong one.
     let mut scene = Scene::new(&["a 10.99.1.0/24"], &["x 10.99.1.0/24 >b"]);
     assert_eq!(scene.shown(), "+a:10.99.1.0/24");
 }

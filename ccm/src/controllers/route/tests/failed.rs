@@ -100,7 +100,7 @@ async fn r4_a_provider_that_goes_away_with_the_call_makes_no_condition_flap() {
     assert_eq!(world.creates(), 4, "the list before the third try says so");
 }
 
-/// No attempt was made, so nothing is known.
+/// The ccm made no attempt, so the state of the routes is unknown.
 #[tokio::test(start_paused = true)]
 async fn r4_who_only_waits_for_the_provider_keeps_the_condition_that_it_has() {
     let world = World::started(1, |_| {}).await;

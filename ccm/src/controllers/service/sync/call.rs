@@ -88,7 +88,7 @@ impl Run<'_> {
     }
 
     /// Writes what an answer asks for, and updates the record. Returns when the Service is
-    /// reconciled again. `None`: at once. `unfinished`: the call before did not finish either.
+    /// reconciled again. `None`: at once. `unfinished`: the call before did not finish.
     async fn answered(
         &mut self,
         call: &Call<'_>,
@@ -139,7 +139,7 @@ impl Run<'_> {
                 probe: probe.max(least),
                 at: at.max(least),
             }),
-            // A quick retry must not repeat the failed write.
+            // The answer's short delay would repeat the failed write too often.
             (Some(Requeue::At(at)), Some(Stop::With(outcome))) if at < now + AFTER_REFUSAL => {
                 Some(outcome)
             }

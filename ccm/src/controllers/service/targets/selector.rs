@@ -1,5 +1,5 @@
 //! The annotation `grpc-ccm.io/node-selector` (▲S17): a label selector in the syntax of
-//! `kubectl get -l`.
+//! `kubectl get -l`, without `<` and `>`.
 
 use std::collections::BTreeSet;
 

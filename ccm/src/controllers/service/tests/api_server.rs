@@ -31,7 +31,8 @@ pub(super) enum WriteFault {
     CcmDiesAfter,
 }
 
-/// A fault for `times` writes of one object, beginning with the write that has this number.
+/// A fault for `times` writes of one object. The first of them is the write with number `from` or a
+/// later one.
 struct Script {
     from: usize,
     times: usize,
@@ -59,7 +60,7 @@ struct State {
     cut: bool,
     /// How many of the next reads of Services fail.
     unread: usize,
-    /// The reads of Services that arrived.
+    /// How many reads of Services arrived.
     reads: usize,
     services: BTreeMap<String, Value>,
     nodes: BTreeMap<String, Value>,
@@ -141,8 +142,8 @@ impl ApiServer {
         self.cluster.nodes.apply(Event::Delete((*node).clone()));
     }
 
-    /// Gives a fault to `times` writes of one object, beginning with the write of this number (1 is
-    /// the first).
+    /// Gives a fault to `times` writes of one object, beginning with the write that has the number
+    /// `from` (1 is the first).
     pub(super) fn fault(&self, from: usize, times: usize, fault: WriteFault) {
         let script = Script {
             from,
@@ -353,7 +354,7 @@ fn merge(value: &mut Value, patch: &Value) {
     }
 }
 
-/// A refusal as from a real API server.
+/// A refusal with this status. A 429 has a Retry-After of 2 s.
 fn refused(code: u16) -> Response<Body> {
     let reason = match code {
         409 => "Conflict",

@@ -87,11 +87,11 @@ pub(super) struct State {
     pub(super) balancers: BTreeMap<String, Balancer>,
     /// `RPC name handle`, in order.
     pub(super) calls: Vec<String>,
-    /// The answers of the next Ensures, which then do nothing.
+    /// The outcomes of the next Ensures. These Ensures do not change the cloud.
     pub(super) instead: VecDeque<api::ensure_load_balancer_response::Outcome>,
-    /// The answer of each Update, which then does nothing.
+    /// The failure of each Update. No Update changes the cloud then.
     pub(super) update_fails: Option<api::Failure>,
-    /// Nodes that cannot be attached.
+    /// Nodes that an Update cannot attach.
     pub(super) bad_targets: Vec<String>,
     /// The target errors of each Ensure and Update. In an Update they come before those of
     /// `bad_targets`.
@@ -137,7 +137,7 @@ impl Cloud {
         BoxCloneSyncService::new(routes)
     }
 
-    /// Records the call. Returns the fault for its end.
+    /// Records the call. Returns the fault for the rest of the call.
     async fn enter(
         &self,
         rpc: &'static str,

@@ -1,4 +1,4 @@
-//! Load balancers whose Service vanished unseen (▲S16), and the status of a Service (▲S15).
+//! The findings of lists of load balancers (▲S16), and the conditions of a Service (▲S15).
 
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -169,7 +169,7 @@ async fn s16_what_lists_say_is_counted_as_long_as_they_say_it() {
     lists(&world, 1).await;
     assert_eq!(gauges(&world), (0, 0, 0));
 
-    // A process that no longer leads reports nothing.
+    // The gauges of a process that no longer leads are zero.
     world.cloud.state().unlisted.insert("u2".to_owned());
     lists(&world, 2).await;
     assert_eq!(gauges(&world).2, 1);

@@ -127,8 +127,8 @@ async fn b_s9_an_annotation_that_is_refused_does_not_hurry_a_pending_ensure() {
     }
 }
 
-/// Lets the provider write another annotation with each answer, for ten minutes. Returns the
-/// seconds in which it was called.
+/// Changes the annotation in the provider's answers every second, for ten minutes. Returns the
+/// seconds in which `rpc` was called.
 async fn called_while_it_writes(world: &World, rpc: &str) -> Vec<u64> {
     let mut times = Vec::new();
     for second in 0..600 {

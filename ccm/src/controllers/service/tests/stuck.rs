@@ -1,4 +1,4 @@
-//! Events within a minute on a Service that is not done (▲N13 and ▲S18, of Services).
+//! Events within a minute on a Service that is not done (▲N13, ▲S18).
 
 use std::time::Duration;
 
@@ -112,7 +112,7 @@ async fn n13_a_cloud_that_throttles_or_is_down_is_told_at_once_on_each_of_a_thou
         for i in 0..services {
             world.server.put(&named(i));
         }
-        // Four at once, 20 ms each.
+        // Four calls run at once, for 20 ms each.
         sleep(Duration::from_secs(12)).await;
         let events = world.events.recorded();
         let reported = events

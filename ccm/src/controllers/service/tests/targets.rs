@@ -95,7 +95,7 @@ async fn s12_joins_are_coalesced() {
     assert!(state.balancers.values().all(|lb| lb.targets.len() == 51));
 }
 
-/// Finding B14: a kubelet can write its Node's addresses and labels.
+/// A kubelet can write its Node's addresses and labels.
 #[tokio::test(start_paused = true)]
 async fn s14_a_node_that_is_too_large_is_no_target_and_blocks_nobody() {
     let world = World::new(1).await;

@@ -28,7 +28,7 @@ fn b_r2_a_live_nodes_route_goes_as_a_blackhole_only_when_two_lists_say_so() {
     assert!(first.again, "but asked about again");
     assert_eq!(scene.conditions(), "");
     assert_eq!(scene.shown(), "-r1 +a:10.8.1.0/24");
-    // The doubt disappears in between.
+    // A list without the blackhole comes between two lists with it.
     let mut scene = Scene::new(&[a], &[hole]);
     scene.look();
     scene.routes = vec![route("r1 10.8.1.0/24 >a")];

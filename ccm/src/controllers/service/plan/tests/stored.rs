@@ -1,5 +1,5 @@
 //! This version reads the annotations that an older version stored on Services, and stores the same
-//! ones: ccm/tests/stored.
+//! ones. The stored Services are in ccm/tests/stored.
 
 use super::*;
 use crate::writes::ServicePatch;

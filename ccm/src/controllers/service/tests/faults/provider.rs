@@ -71,7 +71,7 @@ fn deadline(world: &World, what: &str) {
     );
 }
 
-/// Plays a life for each RPC with this fault. `others`: another Service does not wait.
+/// Plays a life for each RPC with this fault. If `others`, another Service must not wait.
 async fn in_each_rpc(fault: &Fault, others: bool, checks: &[Check]) {
     for rpc in RPCS {
         in_one_rpc(rpc, fault, others, checks).await;
@@ -276,7 +276,7 @@ async fn fault_service_provider_answers_throttled() {
     world
         .until("throttled", |w| w.times("Ensure web") == 1)
         .await;
-    // The answer is on its way.
+    // Meanwhile the answer arrives.
     tokio::time::sleep(Duration::from_secs(1)).await;
     world.server.put(&named(2));
     world
