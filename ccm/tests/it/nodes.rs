@@ -37,7 +37,7 @@ fn with_addresses(name: &str, addresses: &[Address]) -> Instance {
     instance
 }
 
-/// Writes labels of a Node as another writer than the ccm. `None` removes one.
+/// Writes labels of a Node as another writer than the ccm. `None` removes the label.
 async fn write_labels(world: &World, node: &str, labels: &[(&str, Option<&str>)]) {
     let labels: BTreeMap<_, _> = labels.iter().copied().collect();
     let patch = serde_json::json!({ "metadata": { "labels": labels } });

@@ -33,7 +33,7 @@ async fn calls(world: &World, rpc: &str, more_than: u64) {
     );
 }
 
-/// Waits for further calls, so that the loop has certainly run again.
+/// Waits for this many more calls of the RPC.
 async fn more_calls(world: &World, rpc: &str, more: u64) {
     let before = world.cloud().call_count(rpc);
     calls(world, rpc, before + more - 1).await;

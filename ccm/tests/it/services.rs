@@ -107,8 +107,8 @@ impl World {
         self.cloud().set_fault(fault).unwrap();
     }
 
-    /// Shows that the ccm has handled everything before: a Service that is created now has its load
-    /// balancer.
+    /// Creates a Service, and waits for its load balancer. By then the ccm has handled all earlier
+    /// changes.
     async fn later_one_is_served(&self, name: &str) {
         self.balanced(name).await;
     }

@@ -16,9 +16,9 @@ use crate::history::last_wrong_write;
 /// standby checks every 2 to 4.4 s (the upper bound, with a margin for a busy machine).
 const EXPIRED: std::ops::Range<Duration> = Duration::from_millis(12_500)..Duration::from_secs(26);
 
-/// [`EXPIRED`] with a delay of half a second in each direction. The request that finds the Lease
-/// expired and the one that acquires it take a second longer each. So does the check before, which
-/// may have just missed it. client-go counts its 2 to 4.4 s from the answer to that check.
+/// [`EXPIRED`] with a delay of half a second in each direction. Three requests take a second longer
+/// each: the check just before the Lease expires, the check that finds it expired, and the request
+/// that acquires it. client-go counts its 2 to 4.4 s from the answer to that check.
 const EXPIRED_SLOWLY: std::ops::Range<Duration> =
     Duration::from_millis(12_500)..Duration::from_secs(32);
 
@@ -177,7 +177,7 @@ async fn b_m3_over_a_slow_link_go_leads_on_and_is_followed_by_ours() {
 }
 
 /// A leader with a wrong clock leads for longer than the Lease's duration. After its kill the next
-/// process leads neither sooner nor later than after any other leader's.
+/// process leads neither sooner nor later than after the kill of any other leader.
 async fn wrong_clock(name: &str, kinds: [Kind; 2], seconds: i64) {
     let plane = ControlPlane::shared().await;
     let mut arena = Arena::new(plane, name).await;

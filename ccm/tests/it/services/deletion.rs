@@ -34,7 +34,7 @@ async fn s18_b_s5_delete_until_it_is_done() {
             .subject(subject("unclear"))
             .times(1),
     );
-    // Delete decides, whatever Get answers.
+    // The ccm calls Delete even if Get answers ABSENT.
     world.fault(
         Fault::new("GetLoadBalancer", FaultKind::Presence)
             .value("ABSENT")
@@ -83,7 +83,7 @@ async fn s18_b_s5_delete_until_it_is_done() {
     assert!(has_finalizer(&world.service("slow").await));
     world.service_goes("slow").await;
     assert!(world.made("slow").is_none());
-    // Again after exactly the delay, and not a call more.
+    // The ccm repeats the Delete after exactly the delay, and only once.
     let calls = world.asked(DELETE, "slow");
     assert_eq!(calls.len(), 2, "{calls:?}");
     let waited = calls[1].at_ms - calls[0].at_ms;

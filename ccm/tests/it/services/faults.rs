@@ -45,7 +45,7 @@ const ROWS: &[(&str, Code, u32, bool, Again)] = &[
     ("internal", Code::Internal, 1, true, BACKOFF),
 ];
 
-/// An answer that no provider may give is a fault, and the ccm reports it.
+/// Answers that break the contract. An event reports each.
 const BROKEN: &[(&str, FaultKind)] = &[
     ("garbage", FaultKind::Garbage),
     ("oversized", FaultKind::Oversized),

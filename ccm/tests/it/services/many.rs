@@ -82,7 +82,7 @@ async fn s12_s13_b_s7_joins_are_coalesced_and_a_restart_is_free() {
     world.renewals(2).await;
     world.cloud().reset_calls();
     for number in 0..MANY {
-        // Every other one stays not ready.
+        // Every second Node stays not Ready.
         for status in ["False", "True", "False"].iter().take(2 + number % 2) {
             set_ready(&world.client, &format!("node-{number:02}"), status)
                 .await
