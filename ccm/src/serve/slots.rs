@@ -44,7 +44,7 @@ enum Class {
 }
 
 impl Entry {
-    /// `None`: it is never closed for another.
+    /// `None`: the connection is not closed for a new one.
     fn class(&self) -> Option<Class> {
         match (self.known, self.serving) {
             (false, false) => Some(Class::Idle),
