@@ -140,7 +140,7 @@ impl EventSink {
     }
 
     /// Records an event on the object. It never waits and never fails: it drops and counts what
-    /// does not fit. It cuts a message after 1,024 bytes.
+    /// does not fit. It cuts a message to at most 1,024 bytes.
     pub(crate) fn record(
         &self,
         object: &ObjectReference,

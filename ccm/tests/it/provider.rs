@@ -101,7 +101,7 @@ async fn m9_starting_and_broken_pause_degraded_works_and_deletes_nothing() {
     for name in ["node-1", "node-2", "node-3"] {
         world.initialised(name).await;
     }
-    // Probes come every 10 s, and at once on a new connection.
+    // A new connection begins with a Probe, so the ccm sees the health at once.
     let set = async |health: Health, text: &str| {
         world.cloud().set_health(health);
         world.mock.disconnect();
@@ -110,8 +110,7 @@ async fn m9_starting_and_broken_pause_degraded_works_and_deletes_nothing() {
     set(Health::starting("reads its zones"), "reads its zones").await;
     world.join("node-4").await;
     let asked = world.cloud().call_count("LookupInstances");
-    // This takes longer than --provider-timeout. A leader whose provider answers Probes does not
-    // step down.
+    // A leader whose provider answers Probes does not step down.
     more_calls(&world, "Probe", 1).await;
     set(Health::broken("has no credentials"), "has no credentials").await;
     assert_eq!(world.cloud().call_count("LookupInstances"), asked);

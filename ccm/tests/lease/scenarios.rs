@@ -18,7 +18,7 @@ const EXPIRED: std::ops::Range<Duration> = Duration::from_millis(12_500)..Durati
 
 /// [`EXPIRED`] with a delay of half a second in each direction. Three requests take a second longer
 /// each: the check just before the Lease expires, the check that finds it expired, and the request
-/// that acquires it. client-go counts its 2 to 4.4 s from the answer to that check.
+/// that acquires it. client-go counts its 2 to 4.4 s from the answer to the first of them.
 const EXPIRED_SLOWLY: std::ops::Range<Duration> =
     Duration::from_millis(12_500)..Duration::from_secs(32);
 
