@@ -270,8 +270,8 @@ const NOT_OFFERED: [&str; 6] = [
     "volumes",
 ];
 
-/// Runs the suite against a shape of a cloud. It passes all checks but these exceptions. Besides
-/// [`NOT_OFFERED`] it does not offer `lacks`.
+/// Runs the suite against a cloud of `providers/go/bridge/shapes`. It passes all checks but these
+/// exceptions. Besides [`NOT_OFFERED`] it does not offer `lacks`.
 async fn shape_conforms(
     name: &'static str,
     lacks: &[&'static str],

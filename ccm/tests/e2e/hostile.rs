@@ -93,8 +93,8 @@ async fn floods(world: &World, pod: &str) {
     ctl(world, pod, &["service", "default/web"]);
 }
 
-/// More bytes than an RPC may answer, or gigabytes when they are decoded: the ccm logs that, and
-/// goes on without the answer.
+/// An answer has more bytes than the RPC allows, or would take gigabytes when decoded: the ccm logs
+/// that, and goes on without it.
 async fn answers_too_much(world: &World, pod: &str) {
     let answers = [
         (

@@ -78,7 +78,7 @@ enum Met {
 /// The ccm's report about the lie.
 #[derive(Clone, Copy, Debug)]
 enum Tells {
-    /// Events, as `kind/name Warning reason message`, or lines of `/metrics` hold all of this.
+    /// Events, as `kind/name Warning reason message`, or lines of `/metrics` have all these words.
     Told(&'static [&'static str]),
     /// An honest provider causes the same report. The second text says why the report cannot say
     /// more.

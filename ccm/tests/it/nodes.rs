@@ -298,8 +298,8 @@ async fn host_names(world: &World) {
     }
 }
 
-/// B-N2: an ID that the Node has stays, and finds the instance whatever its name is. A machine that
-/// is shut down exists.
+/// B-N2: the ccm keeps the ID that the Node has, and finds the instance by it, whatever the
+/// instance's name is. A machine that is shut down exists.
 async fn ids(world: &World) {
     let mut renamed = instance("in-the-cloud").power(Power::Stopped);
     renamed.provider_id = String::from("mock://by-hand");

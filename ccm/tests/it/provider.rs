@@ -72,7 +72,7 @@ async fn m9_a_provider_that_was_down_is_initialised_first_and_its_waiting_nodes_
     );
     assert!(took < Duration::from_secs(2), "{took:?}");
     assert_eq!(world.leader().await, holder);
-    // No other call came before Initialize.
+    // Only GetProviderInfo and Probe came before Initialize.
     let initialize = numbers(&world, "Initialize");
     assert_eq!(initialize.len(), 1);
     let early: Vec<_> = world.cloud().calls(None);

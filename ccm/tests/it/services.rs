@@ -46,7 +46,7 @@ impl World {
             .await
     }
 
-    /// Takes all finalizers off, as an impatient user does.
+    /// Removes all finalizers, as an impatient user does.
     async fn force_finalizers_off(&self, name: &str) {
         self.edit(name, json!({"metadata": {"finalizers": null}}))
             .await;

@@ -81,7 +81,7 @@ async fn b_m3_asked_to_end_go_releases_nothing_and_ours_waits() {
     arena.verdict(&[0, 1]);
 }
 
-/// SIGSTOP for 20 s, or longer if the other one does not lead yet; then SIGCONT.
+/// SIGSTOP for 20 s, or longer if the other process does not lead yet; then SIGCONT.
 async fn suspended(name: &str, kinds: [Kind; 2]) {
     let mut arena = pair(name, kinds).await;
     let suspended = Instant::now();
@@ -116,8 +116,8 @@ async fn b_m3_suspended_for_20_s_go_is_followed_by_ours() {
     suspended("suspended-go", [Go, Ours]).await;
 }
 
-/// For at least 20 s nothing passes between the leader and the API server; then what it sent
-/// arrives.
+/// For at least 20 s nothing passes between the leader and the API server. Then the leader's
+/// requests arrive.
 async fn cut_off(name: &str, kinds: [Kind; 2]) {
     let mut arena = pair(name, kinds).await;
     let cut = Instant::now();
@@ -145,7 +145,7 @@ async fn b_m3_cut_off_go_ends_before_ours_leads() {
     cut_off("cut-go", [Go, Ours]).await;
 }
 
-/// Half a second there, half a second back, for both.
+/// Each message of both contenders takes half a second.
 async fn slow(name: &str, kinds: [Kind; 2]) {
     let plane = ControlPlane::shared().await;
     let mut arena = Arena::new(plane, name).await;

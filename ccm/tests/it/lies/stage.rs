@@ -33,7 +33,7 @@ pub(super) enum Stage {
     AllServed,
     /// A Node with a stopped machine.
     Stopped,
-    /// A new Node on a machine that the provider does not manage, and one that has another
+    /// A new Node on a machine that the provider does not manage, and a Node with another
     /// provider's ID.
     Unmanaged,
     /// A Ready Node without a machine. Its route is the last one. If the provider swaps the
@@ -75,7 +75,7 @@ pub(super) enum Stage {
     NoTargets,
     /// A provider that ignores targets; a load balancer has a target all the same.
     IgnoresNodes,
-    /// The load balancer of a Service that is deleted is gone.
+    /// Somebody has removed the load balancer of a Service that the user deletes.
     AlreadyGone,
     /// Somebody removes a load balancer in the cloud before the targets change.
     RemovedBehind,

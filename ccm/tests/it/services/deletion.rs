@@ -106,7 +106,8 @@ async fn s9_without_the_finalizer_nothing_is_left_behind() {
     world.later_one_is_served("later").await;
     assert_eq!(world.times(ENSURE, "web"), 1);
 
-    // Deleted while the first Ensure runs: its load balancer is deleted all the same.
+    // A Service is deleted while its first Ensure runs: the ccm deletes its load balancer all the
+    // same.
     world.fault(
         Fault::delay(ENSURE, Duration::from_millis(700))
             .subject(subject("hasty"))
