@@ -140,7 +140,7 @@ struct Held {
 }
 
 impl Slot {
-    /// Returns when the connection must close for another.
+    /// Returns when the connection must close for a new one.
     pub(super) async fn evicted(&self) {
         self.0.evicted.cancelled().await;
     }

@@ -48,7 +48,7 @@ reasons! {
     FAILED_TO_CREATE_ROUTE "FailedToCreateRoute" "Warning" "Node" "The route to this Node's Pods is missing. The text has the provider's answer and the next try.";
     ENSURING_LOAD_BALANCER "EnsuringLoadBalancer" "Normal" "Service" "The ccm calls Ensure.";
     ENSURED_LOAD_BALANCER "EnsuredLoadBalancer" "Normal" "Service" "The provider answered `ready`, and the Service's status has the load balancer's addresses. `UpdateLoadBalancerFailed` reports targets that are not attached.";
-    UPDATED_LOAD_BALANCER "UpdatedLoadBalancer" "Normal" "Service" "The provider set the current Nodes as targets. `UpdateLoadBalancerFailed` reports those that are not attached.";
+    UPDATED_LOAD_BALANCER "UpdatedLoadBalancer" "Normal" "Service" "The provider set the current Nodes as targets. `UpdateLoadBalancerFailed` reports targets that are not attached.";
     LOAD_BALANCER_PENDING "LoadBalancerPending" "Normal, Warning" "Service" "The cloud still works on the load balancer (Normal), or the Service waits for something else (Warning): the provider is away or has not answered yet, its cloud scope is not accepted, the cloud asked to slow down, or no call is free. The ccm retries.";
     DELETING_LOAD_BALANCER "DeletingLoadBalancer" "Normal" "Service" "The ccm calls Delete, or the cloud still works on the deletion.";
     DELETED_LOAD_BALANCER "DeletedLoadBalancer" "Normal" "Service" "The load balancer is gone, and the ccm removes the finalizer.";
@@ -71,7 +71,7 @@ reasons! {
     UNSUPPORTED_SERVICE_FIELD "UnsupportedServiceField" "Warning" "Service" "The Service uses fields that this provider does not honour. The ccm does the rest.";
     ANNOTATIONS_REFUSED "AnnotationsRefused" "Warning" "Service" "The provider wanted to write annotations outside of `--provider-annotation-prefixes`, with invalid keys, or of more than 64 KiB. The ccm dropped these.";
     PROVIDER_CREDENTIALS_REFUSED "ProviderCredentialsRefused" "Warning" "Service"
-        "The cloud refuses the provider's credentials. One Service shows it for all of them. Renew the provider's secret.";
+        "The cloud refuses the provider's credentials. One Service shows this event for all Services. Renew the provider's secret.";
     PROVIDER_EVENT "ProviderEvent" "Normal, Warning" "Service" "An event of the provider whose reason is not one word, or is a reason in this list. The vendor documents the reasons of its other events.";
     VOLUME_LABELS_FAILED "VolumeLabelsFailed" "Warning" "PersistentVolume" "The provider did not report the volume's labels. The ccm retries.";
     VOLUME_NOT_FOUND "VolumeNotFound" "Warning" "PersistentVolume" "The cloud has no such disk. The ccm leaves the volume alone.";

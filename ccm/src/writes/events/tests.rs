@@ -281,7 +281,7 @@ async fn n13_what_lasts_for_hours_is_written_as_client_go_does_it() {
         .iter()
         .filter(|(_, method, _)| method == http::Method::POST);
     assert_eq!(made.count(), 1, "one Event");
-    // 25, and one in five minutes.
+    // 25 at first, then one in five minutes.
     let three_hours = requests.len();
     assert!((25..=25 + 36).contains(&three_hours), "{three_hours}");
 }
