@@ -59,7 +59,7 @@ pub struct Args {
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse::duration, help_heading = "Provider flags")]
     provider_timeout: Duration,
 
-    /// The longest deadline of a call that the provider's deadline hints can ask for.
+    /// The provider's deadline hints can raise the deadline of a call up to this.
     #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = parse::duration, help_heading = "Provider flags")]
     max_provider_call_deadline: Duration,
 

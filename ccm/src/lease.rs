@@ -46,7 +46,8 @@ pub(crate) use term::{Lost, Term};
 /// The wait after a conflict, and between attempts to release. Also the shortest wait after a
 /// failed renewal, and before a renewal that stores an annotation.
 const SOON: Duration = Duration::from_millis(200);
-/// The longest wait of a standby that saw a release, so that not all of them ask at once.
+/// After a release a standby waits up to this long, at random, so that not all standbys ask at
+/// once.
 const RELEASE_JITTER: Duration = Duration::from_millis(50);
 
 /// `leader_election_master_status`.

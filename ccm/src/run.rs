@@ -123,8 +123,8 @@ struct Tasks {
 }
 
 impl Tasks {
-    /// Returns when one of the tasks has ended. Otherwise the process would go on with a stale
-    /// cache, or without its provider.
+    /// Returns when one of the tasks has ended, so that the process does not go on with a stale
+    /// cache or without its provider.
     async fn break_off(&mut self) -> RunError {
         tokio::select! {
             biased;

@@ -157,7 +157,7 @@ impl Serialize for Controller {
     }
 }
 
-/// The form that the flags take: `1m30s`.
+/// Serializes a duration in the form of the flags, such as `1m30s`.
 pub(super) fn go_duration<S: Serializer>(
     duration: &Duration,
     serializer: S,

@@ -1,5 +1,5 @@
-//! `--feature-gates`: the gates of a Go CCM, so that its command line can stay. Notices say what
-//! holds here.
+//! `--feature-gates`: the gates of a Go CCM, so that the ccm accepts its command line. Notices say
+//! what holds here.
 
 use super::{InvalidFlag, Notice, parse};
 
@@ -102,8 +102,8 @@ const GATES: &[Gate] = &[
 
 const FLAG: &str = "--feature-gates";
 
-/// A notice for each gate that was set to another value than holds here, or than its default if
-/// the gate concerns nothing here. Errors go to `wrong`.
+/// A notice for each gate that was set to another value than the one that holds here. If the gate
+/// concerns nothing here, its default counts. Errors go to `wrong`.
 pub(super) fn answers(given: &[String], wrong: &mut Vec<InvalidFlag>) -> Vec<Notice> {
     let mut answers = Vec::new();
     for setting in given.iter().map(|setting| setting.trim()) {

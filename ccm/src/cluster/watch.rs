@@ -1,5 +1,5 @@
-//! The watch that feeds a store. It never ends. Its pause grows with each failure in a row, up to
-//! 30 s.
+//! The watch that feeds a store. It never ends. The longest pause before a retry doubles with each
+//! failure in a row, up to 30 s.
 
 use std::fmt::Debug;
 use std::pin::pin;

@@ -19,9 +19,9 @@ use super::retry::{Outcome, again};
 use crate::core::{Fence, lock};
 use crate::planted::planted;
 
-/// A list may be large.
+/// The limit for a list, which may be large.
 const LIST: Duration = Duration::from_mins(1);
-/// Until the headers of a watch; its body has no end.
+/// The limit until the headers of a watch. Its body has no limit here.
 const WATCH_HEADERS: Duration = Duration::from_secs(30);
 const OTHER: Duration = Duration::from_secs(10);
 

@@ -13,7 +13,7 @@ use crate::planted::planted;
 /// After this time the ccm gives up a release. The Lease then expires by itself.
 const RELEASE_CAP: Duration = Duration::from_secs(5);
 
-/// The most conflicts in one renewal after which the ccm writes again.
+/// The most conflicts in one renewal. After more conflicts the renewal fails.
 const RENEWAL_WRITES: usize = 2;
 
 /// Why this process does not hold the Lease any more.

@@ -19,7 +19,7 @@ type Events = BoxStream<'static, kube::Result<WatchEvent<Lease>>>;
 
 /// The API server ends a watch after this.
 const WATCH_SECONDS: u32 = 290;
-/// The ccm treats a watch that lasts longer as a lost connection.
+/// The ccm treats a watch that lasts longer than this as a lost connection.
 const WATCH_CAP: Duration = Duration::from_mins(5);
 const CONNECT_CAP: Duration = Duration::from_secs(10);
 const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));

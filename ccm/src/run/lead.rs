@@ -94,7 +94,8 @@ impl Leader<'_> {
             Some(_) => Standing::Stands,
             None => Standing::Over,
         });
-        // One future each for the whole term, so that no other event cuts a renewal short.
+        // Each Lease has one future for the whole term, so that no other event cuts a renewal
+        // short.
         let mut lost = pin!(hold(term));
         let migration_lost = stand_and_hold(self.migration, &stop_standing, &standing, second);
         let mut migration_lost = pin!(migration_lost);

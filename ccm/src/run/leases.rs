@@ -64,7 +64,7 @@ impl Leases {
         }
     }
 
-    /// For people: one line for each Lease, whether this process leads.
+    /// For people: one line for each Lease, which says whether this process leads.
     pub(super) fn text(&self) -> String {
         let identity = self
             .elector

@@ -191,7 +191,7 @@ mod tests {
         minutes(1).await;
         let warning = "Warning CloudScopeChanged provider mock: accept it: kubectl annotate";
         assert_eq!(reported(), [warning]);
-        // The same text after another change or a new session is no news.
+        // The same text after another change or a new session causes no new event.
         sender.send_replace(ProviderStatus::default());
         minutes(1).await;
         sender.send_replace(judged(&session, false, "accept it: kubectl annotate"));

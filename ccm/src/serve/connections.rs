@@ -25,9 +25,9 @@ use super::slots::{Slot, Slots, Taken};
 use super::tls::{self, BindError, Flags, Tls};
 use crate::args::{ServeConfig, TlsConfig, WebhookConfig};
 
-/// Request line and headers together. A token of a few kilobytes fits.
+/// The limit for the request line and headers together. A token of a few kilobytes fits.
 const HEAD_BYTES: usize = 64 * 1024;
-/// Connections that wait to be accepted.
+/// The most connections that wait to be accepted.
 const BACKLOG: u32 = 1024;
 /// The wait after a failed accept (no file descriptors left).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);

@@ -44,7 +44,7 @@ enum Class {
 }
 
 impl Entry {
-    /// `None`: it is never closed for another.
+    /// `None`: the connection is not closed for a new one.
     fn class(&self) -> Option<Class> {
         match (self.known, self.serving) {
             (false, false) => Some(Class::Idle),
@@ -140,7 +140,7 @@ struct Held {
 }
 
 impl Slot {
-    /// Returns when the connection must close for another.
+    /// Returns when the connection must close for a new one.
     pub(super) async fn evicted(&self) {
         self.0.evicted.cancelled().await;
     }

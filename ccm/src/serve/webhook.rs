@@ -35,7 +35,7 @@ const BODY_BYTES: usize = 512 * 1024;
 /// The limit for all reviews in progress in bytes: two of the largest, or many of ordinary size.
 /// Decoded, each takes some ten times its bytes.
 const BYTES_AT_ONCE: usize = 2 * BODY_BYTES;
-/// The time for receiving a body. Callers are strangers, and each holds a connection.
+/// The time for receiving a body. A caller may be a stranger, and each holds a connection.
 const BODY_TIME: Duration = Duration::from_secs(5);
 /// The API server's default timeout of a webhook. It sends the timeout in the query.
 const USUAL_PATIENCE: Duration = Duration::from_secs(10);
@@ -152,8 +152,8 @@ struct Webhook {
 
 async fn answer(State(webhook): State<Webhook>, request: Request) -> Response {
     let started = Instant::now();
-    // The review gets three quarters of the time. The rest is for reading the request and writing
-    // the answer.
+    // Reading the body and the review get three quarters of the time. The rest is for writing the
+    // answer.
     let patience = patience(request.uri().query());
     let answer = timeout(patience, review(&webhook, request, patience.mul_f64(0.75)));
     let answer = answer.await.unwrap_or_else(|_| {

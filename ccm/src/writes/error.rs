@@ -6,8 +6,8 @@ use crate::kube_client::fenced;
 /// Why a write did not happen.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WriteError {
-    /// The object is gone, or another object now has its name. For a patch that counts as success
-    /// (B-S11).
+    /// The object is gone, or another object now has its name. A patch of an object that has gone
+    /// counts as success (B-S11).
     #[error("the object is gone")]
     Gone,
     /// Somebody wrote the object in between. Read it again and decide again.

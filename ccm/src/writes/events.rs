@@ -4,8 +4,8 @@
 //! [`EventSink::record`] puts a draft into a bounded queue. A later draft with the same key changes
 //! only text and count. [`EventWriter::run`] writes one draft after the other, so that 5,000
 //! `Synced` events do not delay the controllers' patches. It patches the existing Event for a
-//! repeat, no more often than the limits of that Event and of all events allow. A flush and the
-//! stop ignore these limits.
+//! repeat, no more often than the limits of that Event, of its object and of all events allow. A
+//! flush and the stop ignore these limits.
 
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
@@ -35,7 +35,7 @@ use pending::{Draft, EventKey, Object, Pending};
 pub(crate) use writer::EventWriter;
 
 /// How many drafts may wait; the sink drops and counts further ones. Initialising 5,000 Nodes at
-/// once needs half of it.
+/// once makes half as many.
 const BOUND: usize = 10_000;
 /// The API's limit for the message of a new event, in bytes.
 const MESSAGE_BYTES: usize = 1_024;
@@ -140,7 +140,7 @@ impl EventSink {
     }
 
     /// Records an event on the object. It never waits and never fails: it drops and counts what
-    /// does not fit. It cuts a message after 1,024 bytes.
+    /// does not fit. It cuts a message to at most 1,024 bytes.
     pub(crate) fn record(
         &self,
         object: &ObjectReference,

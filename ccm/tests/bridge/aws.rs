@@ -16,7 +16,7 @@ pub const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../providers/aws"
 /// The package of the vendor's own controller.
 const VENDORS: &str = "k8s.io/cloud-provider-aws/cmd/aws-cloud-controller-manager";
 
-/// How long moto may take to start: it imports much.
+/// The longest time that moto's start may take. moto imports many modules.
 const START: Duration = Duration::from_mins(2);
 
 /// The binary of a package of the module `providers/aws`: the provider (`.`), or the vendor's

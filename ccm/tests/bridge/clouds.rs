@@ -24,7 +24,8 @@ pub struct Instance {
 }
 
 impl Cloud {
-    /// One of the shapes or `fake`, with its state in this folder.
+    /// A cloud of `providers/go/bridge/shapes`, or upstream's `fake`, with its state in this
+    /// folder.
     pub fn file(name: &'static str, directory: &Path) -> Self {
         let state = directory.join(format!("{name}.json"));
         let config = match name {

@@ -22,9 +22,9 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/aws.md");
 const BEGIN: &str = "<!-- cost:begin -->\n";
 const END: &str = "<!-- cost:end -->";
 
-/// A fiftieth of an hour. A refresh period of five minutes becomes six seconds.
+/// An hour divided by fifty. The refresh period of five minutes is divided too: it is six seconds.
 const IDLE: Duration = Duration::from_secs(72);
-/// So long that no refresh falls into the other situations.
+/// The refresh period in the other situations. It is so long that no refresh occurs in them.
 const SELDOM: &str = "--node-status-update-frequency=2h";
 const OFTEN: &str = "--node-status-update-frequency=6s";
 
@@ -73,8 +73,8 @@ fn calls(world: &World) -> Vec<String> {
     world.aws().calls()
 }
 
-/// Three Nodes join, and a Service is created and, after a restart, deleted. Then a Service exists,
-/// and nothing happens for an hour that is shortened to 72 s.
+/// Three Nodes join. A Service is created and, after a restart, deleted. Then it is created again,
+/// the controller restarts, and nothing happens for 72 s, which stand for an hour.
 async fn story(ours: bool) -> Vec<(&'static str, Calls)> {
     let plane = PLANES.take().await.unwrap();
     let (aws, machines) = Aws::start(plane.directory(), &["a", "b", "c"]).await;
@@ -97,7 +97,7 @@ async fn story(ours: bool) -> Vec<(&'static str, Calls)> {
     world.serve("web").await;
     end(&mut world, ours).await;
     start(&mut world, ours, OFTEN).await;
-    // Between two refreshes.
+    // Waits for the pause between two refreshes.
     counted.settle(&world, Duration::from_secs(3)).await;
     counted.seen = calls(&world).len();
     sleep(IDLE).await;
@@ -151,7 +151,7 @@ fn table(upstream: &[(&str, Calls)], ours: &[(&str, Calls)]) -> String {
     text
 }
 
-/// Situation and the two counts of each row between the marks.
+/// Situation and the two counts of each row of the table.
 fn read(text: &str) -> Vec<(String, usize, usize)> {
     let row = |line: &str| {
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
@@ -190,8 +190,8 @@ async fn whole_cost_of_aws_is_what_its_page_says_and_no_more_than_its_own_contro
     }
 }
 
-/// Rights that moto does not see in use here. AWS requires the first two for creating tagged
-/// objects. The others are for annotations that change later.
+/// Rights that the calls here do not use. AWS requires the first two for creating tagged objects.
+/// The others are for annotations that change later.
 const UNSEEN: [&str; 8] = [
     "ec2:CreateTags",
     "elasticloadbalancing:AddTags",

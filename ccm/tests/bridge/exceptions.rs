@@ -1,5 +1,5 @@
-//! Checks that bridged clouds cannot pass, or that cannot run on them, and why. The suite fails if
-//! one of them passes.
+//! Checks that bridged clouds cannot pass, or that cannot run on them, and why. The test fails if
+//! such a check passes.
 
 use provider_conformance::Hook;
 

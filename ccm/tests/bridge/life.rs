@@ -241,7 +241,7 @@ async fn a_cloud_that_notes_its_load_balancer_on_the_service_runs_behind_the_ccm
     let made = world.cloud.load_balancers().unwrap();
     assert_eq!(made.len(), 1, "{made:?}");
     assert!(made[0].contains(&annotation(&slow, NOTED).unwrap()));
-    // The next calls use that load balancer's ID, and so does the deletion.
+    // The deletion removes that load balancer.
     world.unserve("slow").await;
 }
 

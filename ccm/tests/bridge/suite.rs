@@ -151,7 +151,7 @@ fn needs_one_of(reason: &str, hooks: &[Hook]) -> bool {
         .any(|hook| reason.contains(&format!("hook `{}`", hook.key())))
 }
 
-/// How many passed; the others by reason.
+/// The number of checks that passed, and the other checks by reason.
 fn summary(
     report: &Report,
     not_offered: &BTreeMap<&str, usize>,
@@ -270,8 +270,8 @@ const NOT_OFFERED: [&str; 6] = [
     "volumes",
 ];
 
-/// A shape of a cloud passes all of the suite but these exceptions. Besides [`NOT_OFFERED`] it does
-/// not offer `lacks`.
+/// Runs the suite against a cloud of `providers/go/bridge/shapes`. It passes all checks but these
+/// exceptions. Besides [`NOT_OFFERED`] it does not offer `lacks`.
 async fn shape_conforms(
     name: &'static str,
     lacks: &[&'static str],

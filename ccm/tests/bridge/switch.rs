@@ -78,8 +78,8 @@ impl World {
     }
 }
 
-/// Whether a call is a repeated write that changes nothing. The cloud's Go CCM makes such calls at
-/// each restart.
+/// Whether a call is a repeated write that changes nothing. The cloud's code makes such calls after
+/// each restart of its controller.
 type WritesAnew = fn(&String) -> bool;
 
 async fn switch_and_back(

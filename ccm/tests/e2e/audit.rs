@@ -66,7 +66,7 @@ pub fn changes(log: &Path) -> Vec<String> {
         .collect()
 }
 
-/// How often the ccm wrote a Lease: renewed it, took it or released it.
+/// How often the ccm updated a Lease: renewed it, took it over or released it.
 pub fn renewals(log: &Path) -> usize {
     let all = requests(log).into_iter();
     all.filter(|request| {

@@ -1,5 +1,5 @@
-//! The cloud that providers in all languages serve: a file, as `providers/README.md` describes it,
-//! in a directory that all machines share.
+//! The cloud that the mock and the providers in other languages serve: a file, as
+//! `providers/README.md` describes it, in a directory that all machines share.
 
 use std::fs::{self, File};
 use std::net::Ipv4Addr;

@@ -6,10 +6,11 @@ use testenv::{Cluster, Leftovers, Options, Process, eventually};
 
 use crate::world::{PATIENCE, alone};
 
-/// The environment variable of the test that is killed: a directory.
+/// The environment variable of `victim`. Its value is a directory.
 const VICTIM: &str = "CCM_E2E_VICTIM";
 
-/// The next test kills this one. Alone it does nothing.
+/// The next test runs this one in another process and kills it. Without the variable it does
+/// nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn victim() {
     let Ok(directory) = std::env::var(VICTIM) else {

@@ -1,5 +1,5 @@
-//! A cluster's first Node, of its control plane. First it has a DaemonSet with the provider as a
-//! native sidecar that the kubelet probes, then a Deployment.
+//! A cluster whose first Node belongs to its control plane. First a DaemonSet runs the ccm there,
+//! with the provider as a native sidecar that the kubelet probes. Then a Deployment replaces it.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -22,7 +22,7 @@ const LABEL: &str = "node-role.kubernetes.io/control-plane";
 /// The ccm's HTTPS port.
 const PORT: u16 = 10258;
 
-/// `node-a` is the control plane's, `node-b` is not. Ends with the DaemonSet leading.
+/// `node-a` is the control plane's, `node-b` is not. At the end the DaemonSet's ccm leads.
 pub async fn installed(world: &mut World) {
     world.report.start();
     world.boot("node-a").await;
@@ -123,8 +123,8 @@ async fn hung(world: &mut World) {
     untouched.assert_untouched(world).await;
 }
 
-/// The Deployment of two ordinary containers takes the DaemonSet's place: the old leader ends
-/// before its provider, and the ccm changes no Node, no Service and nothing in the cloud.
+/// A Deployment, whose Pods have two ordinary containers, replaces the DaemonSet. The old leader
+/// ends before its provider. No ccm changes a Node, a Service or the cloud.
 pub async fn succeeded(world: &mut World) {
     let old = the_pod(world).await;
     let untouched = Before::of(world).await;

@@ -93,8 +93,8 @@ async fn floods(world: &World, pod: &str) {
     ctl(world, pod, &["service", "default/web"]);
 }
 
-/// More bytes than an RPC may answer, or gigabytes when they are decoded: the ccm logs that, and
-/// goes on without the answer.
+/// An answer has more bytes than the RPC allows, or would take gigabytes when decoded: the ccm logs
+/// that, and goes on without it.
 async fn answers_too_much(world: &World, pod: &str) {
     let answers = [
         (
@@ -165,7 +165,8 @@ async fn claims_another_account(world: &World, pod: &str) {
     world.kubectl(&["delete", "service", "waits", "--namespace=default"]);
 }
 
-/// The provider claims a restart. The ccm then calls GetProviderInfo again, and logs `said`.
+/// The provider answers one Probe with another boot ID, as after a restart. The ccm then calls
+/// GetProviderInfo again, and logs `said`.
 async fn connects_again(world: &World, pod: &str, said: &str) {
     let told = world.logs(pod, "ccm").matches(said).count();
     let fault = ["fault", "set", "Probe", "boot-id", "--value", "another"];

@@ -41,13 +41,13 @@ impl Inside {
         self.0.stat().unwrap().starttime
     }
 
-    /// Its resident memory. Resets its peak, so that earlier memory does not count.
+    /// Resets the peak of its resident memory, and returns the new peak.
     pub fn resident_bytes_from_here(&self) -> u64 {
         self.0.clear_refs(ClearRefs::PeakRSS).unwrap();
         self.most_resident_bytes()
     }
 
-    /// The most resident memory that it had.
+    /// The peak of its resident memory since the last reset.
     pub fn most_resident_bytes(&self) -> u64 {
         let most = self.0.status().unwrap().vmhwm;
         most.unwrap() * 1024

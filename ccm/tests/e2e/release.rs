@@ -7,13 +7,14 @@ use crate::cloud::{HOST_PATH, STATE};
 use crate::inside::SECRET;
 use crate::world::{NAMESPACE, ROOT, World, output};
 
-/// The brake may hold one of two Nodes for `hold`, which is 15 minutes by default.
+/// The brake may delay the deletion of one of two Nodes for `hold`. The default is 15 minutes.
 const BRAKE: &str = "hold=10s,min-age=1s";
 
 /// The Secret of the provider, and a key of it.
 const CREDENTIALS: &str = "cloud-credentials";
 pub const CREDENTIAL: (&str, &str) = ("CLOUD_TOKEN", "e2e-only-the-provider-knows-it");
-/// Another key. The mock serves only if it can read it, and reports the version in it.
+/// Another key: the mock's settings. The mock serves only if it can read them, and reports the
+/// version in them.
 const SETTINGS: &str = "settings.yaml";
 pub const VERSION: &str = "0.1.0-of-the-secret";
 

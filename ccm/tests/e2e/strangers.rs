@@ -63,7 +63,7 @@ fn at_the_port_of(ccm: &Inside, role: &str, directory: &Path) -> Process {
     Process::start(command, directory.join(format!("{role}.log"))).unwrap()
 }
 
-/// 600 connections of strangers cost neither the kubelet's probes, nor scrapes, nor the Lease.
+/// 600 connections of strangers disturb neither the kubelet's probes, nor scrapes, nor the Lease.
 pub async fn at_the_https_port(world: &mut World) {
     let before = one_pod(world, Image::Mock).await;
     let pod = before.name_any();

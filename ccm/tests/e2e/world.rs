@@ -19,7 +19,7 @@ use crate::cloud::Cloud;
 use crate::images::{self, Image};
 use crate::report::Report;
 
-/// The limit for what takes seconds on an idle machine.
+/// The limit for a wait that takes seconds on an idle machine.
 pub const PATIENCE: Duration = Duration::from_mins(3);
 /// The names and the namespace of the manifests.
 pub const NAME: &str = "cloud-controller-manager";
@@ -27,7 +27,7 @@ pub const NAMESPACE: &str = "kube-system";
 
 pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-/// One cluster at a time: each checks whether it leaves anything on the machine.
+/// One cluster at a time: each test checks whether its cluster leaves anything on the machine.
 pub async fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::const_new(());
     ONE.lock().await
@@ -150,7 +150,7 @@ impl World {
         .await
     }
 
-    /// Waits until a container of a Pod says this.
+    /// Waits until the log of a Pod's container has this text.
     pub async fn said(&self, pod: &str, container: &str, text: &str) {
         self.said_times(pod, container, text, 1).await;
     }
@@ -200,8 +200,8 @@ impl World {
         audit::changes(&self.audit_log())
     }
 
-    /// How often the ccm's account created or patched an event whose name begins with this. A name
-    /// begins with the object's name.
+    /// How often the ccm's account created or patched an event whose name begins with this. An
+    /// event's name begins with the name of its object.
     pub fn event_writes(&self, begin: &str) -> usize {
         audit::event_writes(&self.audit_log(), begin)
     }

@@ -78,7 +78,7 @@ async fn b_m3_a_short_outage_costs_no_lead_and_no_call() {
     assert_eq!(world.leader().await, holder);
     assert_eq!(world.cloud().call_count("Initialize"), 1);
 
-    // Suspended and back within the renew deadline: the same.
+    // The API server is suspended for less than the renew deadline. The leader keeps the Lease.
     world.plane.suspend_api_server();
     world.cloud().reset_calls();
     // The outage itself.

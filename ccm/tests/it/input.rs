@@ -25,7 +25,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Flags, and what the message must hold: the flag, the value, what would be right.
+/// Flags, and the words that the error must contain.
 const WRONG: &[(&[&str], &[&str])] = &[
     (&["--nonsense"], &["--nonsense"]),
     (

@@ -92,7 +92,7 @@ async fn b_m3_m3_released_on_sigterm_taken_over_after_kill_and_after_suspension(
     assert!(line.contains(&first_identity), "{line}");
     assert!(line.contains("lease_until=20"), "{line}");
 
-    // SIGTERM: released, exit 0, and the standby is there at once.
+    // SIGTERM: the leader releases the Lease and exits with 0. The standby leads within 3 s.
     let asked = Instant::now();
     first.terminate();
     let second_identity = world.led_by(&second).await;
@@ -107,7 +107,7 @@ async fn b_m3_m3_released_on_sigterm_taken_over_after_kill_and_after_suspension(
     );
     said(&first, "released the Lease").await;
 
-    // kill -9: after the lease duration, not before.
+    // kill -9: the standby leads after the lease duration, not before.
     let proxy = Proxy::start(&world.plane).await;
     let through = proxy.flag();
     let mut flags = FAST_LEASE.to_vec();
@@ -150,7 +150,7 @@ async fn b_m3_m3_released_on_sigterm_taken_over_after_kill_and_after_suspension(
     let after = proxy.writes();
     assert_eq!(after.len(), writes, "{:?}", &after[writes..]);
 
-    // One after the other, and none came back.
+    // Each process led once.
     let expected = [
         first_identity,
         second_identity,

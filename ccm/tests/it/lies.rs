@@ -55,8 +55,8 @@ enum Work {
     /// After this many calls the cloud throttles, and another process replaces the provider. The
     /// new process gets this many calls too.
     ThrottledRestarted(&'static str, u64),
-    /// Three Services were served honestly. Then the provider lies, and another ccm comes: one
-    /// Service is deleted meanwhile, one changed, one left as it was.
+    /// An honest provider serves three Services. Then one Service is deleted, one is changed, and
+    /// another ccm starts with a provider that lies. Then this many calls.
     Served(&'static str, u64),
 }
 
@@ -71,14 +71,14 @@ enum Met {
     Answered(&'static str, &'static str, &'static str),
     /// The ccm's report, which only the lie causes.
     ByWhatIsTold,
-    /// The ccm gives no occasion: until the end no answer was changed.
+    /// The ccm gives the provider no occasion to lie, so no answer is changed.
     Never,
 }
 
 /// The ccm's report about the lie.
 #[derive(Clone, Copy, Debug)]
 enum Tells {
-    /// Events, as `kind/name Warning reason message`, or lines of `/metrics` hold all of this.
+    /// Events, as `kind/name Warning reason message`, or lines of `/metrics` have all these words.
     Told(&'static [&'static str]),
     /// An honest provider causes the same report. The second text says why the report cannot say
     /// more.
@@ -114,7 +114,7 @@ const LISTS: [&str; 7] = [
 /// Services of type LoadBalancer.
 const SERVICES: [&str; 3] = ["web", "api", "kept"];
 
-/// Everything that is there when the ccm in front of a provider begins.
+/// The cluster, the cloud and the ccm at the beginning of a row.
 struct Scene {
     world: World,
     port: u16,
@@ -389,8 +389,8 @@ fn of_another(cloud: &Cloud) -> (LoadBalancer, Route) {
     (load_balancer.unwrap(), route)
 }
 
-/// Known Nodes, three Ready, one not, one whose instance is gone; and a new one. Returns all but
-/// the one whose instance is gone.
+/// Registers three Nodes that are Ready, one that is not, one whose instance is gone, and a new
+/// one. Returns all except the Node whose instance is gone.
 async fn nodes(world: &World) -> Vec<Node> {
     let mut nodes = Vec::new();
     for (number, name) in ["ready-0", "ready-1", "ready-2", "ill", "gone", "fresh"]
@@ -424,7 +424,8 @@ async fn nodes_now(world: &World) -> Vec<Node> {
     nodes.unwrap().items
 }
 
-/// Waits until the ccm has made the calls of the row.
+/// Waits until the ccm has made the calls of the row. If the row says so, restarts the provider or
+/// lets the cloud throttle meanwhile.
 async fn work(world: &World, work: Work) {
     let (Work::Calls(rpc, calls)
     | Work::Restarted(rpc, calls)

@@ -36,7 +36,7 @@ async fn crowd(world: &World, count: usize) {
 
 /// Waits until this many passes that begin after this moment have ended, with their effects. A Node
 /// that is never Ready keeps them going. A Node without changes is asked about less often, so each
-/// pass gets a hint. If an answer is ABSENT, a pass asks twice.
+/// pass gets a hint. If an answer is ABSENT, a pass makes a second call, about witnesses.
 async fn passes(world: &World, count: u64) {
     let cloud = world.cloud();
     // One pass may be under way, and a pass has ended for sure when the next one asks.

@@ -37,7 +37,7 @@ fn with_addresses(name: &str, addresses: &[Address]) -> Instance {
     instance
 }
 
-/// Writes labels of a Node as another writer than the ccm. `None` removes one.
+/// Writes labels of a Node as another writer than the ccm. `None` removes the label.
 async fn write_labels(world: &World, node: &str, labels: &[(&str, Option<&str>)]) {
     let labels: BTreeMap<_, _> = labels.iter().copied().collect();
     let patch = serde_json::json!({ "metadata": { "labels": labels } });
@@ -298,8 +298,8 @@ async fn host_names(world: &World) {
     }
 }
 
-/// B-N2: an ID that the Node has stays, and finds the instance whatever its name is. A machine that
-/// is shut down exists.
+/// B-N2: the ccm keeps the ID that the Node has, and finds the instance by it, whatever the
+/// instance's name is. A machine that is shut down exists.
 async fn ids(world: &World) {
     let mut renamed = instance("in-the-cloud").power(Power::Stopped);
     renamed.provider_id = String::from("mock://by-hand");

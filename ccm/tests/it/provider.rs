@@ -33,7 +33,7 @@ async fn calls(world: &World, rpc: &str, more_than: u64) {
     );
 }
 
-/// Waits for further calls, so that the loop has certainly run again.
+/// Waits for this many more calls of the RPC.
 async fn more_calls(world: &World, rpc: &str, more: u64) {
     let before = world.cloud().call_count(rpc);
     calls(world, rpc, before + more - 1).await;
@@ -72,7 +72,7 @@ async fn m9_a_provider_that_was_down_is_initialised_first_and_its_waiting_nodes_
     );
     assert!(took < Duration::from_secs(2), "{took:?}");
     assert_eq!(world.leader().await, holder);
-    // No other call came before Initialize.
+    // Only GetProviderInfo and Probe came before Initialize.
     let initialize = numbers(&world, "Initialize");
     assert_eq!(initialize.len(), 1);
     let early: Vec<_> = world.cloud().calls(None);
@@ -101,7 +101,7 @@ async fn m9_starting_and_broken_pause_degraded_works_and_deletes_nothing() {
     for name in ["node-1", "node-2", "node-3"] {
         world.initialised(name).await;
     }
-    // Probes come every 10 s, and at once on a new connection.
+    // A new connection begins with a Probe, so the ccm sees the health at once.
     let set = async |health: Health, text: &str| {
         world.cloud().set_health(health);
         world.mock.disconnect();
@@ -110,8 +110,7 @@ async fn m9_starting_and_broken_pause_degraded_works_and_deletes_nothing() {
     set(Health::starting("reads its zones"), "reads its zones").await;
     world.join("node-4").await;
     let asked = world.cloud().call_count("LookupInstances");
-    // This takes longer than --provider-timeout. A leader whose provider answers Probes does not
-    // step down.
+    // A leader whose provider answers Probes does not step down.
     more_calls(&world, "Probe", 1).await;
     set(Health::broken("has no credentials"), "has no credentials").await;
     assert_eq!(world.cloud().call_count("LookupInstances"), asked);

@@ -1,5 +1,5 @@
-//! Between a ccm and the API server: sees every request, answers some in the server's place, and
-//! cuts watches.
+//! A proxy between a ccm and the API server. It records requests, answers some in the server's
+//! place, and cuts watches.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -29,7 +29,7 @@ pub struct Proxy {
 struct Shared {
     /// The client with the ccm's identity.
     client: Client,
-    /// Without an identity of its own: for requests that bring one.
+    /// The client without an identity, for requests that bring their own.
     anonymous: Client,
     state: Mutex<Inner>,
     /// Notified when a ccm waits at the write at which the test kills it.
@@ -44,11 +44,11 @@ struct Inner {
     trap: Option<Trap>,
 }
 
-/// At which write the ccm is to be killed.
+/// The write at which the test kills the ccm.
 struct Trap {
     /// A part of the paths of the writes that count.
     path: String,
-    /// How many more of them pass.
+    /// How many more such writes pass before the trap.
     passes: usize,
     /// Whether the proxy forwards the write before it stops.
     forwarded: bool,
@@ -136,18 +136,19 @@ impl Proxy {
         Self { shared, port, task }
     }
 
-    /// The flag that leads a ccm through here.
+    /// The flag with which a ccm uses this proxy.
     pub fn flag(&self) -> String {
         format!("--master=http://127.0.0.1:{}", self.port)
     }
 
-    /// One more rule.
+    /// Adds a rule.
     pub fn answer(&self, rule: Rule) {
         self.shared.state().rules.push(rule);
     }
 
-    /// Stops at the write of this number (1 is the first) with this in its path: right before it is
-    /// forwarded, or when the API server has done it. The write is never answered.
+    /// Stops at the write with this number (1 is the first) among the writes with `path` in their
+    /// paths: right before the proxy forwards it, or when the API server has executed it. The ccm
+    /// gets no answer to the write.
     pub fn trap(&self, path: &str, number: usize, forwarded: bool) {
         let trap = Trap {
             path: path.to_owned(),
@@ -157,8 +158,8 @@ impl Proxy {
         self.shared.state().trap = Some(trap);
     }
 
-    /// Returns when a ccm waits in the trap, which is the moment to kill it, or when `what` ends
-    /// without that. Returns whether a ccm waits. The trap is gone then.
+    /// Returns true when a ccm waits in the trap: then the test can kill it. Returns false when
+    /// `what` has ended without that. In both cases the trap is gone.
     pub async fn trapped_during<T>(&self, what: impl Future<Output = T>) -> bool {
         let trapped = tokio::select! {
             _ = what => false,

@@ -46,7 +46,7 @@ impl World {
             .await
     }
 
-    /// Takes all finalizers off, as an impatient user does.
+    /// Removes all finalizers, as an impatient user does.
     async fn force_finalizers_off(&self, name: &str) {
         self.edit(name, json!({"metadata": {"finalizers": null}}))
             .await;
@@ -107,8 +107,8 @@ impl World {
         self.cloud().set_fault(fault).unwrap();
     }
 
-    /// Shows that the ccm has handled everything before: a Service that is created now has its load
-    /// balancer.
+    /// Creates a Service, and waits for its load balancer. By then the ccm has handled all earlier
+    /// changes.
     async fn later_one_is_served(&self, name: &str) {
         self.balanced(name).await;
     }

@@ -176,8 +176,8 @@ impl World {
         .await
     }
 
-    /// Kills a ccm (SIGKILL) and, as an operator in a hurry may, takes its name off the Lease: the
-    /// next one need not wait 15 s for it to expire.
+    /// Kills a ccm (SIGKILL) and, as an operator in a hurry may, removes its name from the Lease.
+    /// So the next ccm need not wait until the Lease expires.
     pub async fn crash(&self, ccm: &mut Process) {
         ccm.kill();
         let nobody = serde_json::json!({"spec": {"holderIdentity": ""}});

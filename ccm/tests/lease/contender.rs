@@ -29,13 +29,13 @@ pub struct Contender {
     pub kind: Kind,
     pub process: Process,
     pub link: Link,
-    /// When it went on after it was suspended.
+    /// When the test resumed it after a suspension.
     pub woken: Option<Instant>,
     views: Arc<Mutex<Vec<View>>>,
     asks: JoinHandle<()>,
 }
 
-/// One answer to whether it leads.
+/// One answer to the question whether the process leads.
 #[derive(Clone, Copy, Debug)]
 pub struct View {
     pub asked: Instant,

@@ -16,9 +16,9 @@ use crate::history::last_wrong_write;
 /// standby checks every 2 to 4.4 s (the upper bound, with a margin for a busy machine).
 const EXPIRED: std::ops::Range<Duration> = Duration::from_millis(12_500)..Duration::from_secs(26);
 
-/// [`EXPIRED`] with a delay of half a second in each direction. The request that finds the Lease
-/// expired and the one that acquires it take a second longer each. So does the check before, which
-/// may have just missed it. client-go counts its 2 to 4.4 s from the answer to that check.
+/// [`EXPIRED`] with a delay of half a second in each direction. Three requests take a second longer
+/// each: the check just before the Lease expires, the check that finds it expired, and the request
+/// that acquires it. client-go counts its 2 to 4.4 s from the answer to the first of them.
 const EXPIRED_SLOWLY: std::ops::Range<Duration> =
     Duration::from_millis(12_500)..Duration::from_secs(32);
 
@@ -81,7 +81,7 @@ async fn b_m3_asked_to_end_go_releases_nothing_and_ours_waits() {
     arena.verdict(&[0, 1]);
 }
 
-/// SIGSTOP for 20 s, or longer if the other one does not lead yet; then SIGCONT.
+/// SIGSTOP for 20 s, or longer if the other process does not lead yet; then SIGCONT.
 async fn suspended(name: &str, kinds: [Kind; 2]) {
     let mut arena = pair(name, kinds).await;
     let suspended = Instant::now();
@@ -116,8 +116,8 @@ async fn b_m3_suspended_for_20_s_go_is_followed_by_ours() {
     suspended("suspended-go", [Go, Ours]).await;
 }
 
-/// For at least 20 s nothing passes between the leader and the API server; then what it sent
-/// arrives.
+/// For at least 20 s nothing passes between the leader and the API server. Then the leader's
+/// requests arrive.
 async fn cut_off(name: &str, kinds: [Kind; 2]) {
     let mut arena = pair(name, kinds).await;
     let cut = Instant::now();
@@ -145,7 +145,7 @@ async fn b_m3_cut_off_go_ends_before_ours_leads() {
     cut_off("cut-go", [Go, Ours]).await;
 }
 
-/// Half a second there, half a second back, for both.
+/// Each message of both contenders takes half a second.
 async fn slow(name: &str, kinds: [Kind; 2]) {
     let plane = ControlPlane::shared().await;
     let mut arena = Arena::new(plane, name).await;
@@ -177,7 +177,7 @@ async fn b_m3_over_a_slow_link_go_leads_on_and_is_followed_by_ours() {
 }
 
 /// A leader with a wrong clock leads for longer than the Lease's duration. After its kill the next
-/// process leads neither sooner nor later than after any other leader's.
+/// process leads neither sooner nor later than after the kill of any other leader.
 async fn wrong_clock(name: &str, kinds: [Kind; 2], seconds: i64) {
     let plane = ControlPlane::shared().await;
     let mut arena = Arena::new(plane, name).await;

@@ -30,7 +30,7 @@ pub(super) struct Faults {
     pub(super) delay: Duration,
     /// The shortest time of each way.
     pub(super) least: Duration,
-    /// The chance that a way may take ten times `delay`.
+    /// The chance that a way may take up to ten times `delay`.
     pub(super) slow: f64,
     /// The chance of a 500 or 429 without effect.
     pub(super) refuse: f64,

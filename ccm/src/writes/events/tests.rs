@@ -44,7 +44,7 @@ fn m10_a_full_queue_drops_and_counts_but_takes_repeats() {
 #[test]
 fn messages_are_cut_between_characters() {
     assert_eq!(cut("short".to_owned()), "short");
-    // Neither a second line nor a terminal's control characters.
+    // A message has neither a second line nor a terminal's control characters.
     let nasty = "a\r\nWarning: b\u{1b}[31m\u{0}\u{9b}é";
     assert_eq!(cut(nasty.to_owned()), "a  Warning: b [31m  é");
     let long = "x".repeat(MESSAGE_BYTES - 1) + "ü and more";
@@ -281,7 +281,7 @@ async fn n13_what_lasts_for_hours_is_written_as_client_go_does_it() {
         .iter()
         .filter(|(_, method, _)| method == http::Method::POST);
     assert_eq!(made.count(), 1, "one Event");
-    // 25, and one in five minutes.
+    // 25 at first, then one in five minutes.
     let three_hours = requests.len();
     assert!((25..=25 + 36).contains(&three_hours), "{three_hours}");
 }

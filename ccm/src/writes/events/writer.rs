@@ -158,7 +158,7 @@ impl EventWriter {
         };
         if let (Some(_), Err(WriteError::Refused(_) | WriteError::Unavailable(_))) = (&own, &answer)
         {
-            // Try this client only once: all later events would wait for its failure.
+            // This client is not used again: all later events would wait for its failures.
             self.shared.own().remove(key.component);
             answer = self.attempt(&self.client.clone(), &key, &draft).await;
         }

@@ -1,4 +1,5 @@
-//! The ccm's requests to the API server match `deploy/kustomize/base/rbac.yaml` exactly.
+//! The ccm uses all rights of `deploy/kustomize/base/rbac.yaml`, and no others except those of two
+//! roles of the cluster and of everybody.
 
 mod alone;
 mod missing;
@@ -149,7 +150,7 @@ fn all_used(granted: &BTreeSet<String>, asked: &Asked, whose: &str) {
 }
 
 /// Checks that nothing was refused to the ccm and its controllers' service accounts, and that each
-/// account used all rights of this kind that this file of `deploy/` grants to it.
+/// account used all rights that this file of `deploy/` grants to it and that `of` selects.
 pub fn hold(world: &World, name: &str, of: impl Fn(&str) -> bool) {
     all_hold(world, &file(name), &format!("deploy/{name}"), of);
 }
@@ -229,7 +230,7 @@ async fn b_m5_everything_that_the_ccm_asks_is_granted_and_everything_that_is_gra
         .await
         .0;
     assert_eq!(status, 200);
-    // The first caller is in system:masters, for whom no SubjectAccessReview is made.
+    // The ccm makes no SubjectAccessReview for the first caller, who is in system:masters.
     let status = crate::input::get(port, "/metrics", Some("testenv-nobody"))
         .await
         .0;

@@ -25,7 +25,7 @@ const PROBES: usize = 100;
 const SCRAPE_AFTER: usize = 20;
 /// The most repetitions of the measurement: other tests on the same machine may disturb it.
 const ROUNDS: usize = 8;
-/// The port's promise for 99 of 100 probes.
+/// The time within which the port must answer 99 of 100 probes.
 pub const IN_TIME: Duration = Duration::from_secs(1);
 const SOON: Duration = Duration::from_secs(20);
 

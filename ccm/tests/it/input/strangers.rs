@@ -1,5 +1,5 @@
-//! Strangers at the HTTPS port of the running ccm: what they hold open or show costs neither probes
-//! nor scrapes nor the Lease.
+//! Strangers at the HTTPS port of the running ccm: their connections and certificates disturb
+//! neither probes, nor scrapes, nor the Lease.
 
 use std::time::Duration;
 
@@ -79,8 +79,8 @@ async fn asks(from: [u8; 4], port: u16, tls: TlsConnector) {
     }
 }
 
-/// Findings B1 and B2: the attack comes from other addresses of the loopback range. The provider,
-/// which shares the network namespace, can play it.
+/// Findings B1 and B2: the attack comes from other addresses of the loopback range. The provider
+/// shares the network namespace, so it can attack in this way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn b_m4_strangers_at_the_port_cost_neither_probes_nor_scrapes_nor_the_lease() {
     let claims_the_name = chain("users", 0);

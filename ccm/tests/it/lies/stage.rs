@@ -1,4 +1,4 @@
-//! Objects and actions that a lie needs to be visible.
+//! The objects and actions without which a lie does not show.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,11 +33,11 @@ pub(super) enum Stage {
     AllServed,
     /// A Node with a stopped machine.
     Stopped,
-    /// A new Node on a machine that the provider does not manage, and one that has another
+    /// A new Node on a machine that the provider does not manage, and a Node with another
     /// provider's ID.
     Unmanaged,
-    /// A Ready Node without a machine. Its route is the last one, so if the results are swapped,
-    /// its failure has the key of the first.
+    /// A Ready Node without a machine. Its route is the last one. If the provider swaps the
+    /// results, the first route gets the failure of this route.
     Unroutable,
     /// A machine that is gone after the first answer about it.
     Leaves,
@@ -57,7 +57,7 @@ pub(super) enum Stage {
     TokenLost,
     /// The ccm is killed during an EnsureLoadBalancer; another one follows.
     Cancelled,
-    /// Somebody took the handle off a Service.
+    /// Somebody removed the handle from a Service.
     HandleLost,
     /// A load balancer is marked for the previous owner ID.
     PreviousOwner,
@@ -75,7 +75,7 @@ pub(super) enum Stage {
     NoTargets,
     /// A provider that ignores targets; a load balancer has a target all the same.
     IgnoresNodes,
-    /// The load balancer of a Service that is deleted is gone.
+    /// Somebody has removed the load balancer of a Service that the user deletes.
     AlreadyGone,
     /// Somebody removes a load balancer in the cloud before the targets change.
     RemovedBehind,
@@ -366,7 +366,7 @@ fn owner(load_balancer: &mut LoadBalancer) -> &mut Mark {
     load_balancer.owner.as_mut().unwrap()
 }
 
-/// The load balancer of another Service, to which the lie misleads the provider.
+/// The load balancer that the edited handle names. It belongs to a Service of another cluster.
 fn of_another_service() -> LoadBalancer {
     load_balancer_of_another("of-another-service", "other", "other-uid", 201)
 }

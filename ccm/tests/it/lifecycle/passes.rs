@@ -22,8 +22,7 @@ async fn b_l1_b_l3_only_nodes_that_are_not_ready_are_asked_about_and_the_stopped
     crowd(&world, 2).await;
     let cloud = world.cloud();
 
-    // B-L1: passes over Ready Nodes take the taint off and ask nothing, whatever the cloud would
-    // say.
+    // B-L1: passes over Ready Nodes remove the taint and ask nothing, whatever the cloud would say.
     world.register(known("gone-and-ready")).await;
     for round in 0..2 {
         let node = known(&format!("up-{round}")).taint(SHUTDOWN, "", "NoSchedule");

@@ -163,7 +163,8 @@ async fn no_provider_id(world: &World) {
     world.initialised("nameless").await;
 }
 
-/// B-N5: an IP that the instance does not have, and no IP at all.
+/// B-N5: one annotation has an IP that the instance does not have, the other has a text that is no
+/// IP.
 async fn wrong_node_ip(world: &World) {
     let cloud = world.cloud();
     for (name, provided) in [("wrong-ip", "10.0.0.99"), ("no-ip", "ten")] {

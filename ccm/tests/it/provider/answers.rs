@@ -11,7 +11,8 @@ use crate::world::{World, balancer, instance, taints};
 
 const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 
-/// A ccm that would delete a Node whose instance is gone after two passes of a second each.
+/// A ccm with a pass in each second. It deletes a Node as soon as two passes find its instance
+/// gone.
 async fn eager(fixture: Fixture) -> (World, Process) {
     let mut world = World::new(fixture).await;
     let ccm = world.ccm(&[
@@ -71,7 +72,7 @@ async fn only_absent_means_gone_whatever_stands_in_the_answer_for_a_node() {
     for (name, fault) in wrong.clone() {
         world.cloud().set_fault(fault.subject(name)).unwrap();
     }
-    // Their machines are gone for good, as is that of a Node with a correct answer.
+    // Removes the machines of these Nodes, and of a Node with a correct answer.
     for name in names.iter().chain(&["well-1"]) {
         world.cloud().remove_instance(name).unwrap();
         set_ready(&world.client, name, "False").await.unwrap();
@@ -157,7 +158,7 @@ async fn an_answer_that_is_none_or_too_large_deletes_nothing_and_kills_nobody() 
         assert_eq!(ccm.exit_status(), None, "{kind}: {}", ccm.log());
         world.initialised(&new).await;
     }
-    // One session served all of it: no wrong answer is a reason for a new one.
+    // The ccm kept its session: no wrong answer is a reason for a new one.
     assert_eq!(world.cloud().call_count("Initialize"), 1);
 }
 

@@ -84,7 +84,7 @@ async fn a_provider_killed_in_a_call_is_asked_again_and_nothing_is_made_twice_or
     assert_eq!(ccm.exit_status(), None);
 }
 
-/// Waits until the provider works on such a call.
+/// Waits until the provider works on a call of this RPC.
 async fn in_flight(provider: &Provider, rpc: &str) {
     eventually(&format!("{rpc} is in flight"), SOON, async || {
         let last = 1;

@@ -176,8 +176,8 @@ async fn who_may_not_connect_is_told_how_he_could_needs_root() {
     assert_eq!(mode & 0o777, 0o660);
     let program = directory.path().join("ccm");
     std::fs::copy(CCM, &program).unwrap();
-    // As another user: refused. As another user in the socket's group, as the two containers of a
-    // pod are: admitted.
+    // The socket refuses another user, but admits another user of its group. The two containers of
+    // a Pod have one group.
     for (gid, expected) in [(NOBODY, 1), (0, 0)] {
         let mut command = command(&program, &socket, &["--timeout=30s"]);
         command.uid(NOBODY).gid(gid).current_dir("/");

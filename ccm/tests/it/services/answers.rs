@@ -88,7 +88,7 @@ async fn b_s8_s8_handled_elsewhere_and_retained() {
     world.service_goes("handed-over").await;
     assert!(world.made("handed-over").is_none());
 
-    // Kept, and taken up again when the type changes back.
+    // The provider keeps this load balancer, and uses it again when the type changes back.
     let kept = world.made("kept").unwrap();
     world
         .edit("kept", json!({"spec": {"type": "ClusterIP"}}))
@@ -274,7 +274,7 @@ async fn s15_events_and_annotations_of_the_provider() {
         "{events:?}"
     );
 
-    // A field that is used later is reported later, and all used fields are named.
+    // If the user sets such fields later, an event names all of them.
     world
         .edit("later", json!({"spec": {"sessionAffinity": "ClientIP", "loadBalancerSourceRanges": ["10.0.0.0/8"], "externalTrafficPolicy": "Local"}}))
         .await;

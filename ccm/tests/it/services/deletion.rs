@@ -34,7 +34,7 @@ async fn s18_b_s5_delete_until_it_is_done() {
             .subject(subject("unclear"))
             .times(1),
     );
-    // Delete decides, whatever Get answers.
+    // The ccm calls Delete even if Get answers ABSENT.
     world.fault(
         Fault::new("GetLoadBalancer", FaultKind::Presence)
             .value("ABSENT")
@@ -83,7 +83,7 @@ async fn s18_b_s5_delete_until_it_is_done() {
     assert!(has_finalizer(&world.service("slow").await));
     world.service_goes("slow").await;
     assert!(world.made("slow").is_none());
-    // Again after exactly the delay, and not a call more.
+    // The ccm repeats the Delete after exactly the delay, and only once.
     let calls = world.asked(DELETE, "slow");
     assert_eq!(calls.len(), 2, "{calls:?}");
     let waited = calls[1].at_ms - calls[0].at_ms;
@@ -106,7 +106,8 @@ async fn s9_without_the_finalizer_nothing_is_left_behind() {
     world.later_one_is_served("later").await;
     assert_eq!(world.times(ENSURE, "web"), 1);
 
-    // Deleted while the first Ensure runs: its load balancer is deleted all the same.
+    // A Service is deleted while its first Ensure runs: the ccm deletes its load balancer all the
+    // same.
     world.fault(
         Fault::delay(ENSURE, Duration::from_millis(700))
             .subject(subject("hasty"))

@@ -26,7 +26,7 @@ use Again::{Between, MuchLater, WhenChanged};
 /// measurement.
 const BACKOFF: Again = Between(3_700, 6_500);
 
-/// Name, code, how often it fails, whether an event reports it, and when the next try follows.
+/// Name, code, how often Ensure fails, whether an event reports it, and when the next try follows.
 const ROWS: &[(&str, Code, u32, bool, Again)] = &[
     ("invalid", Code::Invalid, 1, true, WhenChanged),
     ("precondition", Code::Precondition, 1, true, BACKOFF),
@@ -45,7 +45,7 @@ const ROWS: &[(&str, Code, u32, bool, Again)] = &[
     ("internal", Code::Internal, 1, true, BACKOFF),
 ];
 
-/// An answer that no provider may give is a fault, and the ccm reports it.
+/// Answers that break the contract. An event reports each.
 const BROKEN: &[(&str, FaultKind)] = &[
     ("garbage", FaultKind::Garbage),
     ("oversized", FaultKind::Oversized),
@@ -124,7 +124,7 @@ async fn every_failure_code_on_ensure_is_told_and_retried_as_the_contract_says()
     for (name, code, _, _, again) in ROWS {
         if matches!(again, WhenChanged | MuchLater) {
             assert_eq!(world.times(ENSURE, name), 1, "{code:?}");
-            // A change of the Service is a reason in any case.
+            // After a change of the Service the ccm calls Ensure in any case.
             world.annotate(name, "example.com/any", "1").await;
             world.shows_address(name).await;
             assert_eq!(world.times(ENSURE, name), 2, "{code:?}");

@@ -15,7 +15,7 @@ fn record(provider: &str, handle: &str) -> String {
 #[tokio::test]
 async fn s19_killed_between_the_cloud_and_the_api_server() {
     let (mut world, mut ccm) = World::with_ccm(Fixture::default()).await;
-    // Made in the cloud, never answered.
+    // The provider creates the load balancer, but does not answer.
     world.fault(Fault::new(ENSURE, FaultKind::HangAfter).subject(subject("unanswered")));
     world.create_service(balancer("unanswered")).await;
     eventually("it stands in the cloud", SOON, async || {
@@ -23,7 +23,7 @@ async fn s19_killed_between_the_cloud_and_the_api_server() {
     })
     .await;
     let first = world.made("unanswered").unwrap().handle;
-    // Deleted in the cloud, never answered.
+    // The provider deletes the load balancer, but does not answer.
     world.balanced("leaving").await;
     world.fault(Fault::new(DELETE, FaultKind::HangAfter).subject(subject("leaving")));
     world.delete_service("leaving").await;
@@ -214,7 +214,7 @@ async fn s19_unmarked_load_balancers_are_adopted_only_where_that_is_granted() {
 
     anothers_handle(&world).await;
 
-    // Afterwards the grant is not needed any more.
+    // Afterwards the ccm does not need the flag any more.
     world.crash(&mut ccm).await;
     let _ccm = world.ccm(&[]);
     for (name, ..) in &planted {

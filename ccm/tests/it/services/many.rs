@@ -47,7 +47,7 @@ async fn s12_s13_b_s7_joins_are_coalesced_and_a_restart_is_free() {
     let mut fixture = Fixture::default();
     fixture.provider.node_readiness = true;
     let (mut world, mut ccm) = World::with_ccm(fixture).await;
-    // In parallel, as many as the provider takes.
+    // The ccm makes as many calls in parallel as the provider accepts.
     world
         .cloud()
         .set_latency(ENSURE, Duration::from_secs(4))
@@ -78,11 +78,11 @@ async fn s12_s13_b_s7_joins_are_coalesced_and_a_restart_is_free() {
     );
     assert_eq!(world.cloud().call_count(ENSURE), 0);
 
-    // The set stays: no call.
+    // The target set stays the same, so the ccm makes no call.
     world.renewals(2).await;
     world.cloud().reset_calls();
     for number in 0..MANY {
-        // Every other one stays not ready.
+        // Every second Node stays not Ready.
         for status in ["False", "True", "False"].iter().take(2 + number % 2) {
             set_ready(&world.client, &format!("node-{number:02}"), status)
                 .await

@@ -64,7 +64,7 @@ async fn b_s1_s1_classes_host_names_and_ip_modes() {
     assert!(!has_finalizer(&world.service("unknown").await));
     assert_eq!(world.times(ENSURE, "unknown"), 0);
     assert!(world.events("unknown").await.is_empty());
-    // Left alone until its end, too.
+    // The ccm leaves this Service alone when it is deleted, too.
     world.delete_service("unknown").await;
     world.service_goes("unknown").await;
     assert_eq!(world.cloud().call_count("DeleteLoadBalancer"), 0);
@@ -151,7 +151,7 @@ async fn b_s4_s14_dual_stack_and_targets_of_all() {
 
     world.targeted("both", &["nobody", "other"]).await;
 
-    // A family more, a family less.
+    // The Service gets a second IP family, and loses it again.
     world.balanced("grows").await;
     let first = world.made("grows").unwrap().addresses;
     assert_eq!(first.len(), 1);

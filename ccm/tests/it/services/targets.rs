@@ -246,7 +246,7 @@ async fn s17_a_selector_and_the_most_targets() {
     world.event("wrong", words).await;
     assert_eq!(world.times(ENSURE, "wrong"), 0);
 
-    // A mended selector, and one that changes.
+    // The user mends one selector and changes another.
     world.annotate("wrong", SELECTOR, "tier!=gold,tier").await;
     world.shows_address("wrong").await;
     world.targeted("wrong", &[]).await;
@@ -255,8 +255,8 @@ async fn s17_a_selector_and_the_most_targets() {
     world.annotate("gold", SELECTOR, "tier=silver").await;
     world.targeted("gold", &["f"]).await;
 
-    // Stable: another process chooses the same targets, and a Node that joins displaces at most
-    // one.
+    // The choice is stable: another process chooses the same targets, and a Node that joins
+    // displaces at most one.
     world.crash(&mut ccm).await;
     world.cloud().reset_calls();
     let _ccm = world.ccm(&[]);

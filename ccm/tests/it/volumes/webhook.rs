@@ -71,8 +71,8 @@ async fn b_v1_the_webhook_labels_a_volume_before_it_is_stored_and_never_stands_i
     })
     .await;
 
-    // Labelled in the answer to the creation, and each term of the affinity has the zone: a
-    // controller would come too late for that.
+    // The answer to the creation has the labels, and each term of the affinity has the zone. A
+    // controller would come too late to change the affinity.
     let created = world
         .create_volume(&volume("both", "d-2", &["x", "y"]))
         .await;
