@@ -22,7 +22,7 @@ import (
 const (
 	// Name is what --cloud-provider takes.
 	Name = "careless"
-	// Period is how often the cloud refills its cache. The suite's check that stops an instance and starts it again takes less time.
+	// Period is how often the cloud refills its cache. The suite's check that stops an instance and starts it again takes less time, so this cloud fails it.
 	Period = 5 * time.Second
 
 	scheme = Name + "://"
