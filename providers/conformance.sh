@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs all of provider-conformance against the providers of this folder: `providers/conformance.sh [python|python-first|rust-first|go|go-first|typescript|java|digitalocean|hetzner …]`, all of them unless named. Arguments after `--` go
-# to provider-conformance: `providers/conformance.sh python -- --only 'instances/*'`. If there are several, JOBS of them (3) run in parallel, each with a separate cloud, and the script prints only checks that did not pass.
+# to provider-conformance: `providers/conformance.sh python -- --only 'instances/*'`. With several providers, JOBS of them (3 unless set) run in parallel, each with a separate cloud, and the script prints only checks that did not pass.
 # After SIGINT or SIGTERM it ends when each suite has removed its objects; a second signal skips that.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -27,7 +27,7 @@ interrupted=0
 # Only this shell gets the terminal's signals (set -m): it signals each suite once, and the suite cleans up.
 interrupt() {
   interrupted=1
-  local pid # It runs within `next`, which has one of its own.
+  local pid # The trap may run within `next`, which has its own variable `pid`.
   for pid in "${!running[@]}"; do
     kill -INT -- "-$pid" 2>/dev/null || true
   done

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes a provider ready to run (python, go, typescript, java, digitalocean or hetzner; python-first, rust-first and go-first are those of the guide) and prints the command that serves it. Append `--state FILE --endpoint unix:///…` to it, or `FILE unix:///…` for a first provider.
-# It installs or builds the dependencies under target/, in pinned versions; the second time that takes a moment.
+# It installs or builds the dependencies, in pinned versions, under target/ (npm and Maven: beside their own files). The second time that takes a moment.
 set -euo pipefail
 cd "$(dirname "$0")"
 work=${CARGO_TARGET_DIR:-$PWD/../target}
@@ -97,7 +97,7 @@ case ${1:-} in
     if [ ! -e java/target/provider.jar ] || [ "$(cat "$work/java.built" 2>/dev/null)" != "$wanted" ]; then
       echo "building the provider in Java ..."
       (cd java && mvn --batch-mode --quiet -DskipTests package) || fail "the provider in Java could not be built: is Maven Central reachable?"
-      # With its classes in an archive a process starts in a third of the time, and the suite starts some forty. It also works without one.
+      # With its classes in an archive a process starts in a third of the time, and the suite starts some forty processes. The provider also works without the archive.
       rm -f "$work/java.jsa"
       once=$(mktemp -d)
       $java -Xlog:disable -XX:ArchiveClassesAtExit="$work/java.jsa" -jar java/target/provider.jar --state "$once/cloud.json" --endpoint "unix://$once/socket/p.sock" 2>/dev/null 8>&- 9>&- &

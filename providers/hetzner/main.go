@@ -62,7 +62,7 @@ func defaultEndpoint(environment func(string) string) string {
 	return sdk.DefaultEndpoint
 }
 
-// parse reads the flags. For flags that are not given it reads the environment variables of Hetzner's own controller.
+// parse reads the flags. For flags that are not given it reads the environment variables of Hetzner's own controller, where there is one.
 func parse(arguments []string, environment func(string) string, output io.Writer) (*options, error) {
 	o := &options{}
 	s := &o.settings

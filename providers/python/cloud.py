@@ -125,7 +125,7 @@ class Cloud:
             else:
                 self.trouble = str(error)
             raise
-        except Exception:  # The cloud answered, also if it refused the request.
+        except Exception:  # The cloud answered; the error came afterwards.
             self.last_success, self.trouble = time.time(), None
             raise
         self.last_success, self.trouble = time.time(), None

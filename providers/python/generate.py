@@ -1,4 +1,4 @@
-"""Makes the Python code of the contract from the .proto files, in the folder `cloudprovider` beside this file. Once, and after a change of the contract."""
+"""Makes the Python code of the contract from the .proto files, in the folder `cloudprovider` beside this file. Run it once, and after each change of the contract."""
 
 import argparse
 import sys

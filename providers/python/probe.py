@@ -28,7 +28,7 @@ def ask(endpoint: str, timeout: float, ready: bool) -> tuple[bool, str]:
     wanted = "ready" if ready else "live"
     path = endpoint.removeprefix("unix://")
     try:
-        # This text has more information than gRPC's.
+        # The texts for these errors have more information than gRPC's.
         with socket.socket(socket.AF_UNIX) as first:
             first.settimeout(timeout)
             first.connect(path)

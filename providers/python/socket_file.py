@@ -31,7 +31,7 @@ class SocketFile:
         self._ours: tuple[int, int] | None = None
 
     async def claim(self) -> None:
-        """Makes the directory, 0750, and refuses to replace another kind of file."""
+        """Makes missing directories, 0750. Refuses symbolic links, another kind of file, and a socket on which a process answers."""
         for part in [*reversed(self.path.parents), self.path]:
             if part.is_symlink():
                 raise SocketError(f"{part} is a symbolic link; give the endpoint by a path without one, such as {part.resolve()}")

@@ -18,11 +18,11 @@ import (
 
 // Options are the particulars of a cloud.
 type Options struct {
-	// Handler is the cloud. It gets only calls that have passed the checks of token, rate limit and plans.
+	// Handler is the cloud. It gets only calls that have passed the plans and the checks of token, rate limit and right.
 	Handler http.Handler
 	// Elsewhere is another account of this cloud: it gets the calls with tokens of that account. nil: there is none.
 	Elsewhere http.Handler
-	// Error writes an error body as the cloud does. why is for people; status is 401, 403, 429 or that of a [Plan] without a body.
+	// Error writes an error body as the cloud does. `why` is for people; `status` is 401, 403, 429 or that of a [Plan] without a body.
 	Error func(w http.ResponseWriter, status int, why string)
 	// RateHeaders writes the headers that say how many calls are left; nil: none.
 	RateHeaders func(header http.Header, left Rate)
@@ -66,7 +66,7 @@ type Rate struct {
 type Plan struct {
 	// Match is a regular expression for "METHOD /path?query"; all calls if empty.
 	Match string `json:"match,omitempty"`
-	// Skip calls that match pass first. Then Times calls are planned: one if zero, all if negative.
+	// The first Skip matching calls pass. The plan changes the next Times matching calls: one if Times is zero, all if it is negative.
 	Skip  int `json:"skip,omitempty"`
 	Times int `json:"times,omitempty"`
 	// Status, Header and Body are the answer; without a Body it has the cloud's error body.
@@ -86,7 +86,7 @@ type Plan struct {
 type Call struct {
 	Time   time.Time `json:"time"`
 	Method string    `json:"method"`
-	// URL is the path and the query; Route is its name in the counts.
+	// URL is the path and the query; Route is the call's name in the counts.
 	URL    string `json:"url"`
 	Route  string `json:"route"`
 	Status int    `json:"status"`

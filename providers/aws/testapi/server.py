@@ -1,14 +1,14 @@
 """moto's server, with what AWS does and moto leaves out, and a console by which a test makes the cloud fail.
 
 - A new classic load balancer has a health check; a network load balancer has a name of AWS's form.
-- A call that asks for an instance twice gets it once. DescribeInstanceTopology says that the region has none.
+- A call that asks for an instance twice gets it once. DescribeInstanceTopology is refused, as in a region without topology.
 - One call after the other: moto's state is not made for threads.
 - An instance can be given the private DNS name of its Node: GET /console/name?instance=ID&name=NAME.
 - Every API call can fail as AWS's calls do (GET /console/fail?code=CODE, the codes of suite.yaml's hook
   cloud-fail), can be slow (GET /console/slow?ms=MS), and the calls that change something are counted
   (GET /console/writes), except for NOT_COUNTED. moto has none of the three.
 - A caller with the access key `AKIATESTPROVIDER` may do what ../policy.json allows, and nothing else. GET
-  /console/deny?action=ACTION takes one of these rights away, /console/allow?action=ACTION gives it back. Its calls are kept: GET /console/calls.
+  /console/deny?action=ACTION takes one of these rights away, /console/allow?action=ACTION gives it back. This caller's calls are kept: GET /console/calls.
 """
 
 import io

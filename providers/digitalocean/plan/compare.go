@@ -137,7 +137,7 @@ func normal(lb *godo.LoadBalancerRequest) godo.LoadBalancerRequest {
 	n.Firewall = &godo.LBFirewall{Allow: slices.Sorted(slices.Values(n.Firewall.Allow)), Deny: slices.Sorted(slices.Values(n.Firewall.Deny))}
 	if n.HealthCheck != nil {
 		check := *n.HealthCheck
-		// The API's description has no such field: a missing one counts as the requested value.
+		// The API's description has no such field, so the comparison ignores it.
 		check.ProxyProtocol = nil
 		if check.Protocol == "tcp" {
 			check.Path = ""

@@ -15,7 +15,7 @@ import (
 //
 //	[CUSTOM.]NAMESPACE.NAME.UID.OWNER.ccm
 //
-// where CUSTOM is the value of the annotation. Because the name is unique, the API refuses a create that is repeated after its answer was lost, and
+// where CUSTOM is the value of the annotation for the name. Because the name is unique, the API refuses a create that is repeated after its answer was lost, and
 // makes no second load balancer.
 
 const (
@@ -68,7 +68,7 @@ func (m Mark) OwnedBy(call *sdk.Call) bool {
 	})
 }
 
-// VendorName is what DigitalOcean's own controller calls a Service's load balancer unless the Service names it: an "a" and the UID, cut to 32 characters.
+// VendorName is what DigitalOcean's own controller calls a Service's load balancer unless the Service names it: an "a" and the UID without dashes, cut to 32 characters.
 func VendorName(uid string) string {
 	name := "a" + strings.ReplaceAll(uid, "-", "")
 	return name[:min(len(name), 32)]
@@ -94,7 +94,7 @@ func Judge(lb *godo.LoadBalancer, call *sdk.Call, service *sdk.Service) *Found {
 	return found
 }
 
-// Own returns the load balancers that are marked for this Service: those with the present owner ID first, then the oldest.
+// Own returns the load balancers that are marked for this Service: those with the present owner ID first. Those with equal owners are in the order of their age.
 func Own(all []godo.LoadBalancer, call *sdk.Call, service *sdk.Service) (own []*Found) {
 	for i := range all {
 		if found := Judge(&all[i], call, service); found.Ownership == sdk.Ours {
@@ -140,8 +140,8 @@ func ByAddress(all []godo.LoadBalancer, call *sdk.Call, service *sdk.Service) *F
 	return nil
 }
 
-// InTheWay returns the load balancer with exactly the name in the Service's annotation, or nil. Such a name does not prove that it is this
-// Service's.
+// InTheWay returns the load balancer with exactly the name in the Service's annotation, or nil. Such a name does not prove that the load balancer is
+// this Service's.
 func InTheWay(all []godo.LoadBalancer, service *sdk.Service) *godo.LoadBalancer {
 	custom := service.Annotations[annotationName]
 	for i := range all {

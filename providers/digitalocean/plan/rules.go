@@ -79,7 +79,7 @@ func byPort(one, other godo.ForwardingRule) int {
 	return 1
 }
 
-// The protocol of each port of the Service, without UDP.
+// The protocol of each port of the Service. The caller replaces it for UDP ports.
 func portProtocols(v *values, service *sdk.Service, certificate string) map[int]string {
 	unless := v.word("protocol", "tcp", "tcp", "http", "https", "http2")
 	if v.text("protocol") == "http3" { // DigitalOcean's controller accepts this value. DigitalOcean's API then refuses the rule, because a target cannot have HTTP/3.

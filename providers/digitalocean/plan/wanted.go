@@ -23,7 +23,7 @@ type Settings struct {
 
 // Wanted is the load balancer that a Service asks for.
 type Wanted struct {
-	// Request is the whole load balancer. Address is the address for a new one, if the Service asks for one.
+	// Request is the whole load balancer. Address is the address for a new load balancer, if the Service asks for an address.
 	Request godo.LoadBalancerRequest
 	Address string
 	// Hostname replaces the addresses in the status.
@@ -38,8 +38,8 @@ const kubeProxyHealthPort = 10256
 
 var customName = regexp.MustCompile(`^[a-zA-Z0-9]([-.a-zA-Z0-9]*[a-zA-Z0-9])?$`)
 
-// Want returns the desired load balancer of this Service. The argument there has the existing load balancer, or nil. Its immutable fields stay, and Want
-// refuses a Service that asks for other values. The argument certificate is the ID of the certificate that the annotations name. With nil as targets
+// Want returns the desired load balancer of this Service. The argument `there` has the existing load balancer, or nil. Its immutable fields stay, and Want
+// refuses a Service that asks for other values. The argument `certificate` is the ID of the certificate that the annotations name. With nil as targets
 // the targets stay.
 func Want(service *sdk.Service, call *sdk.Call, settings *Settings, there *godo.LoadBalancer, certificate string, targets *Eligible) (*Wanted, error) {
 	v := &values{annotations: service.Annotations}

@@ -102,7 +102,7 @@ func TestEachAnnotationIsHonoured(t *testing.T) {
 	}
 }
 
-// A value that cannot be honoured is refused, and the message names the annotation or the field.
+// Want refuses a value that it cannot honour, and names the annotation or the field.
 func TestWhatCannotBeHonouredIsRefusedAloud(t *testing.T) {
 	for _, row := range [][]string{
 		{"nmae", "shop"}, {"name", "-shop"}, {"name", strings.Repeat("x", 200)}, {"type", "GLOBAL"}, {"network", "PUBLIC"}, {"network-stack", "IPV6"}, {"protocol", "gopher"}, {"protocol", "http3"},

@@ -155,7 +155,7 @@ func TestFailuresOfTheAPIAreThoseOfTheContract(t *testing.T) {
 		t.Log(name, failed)
 		h.must(failed, row.code, row.reason, row.word)
 		late := time.Duration(0)
-		if row.wait > time.Minute { // It lasts until a time of the clock, so it becomes shorter.
+		if row.wait > time.Minute { // This wait ends at a fixed time, so it becomes shorter while the test runs.
 			late = 30 * time.Second
 		}
 		if wait := failed.RetryAfter.AsDuration(); wait > row.wait || wait < row.wait-late {

@@ -10,8 +10,8 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// The API accepts each of these sets of annotations. The load balancer is then in sync, and a second Ensure does not write it (LB-8, LB-14). Without the
-// annotations again, it is like one of a Service that never had them, except for what cannot change (LB-7).
+// The API accepts each of these sets of annotations. The load balancer is then in sync, and a second Ensure does not write it (LB-8, LB-14). After the
+// annotations are removed, it is like one of a Service that never had them, except for the fields that cannot change (LB-7).
 func TestServicesOfEveryKindAreInSyncAfterEnsure(t *testing.T) {
 	h := initialized(t, func(s *Settings) { s.VPC, s.DefaultType = testapi.VPC, "REGIONAL" })
 	h.cloud.Limit(0, time.Hour)
@@ -42,7 +42,7 @@ func TestServicesOfEveryKindAreInSyncAfterEnsure(t *testing.T) {
 		fresh.ensured()
 		want := h.only()
 		want.ID, want.IP, want.IPv6, want.Created, want.Network, want.NetworkStack = plain.ID, plain.IP, plain.IPv6, plain.Created, made.Network, made.NetworkStack
-		want.SubnetUUID = plain.SubnetUUID // It stays at the place where it was made.
+		want.SubnetUUID = plain.SubnetUUID // The load balancer stays in the subnet in which it was made.
 		if got, wanted := text(t, plain), text(t, want); got != wanted {
 			t.Errorf("%v: taken away it left %s; without it there is %s", annotations, got, wanted)
 		}

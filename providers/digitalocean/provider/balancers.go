@@ -371,8 +371,8 @@ func (r *request) tellIfOurs(there *godo.LoadBalancer) {
 	}
 }
 
-// write sends a whole load balancer. If DigitalOcean refuses it, and droplets are gone or in another region or network, write sends it without them.
-// Their Nodes become target errors and fail nothing else (LB-17).
+// write sends a whole load balancer, or only its droplets. If DigitalOcean refuses the request with 422, and droplets are gone or in another region or
+// network, write sends the request without them. Their Nodes become target errors and fail nothing else (LB-17).
 func (r *request) write(ctx context.Context, what string, lb *godo.LoadBalancerRequest, eligible *plan.Eligible, send func(*godo.LoadBalancerRequest) (*godo.LoadBalancer, *godo.Response, error)) (*godo.LoadBalancer, error) {
 	if err := sdk.BeforeWrite(ctx); err != nil {
 		return nil, err

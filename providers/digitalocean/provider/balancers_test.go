@@ -385,7 +385,7 @@ func TestCallsOfALoadBalancer(t *testing.T) {
 	count("Delete", 4, func() { b.remove() })
 }
 
-// DigitalOcean's API shows no load balancer as one that is being deleted.
+// DigitalOcean's API does not show that a load balancer is being deleted.
 func TestALoadBalancerThatIsBeingDeletedIsNotReadyAgain(t *testing.T) { // LB-12
 	h := initialized(t)
 	b := h.service(uid)
@@ -409,7 +409,7 @@ func TestALoadBalancerThatIsBeingDeletedIsNotReadyAgain(t *testing.T) { // LB-12
 	}
 }
 
-// Two load balancers with the mark of one Service: a create was cut off, and then the annotation named the load balancer otherwise.
+// Two load balancers with the mark of one Service: a create was cut off, and then a user changed the name in the annotation.
 func TestTwoLoadBalancersOfOneServiceAreBothDeleted(t *testing.T) { // LB-12
 	h := initialized(t)
 	mark := plan.MarkOf(&sdk.Service{Namespace: "default", Name: "web", UID: uid}, us.OwnerId).String()

@@ -38,7 +38,7 @@ type tokens struct {
 	expected, checked string
 }
 
-// expect stores the account that Initialize has found with the present token. Initialize stores an empty account before it asks.
+// expect stores the account of Initialize, and a token that belongs to this account.
 func (t *tokens) expect(account, token string) {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
@@ -150,7 +150,7 @@ func (c *client) done(ctx context.Context, call *sdk.Call, what string, err erro
 	return c.Done(ctx, call, failureOf(what, err))
 }
 
-// send writes a whole load balancer. It does not use the SDK of DigitalOcean for the body: that leaves out an empty list of droplets, and the API refuses a
+// send writes a whole load balancer. It does not use the SDK of DigitalOcean for the body: the SDK leaves out an empty list of droplets, and the API refuses a
 // body without droplets and tag.
 func (c *client) send(ctx context.Context, method, path string, lb *godo.LoadBalancerRequest) (*godo.LoadBalancer, *godo.Response, error) {
 	body := struct {

@@ -14,7 +14,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
-// The wait after a 429 that states no time. In it a quarter of the limit of 250 calls a minute becomes free.
+// The wait after a 429 that states no time. In this time a quarter of the limit of 250 calls a minute becomes free.
 const throttledFor = 15 * time.Second
 
 // Parts of DigitalOcean's messages for errors that its status alone does not distinguish.
@@ -57,7 +57,7 @@ func isNameTaken(err error) bool {
 	return status == http.StatusUnprocessableEntity && strings.Contains(message, nameTaken)
 }
 
-// failureOf returns the failure of the contract for an error of the API (CORE-15). what describes the attempt.
+// failureOf returns the failure of the contract for an error of the API (CORE-15). The argument `what` describes the attempt.
 func failureOf(what string, err error) *sdk.Failure {
 	var failure *sdk.Failure
 	if errors.As(err, &failure) {
@@ -98,7 +98,7 @@ func failureOf(what string, err error) *sdk.Failure {
 	}
 }
 
-// waitOf returns the wait that a 429 asks for. At the limit of a minute the answer has Retry-After. Otherwise ratelimit-reset has the time at which a call
+// waitOf returns the wait that a 429 asks for. If the calls of a minute are used up, the answer has Retry-After. Otherwise ratelimit-reset has the time at which a call
 // of the hour becomes free.
 func waitOf(header http.Header, now time.Time) time.Duration {
 	if seconds, err := strconv.Atoi(header.Get("Retry-After")); err == nil && seconds > 0 {

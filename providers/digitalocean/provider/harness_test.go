@@ -302,7 +302,7 @@ func (b *balancer) removed() {
 	})
 }
 
-// until repeats a call, as the controller does, until is returns true.
+// until repeats a call, as the controller does, until the function `is` returns true.
 func (h *harness) until(what string, is func() (bool, any)) {
 	h.Helper()
 	deadline := time.Now().Add(20 * time.Second)

@@ -134,7 +134,7 @@ func (l *lookup) list(ctx context.Context, which int) (list []godo.Droplet, err 
 	return l.lists[which], nil
 }
 
-// byID reads each droplet by its ID. Only the API's 404 to such a read shows that the droplet is gone.
+// byID reads each droplet by its ID. For a Node with a provider ID, only the API's 404 to such a read shows that the droplet is gone.
 func (p *Provider) byID(ctx context.Context, call *sdk.Call, nodes []sdk.Node, answers sdk.Answers[sdk.Instance]) {
 	sdk.Each(nodes, answers, func(node sdk.Node) (sdk.Instance, error) {
 		id, _ := idOf(node)

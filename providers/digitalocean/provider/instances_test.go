@@ -89,7 +89,7 @@ func TestDropletsAreFoundByNameAddressAndID(t *testing.T) {
 		view.ProviderId = &id
 		h.must(h.lookup(view).Results[0].GetFailed(), sdk.CodeInvalid, "Invalid", id)
 	}
-	// All of them in one list, beside one that is gone and one that never was.
+	// One lookup for all of these droplets, for one that is gone, and for one that never existed.
 	answer := h.lookup(node("node-0", 0), node("node-1", h.droplets[1]), node("gpu-0", gpu), node("gpu-0b", gpu), node("gone", 77), node("never", 0))
 	want := []contract.InstanceState{running, running, running, running, absent, absent}
 	for i, result := range answer.Results {
@@ -109,7 +109,7 @@ func TestStatesAreThoseOfTheDroplet(t *testing.T) { // INST-14
 			t.Errorf("%s is %s; wanted %s", status, found.State, state)
 		}
 	}
-	// A word that the description does not have, and a droplet that has no address yet.
+	// A status that the description does not have, and a droplet that has no address yet.
 	if state := shown(&godo.Droplet{ID: 1, Status: "rescue"}).State; state != sdk.InstancePresent {
 		t.Errorf("an unknown status is %v", state)
 	}

@@ -90,7 +90,7 @@ func (p *Provider) Initialize(ctx context.Context, call *sdk.Call, _ sdk.Initial
 	if p.settings.VPC != "" {
 		scope += ", VPC " + p.settings.VPC
 	}
-	// The checks below run with this token. If they fail, the token of the former account is restored.
+	// The checks below run with this token. If they fail, Initialize restores the former account and token.
 	p.api.tokens.mutex.Lock()
 	expected, checked := p.api.tokens.expected, p.api.tokens.checked
 	p.api.tokens.mutex.Unlock()

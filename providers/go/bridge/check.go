@@ -27,7 +27,7 @@ const (
 	mostShown = 8
 	// How many of the last lines of the provider's log are shown if the suite wrote no report or no check passed.
 	lastLines = 20
-	// The exit code for a wrong command line, here and in the suite, and if the suite or its report is missing or broken.
+	// The exit code for a wrong command line, here and in the suite, and if the suite cannot be run or its report cannot be read.
 	wrongUsage = 2
 )
 
@@ -101,7 +101,7 @@ type check struct {
 }
 
 // runCheck runs the conformance suite, which starts this same program with these flags, and prints the broken rules at the end. It returns the suite's
-// exit code, or 0 if only checks failed that no cloud behind Go's interface passes.
+// exit code, or 0 if the run was complete and only checks failed that no cloud behind Go's interface passes.
 func runCheck(flags, forSuite []string, output, errorOutput io.Writer) int {
 	failed := func(text string, arguments ...any) int {
 		fmt.Fprintf(errorOutput, "check: "+text+"\n", arguments...)

@@ -184,7 +184,7 @@ func TestMainChecksWithTheFlagsBeforeTheDashesAndTheSuitesBehind(t *testing.T) {
 	}
 }
 
-// ccm/tests/bridge lists the same checks, which no Go cloud passes. Its tests fail if a cloud passes one of these checks.
+// ccm/tests/bridge lists the same checks, which no Go cloud passes. Its tests fail if a cloud without OwnerChecker passes one of these checks.
 func TestWhatNoGoCloudPassesIsWhatTheTestOfTheCloudsSays(t *testing.T) {
 	text, err := os.ReadFile("../../../ccm/tests/bridge/exceptions.rs")
 	if os.IsNotExist(err) {

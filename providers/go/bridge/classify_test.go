@@ -34,7 +34,7 @@ func TestTheStatusOfAnHTTPAnswerIsFoundInTheTextOfAnError(t *testing.T) {
 		`HTTP error: 400`:                                                     invalidCode,
 		`request failed: HTTP/1.1 401 Unauthorized`:                           credentials,
 		`POST https://api.example/v2/load_balancers: 402 (request "a1") the account's quota is used up`: contract.FailureCode_FAILURE_CODE_PRECONDITION,
-		// None of these is a status.
+		// None of these has a status that gives a code.
 		`droplet 503 for node a-429 does not exist`:                            unspecified,
 		`no ready nodes available for load balancer`:                           unspecified,
 		`dial tcp 10.0.0.5:443: connect: connection refused`:                   unspecified,

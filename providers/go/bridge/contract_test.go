@@ -21,7 +21,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// apiError is what a vendor returns as a nil pointer in an error.
+// apiError is an error type. A vendor may return a nil pointer of it as an error.
 type apiError struct{ status string }
 
 func (a *apiError) Error() string { return a.status }

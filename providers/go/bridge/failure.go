@@ -34,8 +34,8 @@ func busy(object string) *contract.Failure {
 	return fail(contract.FailureCode_FAILURE_CODE_BUSY, "Busy", "another call is in progress for %s, or a method of the cloud that ignores its context still is; ask again in a second", object)
 }
 
-// failure returns the contract's failure for an error of the cloud. A vendor's Classify decides, except for panics, overruns and missing places. Without
-// its code the bridge knows few errors.
+// failure returns the contract's failure for an error of the cloud. A vendor's Classify decides, except for panics, overruns and missing places. If
+// Classify gives no code, the end of a context is UNAVAILABLE, and any other error is INTERNAL.
 func (b *Bridge) failure(err error) *contract.Failure {
 	failed := &contract.Failure{Code: contract.FailureCode_FAILURE_CODE_INTERNAL, Reason: "CloudError", Message: shorten(err.Error())}
 	var ran *sdk.OverrunError

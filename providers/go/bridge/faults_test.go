@@ -23,7 +23,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// panicking is a cloud that returns its parts, and whose other methods all panic.
+// panicking is a cloud that returns its parts. The methods of the parts panic.
 type panicking struct{ *scripted }
 
 func (*panicking) Clusters() (cloudprovider.Clusters, bool) { return panickingClusters{}, true }

@@ -74,7 +74,7 @@ func (b *Bridge) identityV1(ctx context.Context, node *v1.Node) (string, error) 
 }
 
 // metadataV1 combines the answers of the older interface's methods. It asks by name only if a method by provider ID is not implemented, because
-// another instance may have this name. At a refresh it leaves the type out until it is due.
+// another instance may have this name. At a refresh it leaves the type out until the next request for the type is due.
 func (b *Bridge) metadataV1(ctx context.Context, node *v1.Node, id string, refresh bool) (*cloudprovider.InstanceMetadata, error) {
 	instances, name := b.parts().instances, types.NodeName(node.Name)
 	if err := ctx.Err(); err != nil {

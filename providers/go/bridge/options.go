@@ -25,7 +25,7 @@ type Options struct {
 	// CloudConfig is the path of the cloud's configuration file; empty for none.
 	CloudConfig string
 	// Offers are exactly the parts that the bridge offers, by the names of --offer: instances, load-balancers and so on. It is for a cloud that does
-	// not know its parts before its Initialize. If unset, the bridge asks the cloud before that.
+	// not know its parts before its Initialize. If unset, the bridge asks the cloud before its Initialize.
 	Offers []string
 	// ProviderIDPrefixes are the prefixes of the provider IDs; NAME:// unless set.
 	ProviderIDPrefixes []string

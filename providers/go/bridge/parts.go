@@ -44,7 +44,7 @@ const (
 	partVolumes         = "volumes"
 )
 
-// whence names the method of Go's interface, or the interface of optional.go, of each part.
+// whence names, for each part, the method of Go's interface or the optional interface from which the part comes.
 var whence = map[string]string{
 	partInstances:       "InstancesV2() or Instances()",
 	partInstanceListing: "InstanceLister",

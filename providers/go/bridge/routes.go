@@ -157,7 +157,7 @@ func (b *Bridge) routeView(route *cloudprovider.Route, name string) (*contract.R
 		return nil, errors.New("ListRoutes gave a route that is nil")
 	}
 	if route.TargetNode == "" && !route.Blackhole {
-		// Without this route the list would not be complete (ROUTE-1), and as a blackhole the controller would delete it.
+		// Without this route the list would not be complete (ROUTE-1). Listed as a blackhole, the route would be deleted by the controller.
 		return nil, errors.New("the cloud cannot name the Node of the route " + route.Name + " to " + route.DestinationCIDR +
 			"; clouds that know Nodes by their informer learn them from the controller's calls, within minutes, or by --kubeconfig")
 	}
@@ -270,7 +270,7 @@ func leadsElsewhere(routes []*contract.Route, held []func(), view *contract.Rout
 	return false
 }
 
-// onRoute makes or removes one route. The argument there has the existing routes.
+// onRoute makes or removes one route. The argument `there` has the existing routes.
 type onRoute func(ctx context.Context, owner *Owner, view *contract.Route, there []*cloudprovider.Route) error
 
 // settled reports whether a route needs no call, given the existing routes.

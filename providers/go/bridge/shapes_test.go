@@ -28,7 +28,7 @@ const (
 	metadata  = contract.InstanceFacet_INSTANCE_FACET_METADATA
 )
 
-// world is a shape of a cloud behind the bridge, and the file that is its cloud.
+// world is a shape of a cloud behind the bridge, and the file with the state of its cloud.
 type world struct {
 	*served
 	path  string
@@ -505,7 +505,7 @@ func TestACloudThatKeepsItsOwnCacheIsNotTakenAtItsWordBeforeItHasOne(t *testing.
 	if found := w.ask(view("a", ids["a"]), existence, power, metadata).GetFound(); found.GetState() != contract.InstanceState_INSTANCE_STATE_RUNNING {
 		t.Errorf("%v", found)
 	}
-	// Nil metadata is UNMANAGED, as for upstream; InstanceExists returns false.
+	// Nil metadata is UNMANAGED, as for upstream. False from InstanceExists is ABSENT.
 	if found := w.ask(view("b", "careless://i-99"), existence, metadata).GetFound(); found.GetState() != contract.InstanceState_INSTANCE_STATE_UNMANAGED {
 		t.Errorf("%v", found)
 	}

@@ -39,7 +39,7 @@ type standIn struct {
 const (
 	nodeKind    = "nodes"
 	serviceKind = "services"
-	// The stand-in removes a Node that no call has named for this time; the controller names each Node every few minutes.
+	// The stand-in removes a Node that no lookup and no target set has named for this time; the controller names each Node every few minutes.
 	forgetNodes = 2 * time.Hour
 	sweepEvery  = time.Minute
 	// The most events that a watch may lag behind; then the stand-in ends it.
@@ -313,7 +313,7 @@ func (s *standIn) annotate(key string, changes map[string]*string) (*v1.Service,
 	return next, nil
 }
 
-// keepEvent keeps an event about a Service for its next answer.
+// keepEvent keeps an event about a Service for the next answer about that Service.
 func (s *standIn) keepEvent(service types.UID, event *contract.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -120,8 +120,8 @@ func (b *Bridge) runStart(run *startRun) {
 	}
 }
 
-// startCloud does, in the same order, what upstream's cloud-controller-manager does before its controllers start. Then it asks the cloud for its parts, as
-// those controllers do.
+// startCloud calls the cloud's methods in the order in which upstream's cloud-controller-manager calls them before its controllers start. Then it asks the
+// cloud for its parts, as those controllers do.
 func (b *Bridge) startCloud(run *startRun) error {
 	at := func(what string) {
 		b.starting.mu.Lock()
@@ -175,7 +175,7 @@ func (b *Bridge) initialiseCloud(at func(what string), cluster *contract.Initial
 	if !b.starting.ran {
 		at("its own Initialize")
 		b.cloud.Initialize(clients, b.starting.stop)
-		// Initialize may have started goroutines, so it runs only once, also if a later step fails and is repeated.
+		// Initialize may have started goroutines. So after it has returned it does not run again, also if a later step fails and is repeated.
 		b.starting.ran = true
 	}
 	user, ok := b.cloud.(cloudprovider.InformerUser)

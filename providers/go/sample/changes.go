@@ -10,7 +10,7 @@ import (
 
 // sdk.Changes: hints about changes that other processes made in the cloud.
 
-// How often the provider reads the cloud while a controller watches. A cloud with a feed of events does not need it.
+// How often the provider reads the cloud while a controller watches. A cloud with a feed of events does not need such reads.
 const every = 250 * time.Millisecond
 
 // WatchChanges sends hints of what other processes change. It reads the cloud only while a controller watches.

@@ -159,7 +159,7 @@ func Open(path string) (*Cloud, error) {
 	return c, c.save(c.state, &Write{Change: func(map[string]LoadBalancer, map[string]Route) {}})
 }
 
-// Health returns the time of the last answer of the cloud, and the text of the last failure with a code of troubles, until the cloud answers again. It
+// Health returns the time of the last answer of the cloud, and the text of the last failure with one of the codes in troubles, until the cloud answers again. It
 // reads only memory.
 func (c *Cloud) Health() (lastSuccess time.Time, trouble string) {
 	c.mutex.Lock()

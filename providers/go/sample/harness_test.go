@@ -52,7 +52,7 @@ func instance(name, power string) map[string]any {
 	}
 }
 
-// A cloud with the instances a, b and c, served.
+// Serves a cloud with the instances a, b and c.
 func serve(t *testing.T) *harness {
 	t.Parallel()
 	directory := t.TempDir()
@@ -112,7 +112,7 @@ func (h *harness) arrived(rpc string) {
 	h.check(err)
 }
 
-// As serve, and initialised.
+// Does what serve does, and initialises the provider.
 func serveInitialized(t *testing.T) *harness {
 	h := serve(t)
 	h.initialize(us)

@@ -44,7 +44,7 @@ func findOwn(state *State, a *Asker) (*LoadBalancer, error) {
 }
 
 // findToDelete returns the Service's own load balancer, else the unmarked one with its native name. Without the grant the latter is CONFLICT, never done
-// (LB-26).
+// (LB-26). With the grant the unmarked one comes first if the handle names it.
 func findToDelete(state *State, a *Asker, adopt bool) (*LoadBalancer, error) {
 	living := state.Living()
 	at := slices.IndexFunc(living, func(lb LoadBalancer) bool { return lb.Owner == nil && lb.Name == nativeName(a.service.UID) })

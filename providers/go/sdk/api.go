@@ -81,7 +81,7 @@ func (t *Trouble) Health() Health {
 type Page[T any] struct {
 	// Items are its objects.
 	Items []T
-	// Total is the number of objects in all pages, as the API states it; negative if the API states none. [Pages] then fails.
+	// Total is the number of objects in all pages, as the API states it; negative if the API states none. If it is negative, [Pages] fails.
 	Total int
 	// Last is true for the last page.
 	Last bool
@@ -131,7 +131,7 @@ const (
 // Shared reads one list for all lookups that wait when the list starts. A lookup that comes while a list runs waits for the next list: its answer must
 // not be older than the lookup, unless the lookup states a maximum age (INST-5).
 type Shared[T any] struct {
-	// Get reads the list. Its context ends after 40 s, not with a lookup. The call is that of the first lookup that waits for this list.
+	// Get reads the list. Its context ends after 40 s, and not when a lookup ends. The call is that of the first lookup that waits for this list.
 	Get func(ctx context.Context, call *Call) (T, error)
 
 	mutex   sync.Mutex

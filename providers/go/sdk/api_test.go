@@ -122,7 +122,7 @@ func TestATokenIsReadAnewAndWhatIsNoneIsRefused(t *testing.T) {
 	}
 }
 
-// CORE-4: a panic in a goroutine of Each reaches its caller, where the SDK makes a failure of it.
+// CORE-4: a panic in a goroutine of Each reaches the caller of Each. There the SDK turns it into a failure.
 func TestAPanicWhileOneNodeIsLookedUpReachesTheCaller(t *testing.T) {
 	defer func() {
 		if text, _ := recover().(string); !strings.Contains(text, "a bug") || !strings.Contains(text, "api_test.go") {

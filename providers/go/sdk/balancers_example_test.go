@@ -124,7 +124,7 @@ func (b balancers) EnsureLoadBalancer(ctx context.Context, call *sdk.Call, reque
 	}
 	// The cloud's ID is known now: the answer has it, also in a failure (LB-3).
 	request.Notes.Handle(found.ID)
-	// Write only the differences, and nothing if it is as asked (LB-8).
+	// Write nothing if the load balancer already is as asked (LB-8).
 	if wanted := wanted(*found, call, request.Service, request.Targets); !sdk.Same(*found, wanted) {
 		if err := b.set(ctx, wanted); err != nil {
 			return sdk.LoadBalancerStatus{}, err

@@ -136,8 +136,8 @@ func ofCall(ctx context.Context, log *slog.Logger) *slog.Logger {
 	return log
 }
 
-// Guarded runs a vendor's method in place: a panic is logged, with its stack, and becomes a [PanicError]. So does an error whose own methods panic,
-// such as a nil pointer as an error. So callers can inspect the error that Guarded returns, unless its methods panic only
+// Guarded runs a vendor's method in place: a panic is logged, with its stack, and becomes a [PanicError]. An error whose own methods panic,
+// such as a nil pointer, also becomes a [PanicError]. So callers can inspect the error that Guarded returns, unless its methods panic only
 // at a later inspection.
 func Guarded[T any](log *slog.Logger, method string, work func() (T, error)) (answer T, err error) {
 	defer func() {

@@ -212,7 +212,7 @@ func TestACodeThatIsNotListedIsInternal(t *testing.T) {
 	}
 }
 
-// The failure of each RPC's answer: that of its item if it has items.
+// The failure in each RPC's answer. If the answer has items, it is the failure of the first item.
 func (s *served) failures() map[string]*contract.Failure {
 	s.Helper()
 	instances, balancers, routes := contract.NewInstanceServiceClient(s.connection), contract.NewLoadBalancerServiceClient(s.connection), contract.NewRouteServiceClient(s.connection)
@@ -351,7 +351,7 @@ func TestADestinationIsHeldForAllRoutesOfItsCall(t *testing.T) {
 	}
 }
 
-// LB-24: what FindOwn returns for the load balancer that a handle names, and without a handle, with the grant and without.
+// LB-24: what FindOwn returns with a handle and without one, each with the grant and without it.
 func TestTheOwnerTableIsThatOfFindOwn(t *testing.T) {
 	type balancer struct {
 		handle string

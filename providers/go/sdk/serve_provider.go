@@ -193,7 +193,7 @@ func (h *Hints) Send(change Change, resumeToken string) error {
 		hint.Change = &contract.WatchChangesResponse_LoadBalancer{LoadBalancer: &contract.LoadBalancerChange{Namespace: change.LoadBalancer.Namespace, Name: change.LoadBalancer.Name}}
 	case change.Routes:
 		hint.Change = &contract.WatchChangesResponse_Routes{Routes: &contract.RoutesChange{}}
-	default: // Without another field anything may have changed.
+	default: // If the change sets no other field, anything may have changed.
 		hint.Change = &contract.WatchChangesResponse_Resync{Resync: &contract.Resync{}}
 	}
 	return h.say(hint, resumeToken)

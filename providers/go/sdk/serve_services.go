@@ -175,7 +175,7 @@ func (s *session) instanceTo(log *slog.Logger, instance Instance, metadata bool)
 	}, err
 }
 
-// formed returns nil for a fact that is no label value, and logs the fact. The arguments of and name are a key and its value in the log line.
+// formed returns nil for a fact that is no label value, and logs the fact. The arguments `of` and `name` are a key and its value in the log line.
 func formed(log *slog.Logger, of, name, what, value string) *string {
 	if value != "" && !labelValue.MatchString(value) {
 		log.Warn("a fact is no label value and is left out", of, name, "fact", what, "value", value)

@@ -20,7 +20,7 @@ func (t *trial) aRoute(ctx context.Context, machine *contract.Instance) error {
 	if err != nil {
 		return err
 	}
-	if there != nil { // Without marks of routes in the cloud, the owner is unknown.
+	if there != nil { // The cloud may keep no marks of routes, so the owner is unknown.
 		return fmt.Errorf("there is a route to %s already: remove it if a killed run of this command left it, or give another destination in ROUTE_CIDR", t.config.Route)
 	}
 	name := "smoke"
@@ -42,7 +42,7 @@ func (t *trial) aRoute(ctx context.Context, machine *contract.Instance) error {
 	return nil
 }
 
-// deleteRoute removes the route to the same destination, by its name in the cloud's list.
+// deleteRoute removes the cloud's route to the destination of this route, by its name in the cloud's list.
 func (t *trial) deleteRoute(ctx context.Context, route *contract.Route) error {
 	there, err := t.routeTo(ctx, route.DestinationCidr)
 	if err != nil {

@@ -48,9 +48,9 @@ func Selected(service *sdk.Service, targets *sdk.Targets) ([]sdk.Node, error) {
 	return selected, nil
 }
 
-// Targets returns the targets for the Nodes, and the error of each Node that cannot be a target (LB-17). left is the number of Nodes beyond the limit. They
-// are no target errors, because the controller would retry target errors for ever. The argument exists reports whether a server exists, and
-// there has the existing load balancer, or nil.
+// Targets returns the targets for the Nodes, and the error of each Node that cannot be a target (LB-17). left is the number of Nodes beyond the limit. These
+// Nodes are no target errors, because the controller would retry target errors for ever. The argument `exists` reports whether a server exists, and
+// `there` has the existing load balancer, or nil.
 func Targets(nodes []sdk.Node, service *sdk.Service, settings *Settings, there *hcloud.LoadBalancer, most int, exists func(int64) bool) (all []Target, wrong map[string]error, left int) {
 	private := read(service).truth("use-private-ip", settings.UsePrivateIP)
 	if settings.TargetSelector != "" {

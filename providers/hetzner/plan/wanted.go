@@ -68,7 +68,7 @@ func Certificates(service *sdk.Service) (names []string) {
 	return names
 }
 
-// Want returns the desired load balancer of a Service. The argument there has the existing one, or nil; certificates has the IDs for the names of Certificates.
+// Want returns the desired load balancer of a Service. The argument `there` has the existing one, or nil; `certificates` has the IDs for the names of Certificates.
 func Want(service *sdk.Service, call *sdk.Call, settings *Settings, there *hcloud.LoadBalancer, certificates map[string]int64) (*Wanted, error) {
 	r := read(service)
 	wanted := &Wanted{

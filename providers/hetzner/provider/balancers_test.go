@@ -146,7 +146,7 @@ func TestTwoClustersOfOneBackupHaveTheirOwn(t *testing.T) {
 	}
 }
 
-// The process dies at each call of the API in turn, and the answer is lost. A new process continues, makes nothing twice, and leaves nothing.
+// The process dies at each of the first calls of the API in turn, and the call or its answer is lost. A new process continues, makes nothing twice, and leaves nothing.
 func TestKilledAtEachCallLeaksNothing(t *testing.T) {
 	for _, carried := range []bool{true, false} {
 		for skip := range 9 {

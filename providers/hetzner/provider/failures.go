@@ -37,7 +37,7 @@ func details(err hcloud.Error) string {
 	return text + " (" + string(err.Code) + ")"
 }
 
-// failureOf returns the failure of the contract for an error of the API (CORE-15). what describes the attempt.
+// failureOf returns the failure of the contract for an error of the API (CORE-15). `what` describes the attempt.
 func failureOf(what string, err error) *sdk.Failure {
 	var failure *sdk.Failure
 	if errors.As(err, &failure) {

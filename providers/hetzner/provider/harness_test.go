@@ -62,7 +62,7 @@ func serve(t *testing.T, changes ...func(*Settings)) *harness {
 	return h
 }
 
-// Each call goes to the file that HETZNER_JOURNAL names; README.md says what for.
+// journal opens the file that HETZNER_JOURNAL names. The test API writes each call to it; README.md says what for.
 func journal(t *testing.T) io.Writer {
 	path := os.Getenv("HETZNER_JOURNAL")
 	if path == "" {
@@ -287,7 +287,7 @@ func (b *balancer) removed() {
 	})
 }
 
-// until repeats a call, as the controller does, until is returns true.
+// until repeats a call, as the controller does, until `is` returns true.
 func (h *harness) until(what string, is func() (bool, any)) {
 	h.Helper()
 	deadline := time.Now().Add(20 * time.Second)

@@ -75,7 +75,7 @@ func (p *Provider) oneByOne(ctx context.Context, call *sdk.Call, nodes []sdk.Nod
 	})
 }
 
-// one reads a Node's server; nil if the API says that it does not exist.
+// one reads a Node's server; nil if the API says that the server does not exist.
 func (p *Provider) one(ctx context.Context, call *sdk.Call, node sdk.Node) (*hcloud.Server, error) {
 	if node.ProviderID != "" {
 		id, _, err := plan.ServerID(node.ProviderID)

@@ -324,7 +324,7 @@ func (c *Cloud) listActionsOf(r *http.Request) (int, any, error) {
 	}))
 }
 
-// actionsThat returns the actions for which are is true, in the order of their IDs.
+// actionsThat returns the actions for which `are` is true, in the order of their IDs.
 func (c *Cloud) actionsThat(are func(*schema.Action) bool) (chosen []*schema.Action) {
 	c.advance()
 	for _, id := range slices.Sorted(maps.Keys(c.actions)) {

@@ -26,7 +26,7 @@ func put[T any](into *T, value *T) {
 	}
 }
 
-// setService adds or changes a listener. The API sets missing fields of a new one to defaults, and keeps those of an old one.
+// setService adds or changes a listener. The API sets missing fields of a new listener to defaults, and keeps those of an existing one.
 func (c *Cloud) setService(lb *schema.LoadBalancer, text json.RawMessage, add bool) error {
 	var asked schema.LoadBalancerActionAddServiceRequest
 	if err := strict(text, &asked); err != nil {

@@ -228,7 +228,7 @@ export class Cloud {
     }
   }
 
-  /** Node has no flock. The command of this name (util-linux) holds the lock as long as we hold its input. It echoes our line after it has the lock. */
+  /** Node.js has no flock. The command of this name (util-linux) holds the lock as long as we hold its input. It echoes our line after it has the lock. */
   private lock(): Promise<ChildProcess> {
     return new Promise((resolve, reject) => {
       const path = `${this.path}.lock`;

@@ -104,7 +104,7 @@ function findOwn(state: State, asker: Asker): LoadBalancer | undefined {
   return named ?? living.find(isOurs);
 }
 
-/** The Service's own load balancer, else an unmarked one with its native name: CONFLICT without the grant, and never `done` (LB-26). */
+/** The Service's own load balancer, else an unmarked one with its native name. Without the grant, such a one is a CONFLICT, never `done` (LB-26). */
 function findToDelete(state: State, asker: Asker, adopt: boolean): LoadBalancer | undefined {
   const unmarked = state.living().filter((lb) => !lb.owner && lb.name === nativeName(asker.service.uid));
   const named = unmarked.find((lb) => lb.handle === asker.handle);
@@ -144,7 +144,7 @@ function wanted(state: State, asker: Asker, targets: string[] | undefined, adopt
   return { found, lb };
 }
 
-/** One address of each family of the Service; existing ones may stay. */
+/** One address of each family of the Service. An existing one stays, unless the Service asks for another. */
 function addressesFor(state: State, service: ServiceView__Output, lb: LoadBalancer, settings: Settings): string[] {
   const pools = settings.pools.map((pool) => ({ pool, family: isIP(pool.split('/')[0]!) }));
   let families = service.ipFamilies.map((family) => (family === 'IPv6' ? 6 : 4));
@@ -171,7 +171,7 @@ function addressesFor(state: State, service: ServiceView__Output, lb: LoadBalanc
   });
 }
 
-/** Whether an address is in the pool. Throws if the pool is not a CIDR. */
+/** Returns the function that says whether an address is in the pool. Throws if the pool is not a CIDR. */
 export function members(pool: string): (address: string) => boolean {
   const [network = '', length = '', ...rest] = pool.split('/');
   const type = isIP(network) === 6 ? 'ipv6' : 'ipv4';

@@ -99,7 +99,7 @@ function providerService(provider: Provider): ProviderServiceHandlers {
       };
       initialize().then(
         (response) => callback(null, response),
-        // The call has ended, so this error is no fault of the provider.
+        // If the call was cancelled, this error is no fault of the provider.
         (error) => (cancelled.signal.aborted ? callback({ code: grpc.status.CANCELLED }) : callback(null, { failed: failureOf('Initialize', error, callIdOf(call)) })),
       );
     },

@@ -28,7 +28,7 @@ export class SocketFile {
     this.private = path.join(path.dirname(file), `.${randomBytes(2).toString('hex')}`);
   }
 
-  /** Makes the directory, 0750, and refuses to replace another kind of file. */
+  /** Makes missing directories, 0750. Refuses symbolic links, another kind of file, and a socket on which a process answers. */
   async claim(): Promise<void> {
     const levels = [this.path];
     while (levels[0] !== '/') levels.unshift(path.dirname(levels[0]!));

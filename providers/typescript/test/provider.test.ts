@@ -441,7 +441,7 @@ test('the socket is guarded, a living one is left alone and a stale one taken ov
   await assert.rejects(new SocketFile(`unix://${h.directory}/file`).claim(), /not a socket/);
   for (const endpoint of ['unix:p.sock', 'unix-abstract:x', 'unix:///a/../b', 'unix:///a/']) assert.throws(() => new SocketFile(endpoint), /right would be/);
   assert.throws(() => new SocketFile(`unix:///${'x'.repeat(120)}`), /at most 107/);
-  // When a socket closes, Node removes the path at which it was bound. The renamed path stays.
+  // When a socket closes, Node.js removes the path at which it was bound. The renamed path stays.
   const stale = net.createServer().listen(path.join(h.directory, 'bound'));
   await new Promise((resolve) => stale.on('listening', resolve));
   fs.renameSync(path.join(h.directory, 'bound'), path.join(h.directory, 'stale'));

@@ -11,7 +11,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge"
 )
 
-// Your package registers its cloud in its own init, and only has to be imported; the fake does not.
+// Your package registers its cloud in its own init, and only has to be imported. The fake does not register itself.
 func init() {
 	cloudprovider.RegisterCloudProvider("fake", func(io.Reader) (cloudprovider.Interface, error) { return &fake.Cloud{}, nil })
 }

@@ -1,6 +1,6 @@
 // Package careless is a cloud that relies on what upstream's controllers happen to pass, such as Services without nil pointers. Its Initialize fills
 // a cache for answers about instances, and a goroutine refills it. No method checks its context. The cloud does not check a Service's pointers for
-// nil, and writes to its argument. A load balancer that is being made is nil without an error, and UpdateLoadBalancer succeeds without a load
+// nil, and writes to its argument. While a load balancer is being made, Ensure returns nil without an error. UpdateLoadBalancer succeeds without a load
 // balancer. The code is as a vendor's and does not know the bridge.
 package careless
 
@@ -22,7 +22,7 @@ import (
 const (
 	// Name is what --cloud-provider takes.
 	Name = "careless"
-	// Period is how often the cloud refills its cache. The suite's check that stops an instance and starts it again takes less time.
+	// Period is how often the cloud refills its cache. The suite's check that stops an instance and starts it again takes less time, so this cloud fails it.
 	Period = 5 * time.Second
 
 	scheme = Name + "://"

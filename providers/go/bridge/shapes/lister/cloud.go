@@ -1,4 +1,4 @@
-// Package lister is a cloud as Hetzner's CCM shows one: its own main makes it, with the cluster's CIDR and a lister of Nodes. It asks its API for the
+// Package lister is a cloud that resembles that of Hetzner's CCM: its own main makes it, with the cluster's CIDR and a lister of Nodes. It asks its API for the
 // location in its constructor, keeps servers in its own cache, makes routes only to an address that the route names, and records events about Nodes.
 // The code is as a vendor's and does not know the bridge.
 package lister

@@ -1,5 +1,5 @@
 // Package marked is a cloud whose load balancers carry marks: which cluster and which Service they
-// were made for. Its vendor has added OwnerChecker, one of the methods that Go's interface lacks.
+// were made for. Its vendor has added the method of OwnerChecker, which Go's interface lacks.
 package marked
 
 import (

@@ -13,8 +13,8 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * Lets the caller end a call at its deadline. grpc-java's own timer fires later, if the caller does not. If both end a call at the same time, Netty writes the rest of an answer after
- * grpc-java's reset, and the caller's stack closes the connection because of it. Only a tracer sees the headers before grpc-java reads the deadline from them. The work of a call still
+ * Lets the caller end a call at its deadline. grpc-java's own timer fires later, and ends only calls that the caller did not end. If both end a call at the same time, Netty may write the rest of an answer
+ * after grpc-java's reset, and the caller's stack closes the connection because of that. Only a tracer sees the headers before grpc-java reads the deadline from them. The work of a call still
  * ends at the caller's deadline: after it the call writes nothing to the cloud (CORE-19), and sends no answer.
  */
 final class CallerEndsFirst extends ServerStreamTracer.Factory implements ServerInterceptor {
@@ -34,7 +34,7 @@ final class CallerEndsFirst extends ServerStreamTracer.Factory implements Server
   public <Q, A> ServerCall.Listener<Q> interceptCall(ServerCall<Q, A> call, Metadata headers, ServerCallHandler<Q, A> next) {
     Context later = Context.current();
     if (later.getDeadline() == null) return next.startCall(call, headers);
-    // It ends with the call at the latest, because grpc-java cancels its parent context.
+    // This context ends with the call at the latest, because grpc-java cancels its parent context.
     Context told = later.withDeadline(later.getDeadline().offset(-GRACE_MS, TimeUnit.MILLISECONDS), clock);
     return Contexts.interceptCall(told, call, headers, next);
   }
@@ -49,7 +49,7 @@ final class CallerEndsFirst extends ServerStreamTracer.Factory implements Server
     return new ServerStreamTracer() {};
   }
 
-  /** The timeout plus the grace. An invalid timeout, or one longer than a day, stays unchanged. */
+  /** The timeout plus the grace, in milliseconds. An invalid timeout stays unchanged, and so does one that would need more than eight digits (some 27 hours). */
   static String later(String told) {
     Matcher form = FORM.matcher(told);
     if (!form.matches()) return told;

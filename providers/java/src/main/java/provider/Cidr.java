@@ -47,7 +47,7 @@ record Cidr(byte[] network, int length) {
     return text(address);
   }
 
-  /** The usual form: IPv6 without its longest run of zeros. */
+  /** The usual form: IPv6 without its first run of zeros. */
   static String text(byte[] address) {
     try {
       String text = InetAddress.getByAddress(address).getHostAddress();

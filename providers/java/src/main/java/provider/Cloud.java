@@ -156,7 +156,7 @@ final class Cloud {
       note(null);
       return result;
     } catch (Fail fail) {
-      // The interrupt closed the file during the read.
+      // An interrupt closes the file during a read: then the error is not the cloud's.
       if (Thread.interrupted()) throw new InterruptedException();
       note(TROUBLES.contains(fail.code) ? fail.getMessage() : null);
       throw fail;

@@ -44,7 +44,7 @@ final class Main {
           .keepAliveTime(Long.MAX_VALUE, TimeUnit.NANOSECONDS)
           .flowControlWindow(4 * 1024 * 1024)
           .addStreamTracerFactory(callerEndsFirst)
-          // gRPC calls the last interceptor first. If that one ends a call, the next does not see the call.
+          // gRPC calls the last interceptor first. So NothingBehindTheEnd gets the context of CallerEndsFirst, which ends at the caller's deadline.
           .intercept(new NothingBehindTheEnd())
           .intercept(callerEndsFirst)
           .intercept(new CallIds())

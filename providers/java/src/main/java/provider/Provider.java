@@ -110,7 +110,7 @@ final class Provider {
     if (owner.readOnly && WRITES.contains(rpc)) throw new Fail("PRECONDITION", rpc + " writes to the cloud, and this provider was initialised with read_only", "ReadOnly");
   }
 
-  /** Runs one call: failed puts its failures into the body. A cancelled call needs no answer. */
+  /** Runs one call: {@code failed} puts its failures into the body. A cancelled call needs no answer. */
   <T> void answer(String rpc, ClusterRef cluster, StreamObserver<T> out, Function<Failure, T> failed, Call<T> work) {
     T response;
     try {

@@ -13,7 +13,7 @@ import java.nio.file.attribute.PosixFilePermissions;
 import java.util.UUID;
 
 /**
- * The Unix socket's file: the rules for its place and its name (CORE-2). The provider binds it under a private name, sets its mode, and renames it. So it never has another mode
+ * The Unix socket's file: the rules for its place and its name (CORE-2). The provider binds it under a private name, sets its mode, and renames it. So the socket never has another mode
  * under its own name, and replaces a stale one in one step.
  */
 final class SocketFile {
@@ -36,7 +36,7 @@ final class SocketFile {
     bound = path.resolveSibling("." + UUID.randomUUID().toString().substring(0, 4));
   }
 
-  /** Makes the directory, 0750, and refuses to replace another kind of file. */
+  /** Makes missing directories, 0750. Refuses symbolic links, files, directories, and a socket on which a process answers. */
   void claim() throws IOException {
     for (int count = 1; count <= path.getNameCount(); count++) {
       Path level = path.getRoot().resolve(path.subpath(0, count));
@@ -51,7 +51,7 @@ final class SocketFile {
   }
 
   private void refuseLiving() throws IOException {
-    // Other kinds than file, directory and link are sockets, pipes and devices. A connection to a pipe or a device fails.
+    // Other kinds than file, directory and link are sockets, pipes and devices. Linux refuses a connection to a pipe or a device: they pass as stale sockets.
     if (Files.isRegularFile(path) || Files.isDirectory(path)) throw new IOException(path + " exists and is not a socket: remove it, or choose another endpoint");
     try (SocketChannel channel = SocketChannel.open(StandardProtocolFamily.UNIX)) {
       channel.connect(UnixDomainSocketAddress.of(path));
