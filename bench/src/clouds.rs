@@ -1,5 +1,5 @@
-//! Counts the API calls that the `ccm` with a vendor's provider causes on the vendor's test API. Each
-//! call takes 100 ms, and the vendor's published rate limits apply.
+//! Counts the API calls that the `ccm` with a vendor's provider causes on the vendor's test API.
+//! Each call takes 100 ms, and the vendor's published rate limits apply.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -94,7 +94,8 @@ fn target_flag(vendor: Vendor) -> &'static str {
     }
 }
 
-/// Measures a thousand Nodes: their initialisation, a restart with load balancers, and an idle hour.
+/// Measures a thousand Nodes: their initialisation, a restart with load balancers, and an idle
+/// hour.
 async fn large(vendor: Vendor) -> Result<Vec<Figure>> {
     let mut world = World::new(vendor, NODES).await?;
     world.register(0..NODES).await?;

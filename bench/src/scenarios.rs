@@ -237,7 +237,8 @@ async fn hand_over(kind: Kind) -> Result<Vec<f64>> {
     ])
 }
 
-/// Makes ten Nodes and [`BALANCERS`] Services, and waits until the controller has nothing left to do.
+/// Makes ten Nodes and [`BALANCERS`] Services, and waits until the controller has nothing left to
+/// do.
 async fn converged(kind: Kind, plane: &ControlPlane) -> Result<Contender> {
     let nodes: Api<Node> = Api::all(plane.client());
     let services: Api<Service> = Api::namespaced(plane.client(), "default");

@@ -61,7 +61,7 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
-    /// `None`: another process has it.
+    /// `None`: another process, or another cloud of this process, has the lock.
     pub(crate) fn try_take(state: &Path) -> Result<Option<Self>, String> {
         let fault = |error: std::io::Error| {
             format!(

@@ -40,8 +40,8 @@ impl ApiFault {
 
 /// If a leader dies after the effect of its request, it does so within this time.
 const DIES_WITHIN: Duration = Duration::from_millis(16);
-/// The delay of a request during which a step happens; ten times this for a call. Watches deliver
-/// the step meanwhile.
+/// If steps happen during a request to the API server, this is the request's delay. A call of the
+/// provider is delayed ten times as long. Watches deliver the steps meanwhile.
 const MEANWHILE: Duration = Duration::from_millis(200);
 /// A leader keeps its Lease if no request for the Lease takes longer than this.
 pub const SLOW_AT_MOST: Duration = Duration::from_millis(1_200);

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Names every RPC to which a fault of this kind can apply.
+/// Stands for all RPCs. In a fault it stands for those to which its kind can apply.
 pub const ALL_RPCS: &str = "*";
 
 /// The RPCs of the contract.

@@ -109,7 +109,7 @@ pub(crate) fn own_initialize(cloud: &Cloud, request: &[u8]) -> Option<http::Requ
         .ok()
 }
 
-/// Records the cluster that the provider was initialised for.
+/// Records the owner ID in an Initialize.
 pub(crate) fn initialized(cloud: &Cloud, request: &[u8]) {
     let cluster = pb::InitializeRequest::decode(request)
         .ok()

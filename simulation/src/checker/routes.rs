@@ -32,7 +32,7 @@ pub struct Hindered {
 #[derive(Default)]
 pub(super) struct Refused {
     seen: u64,
-    /// When a Node became known, in the cloud's time.
+    /// When a Node got its provider ID, in the cloud's time.
     known: BTreeMap<String, u64>,
     since: BTreeMap<String, (Instant, String)>,
 }

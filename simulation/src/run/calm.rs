@@ -193,7 +193,7 @@ impl Run {
         wrong
     }
 
-    /// Checks that Nodes without an instance are gone, if no brake had reason to hold.
+    /// Checks that Nodes without an instance are gone, if no brake had reason to hold them.
     fn soon(&self) {
         let nodes = self.api.list("nodes");
         if self.checker.may_brake() {

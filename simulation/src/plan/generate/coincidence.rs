@@ -142,7 +142,7 @@ impl Generator {
                 steps.extend((0..self.setup.ccms).map(|ccm| (when, Step::CutOff(ccm, 20))));
                 (steps, None)
             }
-            // The leader ends right after it has released a Service, and a watch is late.
+            // A ccm ends right after the leader has released a Service, and a watch is late.
             _ => {
                 self.is_quick();
                 let ends = 50_000 + self.random.random_range(200..2_000);
@@ -168,7 +168,7 @@ impl Generator {
             }));
     }
 
-    /// The cloud does all at once.
+    /// Makes the cloud quick: each operation ends at once.
     fn is_quick(&mut self) {
         self.setup.slow_ms = 0;
         self.setup.traits.set(Trait::GoesOn, false);
