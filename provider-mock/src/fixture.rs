@@ -186,7 +186,7 @@ pub struct InstanceTemplate {
     /// The region.
     #[serde(default)]
     pub region: Option<String>,
-    /// The pools of InternalIP addresses: one address from each, in order.
+    /// The pools of InternalIP addresses. Each instance gets the next address of each pool.
     #[serde(default)]
     pub internal_pools: Vec<Pool>,
     /// Further addresses.

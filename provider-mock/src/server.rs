@@ -264,8 +264,8 @@ pub async fn serve(cloud: Cloud, endpoint: &str) -> Result<(), StartError> {
         .connections(connections)
         .endpoint(behind.as_deref().unwrap_or(endpoint))
         .serve_until_signal();
-    // The SDK ends the streams itself. The token `streams` is for the twist that is visible during
-    // the drain.
+    // The SDK ends the streams itself. The token `streams` is for the twist `DrainFails`, which
+    // shows during the drain.
     let told = async {
         if cloud.twisted(Twist::DrainFails)
             && let Ok(mut terminate) = signal(SignalKind::terminate())

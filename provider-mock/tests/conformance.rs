@@ -54,7 +54,7 @@ capabilities:
   load_balancers: {listing: false, in_sync: false}
 ";
 
-/// Load balancers that have at least one target (LB-31).
+/// A cloud whose load balancers need at least one target (LB-31).
 const TARGETED: &str = "
 instance_templates:
 - {count: 4, name: node-%d, id: i-node-%d, zones: [zone-a, zone-b]}
@@ -62,7 +62,7 @@ capabilities:
   load_balancers: {targets: needed}
 ";
 
-/// The checks that a cloud that offers everything skips, and that the narrow cloud passes.
+/// The narrow cloud passes these checks. A cloud that offers everything skips them.
 const SHOWN_OF_NARROW: [&str; 4] = [
     "load-balancers/delete-pending",
     "load-balancers/ensure-of-remnants",

@@ -69,7 +69,7 @@ struct State {
     planned: Vec<(Strike, u32)>,
     counts: BTreeMap<String, u64>,
     hit: BTreeMap<(String, String), u64>,
-    /// The delay of each request to the API server, and when it ends.
+    /// When the API server stops being slow, and the delay of each request until then.
     slow: Option<(Instant, Duration)>,
     /// When leaders should die.
     deaths: VecDeque<Instant>,
@@ -115,7 +115,7 @@ impl Faults {
         state.deaths.clear();
     }
 
-    /// Delays each request to the API server until this time.
+    /// Delays each request to the API server by `by`, until the time `until`.
     pub fn slow(&self, until: Instant, by: Duration) {
         self.state().slow = Some((until, by));
     }
@@ -133,7 +133,7 @@ impl Faults {
         trouble.is_some_and(|at| at.elapsed() <= within)
     }
 
-    /// Until when requests to the API server failed, as far as it is known.
+    /// Until when requests to the API server failed, as far as is known.
     #[must_use]
     pub fn hindered(&self) -> Option<Instant> {
         let state = self.state();

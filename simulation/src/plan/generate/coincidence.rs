@@ -16,7 +16,8 @@ impl Generator {
         let node = self.random.random_range(0..self.nodes);
         let service = self.random.random_range(0..self.services);
         let ccm = self.random.random_range(0..self.setup.ccms);
-        // An operation that goes on after its cancellation matters when processes end.
+        // A cancelled operation that goes on in the cloud matters if its process ends. So worlds
+        // with `GoesOn` mostly get the last coincidence.
         let kind = match self.random.random_range(0..5) {
             0..=2 if self.setup.has(Trait::GoesOn) => 4,
             kind => kind,
