@@ -149,7 +149,7 @@ pub fn native_name(uid: &str) -> String {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LoadBalancers {
     pub(crate) by_handle: BTreeMap<String, LoadBalancer>,
-    /// The number of the last handle that the cloud gave. It gives no number twice.
+    /// The number of the last handle that the cloud gave. Before a reset it gives no number twice.
     pub(crate) last_number: u64,
 }
 

@@ -508,8 +508,9 @@ async fn what_is_retained_is_named_with_its_handle() {
     assert_eq!(report.left.len(), 1, "{left}");
 }
 
-/// A load balancer of a former owner ID now has the mark of the current owner ID. With this fault,
-/// Delete for the former owner ID is CONFLICT until the load balancer is gone.
+/// A load balancer of a former owner ID now has the mark of the current owner ID. With the fault
+/// `foreign-name-conflicts`, Delete for the former owner ID is CONFLICT until the load balancer is
+/// gone.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_another_owner_id_has_by_now_is_removed_for_that_one() {
     let directory = tempfile::tempdir().unwrap();

@@ -61,7 +61,7 @@ pub(crate) async fn before(cloud: &Cloud, rpc: &str) -> Result<(), tonic::Status
     Ok(())
 }
 
-/// The request without its `read_only`, if the twist is active.
+/// The request without its `read_only`, if the twist `ReadOnlyIgnored` is active.
 pub(crate) fn read_only_ignored(cloud: &Cloud, rpc: &str, request: &[u8]) -> Option<Bytes> {
     if rpc != "Initialize" || !cloud.twisted(Twist::ReadOnlyIgnored) {
         return None;

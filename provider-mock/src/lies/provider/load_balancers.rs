@@ -297,7 +297,7 @@ impl LoadBalancers for Twisted {
                     && before.gone_at_ms.is_none()
                     && self.has(Twist::ReadyWhileDeleting) =>
             {
-                // With the twist, the deletion goes on for a while.
+                // With the twist `ReadyWhileDeleting`, the deletion takes a while.
                 let now_ms = self.cloud.now_ms();
                 before.gone_at_ms = Some(now_ms + TWISTED_DELETION.as_millis() as u64);
                 let put = self.cloud.state().put_load_balancer(before, now_ms);
