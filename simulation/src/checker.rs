@@ -472,7 +472,7 @@ impl Inner {
                     })
                 {
                     self.trace.violation(format!(
-                        "a load balancer of the Service {}, which has no finalizer",
+                        "a load balancer exists for the Service {}, which has no finalizer",
                         owner.name
                     ));
                 }

@@ -206,7 +206,7 @@ impl Run {
             if is_known(node) && !is_ready(node) && self.checker.machine_of(node).is_none() {
                 let minutes = SOON.as_secs() / 60;
                 self.trace.violation(format!(
-                    "the Node {} is there for {minutes} min, its instance is gone, and no brake has reason to hold it",
+                    "the Node {} still exists after {minutes} min, though its instance is gone and no brake has reason to hold it",
                     node["metadata"]["name"]
                 ));
             }
