@@ -1,5 +1,5 @@
-//! Counts the API calls for the vendors' clouds, with the `ccm`, the vendor's provider and its test
-//! API. Each call takes 100 ms, and the vendor's published rate limits apply.
+//! Counts the API calls that the `ccm` with a vendor's provider causes on the vendor's test API.
+//! Each call takes 100 ms, and the vendor's published rate limits apply.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -85,7 +85,8 @@ async fn measure(vendor: Vendor) -> Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// The provider's flag that makes all machines with a label the targets of load balancers.
+/// The provider's flag that makes all machines with a tag (DigitalOcean) or a label (Hetzner) the
+/// targets of load balancers.
 fn target_flag(vendor: Vendor) -> &'static str {
     match vendor {
         Vendor::DigitalOcean => "--target-tag=k8s",
@@ -93,7 +94,8 @@ fn target_flag(vendor: Vendor) -> &'static str {
     }
 }
 
-/// A thousand Nodes: initialised, a restart, an idle hour.
+/// Measures a thousand Nodes: their initialisation, a restart with load balancers, and an idle
+/// hour.
 async fn large(vendor: Vendor) -> Result<Vec<Figure>> {
     let mut world = World::new(vendor, NODES).await?;
     world.register(0..NODES).await?;
@@ -115,7 +117,7 @@ async fn large(vendor: Vendor) -> Result<Vec<Figure>> {
 
     world.kill();
     world.start(&flags, &SIXTY_TIMES)?;
-    // The calls of the restart are over, and the regular rounds have begun.
+    // After this time the calls of the restart are over, and the regular rounds have begun.
     sleep(HOUR / 4).await;
     world.forget()?;
     sleep(HOUR).await;
@@ -147,7 +149,7 @@ async fn large(vendor: Vendor) -> Result<Vec<Figure>> {
     ])
 }
 
-/// The calls of Nodes that join one after another.
+/// The number of calls while Nodes join one after another.
 async fn joins(vendor: Vendor, flags: &[&str]) -> Result<f64> {
     let mut world = World::new(vendor, 2 + JOINS).await?;
     world.register(0..2).await?;
@@ -274,8 +276,8 @@ impl World {
         Ok(self.cloud.calls()?.values().sum::<u64>() as f64)
     }
 
-    /// Waits until each load balancer has this many targets, for at most 15 min: the cloud may
-    /// refuse calls until then.
+    /// Waits until each load balancer has this many targets, for at most 15 min. The cloud refuses
+    /// calls beyond its rate limit, so this can take minutes.
     async fn all_are_targets(&self, machines: usize) -> Result<()> {
         let end = Instant::now() + Duration::from_mins(15);
         loop {
@@ -290,7 +292,7 @@ impl World {
         }
     }
 
-    /// Waits until no call was made for 20 s. Returns the number of all calls.
+    /// Waits until no call was made for 20 s. Returns the number of calls since [`Self::forget`].
     async fn quiet(&self) -> Result<f64> {
         let mut last = (self.calls()?, Instant::now());
         let end = Instant::now() + Duration::from_mins(15);

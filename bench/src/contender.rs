@@ -40,7 +40,7 @@ pub(crate) enum Instances<'a> {
     Run,
     /// All are shut down.
     Stopped,
-    /// None exists, which is untrue.
+    /// The cloud reports that none exists, although all do.
     Gone,
     /// All but this one exist and run.
     OneGone(&'a str),
@@ -61,13 +61,14 @@ pub(crate) struct Contender {
 }
 
 impl Contender {
-    /// Makes the cloud, and starts no controller. Both clouds have an instance for every Node name
-    /// of a scenario.
+    /// Starts our provider if the contender is ours, and no controller. The Go CCM's process
+    /// contains its cloud. Go's cloud and ours have an instance for every Node name of a scenario.
     pub(crate) async fn new(kind: Kind, plane: &ControlPlane, number: usize) -> Result<Self> {
         Self::with_cloud(kind, plane, number, include_str!("cloud.yaml")).await
     }
 
-    /// As [`Self::new`]; if the contender is ours, its provider asks its cloud about each Node.
+    /// As [`Self::new`]. If the contender is ours, its provider asks its cloud about each Node
+    /// separately.
     pub(crate) async fn with_a_call_per_node(kind: Kind, plane: &ControlPlane) -> Result<Self> {
         let cloud = format!("{}{CALL_PER_NODE}", include_str!("cloud.yaml"));
         Self::with_cloud(kind, plane, 0, &cloud).await
@@ -245,7 +246,7 @@ impl Contender {
         })
     }
 
-    /// Calls of the cloud so far, by method or RPC.
+    /// Calls of the cloud so far, by method or RPC. A Go CCM counts from its last start on.
     pub(crate) fn calls(&self, plane: &ControlPlane) -> Result<BTreeMap<String, u64>> {
         if self.kind != Kind::Ours {
             let text =
@@ -267,7 +268,8 @@ impl Contender {
             .sum())
     }
 
-    /// Waits until no call was made for this time. Returns the number of calls so far.
+    /// Waits until no call with one of these prefixes was made for this time. Returns the number of
+    /// such calls so far.
     pub(crate) async fn quiet(
         &self,
         plane: &ControlPlane,

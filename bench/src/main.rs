@@ -1,5 +1,5 @@
-//! Side by side with an upstream Go CCM: equal API servers, the same machine and the same cloud
-//! latency, in one run. `make bench`.
+//! Measures the `ccm` and an upstream Go CCM in one run, on the same machine, with equal API
+//! servers and the same cloud latency. `make bench` runs it.
 //!
 //! Every scenario gets a fresh control plane for each contender and each run. The Go CCM is
 //! upstream's `app` package, unchanged, with a cloud in memory; ours is `ccm` with `provider-mock`.

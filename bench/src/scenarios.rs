@@ -20,7 +20,7 @@ use crate::contender::{Contender, Kind};
 
 type Figures = Pin<Box<dyn Future<Output = Result<Vec<f64>>>>>;
 
-/// One scenario: for each contender the same figures.
+/// One scenario. It measures the same figures for each of its contenders.
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) measured: &'static [&'static str],
@@ -148,7 +148,7 @@ async fn nodes(kind: Kind, count: usize, cloud: Cloud) -> Result<Vec<f64>> {
     ])
 }
 
-/// How often the API server was asked to write, by verb and resource.
+/// The number of write requests to the API server, by verb, resource and subresource.
 async fn writes(plane: &ControlPlane) -> Result<BTreeMap<String, u64>> {
     let request = http::Request::get("/metrics").body(Vec::new())?;
     let text = plane.client().request_text(request).await?;
@@ -237,7 +237,8 @@ async fn hand_over(kind: Kind) -> Result<Vec<f64>> {
     ])
 }
 
-/// Ten Nodes, [`BALANCERS`] Services, and nothing left to do.
+/// Makes ten Nodes and [`BALANCERS`] Services, and waits until the controller has nothing left to
+/// do.
 async fn converged(kind: Kind, plane: &ControlPlane) -> Result<Contender> {
     let nodes: Api<Node> = Api::all(plane.client());
     let services: Api<Service> = Api::namespaced(plane.client(), "default");

@@ -75,8 +75,8 @@ impl Cloud {
         Self::open(fixture, None)
     }
 
-    /// The cloud of a fixture, with a state file if there is one. The objects in the file replace
-    /// the fixture's instances, load balancers and routes.
+    /// The cloud of a fixture, with a state file if `state` names one. The objects in the file
+    /// replace the fixture's instances, load balancers and routes.
     ///
     /// Only one cloud at a time can hold a state file. If another cloud holds it, this method waits
     /// for up to 5 s, because the other process may be ending, and then fails. It blocks the
@@ -242,7 +242,8 @@ impl Cloud {
         format!("{}-{number}", self.shared.epoch)
     }
 
-    /// The number of the hint with this token. `None`: the token is unknown.
+    /// The number of the hint with this token. `None`: the token is unknown, or the cloud no longer
+    /// keeps all hints after it.
     pub(crate) fn hint_number(&self, token: &str) -> Option<u64> {
         let (epoch, number) = token.split_once('-')?;
         let number = number.parse().ok()?;

@@ -122,11 +122,11 @@ pub enum Command {
         /// The latency.
         latency: HumanDuration,
     },
-    /// Sets how long load balancers take.
+    /// Sets how long the creation and the deletion of a load balancer take.
     ProvisioningSet {
-        /// To be created.
+        /// The time of a creation.
         load_balancer: HumanDuration,
-        /// To be deleted.
+        /// The time of a deletion.
         deletion: HumanDuration,
     },
     /// Sets the answer of Probe.

@@ -128,7 +128,7 @@ async fn ctl(endpoint: &str, json: bool, verb: args::Ctl) -> Result<(), String> 
     print(&tables::print(shows, json, &result)?)
 }
 
-/// Prints a text that is not empty. A reader that stops early (`| head`) is no error.
+/// Prints a text unless it is empty. A reader that stops early (`| head`) is no error.
 fn print(text: &str) -> Result<(), String> {
     if text.is_empty() {
         return Ok(());

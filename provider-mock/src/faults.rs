@@ -110,7 +110,7 @@ impl Fault {
         fault
     }
 
-    /// Only for this Node, Service or route.
+    /// Only for calls about this object: a Node, a Service, a route, a volume or a cluster.
     #[must_use]
     pub fn subject(mut self, subject: impl Into<String>) -> Self {
         self.subject = Some(subject.into());
@@ -138,7 +138,7 @@ impl Fault {
         self
     }
 
-    /// The error in it, if any.
+    /// An error says what is wrong with the fault.
     pub fn check(&self) -> Result<(), String> {
         if !crate::fixture::is_rpc(&self.rpc) {
             return Err(format!(

@@ -34,7 +34,7 @@ pub struct Fixture {
     pub capabilities: Capabilities,
     /// The addresses of load balancers.
     pub addressing: Addressing,
-    /// How long load balancers take.
+    /// How long the creation and the deletion of a load balancer take.
     pub provisioning: Provisioning,
     /// The latency of each RPC, by its name. `default` is for RPCs that are not named.
     pub latency: BTreeMap<String, HumanDuration>,
@@ -152,13 +152,13 @@ pub enum IpMode {
     Proxy,
 }
 
-/// How long load balancers take to be created and deleted. They are pending in that time.
+/// How long the creation and the deletion of a load balancer take. It is pending in that time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Provisioning {
-    /// To be created.
+    /// The time of a creation.
     pub load_balancer: HumanDuration,
-    /// To be deleted.
+    /// The time of a deletion.
     pub deletion: HumanDuration,
 }
 
@@ -186,7 +186,7 @@ pub struct InstanceTemplate {
     /// The region.
     #[serde(default)]
     pub region: Option<String>,
-    /// The pools of InternalIP addresses: one address from each, in order.
+    /// The pools of InternalIP addresses. Each instance gets the next address of each pool.
     #[serde(default)]
     pub internal_pools: Vec<Pool>,
     /// Further addresses.

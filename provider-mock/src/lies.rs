@@ -109,7 +109,7 @@ mod tests {
         assert!(error.contains("\"absent-on-throttle\""), "{error}");
     }
 
-    /// Faults and twists are applied around the cloud and its provider, not inside them.
+    /// The mock applies faults and twists around the cloud and its provider, not inside them.
     #[test]
     fn the_cloud_and_its_provider_know_of_no_fault() {
         let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];

@@ -149,7 +149,7 @@ pub fn native_name(uid: &str) -> String {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LoadBalancers {
     pub(crate) by_handle: BTreeMap<String, LoadBalancer>,
-    /// The number of the last handle. Handles are never reused.
+    /// The number of the last handle that the cloud gave. Before a reset it gives no number twice.
     pub(crate) last_number: u64,
 }
 
@@ -188,7 +188,7 @@ impl LoadBalancers {
     }
 
     /// The load balancer that the provider finds for the Service, of any owner: by the handle, the
-    /// mark, the native name, or the address in the Service's status.
+    /// mark, the native name, or an address or host name in the Service's status.
     pub(crate) fn find(&self, asker: &Asker<'_>) -> Option<&LoadBalancer> {
         let by_handle = self.named(asker);
         let by_mark = || {
@@ -317,8 +317,8 @@ impl LoadBalancers {
         }
     }
 
-    /// The addresses that the load balancer may keep, `spec.loadBalancerIP`, and new ones for
-    /// missing families.
+    /// One address of each family that the Service asks for: `spec.loadBalancerIP`, else an address
+    /// that the load balancer may keep, else a new one.
     fn addresses_for(
         &self,
         service: &Service,

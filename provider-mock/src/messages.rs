@@ -107,7 +107,8 @@ fn keys_of_route(route: &pb::Route) -> Vec<String> {
     keys
 }
 
-/// The keys of the batch's items that a fault with this subject selects, as the answer has them.
+/// The keys of the batch's items that a fault with this subject selects. The results in the answer
+/// have the same keys.
 pub(crate) fn keys_of_items(rpc: &str, request: &Bytes, subject: &str) -> Vec<String> {
     if !matches!(rpc, "CreateRoutes" | "DeleteRoutes") {
         return vec![subject.to_owned()];
@@ -121,7 +122,7 @@ pub(crate) fn keys_of_items(rpc: &str, request: &Bytes, subject: &str) -> Vec<St
         .collect()
 }
 
-/// Items that did not reach the provider: key, and UID if it has one.
+/// Items that did not reach the provider: the key, and the UID of a Node.
 pub(crate) type LeftOut = Vec<(String, String)>;
 
 /// The request without the items of these subjects: their failure is scripted, so they do not reach

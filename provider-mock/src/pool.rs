@@ -8,8 +8,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// A range of addresses of one family: `192.0.2.0/24`, `192.0.2.10-192.0.2.20` or a single address.
-/// If a CIDR has more than two addresses, its first address is not in the pool. Of an IPv4 CIDR,
-/// the last is not in the pool either.
+/// If a CIDR has more than two addresses, its first address is not in the pool. If it is IPv4, the
+/// last is not in the pool either.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pool {
     text: String,

@@ -1,5 +1,5 @@
-//! Serves a mock: in this process with [`Mock`], for tests, or as a separate process with
-//! [`serve`].
+//! Serves a mock: as a task with [`Mock`], for tests, or with [`serve`], which takes a process of
+//! its own.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -237,8 +237,8 @@ pub async fn service(
     grpc_service(cloud, Arc::new(Tell(on_death)), CancellationToken::new()).await
 }
 
-/// Serves this cloud as a separate process until SIGTERM or SIGINT. A scripted crash ends the
-/// process with status 137.
+/// Serves this cloud until this process gets SIGTERM or SIGINT. A scripted crash ends the process
+/// with status 137.
 pub async fn serve(cloud: Cloud, endpoint: &str) -> Result<(), StartError> {
     struct Process {
         connections: Connections,
@@ -264,8 +264,8 @@ pub async fn serve(cloud: Cloud, endpoint: &str) -> Result<(), StartError> {
         .connections(connections)
         .endpoint(behind.as_deref().unwrap_or(endpoint))
         .serve_until_signal();
-    // The SDK ends the streams itself. The token `streams` is for the twist that is visible during
-    // the drain.
+    // The SDK ends the streams itself. The token `streams` is for the twist `DrainFails`, which
+    // shows during the drain.
     let told = async {
         if cloud.twisted(Twist::DrainFails)
             && let Ok(mut terminate) = signal(SignalKind::terminate())

@@ -61,7 +61,7 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
-    /// `None`: another process has it.
+    /// `None`: another process, or another cloud of this process, has the lock.
     pub(crate) fn try_take(state: &Path) -> Result<Option<Self>, String> {
         let fault = |error: std::io::Error| {
             format!(
@@ -110,7 +110,7 @@ fn lock_path(state: &Path) -> PathBuf {
     beside(state, ".lock")
 }
 
-/// The file whose name is the state file's and this suffix.
+/// This path with the suffix appended: a file beside it.
 pub(crate) fn beside(state: &Path, suffix: &str) -> PathBuf {
     let mut path = state.to_owned().into_os_string();
     path.push(suffix);

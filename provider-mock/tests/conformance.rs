@@ -54,7 +54,7 @@ capabilities:
   load_balancers: {listing: false, in_sync: false}
 ";
 
-/// Load balancers that have at least one target (LB-31).
+/// A cloud whose load balancers need at least one target (LB-31).
 const TARGETED: &str = "
 instance_templates:
 - {count: 4, name: node-%d, id: i-node-%d, zones: [zone-a, zone-b]}
@@ -62,7 +62,7 @@ capabilities:
   load_balancers: {targets: needed}
 ";
 
-/// The checks that a cloud that offers everything skips, and that the narrow cloud passes.
+/// The narrow cloud passes these checks. A cloud that offers everything skips them.
 const SHOWN_OF_NARROW: [&str; 4] = [
     "load-balancers/delete-pending",
     "load-balancers/ensure-of-remnants",
@@ -414,7 +414,7 @@ async fn a_mock_whose_services_all_share_one_load_balancer_passes_too() {
     assert_eq!(report.left, Vec::<String>::new());
 }
 
-/// Without `shared_load_balancer` the checks of sharing do not run. If its annotations share
+/// Without `shared_load_balancer` the suite skips a check of sharing. If its annotations share
 /// nothing, the report says so.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_suite_yaml_says_of_sharing_is_taken_at_its_word() {
@@ -508,8 +508,9 @@ async fn what_is_retained_is_named_with_its_handle() {
     assert_eq!(report.left.len(), 1, "{left}");
 }
 
-/// A load balancer of a former owner ID now has the mark of the current owner ID. So Delete for the
-/// former owner ID is CONFLICT until the load balancer is gone.
+/// A load balancer of a former owner ID now has the mark of the current owner ID. With the fault
+/// `foreign-name-conflicts`, Delete for the former owner ID is CONFLICT until the load balancer is
+/// gone.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_another_owner_id_has_by_now_is_removed_for_that_one() {
     let directory = tempfile::tempdir().unwrap();
@@ -679,8 +680,8 @@ async fn the_check_for_growth_calls_every_rpc() {
     }
 }
 
-/// If a connection ends because the process ended, the report says so, because the next check gets
-/// a new process.
+/// If a connection ends because the process ended, the report says so. Otherwise nobody would see
+/// it, because the next check gets a new process.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_ended_by_itself_is_told() {
     let directory = tempfile::tempdir().unwrap();

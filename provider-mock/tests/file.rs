@@ -1,5 +1,5 @@
-//! `provider-mock file`, the weather, and the count of writes without resets, which the hooks of a
-//! conformance run use.
+//! `provider-mock file`, the weather, and the count of all writes, which a reset does not change.
+//! The hooks of a conformance run use them.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod common;

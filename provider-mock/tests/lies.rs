@@ -47,7 +47,7 @@ async fn suite(lies: &[&Lie], only: &[&str]) -> Result<Report, String> {
     report.map_err(|error| error.to_string())
 }
 
-/// Why the check did not find the lie, if it did not.
+/// `Some`: why the check did not find the lie.
 async fn escapes(lie: &Lie) -> Option<String> {
     let report = match suite(&[lie], &[lie.check]).await {
         Ok(report) => report,

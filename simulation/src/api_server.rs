@@ -409,7 +409,7 @@ impl ApiServer {
     }
 }
 
-/// The refusal of a fault.
+/// The refusal for a fault with this status code.
 fn on_purpose(code: u16) -> Refusal {
     let reason = match code {
         409 => "Conflict",

@@ -45,7 +45,8 @@ pub const SECOND: &str = "second";
 pub struct Rules {
     /// The lease duration.
     pub lease: Duration,
-    /// Services, routes and the lifecycle of Nodes run under the Lease of the leader migration.
+    /// Whether Services, routes and the lifecycle of Nodes run under the Lease of the leader
+    /// migration.
     pub migration: bool,
     /// How long an operation takes that goes on in the cloud after its cancellation. `None`: none
     /// goes on.
@@ -410,8 +411,8 @@ impl Inner {
         if before == Some(identity) {
             return;
         }
-        // The old leader released a Lease that was taken before its expiry. A leader that lets its
-        // Lease expire has done all it can.
+        // If another process takes the Lease before its expiry, the old leader released it. A
+        // leader that lets its Lease expire has done all it can.
         let is_early = |before: &&str| {
             let age = self.leases.age(lease, before);
             age.is_some_and(|age| age < self.rules.lease)
@@ -471,7 +472,7 @@ impl Inner {
                     })
                 {
                     self.trace.violation(format!(
-                        "a load balancer of the Service {}, which has no finalizer",
+                        "a load balancer exists for the Service {}, which has no finalizer",
                         owner.name
                     ));
                 }

@@ -40,8 +40,8 @@ impl ApiFault {
 
 /// If a leader dies after the effect of its request, it does so within this time.
 const DIES_WITHIN: Duration = Duration::from_millis(16);
-/// The delay of a request during which a step happens; ten times this for a call. Watches deliver
-/// the step meanwhile.
+/// If steps happen during a request to the API server, this is the request's delay. A call of the
+/// provider is delayed ten times as long. Watches deliver the steps meanwhile.
 const MEANWHILE: Duration = Duration::from_millis(200);
 /// A leader keeps its Lease if no request for the Lease takes longer than this.
 pub const SLOW_AT_MOST: Duration = Duration::from_millis(1_200);
@@ -69,7 +69,7 @@ struct State {
     planned: Vec<(Strike, u32)>,
     counts: BTreeMap<String, u64>,
     hit: BTreeMap<(String, String), u64>,
-    /// The delay of each request to the API server, and when it ends.
+    /// When the API server stops being slow, and the delay of each request until then.
     slow: Option<(Instant, Duration)>,
     /// When leaders should die.
     deaths: VecDeque<Instant>,
@@ -115,7 +115,7 @@ impl Faults {
         state.deaths.clear();
     }
 
-    /// Delays each request to the API server until this time.
+    /// Delays each request to the API server by `by`, until the time `until`.
     pub fn slow(&self, until: Instant, by: Duration) {
         self.state().slow = Some((until, by));
     }
@@ -133,7 +133,7 @@ impl Faults {
         trouble.is_some_and(|at| at.elapsed() <= within)
     }
 
-    /// Until when requests to the API server failed, as far as it is known.
+    /// Until when requests to the API server failed, as far as is known.
     #[must_use]
     pub fn hindered(&self) -> Option<Instant> {
         let state = self.state();

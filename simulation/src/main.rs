@@ -44,7 +44,7 @@ struct Options {
     /// Plants each known bug, and prints the seed that finds it.
     #[arg(long)]
     planted: bool,
-    /// Plants only these bugs, by name. With `--seed` or `--plan`, plants the first of them.
+    /// Plants only these bugs, by name. With `--seed` or `--plan`, name one: only one is planted.
     #[arg(long, value_delimiter = ',')]
     bugs: Vec<String>,
     /// Writes which seed finds which bug into this document.
@@ -53,13 +53,13 @@ struct Options {
     /// Plays single faults and pairs of faults in the life of one Service and of one Node.
     #[arg(long)]
     exhaustive: bool,
-    /// Plays the plan in this file instead of a seed's, as `--seed` does.
+    /// Plays the plan in this file, as `--seed` plays a seed's plan.
     #[arg(long, conflicts_with = "seed")]
     plan: Option<PathBuf>,
-    /// If the plan fails, writes the shortest plan that still fails to this file.
+    /// If the plan fails, writes to this file the shortest plan that still fails.
     #[arg(long)]
     keep: Option<PathBuf>,
-    /// The filter of the logs in the trace of `--seed`.
+    /// The filter of the logs in the trace of `--seed` or `--plan`.
     #[arg(long, default_value = "ccm=info")]
     logs: String,
 }

@@ -1,5 +1,5 @@
 //! A run before it is played: the world, the faults, and a script of steps by users, kubelets, the
-//! console and operators. All of it follows from a seed.
+//! console and operators. [`Plan::of`] makes all of it from a seed.
 
 mod generate;
 mod single;
@@ -17,7 +17,7 @@ use crate::faults::ApiFault;
 pub use single::{Life, counts_in_pairs};
 pub use wrong::everything;
 
-/// A class that the mock serves.
+/// A class that the ccm serves while its provider offers it.
 pub const CLASS: &str = "mock.grpc-ccm.io/lb";
 /// The class that the second ccm serves, if it runs.
 pub const SECOND_CLASS: &str = "mock.grpc-ccm.io/second";
@@ -247,7 +247,7 @@ pub struct Setup {
     /// The traits of the world. In a file, each trait is a separate field.
     #[serde(flatten)]
     pub traits: Traits,
-    /// How many calls the provider takes at once.
+    /// How many calls of one service the provider takes at once.
     pub max_in_flight: u32,
     /// How long each operation of the cloud takes, in milliseconds.
     pub slow_ms: u64,
@@ -307,7 +307,7 @@ pub enum Trait {
     DefaultClass,
     /// The provider serves [`CLASS`] from the beginning.
     Class,
-    /// A cancelled operation goes on in the cloud.
+    /// A cancelled EnsureLoadBalancer goes on in the cloud.
     GoesOn,
 }
 

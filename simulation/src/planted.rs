@@ -71,7 +71,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A row of the table. It begins with the bug's name.
+/// A row of the table. It begins with the bug's description.
 fn row(Looked { bug, found }: &Looked, seeds: &Range<u64>) -> String {
     let (seed, seen) = match found {
         Some((seed, seen)) => (seed.to_string(), seen.replace('|', "\\|")),

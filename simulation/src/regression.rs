@@ -13,7 +13,7 @@ use crate::run::judge;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Regression {
-    /// The violation, and the finding's name if it has one.
+    /// The violations, or the bug that caused them, with the finding that reported it.
     pub shows: String,
     /// The planted bug with which the plan fails again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -82,7 +82,7 @@ pub fn named(name: &str) -> anyhow::Result<Bug> {
         .with_context(|| format!("bug {name:?}: no bug has this name, see ccm/src/planted.rs"))
 }
 
-/// The files of this directory, in the order of their names.
+/// The JSON files of this directory, in the order of their names.
 pub fn files(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(directory).with_context(|| directory.display().to_string())?;
     let mut files = entries

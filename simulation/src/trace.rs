@@ -91,7 +91,7 @@ impl Trace {
         self.inner().lines.clone()
     }
 
-    /// A digest of all lines.
+    /// A digest of all lines except those of logs.
     #[must_use]
     pub fn digest(&self) -> u64 {
         self.inner().hasher.finish()

@@ -21,7 +21,7 @@ const UP: usize = 20;
 const LOOKUPS: &[&str] = &["Instance", "LookupInstances", "ListInstances"];
 const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 
-/// The instances of all Nodes that are not Ready are shut down.
+/// All instances are shut down, and most Nodes are not Ready.
 pub(super) const STOPPED: Scenario = Scenario {
     name: "lifecycle-500",
     measured: &[
@@ -37,7 +37,7 @@ pub(super) const LIAR: Scenario = Scenario {
     name: "lifecycle-liar",
     measured: &[
         "for 25 s the cloud wrongly calls 500 Nodes gone: Nodes deleted",
-        "… then one instance is really deleted: until its Node is (s)",
+        "… then one instance is really deleted: until its Node is deleted too (s)",
     ],
     contenders: EVERYBODY,
     run: |kind| Box::pin(liar(kind)),
@@ -70,12 +70,12 @@ async fn liar(kind: Kind) -> Result<Vec<f64>> {
     let plane = ControlPlane::start().await?;
     let made = Instant::now();
     let (nodes, contender) = joined(kind, &plane).await?;
-    // Ours deletes no Node that is younger than a minute.
+    // The `ccm` deletes no Node that is younger than a minute.
     sleep((made + Duration::from_secs(75)).saturating_duration_since(Instant::now())).await;
     contender.cloud_says(&plane, &Instances::Gone)?;
     sleep(Duration::from_secs(25)).await;
     contender.cloud_says(&plane, &Instances::Run)?;
-    // Until the controller has carried out its decisions from the wrong answers.
+    // Gives the controller time to carry out its decisions from the wrong answers.
     sleep(Duration::from_secs(10)).await;
     let left = every(&nodes).await?;
     let deleted = DOWN + UP - left.len();

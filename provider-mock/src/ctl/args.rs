@@ -347,7 +347,8 @@ pub enum FaultVerb {
         rpc: String,
         /// The kind.
         kind: FaultKind,
-        /// Limit it to this Node, Service (namespace/name), or route (its key, destination or Node).
+        /// Limit it to this object: the name of a Node, volume or cluster, a Service
+        /// (namespace/name), or a route's key, destination or Node.
         #[arg(long)]
         subject: Option<String>,
         /// Limit it to this number of calls. Without it the fault stays until it is cleared.

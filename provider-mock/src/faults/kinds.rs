@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Names every RPC to which a fault of this kind can apply.
+/// Stands for all RPCs. In a fault it stands for those to which its kind can apply.
 pub const ALL_RPCS: &str = "*";
 
 /// The RPCs of the contract.
@@ -225,8 +225,8 @@ kinds! {
     Garbage = "garbage", Answer, ANY, "";
     /// The answer has 20 MiB.
     Oversized = "oversized", Answer, ANY, "";
-    /// The answer has `value` KiB of empty items, or 14 MiB without `value`. Decoded, they take up
-    /// to gigabytes.
+    /// The answer has `value` KiB of empty items, or 14 MiB without `value`. Decoded items can take
+    /// gigabytes of memory.
     EmptyItems = "empty-items", Answer, EMPTIABLE, "a number";
     /// The message and the reason of every failure in the answer have 2,000 bytes; an answer without a failure becomes `failed`.
     LongText = "long-text", Answer, OUTCOMES, "";

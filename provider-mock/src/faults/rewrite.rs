@@ -219,7 +219,7 @@ pub(crate) fn failure_of(fault: &Fault) -> pb::Failure {
     }
 }
 
-/// The error in the fault's value, if any.
+/// An error says why the fault's kind cannot use its value.
 pub(super) fn check_value(fault: &Fault) -> Result<(), String> {
     let Some(value) = &fault.value else {
         return Ok(());
@@ -280,7 +280,7 @@ fn probe_state(name: &str) -> Option<i32> {
     pb::ProbeState::from_str_name(&format!("PROBE_STATE_{name}")).map(Into::into)
 }
 
-/// The fault's value as the number of an enum, which the enum need not have.
+/// The fault's value as a number for an enum. The enum need not have this number.
 fn number(fault: &Fault, name: impl Fn(&str) -> Option<i32>) -> i32 {
     let value = fault.value.as_deref().unwrap_or("UNSPECIFIED");
     name(value).or_else(|| value.parse().ok()).unwrap_or(0)

@@ -61,7 +61,7 @@ pub(crate) async fn before(cloud: &Cloud, rpc: &str) -> Result<(), tonic::Status
     Ok(())
 }
 
-/// The request without its `read_only`, if the twist is active.
+/// The request without its `read_only`, if the twist `ReadOnlyIgnored` is active.
 pub(crate) fn read_only_ignored(cloud: &Cloud, rpc: &str, request: &[u8]) -> Option<Bytes> {
     if rpc != "Initialize" || !cloud.twisted(Twist::ReadOnlyIgnored) {
         return None;
@@ -109,7 +109,7 @@ pub(crate) fn own_initialize(cloud: &Cloud, request: &[u8]) -> Option<http::Requ
         .ok()
 }
 
-/// Records the cluster that the provider was initialised for.
+/// Records the owner ID in an Initialize.
 pub(crate) fn initialized(cloud: &Cloud, request: &[u8]) {
     let cluster = pb::InitializeRequest::decode(request)
         .ok()

@@ -41,13 +41,13 @@ const END_STREAM: u8 = 1;
 /// The treatment of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Does {
-    /// Every connection gets garbage, at once or after a while.
+    /// Every connection that lasts gets garbage, at once or after a while.
     Garbage,
     /// Removes the deadline from every call.
     Timeless,
-    /// Ends a call with INTERNAL if it ends at its deadline. The twist is not in the provider,
-    /// because there tonic's timer and the SDK's timer race, and end the call with different
-    /// statuses.
+    /// Changes the status of a call that ended at its deadline to INTERNAL. The twist is not in the
+    /// provider, because there tonic's timer and the SDK's timer race, and end the call with
+    /// different statuses.
     OverdueIsInternal,
     /// Adds a frame after an answer that is only a status.
     Behind,
@@ -156,13 +156,13 @@ async fn garbage(mut stream: UnixStream, behind: &Path, spoke: &AtomicU32) {
             return;
         }
     }
-    // A peer that has gone does not read it.
+    // If the peer has gone, nobody reads the garbage.
     let _ = stream.write_all(GARBAGE).await;
     let _ = stream.shutdown().await;
 }
 
-/// Passes each call to the provider with changed headers, or its answer with changed headers. If
-/// the caller cancels a call, the provider's call is cancelled too.
+/// Passes calls to the provider and its answers to the caller, and changes the headers of the calls
+/// or of the answers. If the caller cancels a call, the provider's call is cancelled too.
 async fn other_headers(cloud: Cloud, does: Does, stream: UnixStream, provider: UnixStream) {
     use hyper::{client, server};
     let provider = TokioIo::new(provider);
@@ -196,7 +196,7 @@ async fn other_headers(cloud: Cloud, does: Does, stream: UnixStream, provider: U
     }
 }
 
-/// Passes the provider's frames, and adds frames of its own.
+/// Passes the bytes of both sides on, and sends the caller further frames.
 async fn says_more(cloud: &Cloud, does: Does, stream: UnixStream, provider: UnixStream) {
     let (mut from_caller, to_caller) = stream.into_split();
     let (from_provider, mut to_provider) = provider.into_split();

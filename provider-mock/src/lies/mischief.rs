@@ -75,7 +75,7 @@ impl Cloud {
         self.misbehave(|mischief| mischief.forgot_initialize = true);
     }
 
-    /// Makes the provider lie from now on: `serve --fault`. [`Lie::all`] has the names.
+    /// Makes the provider lie from now on, as `serve --fault` does. [`Lie::all`] has the names.
     pub fn tell(&self, name: &str) -> Result<(), CloudError> {
         let lie = Lie::find(name).map_err(CloudError::Invalid)?;
         match lie.does {

@@ -44,7 +44,8 @@ impl Twisted {
         self.cloud.twisted(twist)
     }
 
-    /// The Node's place. With the twist, it is made up if the cloud does not know the Node.
+    /// The Node's place. With the twist `ZonesMadeUp`, it is invented if the lookup finds no
+    /// instance of the Node.
     fn place(&self, node: &Node, zone: Zone) -> Zone {
         if zone != Zone::default() || !self.has(Twist::ZonesMadeUp) {
             return zone;

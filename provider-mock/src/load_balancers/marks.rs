@@ -61,12 +61,12 @@ pub(crate) trait Marks: fmt::Debug + Send + Sync {
         }
     }
 
-    /// Whether a load balancer is found by its mark if no handle names it.
+    /// Whether the provider finds a load balancer that no handle names.
     fn are_found(&self) -> bool {
         true
     }
 
-    /// The mark of a created or adopted load balancer.
+    /// The mark that Ensure writes.
     fn mark(&self, asker: &Asker<'_>) -> Option<Mark> {
         Some(Mark {
             owner_id: asker.owner_id.to_owned(),

@@ -32,7 +32,7 @@ fn unserved(service: &Service, offered: &LoadBalancerCapability) -> Option<Strin
     }
 }
 
-/// An error with the field and mostly with its value and the valid values.
+/// An error names the field, and mostly also its value and the valid values.
 fn wrong(service: &Service) -> Option<String> {
     if service.ports.is_empty() {
         return Some("spec.ports is empty; a load balancer listens on at least one port".into());

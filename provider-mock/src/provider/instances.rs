@@ -12,7 +12,7 @@ use crate::cloud::State;
 use crate::fixture::Zones;
 use crate::instances::{self as cloud, Address, Found, Power};
 
-/// The delay for an instance that the cloud does not show yet.
+/// The `retry_after` for an instance that the cloud does not show yet.
 const PENDING_RETRY: Duration = Duration::from_secs(1);
 
 #[async_trait]

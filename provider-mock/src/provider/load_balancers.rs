@@ -32,7 +32,7 @@ struct Begun<'a> {
 }
 
 impl MockProvider {
-    /// Begins a call that may change the cloud. First removes load balancers whose deletion has
+    /// Begins a call that may change the cloud. Also removes load balancers whose deletion has
     /// ended. `None`: the cloud is so slow that the answer has to be `pending` (CORE-9).
     async fn begin(&self, call: &Call) -> Result<Option<Begun<'_>>, Failure> {
         let in_time = match call.deadline() {
@@ -75,7 +75,7 @@ impl MockProvider {
         }
     }
 
-    /// Ensures it atomically.
+    /// Ensures the load balancer while it holds the lock of the cloud's state.
     fn ensure_in(
         &self,
         call: &Call,

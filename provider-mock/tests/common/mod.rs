@@ -18,7 +18,7 @@ use pb::route_service_client::RouteServiceClient;
 use provider_mock::{Fixture, Mock};
 use tonic::transport::Channel;
 
-/// The longest wait of a test.
+/// The limit of each wait in a test.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A mock in a directory of its own, with a connection to it.

@@ -85,7 +85,7 @@ fn tidy(value: &mut Value) {
     }
 }
 
-/// Sets a field that is absent.
+/// Sets a field if it is absent.
 pub(super) fn default(object: &mut Value, field: &str, value: Value) {
     if let Some(fields) = object.as_object_mut() {
         fields.entry(field).or_insert(value);

@@ -1,4 +1,4 @@
-//! The syntax of names, labels and addresses, with reasons in our own words.
+//! The syntax of names and labels, with reasons in our own words.
 
 /// Letters, digits and `-_.`. The first and the last are letters or digits.
 fn is_name(text: &str) -> bool {

@@ -148,7 +148,7 @@ impl Asked {
     }
 }
 
-/// The token of a page. No namespace and no name has a `_`.
+/// The token of a page. No namespace has a `_`, and no name in a list of several pages has one.
 pub(super) fn token(version: u64, next: &Id) -> String {
     format!("{version}_{}_{}", next.namespace, next.name)
 }

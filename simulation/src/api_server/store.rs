@@ -119,7 +119,7 @@ pub struct Store {
     version: u64,
     /// The newest version of each kind.
     newest: [u64; KINDS.len()],
-    /// A counter for UIDs, names and addresses.
+    /// A counter for UIDs, names, addresses and ports.
     chosen: u64,
     objects: BTreeMap<Id, Arc<Object>>,
     history: VecDeque<Change>,

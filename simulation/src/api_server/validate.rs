@@ -12,7 +12,7 @@ use super::names::{dns_label, label_value, qualified, subdomain};
 use super::refusal::{Cause, Refusal};
 use service::{ingresses, service, service_updated};
 
-/// The causes so far for refusing the content.
+/// The causes to refuse the content that the checks have found so far.
 #[derive(Default)]
 pub(super) struct Causes(Vec<Cause>);
 
@@ -292,7 +292,8 @@ fn node_updated(causes: &mut Causes, old: &Value, new: &Value) {
     taints(causes, new);
 }
 
-/// Whether this field of a PersistentVolume's `spec` is a volume source: every field but these.
+/// Whether this field of a PersistentVolume's `spec` is a volume source, as all fields except these
+/// are.
 fn is_source(field: &str) -> bool {
     ![
         "accessModes",

@@ -43,7 +43,8 @@ impl Deletions {
     /// Takes a deletion that was carried out. Returns how many the process sent within a window of
     /// the brake.
     pub(super) fn sent(&mut self, identity: &str, at: Instant) -> usize {
-        // The brake counts a deletion before it sends the first request.
+        // The brake counts a deletion before the ccm sends the first request, so the brake's ten
+        // minutes begin earlier.
         const WINDOW: Duration = Duration::from_mins(9);
         let all = self.sent.entry(identity.to_owned()).or_default();
         all.retain(|before| at.saturating_duration_since(*before) < WINDOW);

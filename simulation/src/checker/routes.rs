@@ -22,7 +22,7 @@ const OF_ITSELF: [&str; 2] = ["failed:INTERNAL", "failed:PRECONDITION"];
 /// What kept a leader from setting a condition.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hindered {
-    /// Until when requests to the API server failed, as far as it is known.
+    /// Until when requests to the API server failed, as far as is known.
     pub until: Option<Instant>,
     /// When the API server last refused a condition.
     pub condition_refused: Option<Instant>,
@@ -32,7 +32,7 @@ pub struct Hindered {
 #[derive(Default)]
 pub(super) struct Refused {
     seen: u64,
-    /// When a Node became known, in the cloud's time.
+    /// When a Node got its provider ID, in the cloud's time.
     known: BTreeMap<String, u64>,
     since: BTreeMap<String, (Instant, String)>,
 }

@@ -76,7 +76,7 @@ impl About {
     }
 }
 
-/// One seed in this many has a coincidence of [`Generator::rare`].
+/// Of the seeds with faults, one in this many has a coincidence of [`Generator::rare`].
 const RARE: u32 = 24;
 
 struct Generator {

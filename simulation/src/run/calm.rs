@@ -193,7 +193,7 @@ impl Run {
         wrong
     }
 
-    /// Checks that Nodes without an instance are gone, if no brake had reason to hold.
+    /// Checks that Nodes without an instance are gone, if no brake had reason to hold them.
     fn soon(&self) {
         let nodes = self.api.list("nodes");
         if self.checker.may_brake() {
@@ -206,7 +206,7 @@ impl Run {
             if is_known(node) && !is_ready(node) && self.checker.machine_of(node).is_none() {
                 let minutes = SOON.as_secs() / 60;
                 self.trace.violation(format!(
-                    "the Node {} is there for {minutes} min, its instance is gone, and no brake has reason to hold it",
+                    "the Node {} still exists after {minutes} min, though its instance is gone and no brake has reason to hold it",
                     node["metadata"]["name"]
                 ));
             }

@@ -7,14 +7,15 @@ const KIB: usize = 14 * 1024;
 /// The size of gRPC's prefix of each message.
 const FRAME_BYTES: usize = 5;
 
-/// The field numbers around the list, and an empty item as encoded in it, with its tag.
+/// The numbers of the fields around the list of items, the outermost first, and one encoded empty
+/// item with its tag.
 fn shape(rpc: &str) -> (&'static [u32], &'static [u8]) {
     match rpc {
         // With an empty label: the first entry of a map takes the most memory.
         "LookupInstances" => (&[], &[0x12, 0x04, 0x22, 0x02, 0x3a, 0x00]),
         "ListInstances" => (&[2], &[0x0a, 0x02, 0x3a, 0x00]),
         "EnsureLoadBalancer" => (&[6, 1], &[0x0a, 0x00]),
-        // A load balancer of a listing, each in a message of its own.
+        // A load balancer of a listing. Each one has a message of its own.
         _ => (&[], &[0x12, 0x00]),
     }
 }

@@ -113,8 +113,8 @@ batches! {
     DeleteRoutesResponse, RouteResult, route_key, ;
 }
 
-/// Applies the fault to the answer of a batch. `keys` names the items to which most kinds apply;
-/// `None`: all.
+/// Applies the fault to the answer of a batch. Kinds that concern single items apply to the items
+/// with these `keys`; `None`: to all.
 pub(super) fn batch<M: Batch>(fault: &Fault, keys: Option<&[String]>, answer: &mut M) {
     let value = |default: &str| fault.value.clone().unwrap_or_else(|| default.into());
     let ours = |item: &mut M::Item| keys.is_none_or(|keys| keys.contains(M::key(item)));

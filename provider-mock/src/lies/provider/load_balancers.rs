@@ -48,13 +48,13 @@ impl Twisted {
         found.filter(|it| asker.ownership(it) == Ownership::Ours)
     }
 
-    /// The targets. With the twist, an empty set counts as absent.
+    /// The targets. With the twist `EmptyTargetsIgnored`, an empty set counts as absent.
     fn taken(&self, targets: Option<Vec<Node>>) -> Option<Vec<Node>> {
         targets.filter(|targets| !(targets.is_empty() && self.has(Twist::EmptyTargetsIgnored)))
     }
 
-    /// The Service. With the twist, it keeps settings of its load balancer that it no longer asks
-    /// for.
+    /// The Service. With the twist `KeepsCleared`, it also asks for settings that its load balancer
+    /// still has.
     fn kept(&self, asker: &Asker<'_>) -> Service {
         let mut service = asker.service.clone();
         if self.has(Twist::KeepsCleared)
@@ -65,7 +65,8 @@ impl Twisted {
         service
     }
 
-    /// Changes the other owner's load balancer in spite of the CONFLICT.
+    /// With the twist `ConflictButTouches`, removes the targets of the load balancer that caused a
+    /// CONFLICT.
     fn touch(&self, asker: &Asker<'_>, failure: &Failure) {
         if !self.has(Twist::ConflictButTouches) || failure.code() != FailureCode::Conflict {
             return;
@@ -195,7 +196,8 @@ impl LoadBalancers for Twisted {
         let Some(before) = before else {
             return Ok(answer);
         };
-        // With the twist, absent targets and targets that do not matter count as empty.
+        // With the twist `AbsentTargetsEmpty`, absent targets and targets that do not matter count
+        // as empty.
         let settings = self.cloud.settings();
         let matter = settings.capabilities.load_balancers.targets != Targets::Ignored;
         if (!matter || request.targets.is_none())
@@ -295,7 +297,7 @@ impl LoadBalancers for Twisted {
                     && before.gone_at_ms.is_none()
                     && self.has(Twist::ReadyWhileDeleting) =>
             {
-                // With the twist, the deletion goes on for a while.
+                // With the twist `ReadyWhileDeleting`, the deletion takes a while.
                 let now_ms = self.cloud.now_ms();
                 before.gone_at_ms = Some(now_ms + TWISTED_DELETION.as_millis() as u64);
                 let put = self.cloud.state().put_load_balancer(before, now_ms);

@@ -1,4 +1,5 @@
-//! Marks that are not written, not recognised, or recognised although they are not the owner's.
+//! Marks that the provider does not write, writes wrongly, does not recognise, or recognises
+//! although they are not the owner's.
 
 use provider_sdk::Ownership;
 

@@ -33,7 +33,7 @@ impl Twisted {
         Ok(())
     }
 
-    /// Changes one route of a CreateRoutes after its honest answer.
+    /// Applies the twists to one route of a CreateRoutes, after its honest answer.
     fn created(
         &self,
         call: &Call,
@@ -80,7 +80,7 @@ impl Twisted {
         Ok(())
     }
 
-    /// Changes one route of a DeleteRoutes after its honest answer.
+    /// Applies the twists to one route of a DeleteRoutes, after its honest answer.
     fn deleted(
         &self,
         route: &Route,

@@ -15,7 +15,7 @@ pub(super) const LIES: &[Lie] = &[
     ),
     twist(
         "types-bent",
-        "in an instance type the provider replaces each character that a label value may not have by a dash",
+        "in an instance type the provider replaces each character except ASCII letters, digits and dots by a dash",
         &["INST-15"],
         "instances/what-has-no-form-is-left-out",
         Twist::TypesBent,

@@ -19,7 +19,7 @@ pub(super) fn targets(
     };
     if targets.is_empty() && settings.capabilities.load_balancers.targets == Targets::Needed {
         return Err(Failure::precondition(
-            "a load balancer of this cloud needs at least one target; the provider makes or changes it when a Node can be one",
+            "a load balancer of this cloud needs at least one target; the provider makes or changes it when a Node can be a target",
         )
         .with_reason("NoTargets"));
     }

@@ -16,7 +16,8 @@ impl Generator {
         let node = self.random.random_range(0..self.nodes);
         let service = self.random.random_range(0..self.services);
         let ccm = self.random.random_range(0..self.setup.ccms);
-        // An operation that goes on after its cancellation matters when processes end.
+        // A cancelled operation that goes on in the cloud matters if its process ends. So worlds
+        // with `GoesOn` mostly get the last coincidence.
         let kind = match self.random.random_range(0..5) {
             0..=2 if self.setup.has(Trait::GoesOn) => 4,
             kind => kind,
@@ -142,7 +143,7 @@ impl Generator {
                 steps.extend((0..self.setup.ccms).map(|ccm| (when, Step::CutOff(ccm, 20))));
                 (steps, None)
             }
-            // The leader ends right after it has released a Service, and a watch is late.
+            // A ccm ends right after the leader has released a Service, and a watch is late.
             _ => {
                 self.is_quick();
                 let ends = 50_000 + self.random.random_range(200..2_000);
@@ -168,7 +169,7 @@ impl Generator {
             }));
     }
 
-    /// The cloud does all at once.
+    /// Makes the cloud quick: each operation ends at once.
     fn is_quick(&mut self) {
         self.setup.slow_ms = 0;
         self.setup.traits.set(Trait::GoesOn, false);

@@ -6,7 +6,7 @@ use provider_sdk::{Service, ServicePort};
 
 use crate::load_balancers::LoadBalancerConfig;
 
-/// Adds the load balancer's settings to those that the Service asks for.
+/// Adds settings of the load balancer to those that the Service asks for.
 pub(super) fn keep(service: &mut Service, before: LoadBalancerConfig) {
     let asked = LoadBalancerConfig::of(service);
     if service.source_ranges.is_empty() {
