@@ -11,7 +11,8 @@ use super::hooks::Hook;
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Instances in the cloud. If there are none, ListInstances provides them.
+    /// Instances in the cloud. If a check needs more, those of ListInstances replace them, if it is
+    /// offered.
     pub instances: Vec<KnownInstance>,
     /// Volumes in the cloud.
     pub volumes: Vec<KnownVolume>,
@@ -22,7 +23,7 @@ pub struct Config {
     /// Annotations with which two Services share one load balancer. Empty if all Services share
     /// one.
     pub shared_load_balancer: Option<BTreeMap<String, String>>,
-    /// Whether this cloud's load balancers can have no targets.
+    /// Whether a load balancer of this cloud can be without targets.
     pub empty_target_sets: EmptyTargetSets,
     /// Whether this cloud can store the owner's mark on a route.
     pub route_marks: RouteMarks,
@@ -33,7 +34,7 @@ pub struct Config {
     pub provider_id_pattern: Option<String>,
     /// Texts that no answer may contain: parts of the provider's credentials.
     pub secrets: Vec<String>,
-    /// Shell commands that change the cloud directly.
+    /// Shell commands that change or read the cloud directly.
     pub hooks: BTreeMap<Hook, String>,
 }
 

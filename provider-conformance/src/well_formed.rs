@@ -30,7 +30,7 @@ pub(super) struct Broken {
 pub(super) type Judged = Result<(), Broken>;
 
 impl Broken {
-    /// Makes it the failure of a check, with the call whose answer violates the rule.
+    /// The failure of a check, with the call whose answer violates the rule.
     pub(super) fn in_answer_to<T: Debug>(self, exchange: &Exchange<T>) -> Stop {
         Stop::failed(self.rule, exchange.sent(), self.expected, self.came)
     }

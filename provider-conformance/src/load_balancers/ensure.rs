@@ -76,7 +76,7 @@ const CHECKS: &[Check] = &[
     check!(
         "load-balancers/ensure-status-given-back",
         ["LB-8", "LB-14"],
-        "Changes of the Service by the controller (status, finalizer, generation, times) cause no write to the cloud",
+        "Changes of the Service that follow Ensure (status, finalizer, generation) cause no write to the cloud",
         [Need::LoadBalancers],
         status_given_back
     ),

@@ -122,7 +122,7 @@ const CHECKS: &[Check] = &[
     check!(
         "load-balancers/field-labels",
         ["LB-8", "LB-14"],
-        "Labels and annotations of others are in sync again after Ensure, whether or not they matter to the cloud",
+        "A Service with another label and a foreign annotation is in sync again after Ensure, whether or not they matter to the cloud",
         [Need::LoadBalancers],
         labels
     ),

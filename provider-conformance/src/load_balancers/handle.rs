@@ -268,7 +268,7 @@ async fn other_cluster(run: &Run) -> Verdict {
     }
     let session = stage.back().await?;
     let mut victim = victim.through(&session);
-    let what = "Ensure, Update and Delete with the handle of another cluster's";
+    let what = "Ensure, Update and Delete with the handle of another cluster's load balancer";
     unharmed(&stage, &mut victim, &before, written, what).await
 }
 
@@ -399,7 +399,7 @@ async fn of_nothing_ensure(run: &Run) -> Verdict {
             || odd.handle.as_deref() == Some("no-such-handle"),
         "LB-3",
         asked.sent(),
-        format_args!("the handle of the load balancer that it has, {before:?}"),
+        format_args!("the handle of the load balancer that the Service has, {before:?}"),
         format_args!("{:?}", odd.handle),
     )
 }

@@ -30,7 +30,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "routes/empty-batch",
             ["ROUTE-2", "CORE-4"],
-            "no routes get no results",
+            "a request without routes gets no results",
             [Need::Routes],
             empty
         ),
@@ -58,7 +58,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "routes/same-destination-twice",
             ["ROUTE-2", "CORE-6"],
-            "a destination that is sent twice is made once",
+            "for a destination that is sent twice the provider makes one route",
             [Need::Routes],
             same_destination
         ),

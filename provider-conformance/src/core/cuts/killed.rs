@@ -180,7 +180,7 @@ async fn outlives(run: &Run) -> Verdict {
     asked.must(
         answer.handle.is_none() || answer.handle == handle,
         "LB-3",
-        format_args!("the handle {handle:?}, or none (as it was)"),
+        format_args!("the handle {handle:?}, as before, or none"),
     )
 }
 
