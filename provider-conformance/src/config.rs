@@ -27,7 +27,7 @@ pub struct Config {
     pub empty_target_sets: EmptyTargetSets,
     /// Whether this cloud can store the owner's mark on a route.
     pub route_marks: RouteMarks,
-    /// The network for the destinations of the suite's routes.
+    /// The network for the destinations of the suite's IPv4 routes.
     pub route_cidr: RouteCidr,
     /// A well-formed provider ID of this cloud, for IDs without an instance. Each `#` becomes a
     /// digit.
@@ -103,7 +103,8 @@ impl std::fmt::Display for RouteCidr {
 }
 
 impl RouteCidr {
-    /// One of its /24 networks. After the last one, it starts again.
+    /// The /24 network with this number. After the last network, the numbers go on with the first
+    /// one again.
     pub(crate) fn part(self, number: u64) -> String {
         let parts = 1_u64 << (24 - self.length);
         let within = u32::try_from(number % parts).unwrap_or_default() << 8;

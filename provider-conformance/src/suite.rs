@@ -102,8 +102,8 @@ pub struct Options {
 #[error("{0}")]
 pub struct StartError(String);
 
-/// Runs the suite until its end or until `interrupted` resolves. In both cases it removes what it
-/// created. Each entry is reported when its check ends.
+/// Runs the suite until its end or until `interrupted` resolves. In both cases it then removes what
+/// it created, as far as it can. Each entry is reported when its check ends.
 pub async fn run(
     options: Options,
     interrupted: impl Future<Output = ()>,

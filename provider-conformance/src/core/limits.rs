@@ -65,8 +65,8 @@ fn stated(run: &Run) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// An Initialize of this size, because every provider serves it. Previous owner IDs and a long
-/// version fill the request.
+/// A request of this size. It is an Initialize, because every provider serves that RPC. Previous
+/// owner IDs and a long version fill it.
 fn of_size(session: &Session, bytes: usize) -> pb::InitializeRequest {
     let mut request = pb::InitializeRequest {
         cluster: Some(session.cluster().clone()),

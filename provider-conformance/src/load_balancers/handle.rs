@@ -152,7 +152,8 @@ enum Names {
 }
 
 impl Names {
-    /// Update's required answer if the caller has no part of the handle's object, and the rule.
+    /// The rule, and the code that Update must answer if the caller has no part of what the handle
+    /// names.
     fn no_part(self) -> (&'static str, FailureCode) {
         match self {
             Self::Own => ("LB-4", FailureCode::Conflict),

@@ -519,7 +519,8 @@ async fn unmarked_by_name(run: &Run) -> Verdict {
     stage.listed_times(&adopter, 1, "LB-9").await?;
     stage.converged(&mut adopter, set()).await?;
     adopter.deleted().await?;
-    // A Service that was deleted before an adoption: with its handle, and without.
+    // A Service that was deleted before Ensure adopted its load balancer: first without the handle,
+    // then with it.
     for keeps_handle in [false, true] {
         let handle = run.unmarked_load_balancer(&name).await?;
         let mut late = balancer.clone();

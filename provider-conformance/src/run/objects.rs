@@ -24,15 +24,15 @@ impl Run {
         format!("{word}-{run}-{}", self.fresh())
     }
 
-    /// A UID for a Service or a Node. Only Services with such a UID may be written.
+    /// A UID for a Service or a Node. The suite writes only for Services with such a UID.
     pub(crate) fn uid(&self) -> String {
         let uid = uuid::Uuid::new_v4().to_string();
         self.shared.ledger.issue_uid(&uid);
         uid
     }
 
-    /// A destination for a route that nothing else in this run uses. Only such routes may be
-    /// written.
+    /// A destination for a route, which nothing else in this run uses. The suite writes only routes
+    /// to such destinations.
     pub(crate) fn cidr(&self) -> String {
         loop {
             // Where the search begins depends on the run.

@@ -1,4 +1,4 @@
-//! Calls that a kill of the process cuts (CORE-6, CORE-14).
+//! Calls that are cut because the process is killed (CORE-6, CORE-14).
 
 use std::time::Duration;
 
