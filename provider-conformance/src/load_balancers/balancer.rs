@@ -292,9 +292,14 @@ impl Balancer {
 
     /// Repeats Ensure until it answers CONFLICT.
     pub(super) async fn conflicted(&mut self, set: Option<pb::TargetSet>, rule: &str) -> Verdict {
-        self.contest(set, rule, "CONFLICT (before it only `pending` or BUSY)", false)
-            .await
-            .map(|_| ())
+        self.contest(
+            set,
+            rule,
+            "CONFLICT (before it only `pending` or BUSY)",
+            false,
+        )
+        .await
+        .map(|_| ())
     }
 
     /// Repeats Ensure until it answers `ready` or CONFLICT. Returns whether it answered `ready`.
@@ -333,7 +338,13 @@ impl Balancer {
             if let Some(Updated::Done(_)) = asked.answer()?.outcome {
                 return Ok(());
             }
-            wait(&asked, until, "CORE-6", "`done` (before it only `pending` or BUSY)").await?;
+            wait(
+                &asked,
+                until,
+                "CORE-6",
+                "`done` (before it only `pending` or BUSY)",
+            )
+            .await?;
         }
     }
 
@@ -359,7 +370,13 @@ impl Balancer {
             if let Some(Deleted::Done(_)) = asked.answer()?.outcome {
                 return Ok(());
             }
-            wait(&asked, until, "LB-12", "`done` (before it only `pending` or BUSY)").await?;
+            wait(
+                &asked,
+                until,
+                "LB-12",
+                "`done` (before it only `pending` or BUSY)",
+            )
+            .await?;
         }
     }
 }
