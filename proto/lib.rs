@@ -18,7 +18,8 @@ pub mod v1alpha1 {
     /// The minor version of the contract that this crate was generated from.
     pub const CONTRACT_MINOR: u32 = 0;
 
-    /// The encoded `google.protobuf.FileDescriptorSet` of this package, with comments, for gRPC server reflection.
+    /// The encoded `google.protobuf.FileDescriptorSet` of this package and its imports, with
+    /// comments. gRPC server reflection uses it, and so does code that reads the contract's text.
     pub const FILE_DESCRIPTOR_SET: &[u8] =
         include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 

@@ -107,7 +107,8 @@ pub struct Failed {
     pub expected: String,
     /// The answer or the observation.
     pub came: String,
-    /// The RPC without an answer by its deadline, if that is the violation.
+    /// The RPC without an answer by its deadline, if that is the violation. `some call` if the
+    /// whole check did not end.
     pub unanswered: Option<&'static str>,
     /// The failure that ended the check before it tested anything: RPC, code, and reason (else the
     /// message). The report groups checks with the same cause.

@@ -286,7 +286,7 @@ struct Left {
 enum Stays {
     /// Another attempt may succeed after this delay.
     Asks(String, Duration),
-    /// Another attempt would not help.
+    /// Another attempt helps only after another object is gone.
     ForGood(String),
 }
 
@@ -373,8 +373,8 @@ async fn still_listed(shared: &Shared, session: &Session) -> Result<Vec<Thing>, 
     Ok(left)
 }
 
-/// Whether a Delete left nothing. `made` is the handle at the creation. `None`: the Delete failed,
-/// or the deletion is still in progress.
+/// Whether a Delete left nothing. `made` is the handle at the creation. Returns `None` if the
+/// Delete failed, or if the deletion is still in progress.
 fn deletion(outcome: &Outcome, made: Option<&str>) -> Option<Result<(), String>> {
     match outcome {
         Outcome::Done(_) => Some(Ok(())),

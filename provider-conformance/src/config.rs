@@ -11,7 +11,8 @@ use super::hooks::Hook;
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Instances in the cloud. If there are none, ListInstances provides them.
+    /// Instances in the cloud. If a check needs more, those of ListInstances replace them, if it is
+    /// offered.
     pub instances: Vec<KnownInstance>,
     /// Volumes in the cloud.
     pub volumes: Vec<KnownVolume>,
@@ -22,18 +23,18 @@ pub struct Config {
     /// Annotations with which two Services share one load balancer. Empty if all Services share
     /// one.
     pub shared_load_balancer: Option<BTreeMap<String, String>>,
-    /// Whether this cloud's load balancers can have no targets.
+    /// Whether a load balancer of this cloud can be without targets.
     pub empty_target_sets: EmptyTargetSets,
     /// Whether this cloud can store the owner's mark on a route.
     pub route_marks: RouteMarks,
-    /// The network for the destinations of the suite's routes.
+    /// The network for the destinations of the suite's IPv4 routes.
     pub route_cidr: RouteCidr,
     /// A well-formed provider ID of this cloud, for IDs without an instance. Each `#` becomes a
     /// digit.
     pub provider_id_pattern: Option<String>,
     /// Texts that no answer may contain: parts of the provider's credentials.
     pub secrets: Vec<String>,
-    /// Shell commands that change the cloud directly.
+    /// Shell commands that change or read the cloud directly.
     pub hooks: BTreeMap<Hook, String>,
 }
 
@@ -102,7 +103,8 @@ impl std::fmt::Display for RouteCidr {
 }
 
 impl RouteCidr {
-    /// One of its /24 networks. After the last one, it starts again.
+    /// The /24 network with this number. After the last network, the numbers go on with the first
+    /// one again.
     pub(crate) fn part(self, number: u64) -> String {
         let parts = 1_u64 << (24 - self.length);
         let within = u32::try_from(number % parts).unwrap_or_default() << 8;

@@ -1,4 +1,4 @@
-//! Shell commands that change the cloud directly, as a person in the cloud's console does.
+//! Shell commands that change or read the cloud directly, as a person in the cloud's console does.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;

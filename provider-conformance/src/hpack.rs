@@ -151,7 +151,8 @@ mod tests {
             block
         };
         let mut table = Table::default();
-        // Not indexed, indexed, and referenced: the whole field, and only its name.
+        // Literals that later blocks cannot reference, one that they can, and references to the
+        // whole field and to its name alone.
         assert_eq!(
             table.status(&literal(0x00, b"grpc-status", b"14")),
             Some(14)

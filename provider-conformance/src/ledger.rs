@@ -228,12 +228,12 @@ impl Ledger {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Issues this UID of a Service to the suite.
+    /// Permits calls that write for the Service with this UID.
     pub(crate) fn issue_uid(&self, uid: &str) {
         self.state().uids.insert(uid.to_owned());
     }
 
-    /// Issues this destination of routes to the suite. `false`: it was issued already.
+    /// Permits calls that write routes to this destination. `false`: they were permitted already.
     pub(crate) fn issue_cidr(&self, cidr: &str) -> bool {
         self.state().cidrs.insert(cidr.to_owned())
     }
@@ -408,8 +408,8 @@ impl State {
             self.unseen.insert(cluster.owner_id.clone());
         }
         match made {
-            // An Update must create nothing if it finds nothing (LB-11), but the own code of some
-            // clouds creates a load balancer.
+            // An Update must create nothing if it finds nothing (LB-11), but the code of some
+            // clouds creates a load balancer then.
             Made::Ensure(_) | Made::Update(_) => {
                 if let (Some(key), Some(service)) = (load_balancer_key(made), made.service()) {
                     let known = self.things.get(&key);

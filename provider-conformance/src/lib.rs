@@ -8,7 +8,7 @@
 //! wire      HTTP/2 frames that the suite writes and reads itself
 //! run       the tools of a check
 //! target    the provider: an endpoint, or a command that the suite starts, kills and restarts
-//! hooks     shell commands that change the cloud directly
+//! hooks     shell commands that change or read the cloud directly
 //! config    suite.yaml
 //! idle      an idle connection to each process of the provider
 //! plain     messages as text for people

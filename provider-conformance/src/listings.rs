@@ -64,7 +64,8 @@ pub(super) async fn read_slowly<R: Listing>(run: &Run, request: R, pause: Durati
     )
 }
 
-/// A listing with status OK is complete at any deadline, and so is the next one.
+/// A listing that ends with status OK is complete, whatever its deadline. A listing after it is
+/// complete too.
 pub(super) async fn cut_off_anywhere<R: Listing>(run: &Run, request: R) -> Verdict {
     let session = run.session().await?;
     let count = session.list(request.clone()).await.items()?.len();

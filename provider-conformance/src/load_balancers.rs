@@ -2,7 +2,7 @@
 
 #![allow(
     clippy::large_futures,
-    reason = "a check is one future, which its row puts into a box"
+    reason = "a check is one future, which `check!` puts into a box"
 )]
 
 mod answer;

@@ -130,7 +130,7 @@ impl<'a> Reader<'a> {
         if typed && after.starts_with('(') {
             self.skip(name.len() + 1);
             let inner = self.items(')').join(", ");
-            // A field that is set to an empty value is set.
+            // A field that is set is shown, even if its value is empty.
             let text = match name {
                 "Some" | "Ok" | "Err" => inner,
                 variant => format!("{} {inner}", snake(variant)),

@@ -90,7 +90,8 @@ impl Report {
         self.count(|outcome| matches!(outcome, Outcome::Warned(_)))
     }
 
-    /// How many were skipped because the provider does not offer their subject.
+    /// How many were skipped because the provider does not offer their subject, or this machine
+    /// cannot show it.
     pub fn not_offered(&self) -> usize {
         self.lacks(Lack::Capability)
     }

@@ -119,7 +119,7 @@ impl Run {
         self.other_cluster("a")
     }
 
-    /// Another cluster of this check; the same for the same word.
+    /// Another cluster of this check. The same word gives the same cluster.
     pub(crate) fn other_cluster(&self, word: &str) -> pb::ClusterRef {
         let run_id = self.shared.ledger.run_id();
         pb::ClusterRef {

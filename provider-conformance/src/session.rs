@@ -22,7 +22,7 @@ use super::call::{Exchange, Listed, Listing, Rpc};
 use super::check::{Stop, Verdict};
 use super::ledger::{Ledger, Made};
 
-/// How long a connection may take.
+/// The limit for each step of a new connection: the socket, then HTTP/2.
 const CONNECT: Duration = Duration::from_secs(5);
 /// The contract's default deadline of a listing.
 const LIST: Duration = Duration::from_mins(5);

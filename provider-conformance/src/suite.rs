@@ -102,8 +102,8 @@ pub struct Options {
 #[error("{0}")]
 pub struct StartError(String);
 
-/// Runs the suite until its end or until `interrupted` resolves. In both cases it removes what it
-/// created. Each entry is reported when its check ends.
+/// Runs the suite until its end or until `interrupted` resolves. In both cases it then removes what
+/// it created, as far as it can. Each entry is reported when its check ends.
 pub async fn run(
     options: Options,
     interrupted: impl Future<Output = ()>,
@@ -209,7 +209,7 @@ async fn one(shared: &Arc<Shared>, check: &Check, breaker: &mut Breaker) -> Entr
     } else {
         let patience = breaker.patience(check.id, CHECK) + shared.soak;
         let verdict = AssertUnwindSafe((check.run)(&run)).catch_unwind();
-        // The calls of the check stay open until this is dropped.
+        // The calls of the check stay open until this future is dropped.
         let mut verdict = pin!(verdict);
         let verdict = match tokio::time::timeout(patience, verdict.as_mut()).await {
             Ok(Ok(verdict)) => verdict,
@@ -220,8 +220,8 @@ async fn one(shared: &Arc<Shared>, check: &Check, breaker: &mut Breaker) -> Entr
             }
         };
         let mut verdict = verdict;
-        // The suite starts the provider again for the next check, so only this reports the end of
-        // the process.
+        // The suite starts the provider again for the next check, so the report names the end of
+        // the process only here.
         if let Err(Stop::Failed(failed)) = &mut verdict
             && failed.came.starts_with("gRPC status")
             && let Some(how) = run.target().died().await

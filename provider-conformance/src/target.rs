@@ -195,7 +195,7 @@ impl Target {
         ))
     }
 
-    /// Starts the provider again unless it runs, so that the check or the next ones can go on.
+    /// Starts the provider again unless it runs, so that this check or a later one can go on.
     pub(crate) async fn revive(&self) -> Verdict {
         self.start().await.map_err(|error| {
             Stop::failed(

@@ -150,9 +150,9 @@ fn view(run: &Run, known: &KnownVolume) -> pb::VolumeView {
     }
 }
 
-/// A source of this cloud with a disk that does not exist: that of suite.yaml, with each value
-/// changed except `driver` and `fsType`, else a source of the CSI driver that `source_types` names
-/// first.
+/// A source of this cloud with a disk that does not exist. If suite.yaml names a volume, it is the
+/// source of that volume, with each value changed except `driver` and `fsType`. Otherwise it is a
+/// source of the CSI driver that `source_types` names first.
 fn of_no_disk(run: &Run) -> Verdict<pb::VolumeView> {
     if let Some(known) = run.config().volumes.first() {
         let mut volume = view(run, known);

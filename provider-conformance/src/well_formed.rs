@@ -11,7 +11,7 @@ use prost::Message;
 use super::call::Exchange;
 use super::check::{Stop, Verdict};
 
-/// The most bytes of a name (CORE-11).
+/// The most bytes of a name, a prefix or a class (CORE-11), and of a DNS name.
 pub(super) const NAME_BYTES: usize = 253;
 /// The most bytes of a provider ID, a handle, a message or a reason (CORE-11).
 pub(super) const TEXT_BYTES: usize = 1_024;
@@ -30,7 +30,7 @@ pub(super) struct Broken {
 pub(super) type Judged = Result<(), Broken>;
 
 impl Broken {
-    /// Makes it the failure of a check, with the call whose answer violates the rule.
+    /// The failure of a check, with the call whose answer violates the rule.
     pub(super) fn in_answer_to<T: Debug>(self, exchange: &Exchange<T>) -> Stop {
         Stop::failed(self.rule, exchange.sent(), self.expected, self.came)
     }

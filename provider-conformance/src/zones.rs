@@ -65,7 +65,7 @@ const CHECKS: &[Check] = &[
     check!(
         "zones/empty-batch",
         ["ZONE-1", "CORE-4"],
-        "no Nodes get no results",
+        "a request without Nodes gets no results",
         [Need::Zones],
         empty
     ),

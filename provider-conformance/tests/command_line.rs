@@ -9,7 +9,7 @@ use provider_sdk::prelude::*;
 use tokio::io::AsyncBufReadExt;
 use tokio::task::JoinSet;
 
-/// How long a test waits for what must happen.
+/// How long a test waits for an event that must happen.
 const SOON: Duration = Duration::from_secs(20);
 
 async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
@@ -179,7 +179,7 @@ fn list_prints_each_check_with_its_rules_and_what_it_shows() {
     );
 }
 
-/// The suite on a provider that this process serves.
+/// Runs the suite on a provider that this process serves.
 async fn against(provider: &Served, args: &[&str]) -> Output {
     tokio::process::Command::new(env!("CARGO_BIN_EXE_provider-conformance"))
         .args(["--endpoint", &provider.endpoint()])

@@ -19,7 +19,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/every-offered-rpc-is-served",
             ["CORE-5", "CORE-4"],
-            "the provider answers every RPC of an offered service, none with UNIMPLEMENTED or another gRPC status",
+            "the provider answers every RPC of an offered service with gRPC status OK",
             offered
         ),
         check!(
@@ -59,7 +59,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/a-failing-cloud-heals",
             ["CORE-6", "CORE-15"],
-            "calls that failed because the cloud failed work again when the cloud does, without a restart and without Initialize",
+            "when a cloud that failed works again, calls work again too, without a restart and without Initialize",
             [FAIL],
             heals
         ),
@@ -72,7 +72,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/retry-after-is-sensible",
             ["CORE-15"],
-            "retry_after of a failure is no negative time",
+            "retry_after of a failure is not negative",
             [FAIL],
             retry_after
         ),
@@ -85,7 +85,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/secrets-do-not-cross-with-a-failure",
             ["CORE-12"],
-            "no failure of a cloud that refuses the credentials holds a secret",
+            "while the cloud refuses the credentials, no answer holds a secret",
             [FAIL],
             secrets_in_failures
         ),

@@ -16,7 +16,7 @@ use super::tour;
 /// memory.
 const SLACK_KIB: u64 = 16 * 1024;
 const AT_ONCE: usize = 16;
-/// How long a stream of hints stays open before it is closed.
+/// How long to wait for the headers of a stream of hints. Then the check closes the stream.
 const HINTS: Duration = Duration::from_millis(50);
 
 pub(super) fn checks() -> Vec<Check> {

@@ -45,7 +45,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/new-calls-in-the-drain-are-answered-or-refused",
             ["CORE-17"],
-            "after SIGTERM the provider answers a new call on a connection with one in flight normally, or refuses it: REFUSED_STREAM, UNAVAILABLE or CANCELLED",
+            "after SIGTERM, on a connection with a call in flight, the provider answers a new call normally or refuses it: REFUSED_STREAM, UNAVAILABLE or CANCELLED",
             [Need::Command, Need::Instances, Need::Hook(Hook::CloudSlow)],
             new_calls
         ),

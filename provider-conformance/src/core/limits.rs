@@ -30,13 +30,13 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/requests-of-16-mib-are-accepted",
             ["CORE-11"],
-            "the provider answers a request of 16 MiB if it states that",
+            "the provider answers a request of 16 MiB if its max_request_bytes allows that",
             |run| accepted(run, 16 * MIB)
         ),
         check!(
             "core/oversized-requests-kill-nothing",
             ["CORE-11", "CORE-4"],
-            "after a request beyond max_request_bytes the provider goes on",
+            "after a request beyond max_request_bytes the provider still answers",
             oversized
         ),
         check!(
@@ -65,8 +65,8 @@ fn stated(run: &Run) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// An Initialize of this size: every provider serves it. Previous owner IDs and the version fill
-/// it.
+/// A request of this size. It is an Initialize, because every provider serves that RPC. Previous
+/// owner IDs and a long version fill it.
 fn of_size(session: &Session, bytes: usize) -> pb::InitializeRequest {
     let mut request = pb::InitializeRequest {
         cluster: Some(session.cluster().clone()),

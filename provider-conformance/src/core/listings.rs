@@ -44,21 +44,21 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/a-failed-instance-listing-has-no-end",
             ["CORE-16", "INST-6"],
-            "ListInstances of a failing cloud is `failed` as its last message, without `end`",
+            "while the cloud fails, the last message of ListInstances is `failed`, and there is no `end`",
             [Need::InstanceListing, FAIL],
             fails::<pb::ListInstancesRequest>
         ),
         check!(
             "core/a-failed-load-balancer-listing-has-no-end",
             ["CORE-16", "LB-13"],
-            "ListLoadBalancers of a failing cloud is `failed` as its last message, without `end`",
+            "while the cloud fails, the last message of ListLoadBalancers is `failed`, and there is no `end`",
             [Need::LoadBalancerListing, FAIL],
             fails::<pb::ListLoadBalancersRequest>
         ),
         check!(
             "core/a-failed-route-listing-has-no-end",
             ["CORE-16", "ROUTE-1"],
-            "ListRoutes of a failing cloud is `failed` as its last message, without `end`",
+            "while the cloud fails, the last message of ListRoutes is `failed`, and there is no `end`",
             [Need::Routes, FAIL],
             fails::<pb::ListRoutesRequest>
         ),

@@ -60,14 +60,14 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/a-new-process-is-not-initialized",
             ["CORE-10", "CORE-6"],
-            "every RPC of a new process answers NOT_INITIALIZED before Initialize, whatever the former process knew",
+            "before Initialize a new process answers NOT_INITIALIZED to the RPCs of all services but ProviderService, whatever the former process knew",
             [Need::Command],
             new_process
         ),
         check!(
             "core/a-previous-owner-is-not-initialized",
             ["CORE-10"],
-            "a previous owner ID is no owner: its own calls are NOT_INITIALIZED",
+            "calls for a previous owner ID are NOT_INITIALIZED",
             [Need::Instances],
             previous_owner
         ),

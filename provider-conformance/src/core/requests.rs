@@ -24,7 +24,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/failures-are-listed",
             ["CORE-21"],
-            "no RPC fails with a code that its comment does not list",
+            "no RPC fails with a code that CORE-21 does not allow it",
             listed
         ),
     ]

@@ -211,13 +211,14 @@ async fn settings_first(run: &Run) -> Verdict {
     )
 }
 
-/// Checks that the provider still answers, on an existing connection and on a new one.
+/// Sends these bytes on three connections, one after the other. The provider must still answer, on
+/// an older connection and on a new one.
 async fn unharmed(run: &Run, after: &str, sends: &[u8]) -> Verdict {
     let before = run.connect().await?;
     before.call(pb::ProbeRequest::default()).await.answer()?;
     for _ in 0..3 {
         let mut line = run.raw_connection().await?;
-        // The provider may close it before all bytes are written.
+        // The provider may close the connection before all bytes are written.
         let _ = line.write_all(sends).await;
         let mut rest = Vec::new();
         let _ = timeout(Duration::from_millis(200), line.read_to_end(&mut rest)).await;

@@ -270,7 +270,7 @@ async fn failing_with_age(run: &Run) -> Verdict {
                 &session,
                 &known,
                 request,
-                "the cloud fails and did not report that",
+                "the cloud fails, and has not reported that the instance is gone",
             )
             .await?;
         }

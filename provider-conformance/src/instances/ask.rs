@@ -37,7 +37,7 @@ pub(crate) fn node(name: &str, provider_id: Option<&str>) -> pb::NodeView {
     }
 }
 
-/// A lookup of these Nodes and facets, from the cloud itself.
+/// A lookup of these Nodes and facets with `max_age` zero, so the provider has to ask the cloud.
 pub(crate) fn lookup(
     nodes: Vec<pb::NodeView>,
     facets: &[InstanceFacet],
@@ -96,8 +96,8 @@ pub(crate) async fn look_up(
     Ok(LookedUp { exchange, outcomes })
 }
 
-/// The outcome of each requested Node, in the order of the request. Each must occur once, by name
-/// and UID, and no other may occur (INST-2).
+/// The outcome of each requested Node, in the order of the request. Each Node must have one result,
+/// by name and UID, and no other Node may have a result (INST-2).
 pub(crate) fn by_node<'a, T: std::fmt::Debug, O: Clone + 'a>(
     exchange: &Exchange<T>,
     asked: &[pb::NodeView],
@@ -201,7 +201,8 @@ pub(super) fn short_state(state: InstanceState) -> &'static str {
 /// An instance that exists in the cloud.
 #[derive(Debug, Clone)]
 pub(crate) struct Known {
-    /// The name of its Node. If a listing gave the instance, the cloud may have another name.
+    /// The name of its Node. If the instance comes from a listing, the cloud may know it by another
+    /// name.
     pub(crate) name: String,
     pub(crate) provider_id: String,
     /// The addresses of its Node, from LookupInstances. [`Known::with_addresses`] sets them.
@@ -244,7 +245,7 @@ impl Known {
             provider_id: made.provider_id.clone().unwrap_or_default(),
             addresses: Vec::new(),
         };
-        // A cloud may show it a while later. Until then it is PENDING.
+        // A cloud may show a new instance a while later. Until then the instance is PENDING.
         let patience = Instant::now() + PATIENCE;
         loop {
             let looked_up = look_up(run, session, lookup(vec![known.node()], &ALL)).await?;

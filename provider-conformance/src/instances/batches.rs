@@ -1,4 +1,4 @@
-//! Lookups of several Nodes (INST-2, INST-4), and their number.
+//! Lookups of several Nodes (INST-2, INST-4), of too many, and many at once.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ const CHECKS: &[Check] = &[
     check!(
         "instances/empty-batch",
         ["INST-2", "CORE-4"],
-        "no Nodes get no results",
+        "a request without Nodes gets no results",
         [Need::Instances],
         empty
     ),
@@ -114,7 +114,7 @@ const CHECKS: &[Check] = &[
     check!(
         "instances/beyond-max-in-flight",
         ["CORE-22", "CORE-4"],
-        "each of four times max_in_flight lookups at once is answered, or BUSY",
+        "four times as many lookups at once as max_in_flight are each answered, or BUSY",
         [Need::Instances],
         overload
     ),
@@ -228,7 +228,7 @@ async fn refused(session: &Session, nodes: Vec<pb::NodeView>) -> Verdict {
         .map(|_| ())
 }
 
-/// A request that the controller never sends: INVALID as a whole, or answered normally.
+/// A request that may have more Nodes than `max_batch`: INVALID as a whole, or answered normally.
 async fn invalid_or_answered(
     run: &Run,
     session: &Session,
@@ -294,7 +294,7 @@ async fn overload(run: &Run) -> Verdict {
                 .chain(&answer.failed)
                 .all(|failure| may.contains(&failure.code())),
             "CORE-22",
-            "an answer, or `failed` with BUSY (THROTTLED where it is the cloud's)",
+            "an answer, or `failed` with BUSY (or with THROTTLED, if the cloud throttles)",
         )?;
     }
     Ok(())

@@ -32,7 +32,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "instances/metadata-alone",
             ["INST-7", "INST-8"],
-            "with METADATA alone the provider ID and the metadata are there",
+            "with METADATA alone the answer has the provider ID",
             [Need::Instances],
             metadata
         ),
@@ -133,7 +133,7 @@ async fn power(run: &Run) -> Verdict {
     Ok(())
 }
 
-/// Whether it runs, if suite.yaml says so.
+/// Whether the instance runs. `None`: suite.yaml does not say.
 fn runs(instance: &KnownInstance) -> Option<bool> {
     match instance.state.as_deref() {
         Some("RUNNING") => Some(true),

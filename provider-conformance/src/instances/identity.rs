@@ -24,7 +24,7 @@ const CHECKS: &[Check] = &[
     check!(
         "instances/found-by-name",
         ["INST-3", "INST-7", "INST-8", "PROV-8"],
-        "a Node without a provider ID is found by its name, with all metadata",
+        "a Node without a provider ID is found by its name, and the answer has its provider ID",
         [Need::Instances],
         by_name
     ),

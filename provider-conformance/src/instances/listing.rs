@@ -36,7 +36,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "instances/list-agrees-with-lookups",
             ["INST-6", "INST-1"],
-            "what the listing has, LookupInstances finds",
+            "LookupInstances finds the listed instances (of the first 20 batches)",
             [Need::InstanceListing],
             agrees
         ),

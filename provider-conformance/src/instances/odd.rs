@@ -9,7 +9,7 @@ use super::super::hooks::Hook;
 use super::super::run::Run;
 use super::ask::{ALL, look_up, lookup, node};
 
-/// A cloud's type for people, which is no label value.
+/// An instance type as a cloud shows it to people. It is no valid label value.
 const TYPE: &str = "8 vCPU, 32 GiB (burst)";
 /// How long a cloud may take to show a new object.
 const PATIENCE: Duration = Duration::from_secs(30);

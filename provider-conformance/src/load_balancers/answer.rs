@@ -19,7 +19,8 @@ use crate::well_formed::ITEM_BYTES;
 const NAME_BYTES: usize = 253;
 const TEXT_BYTES: usize = 1024;
 const HANDLE_BYTES: usize = 1024;
-/// The controller clamps to 10 min. More than a day is most likely a wrong unit.
+/// The longest `retry_after` that a check accepts. The controller clamps it to 10 min. More than a
+/// day is most likely a wrong unit.
 const LONGEST: Duration = Duration::from_hours(24);
 
 /// The common parts of the answers to Get, Ensure, Update and Delete.
@@ -77,7 +78,7 @@ fn of_status(status: Option<&pb::LoadBalancerStatus>) -> Outcome<'_> {
     status.map_or(Outcome::Nothing, Outcome::Status)
 }
 
-/// Checks the rules for every answer. A gRPC status passes, because they do not apply to it.
+/// Checks the rules for every answer. A gRPC status passes, because the rules do not apply to it.
 pub(super) fn sane<T: Said + Debug>(asked: &Exchange<T>, sent_to: &BTreeSet<String>) -> Verdict {
     let Ok(answer) = &asked.came else {
         return Ok(());

@@ -278,7 +278,7 @@ impl Balancer {
                 )?;
                 return Ok((status, answer.target_errors.clone()));
             }
-            let expected = "`ready`, after `pending` at most";
+            let expected = "`ready` (before it only `pending` or BUSY)";
             // This failure is not the check's subject, and most likely the same in all checks.
             if !self.begun
                 && let Some(failure) = answer.failed()
@@ -292,14 +292,19 @@ impl Balancer {
 
     /// Repeats Ensure until it answers CONFLICT.
     pub(super) async fn conflicted(&mut self, set: Option<pb::TargetSet>, rule: &str) -> Verdict {
-        self.contest(set, rule, "CONFLICT, after `pending` at most", false)
-            .await
-            .map(|_| ())
+        self.contest(
+            set,
+            rule,
+            "CONFLICT (before it only `pending` or BUSY)",
+            false,
+        )
+        .await
+        .map(|_| ())
     }
 
     /// Repeats Ensure until it answers `ready` or CONFLICT. Returns whether it answered `ready`.
     pub(super) async fn contended(&mut self, set: Option<pb::TargetSet>) -> Verdict<bool> {
-        let expected = "`ready` or CONFLICT, after `pending` at most";
+        let expected = "`ready` or CONFLICT (before it only `pending` or BUSY)";
         self.contest(set, "LB-21", expected, true).await
     }
 
@@ -333,7 +338,13 @@ impl Balancer {
             if let Some(Updated::Done(_)) = asked.answer()?.outcome {
                 return Ok(());
             }
-            wait(&asked, until, "CORE-6", "`done`, after `pending` at most").await?;
+            wait(
+                &asked,
+                until,
+                "CORE-6",
+                "`done` (before it only `pending` or BUSY)",
+            )
+            .await?;
         }
     }
 
@@ -359,7 +370,13 @@ impl Balancer {
             if let Some(Deleted::Done(_)) = asked.answer()?.outcome {
                 return Ok(());
             }
-            wait(&asked, until, "LB-12", "`done`, after `pending` at most").await?;
+            wait(
+                &asked,
+                until,
+                "LB-12",
+                "`done` (before it only `pending` or BUSY)",
+            )
+            .await?;
         }
     }
 }

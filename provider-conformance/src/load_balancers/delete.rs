@@ -53,7 +53,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/delete-last-seen-service",
             ["LB-5", "LB-12"],
-            "Delete works with the last known Service: being deleted, no longer of type LoadBalancer, all fields changed",
+            "Delete works with the last known Service: being deleted, no longer of type LoadBalancer, or with other changed fields",
             [Need::LoadBalancers],
             last_seen
         ),
@@ -74,7 +74,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/ensure-of-remnants",
             ["LB-24", "LB-12"],
-            "Ensure during a deletion is `pending` until the load balancer is gone, or builds it up again; after `ready` it stays",
+            "Ensure during a deletion is `pending` until the load balancer is gone, or builds it up again; after `ready` the load balancer stays",
             [Need::LoadBalancers],
             ensured_again
         ),
@@ -295,7 +295,7 @@ async fn removed(run: &Run) -> Verdict {
     let mut balancer = stage.ready("removed").await?;
     let Some(handle) = balancer.handle.clone() else {
         return Err(Stop::not_offered(
-            "the provider gives no handles, by which the hook removes",
+            "the provider gives no handles, and the hook load-balancer-remove needs one",
         ));
     };
     run.hook(Hook::LoadBalancerRemove, &[("HANDLE", &handle)])

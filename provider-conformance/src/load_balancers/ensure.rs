@@ -13,7 +13,8 @@ use crate::run::Run;
 
 use super::stage::{Stage, Writes, need_feature};
 
-/// Two values are unlikely to have the same digits of their SHA-256 if there are this many (LB-30).
+/// The fewest digits of a SHA-256 that a mark may hold (LB-30). With this many, two values are
+/// unlikely to have the same digits.
 const LEAST_DIGITS: usize = 32;
 /// The controller reads this many events of one answer (CORE-11).
 const MOST_EVENTS: usize = 32;
@@ -76,7 +77,7 @@ const CHECKS: &[Check] = &[
     check!(
         "load-balancers/ensure-status-given-back",
         ["LB-8", "LB-14"],
-        "Changes of the Service by the controller (status, finalizer, generation, times) cause no write to the cloud",
+        "Changes of the Service that follow Ensure (status, finalizer, generation) cause no write to the cloud",
         [Need::LoadBalancers],
         status_given_back
     ),

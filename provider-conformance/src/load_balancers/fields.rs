@@ -122,7 +122,7 @@ const CHECKS: &[Check] = &[
     check!(
         "load-balancers/field-labels",
         ["LB-8", "LB-14"],
-        "Labels and annotations of others are in sync again after Ensure, whether or not they matter to the cloud",
+        "A Service with another label and a foreign annotation is in sync again after Ensure, whether or not they matter to the cloud",
         [Need::LoadBalancers],
         labels
     ),
@@ -331,8 +331,8 @@ async fn dual_stack(run: &Run) -> Verdict {
 async fn load_balancer_ip(run: &Run) -> Verdict {
     need_feature(run, ServiceFeature::LoadBalancerIp)?;
     let stage = Stage::new(run).await?;
-    // An address that the cloud can assign, but most likely would not assign first: the second of
-    // two that it assigned and got back.
+    // The second of two addresses that the cloud assigned and got back. The cloud can assign it
+    // again, but most likely would not choose it first.
     let mut first = stage.ready("first").await?;
     let mut second = stage.balancer("second");
     let status = second.ensured(Some(stage.targets())).await?;

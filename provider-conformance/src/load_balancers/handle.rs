@@ -152,7 +152,8 @@ enum Names {
 }
 
 impl Names {
-    /// Update's required answer if the caller has no part of the handle's object, and the rule.
+    /// The rule, and the code that Update must answer if the caller has no part of what the handle
+    /// names.
     fn no_part(self) -> (&'static str, FailureCode) {
         match self {
             Self::Own => ("LB-4", FailureCode::Conflict),
@@ -268,7 +269,7 @@ async fn other_cluster(run: &Run) -> Verdict {
     }
     let session = stage.back().await?;
     let mut victim = victim.through(&session);
-    let what = "Ensure, Update and Delete with the handle of another cluster's";
+    let what = "Ensure, Update and Delete with the handle of another cluster's load balancer";
     unharmed(&stage, &mut victim, &before, written, what).await
 }
 
@@ -399,7 +400,7 @@ async fn of_nothing_ensure(run: &Run) -> Verdict {
             || odd.handle.as_deref() == Some("no-such-handle"),
         "LB-3",
         asked.sent(),
-        format_args!("the handle of the load balancer that it has, {before:?}"),
+        format_args!("the handle of the load balancer that the Service has, {before:?}"),
         format_args!("{:?}", odd.handle),
     )
 }

@@ -331,7 +331,7 @@ async fn disconnected_stops(run: &Run) -> Verdict {
     let balancer = stage.balancer("cut-off");
     let request = balancer.ensure_request(Some(stage.targets()), false);
     let what = "Ensure of a new load balancer, whose connection was closed";
-    // The call owns the only handle of its connection.
+    // The call owns the connection, so dropping the call closes the connection.
     let call = async move { other.call(request).await };
     stops(run, call, what).await?;
     run.cloud_slow(Duration::ZERO).await?;

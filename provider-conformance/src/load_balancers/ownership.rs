@@ -27,7 +27,7 @@ const CHECKS: &[Check] = &[
     check!(
         "load-balancers/owner-other-cluster-ensure",
         ["LB-1", "LB-2"],
-        "Ensure for the same namespace, name and UID of another cluster makes one of its own or is CONFLICT; the first is untouched",
+        "Ensure of another cluster, for the same namespace, name and UID, makes a load balancer of its own or is CONFLICT; the first cluster's is untouched",
         [Need::LoadBalancers],
         other_cluster_ensure
     ),
@@ -90,7 +90,7 @@ const CHECKS: &[Check] = &[
     check!(
         "load-balancers/owner-previous-marked-anew",
         ["LB-2", "CORE-14"],
-        "A load balancer with the mark of a previous owner ID has the present one after the next write, and no longer belongs to the former owner",
+        "The next Ensure that writes marks a load balancer of a previous owner ID with the present one; it no longer belongs to the former owner",
         [Need::LoadBalancers],
         previous_marked_anew
     ),
@@ -290,7 +290,7 @@ async fn renamed_cluster(run: &Run) -> Verdict {
     stage.converged_without_handle(&mut forgetful).await
 }
 
-/// The same name twice: the former Service, still being deleted, and the new one.
+/// Two Services of one name: a former one, whose load balancer still exists, and a new one.
 async fn two_uids(run: &Run) -> Verdict<(Stage<'_>, Balancer, Balancer)> {
     let stage = Stage::new(run).await?;
     let old = stage.ready("same-name").await?;
@@ -519,7 +519,8 @@ async fn unmarked_by_name(run: &Run) -> Verdict {
     stage.listed_times(&adopter, 1, "LB-9").await?;
     stage.converged(&mut adopter, set()).await?;
     adopter.deleted().await?;
-    // A Service that was deleted before an adoption: with its handle, and without.
+    // A Service that was deleted before Ensure adopted its load balancer: first without the handle,
+    // then with it.
     for keeps_handle in [false, true] {
         let handle = run.unmarked_load_balancer(&name).await?;
         let mut late = balancer.clone();

@@ -24,8 +24,8 @@ pub(super) struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    /// With two Nodes as targets. If fewer instances of the cloud are known: with none if this
-    /// cloud accepts empty target sets, else the check is skipped.
+    /// With two Nodes as targets. If the suite finds fewer than two instances, the stage has no
+    /// Nodes. If this cloud also refuses empty target sets, the check is skipped.
     pub(super) async fn new(run: &'a Run) -> Verdict<Self> {
         match Self::with_nodes(run, 2).await {
             Err(Stop::Skipped(_)) if takes_empty_sets(run) => Self::with_nodes(run, 0).await,
@@ -137,7 +137,8 @@ impl<'a> Stage<'a> {
     }
 
     /// Checks that another Ensure changes nothing: ready at once, the same status and handle. If
-    /// the suite can see them, also: no write to the cloud, and `in_sync` before and after.
+    /// the suite can count the writes to the cloud, there must be none. If the provider offers
+    /// `in_sync`, it must be true before and after.
     pub(super) async fn converged(
         &self,
         balancer: &mut Balancer,
@@ -280,12 +281,12 @@ pub(super) enum Writes {
     Some,
 }
 
-/// The capability, which the checks need.
+/// The provider's capability for load balancers.
 pub(super) fn offered(run: &Run) -> pb::LoadBalancerCapability {
     run.capabilities().load_balancers.unwrap_or_default()
 }
 
-/// Whether load balancers of this cloud can have no targets (LB-31).
+/// Whether a load balancer of this cloud can be without targets (LB-31).
 pub(super) fn takes_empty_sets(run: &Run) -> bool {
     run.config().empty_target_sets == EmptyTargetSets::Taken
 }

@@ -92,7 +92,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/targets-unset-set",
             ["CORE-15"],
-            "A target set with neither inline nor ref, or with ref, which this minor does not have, is INVALID",
+            "A target set with neither inline nor ref, or with ref, which this minor does not use, is INVALID",
             [Need::LoadBalancers],
             unset_set
         ),

@@ -150,7 +150,7 @@ async fn removed(run: &Run) -> Verdict {
     let mut balancer = stage.ready("removed").await?;
     let Some(handle) = balancer.handle.clone() else {
         return Err(Stop::not_offered(
-            "the provider gives no handles, by which the hook removes",
+            "the provider gives no handles, and the hook load-balancer-remove needs one",
         ));
     };
     run.hook(Hook::LoadBalancerRemove, &[("HANDLE", &handle)])

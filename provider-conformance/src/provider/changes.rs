@@ -18,7 +18,7 @@ use super::super::session::Session;
 /// The limit for the hint about a change (PROV-13), with a margin for a busy machine.
 const HINT: Duration = Duration::from_secs(40);
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The limit for the beginning of a stream.
+/// The limit for the first message of a stream.
 const BOOKMARK: Duration = Duration::from_secs(5);
 /// The first messages of a stream are over if nothing comes for this long. A stream stays open if
 /// it does not end within three times this long.
@@ -87,7 +87,7 @@ const CHECKS: &[Check] = &[
     check!(
         "provider/watch-resumes-after-its-token",
         ["PROV-5", "PROV-13"],
-        "a change while no stream was open causes a hint after the token, or `resync`",
+        "after a change while no stream was open, a stream that resumes from the last token has a hint or `resync`",
         [HINTS[0], HINTS[1]],
         resumes
     ),

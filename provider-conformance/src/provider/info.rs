@@ -15,7 +15,7 @@ use super::super::session::Session;
 use super::super::well_formed::NAME_BYTES;
 
 const SLOW: Duration = Duration::from_secs(8);
-/// Half of what the cloud takes, and far more than an answer from memory needs on a busy machine.
+/// Half of the cloud's delay, and far more time than an answer from memory needs on a busy machine.
 const FROM_MEMORY: Duration = Duration::from_secs(4);
 /// The most classes of load balancers.
 const MOST_CLASSES: usize = 64;

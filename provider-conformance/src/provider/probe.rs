@@ -15,7 +15,7 @@ const SLOW: Duration = Duration::from_secs(8);
 const GIVEN_UP: Duration = Duration::from_millis(500);
 /// How long a provider may take to become READY again.
 const AGAIN: Duration = Duration::from_secs(30);
-/// Half of what the cloud takes, and far more than an answer from memory needs on a busy machine.
+/// Half of the cloud's delay, and far more time than an answer from memory needs on a busy machine.
 const FROM_MEMORY: Duration = Duration::from_secs(4);
 
 pub(super) fn checks() -> Vec<Check> {
@@ -92,7 +92,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "provider/probe-while-the-cloud-fails",
             ["PROV-4", "CORE-4"],
-            "Probe answers while the cloud fails, with a state",
+            "Probe answers with a state while the cloud fails",
             [Need::Hook(Hook::CloudFail)],
             failing_cloud
         ),
@@ -199,7 +199,7 @@ async fn ready_after_refusal(run: &Run) -> Verdict {
     let before = session.call(pb::ProbeRequest::default()).await;
     if before.answer()?.state() == pb::ProbeState::Ready {
         return Err(Stop::not_offered(
-            "the state is READY after five calls that the cloud failed: nothing ends",
+            "the state is still READY after five calls that the cloud failed, so it cannot become READY again",
         ));
     }
     run.cloud_fail("PRECONDITION").await?;

@@ -1,4 +1,5 @@
-//! JUnit's XML: one suite for each row of checks of one service, and one for what was left behind.
+//! JUnit's XML: a `testsuite` for each group of consecutive checks of one service, and one for what
+//! was left behind.
 
 use std::io;
 

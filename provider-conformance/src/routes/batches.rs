@@ -30,7 +30,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "routes/empty-batch",
             ["ROUTE-2", "CORE-4"],
-            "no routes get no results",
+            "a request without routes gets no results",
             [Need::Routes],
             empty
         ),
@@ -58,7 +58,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "routes/same-destination-twice",
             ["ROUTE-2", "CORE-6"],
-            "a destination that is sent twice is made once",
+            "for a destination that is sent twice the provider makes one route",
             [Need::Routes],
             same_destination
         ),
@@ -340,8 +340,8 @@ async fn same_destination_to_two(run: &Run) -> Verdict {
     removed(&session, &route).await
 }
 
-/// An invalid route between two valid ones, which the provider must create nevertheless. Returns
-/// the result of the invalid one.
+/// An invalid route between two valid ones. The provider must create the valid ones nevertheless.
+/// Returns the result of the invalid one.
 async fn between_good_ones(run: &Run, session: &Session, bad: pb::Route) -> Verdict<Written> {
     let known = target(run, session).await?;
     let good = [wanted(run, &known), wanted(run, &known)];

@@ -66,7 +66,7 @@ const CHECKS: &[Check] = &[
     check!(
         "routes/living-route-is-not-turned",
         ["ROUTE-9"],
-        "CreateRoutes to the destination of our route to another live Node is CONFLICT; our route stays as it is, alone",
+        "CreateRoutes that would lead the destination of our route to another live Node is CONFLICT; our route stays as it is, alone",
         [Need::Routes],
         not_turned
     ),

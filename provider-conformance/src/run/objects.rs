@@ -24,18 +24,18 @@ impl Run {
         format!("{word}-{run}-{}", self.fresh())
     }
 
-    /// A UID for a Service or a Node. Only Services with such a UID may be written.
+    /// A UID for a Service or a Node. The suite writes only for Services with such a UID.
     pub(crate) fn uid(&self) -> String {
         let uid = uuid::Uuid::new_v4().to_string();
         self.shared.ledger.issue_uid(&uid);
         uid
     }
 
-    /// A destination for a route that nothing else in this run uses. Only such routes may be
-    /// written.
+    /// A destination for a route, which nothing else in this run uses. The suite writes only routes
+    /// to such destinations.
     pub(crate) fn cidr(&self) -> String {
         loop {
-            // The first place depends on the run.
+            // Where the search begins depends on the run.
             let start = u64::from(crc(self.shared.ledger.run_id()));
             let cidr = self.config().route_cidr.part(start + self.fresh());
             if self.shared.ledger.issue_cidr(&cidr) {
@@ -341,8 +341,8 @@ fn of_pattern(pattern: &str, run_id: &str, number: u64) -> String {
     pattern.chars().map(of).collect()
 }
 
-/// A random-looking number in the range, from a hash. The number comes first in the hashed text, so
-/// that the hash of the run ID after it mixes it into all bits.
+/// A random-looking number in the range, from a hash. `number` comes first in the hashed text, so
+/// that the hash spreads it over all bits when it reads the run ID.
 fn drawn(run_id: &str, number: u64, from: &RangeInclusive<u64>) -> u64 {
     let (first, last) = (*from.start(), *from.end());
     first + u64::from(crc(&format!("{number} {run_id}"))) % (last.saturating_sub(first) + 1)

@@ -87,7 +87,7 @@ async fn deadlines(run: &Run) -> Verdict {
                 .is_ok_and(|answer| answer.failed.is_none()),
             "CORE-9",
             format_args!(
-                "an answer within {NEXT:?}: the cloud is quick again, and {} lookups before this one, while it took {MEANWHILE:?}, ended at their deadline of {:?}",
+                "an answer within {NEXT:?}: the cloud is quick again. {} earlier lookups ended at their deadline of {:?}, while each operation of the cloud took {MEANWHILE:?}",
                 ROUNDS * most,
                 EARLY * 2
             ),

@@ -1,4 +1,4 @@
-//! Calls that a kill of the process cuts (CORE-6, CORE-14).
+//! Calls that are cut because the process is killed (CORE-6, CORE-14).
 
 use std::time::Duration;
 
@@ -180,7 +180,7 @@ async fn outlives(run: &Run) -> Verdict {
     asked.must(
         answer.handle.is_none() || answer.handle == handle,
         "LB-3",
-        format_args!("the handle {handle:?}, or none (as it was)"),
+        format_args!("the handle {handle:?}, as before, or none"),
     )
 }
 

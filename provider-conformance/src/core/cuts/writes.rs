@@ -161,8 +161,8 @@ async fn cut<R: Rpc>(
     Ok((sent, stays))
 }
 
-/// Cuts a call while the cloud is slow, waits until a call that went on must have written, and
-/// counts the writes.
+/// Cuts a call while the cloud is slow, waits until a call that nothing stops would have written,
+/// and counts the writes.
 async fn writes_nothing<R: Rpc>(run: &Run, session: Session, request: R, how: Cut) -> Verdict {
     let before = run.cloud_writes().await?;
     let each = how.each();
