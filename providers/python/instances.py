@@ -77,7 +77,7 @@ class Instances(instance_pb2_grpc.InstanceServiceServicer, zone_pb2_grpc.ZoneSer
         elif not node.provider_id.startswith(prefix):
             return pb.Instance(state=pb.INSTANCE_STATE_UNMANAGED)
         elif not len(prefix) < len(node.provider_id.encode()) <= ID_BYTES:
-            raise Fail("INVALID", f"the provider ID {node.provider_id[:64]!r} has {len(node.provider_id)} bytes and is not one of this cloud's")
+            raise Fail("INVALID", f"the provider ID {node.provider_id[:64]!r} has {len(node.provider_id.encode())} bytes and is not one of this cloud's")
         else:
             instance = state.by_provider_id.get(node.provider_id)
         if instance is None:

@@ -110,8 +110,9 @@ async fn m9_starting_and_broken_pause_degraded_works_and_deletes_nothing() {
     set(Health::starting("reads its zones"), "reads its zones").await;
     world.join("node-4").await;
     let asked = world.cloud().call_count("LookupInstances");
-    // A leader whose provider answers Probes does not step down.
-    more_calls(&world, "Probe", 1).await;
+    // A leader whose provider answers Probes does not step down: four of them take longer than
+    // --provider-timeout.
+    more_calls(&world, "Probe", 4).await;
     set(Health::broken("has no credentials"), "has no credentials").await;
     assert_eq!(world.cloud().call_count("LookupInstances"), asked);
     world.is_uninitialised("node-4").await;

@@ -37,14 +37,15 @@ pub(super) fn checks() -> Vec<Check> {
     all
 }
 
-/// How many lookups to run at once: the provider's limit, at most 16. 16 if the provider states
-/// none.
+/// How many lookups to run at once: the provider's limit, at most 16.
 fn lookups_at_once(run: &Run) -> usize {
-    const AT_ONCE: usize = 16;
+    /// The limit of a provider that states none.
+    const UNSTATED: u32 = 8;
+    const MOST: usize = 16;
     let instances = run.capabilities().instances;
-    let most = instances.and_then(|of| of.max_in_flight);
-    most.filter(|most| *most > 0)
-        .map_or(AT_ONCE, |most| AT_ONCE.min(most as usize))
+    let stated = instances.and_then(|of| of.max_in_flight);
+    let limit = stated.filter(|limit| *limit > 0).unwrap_or(UNSTATED);
+    MOST.min(limit as usize)
 }
 
 fn ensure_of(service: &pb::ServiceView, nodes: Vec<pb::NodeView>) -> pb::EnsureLoadBalancerRequest {

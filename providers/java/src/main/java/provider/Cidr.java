@@ -47,12 +47,16 @@ record Cidr(byte[] network, int length) {
     return text(address);
   }
 
-  /** The usual form: IPv6 without its first run of zeros. */
+  /** The usual form: IPv6 without its longest run of zeros, the first of equal ones (RFC 5952). */
   static String text(byte[] address) {
     try {
       String text = InetAddress.getByAddress(address).getHostAddress();
       if (address.length == 4) return text;
-      return text.replaceFirst("(^|:)0(:0)+(:|$)", "::").replaceAll(":{3,}", "::");
+      for (int zeros = 8; zeros > 1; zeros--) {
+        String shorter = text.replaceFirst("(^|:)0(:0){" + (zeros - 1) + "}(:|$)", "::");
+        if (!shorter.equals(text)) return shorter;
+      }
+      return text;
     } catch (UnknownHostException error) {
       throw new IllegalArgumentException(error);
     }

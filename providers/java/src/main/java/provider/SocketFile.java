@@ -51,8 +51,8 @@ final class SocketFile {
   }
 
   private void refuseLiving() throws IOException {
-    // Other kinds than file, directory and link are sockets, pipes and devices. Linux refuses a connection to a pipe or a device: they pass as stale sockets.
-    if (Files.isRegularFile(path) || Files.isDirectory(path)) throw new IOException(path + " exists and is not a socket: remove it, or choose another endpoint");
+    int kind = (Integer) Files.getAttribute(path, "unix:mode") & 0170000;
+    if (kind != 0140000) throw new IOException(path + " exists and is not a socket: remove it, or choose another endpoint");
     try (SocketChannel channel = SocketChannel.open(StandardProtocolFamily.UNIX)) {
       channel.connect(UnixDomainSocketAddress.of(path));
     } catch (ConnectException refused) {

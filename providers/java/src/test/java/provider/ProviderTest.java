@@ -60,6 +60,7 @@ import io.grpc.netty.shaded.io.netty.channel.epoll.EpollEventLoopGroup;
 import io.grpc.netty.shaded.io.netty.channel.unix.DomainSocketAddress;
 import io.grpc.stub.MetadataUtils;
 import java.io.IOException;
+import java.net.InetAddress;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
@@ -504,6 +505,13 @@ final class ProviderTest {
   private static void refused(String why, String endpoint) {
     IOException refusal = assertThrows(IOException.class, () -> new SocketFile(endpoint).claim());
     assertTrue(refusal.getMessage().contains(why), refusal.getMessage());
+  }
+
+  @Test
+  void anIpv6AddressHasItsUsualForm() throws Exception {
+    for (String form : List.of("2001:0:0:1::1", "::", "::1", "2001:db8::", "2001:db8:0:1:1:1:1:1")) {
+      assertEquals(form, Cidr.text(InetAddress.getByName(form).getAddress()));
+    }
   }
 
   @Test
