@@ -97,7 +97,7 @@ pub(super) fn is_uninitialized(node: &Node) -> bool {
 
 /// The key by which the provider looks the Node up, as text for people.
 pub(super) fn asked_for(node: &Node) -> String {
-    /// So many characters of a provider ID are enough to recognise it.
+    /// This many characters of a provider ID are enough to recognise it.
     const SHOWN: usize = 200;
     if let Some(id) = provider_id(node) {
         let id: String = id.chars().take(SHOWN).collect();
@@ -112,9 +112,9 @@ pub(super) fn gets_id(node: &Node) -> bool {
     is_uninitialized(node) && provider_id(node).is_none()
 }
 
-/// Whether a change makes a waiting Node due at once: the Node or its taint is new, or one of these
-/// changed: a field that the provider sees, the kubelet's node IP, or the provider label.
-/// Heartbeats do not count, nor do the addresses that this controller wrote (`own`).
+/// Whether a change makes a Node with the taint due at once. It does if the Node or its taint is
+/// new. It also does if a field that the provider sees, the kubelet's node IP or the provider label
+/// changed. Heartbeats do not count, nor do the addresses that this controller wrote (`own`).
 pub(super) fn wakes(
     old: Option<&Node>,
     new: &Node,

@@ -26,7 +26,8 @@ const FACETS: [api::InstanceFacet; 2] =
     [api::InstanceFacet::Existence, api::InstanceFacet::Metadata];
 /// The RPC that looks Nodes up.
 const RPC: &str = "LookupInstances";
-/// The most attempts for a Node that somebody else writes in between.
+/// The most plans for one Node and one answer. A plan is made again after a conflict, or if the
+/// Node must not get the ID of the answer.
 const ATTEMPTS: usize = 5;
 
 /// An attempt that did not succeed.
@@ -83,7 +84,7 @@ impl Worker {
             batch.called();
             Vec::new()
         });
-        // The stop drops lookups in flight. Writes in flight end.
+        // The stop drops lookups in flight, but lets writes in flight finish.
         lookups
             .take_until(self.driver.context.stop.cancelled())
             .chain(over)
@@ -324,7 +325,8 @@ impl Worker {
         same.map(Arc::new).ok_or(WriteError::Gone)
     }
 
-    /// Settles the Node's key after the writes. `took` is the duration of the lookup.
+    /// Settles the Node's key after the writes. `took` is the time from the start of the reconcile
+    /// to these writes, for a Node that came from the queue.
     fn conclude(
         &self,
         node: &Node,
