@@ -244,7 +244,8 @@ fn known(status: &ProviderStatus, configured: &[ProviderEndpoint]) -> Option<Arc
     if let Some(session) = &status.session {
         return Some(Arc::clone(&session.ownership));
     }
-    // The provider answers but is not initialised: its prefixes count within the operator's flags.
+    // The provider answers but is not initialised. Its prefixes count if the operator's flag allows
+    // them.
     let [endpoint] = configured else {
         return None;
     };

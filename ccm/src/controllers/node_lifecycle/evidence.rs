@@ -164,7 +164,8 @@ impl Evidence {
         }
     }
 
-    /// Sends the questions. Returns whether they include witnesses.
+    /// Sends the questions. Returns whether it has picked witnesses, which Nodes in
+    /// `questions.absent` need.
     fn ask(
         &mut self,
         session: &Arc<Session>,

@@ -2,7 +2,7 @@
 //!
 //! A Node is due for deletion after ABSENT in two *valid* passes in a row. The ccm discards a void
 //! pass. A pass is void in three cases: a Ready Node gets ABSENT, an answer is about another Node's
-//! instance, or the provider recognises no witness.
+//! instance, or the provider recognises no witness for an ABSENT.
 //!
 //! Witnesses are Ready Nodes. Each pass takes the next ones by name. The ccm asks about them only
 //! if a Node gets ABSENT, or got it last time: as many witnesses as such Nodes, at most three. If
@@ -296,8 +296,8 @@ impl Ledger {
         pass
     }
 
-    /// Whether the last answer shows the Node shut down in its present condition, and it has no
-    /// taint yet.
+    /// Whether the last answer shows the Node shut down in its present condition, and the Node has
+    /// no shutdown taint yet.
     fn is_stopped(&self, node: &Node) -> bool {
         let known = self.known.get(uid(node));
         let stopped =
