@@ -142,7 +142,7 @@ impl Tasks {
     }
 }
 
-/// Gives hyper's tasks to [`Tasks`]. The reference is weak because the tasks themselves hold it.
+/// Gives hyper's tasks to [`Tasks`]. The reference is weak, because these tasks hold clones of it.
 #[derive(Clone)]
 pub(super) struct Executor(Weak<Mutex<JoinSet<()>>>);
 
@@ -167,14 +167,14 @@ where
 #[derive(Clone)]
 pub(super) struct Link {
     send: SendRequest<Body>,
-    /// Sent with each call.
+    /// The call's ID, if this link is for one call.
     call_id: Option<CallId>,
     /// The memory that all answers may take together.
     budget: Budget,
     ended: CancellationToken,
     /// Cancelled when the connection takes no new calls. A child of `ended`.
     closing: CancellationToken,
-    /// The calls in flight that have a deadline.
+    /// The calls of sessions that are in flight. Each has a deadline.
     calls: TaskTracker,
     /// The error that ended the connection.
     broke: Arc<OnceLock<String>>,

@@ -280,7 +280,7 @@ mod tests {
         let (mut failed, _) = ask(100, &[3, 50, 98], CallErrorCode::Internal).await;
         failed.sort_unstable();
         assert_eq!(failed, [3, 50, 98]);
-        // Each is in a different tenth, and all tenths are late at the same time.
+        // Each is in a different tenth, so five of the ten calls are late.
         let (mut failed, _) = ask(100, &[5, 25, 45, 65, 85], CallErrorCode::Deadline).await;
         failed.sort_unstable();
         assert_eq!(failed, [5, 25, 45, 65, 85]);

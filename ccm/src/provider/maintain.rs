@@ -52,15 +52,15 @@ const DIAL_DEADLINE: Duration = Duration::from_secs(5);
 pub(crate) struct Maintain {
     /// The provider.
     pub(crate) endpoint: ProviderEndpoint,
-    /// Dials it.
+    /// Dials the provider.
     pub(crate) connector: Arc<dyn Connector>,
     /// While this process leads: the request for Initialize. It is set only after the Lease was
-    /// read, so that `memory` is up to date. With an older view, another scope would pass for the
-    /// first one.
+    /// read, so that `memory` is up to date. With an older view, another cloud scope could count as
+    /// the first one.
     pub(crate) leading: watch::Receiver<Option<Arc<api::InitializeRequest>>>,
     /// Publishes the provider's status.
     pub(crate) status: watch::Sender<ProviderStatus>,
-    /// Receives the provider's hints.
+    /// Publishes the provider's hints.
     pub(crate) hints: broadcast::Sender<Hint>,
     /// The stored facts about the provider. When they change, the ccm decides again, without a
     /// restart.
@@ -72,7 +72,7 @@ pub(crate) struct Maintain {
     pub(crate) max_call_deadline: Duration,
     /// The metrics of the calls.
     pub(crate) metrics: Metrics,
-    /// Seed of the jitter.
+    /// Seed of the jitter and of the call IDs.
     pub(crate) seed: u64,
 }
 
@@ -162,7 +162,7 @@ impl Keeper {
 
     /// Keeps the connections that take no new calls until their calls in flight are over (CORE-17).
     /// Each of these calls has a deadline, so each connection ends. WatchChanges has none, and is
-    /// not among them. When this process stops leading, all of them end.
+    /// not among them. When this process stops leading, all these connections end.
     async fn drain(&self, mut connections: mpsc::UnboundedReceiver<Connection>) -> Infallible {
         let mut draining = FuturesUnordered::new();
         let mut leading = self.with.leading.clone();
@@ -320,7 +320,7 @@ impl Keeper {
         }
     }
 
-    /// Probes the provider, for ever. Returns why the connection is to be closed.
+    /// Probes the provider until the connection is to be closed. Returns the reason.
     async fn probe(&self, link: &Link, info: &api::GetProviderInfoResponse) -> String {
         let mut missed = 0;
         loop {

@@ -78,8 +78,8 @@ impl Drop for Published<'_> {
 }
 
 impl Keeper {
-    /// Initialises the provider and publishes a session, each time that this process leads. Returns
-    /// why the connection is to be closed.
+    /// Initialises the provider and publishes a session when this process begins to lead, and again
+    /// when another session must replace it. Returns why the connection is to be closed.
     pub(super) async fn lead(
         &self,
         link: &Link,
@@ -131,8 +131,8 @@ impl Keeper {
         }
     }
 
-    /// Initialises the provider, and publishes the session as soon as the scope is stored.
-    /// `failures` counts the failed attempts in a row.
+    /// Initialises the provider, and publishes the session as soon as the scope is stored, or if
+    /// another scope is the accepted one. `failures` counts the failed attempts in a row.
     async fn begin(
         &self,
         link: &Link,
