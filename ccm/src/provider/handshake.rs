@@ -1,4 +1,4 @@
-//! Whether the ccm can work with a provider: checks its info and its Initialized. Pure.
+//! Checks a provider's answers to GetProviderInfo and Initialize. Pure.
 
 use std::time::Duration;
 

@@ -14,8 +14,8 @@ use crate::provider::limits;
 /// server would refuse is a fault that names the value. So is an address that no load balancer can
 /// have, such as one in `service_ranges`.
 ///
-/// The API server sets an absent `ip_mode` to `VIP`. This function does the same, so that its result
-/// equals the stored status.
+/// The API server sets an absent `ip_mode` to `VIP`. This function does the same, so that its
+/// result equals the stored status.
 pub(crate) fn load_balancer_status(
     status: &api::LoadBalancerStatus,
     service_ranges: &[IpNet],
