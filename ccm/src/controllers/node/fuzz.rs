@@ -178,7 +178,7 @@ fn taints(node: &Node) -> Vec<Taint> {
         .unwrap_or_default()
 }
 
-/// One Node and one answer.
+/// Runs one case: a Node, and an answer about it.
 pub(crate) fn nodes(input: &[u8]) {
     // An input that is too short makes no case.
     let _ = case(&mut Unstructured::new(input));

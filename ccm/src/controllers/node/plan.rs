@@ -36,9 +36,9 @@ pub(super) enum Then {
     Initialized,
     /// The Node is not this cloud's, or is being deleted: leave it alone (B-N9).
     LeftAlone,
-    /// Not ready yet: try again after this time. With the reason, for people.
+    /// Not ready yet: try again after this time. The text is the reason, for people.
     After(Duration, String),
-    /// It failed: try again with backoff. With the reason, for people.
+    /// It failed: try again with backoff. The text is the reason, for people.
     Retry(String),
     CallError(CallError),
 }
@@ -143,7 +143,7 @@ pub(super) fn lacks_zone(instance: &api::Instance) -> bool {
 }
 
 /// Adds the result of LookupZones to the answer. For an uninitialised Node, a failure of
-/// LookupZones fails the whole answer. For others the zone stays as it is.
+/// LookupZones fails the whole answer. For other Nodes, the answer stays as it is.
 pub(super) fn with_zone(
     node: &Node,
     mut instance: api::Instance,

@@ -411,7 +411,7 @@ impl Worker {
     /// How to react to a write that failed.
     fn excuse(error: &WriteError) -> (Requeue, Option<Report>) {
         let (reason, at_once) = match error {
-            // Another Node of this name has a change of its own, which makes it due.
+            // If another Node has this name now, its own change makes it due.
             WriteError::Gone => return (Requeue::Forget, None),
             WriteError::Conflict | WriteError::Fenced(_) | WriteError::Unavailable(_) => {
                 (reason::NODE_NOT_INITIALIZED, false)
@@ -457,7 +457,8 @@ impl Worker {
             .map(millis);
         let (code, rpc) = (answered.code, answered.rpc);
         let call_id = answered.call_id.as_deref();
-        // One warning for the first failure. A call that failed as a whole is in the log already.
+        // Only a Node's first failure is a warning. A call that failed as a whole is in the log
+        // already.
         if logged || report.quiet || attempt > 1 {
             tracing::debug!(node = key, %provider, rpc, call_id, code, error, attempt, retry_in_ms, "Node not synced");
         } else {

@@ -5,18 +5,18 @@
 //! instance, or the provider recognises no witness for an ABSENT.
 //!
 //! Witnesses are Ready Nodes. Each pass takes the next ones by name. The ccm asks about them only
-//! if a Node gets ABSENT, or got it last time: as many witnesses as such Nodes, at most three. If
-//! the provider recognises none of them, the ccm asks about the rest of the three. A witness's
-//! answer must not be older than the ABSENT that it vouches for. If no Node is Ready, the Nodes
-//! that are not Ready vouch for each other. If the provider recognises none of those, the pass is
-//! void.
+//! if a Node gets ABSENT, or got it last time. It asks about as many witnesses as there are such
+//! Nodes, at most three. If the provider recognises none of them, the ccm asks about the rest of
+//! the three. A witness's answer must not be older than the ABSENT that it vouches for. If no Node
+//! is Ready, the Nodes that are not Ready vouch for each other. If the provider recognises none of
+//! those, the pass is void.
 //!
 //! So if a provider reads the wrong account and recognises no Node, the ccm deletes no Node. If all
 //! instances of a cluster are gone, its Nodes stay until the provider recognises one of them.
 //!
 //! The ccm asks less often about a Node that does not change. It waits for a tenth of the time
-//! since the last change, at least one period and at most `MOST_PERIODS` periods. A Node that the
-//! brake holds back may wait longer.
+//! since the last change, at least one period and at most `MOST_PERIODS` periods. A Node may wait
+//! longer after a slow answer, or if the brake holds it back.
 
 mod answers;
 mod nodes;
@@ -431,7 +431,7 @@ impl Ledger {
         match known.state {
             Absent => {
                 let absence = self.absences.entry(uid.to_owned()).or_default();
-                // The Node may have been Ready between two conditions.
+                // The Ready condition has changed, so the Node may have been Ready in between.
                 if other_condition {
                     absence.break_row();
                 }

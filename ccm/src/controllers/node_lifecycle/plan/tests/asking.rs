@@ -1,4 +1,4 @@
-//! When the ccm asks about a Node again, and what the time of an answer means.
+//! When the ccm asks about a Node again, and which answers count.
 
 use super::*;
 
