@@ -39,7 +39,7 @@ impl Claims {
     }
 
     /// Reads the text that the Lease remembers. `None` if it is for another cloud scope. An
-    /// unreadable text has no claims: then all claims are new, and held.
+    /// unreadable text has no claims: then all claims of the provider are new.
     fn remembered(text: &str, scope: &str) -> Option<Self> {
         match text.split_once(OF_SCOPE) {
             Some((_, other)) if other != scope => None,

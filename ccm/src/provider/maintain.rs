@@ -62,8 +62,8 @@ pub(crate) struct Maintain {
     pub(crate) status: watch::Sender<ProviderStatus>,
     /// Publishes the provider's hints.
     pub(crate) hints: broadcast::Sender<Hint>,
-    /// The stored facts about the provider. When they change, the ccm decides again, without a
-    /// restart.
+    /// The stored facts about the provider. When they change, the ccm decides again about the cloud
+    /// scope and the claims, without a restart.
     pub(crate) memory: Memory,
     /// How often the ccm calls Probe: at least three times in the time that the leader waits for an
     /// answer.
@@ -208,11 +208,11 @@ struct Keeper {
 struct Said {
     why: String,
     at: Instant,
-    /// How often the reason was logged before that.
+    /// How often the reason was logged before that, since the last connection.
     before: u32,
 }
 
-/// What to remember if the reason is to be logged now. `None`: do not log it now.
+/// The new state if the reason is to be logged now. `None`: do not log it now.
 fn says(said: Option<&Said>, why: &str, now: Instant) -> Option<Said> {
     let before = match said {
         Some(said) if said.why == why => {

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use crate::core::lock;
 
 type Annotations = BTreeMap<String, String>;
-/// Stores an annotation of this key and value.
+/// Stores an annotation by its key and value.
 type Store = Box<dyn Fn(&str, &str) + Send + Sync>;
 
 /// Reads and stores what the next leader needs to know of a provider.

@@ -34,13 +34,13 @@ pub(crate) struct Session {
     pub(super) limiters: Arc<CallLimiters>,
     pub(super) max_request_bytes: usize,
     pub(super) log: CallLog,
-    /// Cancelled when the session is over.
+    /// Cancelled when the session ends and its calls in flight must end too.
     pub(super) over: CancellationToken,
     /// Cancelled when the provider says that it was not initialised, and when other claims count.
     pub(super) uninitialized: CancellationToken,
 }
 
-/// The parts of Nodes that a provider reads, and the changes that concern it.
+/// The parts of Nodes that a provider reads, and those whose change is a reason for an Update.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Projections {
     /// The parts of a Node.

@@ -110,7 +110,7 @@ impl Keeper {
             Next::Missed => (String::new(), true),
         };
         if token.is_empty() {
-            // A stream that ends before its first token leaves this.
+            // A stream that ends before its first token leaves `Missed`.
             *next = Next::Missed;
         }
         (token, missed)

@@ -10,9 +10,9 @@ use super::filled;
 use crate::provider::CallError;
 use crate::provider::limits;
 
-/// The addresses of a load balancer, as `status.loadBalancer` of a Service. A value that the API
-/// server would refuse is a fault that names the value. So is an address that no load balancer can
-/// have, such as one in `service_ranges`.
+/// The addresses of a load balancer, as `status.loadBalancer` of a Service. `Err` if the API server
+/// would refuse a value, or if no load balancer can have the address, such as one in
+/// `service_ranges`.
 ///
 /// The API server sets an absent `ip_mode` to `VIP`. This function does the same, so that its
 /// result equals the stored status.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The most memory of all answers together, beside `EACH`. The largest answer that is allowed fits
-/// when it is alone.
+/// The most memory of all answers together, without the `EACH` bytes of each answer. The largest
+/// answer that is allowed fits when it is alone.
 pub(super) const TOGETHER: u64 = 128 * 1024 * 1024;
 /// The memory that each answer may take in any case, so that large answers do not make a small one
 /// fail.
