@@ -124,9 +124,9 @@ fn of_each<T>(nodes: Vec<Arc<Node>>, found: Vec<Result<T, CallError>>) -> Vec<Lo
 }
 
 /// Limits the size of calls about Nodes that made a call fail or miss its deadline. So other Nodes
-/// do not wait for these Nodes each time. A Node that made a call about itself alone fail is asked
-/// about alone. After a call without an answer in time, each of its Nodes is asked about in smaller
-/// calls, until the slow one is known.
+/// do not wait for these Nodes each time. If a call about a single Node fails because of that Node,
+/// the next calls about it contain no other Node. After a call without an answer in time, each of
+/// its Nodes is asked about in smaller calls, until the slow Node is known.
 #[derive(Debug, Default)]
 pub(crate) struct IsolatedKeys {
     /// By UID: the most Nodes of a call that contains this one.

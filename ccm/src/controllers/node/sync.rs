@@ -26,8 +26,8 @@ const FACETS: [api::InstanceFacet; 2] =
     [api::InstanceFacet::Existence, api::InstanceFacet::Metadata];
 /// The RPC that looks Nodes up.
 const RPC: &str = "LookupInstances";
-/// The most plans for one Node and one answer. A plan is made again after a conflict, or if the
-/// Node must not get the ID of the answer.
+/// The most attempts to write one Node by one answer. Another attempt follows after a conflict, or
+/// if the Node must not get the ID of the answer.
 const ATTEMPTS: usize = 5;
 
 /// An attempt that did not succeed.
