@@ -24,8 +24,8 @@ const INITIALIZE_DEADLINE: Duration = Duration::from_mins(1);
 /// The longest pause between two attempts to initialise.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), LONGEST_PAUSE);
-/// The elector writes a scope to the Lease at once. If the write takes longer than this, a warning
-/// is logged.
+/// The elector usually writes a scope to the Lease within a second. If the Lease does not have the
+/// scope after this time, the ccm logs a warning.
 const REMEMBERED: Duration = Duration::from_secs(3);
 /// A session or stream that lasted this long was a good one: its end is no failure.
 pub(super) const LASTED: Duration = Duration::from_secs(30);
