@@ -14,8 +14,8 @@ use crate::writes::EventType;
 /// Without a new attempt, a report about a changed state follows the previous report after at least
 /// this time.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-/// A provider that is unavailable for this long is not just restarting: waiting objects get their
-/// event without `PATIENCE`, because by default the leader steps down after a minute.
+/// A provider that is unavailable for this long is not just restarting. Then waiting objects get
+/// their event without `PATIENCE`, because by default the leader steps down after a minute.
 const AWAY: Duration = Duration::from_secs(10);
 /// Without a new attempt, an unchanged report is repeated only after this time. By default the API
 /// server deletes events after an hour.

@@ -458,9 +458,9 @@ impl Keeper {
     }
 }
 
-/// The pause before the next attempt. It is 0.1 s to 1 s after a failed dial: a dial is cheap, and
-/// the ccm finds a new process within about a second (▲M9). After other failures in a row its
-/// upper limit grows to 5 s.
+/// The pause before the next attempt. It is 0.1 s to 1 s after a failed dial, so the ccm finds a
+/// new process within about a second (▲M9). A dial is cheap. After other failures in a row the
+/// upper limit of the pause grows to 5 s.
 fn delay(failures: u32, random: &mut StdRng) -> Duration {
     let most = LONGEST.pause(failures.saturating_sub(1));
     Duration::from_millis(random.random_range(100..=millis(most)))

@@ -40,7 +40,7 @@ pub(crate) struct Session {
     pub(super) uninitialized: CancellationToken,
 }
 
-/// The parts of Nodes that a provider reads, and those whose change is a reason for an Update.
+/// The parts of Nodes that a provider reads, and the parts whose change is a reason for an Update.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Projections {
     /// The parts of a Node.

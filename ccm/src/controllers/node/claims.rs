@@ -114,7 +114,7 @@ fn taken(id: &str, why: &str) -> CallError {
     ))
 }
 
-/// Whether this Node keeps other Nodes from getting its provider ID: it does, unless it is being
+/// Whether this Node keeps other Nodes from getting its provider ID. It does, unless it is being
 /// deleted or has not been Ready for [`STALE`].
 fn is_in_the_way(holder: &Node, wall: Timestamp) -> bool {
     if holder.metadata.deletion_timestamp.is_some() {

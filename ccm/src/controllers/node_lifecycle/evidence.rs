@@ -197,7 +197,8 @@ impl Evidence {
         let claims = self.claims.iter();
         let open = claims.filter(|claim| !plan::is_vouched(claim, answers, nodes));
         let open = open.count();
-        // The witnesses of this pass had their time to answer. The next pass asks others too.
+        // The witnesses of this pass had their time to answer. The next pass also asks about other
+        // witnesses.
         let awaited = !self.witnesses.is_empty() && (witnessed || self.asked >= WITNESSES);
         if open == 0 || self.is_refused() || awaited {
             return None;

@@ -9,7 +9,7 @@
 //! Nodes, at most three. If the provider recognises none of them, the ccm asks about the rest of
 //! the three. A witness's answer must not be older than the ABSENT that it vouches for. If no Node
 //! is Ready, the Nodes that are not Ready vouch for each other. If the provider recognises none of
-//! those, the pass is void.
+//! these Nodes, the pass is void.
 //!
 //! So if a provider reads the wrong account and recognises no Node, the ccm deletes no Node. If all
 //! instances of a cluster are gone, its Nodes stay until the provider recognises one of them.
@@ -104,8 +104,8 @@ pub(super) struct Pass {
     pub(super) taint: Vec<Arc<Node>>,
     /// Due Nodes that the brake holds back.
     pub(super) held: Vec<Arc<Node>>,
-    /// Due Nodes that stay because another Node has the same provider ID: the answer may mean
-    /// either.
+    /// Due Nodes that stay because another Node has the same provider ID. An answer may mean either
+    /// Node.
     pub(super) shared: Vec<Arc<Node>>,
     /// Some due Nodes got no answer in this pass.
     pub(super) waiting: bool,
@@ -324,8 +324,8 @@ impl Ledger {
         pass.engaged = verdict.engaged;
         pass.one_of_two = verdict.one_of_two;
         let allowed: BTreeSet<usize> = verdict.allowed.into_iter().collect();
-        // The ccm asks less often about a held Node, but often enough that each step of its absence
-        // counts in full, and at least about fifteen times in a hold.
+        // The ccm asks less often about a held Node, but at least about fifteen times in a hold.
+        // Each step of its absence still counts in full.
         let step = self.longest_step.saturating_sub(self.period);
         let next = found.start + step.min(brake.hold() / 15);
         for (place, node) in due.into_iter().enumerate() {

@@ -125,7 +125,7 @@ impl Session {
         self.lookup(nodes, frame_bytes, ask).await
     }
 
-    /// All instances. `Err` if the listing is not complete, or one of them breaks the contract.
+    /// All instances. `Err` if the listing is not complete, or an instance breaks the contract.
     pub(crate) async fn list_instances(
         &self,
         facets: &[api::InstanceFacet],

@@ -48,8 +48,8 @@ impl Session {
     }
 
     /// All routes of the cluster's network. `Err` if the listing is not complete. Of a route's
-    /// content only the ownership is checked: an unknown one is reported as a fault, and the routes
-    /// are returned all the same.
+    /// content only the ownership is checked. A route with an unknown ownership is reported as a
+    /// fault, and is in the result all the same.
     pub(crate) async fn list_routes(&self) -> Result<Vec<api::Route>, CallError> {
         let rpc = Rpc {
             deadline: self.deadlines.list,
