@@ -61,13 +61,13 @@ pub(crate) enum NodeOwner<'a> {
     Provider(&'a str),
     /// The Node has neither a provider ID nor the label: ask all providers.
     AskAll,
-    /// No provider here: leave the Node alone.
+    /// None of these providers: leave the Node alone.
     Nobody,
 }
 
 impl Ownership {
     /// The ownership among these providers, each with the operator's name for it and its own info.
-    /// `default` is the provider of Services without a class if several serve them.
+    /// If `default` is given, only that provider can serve Services without a class.
     pub(crate) fn of(
         providers: &[(&str, &api::GetProviderInfoResponse)],
         default: Option<&str>,

@@ -70,7 +70,7 @@ mod on {
         NodeRetryIsLost, "", "The ccm does not retry a Node whose write got no answer.";
         AllTaintsGo, "", "The ccm removes all taints together with the `uninitialized` taint.";
         AddressesAreCounted, "", "The ccm compares a Node's addresses by their number.";
-        SettlingTargetsCountAsNew, "", "A call that the ccm makes while Nodes settle has the old targets and counts as one with the new ones.";
+        SettlingTargetsCountAsNew, "", "A call that the ccm makes while Nodes settle sends the old targets, but counts as if it had sent the new ones.";
         ReleasedOnTypeChange, "", "The ccm releases a Service that is no load balancer any more before the cloud's object is gone.";
         VanishedIsNotSeen, "", "An object that is deleted during a gap of the watch stays in the cache.";
         ThrottleIsIgnored, "", "THROTTLED slows nothing down.";

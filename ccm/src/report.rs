@@ -10,14 +10,15 @@ use tokio::time::Instant;
 use crate::provider::{CallId, ProviderStatus};
 use crate::writes::EventType;
 
-/// An object that has waited for this long gets an event, within the minute that ▲N13 promises. A
-/// report about a changed state follows the previous report after at least this time.
+/// An object that has waited for this long gets an event, within the minute that ▲N13 promises.
+/// Without a new attempt, a report about a changed state follows the previous report after at least
+/// this time.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-/// A provider that is unavailable for this long is not just restarting: waiting objects get their
-/// event without `PATIENCE`, because by default the leader steps down after a minute.
+/// A provider that is unavailable for this long is not just restarting. Then waiting objects get
+/// their event without `PATIENCE`, because by default the leader steps down after a minute.
 const AWAY: Duration = Duration::from_secs(10);
-/// An unchanged report is repeated only after this time. By default the API server deletes events
-/// after an hour.
+/// Without a new attempt, an unchanged report is repeated only after this time. By default the API
+/// server deletes events after an hour.
 pub(crate) const REPORT_AGAIN: Duration = Duration::from_mins(15);
 /// The API's limit for an event's message, in bytes.
 const MESSAGE_BYTES: usize = 1_024;
@@ -184,8 +185,7 @@ impl Away {
         }
     }
 
-    /// The same for a leader that is stepping down and reports for the last time. `None`: report
-    /// nothing.
+    /// The patience for the last report of a leader that is stepping down. `None`: report nothing.
     pub(crate) fn last_patience(status: &ProviderStatus) -> Option<Duration> {
         status.working().is_none().then_some(Duration::ZERO)
     }

@@ -70,7 +70,8 @@ struct Worker {
     metrics: Metrics,
     waiting: Mutex<Waiting<String>>,
     claims: claims::Claims,
-    /// The Nodes of the queue whose lookup is under way or waits for its turn, and since when.
+    /// The Nodes from the queue that a reconcile has taken and whose writes have not begun, and
+    /// since when.
     asked: Mutex<BTreeMap<String, Instant>>,
     isolated: IsolatedKeys,
     managed: managed::Managed,
@@ -310,7 +311,7 @@ impl Worker {
         if let Some(nodes) = named {
             return nodes.iter().filter_map(|node| waits(node)).collect();
         }
-        // The waiting Nodes are known, so this does not scan all Nodes.
+        // `waiting` has the names of the waiting Nodes, so this function does not scan all Nodes.
         let waiting = self.waiting().keys();
         let nodes = waiting.iter().filter_map(|name| self.node(name));
         nodes.filter_map(|node| waits(&node)).collect()

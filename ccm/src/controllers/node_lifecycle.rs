@@ -112,8 +112,8 @@ struct Passes {
 }
 
 impl Passes {
-    /// Begins a pass. `Err`: it is too early; a pass may begin at this time. The first pass of a
-    /// session begins at once and drops all earlier answers.
+    /// Begins a pass. `Err`: too early; the value is the earliest time for the next pass. The first
+    /// pass of a session begins at once and drops all earlier answers.
     fn begin(&mut self, session: &Arc<Session>, period: Duration) -> Result<Instant, Instant> {
         let start = Instant::now();
         let last = std::mem::take(&mut self.session);
@@ -151,7 +151,8 @@ impl Reconciler for Lifecycle {
         sources.other(self.follow_status());
     }
 
-    /// Asks a provider that is usable again at once (▲M9): the next tick may be a long period away.
+    /// Makes a pass due as soon as the provider is usable again (▲M9). Without this, the pass could
+    /// wait for a whole period.
     fn renewed(&self, _: &Arc<Session>, _: &ProviderStatus) -> Vec<()> {
         vec![()]
     }

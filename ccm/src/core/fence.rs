@@ -99,7 +99,8 @@ impl Fence {
         }
     }
 
-    /// Whether a mutating RPC is in flight. A cancelled task ends only when its runtime drops it.
+    /// Whether a mutating RPC is in flight. The RPC of a cancelled task counts until the runtime
+    /// drops the task.
     pub(crate) fn is_changing(&self) -> bool {
         self.in_flight.load(Ordering::SeqCst) > 0
     }

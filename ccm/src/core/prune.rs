@@ -75,8 +75,8 @@ impl Prune for Node {
 }
 
 impl Prune for PersistentVolume {
-    /// Keeps name, labels, annotations, the deletion timestamp, the plain fields of the source, and
-    /// the node affinity.
+    /// Keeps most of the metadata, the node affinity, and the source. Of a CSI source it drops the
+    /// attributes and the references to Secrets.
     fn prune(&mut self) {
         prune_meta(&mut self.metadata);
         self.metadata.owner_references = None;

@@ -34,8 +34,8 @@ fn obeyed(char: char) -> bool {
             | '\u{200b}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// As [`plain`], but keeps the escape sequences that set colours. The formatter writes them, but
-/// does not escape fields that it writes with `Display`.
+/// As [`plain`], but keeps the escape sequences that set colours, because the formatter writes such
+/// sequences itself. Other sequences can come from fields: the formatter does not escape `Display`.
 fn coloured(text: &str) -> String {
     let mut parts = text.split('\u{1b}');
     let mut line = plain(parts.next().unwrap_or_default()).into_owned();
@@ -76,7 +76,7 @@ impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for Lines<M> {
     }
 }
 
-/// One log entry.
+/// The writer of one log entry.
 #[derive(Debug)]
 pub struct Line<W> {
     inner: W,

@@ -13,10 +13,12 @@ use tokio::time::Instant;
 use super::{CallError, CallErrorCode, Metrics};
 use crate::core::{lock, millis};
 
-/// A refusal is shown for this long after an RPC last met it. Then its cause may be gone.
+/// A refusal of the credentials is shown for this long after an RPC last got it. Later, its cause
+/// may be gone.
 const REFUSED_SHOWN: Duration = Duration::from_mins(15);
 
-/// The ID of a call, which the provider gets as `ccm-call-id`. Both processes log it.
+/// The ID of a call, which the provider gets as `ccm-call-id`. So an operator can find the call in
+/// the logs of both processes.
 pub(crate) type CallId = Arc<str>;
 
 /// Numbers the calls of this process to one provider. Clones count together.
@@ -28,7 +30,7 @@ pub(super) struct CallIds {
 }
 
 impl CallIds {
-    /// The seed is this process's own.
+    /// `seed` should differ from that of other processes.
     pub(super) fn new(seed: u64) -> Self {
         Self {
             process: StdRng::seed_from_u64(seed).random(),

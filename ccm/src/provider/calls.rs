@@ -29,7 +29,7 @@ pub(super) struct CallLimiter {
     not_before: Mutex<Option<Instant>>,
 }
 
-/// The longest that a call waits in its call limiter after a THROTTLED. A call that had to wait
+/// The longest wait of a call in its call limiter for one THROTTLED. A call that would have to wait
 /// longer fails at once, and its key waits in the queue.
 const LONGEST_SLOWING: Duration = Duration::from_secs(30);
 
@@ -212,8 +212,8 @@ impl Session {
             entered = rpc.limiter.enter(cap) => entered?,
         };
         let changing = fence.map(Fence::changing);
-        // The call is counted before the fence is checked. A release of the Lease in between would
-        // not see it otherwise.
+        // The call is counted before the fence is checked. Otherwise a release of the Lease between
+        // the check and the count would not see the call.
         if let Some(fence) = fence.filter(|_| !planted!(UnfencedCalls))
             && let Err(fenced) = fence.check()
         {

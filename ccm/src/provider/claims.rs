@@ -1,8 +1,8 @@
 //! Which claims of a provider count: classes and provider ID prefixes (▲S21). Pure.
 //!
-//! The operator's flags bound the claims. Without a flag, the claims count that the provider made
-//! first in its cloud scope. The Lease remembers them. A later claim is held until an operator
-//! accepts it.
+//! The operator's flags bound the claims. Without a flag, only the claims that the provider made
+//! first in its cloud scope count. The Lease remembers them. A later claim is held until an
+//! operator accepts it.
 
 use std::collections::BTreeSet;
 
@@ -39,7 +39,7 @@ impl Claims {
     }
 
     /// Reads the text that the Lease remembers. `None` if it is for another cloud scope. An
-    /// unreadable text has no claims: then all claims are new, and held.
+    /// unreadable text has no claims: then all claims of the provider are new.
     fn remembered(text: &str, scope: &str) -> Option<Self> {
         match text.split_once(OF_SCOPE) {
             Some((_, other)) if other != scope => None,

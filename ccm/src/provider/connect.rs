@@ -32,7 +32,7 @@ mod weighed;
 pub(crate) trait Pipe: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Pipe for T {}
 
-/// Dials a provider. It is a parameter, so that a simulation can pass an in-memory pipe.
+/// Dials a provider. It is a trait, so that a simulation can use an in-memory pipe.
 #[async_trait::async_trait]
 pub(crate) trait Connector: Send + Sync {
     /// Opens a new pipe to the provider.
@@ -142,7 +142,8 @@ impl Tasks {
     }
 }
 
-/// Gives hyper's tasks to [`Tasks`]. The reference is weak because the tasks themselves hold it.
+/// Gives hyper's tasks to [`Tasks`]. The reference is weak, because these tasks hold clones of the
+/// executor.
 #[derive(Clone)]
 pub(super) struct Executor(Weak<Mutex<JoinSet<()>>>);
 
@@ -167,14 +168,14 @@ where
 #[derive(Clone)]
 pub(super) struct Link {
     send: SendRequest<Body>,
-    /// Sent with each call.
+    /// The call's ID, if this link is for one call.
     call_id: Option<CallId>,
     /// The memory that all answers may take together.
     budget: Budget,
     ended: CancellationToken,
     /// Cancelled when the connection takes no new calls. A child of `ended`.
     closing: CancellationToken,
-    /// The calls in flight that have a deadline.
+    /// The calls of sessions that are in flight. Each has a deadline.
     calls: TaskTracker,
     /// The error that ended the connection.
     broke: Arc<OnceLock<String>>,
@@ -287,8 +288,8 @@ impl Link {
         self.closing.is_cancelled() || self.send.is_closed()
     }
 
-    /// Marks a call with a deadline as in flight while the caller holds the token. The connection
-    /// waits for it.
+    /// Marks a call with a deadline as in flight while the caller holds the token. A draining
+    /// connection waits for this call.
     pub(super) fn in_flight(&self) -> TaskTrackerToken {
         self.calls.token()
     }

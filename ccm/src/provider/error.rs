@@ -117,10 +117,9 @@ pub(crate) struct Reaction {
     /// When to try again.
     pub(crate) retry: Retry,
     /// Whether the controller records an event on the object. Most failures that the cloud or the
-    /// provider answers get one, from the first time on. Repeats update that event, ever less
-    /// often. Failures that usually pass within seconds get none at first. Refused credentials get
-    /// none, because they concern all objects alike: `controller/failures.rs` reports them on one
-    /// object.
+    /// provider answers get one, from the first time on. Repeats update that event. Failures that
+    /// usually pass within seconds get none at first. Refused credentials get none, because they
+    /// concern all objects alike: `controller/failures.rs` reports them on one object.
     pub(crate) event: bool,
 }
 
@@ -131,8 +130,8 @@ pub(crate) enum Retry {
     WhenChangedElse(Duration),
     /// After exactly this.
     After(Duration),
-    /// The cloud refuses the provider's credentials. One object is tried for all that wait so. When
-    /// it succeeds, the rest follow at once.
+    /// The cloud refuses the provider's credentials. One object is tried for all that wait for this
+    /// reason. When it succeeds, the rest follow at once.
     Refused {
         /// One of them is tried after this.
         probe: Duration,
@@ -154,7 +153,7 @@ const BUSY_TRIES: u32 = 5;
 /// How long calls are held back after a THROTTLED without `retry_after`.
 const SLOWED: Duration = Duration::from_secs(5);
 /// After this many lost connections, or NOT_INITIALIZED, in a row, the next failure gets an event
-/// on the object. The status page shows the state of the connection from the first one on.
+/// on the object. The status page shows the state of the connection from the first failure on.
 const DISCONNECTS_TOLD: u32 = 5;
 
 impl Retry {

@@ -87,7 +87,7 @@ fn may_answer(rpc: &str, place: Place, code: Code) -> bool {
 /// (CORE-21), and the message names the code.
 pub(super) fn read(rpc: &str, place: Place, mut failure: api::Failure) -> api::Failure {
     let code = failure.code();
-    // An unknown code is UNSPECIFIED here. `CallError` reads both as INTERNAL.
+    // An unknown code is UNSPECIFIED here, which `CallError` reads as INTERNAL.
     if code == Code::Unspecified || may_answer(rpc, place, code) {
         return failure;
     }

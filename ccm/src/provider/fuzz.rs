@@ -381,7 +381,7 @@ async fn ask_instances(rpc: usize, session: &Session) {
     }
 }
 
-/// The RPCs in which a provider describes itself.
+/// Calls an RPC of ProviderService.
 async fn ask_itself(rpc: usize, link: Link) {
     use api::provider_service_client::ProviderServiceClient;
     let mut client = ProviderServiceClient::with_origin(link, Link::origin());

@@ -1,4 +1,4 @@
-//! Whether the ccm can work with a provider, judged by what it says of itself. Pure.
+//! Checks a provider's answers to GetProviderInfo and Initialize. Pure.
 
 use std::time::Duration;
 
@@ -91,7 +91,7 @@ fn check_claims(info: &api::GetProviderInfoResponse, name: &str) -> Result<(), S
             classes.len()
         ));
     }
-    // Both appear in a command that an operator is asked to run.
+    // Prefixes and classes appear in a command that an operator is asked to run.
     let allowed = |char: char| char.is_ascii_alphanumeric() || "._:/@+-".contains(char);
     let strange =
         |text: &&String| text.is_empty() || text.len() > NAME_LIMIT || !text.chars().all(allowed);
@@ -134,8 +134,8 @@ pub(super) struct Deadlines {
 }
 
 impl Deadlines {
-    /// The contract's defaults, raised by the provider's hints up to `cap`. A hint never lowers
-    /// one.
+    /// The contract's defaults, raised by the provider's hints up to `cap`. A hint never lowers a
+    /// default.
     pub(super) fn raised(hints: Option<&api::DeadlineHints>, cap: Duration) -> Self {
         let none = api::DeadlineHints::default();
         let hints = hints.unwrap_or(&none);

@@ -1,4 +1,4 @@
-//! Hints that a provider sends unasked.
+//! The hints that a provider sends in WatchChanges.
 
 /// A provider's hint that something may have changed. Hints can be lost.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,8 +14,8 @@ use crate::core::text::plain;
 /// The most bytes of a name, and of other short texts such as a cloud scope or a prefix of provider
 /// IDs (CORE-11).
 pub(crate) const NAME_LIMIT: usize = 253;
-/// The most bytes of a part of a Kubernetes object: an instance, the status of a load balancer, the
-/// labels of a volume (CORE-11).
+/// The most bytes of a message that becomes part of a Kubernetes object: an instance, the status of
+/// a load balancer, the labels of a volume (CORE-11).
 const ITEM_LIMIT: usize = 64 * 1024;
 /// The most events of one answer that the ccm reads (CORE-11).
 pub(crate) const MOST_EVENTS: usize = 32;
@@ -80,7 +80,7 @@ pub(crate) fn is_dns_name(text: &str) -> bool {
     text.len() <= NAME_LIMIT && text.split('.').all(part)
 }
 
-/// Whether this can be the error of a port: `CamelCase` or `domain/CamelCase`.
+/// Whether this can be the error of a port, for example `CamelCase` or `domain/CamelCase`.
 pub(crate) fn is_condition_reason(text: &str) -> bool {
     let name = match text.split_once('/') {
         None => text,

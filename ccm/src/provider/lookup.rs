@@ -17,7 +17,7 @@ pub(crate) type Divided<I, T> = (Vec<I>, Result<Vec<Result<T, CallError>>, CallE
 
 /// Makes one call for each batch, all at once; `call` limits how many are in flight. A call that
 /// fails as a whole, perhaps because of its items, is split into smaller ones, down to single
-/// items. Yields the result of each call as it comes. Each item comes once.
+/// items. Yields the result of each call that is not split. Each item comes once.
 ///
 /// Splitting ends when call after call fails: then no single item is the cause.
 pub(crate) fn divide<I, T, C, F>(batches: Vec<Vec<I>>, call: C) -> impl Stream<Item = Divided<I, T>>
@@ -124,9 +124,9 @@ fn of_each<T>(nodes: Vec<Arc<Node>>, found: Vec<Result<T, CallError>>) -> Vec<Lo
 }
 
 /// Limits the size of calls about Nodes that made a call fail or miss its deadline. So other Nodes
-/// do not wait for these Nodes each time. A Node that made its own call fail is asked about alone.
-/// After a call without an answer in time, each of its Nodes is asked about in smaller calls, until
-/// the slow one is known.
+/// do not wait for these Nodes each time. If a call about a single Node fails because of that Node,
+/// the next calls about it contain no other Node. After a call without an answer in time, each of
+/// its Nodes is asked about in smaller calls, until the slow Node is known.
 #[derive(Debug, Default)]
 pub(crate) struct IsolatedKeys {
     /// By UID: the most Nodes of a call that contains this one.
@@ -280,7 +280,7 @@ mod tests {
         let (mut failed, _) = ask(100, &[3, 50, 98], CallErrorCode::Internal).await;
         failed.sort_unstable();
         assert_eq!(failed, [3, 50, 98]);
-        // Each is in a different tenth, and all tenths are late at the same time.
+        // Each is in a different tenth, so five of the ten calls are late.
         let (mut failed, _) = ask(100, &[5, 25, 45, 65, 85], CallErrorCode::Deadline).await;
         failed.sort_unstable();
         assert_eq!(failed, [5, 25, 45, 65, 85]);

@@ -52,18 +52,18 @@ const DIAL_DEADLINE: Duration = Duration::from_secs(5);
 pub(crate) struct Maintain {
     /// The provider.
     pub(crate) endpoint: ProviderEndpoint,
-    /// Dials it.
+    /// Dials the provider.
     pub(crate) connector: Arc<dyn Connector>,
     /// While this process leads: the request for Initialize. It is set only after the Lease was
-    /// read, so that `memory` is up to date. With an older view, another scope would pass for the
-    /// first one.
+    /// read, so that `memory` is up to date. With an older view, another cloud scope could count as
+    /// the first one.
     pub(crate) leading: watch::Receiver<Option<Arc<api::InitializeRequest>>>,
     /// Publishes the provider's status.
     pub(crate) status: watch::Sender<ProviderStatus>,
-    /// Receives the provider's hints.
+    /// Publishes the provider's hints.
     pub(crate) hints: broadcast::Sender<Hint>,
-    /// The stored facts about the provider. When they change, the ccm decides again, without a
-    /// restart.
+    /// The stored facts about the provider. When they change, the ccm decides again about the cloud
+    /// scope and the claims, without a restart.
     pub(crate) memory: Memory,
     /// How often the ccm calls Probe: at least three times in the time that the leader waits for an
     /// answer.
@@ -72,7 +72,7 @@ pub(crate) struct Maintain {
     pub(crate) max_call_deadline: Duration,
     /// The metrics of the calls.
     pub(crate) metrics: Metrics,
-    /// Seed of the jitter.
+    /// Seed of the jitter and of the call IDs.
     pub(crate) seed: u64,
 }
 
@@ -162,7 +162,7 @@ impl Keeper {
 
     /// Keeps the connections that take no new calls until their calls in flight are over (CORE-17).
     /// Each of these calls has a deadline, so each connection ends. WatchChanges has none, and is
-    /// not among them. When this process stops leading, all of them end.
+    /// not among them. When this process stops leading, all these connections end.
     async fn drain(&self, mut connections: mpsc::UnboundedReceiver<Connection>) -> Infallible {
         let mut draining = FuturesUnordered::new();
         let mut leading = self.with.leading.clone();
@@ -208,11 +208,11 @@ struct Keeper {
 struct Said {
     why: String,
     at: Instant,
-    /// How often the reason was logged before that.
+    /// How often the reason was logged before that, since the last connection.
     before: u32,
 }
 
-/// What to remember if the reason is to be logged now. `None`: do not log it now.
+/// The new state if the reason is to be logged now. `None`: do not log it now.
 fn says(said: Option<&Said>, why: &str, now: Instant) -> Option<Said> {
     let before = match said {
         Some(said) if said.why == why => {
@@ -320,7 +320,7 @@ impl Keeper {
         }
     }
 
-    /// Probes the provider, for ever. Returns why the connection is to be closed.
+    /// Probes the provider until the connection is to be closed. Returns the reason.
     async fn probe(&self, link: &Link, info: &api::GetProviderInfoResponse) -> String {
         let mut missed = 0;
         loop {
@@ -458,9 +458,9 @@ impl Keeper {
     }
 }
 
-/// The pause before the next attempt. It is 0.1 s to 1 s after a failed dial: a dial is cheap, and
-/// the ccm finds a new process within about a second (▲M9). After other failures in a row its
-/// upper limit grows to 5 s.
+/// The pause before the next attempt. It is 0.1 s to 1 s after a failed dial, so the ccm finds a
+/// new process within about a second (▲M9). A dial is cheap. After other failures in a row the
+/// upper limit of the pause grows to 5 s.
 fn delay(failures: u32, random: &mut StdRng) -> Duration {
     let most = LONGEST.pause(failures.saturating_sub(1));
     Duration::from_millis(random.random_range(100..=millis(most)))

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use crate::core::lock;
 
 type Annotations = BTreeMap<String, String>;
-/// Stores an annotation of this key and value.
+/// Stores an annotation by its key and value.
 type Store = Box<dyn Fn(&str, &str) + Send + Sync>;
 
 /// Reads and stores what the next leader needs to know of a provider.
@@ -42,7 +42,7 @@ impl Note {
 }
 
 impl Memory {
-    /// `store` stores an annotation of this key and value, and must not block.
+    /// `store` stores an annotation by its key and value, and must not block.
     pub(crate) fn new(
         provider: &str,
         annotations: watch::Receiver<Annotations>,
@@ -58,7 +58,7 @@ impl Memory {
         }
     }
 
-    /// Changes whenever the stored values may have changed.
+    /// A receiver that is notified whenever the stored values may have changed.
     pub(crate) fn changes(&self) -> watch::Receiver<Annotations> {
         self.annotations.clone()
     }
@@ -78,8 +78,8 @@ impl Memory {
         (self.store)(&self.scope.key, scope);
     }
 
-    /// Stores claims. [`Self::claims`] returns them at once, so that no other claims pass for the
-    /// first before they are stored.
+    /// Stores claims. [`Self::claims`] returns them at once, even before they are stored. So no
+    /// other claims can count as the first ones.
     pub(super) fn store_claims(&self, claims: &str) {
         let mut seen = lock(&self.claims.seen);
         *seen = Some(claims.to_owned());

@@ -19,7 +19,8 @@ use crate::ownership::Ownership;
 pub(crate) const DEFAULT_MAX_BATCH: usize = 100;
 
 /// An initialised session with a provider. All calls of the controllers go through one. It ends
-/// with its connection, and when this process stops leading. Calls after that are `Disconnected`.
+/// with its connection, when this process stops leading, and when another session must replace it.
+/// Calls after that are `Disconnected`.
 pub(crate) struct Session {
     /// The validated answer of `GetProviderInfo`, without claims that do not count.
     pub(crate) info: api::GetProviderInfoResponse,
@@ -33,20 +34,20 @@ pub(crate) struct Session {
     pub(super) limiters: Arc<CallLimiters>,
     pub(super) max_request_bytes: usize,
     pub(super) log: CallLog,
-    /// Cancelled when the session is over.
+    /// Cancelled when the session ends and its calls in flight must end too.
     pub(super) over: CancellationToken,
     /// Cancelled when the provider says that it was not initialised, and when other claims count.
     pub(super) uninitialized: CancellationToken,
 }
 
-/// The parts of Nodes that a provider reads, and the changes that concern it.
+/// The parts of Nodes that a provider reads, and the parts whose change is a reason for an Update.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Projections {
     /// The parts of a Node.
     pub(crate) nodes: Projection,
     /// The parts of a load balancer's target.
     pub(crate) targets: Projection,
-    /// The parts of a target whose change is a reason to update it
+    /// The parts of a target whose change is a reason for UpdateLoadBalancer
     /// (`LoadBalancerCapability.target_projection`).
     pub(crate) target_identity: Projection,
 }
@@ -144,8 +145,7 @@ impl Session {
         self.info.capabilities.as_ref().is_some_and(what)
     }
 
-    /// Returns when the session is over also for calls in flight: the connection is gone, or this
-    /// process leads no more.
+    /// Returns when calls in flight end too: the connection is gone, or this process leads no more.
     pub(crate) async fn ended(&self) {
         tokio::select! {
             biased;

@@ -7,11 +7,10 @@ use tokio::time::Instant;
 
 use super::Session;
 
-/// The state of a provider, published by `watch`. Tests and the wiring start with `default()`:
-/// never connected.
+/// The state of a provider, published in a `watch` channel. `default()` means: never connected.
 ///
-/// A new `Arc<Session>` means that the provider is back. A change of `last_answer` alone wakes no
-/// receiver: read it when needed.
+/// A new `Arc<Session>` means that the provider was initialised again. A change of `last_answer`
+/// alone wakes no receiver: read it when needed.
 #[derive(Clone, Default)]
 pub(crate) struct ProviderStatus {
     /// The initialised session, if there is one. Only a leader has one.
@@ -60,7 +59,7 @@ pub(super) const STATES: [&str; 6] = [
 ];
 
 impl ProviderStatus {
-    /// The state as a metric shows it, by the connection and the last Probe. Standbys have one too.
+    /// The state as a metric shows it, by the connection and the last Probe. Standbys show it too.
     pub(super) fn state(&self) -> &'static str {
         match self.probe {
             _ if self.info.is_none() => "disconnected",

@@ -139,7 +139,7 @@ pub(crate) fn maintained(connector: impl Connector + 'static) -> Running {
     maintained_probed(connector, super::PROBE_PERIOD)
 }
 
-/// The same with another probe period, for tests that last days.
+/// As [`maintained`], with another probe period, for tests that last days.
 pub(crate) fn maintained_probed(
     connector: impl Connector + 'static,
     probe_period: Duration,

@@ -64,7 +64,7 @@ impl From<&api::NodeProjection> for Projection {
 }
 
 impl Projection {
-    /// A projection that shows all that either of them shows.
+    /// A projection that shows the parts of both projections.
     pub(crate) fn and(&self, other: &Self) -> Self {
         Self {
             labels: match (&self.labels, &other.labels) {

@@ -65,8 +65,8 @@ pub(super) fn wanted(
     Ok(once)
 }
 
-/// `addresses` if the Node's differ, in content or order (B-N11). `None` also for an empty list
-/// (B-N6).
+/// Returns `addresses` if they differ from the Node's in content or order (B-N11). An empty list
+/// changes nothing (B-N6).
 pub(super) fn change(node: &Node, addresses: Vec<NodeAddress>) -> Option<Vec<NodeAddress>> {
     let same = if planted!(AddressesAreCounted) {
         current(node).len() == addresses.len()

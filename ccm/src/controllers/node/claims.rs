@@ -36,8 +36,8 @@ impl Claims {
         nodes: &Store<Node>,
         wall: Timestamp,
     ) -> Result<(), CallError> {
-        // Locked while the store is read. The ID of a successful write leaves the claims only when
-        // the store has it or the Node is gone.
+        // Locked while the store is read. Otherwise an ID could move from the claims to the store
+        // between the two checks.
         let mut claims = self.claims();
         if let Some(other) = claims.get(id)
             && other != name(node)
@@ -114,7 +114,7 @@ fn taken(id: &str, why: &str) -> CallError {
     ))
 }
 
-/// Whether this Node keeps other Nodes from getting its provider ID: it does, unless it is being
+/// Whether this Node keeps other Nodes from getting its provider ID. It does, unless it is being
 /// deleted or has not been Ready for [`STALE`].
 fn is_in_the_way(holder: &Node, wall: Timestamp) -> bool {
     if holder.metadata.deletion_timestamp.is_some() {

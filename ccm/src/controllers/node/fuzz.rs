@@ -1,5 +1,5 @@
-//! A provider with arbitrary answers: they must not set reserved labels except instance type, zone
-//! and region, nor change taints other than the ccm's.
+//! A provider with arbitrary answers. They must not set reserved labels except instance type, zone
+//! and region, nor change taints other than the uninitialized one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::provider::{CallError, CallErrorCode};
 
 const PREFIX: &str = "mock://";
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
-/// Labels with facts of the cloud, for which a provider has fields.
+/// Labels for facts of the cloud. An instance reports these facts in fields of their own.
 const FACTS: [&str; 6] = [
     "node.kubernetes.io/instance-type",
     "beta.kubernetes.io/instance-type",
@@ -163,7 +163,7 @@ fn is_label(key: &str, value: &str) -> bool {
     !name.is_empty() && is_name(name) && domain_fits && is_name(value)
 }
 
-/// Whether only Kubernetes and the ccm may set this label.
+/// Whether the key's domain belongs to Kubernetes or the ccm.
 pub(crate) fn is_reserved(key: &str) -> bool {
     let domain = key.split_once('/').map_or("", |(domain, _)| domain);
     let roots = ["kubernetes.io", "k8s.io", "grpc-ccm.io"];
@@ -178,7 +178,7 @@ fn taints(node: &Node) -> Vec<Taint> {
         .unwrap_or_default()
 }
 
-/// One Node and one answer.
+/// Runs one case: a Node, and an answer about it.
 pub(crate) fn nodes(input: &[u8]) {
     // An input that is too short makes no case.
     let _ = case(&mut Unstructured::new(input));

@@ -41,8 +41,8 @@ pub(super) struct LabelChanges {
     pub(super) set: Labels,
     /// Labels from the provider with invalid syntax, as text for people (▲N14).
     pub(super) dropped: Vec<String>,
-    /// Labels from the provider that it may not set (B-N4) and the Node does not have, as text for
-    /// people.
+    /// Labels from the provider that it may not set (B-N4), as text for people. Those that the Node
+    /// has and those that this plan sets are left out.
     pub(super) reserved: Vec<String>,
     /// A label differs, and only the Node's managed fields say who wrote it (▲N12).
     pub(super) needs_managed: bool,
@@ -349,8 +349,7 @@ mod tests {
         let changed = refreshed(&mixed, Some(&instance(&[])), Some(&only_current));
         assert_eq!(changed.set, labels(&[(TYPE, "theirs")]));
 
-        // A missing label is added without reading the managed fields. If all labels match, the
-        // controller does not read them either.
+        // Missing labels need no managed fields, and neither do labels that match.
         let added = refreshed(&Labels::new(), Some(&given), None);
         assert!(!added.needs_managed);
         assert_eq!(added.set.len(), 3);

@@ -17,7 +17,7 @@ use crate::writes::FIELD_MANAGER;
 #[derive(Debug, Default)]
 pub(super) struct Managed(Mutex<BTreeMap<String, Known>>);
 
-/// The knowledge about one Node, by its UID.
+/// The knowledge about one Node. The map's key is the Node's UID.
 #[derive(Debug)]
 struct Known {
     /// A hash of its labels when they were read.
@@ -50,7 +50,7 @@ impl Managed {
         ours
     }
 
-    /// This controller is about to write to the Node. The write can change which keys are its own.
+    /// Forgets this Node before a write, which can change the keys that this controller wrote last.
     pub(super) fn forget(&self, node: &Node) {
         if let Some(uid) = &node.metadata.uid {
             self.all().remove(uid);

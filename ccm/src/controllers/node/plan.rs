@@ -36,9 +36,9 @@ pub(super) enum Then {
     Initialized,
     /// The Node is not this cloud's, or is being deleted: leave it alone (B-N9).
     LeftAlone,
-    /// Not ready yet: try again after this time. With the reason, for people.
+    /// Not ready yet: try again after this time. The text is the reason, for people.
     After(Duration, String),
-    /// It failed: try again with backoff. With the reason, for people.
+    /// It failed: try again with backoff. The text is the reason, for people.
     Retry(String),
     CallError(CallError),
 }
@@ -97,7 +97,7 @@ pub(super) fn is_uninitialized(node: &Node) -> bool {
 
 /// The key by which the provider looks the Node up, as text for people.
 pub(super) fn asked_for(node: &Node) -> String {
-    /// So many characters of a provider ID are enough to recognise it.
+    /// This many characters of a provider ID are enough to recognise it.
     const SHOWN: usize = 200;
     if let Some(id) = provider_id(node) {
         let id: String = id.chars().take(SHOWN).collect();
@@ -112,9 +112,9 @@ pub(super) fn gets_id(node: &Node) -> bool {
     is_uninitialized(node) && provider_id(node).is_none()
 }
 
-/// Whether a change makes a waiting Node due at once: the Node or its taint is new, or one of these
-/// changed: a field that the provider sees, the kubelet's node IP, or the provider label.
-/// Heartbeats do not count, nor do the addresses that this controller wrote (`own`).
+/// Whether a change makes a Node with the taint due at once. It does if the Node or its taint is
+/// new. It also does if a field that the provider sees, the kubelet's node IP or the provider label
+/// changed. Heartbeats do not count, nor do the addresses that this controller wrote (`own`).
 pub(super) fn wakes(
     old: Option<&Node>,
     new: &Node,
@@ -143,7 +143,7 @@ pub(super) fn lacks_zone(instance: &api::Instance) -> bool {
 }
 
 /// Adds the result of LookupZones to the answer. For an uninitialised Node, a failure of
-/// LookupZones fails the whole answer. For others the zone stays as it is.
+/// LookupZones fails the whole answer. For other Nodes, the answer stays as it is.
 pub(super) fn with_zone(
     node: &Node,
     mut instance: api::Instance,

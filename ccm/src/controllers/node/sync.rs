@@ -26,7 +26,8 @@ const FACETS: [api::InstanceFacet; 2] =
     [api::InstanceFacet::Existence, api::InstanceFacet::Metadata];
 /// The RPC that looks Nodes up.
 const RPC: &str = "LookupInstances";
-/// The most attempts for a Node that somebody else writes in between.
+/// The most attempts to write one Node by one answer. Another attempt follows after a conflict, or
+/// if the Node must not get the ID of the answer.
 const ATTEMPTS: usize = 5;
 
 /// An attempt that did not succeed.
@@ -83,7 +84,7 @@ impl Worker {
             batch.called();
             Vec::new()
         });
-        // The stop drops lookups in flight. Writes in flight end.
+        // The stop drops lookups in flight, but lets writes in flight finish.
         lookups
             .take_until(self.driver.context.stop.cancelled())
             .chain(over)
@@ -324,7 +325,8 @@ impl Worker {
         same.map(Arc::new).ok_or(WriteError::Gone)
     }
 
-    /// Settles the Node's key after the writes. `took` is the duration of the lookup.
+    /// Settles the Node's key after the writes. `took` is the time from the start of the reconcile
+    /// to these writes, for a Node that came from the queue.
     fn conclude(
         &self,
         node: &Node,
@@ -409,7 +411,7 @@ impl Worker {
     /// How to react to a write that failed.
     fn excuse(error: &WriteError) -> (Requeue, Option<Report>) {
         let (reason, at_once) = match error {
-            // Another Node of this name has a change of its own, which makes it due.
+            // If another Node has this name now, its own change makes it due.
             WriteError::Gone => return (Requeue::Forget, None),
             WriteError::Conflict | WriteError::Fenced(_) | WriteError::Unavailable(_) => {
                 (reason::NODE_NOT_INITIALIZED, false)
@@ -455,7 +457,8 @@ impl Worker {
             .map(millis);
         let (code, rpc) = (answered.code, answered.rpc);
         let call_id = answered.call_id.as_deref();
-        // One warning for the first failure. A call that failed as a whole is in the log already.
+        // Only a Node's first failure is a warning. A call that failed as a whole is in the log
+        // already.
         if logged || report.quiet || attempt > 1 {
             tracing::debug!(node = key, %provider, rpc, call_id, code, error, attempt, retry_in_ms, "Node not synced");
         } else {

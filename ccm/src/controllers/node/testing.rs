@@ -30,7 +30,7 @@ pub(crate) use faults::{Fault, Faults};
 pub(crate) struct FakeApi {
     state: Arc<Mutex<State>>,
     store: Store<Node>,
-    /// The faults of the controllers' requests.
+    /// The faults of requests through `LoopContext::writes`, and of the watch.
     pub(crate) faults: Faults,
 }
 
@@ -187,7 +187,7 @@ impl FakeApi {
         Client::new(service, "default")
     }
 
-    /// The client with the faults, behind the layer of every client.
+    /// The client with the faults, below the layer of `kube_client`.
     fn gated(&self) -> Client {
         let metrics = crate::kube_client::Metrics::register(
             &mut prometheus_client::registry::Registry::default(),

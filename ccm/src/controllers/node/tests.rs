@@ -234,7 +234,7 @@ async fn n12_whose_a_label_is_is_read_once_as_long_as_the_labels_stay() {
     for instance_type in ["big", "big", "huge"] {
         assert_eq!(bench.refreshed(instance_type).await, "small");
         assert_eq!(bench.api.reads(), 1);
-        // A heartbeat does not change that.
+        // A heartbeat keeps the labels, so the controller does not read the Node again.
         bench.api.edit("n", |_| {});
     }
     // The other writer gives up the labels: now the controller sets and keeps them.

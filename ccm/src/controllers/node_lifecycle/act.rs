@@ -88,8 +88,8 @@ impl Lifecycle {
         }
     }
 
-    /// The provider IDs in the provider's own list: Nodes with these IDs stay. `None`: all Nodes
-    /// wait for a list. The deletion of one of two Nodes needs a complete list.
+    /// The provider IDs in the provider's own list: Nodes with these IDs stay. `None`: all Nodes to
+    /// delete wait for a list. The deletion of one of two Nodes needs a complete list.
     async fn listed(
         &self,
         passes: &mut Passes,
@@ -123,7 +123,8 @@ impl Lifecycle {
         None
     }
 
-    /// Calls `may_delete` just before the request.
+    /// Deletes a Node if its present state still allows that. Calls `may_delete` just before the
+    /// request.
     async fn delete_one(&self, decided: &Node, may_delete: impl Fn() -> bool) -> Fate {
         let (name, provider) = (plan::name(decided), &self.context().provider);
         let writes = &self.context().writes;
@@ -244,7 +245,8 @@ fn known(status: &ProviderStatus, configured: &[ProviderEndpoint]) -> Option<Arc
     if let Some(session) = &status.session {
         return Some(Arc::clone(&session.ownership));
     }
-    // The provider answers but is not initialised: its prefixes count within the operator's flags.
+    // The provider answers but is not initialised. Its prefixes count if the operator's flag allows
+    // them.
     let [endpoint] = configured else {
         return None;
     };

@@ -30,7 +30,7 @@ use crate::provider::{CallError, CallErrorCode, Session};
 
 /// The deadline of a call about one isolated Node, if this controller makes one call at a time.
 const ONLY_PLACE: Duration = Duration::from_secs(10);
-/// The most calls whose answers wait for a pass to take them.
+/// The most calls whose answers the channel holds until a pass takes them.
 const BACKLOG: usize = 64;
 
 /// The facets for a suspect: its machine may be shut down.
@@ -164,7 +164,8 @@ impl Evidence {
         }
     }
 
-    /// Sends the questions. Returns whether they include witnesses.
+    /// Sends the questions. Returns whether it has picked witnesses, which Nodes in
+    /// `questions.absent` need.
     fn ask(
         &mut self,
         session: &Arc<Session>,
@@ -184,8 +185,8 @@ impl Evidence {
         true
     }
 
-    /// The next witnesses for claims without one. `None`: no more in this pass. `witnessed`: this
-    /// pass has asked some already.
+    /// The next witnesses for claims without a witness. `None`: no more in this pass. `witnessed`:
+    /// this pass has asked some witnesses already.
     fn further_witnesses(
         &mut self,
         ledger: &mut Ledger,
@@ -196,7 +197,8 @@ impl Evidence {
         let claims = self.claims.iter();
         let open = claims.filter(|claim| !plan::is_vouched(claim, answers, nodes));
         let open = open.count();
-        // The witnesses of this pass had their time to answer. The next pass asks other ones too.
+        // The witnesses of this pass had their time to answer. The next pass also asks about other
+        // witnesses.
         let awaited = !self.witnesses.is_empty() && (witnessed || self.asked >= WITNESSES);
         if open == 0 || self.is_refused() || awaited {
             return None;
@@ -404,7 +406,7 @@ impl Asker {
             reaped.extend(self.take(answers));
         }
         if over {
-            // A task that panicked leaves its Nodes here.
+            // A task that panicked leaves its Nodes in `under_way`.
             self.under_way.clear();
         }
         reaped

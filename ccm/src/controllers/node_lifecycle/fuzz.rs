@@ -1,5 +1,6 @@
-//! The provider gives any answer about each Node in each pass. The ccm deletes no Ready Node, and
-//! no more of the other Nodes than the brake allows.
+//! The provider gives arbitrary answers about the Nodes. In about half of the passes it recognises
+//! each Ready Node. The ccm deletes no Ready Node, and no more of the other Nodes than the brake
+//! allows.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

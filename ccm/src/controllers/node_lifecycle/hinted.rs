@@ -16,8 +16,8 @@ pub(super) struct Hinted {
 }
 
 impl Hinted {
-    /// From this size on, `some` takes no further hint. Hints also come while the provider is not
-    /// usable, so that no pass takes them.
+    /// If `some` has at least this many entries, the next hint sets `all`. Hints also come while
+    /// the provider is not usable; no pass takes them then.
     const MOST: usize = 10_000;
 
     /// Takes a hint. Returns whether it is about instances.

@@ -46,7 +46,7 @@ impl Metrics {
         metrics
     }
 
-    /// One line for the status page for each provider whose brake holds.
+    /// One line for the status page for each provider whose brake holds back Nodes.
     pub(crate) fn status_lines(&self) -> Vec<String> {
         let holding = lock(&self.holding);
         let line = |(provider, held): (&String, &usize)| {

@@ -2,21 +2,21 @@
 //!
 //! A Node is due for deletion after ABSENT in two *valid* passes in a row. The ccm discards a void
 //! pass. A pass is void in three cases: a Ready Node gets ABSENT, an answer is about another Node's
-//! instance, or the provider recognises no witness.
+//! instance, or the provider recognises no witness for an ABSENT.
 //!
 //! Witnesses are Ready Nodes. Each pass takes the next ones by name. The ccm asks about them only
-//! if a Node gets ABSENT, or got it last time: as many witnesses as such Nodes, at most three. If
-//! the provider recognises none of them, the ccm asks about the rest of the three. A witness's
-//! answer must not be older than the ABSENT that it vouches for. If no Node is Ready, the Nodes
-//! that are not Ready vouch for each other. If the provider recognises none of those, the pass is
-//! void.
+//! if a Node gets ABSENT, or got it last time. It asks about as many witnesses as there are such
+//! Nodes, at most three. If the provider recognises none of them, the ccm asks about the rest of
+//! the three. A witness's answer must not be older than the ABSENT that it vouches for. If no Node
+//! is Ready, the Nodes that are not Ready vouch for each other. If the provider recognises none of
+//! these Nodes, the pass is void.
 //!
 //! So if a provider reads the wrong account and recognises no Node, the ccm deletes no Node. If all
 //! instances of a cluster are gone, its Nodes stay until the provider recognises one of them.
 //!
 //! The ccm asks less often about a Node that does not change. It waits for a tenth of the time
-//! since the last change, at least one period and at most `MOST_PERIODS` periods. A Node that the
-//! brake holds back may wait longer.
+//! since the last change, at least one period and at most `MOST_PERIODS` periods. A Node may wait
+//! longer after a slow answer, or if the brake holds it back.
 
 mod answers;
 mod nodes;
@@ -104,8 +104,8 @@ pub(super) struct Pass {
     pub(super) taint: Vec<Arc<Node>>,
     /// Due Nodes that the brake holds back.
     pub(super) held: Vec<Arc<Node>>,
-    /// Due Nodes that stay because another Node has the same provider ID: the answer may mean
-    /// either.
+    /// Due Nodes that stay because another Node has the same provider ID. An answer may mean either
+    /// Node.
     pub(super) shared: Vec<Arc<Node>>,
     /// Some due Nodes got no answer in this pass.
     pub(super) waiting: bool,
@@ -296,8 +296,8 @@ impl Ledger {
         pass
     }
 
-    /// Whether the last answer shows the Node shut down in its present condition, and it has no
-    /// taint yet.
+    /// Whether the last answer shows the Node shut down in its present condition, and the Node has
+    /// no shutdown taint yet.
     fn is_stopped(&self, node: &Node) -> bool {
         let known = self.known.get(uid(node));
         let stopped =
@@ -324,8 +324,8 @@ impl Ledger {
         pass.engaged = verdict.engaged;
         pass.one_of_two = verdict.one_of_two;
         let allowed: BTreeSet<usize> = verdict.allowed.into_iter().collect();
-        // The ccm asks less often about a held Node, but often enough that each step of its absence
-        // counts in full, and at least about fifteen times in a hold.
+        // The ccm asks less often about a held Node, but at least about fifteen times in a hold.
+        // Each step of its absence still counts in full.
         let step = self.longest_step.saturating_sub(self.period);
         let next = found.start + step.min(brake.hold() / 15);
         for (place, node) in due.into_iter().enumerate() {
@@ -431,7 +431,7 @@ impl Ledger {
         match known.state {
             Absent => {
                 let absence = self.absences.entry(uid.to_owned()).or_default();
-                // The Node may have been Ready between two conditions.
+                // The Ready condition has changed, so the Node may have been Ready in between.
                 if other_condition {
                     absence.break_row();
                 }

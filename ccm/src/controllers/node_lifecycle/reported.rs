@@ -20,7 +20,7 @@ const TOLD_AT: usize = 10;
 /// The last reports and their times.
 #[derive(Default)]
 pub(super) struct Reported {
-    /// The last pass was void.
+    /// The last pass was void, or learned nothing.
     void: bool,
     /// When the brake was last reported since it began to hold.
     brake: Option<Instant>,

@@ -247,7 +247,7 @@ async fn m9_a_provider_that_is_back_is_asked_at_once() {
             .provider
             .until("paused", |status| status.working().is_none())
             .await;
-        // The pass in this time asks nothing.
+        // A period passes meanwhile.
         tokio::time::sleep(Duration::from_secs(6)).await;
         let calls = looping.lookups();
         looping.cloud.state().probe = api::ProbeState::Ready;

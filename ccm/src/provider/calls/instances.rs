@@ -125,7 +125,7 @@ impl Session {
         self.lookup(nodes, frame_bytes, ask).await
     }
 
-    /// All instances. `Err` if the listing is not complete, or one of them breaks the contract.
+    /// All instances. `Err` if the listing is not complete, or an instance breaks the contract.
     pub(crate) async fn list_instances(
         &self,
         facets: &[api::InstanceFacet],
@@ -214,9 +214,9 @@ impl Session {
             .collect())
     }
 
-    /// The answer for each Node of the request, unless the call failed as a whole. `reported` is
-    /// the failure of a Node that concerns all, else a fault for a result without a Node in the
-    /// request. The results count all the same.
+    /// The answer for each Node of the request, unless the call failed as a whole. `reported` is a
+    /// Node's failure that concerns other calls too, such as THROTTLED. Without one, it is a fault
+    /// for a result without a Node in the request. The results count all the same.
     fn matched_nodes<T>(
         &self,
         rpc: &str,
@@ -263,7 +263,7 @@ impl Session {
     }
 }
 
-/// The answer for each Node. `Err`: nothing is known of any.
+/// The answer for each Node. `Err`: nothing is known of any Node.
 type Answers<T> = Result<Vec<Result<T, CallError>>, CallError>;
 
 /// The names and UIDs of these Nodes.

@@ -31,7 +31,7 @@ pub(super) async fn collect<M: Message + Default, T>(
             Part::Failed(failure) => {
                 return Err(failures::trouble(rpc, Place::Whole, failure));
             }
-            // Most listings come in one message, so the first part becomes the list.
+            // The list of the first part becomes the result, without a copy.
             Part::Items(more) if items.is_empty() => items = more,
             Part::Items(more) => items.extend(more),
             Part::End(given) => end = Some(given),

@@ -21,7 +21,7 @@ fn client(link: Link) -> RouteServiceClient<Link> {
 }
 
 /// The answer of CreateRoutes and DeleteRoutes for each route, in the order of the request. `Err`:
-/// nothing is known of any.
+/// nothing is known of any route.
 type Answers = Result<Vec<Result<(), CallError>>, CallError>;
 
 impl Session {
@@ -48,8 +48,8 @@ impl Session {
     }
 
     /// All routes of the cluster's network. `Err` if the listing is not complete. Of a route's
-    /// content only the ownership is checked: an unknown one is reported as a fault, and the routes
-    /// are returned all the same.
+    /// content only the ownership is checked. A route with an unknown ownership is reported as a
+    /// fault, and is in the result all the same.
     pub(crate) async fn list_routes(&self) -> Result<Vec<api::Route>, CallError> {
         let rpc = Rpc {
             deadline: self.deadlines.list,
@@ -228,8 +228,9 @@ fn keys(routes: &[api::Route]) -> Vec<String> {
     routes.iter().map(|route| route.route_key.clone()).collect()
 }
 
-/// The failure that an answer reports. It is the failure of one route that concerns all, else a
-/// fault for a result without a route in the request. The results count all the same.
+/// The failure that an answer reports. It is a route's failure that concerns other calls too, such
+/// as THROTTLED. Without one, it is a fault for a result without a route in the request. The
+/// results count all the same.
 fn reported(results: &[Result<(), CallError>], strays: &[String]) -> Option<CallError> {
     let of_all = results
         .iter()

@@ -1,5 +1,5 @@
-//! Watches a connection's pipe for two events that hyper does not report: the provider drains it,
-//! and it is really over.
+//! Watches a connection's pipe for two events that hyper does not report: the provider's GOAWAY,
+//! and the end of the last stream.
 
 use std::io;
 use std::pin::Pin;

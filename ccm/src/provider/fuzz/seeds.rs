@@ -241,8 +241,8 @@ fn breaking_answer_seeds() -> Vec<Vec<u8>> {
     .into()
 }
 
-/// Frames that a valid provider writes: settings, the headers of an answer, the answer, its end, a
-/// reset, and those of its shutdown.
+/// Frames that a valid provider may write, such as settings, an answer with its headers and its
+/// end, a reset, and the GOAWAY of a shutdown.
 pub(crate) fn connection_seeds() -> Vec<Vec<u8>> {
     const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
     const ACK: [u8; 9] = [0, 0, 0, 4, 1, 0, 0, 0, 0];

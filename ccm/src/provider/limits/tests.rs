@@ -33,7 +33,7 @@ fn inst_2_results_are_matched_by_name_and_uid() {
         matched(&ASKED, vec![ok("b", "2", 20), ok("a", "1", 10)]),
         [Ok(10), Ok(20)]
     );
-    // The fault is that of one Node, never of the other.
+    // Only Node a gets the fault. The result for Node b stays.
     let rows: [(Vec<Named<u8>>, &str); 6] = [
         (vec![ok("b", "2", 20)], "no result for node \"a\""),
         (

@@ -16,8 +16,7 @@ use crate::core::{lock, millis};
 pub(super) enum Next {
     /// After the message with this token. Without a token: now, and no stream came before.
     Resumes(String),
-    /// Now. The last stream left no token, so it may have missed changes before its end and since
-    /// then.
+    /// Now. The last stream left no token, so the ccm may have missed changes.
     Missed,
 }
 
@@ -58,8 +57,8 @@ impl Keeper {
         }
     }
 
-    /// If changes were missed, a resync follows as soon as this stream sends a message that is no
-    /// failure.
+    /// Passes on the hints of one stream. If changes were missed before it, a resync follows as
+    /// soon as the stream sends a message that is no failure.
     async fn stream_of_changes(
         &self,
         link: &Link,
@@ -111,7 +110,7 @@ impl Keeper {
             Next::Missed => (String::new(), true),
         };
         if token.is_empty() {
-            // Until a message has a token.
+            // A stream that ends before its first token leaves `Missed`.
             *next = Next::Missed;
         }
         (token, missed)

@@ -24,8 +24,8 @@ const INITIALIZE_DEADLINE: Duration = Duration::from_mins(1);
 /// The longest pause between two attempts to initialise.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), LONGEST_PAUSE);
-/// The elector writes a scope to the Lease at once. If the write takes longer than this, a warning
-/// is logged.
+/// The elector usually writes a scope to the Lease within a second. If the Lease does not have the
+/// scope after this time, the ccm logs a warning.
 const REMEMBERED: Duration = Duration::from_secs(3);
 /// A session or stream that lasted this long was a good one: its end is no failure.
 pub(super) const LASTED: Duration = Duration::from_secs(30);
@@ -78,8 +78,8 @@ impl Drop for Published<'_> {
 }
 
 impl Keeper {
-    /// Initialises the provider and publishes a session, each time that this process leads. Returns
-    /// why the connection is to be closed.
+    /// Initialises the provider and publishes a session when this process begins to lead, and again
+    /// when another session must replace it. Returns why the connection is to be closed.
     pub(super) async fn lead(
         &self,
         link: &Link,
@@ -131,8 +131,8 @@ impl Keeper {
         }
     }
 
-    /// Initialises the provider, and publishes the session as soon as the scope is stored.
-    /// `failures` counts the failed attempts in a row.
+    /// Initialises the provider, and publishes the session as soon as the scope is stored, or if
+    /// another scope is the accepted one. `failures` counts the failed attempts in a row.
     async fn begin(
         &self,
         link: &Link,

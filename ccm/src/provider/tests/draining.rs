@@ -18,7 +18,7 @@ use super::super::testing::{Running, maintained};
 use super::super::{CallError, CallErrorCode, Session};
 use crate::core::Fence;
 
-/// The longest wait of a test.
+/// The longest wait of a test, and the longest drain of most processes.
 const SOON: Duration = Duration::from_secs(15);
 
 /// A cloud whose Ensure lasts until the test lets it go on.
@@ -310,7 +310,7 @@ async fn m12_the_end_of_the_lead_cuts_what_is_drained() {
     assert_eq!(trouble.code, CallErrorCode::Disconnected, "{trouble}");
 }
 
-/// Shows ▲M3: the next leader may not begin while the provider still works on the call.
+/// For ▲M3: the fence records that the provider may still work on a call without an answer.
 #[tokio::test]
 async fn m3_a_call_whose_connection_breaks_may_go_on_in_the_provider() {
     let bench = Bench::new();

@@ -40,7 +40,8 @@ pub(super) struct Script {
     pub(super) log: Vec<String>,
     /// How many LookupInstances run now, and the most that ran at once.
     pub(super) running: (usize, usize),
-    /// The `grpc-timeout` of each RPC's last call.
+    /// The `grpc-timeout` of the last call of GetProviderInfo, Initialize, Probe and
+    /// LookupInstances.
     pub(super) reported: BTreeMap<&'static str, Duration>,
 }
 

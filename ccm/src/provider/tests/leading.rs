@@ -195,8 +195,8 @@ async fn s20_a_changed_scope_is_accepted_by_the_annotation_without_a_restart() {
     }
     assert_eq!(running.recorded.lock().unwrap().len(), 1);
 
-    // Somebody deletes the Lease. The ccm stores again what it remembered, and that accepts
-    // nothing.
+    // Somebody deletes the Lease. The ccm stores the accepted scope again. This does not accept the
+    // new scope.
     running.annotations.send_replace([].into());
     let mut annotations = running.annotations.subscribe();
     let again = annotations.wait_for(|now| now.contains_key(SCOPE_KEY));

@@ -1,4 +1,4 @@
-//! Sessions with a provider of the SDK.
+//! A session with a provider that uses the SDK.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Large answers that arrive at the same time.
+//! Large answers: several at the same time, and items that are too large for a Kubernetes object.
 
 use std::future::ready;
 use std::time::Duration;

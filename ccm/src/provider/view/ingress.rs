@@ -10,12 +10,12 @@ use super::filled;
 use crate::provider::CallError;
 use crate::provider::limits;
 
-/// The addresses of a load balancer, as `status.loadBalancer` of a Service. A value that the API
-/// server would refuse is a fault that names the value. So is an address that no load balancer can
-/// have, such as one in `service_ranges`.
+/// The addresses of a load balancer, as `status.loadBalancer` of a Service. `Err` if the API server
+/// would refuse a value, or if no load balancer can have the address, such as one in
+/// `service_ranges`.
 ///
-/// The API server sets an absent `ip_mode` to `VIP`. This does the same, so that the two compare as
-/// equal.
+/// The API server sets an absent `ip_mode` to `VIP`. This function does the same, so that its
+/// result equals the stored status.
 pub(crate) fn load_balancer_status(
     status: &api::LoadBalancerStatus,
     service_ranges: &[IpNet],
@@ -109,8 +109,8 @@ fn nobodys(address: IpAddr) -> Option<&'static str> {
     }
 }
 
-/// Why an address in a Service range cannot be a load balancer's. It is another Service's or may
-/// become one, and kube-proxy would send that traffic to this Service.
+/// Why an address in a Service range cannot be a load balancer's. Another Service has this address
+/// or may get it, and kube-proxy would send that Service's traffic to this Service.
 fn of_services(address: IpAddr, ranges: &[IpNet]) -> Option<String> {
     let address = address.to_canonical();
     let range = ranges.iter().find(|range| range.contains(&address))?;

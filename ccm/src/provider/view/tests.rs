@@ -288,7 +288,7 @@ fn no_load_balancer_is_at_an_address_that_nodes_use_among_themselves() {
     }
 }
 
-/// Shows ▲S22 (finding B13): kube-proxy would send another Service's traffic to this load balancer.
+/// Shows ▲S22 (finding B13): kube-proxy would send another Service's traffic to this Service.
 #[test]
 fn no_load_balancer_is_at_an_address_of_the_clusters_services() {
     let ranges = ["10.96.0.0/12", "fd00:10::/108"].map(|range| range.parse().unwrap());

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The most memory of all answers together, beside `EACH`. The largest answer that is allowed fits
-/// when it is alone.
+/// The most memory of all answers together, without the `EACH` bytes of each answer. The largest
+/// answer that is allowed fits when it is alone.
 pub(super) const TOGETHER: u64 = 128 * 1024 * 1024;
 /// The memory that each answer may take in any case, so that large answers do not make a small one
 /// fail.
 const EACH: u64 = 128 * 1024;
-/// The budget is taken in pieces of this size. Counting is per item, and an answer can have
-/// millions.
+/// An answer takes the budget in pieces of this size, because it can have millions of items.
 const PIECE: u64 = EACH;
 
 /// The budget of one provider. Its connections share it, since a draining connection lives on

@@ -62,13 +62,13 @@ fn l6_a_stale_node_does_not_block_the_machine_that_came_back_under_another_name(
         (true, 9_999, true),
         (false, 299, true),
         (false, 300, false),
-        // A clock that is behind.
+        // The wall clock is behind the time of the transition.
         (false, -100, true),
     ] {
         let held = may_have(&node, &[holder("old", ready, seconds)]);
         assert_eq!(held.is_err(), blocks, "{ready} {seconds}");
     }
-    // A Node that was never Ready counts by its age.
+    // Without a Ready condition, the Node's age decides.
     let mut silent = holder("old", false, 0);
     silent.status = None;
     assert!(may_have(&node, std::slice::from_ref(&silent)).is_err());

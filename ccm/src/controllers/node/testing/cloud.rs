@@ -60,8 +60,8 @@ pub(crate) struct State {
     pub(crate) lookups: Vec<Vec<String>>,
     /// The time of each LookupInstances.
     pub(crate) times: Vec<tokio::time::Instant>,
-    /// Reads that a cloud without batches needs: one for each instance's existence, and one for the
-    /// state of those that exist.
+    /// The reads that a cloud without batches would need: one for each instance's existence. For
+    /// the facet POWER, one more for each instance that exists.
     pub(crate) reads: usize,
     /// The number of Initialize calls so far.
     pub(crate) initialized: usize,

@@ -21,7 +21,7 @@ pub(crate) enum Fault {
     Lost,
 }
 
-/// Which requests have a fault. Clones share it.
+/// The faults of requests, and whether the watch is cut. Clones share one state.
 #[derive(Clone, Default)]
 pub(crate) struct Faults {
     state: Arc<Mutex<State>>,
@@ -38,7 +38,7 @@ struct State {
     of_reads: Option<Plan>,
 }
 
-/// Faults from the request with this number on (the first is 1), for so many requests.
+/// `times` requests get the fault, beginning with request number `from`. The first request is 1.
 #[derive(Clone, Copy)]
 struct Plan {
     from: usize,
@@ -90,7 +90,7 @@ impl Faults {
         gaps.collect()
     }
 
-    /// Sets whether the watch delivers nothing.
+    /// If `cut`, the watch delivers nothing from now on.
     pub(crate) fn cut_watch(&self, cut: bool) {
         self.cut.store(cut, Ordering::SeqCst);
     }
@@ -113,7 +113,7 @@ impl Faults {
         }
     }
 
-    /// The same API server with these faults.
+    /// A client of the same API server with these faults.
     pub(super) fn around(&self, client: Client) -> Client {
         let this = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {

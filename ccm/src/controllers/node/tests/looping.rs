@@ -192,7 +192,7 @@ async fn m10_a_node_whose_zone_hangs_keeps_only_itself_waiting() {
     };
     cloud.state().zones = Some(zones);
     let looping = Looping::start_on(cloud, 100, |_| {}).await;
-    // Nodes whose instances have a zone do not wait for the others.
+    // Nodes whose instances have a zone do not wait for the other Nodes.
     let took = looping
         .until("those with a zone", |this| this.uninitialized() <= 51)
         .await;

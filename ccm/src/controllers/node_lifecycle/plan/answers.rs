@@ -161,7 +161,7 @@ pub(super) struct Known {
     pub(super) since: Instant,
     /// When the ccm asks about the Node again.
     pub(super) due: Instant,
-    /// When the provider last hinted at the Node.
+    /// When the provider last hinted at the Node, if no answer has come since.
     pub(super) hinted: Option<Instant>,
 }
 

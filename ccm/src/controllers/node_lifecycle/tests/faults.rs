@@ -1,6 +1,7 @@
-//! The end of a Node's life with one fault in it: the cloud deletes its instance. Unless a test
-//! says otherwise, the ccm then deletes the Node and no other. In some tests of `api_server` the
-//! machine is shut down and starts again before that, and the ccm sets and removes the taint.
+//! Faults at the end of a Node's life: the cloud deletes the instance, and a call or a write fails.
+//! Unless a test says otherwise, the ccm then deletes the Node and no other. In some tests of
+//! `api_server` the machine is shut down and starts again before that, and the ccm sets and removes
+//! the taint.
 
 use cloud_provider_api::v1alpha1::FailureCode;
 
@@ -28,7 +29,7 @@ impl Looping {
         self.left() - usize::from(self.api.node(NODE).is_some())
     }
 
-    /// Removes the instance, and waits until the Node is gone after two answers.
+    /// Removes the instance, and waits until the ccm has deleted the Node, and no other Node.
     async fn goes(&self, within: Duration) {
         self.down([3], api::InstanceState::Absent);
         let took = self

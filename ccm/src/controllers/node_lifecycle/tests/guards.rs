@@ -119,7 +119,7 @@ async fn l6_who_shares_a_provider_id_is_told_and_stays() {
         spec.provider_id = Some("mock://n0003".to_owned());
     });
     looping.down([3], api::InstanceState::Absent);
-    // The Node that runs under the other name is not Ready either.
+    // The other Node with this provider ID is not Ready either.
     looping
         .cloud
         .state()

@@ -9,8 +9,8 @@ async fn m10_a_node_whose_lookup_hangs_keeps_no_other_waiting() {
     looping.down([5], api::InstanceState::Running);
     looping.down([3], api::InstanceState::Absent);
     looping.down(10..150, api::InstanceState::Running);
-    // The ccm does not know yet which lookup hangs: the others wait for at most two deadlines and
-    // two passes.
+    // The ccm does not know yet which lookup hangs. So the other Nodes wait for at most two
+    // deadlines and two passes.
     let took = looping.until("deleted", |this| this.left() == 199).await;
     assert!(took <= 2 * DEADLINE + 2 * PERIOD + SOON, "{took:?}");
     // Now the ccm knows.

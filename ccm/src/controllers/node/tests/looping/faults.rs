@@ -1,5 +1,4 @@
-//! One fault during the initialisation of a Node. In all cases two writes initialise the Node in
-//! the end.
+//! Faults during the initialisation of Nodes.
 
 use cloud_provider_api::v1alpha1::FailureCode;
 
@@ -18,7 +17,8 @@ const DEADLINE: Duration = Duration::from_mins(1);
 /// The longest wait for another lookup, or for the end of an initialisation.
 const HOUR: Duration = Duration::from_hours(1);
 
-/// A check after a Node's lookup failed once. Its assertion's message is a part of the fault's row.
+/// A check after a Node's lookup failed once. Most messages of its assertions begin with a part of
+/// the fault's row in `docs/faults.md`.
 type Check = fn(&Looping, &str);
 
 /// Whether the second lookup came `least` to `most` seconds after the first.
@@ -73,8 +73,7 @@ impl Looping {
         assert!(took <= within, "the other Nodes go on: {took:?}");
     }
 
-    /// Checks that all are initialised with the least number of writes, and that nothing is left to
-    /// do.
+    /// Waits until all Nodes are initialised. Checks that each got exactly two writes.
     async fn all(self) {
         let done = |this: &Self| this.uninitialized() == 0;
         self.until_at_most("initialises all Nodes in the end", HOUR, done)
@@ -141,7 +140,7 @@ impl Looping {
     }
 }
 
-/// One fault in the answer for the Node.
+/// Gives the first answer for the Node this fault. Runs the checks after the Node's second lookup.
 async fn instead(instead: Instead, checks: &[Check]) {
     let looping = Looping::join(|this| {
         let mut state = this.cloud.state();

@@ -1,9 +1,9 @@
-//! When the ccm asks about a Node again, and what the time of an answer means.
+//! When the ccm asks about a Node again, and which answers count.
 
 use super::*;
 
 impl Driver {
-    /// The names of the due Nodes: those without and those with an ABSENT that counts.
+    /// The names of the due Nodes: first without an ABSENT that counts, then with one.
     fn due(&mut self, nodes: &[Arc<Node>]) -> [Vec<String>; 2] {
         let questions = self
             .ledger

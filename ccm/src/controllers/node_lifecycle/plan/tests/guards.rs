@@ -154,7 +154,7 @@ fn l6_a_node_keeps_another_one_with_its_provider_id_though_it_is_ready() {
     });
     let mut driver = Driver::new();
     for _ in 0..3 {
-        // The provider finds instances by the names of Nodes.
+        // The provider finds instances by the Nodes' names, and answers ABSENT for one name only.
         assert!(driver.pass(&nodes, Absent).delete.is_empty());
     }
 }

@@ -1,5 +1,5 @@
-//! The API server refuses, hangs, loses answers and cuts the watch; and the ccm is killed between
-//! two writes.
+//! The API server refuses, hangs, loses answers and cuts the watch. The ccm is killed right before
+//! or right after a write.
 
 use super::*;
 use crate::controllers::node::testing::Fault;

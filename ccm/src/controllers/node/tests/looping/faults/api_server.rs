@@ -37,8 +37,8 @@ async fn in_each_write(fault: Fault, times: usize, check: fn(&Seen, &str)) {
         assert_eq!(looping.api.writes(), wanted, "writes nothing twice: {what}");
         let events = looping.events();
         let synced = events.iter().filter(|event| event.contains("Synced"));
-        // After a lost answer to the second write there is nothing to report: the Node is
-        // initialised when the ccm reads it again.
+        // After a lost answer to the second write there is nothing to report: the watch shows the
+        // Node without the taint.
         let lost = fault == Fault::Lost && number == 2;
         assert_eq!(synced.count(), usize::from(!lost), "{events:?}");
         let gaps = looping.api.faults.gaps();

@@ -83,7 +83,7 @@ async fn fault_node_provider_hangs() {
         took <= AT_ONCE,
         "Nodes that join later do not wait for it: {took:?}"
     );
-    // One event with that reason: a repeated attempt updates it.
+    // The Node has one event with this reason. A later attempt updates its text.
     assert!(
         looping.reported(&["Warning", "has not answered LookupInstances yet"]),
         "an event says that the Node waits"
