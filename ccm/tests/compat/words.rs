@@ -41,7 +41,7 @@ impl Words {
     }
 }
 
-/// Removes the numbers of the mock's handles, `lb-14`, which follow the order of creation.
+/// Replaces the mock's handles, such as `lb-14`: their numbers follow the order of creation.
 fn handles(text: &str) -> String {
     let mut shown = String::new();
     let mut rest = text;
