@@ -116,7 +116,8 @@ fn names(targets: &[Node]) -> Vec<String> {
 }
 
 impl MyCloud {
-    /// Searches by the handle, else by the mark. A user can edit the handle, so the mark decides who owns the load balancer (LB-4).
+    /// Searches by the handle, else by the mark. A user can edit the handle, so the mark decides who
+    /// owns the load balancer (LB-4).
     async fn find(
         &self,
         call: &Call,

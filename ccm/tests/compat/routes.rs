@@ -252,7 +252,7 @@ fn not_known() -> Scenario {
     scenario.only_there("▲N13", "an event says why", Who::Ours, told)
 }
 
-/// Routes that no Node wants.
+/// Routes that no Node needs.
 fn of_others() -> Vec<Scenario> {
     vec![
         stands(

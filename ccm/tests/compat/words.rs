@@ -24,7 +24,7 @@ impl Words {
         self.put(address, free.unwrap_or_default());
     }
 
-    /// Puts the longest texts first, because a text may begin with another.
+    /// Puts the longest texts first, because a text may contain another.
     pub fn order(&mut self) {
         self.0
             .sort_by_key(|(word, _)| std::cmp::Reverse(word.len()));

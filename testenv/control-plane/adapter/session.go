@@ -142,8 +142,8 @@ func (s *session) initializedWithin(ctx context.Context) error {
 	}
 }
 
-// ready returns the cluster that calls name. If Initialize has not succeeded on the present connection, ready
-// calls GetProviderInfo and Initialize first.
+// ready returns the cluster that a call must name. If Initialize has not succeeded on the present connection,
+// ready calls GetProviderInfo and Initialize first.
 func (s *session) ready(ctx context.Context) (*contract.ClusterRef, error) {
 	if err := s.acquire(ctx); err != nil {
 		return nil, err
