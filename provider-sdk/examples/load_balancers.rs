@@ -116,7 +116,8 @@ fn names(targets: &[Node]) -> Vec<String> {
 }
 
 impl MyCloud {
-    /// Searches by the handle, else by the mark. A user can edit the handle, so the mark decides who owns it (LB-4).
+    /// Searches by the handle, else by the mark. A user can edit the handle, so the mark decides who
+    /// owns the load balancer (LB-4).
     async fn find(
         &self,
         call: &Call,
@@ -155,7 +156,7 @@ impl MyCloud {
             call.before_write().await?;
             self.api.set_ports(&made.id, ports).await?;
         }
-        // Absent targets stay; an empty list means none (LB-10).
+        // If the request has no targets, the present ones stay. An empty list means none (LB-10).
         if let Some(targets) = targets.map(names)
             && made.targets != targets
         {

@@ -18,9 +18,9 @@ use crate::{Cluster, Failure};
 /// lost, its deadline passes, or the server's drain is over. WatchChanges ends already when the
 /// server's shutdown begins. From then on:
 ///
-/// - The SDK never polls the vendor's future again. It drops the future at the `.await` where it
-///   waits, or at the next one where it has to wait. A provider that awaits its cloud writes inside
-///   its trait methods needs nothing else.
+/// - The SDK never polls the vendor's future again. It drops the future at the `.await` where the
+///   future waits, or at the next `.await` where it would have to wait. A provider that awaits its
+///   cloud writes inside its trait methods needs nothing else.
 /// - [`Call::checkpoint`] and [`Call::before_write`] return an error, on every clone. Code that the
 ///   drop does not reach must call one of them before **each** write to the cloud: a task that the
 ///   vendor spawned, `spawn_blocking`, a long stretch without an `.await`.

@@ -12,7 +12,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 )
 
-// cloudName is the --cloud-provider of the bench cloud.
+// cloudName is the bench cloud's value of --cloud-provider.
 const cloudName = "bench"
 
 // benchCloud is a cloud in memory in which every node has a machine of the same name. A machine runs unless the file of machines has another state.
@@ -31,7 +31,7 @@ var (
 	_ cloudprovider.LoadBalancer = (*benchCloud)(nil)
 )
 
-// registerBenchCloud makes the cloud known under its name, as a vendor's package would.
+// registerBenchCloud registers the cloud under its name, as a vendor's package would.
 func registerBenchCloud(calls *callCounter, machines machinesFile) {
 	cloud := &benchCloud{
 		calls:     calls,
@@ -50,7 +50,7 @@ func (b *benchCloud) Initialize(cloudprovider.ControllerClientBuilder, <-chan st
 // ProviderName is the name that --cloud-provider takes.
 func (b *benchCloud) ProviderName() string { return cloudName }
 
-// HasClusterID tells that upstream's --allow-untagged-cloud is not needed.
+// HasClusterID is true, so upstream does not need --allow-untagged-cloud.
 func (b *benchCloud) HasClusterID() bool { return true }
 
 // LoadBalancer is supported.
@@ -103,7 +103,7 @@ func (b *benchCloud) InstanceMetadata(ctx context.Context, node *v1.Node) (*clou
 	}, nil
 }
 
-// GetLoadBalancer returns what was ensured before.
+// GetLoadBalancer returns the load balancer of an earlier EnsureLoadBalancer.
 func (b *benchCloud) GetLoadBalancer(ctx context.Context, _ string, service *v1.Service) (*v1.LoadBalancerStatus, bool, error) {
 	if err := b.calls.call(ctx, "GetLoadBalancer"); err != nil {
 		return nil, false, err
@@ -147,7 +147,7 @@ func (b *benchCloud) EnsureLoadBalancerDeleted(ctx context.Context, _ string, se
 	return nil
 }
 
-// address makes an IPv4 address that begins with first and follows from name alone.
+// address returns an IPv4 address that begins with first. The other bytes are a hash of name.
 func address(first byte, name string) string {
 	hash := fnv.New32a()
 	_, _ = io.WriteString(hash, name)

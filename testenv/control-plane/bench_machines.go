@@ -20,9 +20,9 @@ type machinesFile string
 
 // machines is the content of the file.
 type machines struct {
-	// All is what is said of every machine: gone, stopped, or nothing.
+	// All is the state of every machine: gone, stopped, or empty for running.
 	All string `json:"all"`
-	// Gone are the machines that are gone whatever is said of all.
+	// Gone names the machines that are gone, whatever All is.
 	Gone []string `json:"gone"`
 }
 

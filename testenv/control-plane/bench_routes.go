@@ -11,7 +11,7 @@ var _ cloudprovider.Routes = (*benchCloud)(nil)
 // Routes is supported.
 func (b *benchCloud) Routes() (cloudprovider.Routes, bool) { return b, true }
 
-// ListRoutes returns what was created before.
+// ListRoutes returns the routes that CreateRoute kept.
 func (b *benchCloud) ListRoutes(ctx context.Context, _ string) ([]*cloudprovider.Route, error) {
 	if err := b.calls.call(ctx, "ListRoutes"); err != nil {
 		return nil, err

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// callCounter is what every call of the bench cloud goes through: it counts the call and takes its time.
+// callCounter counts every call of the bench cloud, and delays it by the latency.
 type callCounter struct {
 	latency time.Duration
 
@@ -39,10 +39,10 @@ func (c *callCounter) call(ctx context.Context, method string) error {
 	}
 }
 
-// writeTo keeps the counts in the file at path, once a second, on a signal that ends the process, and when
-// the returned function is called.
+// writeTo writes the counts to the file at path: once a second, on SIGTERM or SIGINT, and when the caller
+// calls the returned function.
 func (c *callCounter) writeTo(path string) (stop func()) {
-	// Upstream's manager leaves by os.Exit on most ways, so a deferred write alone would miss the last second.
+	// Upstream's manager mostly ends by os.Exit, so a deferred write alone would miss the last second.
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	go func() {

@@ -13,10 +13,10 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
-// readyLine is printed once requests are served.
+// readyLine is the line that etcd prints when it serves requests.
 const readyLine = "etcd: ready"
 
-// runEtcd serves a single etcd member on the loopback until it is told to stop.
+// runEtcd serves a single etcd member on the loopback until SIGTERM or SIGINT.
 func runEtcd(args []string) int {
 	flags := flag.NewFlagSet("etcd", flag.ExitOnError)
 	dir := flags.String("data-dir", "", "directory of the data")
@@ -60,7 +60,8 @@ func serveEtcd(dir string, clientPort, peerPort int) error {
 	for {
 		select {
 		case <-ready:
-			// The starting process reads this: an answer on a port does not show that the port is ours.
+			// The parent process waits for this line, because an answer on the port could come from another
+			// process.
 			fmt.Println(readyLine)
 			ready = nil
 		case <-stop:

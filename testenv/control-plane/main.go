@@ -1,6 +1,6 @@
-// Command control-plane is a Kubernetes control plane for tests, in one binary: etcd, kube-apiserver,
-// kubectl, and upstream's Go cloud-controller-manager, with a cloud in memory (the yardstick of the
-// benchmarks) or with a provider of the contract (the yardstick of `make compat`). Nothing of Kubernetes is changed, only linked together.
+// Command control-plane is a Kubernetes control plane for tests, in one binary: etcd, kube-apiserver, kubectl, and upstream's Go
+// cloud-controller-manager, with a cloud in memory (the yardstick of the benchmarks) or with a provider of the contract (the yardstick of
+// `make compat`). It links the programs of Kubernetes unchanged.
 package main
 
 import (
@@ -23,7 +23,7 @@ func main() {
 		os.Exit(2)
 	}
 	name := os.Args[1]
-	// The commands parse os.Args themselves: they shall see their own name first.
+	// The commands parse os.Args themselves, so their own name must come first.
 	os.Args = append([]string{name}, os.Args[2:]...)
 	os.Exit(run(name))
 }

@@ -38,7 +38,7 @@ pub const SHARED: &str = "/run/shared";
 ///
 /// The machines have namespaces of their own. Dropping the cluster ends its processes and removes
 /// its files. If this process is killed, the cluster's processes end too, and the next process that
-/// makes a temporary directory removes the cluster's.
+/// starts a control plane removes the cluster's directory.
 #[derive(Debug)]
 pub struct Cluster {
     // Dropped in this order: the machines end before their network is gone.
@@ -135,8 +135,8 @@ impl Cluster {
         found.expect("the cluster was started with it")
     }
 
-    /// Switches a machine on and starts its kubelet. The images in these archives are imported
-    /// before.
+    /// Switches a machine on, imports the images in these archives, and starts the machine's
+    /// kubelet.
     pub async fn boot(&mut self, name: &str, images: &[PathBuf]) -> Result<(), Error> {
         let pause = self.pause.clone();
         let machine = self.machine(name);

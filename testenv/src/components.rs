@@ -29,7 +29,7 @@ use crate::{
 /// The limit for a component's start.
 const START_DEADLINE: Duration = Duration::from_mins(1);
 
-/// How often other ports are tried if another process took one before it was bound.
+/// How many ports a start tries, if another process takes the chosen port first.
 const PORT_ATTEMPTS: usize = 5;
 
 /// etcd.go prints this when it serves.

@@ -80,7 +80,7 @@ impl ControlPlane {
     ///
     /// Each test uses names of its own. A test that kills or suspends a process needs its own
     /// control plane: those methods take `&mut self`, so the compiler requires
-    /// [`start`](Self::start). This one ends with the process.
+    /// [`start`](Self::start). The shared control plane ends with the process.
     ///
     /// # Panics
     ///
@@ -116,7 +116,8 @@ impl ControlPlane {
         found.expect("every user has one").1.clone()
     }
 
-    /// A new client of the admin. It belongs to the runtime that it was made in: one for each test.
+    /// A new client of the admin. It belongs to the runtime that it was made in, so each test needs
+    /// its own.
     pub fn client(&self) -> Client {
         self.client_for(User::Admin)
     }

@@ -75,7 +75,7 @@ impl User {
 /// A component of a whole cluster, as a user of the API server.
 #[derive(Debug, Clone)]
 pub(crate) struct Account {
-    /// As RBAC has it.
+    /// The account's name in RBAC.
     pub(crate) name: String,
     pub(crate) group: &'static str,
 }
@@ -100,7 +100,7 @@ impl Account {
         format!("testenv-{}", self.name.replace(':', "-"))
     }
 
-    /// A kubeconfig of it.
+    /// The account's kubeconfig.
     pub(crate) fn kubeconfig(&self, url: &str, ca: &Path) -> String {
         kubeconfig(&self.name, &self.token(), url, ca)
     }

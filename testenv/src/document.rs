@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-/// Whether this variable requests writing documents. Only `1` does. Any other value that is not
-/// empty is refused, so that nothing is rewritten by accident.
+/// Whether this variable requests writing documents. Only `1` does. Panics at any other value that
+/// is not empty, so that nothing is rewritten by accident.
 pub fn asked_for(variable: &str) -> bool {
     match std::env::var(variable).as_deref() {
         Ok("1") => true,

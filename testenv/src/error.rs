@@ -56,7 +56,7 @@ pub enum Error {
     /// A command failed that should have succeeded.
     #[error("{what} failed ({status}):\n{output}")]
     Command {
-        /// Which.
+        /// The attempted action.
         what: String,
         /// How it ended.
         status: std::process::ExitStatus,
@@ -70,7 +70,7 @@ pub enum Error {
         program: String,
         /// Its process id.
         pid: u32,
-        /// How long it was given.
+        /// How long the caller waited for its end.
         after: std::time::Duration,
     },
     /// An input is wrong, for example values that helm or kustomize refused.

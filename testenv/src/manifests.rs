@@ -21,8 +21,7 @@ pub fn deploy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy")
 }
 
-/// `helm`. The caller adds arguments and runs it. It needs no cluster by default, and stores
-/// nothing.
+/// `helm`. The caller adds arguments and runs it. By default it reaches no cluster.
 pub fn helm() -> Result<Command, Error> {
     let mut command = Command::new(helm_binary()?);
     // Nothing of the user who runs the test: no repositories, plugins, or cluster.

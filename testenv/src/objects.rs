@@ -1,4 +1,5 @@
-//! Nodes and Services for tests: only what controllers need, with a method for each difference.
+//! Builds Nodes and Services for tests. They have only the fields that controllers need; further
+//! methods add others.
 
 use std::collections::BTreeMap;
 

@@ -27,8 +27,8 @@ use crate::{
 const LAST_OF_ITS_OWN: &str = "services/specs/default/kubernetes";
 const SETTLE: Duration = Duration::from_secs(20);
 
-/// Idle control planes, as many as tests used at once. A pool is a static, and its control planes
-/// end with the process.
+/// Control planes that no test uses at the moment. A pool is a static, and its control planes end
+/// with the process.
 ///
 /// Before the next test gets a control plane, the pool deletes the objects that the last test left.
 /// The pool discards a control plane if its test panicked, took `&mut ControlPlane` (for example,
@@ -54,7 +54,8 @@ pub struct Pooled {
     /// `None` only during the drop.
     plane: Option<ControlPlane>,
     directory: PathBuf,
-    /// The pool that it returns to, and the contents that it must have then.
+    /// The pool that it returns to, and its contents when it was new and prepared. `None`: the pool
+    /// discards it.
     home: Option<(&'static Pool, Contents)>,
 }
 
@@ -93,7 +94,8 @@ impl Pool {
         Pooled::new(plane, None)
     }
 
-    /// The contents of a new one. `None`: they do not become stable.
+    /// Prepares a new control plane, and returns its contents. `None`: they are not complete in
+    /// time, or cannot be read.
     async fn prepared(&self, plane: &ControlPlane) -> Option<Contents> {
         (self.prepare)(plane);
         let end = Instant::now() + SETTLE;
@@ -141,7 +143,8 @@ impl Deref for Pooled {
 }
 
 impl DerefMut for Pooled {
-    /// Deleting objects cannot undo such changes.
+    /// The caller may now change more than objects. The pool cannot undo that, and discards the
+    /// control plane.
     fn deref_mut(&mut self) -> &mut ControlPlane {
         self.home = None;
         self.plane.as_mut().expect("there until dropped")

@@ -73,7 +73,8 @@ impl View {
         edit(&self.nodes(), name, patch).await;
     }
 
-    /// Waits until `good` accepts the Node, and returns it. `what` describes that in the panic.
+    /// Waits until `good` accepts the Node, and returns it. `what` names the condition in the
+    /// panic.
     pub async fn node_becomes(&self, name: &str, what: &str, good: impl Fn(&Node) -> bool) -> Node {
         self.becomes(&self.nodes(), name, what, good).await
     }
@@ -188,7 +189,8 @@ impl View {
         .await
     }
 
-    /// Waits until `good` accepts the object, and returns it. `what` describes that in the panic.
+    /// Waits until `good` accepts the object, and returns it. `what` names the condition in the
+    /// panic.
     pub async fn becomes<K>(
         &self,
         api: &Api<K>,

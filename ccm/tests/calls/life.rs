@@ -276,7 +276,7 @@ async fn idle(pair: &mut Pair) {
         pair.upstream.restart(Restart::Both),
         pair.ours.restart(Restart::Both)
     );
-    // The calls of a start are counted above.
+    // The calls of this start do not count: the situations of a restart counted such calls.
     sleep(seconds(20)).await;
     pair.count("an idle hour", IDLE, async |_| ()).await;
 }

@@ -32,7 +32,8 @@ const CLOUDS: [&str; 6] = [
     "lister",
 ];
 
-/// Only these clouds, separated by commas. The page is then neither written nor compared.
+/// This environment variable limits the test to these clouds, separated by commas. With it, the
+/// test neither writes docs/go-clouds.md nor compares it with the results.
 const ONLY: &str = "CALLS_CLOUDS";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -46,7 +47,7 @@ async fn no_cloud_sees_more_calls_than_from_upstream_but_for_safety() {
     };
     let clouds: Vec<&str> = CLOUDS.iter().filter(wanted).copied().collect();
     assert!(!clouds.is_empty(), "{ONLY} names none of {CLOUDS:?}");
-    // All at once: they mostly wait.
+    // All clouds at once: the test mostly waits.
     let counted = join_all(
         clouds
             .into_iter()
@@ -60,7 +61,7 @@ async fn no_cloud_sees_more_calls_than_from_upstream_but_for_safety() {
         .iter()
         .flat_map(|(cloud, rows)| rows.iter().filter_map(|row| allowed::wrong(cloud, row)))
         .collect();
-    // Wrong counts are written too, so that the page shows them.
+    // The test writes wrong counts too, so that the page shows them.
     let written = only.is_none() && table::write(&counted);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     if only.is_none() && !written {

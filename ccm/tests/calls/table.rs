@@ -65,7 +65,7 @@ pub fn of_cloud(cloud: &str, rows: &[Row]) -> String {
     text + "\n"
 }
 
-/// The page's table of all clouds: only how many calls.
+/// The page's table of all clouds, without the methods of the calls.
 fn of_all(counted: &[(&str, Vec<Row>)]) -> String {
     let mut text = String::from("| situation |");
     for (cloud, _) in counted {
@@ -115,7 +115,7 @@ fn wanted(counted: &[(&str, Vec<Row>)]) -> String {
     format!("{HEAD}{}{tables}", of_all(counted))
 }
 
-/// Before the mark, between the marks, after them.
+/// The page's text before the marks, between them and after them.
 fn cut(page: &str) -> (&str, &str, &str) {
     let (before, rest) = page.split_once(BEGIN).unwrap_or((page, ""));
     let (text, after) = rest.split_once(END).unwrap_or(("", "\n"));
@@ -150,7 +150,7 @@ pub fn check(counted: &[(&str, Vec<Row>)]) {
     );
 }
 
-/// A row of the page: how many calls of both, and what is allowed.
+/// A row of the page: upstream's number of calls, ours, and the last column.
 type Written = (usize, usize, String);
 
 /// The rows of a page, by cloud and situation.
@@ -173,7 +173,7 @@ fn read(text: &str) -> BTreeMap<(String, String), Written> {
     rows
 }
 
-/// Whether two runs may differ this much.
+/// Whether two runs of the same code may give these two rows.
 fn near(one: &Written, other: &Written) -> bool {
     let close = |a: usize, b: usize| a.abs_diff(b) <= 4 + a.max(b) / 2;
     close(one.0, other.0) && close(one.1, other.1) && one.2 == other.2

@@ -49,8 +49,8 @@ async fn rotated_to_another_account(vendor: Vendor) {
     })
     .await;
 
-    // The provider starts with the token and accepts it. The ccm then creates and deletes nothing,
-    // and an event on the Lease says why.
+    // The provider starts with the other account's token and accepts it. The ccm then creates and
+    // deletes nothing, and an event on the Lease says why.
     world.cloud.kill_provider();
     world.cloud.start_provider(&[]).unwrap();
     let words = ["CloudScopeChanged", scope];

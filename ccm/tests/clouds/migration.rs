@@ -56,13 +56,14 @@ async fn there_and_back(vendor: Vendor) {
     world
         .tells("service", "web", &["EnsuredLoadBalancer"])
         .await;
-    // A Service that is created under the ccm alone.
+    // A Service that only the ccm has ever handled.
     world.expose("new", &[]).await;
     let new = world.served("new").await;
     world.stop().await;
 
-    // The permission is removed again. DigitalOcean's controller would find the ccm's load balancer
-    // by its annotation.
+    // The ccm starts without the operator's grant. DigitalOcean's controller would find the ccm's
+    // load balancers by an annotation of their Services, so here the provider writes that
+    // annotation.
     let looks = world.looks();
     let mut back: Vec<&str> = Vec::new();
     if vendor == Vendor::DigitalOcean {

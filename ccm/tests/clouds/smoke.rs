@@ -1,5 +1,5 @@
-//! Tests `make smoke`, the trial of a provider on a real account: it leaves nothing in the account,
-//! which a test API plays here.
+//! Tests `make smoke`, the trial of a provider on a real account: the trial leaves nothing in the
+//! account. Here a test API plays the account.
 
 use std::process::{Command, Stdio};
 
@@ -54,7 +54,7 @@ impl Smoke {
         .await;
     }
 
-    /// Makes a whole run. Returns how many steps it had.
+    /// Runs the whole trial. Returns the number of its steps.
     async fn run(&mut self) -> usize {
         let mut process = self.start();
         let status = process.wait(SOON).await.unwrap();

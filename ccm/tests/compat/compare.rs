@@ -18,7 +18,8 @@ use crate::ways::Exception;
 /// late.
 const SETTLE: Duration = Duration::from_secs(40);
 
-/// Only scenarios whose names contain this. The table is then neither written nor compared.
+/// This environment variable limits the test to the scenarios whose names contain its value. With
+/// it, the test neither writes nor compares the table of results.
 const ONLY: &str = "COMPAT_ONLY";
 
 /// A row of the table.
@@ -37,7 +38,7 @@ pub struct Report {
     /// The expected differences due to the path through Go, if the ccm is on both sides. Otherwise
     /// each scenario names its own.
     ways: Option<&'static [Exception]>,
-    /// The indexes of the exceptions that were met.
+    /// The indexes of the exceptions that occurred.
     met: BTreeSet<usize>,
 }
 
@@ -111,8 +112,8 @@ impl Report {
             sleep(Duration::from_millis(250)).await;
         }
         let settled = began.elapsed();
-        // Nothing more may happen: both controllers still run, and a second comparison finds the
-        // same.
+        // Nothing more may happen while both controllers still run: a second comparison must find
+        // the same.
         tokio::join!(sides[0].renewals(4), sides[1].renewals(4));
         let (wrong, met) = self.wrong(sides, &scenarios, &go, &ours).await;
         self.met.extend(met);
@@ -134,7 +135,8 @@ impl Report {
         }));
     }
 
-    /// The unexpected differences, a text for each scenario, and the exceptions that occurred.
+    /// The unexpected differences, as one text for each scenario that has some, and the exceptions
+    /// that occurred.
     async fn wrong(
         &self,
         sides: &[Side; 2],
@@ -206,8 +208,8 @@ fn unexpected(scenario: &Scenario, go: &Lines, ours: &Lines) -> String {
     text
 }
 
-/// The differences that no exception gives a reason for, and the exceptions that should have been
-/// met here and were not.
+/// The differences that no exception gives a reason for, and the exceptions that had to occur here
+/// and did not.
 fn unexcused(
     scenario: &str,
     exceptions: &[Exception],
@@ -247,8 +249,8 @@ fn unexcused(
     text
 }
 
-/// Whether a line counts retries. Each failed attempt is a Warning, and their number at the
-/// comparison depends on the time.
+/// Whether the line is a Warning event. Failed attempts record Warnings, so their number at the
+/// comparison depends on time.
 fn is_of_retries(line: &str) -> bool {
     line.starts_with("event on ") && line.contains(": Warning ")
 }

@@ -6,9 +6,10 @@
 //!
 //! `make compat-bridge`: the same scenarios with our controller on both sides. On one side the
 //! cloud is the ccm's provider. On the other side Go code is in between: the bridge, and the
-//! contract's adapter as its cloud. Each difference is one of `ways`, which says why.
+//! contract's adapter as its cloud. `ways` lists the allowed differences with their reasons.
 //!
-//! Scenarios of one group run at once on both sides, each with Nodes and a namespace of its own.
+//! Scenarios of one group run at once on both sides. A scenario has Nodes of its own, or a
+//! namespace of its own with a Service.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -106,13 +107,13 @@ async fn play_all(sides: &[Side; 2], mut report: Report) -> Report {
     report.play(sides, nodes::lie()).await;
     report.play(sides, routes::no_nodes_left()).await;
 
-    // The logs are too long for the output of CI: what failed would be cut.
+    // CI cuts long output, so the logs go to files.
     let logs = || sides.each_ref().map(Side::keep_logs).concat();
     assert!(report.failures.is_empty(), "{}{}", logs(), report.text());
     report
 }
 
-/// The cloud of both: the mock's defaults, except for one feature of Services.
+/// The cloud of both: the mock's defaults, without SCTP.
 fn fixture() -> Fixture {
     let mut fixture = Fixture::default();
     let features = &mut fixture.capabilities.load_balancers.features;

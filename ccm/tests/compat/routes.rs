@@ -33,7 +33,7 @@ async fn joins(side: &Side, instance: Instance, cidrs: &[String]) {
 }
 
 /// A Node registers and is initialised, and gets its Pod CIDRs only then. Otherwise upstream would
-/// create its route earlier, with only its name (▲R8).
+/// create the route before the initialisation, when it knows only the Node's name (▲R8).
 async fn registers(side: &Side, name: &str, cidrs: &[String]) {
     side.register(NodeBuilder::new(name).uninitialized()).await;
     side.initialised(name).await;
@@ -64,8 +64,8 @@ async fn condition(side: &Side, name: &str, status: &str) {
     .await;
 }
 
-/// Another Node joins later and gets its routes. By then a pass has handled everything before it.
-/// Then there is time for a second pass.
+/// Another Node joins later and gets its routes. By then a pass has handled all earlier changes.
+/// After that there is time for a second pass.
 async fn looks(side: &Side, name: &str, number: u8) {
     let later = format!("{name}--later");
     joins(side, instance(&later), &[v4(number)]).await;
@@ -252,7 +252,7 @@ fn not_known() -> Scenario {
     scenario.only_there("▲N13", "an event says why", Who::Ours, told)
 }
 
-/// Routes that no Node wants.
+/// Routes that no Node needs.
 fn of_others() -> Vec<Scenario> {
     vec![
         stands(
@@ -355,7 +355,7 @@ pub fn idle() -> Vec<Scenario> {
     ]
 }
 
-/// After everything else: all Nodes are deleted, this one last.
+/// Runs after all other scenarios. All Nodes are deleted, the scenario's own Node last.
 pub fn no_nodes_left() -> Vec<Scenario> {
     vec![
         Scenario::new(

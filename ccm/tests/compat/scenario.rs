@@ -126,12 +126,12 @@ impl Scenario {
         self
     }
 
-    /// Requires that only one side has this line.
+    /// Requires that only this side records this event, and only once.
     pub fn only(self, id: &'static str, why: &'static str, who: Who, line: &str) -> Self {
         self.only_times(id, why, who, line, 1)
     }
 
-    /// Requires that only one side records this event, and this many times.
+    /// Requires that only this side records this event, and this many times.
     pub fn only_times(
         self,
         id: &'static str,
@@ -186,7 +186,7 @@ impl Scenario {
         self
     }
 
-    /// Requires that only one side has this object.
+    /// Requires that only this side has this object.
     pub fn only_there(
         mut self,
         id: &'static str,
@@ -199,7 +199,7 @@ impl Scenario {
         self
     }
 
-    /// The `▲` lines that are cited, each once.
+    /// The cited `▲` lines with their reasons, each pair once.
     pub fn cited(&self) -> Vec<(&'static str, &'static str)> {
         let mut cited: Vec<_> = self.differences.iter().map(|it| (it.id, it.why)).collect();
         cited.sort_unstable();
@@ -208,7 +208,8 @@ impl Scenario {
     }
 }
 
-/// How often an event was recorded. From five on, the number depends on time.
+/// How often an event was recorded. Five and more are one text, because such numbers depend on
+/// time.
 pub fn said(times: u64) -> String {
     match times {
         1 => "seen".to_owned(),

@@ -99,7 +99,7 @@ pub async fn targets_join(side: &Side) {
     .await;
 }
 
-/// Deletes all Services that are left, as their users would. Services in `default` stay.
+/// Deletes all Services outside of `default`, as their users would.
 pub async fn all_go(side: &Side) {
     let services: kube::Api<k8s_openapi::api::core::v1::Service> = kube::Api::all(side.client());
     let all = services.list(&ListParams::default()).await.unwrap();
@@ -161,7 +161,7 @@ async fn ensured(side: &Side, namespace: &str) -> Facts {
     fact("calls of Ensure", &side.asked(ENSURE, &subject(namespace)))
 }
 
-/// The one port, with this change.
+/// A patch that gives the Service's one port this change.
 fn port(change: &Value) -> Value {
     let mut port = json!({"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080});
     for (key, value) in change.as_object().unwrap() {

@@ -22,9 +22,9 @@ use crate::binary::binary;
 pub const SOON: Duration = Duration::from_mins(1);
 
 /// The flags of both: short periods for the scenarios, and metrics for everybody. The Lease is
-/// renewed often, for `Side::renewals`. A leader loses it only after 10 s without an answer,
-/// because 3 s were too few on a busy machine. Upstream does not release it, so a hand-over from
-/// upstream takes the whole duration.
+/// renewed often, for `View::renewals`. A leader gives up only after 10 s without a renewal,
+/// because 3 s were too few on a busy machine. Upstream does not release the Lease, so a hand-over
+/// from upstream takes the whole 12 s.
 pub const COMMON: [&str; 16] = [
     "--leader-elect=true",
     "--leader-elect-lease-duration=12s",
@@ -48,7 +48,7 @@ pub const COMMON: [&str; 16] = [
 /// Further flags of the ccm: a Node may be deleted when it is a second old, and many at once.
 pub const OURS: [&str; 1] = ["--node-deletion-brake=min-age=1s,floor=20"];
 
-/// Further flags of upstream's. Its default limit of requests would delay the scenarios.
+/// Further flags of the Go CCM. Its default limit of requests would delay the scenarios.
 pub const GO: [&str; 3] = ["--kube-api-qps=1000", "--kube-api-burst=1000", "-v=2"];
 
 /// The value of `--cluster-cidr`.
@@ -76,10 +76,10 @@ impl Who {
 /// How the ccm reaches the cloud.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// The cloud is its provider.
+    /// The ccm's provider is the cloud itself.
     Direct,
-    /// Through Go: the ccm's provider is the bridge, whose cloud is the adapter, whose provider is
-    /// the cloud.
+    /// Through Go: the ccm's provider is the bridge. The bridge's cloud is the adapter, and the
+    /// adapter's provider is the cloud.
     Bridge,
 }
 
@@ -267,7 +267,7 @@ impl Side {
     pub async fn stop_first(&self) {
         let mut first = self.0.controllers.lock().unwrap().remove(0);
         first.process.terminate();
-        // How it ends is not compared: upstream's own end on SIGTERM releases nothing.
+        // How the process ends is not compared: upstream's CCM releases no Lease on SIGTERM.
         first.process.wait(SOON).await.unwrap();
     }
 

@@ -1,5 +1,5 @@
-//! The state of a side as lines for comparison: everything of every object, except what differs
-//! between all clusters.
+//! The state of a side as lines for comparison: its Nodes, Services, events, load balancers and
+//! routes, without the values that differ between all clusters.
 
 use std::collections::BTreeMap;
 
@@ -240,7 +240,7 @@ fn plain(object: impl serde::Serialize) -> Value {
     value
 }
 
-/// Removes times, and ports that the API server chose at random.
+/// Removes times, and replaces ports that the API server chose at random.
 fn scrub(value: &mut Value) {
     match value {
         Value::Object(map) => {
@@ -248,7 +248,7 @@ fn scrub(value: &mut Value) {
                 map.remove(key);
             }
             for key in ["nodePort", "healthCheckNodePort"] {
-                // Ports below 30086 were chosen by the scenario.
+                // The scenarios choose ports below 30086.
                 if map
                     .get(key)
                     .and_then(Value::as_u64)
@@ -286,7 +286,8 @@ fn flatten(path: &str, value: &Value, lines: &mut Lines) {
     }
 }
 
-/// `http:TCP:80:31234:` of the mock, without the node port that the API server chose.
+/// A text of the mock such as `http:TCP:80:31234:`, with `<port>` for a node port that the API
+/// server chose.
 fn random_ports(text: &str) -> String {
     let parts: Vec<&str> = text.split(':').collect();
     let chosen = |part: &str| {

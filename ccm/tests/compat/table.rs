@@ -7,7 +7,7 @@ use crate::compare::Row;
 use crate::side::{COMMON, GO, OURS};
 use crate::ways::Exception;
 
-/// The page of a table, and the name in its marks: that of the Makefile's target.
+/// The page of a table, and the name in its marks, which is also the Makefile's target.
 pub const CONTROLLERS: (&str, &str) = ("parity.md", "compat");
 pub const WAYS: (&str, &str) = ("go-clouds.md", "compat-bridge");
 

@@ -24,7 +24,7 @@ impl Words {
         self.put(address, free.unwrap_or_default());
     }
 
-    /// Puts the longest texts first, because a text may begin with another.
+    /// Puts the longest texts first, because a text may contain another.
     pub fn order(&mut self) {
         self.0
             .sort_by_key(|(word, _)| std::cmp::Reverse(word.len()));
@@ -41,7 +41,7 @@ impl Words {
     }
 }
 
-/// Removes the numbers of the mock's handles, `lb-14`, which follow the order of creation.
+/// Replaces the mock's handles, such as `lb-14`: their numbers follow the order of creation.
 fn handles(text: &str) -> String {
     let mut shown = String::new();
     let mut rest = text;

@@ -19,8 +19,8 @@ pub struct Answer<T> {
 pub struct Notes {
     /// The cloud's own ID of the load balancer: opaque, 1 to 1,024 bytes. Return it as soon as the
     /// cloud knows it, also with a pending or failed answer. The controller stores it before its
-    /// next call, and sends it with every later call that has no `adopt_unmarked`. `None` means
-    /// unchanged (LB-3).
+    /// next call, and sends it with every later call in which `adopt_unmarked` is not true. `None`
+    /// means unchanged (LB-3).
     pub handle: Option<String>,
     /// Events for the user of the Service.
     pub events: Vec<Event>,

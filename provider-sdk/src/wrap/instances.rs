@@ -128,7 +128,7 @@ impl InstanceService for Wrap {
     }
 }
 
-/// Each Node of the request with its answer. Answers for other Nodes are logged.
+/// Each Node of the request with its answer. Logs a warning about answers for other Nodes.
 pub(super) fn by_node<T>(
     rpc: &'static str,
     nodes: Vec<Node>,

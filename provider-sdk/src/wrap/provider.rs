@@ -172,7 +172,7 @@ struct Watch {
     hints: mpsc::Receiver<(Option<Change>, String)>,
     /// The vendor's method, while it runs.
     task: Option<Task<Result<(), Failure>>>,
-    /// The last item after the method has ended.
+    /// The stream's last item, once the vendor's method has ended.
     last: Option<Result<pb::WatchChangesResponse, Status>>,
     _end: DropGuard,
     stop: CancellationToken,

@@ -46,7 +46,7 @@ async fn before_initialize_every_call_for_a_cluster_is_not_initialized() {
     };
     assert_eq!(failure.code(), pb::FailureCode::NotInitialized);
 
-    // A failed Initialize changes nothing. A successful one changes the cluster.
+    // A failed Initialize changes nothing. After a successful one the SDK admits calls.
     let refused = pb::InitializeRequest {
         cluster: named_cluster("refused"),
         ..Default::default()

@@ -1,4 +1,4 @@
-//! A cloud that the names of Nodes and Services control.
+//! A cloud for tests. The names in a request, such as a Node's, decide its answer.
 
 use std::sync::Arc;
 use std::time::Duration;

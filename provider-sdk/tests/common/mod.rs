@@ -1,4 +1,4 @@
-//! A cloud that the names of Nodes and Services control, and a client of its socket.
+//! A server with a cloud for tests, and clients of its socket.
 #![allow(
     dead_code,
     unused_imports,

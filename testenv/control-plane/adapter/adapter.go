@@ -1,8 +1,8 @@
 // Package adapter lets an existing Go cloud-controller-manager use a provider of the gRPC contract: it is a
 // cloudprovider.Interface whose methods call the provider over its Unix socket.
 //
-// A vendor's main links it like any cloud, by Register, and starts with --cloud-provider=grpc-ccm --cloud-config=FILE (see Config). docs/migration.md
-// lists the features that Go's interface has no place for.
+// A vendor's main package calls Register, as for any cloud, and starts with --cloud-provider=grpc-ccm --cloud-config=FILE (see Config).
+// docs/migration.md lists the features that Go's interface has no place for.
 package adapter
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// Name is what --cloud-provider takes.
+// Name is the adapter's value of --cloud-provider.
 const Name = "grpc-ccm"
 
 // clientName names the adapter's client of the API server.
@@ -40,11 +40,12 @@ type Cloud struct {
 
 	// How many calls of each service may be in flight.
 	instances, balancers, routes chan struct{}
-	// At most one call that changes something is in flight for each Service.
+	// At most one call that changes a load balancer is in flight for each Service.
 	turns turns
-	// The routes of the last listing, by name and destination: a route is deleted as it was listed.
+	// The routes of the last listing, by name and destination. DeleteRoute sends a route as ListRoutes
+	// received it.
 	listed sync.Map
-	// Set before the controllers start.
+	// Initialize and SetInformers set these before the controllers start.
 	events record.EventRecorder
 	nodes  listersv1.NodeLister
 }
@@ -54,7 +55,7 @@ var (
 	_ cloudprovider.InformerUser = (*Cloud)(nil)
 )
 
-// Register makes the adapter known under Name, as a vendor's package does for its cloud.
+// Register registers the adapter under Name, as a vendor's package does for its cloud.
 func Register() {
 	cloudprovider.RegisterCloudProvider(Name, func(text io.Reader) (cloudprovider.Interface, error) {
 		config, err := ReadConfig(text)
@@ -65,8 +66,8 @@ func Register() {
 	})
 }
 
-// Connect dials the provider and calls GetProviderInfo. It waits for a provider that does not answer yet, for the configured time: the capabilities
-// must be known before the controllers are chosen.
+// Connect dials the provider and calls GetProviderInfo. It waits for the provider at most for the configured time, because the framework chooses
+// the controllers by the provider's capabilities.
 func Connect(config Config) (*Cloud, error) {
 	session, err := dial(config.Endpoint)
 	if err != nil {
@@ -91,7 +92,7 @@ func Connect(config Config) (*Cloud, error) {
 	}, nil
 }
 
-// inFlight makes the places for calls of one service; 8 unless the provider says how many.
+// inFlight makes the places for calls of one service: 8 unless the provider states max_in_flight.
 func inFlight(most uint32) chan struct{} {
 	if most == 0 {
 		most = 8
@@ -99,8 +100,8 @@ func inFlight(most uint32) chan struct{} {
 	return make(chan struct{}, most)
 }
 
-// Initialize names the provider's cluster. The framework calls it on the leader, before the controllers start. A leader whose provider cannot be
-// initialised must not keep the Lease, so the process ends.
+// Initialize initialises the provider for this cluster. The framework calls it on the leader, before the controllers start. A leader whose
+// provider cannot be initialised must not keep the Lease, so the process ends.
 func (c *Cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
 	client := clients.ClientOrDie(clientName)
 	ctx, cancel := context.WithTimeout(context.Background(), c.config.ConnectTimeout.Duration)
@@ -128,7 +129,7 @@ func (c *Cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <
 	}()
 }
 
-// initializeRequest says which cluster this is: its owner ID is the UID of the namespace kube-system unless one is configured.
+// initializeRequest names the cluster. The owner ID is the UID of the namespace kube-system, unless one is configured.
 func (c *Cloud) initializeRequest(ctx context.Context, client kubernetes.Interface) (*contract.InitializeRequest, error) {
 	owner := c.config.OwnerID
 	if owner == "" {
@@ -150,7 +151,7 @@ func (c *Cloud) initializeRequest(ctx context.Context, client kubernetes.Interfa
 	}, nil
 }
 
-// SetInformers takes the Nodes, by which the targets of routes are resolved.
+// SetInformers keeps the lister of Nodes, with which the adapter finds the targets of routes.
 func (c *Cloud) SetInformers(factory informers.SharedInformerFactory) {
 	c.nodes = factory.Core().V1().Nodes().Lister()
 }
@@ -158,13 +159,13 @@ func (c *Cloud) SetInformers(factory informers.SharedInformerFactory) {
 // ProviderName is the provider's own name.
 func (c *Cloud) ProviderName() string { return c.info.GetProviderName() }
 
-// HasClusterID is always true: the owner ID marks what is the cluster's.
+// HasClusterID is always true: the owner ID marks the cluster's objects.
 func (c *Cloud) HasClusterID() bool { return true }
 
 // Instances is the older interface, which InstancesV2 replaces.
 func (c *Cloud) Instances() (cloudprovider.Instances, bool) { return nil, false }
 
-// The framework never calls Zones beside InstancesV2, whose metadata have the answers of LookupZones.
+// Zones is the older interface: InstanceMetadata includes the answers of LookupZones.
 func (c *Cloud) Zones() (cloudprovider.Zones, bool) { return nil, false }
 
 // InstancesV2 exists if the provider offers instances.
@@ -172,7 +173,7 @@ func (c *Cloud) InstancesV2() (cloudprovider.InstancesV2, bool) {
 	return c, c.info.GetCapabilities().GetInstances() != nil
 }
 
-// LoadBalancer exists if the provider serves Services without a class: the framework works on no others.
+// LoadBalancer exists if the provider serves Services without a class: the framework handles no others.
 func (c *Cloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) {
 	return c, c.info.GetCapabilities().GetLoadBalancers().GetDefaultClass()
 }
@@ -187,7 +188,8 @@ func (c *Cloud) Clusters() (cloudprovider.Clusters, bool) {
 	return c, c.info.GetCapabilities().GetClusters() != nil
 }
 
-// limited waits for a place among the calls of one service. The returned function gives it back.
+// limited waits for a free place among the calls of one service. The returned function frees the
+// place.
 func limited(ctx context.Context, places chan struct{}) (func(), error) {
 	select {
 	case places <- struct{}{}:

@@ -106,7 +106,7 @@ func TestWhoWasRestartedIsInitialisedAndAskedOnceMore(t *testing.T) {
 		t.Errorf("asked %d times, initialised %d times", asked, len(p.initialized))
 	}
 
-	// A provider that always answers this makes the call fail.
+	// If the provider answers NOT_INITIALIZED again, the call fails.
 	p.master = func(*contract.GetControlPlaneAddressRequest) *contract.GetControlPlaneAddressResponse {
 		asked++
 		return &contract.GetControlPlaneAddressResponse{Outcome: &contract.GetControlPlaneAddressResponse_Failed{Failed: again}}
@@ -117,7 +117,7 @@ func TestWhoWasRestartedIsInitialisedAndAskedOnceMore(t *testing.T) {
 		t.Errorf("asked %d times", asked)
 	}
 
-	// Another account than the one that this process began in is refused.
+	// The adapter refuses a cloud scope other than the first one.
 	p.scopes = []string{"another-account"}
 	_, err = cloud.Master(t.Context(), "a")
 	isError(t, err, `reaches "another-account" now`)
@@ -131,7 +131,8 @@ func TestNobodyIsAskedBeforeThisProcessLeads(t *testing.T) {
 	isError(t, err, "does not lead yet")
 }
 
-// instances answers for each Node by its name: a state, and a zone if it has one.
+// instances answers with the state of each Node's name, and with one region for all. A name without
+// a state gets no result.
 func instances(states map[string]contract.InstanceState) func(*contract.LookupInstancesRequest) *contract.LookupInstancesResponse {
 	return func(request *contract.LookupInstancesRequest) *contract.LookupInstancesResponse {
 		answer := &contract.LookupInstancesResponse{}
@@ -171,7 +172,7 @@ func TestWhereTheMetadataSayNoZoneItIsAskedFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The region stood in the metadata already.
+	// The metadata already had the region.
 	if metadata.Zone != "zone-7" || metadata.Region != "region-1" || asked != 1 {
 		t.Errorf("%+v, asked %d times", metadata, asked)
 	}
@@ -210,7 +211,7 @@ func TestOnlyAbsentIsGone(t *testing.T) {
 			t.Errorf("%s is shut down: %v", row.name, down)
 		}
 	}
-	// Another cloud's Node is not asked about.
+	// The adapter does not ask about a Node of another cloud.
 	p.lookup = nil
 	if exists, err := cloud.InstanceExists(t.Context(), node("a", "other://a")); !exists || err != nil {
 		t.Errorf("%v, %v", exists, err)
@@ -262,7 +263,7 @@ func TestRoutesAreMadeWithTheirNodesAddressesAndRemovedAsListed(t *testing.T) {
 		if removed := p.deleted[0].GetRoutes()[0]; removed.GetName() != "r-1" || removed.GetOwnership() != contract.Ownership_OWNERSHIP_OURS {
 			t.Errorf("removed %v", removed)
 		}
-		// A route that was not listed is not removed, least of all another owner's.
+		// The adapter removes no route that it has not listed, such as another owner's.
 		err = cloud.DeleteRoute(t.Context(), "", &cloudprovider.Route{Name: "r-0", DestinationCIDR: "10.0.0.0/24"})
 		isError(t, err, "was not in the last listing")
 
@@ -279,7 +280,7 @@ func TestRoutesAreMadeWithTheirNodesAddressesAndRemovedAsListed(t *testing.T) {
 	}
 }
 
-// A place is given back: the calls of a service are bounded, and none of them waits for ever.
+// A call frees its place when it ends. A call that finds no place gives up when its context ends.
 func TestWhoFindsNoPlaceGivesUpWithItsContext(t *testing.T) {
 	places := inFlight(1)
 	done, err := limited(t.Context(), places)

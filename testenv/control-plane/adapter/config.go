@@ -19,7 +19,7 @@ type Config struct {
 	Endpoint string `json:"endpoint"`
 	// OwnerID is the cluster's identity as an owner of cloud objects; the UID of the namespace kube-system if empty.
 	OwnerID string `json:"ownerID"`
-	// PreviousOwnerIDs are those that the cluster had before.
+	// PreviousOwnerIDs are the cluster's earlier owner IDs.
 	PreviousOwnerIDs []string `json:"previousOwnerIDs"`
 	// ClusterName is the same as --cluster-name; kubernetes if empty.
 	ClusterName string `json:"clusterName"`
@@ -37,7 +37,7 @@ const (
 	defaultEndpoint = unixScheme + "/run/cloud-provider/socket/provider.sock"
 )
 
-// ReadConfig reads and checks a configuration; nil is one in which everything is left out.
+// ReadConfig reads and checks a configuration. If text is nil, all keys have their defaults.
 func ReadConfig(text io.Reader) (Config, error) {
 	var config Config
 	if text != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// The limits of a provider's delay, and its default.
+// The limits of a provider's retry_after, and the delays without one.
 const (
 	shortestDelay = time.Second
 	longestDelay  = 10 * time.Minute
@@ -19,10 +19,11 @@ const (
 	busyDelay     = time.Second
 )
 
-// errUnset is an answer that breaks the contract: nothing may be concluded from it.
+// errUnset is the error for an answer that breaks the contract, and so proves nothing.
 var errUnset = errors.New("the provider's answer has no outcome that is known here")
 
-// failure is the provider's failure as an error, nil for none. One that says when to come again, and BUSY, is an api.RetryError.
+// failure returns the provider's failure as an error, or nil if there is none. With retry_after, and for BUSY, the error is an
+// api.RetryError.
 func failure(failed *contract.Failure) error {
 	if failed == nil {
 		return nil
@@ -45,7 +46,7 @@ func failure(failed *contract.Failure) error {
 	return errors.New(text)
 }
 
-// pending is what is not finished yet.
+// pending returns a pending answer as an api.RetryError.
 func pending(answer *contract.Pending) error {
 	text := answer.GetMessage()
 	if text == "" {

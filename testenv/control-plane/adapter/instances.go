@@ -13,7 +13,7 @@ import (
 
 var _ cloudprovider.InstancesV2 = (*Cloud)(nil)
 
-// InstanceExists is false only for ABSENT: the framework deletes the Node because of it. In doubt it returns an error.
+// InstanceExists is false only for ABSENT, because the framework then deletes the Node. In doubt it returns an error.
 func (c *Cloud) InstanceExists(ctx context.Context, node *v1.Node) (bool, error) {
 	instance, err := c.lookup(ctx, node, contract.InstanceFacet_INSTANCE_FACET_EXISTENCE)
 	if err != nil {
@@ -66,7 +66,8 @@ func (c *Cloud) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudprov
 	return metadata, nil
 }
 
-// lookup is what the cloud says of one Node. A Node with another cloud's provider ID is not asked about: it is UNMANAGED.
+// lookup asks the provider about one Node. For a Node with another cloud's provider ID it returns UNMANAGED without a
+// call.
 func (c *Cloud) lookup(ctx context.Context, node *v1.Node, facet contract.InstanceFacet) (*contract.Instance, error) {
 	if node.Spec.ProviderID != "" && !c.owns(node) {
 		return &contract.Instance{State: contract.InstanceState_INSTANCE_STATE_UNMANAGED}, nil
@@ -107,14 +108,15 @@ func (c *Cloud) lookups() kind {
 	return kind{c.instances, lookupDeadline, (*contract.DeadlineHints).GetLookup}
 }
 
-// named is a result that says which Node it is about.
+// named is a result with the name and the UID of its Node.
 type named interface {
 	comparable
 	GetNodeName() string
 	GetNodeUid() string
 }
 
-// onlyResult is the one result for the Node. For none, or more than one, it is the zero value, which has no outcome.
+// onlyResult returns the one result for the Node. If there is none, or more than one, it returns the zero value,
+// which has no outcome.
 func onlyResult[Result named](results []Result, node *v1.Node) Result {
 	var found, none Result
 	for _, result := range results {

@@ -23,8 +23,8 @@ func (c *Cloud) GetLoadBalancerName(_ context.Context, _ string, service *v1.Ser
 	return cloudprovider.DefaultLoadBalancerName(service)
 }
 
-// GetLoadBalancer reports an existing load balancer unless the provider answers ABSENT: without one the framework removes the finalizer without a
-// delete.
+// GetLoadBalancer reports an existing load balancer unless the provider answers ABSENT. If none exists, the framework removes the Service's
+// finalizer without a call of EnsureLoadBalancerDeleted.
 func (c *Cloud) GetLoadBalancer(ctx context.Context, _ string, service *v1.Service) (*v1.LoadBalancerStatus, bool, error) {
 	client := contract.NewLoadBalancerServiceClient(c.session.connection)
 	answer, err := call(ctx, c.session, c.balancerCalls(),
@@ -48,7 +48,7 @@ func (c *Cloud) GetLoadBalancer(ctx context.Context, _ string, service *v1.Servi
 	}
 }
 
-// EnsureLoadBalancer makes the load balancer as the Service asks.
+// EnsureLoadBalancer creates the load balancer, or changes it to match the Service.
 func (c *Cloud) EnsureLoadBalancer(ctx context.Context, _ string, service *v1.Service, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
 	done, err := c.turns.wait(ctx, service.UID)
 	if err != nil {
@@ -79,7 +79,7 @@ func (c *Cloud) EnsureLoadBalancer(ctx context.Context, _ string, service *v1.Se
 	}
 }
 
-// UpdateLoadBalancer makes the targets of the load balancer those that are given.
+// UpdateLoadBalancer makes these Nodes the targets of the load balancer.
 func (c *Cloud) UpdateLoadBalancer(ctx context.Context, _ string, service *v1.Service, nodes []*v1.Node) error {
 	if c.info.GetCapabilities().GetLoadBalancers().GetIgnoresNodes() {
 		return nil
@@ -112,8 +112,8 @@ func (c *Cloud) UpdateLoadBalancer(ctx context.Context, _ string, service *v1.Se
 	}
 }
 
-// EnsureLoadBalancerDeleted removes the Service's cloud objects. An event reports a load balancer that the provider keeps on purpose, and the Service
-// may go.
+// EnsureLoadBalancerDeleted removes the Service's cloud objects. If the provider keeps the load balancer on purpose, an event reports that, and the
+// method succeeds.
 func (c *Cloud) EnsureLoadBalancerDeleted(ctx context.Context, _ string, service *v1.Service) error {
 	done, err := c.turns.wait(ctx, service.UID)
 	if err != nil {
@@ -146,15 +146,15 @@ func (c *Cloud) EnsureLoadBalancerDeleted(ctx context.Context, _ string, service
 	}
 }
 
-// remarks is what every answer about a load balancer carries beside its outcome.
+// remarks are fields beside the outcome that every answer about a load balancer has.
 type remarks interface {
 	GetEvents() []*contract.Event
 	GetAnnotations() *contract.AnnotationChanges
 	GetTargetErrors() []*contract.TargetError
 }
 
-// told returns the failure of an answer, after it has recorded the answer's events on the Service. Its handle and annotations are not stored: see
-// docs/migration.md.
+// told returns a function that records an answer's events and target errors on the Service, and returns the answer's failure. The adapter does
+// not store the answer's handle and annotations: see docs/migration.md.
 func told[Answer remarks](c *Cloud, service *v1.Service, failed func(Answer) *contract.Failure) func(Answer) *contract.Failure {
 	return func(answer Answer) *contract.Failure {
 		for _, event := range answer.GetEvents() {
@@ -175,7 +175,8 @@ func told[Answer remarks](c *Cloud, service *v1.Service, failed func(Answer) *co
 	}
 }
 
-// targets are the Nodes that this provider balances to, in the order of their names, and no more than it takes.
+// targets returns the Nodes that can be targets of this provider, in the order of their names, at most
+// max_targets of them.
 func (c *Cloud) targets(nodes []*v1.Node) *contract.TargetSet {
 	offered := c.info.GetCapabilities().GetLoadBalancers()
 	views := make([]*contract.NodeView, 0, len(nodes))

@@ -13,7 +13,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// provider answers as a test says, over a real Unix socket.
+// provider is a provider on a real Unix socket. A test sets its answers.
 type provider struct {
 	contract.UnimplementedProviderServiceServer
 	contract.UnimplementedInstanceServiceServer
@@ -22,7 +22,7 @@ type provider struct {
 	contract.UnimplementedRouteServiceServer
 
 	info *contract.GetProviderInfoResponse
-	// How often Initialize was called, and with what.
+	// The requests of Initialize so far.
 	initialized []*contract.InitializeRequest
 	scopes      []string
 

@@ -91,7 +91,7 @@ func (c *Cloud) CreateRoute(ctx context.Context, _ string, nameHint string, rout
 	return routeDone(route, answer.GetResults())
 }
 
-// DeleteRoute removes one route, as it was listed.
+// DeleteRoute removes one route. It sends the route as ListRoutes received it.
 func (c *Cloud) DeleteRoute(ctx context.Context, _ string, route *cloudprovider.Route) error {
 	kept, ok := c.listed.Load(listedKey(route))
 	if !ok {
@@ -117,7 +117,7 @@ func (c *Cloud) routeCalls() kind {
 	return kind{c.routes, routesDeadline, (*contract.DeadlineHints).GetRoutes}
 }
 
-// routeFailure is why the only route of a call was not made or removed.
+// routeFailure returns the failure of the whole call, or else of its only route.
 func routeFailure(route *cloudprovider.Route, whole *contract.Failure, results []*contract.RouteResult) *contract.Failure {
 	if whole != nil || !isOnly(route, results) {
 		return whole
@@ -169,8 +169,9 @@ func namesOf(nodes []*v1.Node) names {
 	return found
 }
 
-// of is the Node by provider ID, name or address, in this order. A name whose Node has another provider ID now is that of a former Node. The
-// framework deletes a route whose Node it does not know, so an unresolved route keeps the known part of its target.
+// of returns the name of the route's Node, found by provider ID, name or address, in this order. If the Node of that name has another
+// provider ID, the route belonged to a former Node. The framework deletes a route whose Node it does not know. For such a route, of returns
+// the known part of the target.
 func (n names) of(route *contract.Route) types.NodeName {
 	if name, ok := n.byProviderID[route.GetProviderId()]; ok {
 		return name
@@ -195,7 +196,8 @@ type part interface {
 	GetEnd() *contract.ListEnd
 }
 
-// listed reads a listing to its end. Without that end, or with another total, it is none.
+// listed reads a listing to its end. It returns an error if the end is missing, or has another
+// total.
 func listed[Part part, Item any](
 	ctx context.Context,
 	s *session,

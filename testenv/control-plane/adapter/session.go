@@ -19,22 +19,23 @@ import (
 )
 
 const (
-	// The contract's limit of an answer.
+	// The contract's limit of an answer, in bytes.
 	largestAnswer = 16 << 20
-	// The largest request unless the provider says more.
+	// The largest request, in bytes, if the provider states no limit.
 	largestRequest = 4 << 20
-	// The minor of the contract that is spoken.
+	// The minor version of the contract that the adapter speaks.
 	contractMinor = 0
 	// The adapter's own version, for the provider's log.
 	version = "0.1.0"
-	// How long until a provider that could not be initialised is asked again.
+	// The pause before the adapter repeats a failed Initialize.
 	initializeAgain = time.Second
 )
 
-// session is the connection to the provider. gRPC dials again by itself, and the next call is preceded by another Initialize.
+// session is the connection to the provider. gRPC dials again by itself. On a new connection the session calls Initialize
+// before the next call.
 type session struct {
 	connection *grpc.ClientConn
-	// Counts the connections that were made.
+	// The number of connections so far.
 	dialled atomic.Uint64
 	// The largest request, in bytes.
 	requestLimit int
@@ -45,14 +46,16 @@ type session struct {
 	request *contract.InitializeRequest
 	// The number of the connection on which Initialize succeeded; 0 for none.
 	initialized uint64
-	// The first provider that answered, and its cloud scope.
+	// The boot ID of the process that last answered Initialize, and the cloud scope, which must not
+	// change.
 	bootID, scope string
 	hints         *contract.DeadlineHints
 }
 
 func dial(endpoint string) (*session, error) {
 	s := &session{lock: make(chan struct{}, 1), requestLimit: largestRequest}
-	// Windows of a fixed size: otherwise gRPC measures the line with HTTP/2 pings, which the contract does not have.
+	// Windows of a fixed size: otherwise gRPC measures the bandwidth with HTTP/2 pings, which the contract does not
+	// have.
 	const window = 1 << 20
 	connection, err := grpc.NewClient(endpoint,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -81,7 +84,7 @@ func dial(endpoint string) (*session, error) {
 	return s, nil
 }
 
-// providerInfo asks who the provider is, and waits for one that does not answer yet.
+// providerInfo calls GetProviderInfo. It waits for a provider that does not answer yet.
 func (s *session) providerInfo(ctx context.Context) (*contract.GetProviderInfoResponse, error) {
 	provider := contract.NewProviderServiceClient(s.connection)
 	request := &contract.GetProviderInfoRequest{ControllerVersion: version, ContractMinor: contractMinor}
@@ -105,7 +108,7 @@ func (s *session) takeLimits(info *contract.GetProviderInfoResponse) {
 	}
 }
 
-// acquire takes the lock, or gives up with the context.
+// acquire takes the lock, or gives up when the context ends.
 func (s *session) acquire(ctx context.Context) error {
 	select {
 	case s.lock <- struct{}{}:
@@ -139,7 +142,8 @@ func (s *session) initializedWithin(ctx context.Context) error {
 	}
 }
 
-// ready is the cluster that calls name, once the provider at the other end of the present connection knows it.
+// ready returns the cluster that a call must name. If Initialize has not succeeded on the present connection,
+// ready calls GetProviderInfo and Initialize first.
 func (s *session) ready(ctx context.Context) (*contract.ClusterRef, error) {
 	if err := s.acquire(ctx); err != nil {
 		return nil, err
@@ -183,7 +187,7 @@ func (s *session) ready(ctx context.Context) (*contract.ClusterRef, error) {
 	return s.request.GetCluster(), nil
 }
 
-// forget has the next call initialise the provider again.
+// forget makes the next call initialise the provider again.
 func (s *session) forget(ctx context.Context) error {
 	if err := s.acquire(ctx); err != nil {
 		return err
@@ -193,7 +197,8 @@ func (s *session) forget(ctx context.Context) error {
 	return nil
 }
 
-// deadline is the contract's, raised by the provider's hint.
+// deadline returns the contract's deadline, or the provider's hint if that is longer, at most
+// longestDeadline.
 func (s *session) deadline(ctx context.Context, least time.Duration, hint func(*contract.DeadlineHints) *durationpb.Duration) time.Duration {
 	if hint == nil || s.acquire(ctx) != nil {
 		return least
@@ -202,14 +207,15 @@ func (s *session) deadline(ctx context.Context, least time.Duration, hint func(*
 	return max(least, min(hint(s.hints).AsDuration(), longestDeadline))
 }
 
-// kind is what is common to the calls of one service.
+// kind has the places, the deadline and the hint for one kind of call.
 type kind struct {
 	places   chan struct{}
 	deadline time.Duration
 	hint     func(*contract.DeadlineHints) *durationpb.Duration
 }
 
-// call makes one call: in its turn, under its deadline, to a provider that knows the cluster. A provider that says that it was restarted is initialised, and asked once more.
+// call makes one call within the limit of its service and under its deadline, to an initialised provider. After NOT_INITIALIZED it initialises the provider and repeats the
+// call once.
 func call[Answer any](
 	ctx context.Context,
 	s *session,

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// lastApplied is kubectl's copy of the object: never sent.
+	// lastApplied is the annotation with kubectl's copy of the object. The adapter never sends it.
 	lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 	// handleAnnotation is the annotation with the provider's handle from the Rust ccm.
 	handleAnnotation = "grpc-ccm.io/load-balancer"
@@ -31,7 +31,7 @@ var addressTypes = map[v1.NodeAddressType]contract.NodeAddressType{
 	v1.NodeExternalDNS: contract.NodeAddressType_NODE_ADDRESS_TYPE_EXTERNAL_DNS,
 }
 
-// owns tells whether the Node's provider ID is one of this provider's.
+// owns tells whether the Node's provider ID begins with one of this provider's prefixes.
 func (c *Cloud) owns(node *v1.Node) bool {
 	for _, prefix := range c.info.GetProviderIdPrefixes() {
 		if prefix != "" && strings.HasPrefix(node.Spec.ProviderID, prefix) {
@@ -41,12 +41,13 @@ func (c *Cloud) owns(node *v1.Node) bool {
 	return false
 }
 
-// nodeView is the Node as the provider asked to see it.
+// nodeView returns the Node with the fields that the provider requests.
 func (c *Cloud) nodeView(node *v1.Node) *contract.NodeView {
 	return view(node, c.info.GetNodeProjection())
 }
 
-// targetView is the Node as a target, with the fields that matter to load balancers too.
+// targetView returns the Node with the fields that the provider requests of each Node and of each
+// target.
 func (c *Cloud) targetView(node *v1.Node) *contract.NodeView {
 	wanted := &contract.NodeProjection{}
 	proto.Merge(wanted, c.info.GetNodeProjection())
@@ -196,7 +197,8 @@ func serviceView(service *v1.Service) *contract.ServiceView {
 	return view
 }
 
-// targetPort is empty if there is none, which Kubernetes writes as 0.
+// targetPort returns the target port as text. It is empty for 0, which means no target port in
+// Kubernetes.
 func targetPort(port intstr.IntOrString) string {
 	if port == intstr.FromInt32(0) {
 		return ""
@@ -248,8 +250,8 @@ func loadBalancerStatus(view *contract.LoadBalancerStatus) (*v1.LoadBalancerStat
 	return status, nil
 }
 
-// handle is the one that the Rust ccm stored on this Service for this provider, if it led before. Otherwise the provider finds its load balancer by
-// mark, name and UID.
+// handle returns the handle that the Rust ccm stored on this Service for this provider, if it led before. Without a handle the provider finds its
+// load balancer by mark, name and UID.
 func (c *Cloud) handle(service *v1.Service) *string {
 	var record struct {
 		Provider string  `json:"provider"`

@@ -1,4 +1,4 @@
-// Package lifeline ends a process with the one that started it, whatever way that one ends.
+// Package lifeline ends a process when its parent process ends, in whatever way the parent ends.
 package lifeline
 
 import (
@@ -6,13 +6,15 @@ import (
 	"os"
 )
 
-// Variable is 1 if the starting process holds the other end of our standard input as long as it lives.
+// Variable is 1 if the parent process keeps the other end of our standard input open while it runs.
 const Variable = "TESTENV_DIE_WITH_STDIN"
 
-// Cut returns a channel that is closed when standard input ends, if Variable is 1; else one that never is.
+// Cut returns a channel that closes when standard input ends. If Variable is not 1, the channel never
+// closes.
 //
-// The process that starts us holds the other end of the pipe, and the kernel closes it whatever way that
-// process ends. PR_SET_PDEATHSIG would be tied to the thread that started us, which may end long before.
+// The parent process holds the other end of the pipe, and the kernel closes that end in whatever way the
+// parent ends. PR_SET_PDEATHSIG would depend on the thread that started us, which may end long before
+// its process.
 func Cut() <-chan struct{} {
 	cut := make(chan struct{})
 	if os.Getenv(Variable) == "1" {
@@ -29,7 +31,8 @@ func DieWithStdin() {
 	cut := Cut()
 	go func() {
 		<-cut
-		// Not a graceful end: no process waits for it, and kube-apiserver's would hang without etcd.
+		// This end is not graceful: no process waits for it, and a graceful end of kube-apiserver would
+		// hang without etcd.
 		os.Exit(1)
 	}()
 }

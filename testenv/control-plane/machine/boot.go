@@ -18,22 +18,24 @@ import (
 )
 
 const (
-	// insideNode is the subcommand that is a node's first process.
+	// insideNode is the subcommand of a node's first process.
 	insideNode = "node-inside"
-	// sharedDirectory is the same on all nodes of a site: where the cloud is.
+	// sharedDirectory has the same content on all nodes of a site. Tests keep the cloud's files there.
 	sharedDirectory = "/run/shared"
-	// ownProgram is where this executable is on a node, whatever directory it was hidden with.
+	// ownProgram is the path of this executable on a node, because the node's mounts may hide its
+	// directory.
 	ownProgram = "/run/machine"
-	// nodeReadyLine is printed once containerd takes calls.
+	// nodeReadyLine is the line that a node prints when containerd accepts connections.
 	nodeReadyLine = "node: ready"
 	// bootDeadline is how long a node waits for its network interface, and how long for containerd's socket.
 	bootDeadline = 60 * time.Second
-	// containerdConfig is on the node's disk.
+	// containerdConfig is the path of containerd's configuration, on the node's disk.
 	containerdConfig = "/var/lib/containerd/config.toml"
 	containerdSocket = "/run/containerd/containerd.sock"
 )
 
-// tunables are what kubelet sets for the whole machine. On a node they are files of its own: the real ones stay as they are.
+// tunables are the kernel settings that kubelet sets for the whole host. A node has its own files in their place, so the
+// host's settings stay unchanged.
 var tunables = []string{
 	"kernel/keys/root_maxbytes",
 	"kernel/keys/root_maxkeys",
@@ -43,7 +45,8 @@ var tunables = []string{
 	"vm/panic_on_oom",
 }
 
-// bootNode is the first process of a node: it mounts, configures the network, runs containerd, and reaps.
+// bootNode is the first process of a node: it mounts, configures the network, runs containerd, and reaps
+// processes.
 func bootNode(args []string) error {
 	flags := flag.NewFlagSet(insideNode, flag.ExitOnError)
 	name := flags.String("name", "", "")
@@ -77,7 +80,8 @@ func mountAll(disk, shared string) error {
 	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("mounts of its own: %w", err)
 	}
-	// Opened first: each mount may hide where the next one comes from, as the disk may be below /var/lib.
+	// Opens all sources first, because a mount may hide the source of the next one: the disk may be below
+	// /var/lib.
 	var opened []*os.File
 	for _, path := range []string{"/proc/self/exe", shared, filepath.Join(disk, "lib"), filepath.Join(disk, "log")} {
 		file, err := os.Open(path)
@@ -101,7 +105,7 @@ func mountAll(disk, shared string) error {
 			return err
 		}
 	}
-	// Last: what was opened above is found in the old one.
+	// /proc comes last, because the paths in /proc/self/fd above belong to the old one.
 	if err := syscall.Mount("proc", "/proc", "proc", syscall.MS_NOSUID|syscall.MS_NODEV|syscall.MS_NOEXEC, ""); err != nil {
 		return fmt.Errorf("/proc: %w", err)
 	}
@@ -110,7 +114,7 @@ func mountAll(disk, shared string) error {
 			return err
 		}
 	}
-	// kubelet and containerd pass on what they mount.
+	// The mounts of kubelet and containerd must propagate.
 	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_SHARED, ""); err != nil {
 		return fmt.Errorf("shared mounts: %w", err)
 	}
@@ -143,7 +147,7 @@ func ownTunable(name string) error {
 	return bind(own, path)
 }
 
-// configureNetwork waits for the cable and gives it the node's address.
+// configureNetwork waits for the network interface, and gives it the node's address.
 func configureNetwork(address, gateway string) error {
 	loopback, err := netlink.LinkByName("lo")
 	if err != nil {
@@ -176,7 +180,7 @@ func configureNetwork(address, gateway string) error {
 	return nil
 }
 
-// announce says that the node is ready once containerd takes calls.
+// announce prints nodeReadyLine when containerd accepts connections.
 func announce() {
 	err := within(bootDeadline, func() error {
 		connection, err := net.Dial("unix", containerdSocket)
@@ -192,7 +196,8 @@ func announce() {
 	fmt.Println(nodeReadyLine)
 }
 
-// reap waits for all processes that nobody else does, until containerd ends: without it there is no node.
+// reap waits for containerd and for orphaned processes. It returns when containerd ends, because the node
+// cannot work without it.
 func reap(containerd int) error {
 	for {
 		var status syscall.WaitStatus
@@ -207,7 +212,7 @@ func reap(containerd int) error {
 	}
 }
 
-// within looks until there is no error any more, or the deadline has passed.
+// within calls look until it returns no error, or until the deadline has passed.
 func within(deadline time.Duration, look func() error) error {
 	end := time.Now().Add(deadline)
 	for {

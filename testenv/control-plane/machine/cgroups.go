@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// removal is how long the kernel may take to let go of the cgroup of a process that has ended.
+// removal is how long the kernel may take to free the cgroup of a process that has ended.
 const removal = 10 * time.Second
 
-// cgroups is one cgroup in each hierarchy: its directories.
+// cgroups has the directories of one cgroup, one in each hierarchy.
 type cgroups []string
 
 // makeCgroups makes a cgroup of that name in each hierarchy that is mounted, of version 1 or 2.
@@ -28,7 +28,7 @@ func makeCgroups(name string) (cgroups, error) {
 	}
 	var made cgroups
 	for line := range strings.Lines(string(text)) {
-		// Fields before " - " are of the mount, those behind of the file system.
+		// The fields before " - " describe the mount, those after it the file system.
 		mount, system, _ := strings.Cut(line, " - ")
 		fields := strings.Fields(mount)
 		if len(fields) < 5 {
@@ -66,7 +66,7 @@ func makeCgroup(parent, directory string, second bool) error {
 	if second {
 		return passOn(directory)
 	}
-	// In version 1 a cpuset without processors takes no process.
+	// In version 1 a cpuset without processors accepts no process.
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 		value, err := os.ReadFile(filepath.Join(parent, file))
 		if errors.Is(err, fs.ErrNotExist) {
@@ -82,7 +82,7 @@ func makeCgroup(parent, directory string, second bool) error {
 	return nil
 }
 
-// passOn lets children of a cgroup of version 2 have all its controllers.
+// passOn enables all controllers of a cgroup of version 2 for its children.
 func passOn(directory string) error {
 	text, err := os.ReadFile(filepath.Join(directory, "cgroup.controllers"))
 	if err != nil {
@@ -96,7 +96,8 @@ func passOn(directory string) error {
 	return nil
 }
 
-// remove removes them with all below; what they are in goes with the last one.
+// remove removes the cgroups with all cgroups below them. It also removes their parent if no other
+// cgroup is left there.
 func (c cgroups) remove() error {
 	var failures []error
 	for _, directory := range c {
@@ -106,7 +107,7 @@ func (c cgroups) remove() error {
 		}
 		parent := filepath.Dir(directory)
 		if _, err := os.Stat(filepath.Join(parent, "cgroup.procs")); err == nil {
-			// It is the root, or has another node's.
+			// The parent stays if it is the root, or has the cgroup of another node.
 			if err := syscall.Rmdir(parent); err != nil && !errors.Is(err, syscall.EBUSY) && !errors.Is(err, syscall.ENOTEMPTY) && !errors.Is(err, syscall.ENOENT) {
 				failures = append(failures, fmt.Errorf("cgroup %s: %w", parent, err))
 			}

@@ -60,7 +60,7 @@ func writeImage(args []string) error {
 		return err
 	}
 	manifest := newBlob(kind+"manifest.v1+json", text)
-	// The first is containerd's, which wants the whole name.
+	// containerd reads the first annotation, and needs the full name.
 	manifest.Annotations = map[string]string{"io.containerd.image.name": *reference, "org.opencontainers.image.ref.name": *reference}
 	index, err := json.Marshal(map[string]any{
 		"schemaVersion": 2, "mediaType": kind + "index.v1+json", "manifests": []blob{manifest},

@@ -1,6 +1,6 @@
-// Command machine is what `make e2e` has beyond the control plane: kubelet, kube-controller-manager and kube-scheduler as they are, and what plays the
-// hardware. A site is a network of its own in which a control plane runs; a node is a machine in it: namespaces of its own for processes, mounts, network and
-// host name, with containerd. Whatever happens in there ends with its first process, and never reaches the machine that it all runs on.
+// Command machine has the programs that `make e2e` needs beyond the control plane: kubelet, kube-controller-manager and kube-scheduler, unchanged, and the
+// simulation of hardware. A site is a separate network in which a control plane runs. A node is a machine in that network: separate namespaces for processes,
+// mounts, network and host name, with containerd. A node's processes end with its first process, and its mounts and settings do not change those of the host.
 package main
 
 import (
@@ -25,7 +25,8 @@ import (
 const usage = "usage: machine kubelet|kube-controller-manager|kube-scheduler|site|node|image [flags]"
 
 func init() {
-	// Namespaces belong to threads, and the signal at a parent's death to the thread that started the child: all that is done about either is done on this one.
+	// A network namespace belongs to a thread, and the signal at a parent's death depends on the thread that started the child. So this program does both on
+	// one thread.
 	runtime.LockOSThread()
 }
 
@@ -35,7 +36,7 @@ func main() {
 		os.Exit(2)
 	}
 	name := os.Args[1]
-	// The commands parse os.Args themselves: they shall see their own name first.
+	// The commands parse os.Args themselves, so their own name must come first.
 	os.Args = append([]string{name}, os.Args[2:]...)
 	os.Exit(run(name))
 }
@@ -69,7 +70,7 @@ func run(name string) int {
 	}
 }
 
-// told says what went wrong and returns the exit code.
+// told prints the error, if there is one, and returns the exit code.
 func told(name string, err error) int {
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)

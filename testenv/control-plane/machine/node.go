@@ -18,14 +18,15 @@ import (
 const (
 	// cable is the name of a node's network interface.
 	cable = "eth0"
-	// bootLine names the first process of a node, as it is seen from outside.
+	// bootLine has the process ID of a node's first process, as seen from outside.
 	bootLine = "node: boots as process %d\n"
 )
 
-// superviseNode switches a machine on, and off when it is told to end or whoever started us is gone; then nothing of it is left but its disk.
+// superviseNode switches a machine on. It switches the machine off after a signal, or when its parent process has ended. Then only the
+// machine's disk is left.
 //
-// It runs in the network of the site. Only the cgroups have to be cleared up: processes end with the first one of their namespace, and mounts and network
-// interfaces with the last process that had them.
+// It runs in the network of the site. It has to remove only the cgroups: processes end with the first one of their namespace, and mounts and network
+// interfaces with the last process of theirs.
 func superviseNode(args []string) error {
 	flags := flag.NewFlagSet("node", flag.ExitOnError)
 	name := flags.String("name", "", "host name")
@@ -36,7 +37,7 @@ func superviseNode(args []string) error {
 	flags.String("shared", "", "directory that all nodes see as "+sharedDirectory)
 	_ = flags.Parse(args) // ExitOnError
 
-	// Before anything stands that would have to be cleared up.
+	// Catches signals before it creates anything that it has to remove.
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	cut := lifeline.Cut()
@@ -76,7 +77,8 @@ func superviseNode(args []string) error {
 		case <-cut:
 		}
 	}
-	// As one pulls the plug. The kernel ends all processes of the namespace before this one is waited for.
+	// Like pulling the plug: the kernel ends all processes of the namespace before the wait for this one
+	// returns.
 	killed := first.Process.Kill()
 	if killed == nil {
 		<-ended
@@ -84,7 +86,7 @@ func superviseNode(args []string) error {
 	return errors.Join(err, killed)
 }
 
-// connect puts a cable between the site's network and the node's.
+// connect links the site's network and the node's by a pair of interfaces.
 func connect(name string, pid int) error {
 	bridge, err := netlink.LinkByName(bridgeName)
 	if err != nil {

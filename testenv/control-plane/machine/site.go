@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// insideSite is the subcommand that goes on within the new network namespace.
+	// insideSite is the subcommand that runs in the new network namespace.
 	insideSite = "site-inside"
-	// bridgeName is the network that the site's nodes are on.
+	// bridgeName is the name of the bridge that connects the site's nodes.
 	bridgeName = "site"
-	// siteReadyLine is printed once connections are taken.
+	// siteReadyLine is the line that a site prints when it accepts connections.
 	siteReadyLine = "site: ready on port %s\n"
 )
 
 // openSite listens on a port of the loopback, then goes on in a network namespace of its own: a socket stays in the namespace where it was made.
-// So the process that started this one reaches the API server inside of the namespace, which no network connects to the host.
+// So the parent process reaches the API server in the namespace, although no network connects the namespace with the host.
 func openSite(args []string) error {
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -32,7 +32,7 @@ func openSite(args []string) error {
 	if err != nil {
 		return err
 	}
-	// A copy that is not closed by exec.
+	// exec does not close this copy.
 	door, err := syscall.Dup(int(socket.Fd()))
 	if err != nil {
 		return fmt.Errorf("hand on the socket: %w", err)
@@ -44,7 +44,7 @@ func openSite(args []string) error {
 	if err != nil {
 		return err
 	}
-	// The same process, so it keeps its standard input and whoever waits for it.
+	// exec keeps the process, so its standard input and its parent stay the same.
 	return syscall.Exec(program, append([]string{program, insideSite, "--door=" + strconv.Itoa(door)}, args...), os.Environ())
 }
 
@@ -65,8 +65,8 @@ func keepSite(args []string) error {
 	}
 	attributes := netlink.NewLinkAttrs()
 	attributes.Name = bridgeName
-	// A bridge without an address of its own has the lowest of its ports': it would change when that machine is switched off, and the others would send
-	// to an address that is nobody's until they ask anew.
+	// A bridge without a fixed hardware address takes the lowest address of its ports. That address would change when the port's machine is switched
+	// off, and the other machines would send to the old address for some time.
 	attributes.HardwareAddr = net.HardwareAddr{0x02, 0, 0, 0, 0, 0x01}
 	bridge := &netlink.Bridge{LinkAttrs: attributes}
 	if err := netlink.LinkAdd(bridge); err != nil {
@@ -111,7 +111,7 @@ func keepSite(args []string) error {
 func forward(from net.Conn, address string) {
 	to, err := net.Dial("tcp4", address)
 	if err != nil {
-		// Refused here as it is there.
+		// If the API server's port refuses, this connection closes too.
 		_ = from.Close()
 		return
 	}

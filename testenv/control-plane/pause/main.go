@@ -1,4 +1,4 @@
-// Command pause is what holds the namespaces of a pod: it waits to be told to end, and reaps whatever is left to it.
+// Command pause holds the namespaces of a pod. It waits for SIGTERM or SIGINT, and reaps orphaned processes.
 package main
 
 import (

@@ -1,6 +1,6 @@
 //! Builds the test control plane if its sources changed, and prints its path. With `--machine` it
-//! also builds the program of a cluster's machines, and prints that path. With `--helm` it builds
-//! helm instead.
+//! also builds the program of a cluster's machines, and prints only the path of that program. With
+//! `--helm` it builds helm instead.
 
 use std::process::ExitCode;
 

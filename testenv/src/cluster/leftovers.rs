@@ -1,4 +1,4 @@
-//! The traces of a cluster that must not stay on the machine that it runs on.
+//! The traces that a cluster must not leave on its host.
 
 use std::{
     collections::BTreeSet,
@@ -38,8 +38,8 @@ pub struct Leftovers(BTreeSet<String>);
 
 impl Leftovers {
     /// The mounts, network interfaces, clusters' cgroups and kernel settings, and the files in
-    /// kubelet's and containerd's default directories. Also the processes that belong to machines
-    /// or have one of these directories as an argument.
+    /// kubelet's and containerd's default directories. Also the processes that run a program of a
+    /// machine, or have one of `directories` in their command line.
     pub fn now(directories: &[PathBuf]) -> Self {
         let mut found = BTreeSet::new();
         let lines = |file: &str| fs::read_to_string(file).unwrap_or_default();
@@ -109,7 +109,8 @@ fn cgroups(found: &mut BTreeSet<String>) {
     }
 }
 
-/// The processes that run a program of a machine, or have one of the directories as an argument.
+/// The processes that run a program of a machine, or have one of `directories` in their command
+/// line.
 fn processes(directories: &[PathBuf], found: &mut BTreeSet<String>) {
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Ok(line) = fs::read(process.path().join("cmdline")) else {

@@ -22,7 +22,7 @@ use crate::{
     process::Process,
 };
 
-/// The path of its program on a node.
+/// The path of the program `machine` on a node.
 const OWN_PROGRAM: &str = "/run/machine";
 /// How long the machine may take to end, until its last cgroup is removed.
 const SWITCHING_OFF: Duration = Duration::from_secs(30);
@@ -260,8 +260,9 @@ impl Machine {
 }
 
 impl Power {
-    /// A command in the machine's mount namespace and in these other namespaces. In the PID
-    /// namespace, the command is a child of the started process, and ends with its standard input.
+    /// A command in the machine's mount namespace and in these other namespaces. With the PID
+    /// namespace, the command is a child of the started process, and ends when its standard input
+    /// closes.
     fn command(&self, namespaces: &[&str]) -> Command {
         let mut command = Command::new("nsenter");
         command

@@ -1,4 +1,4 @@
-//! The requirements of a whole cluster for the machine that it runs on.
+//! The requirements that a cluster's host must meet.
 
 use std::{env, fmt, path::Path};
 

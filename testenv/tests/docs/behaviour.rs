@@ -75,7 +75,7 @@ pub(crate) fn ids_in(text: &str) -> Vec<String> {
     ids
 }
 
-/// The length of `N12`, if the text begins with it as a whole word.
+/// The length of a whole word such as `N12` at the beginning of the text.
 fn number_at(text: &str) -> Option<usize> {
     let digits = text.strip_prefix(|c: char| c.is_ascii_uppercase())?;
     let rest = digits.trim_start_matches(|c: char| c.is_ascii_digit());

@@ -7,7 +7,7 @@ use crate::{
     sources::Test,
 };
 
-/// The differential test, not this one, writes the text between these marks.
+/// `make compat` writes the text between these marks. The tests of this folder keep it.
 pub(crate) const COMPARED: (&str, &str) = ("<!-- compat:begin -->", "<!-- compat:end -->");
 
 /// The IDs of behaviour that is not built yet, and has no test.

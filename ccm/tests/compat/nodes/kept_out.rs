@@ -1,4 +1,4 @@
-//! Nodes that join and cannot be initialised, as a whole or in part.
+//! Nodes that join and cannot be initialised, or only in part.
 
 use provider_mock::{Fault, FaultKind};
 use provider_sdk::FailureCode;

@@ -5,7 +5,7 @@ use provider_sdk::FailureCode;
 
 use super::{Route, Scenario, Side, cloud_has, instance, joins, nothing, planted, routed, v4};
 
-/// Sets the capability. A new controller, which reads it, takes over.
+/// Sets the capability `tracks_node_addresses`. A new controller takes over, and reads it.
 pub async fn track(side: &Side) {
     let changed = side.cloud().change_settings(|settings| {
         settings.capabilities.routes.tracks_node_addresses = true;

@@ -10,7 +10,8 @@ use testenv::{Balancer, Process, TestCloud, Vendor};
 
 use crate::stage::{Held, beside_us, run, text};
 
-/// A cloud with capacity for the demo. A lookup takes 20 ms, a load balancer one second.
+/// The configuration of the mock's cloud. Most calls take 20 ms. A load balancer is ready after one
+/// second.
 const CLOUD: &str = include_str!("cloud.yaml");
 
 /// The RPCs that count as changes of the mock's cloud.
@@ -142,7 +143,7 @@ impl Cloud {
         }
     }
 
-    /// How often each RPC of the controllers, or call of the API, was made.
+    /// How often the controllers called each RPC, or the provider each method of the cloud's API.
     pub(crate) fn calls(&self) -> Held<BTreeMap<String, u64>> {
         if let Self::Vendor(cloud) = self {
             return cloud.calls().map_err(text);
@@ -203,7 +204,7 @@ impl Cloud {
         Ok(all.as_array().into_iter().flatten().map(balancer).collect())
     }
 
-    /// The log files in the directory of the demo.
+    /// The logs, and the mock's state, as files in the directory of the demo.
     pub(crate) fn logs(&self) -> Vec<String> {
         match self {
             Self::Mock { .. } => ["provider.log", "cloud-state.json"]

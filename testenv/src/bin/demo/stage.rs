@@ -60,7 +60,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// How long the demo runs.
+    /// How long the demo has been running.
     pub(crate) fn age(&self) -> Duration {
         self.began.elapsed()
     }

@@ -93,7 +93,7 @@ async fn instance_vanishes(stage: &mut Stage) -> Held {
     stage.step(
         "An instance vanishes and its Node goes",
         "node-2's instance is terminated in the cloud, its kubelet falls silent: Ready turns Unknown.
-        (Two certain answers are needed, and a Node that is at least a minute old; in this demo 10 s.)",
+        (The ccm needs two certain answers, and deletes only Nodes that are at least a minute old; in this demo 10 s.)",
     );
     stage.cloud.remove_instance("node-2")?;
     set_ready(&stage.client, "node-2", "Unknown")
@@ -196,7 +196,7 @@ async fn provider_dies(stage: &mut Stage) -> Held {
 async fn ccm_dies(stage: &mut Stage) -> Held {
     stage.step(
         "The ccm is killed and comes back",
-        "kill -9 of the ccm: its Lease runs out after 15 s (a SIGTERM would hand it over at once). A new one is started.
+        "kill -9 of the ccm: its Lease runs out after 15 s (a SIGTERM would hand it over at once). A new ccm starts.
         Then node-6 joins. The calls that the restart itself causes end before node-6 is a target.",
     );
     let looks = stage.cloud.looks()?;

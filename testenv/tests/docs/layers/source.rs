@@ -144,7 +144,7 @@ impl Code {
 
     /// From the root of its crate.
     fn absolute(&self, module: &[String], path: &[String], depth: usize) -> Vec<String> {
-        /// More imports of imports than anybody writes.
+        /// The longest chain of imports that this method follows.
         const DEEPEST: usize = 16;
         let Some((first, rest)) = path.split_first() else {
             return Vec::new();

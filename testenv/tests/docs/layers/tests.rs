@@ -85,7 +85,7 @@ fn each_form_of_a_path_is_resolved() {
         let leaf = format!("{text} pub(crate) struct Key; pub(crate) struct Other;");
         let found = found(&[("leaf.rs", leaf.as_str())]);
         let expected = format!("ccm/src/leaf.rs:{line}: {upward}");
-        // The store imports the leaf.
+        // The store imports the leaf, so the second breach is their circle.
         assert_eq!(found.first(), Some(&expected), "{text}");
         assert_eq!(found.len(), 2, "{found:?}");
     }
