@@ -53,7 +53,7 @@ reasons! {
     DELETING_LOAD_BALANCER "DeletingLoadBalancer" "Normal" "Service" "The ccm calls Delete, or the cloud still works on the deletion.";
     DELETED_LOAD_BALANCER "DeletedLoadBalancer" "Normal" "Service" "The load balancer is gone, and the ccm removes the finalizer.";
     SYNC_LOAD_BALANCER_FAILED "SyncLoadBalancerFailed" "Warning" "Service" "The ccm could not create, read or delete the load balancer, or write the Service. The text has the cause, such as the provider's answer.";
-    UPDATE_LOAD_BALANCER_FAILED "UpdateLoadBalancerFailed" "Warning" "Service" "The ccm could not change its targets, or the cloud could not attach one of them.";
+    UPDATE_LOAD_BALANCER_FAILED "UpdateLoadBalancerFailed" "Warning" "Service" "The ccm could not change the targets of the load balancer, or the cloud could not attach one of them.";
     DELETE_LOAD_BALANCER_FAILED "DeleteLoadBalancerFailed" "Warning" "Service" "The ccm could not delete the load balancer of a Service that is gone. It retries.";
     UNAVAILABLE_LOAD_BALANCER "UnAvailableLoadBalancer" "Warning" "Service" "No Node is a target of the load balancer: see Labels, annotations and taints for what excludes a Node.";
     LOAD_BALANCER_TARGETS_CUT "LoadBalancerTargetsCut" "Warning" "Service"
@@ -72,7 +72,7 @@ reasons! {
     ANNOTATIONS_REFUSED "AnnotationsRefused" "Warning" "Service" "The provider wanted to write annotations outside of `--provider-annotation-prefixes`, with invalid keys, or of more than 64 KiB. The ccm dropped these.";
     PROVIDER_CREDENTIALS_REFUSED "ProviderCredentialsRefused" "Warning" "Service"
         "The cloud refuses the provider's credentials. One Service shows it for all of them. Renew the provider's secret.";
-    PROVIDER_EVENT "ProviderEvent" "Normal, Warning" "Service" "An event of the provider whose reason is not one word, or is one of these. The vendor documents the reasons of its other events.";
+    PROVIDER_EVENT "ProviderEvent" "Normal, Warning" "Service" "An event of the provider whose reason is missing, is not one word, or is one of the ccm's reasons. The vendor documents the reasons of its other events.";
     VOLUME_LABELS_FAILED "VolumeLabelsFailed" "Warning" "PersistentVolume" "The provider did not report the volume's labels. The ccm retries.";
     VOLUME_NOT_FOUND "VolumeNotFound" "Warning" "PersistentVolume" "The cloud has no such disk. The ccm leaves the volume alone.";
     VOLUME_LABELS_DROPPED "VolumeLabelsDropped" "Warning" "PersistentVolume" "The provider reported values that are not valid labels. The ccm set the rest.";
