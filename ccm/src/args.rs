@@ -183,7 +183,7 @@ pub struct Args {
     )]
     controllers: Vec<String>,
 
-    /// How often the ccm refreshes the addresses of initialised Nodes.
+    /// How often the ccm refreshes the addresses and labels of initialised Nodes.
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse::duration, help_heading = "Misc flags")]
     node_status_update_frequency: Duration,
 
