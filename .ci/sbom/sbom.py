@@ -153,7 +153,7 @@ def crates(image: Image, inventory: Inventory) -> None:
     own = auditable.crates(binary)
     if own is None:
         raise Wrong(f"{image.title}: the binary has no list of its crates")
-    # Its own list may have more: cargo-auditable counts the features that other crates of the workspace ask for.
+    # The binary's own list may have more crates: cargo-auditable also counts the features that other crates of the workspace ask for.
     if missing := sorted(listed - {(one["name"], one["version"]) for one in own}):
         raise Wrong(f"{image.title}: crates in the list that the binary's own list lacks: {missing}")
     if not named:

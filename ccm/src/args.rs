@@ -183,7 +183,7 @@ pub struct Args {
     )]
     controllers: Vec<String>,
 
-    /// How often the addresses of initialised Nodes are refreshed.
+    /// How often the ccm refreshes the addresses and labels of initialised Nodes.
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse::duration, help_heading = "Misc flags")]
     node_status_update_frequency: Duration,
 
@@ -210,8 +210,9 @@ pub struct Args {
     /// How fast the ccm may delete Nodes. Within WINDOW it deletes at most FLOOR Nodes or SHARE of
     /// the provider's Nodes, whichever is more, and less than half of them. In the first WINDOW of
     /// each term it deletes at most FLOOR Nodes. If more are due, it deletes a Node only after its
-    /// instance was absent for HOLD, and not more within WINDOW. docs/node-deletion.md has the
-    /// exceptions for one and two Nodes. The ccm deletes no Node that is younger than MIN-AGE.
+    /// instance was absent for HOLD, and still no more than that number within WINDOW.
+    /// docs/node-deletion.md has the exceptions for one and two Nodes. The ccm deletes no Node that
+    /// is younger than MIN-AGE.
     #[arg(
         long,
         value_name = "window=10m,floor=2,share=10%,hold=15m,min-age=1m",

@@ -52,7 +52,7 @@ pub(super) struct ServingArgs {
     tls_private_key_file: Option<PathBuf>,
 
     /// A certificate and its key for some server names: CERT,KEY, or CERT,KEY:NAME,*.DOMAIN.
-    /// Without names those in the certificate count. The flag can be repeated.
+    /// Without NAMES the names in the certificate count. The flag can be repeated.
     #[arg(
         long,
         value_name = "CERT,KEY[:NAMES]",
@@ -111,14 +111,14 @@ pub(super) struct ServingArgs {
     authentication_token_webhook_cache_ttl: Duration,
 
     /// Certificate authorities, PEM. A client certificate that one of them signed authenticates
-    /// the user of its common name. The ccm reads the file again when it changes. It replaces the
-    /// authorities of the ConfigMap.
+    /// the user of its common name. The ccm reads the file again when it changes. The file
+    /// replaces the authorities of the ConfigMap.
     #[arg(long, value_name = "FILE", help_heading = "Authentication flags")]
     client_ca_file: Option<PathBuf>,
 
     /// Certificate authorities, PEM. A client certificate that one of them signed authenticates a
     /// front proxy, which names the user in headers. The ccm reads the file again when it changes.
-    /// It replaces the authorities of the ConfigMap.
+    /// The file replaces the authorities of the ConfigMap.
     #[arg(long, value_name = "FILE", help_heading = "Authentication flags")]
     requestheader_client_ca_file: Option<PathBuf>,
 

@@ -72,7 +72,7 @@ reasons! {
     ANNOTATIONS_REFUSED "AnnotationsRefused" "Warning" "Service" "The provider wanted to write annotations outside of `--provider-annotation-prefixes`, with invalid keys, or of more than 64 KiB. The ccm dropped these.";
     PROVIDER_CREDENTIALS_REFUSED "ProviderCredentialsRefused" "Warning" "Service"
         "The cloud refuses the provider's credentials. One Service shows this event for all Services. Renew the provider's secret.";
-    PROVIDER_EVENT "ProviderEvent" "Normal, Warning" "Service" "An event of the provider whose reason is not one word, or is a reason in this list. The vendor documents the reasons of its other events.";
+    PROVIDER_EVENT "ProviderEvent" "Normal, Warning" "Service" "An event of the provider whose reason is missing, is not one word, or is one of the ccm's reasons. The vendor documents the reasons of its other events.";
     VOLUME_LABELS_FAILED "VolumeLabelsFailed" "Warning" "PersistentVolume" "The provider did not report the volume's labels. The ccm retries.";
     VOLUME_NOT_FOUND "VolumeNotFound" "Warning" "PersistentVolume" "The cloud has no such disk. The ccm leaves the volume alone.";
     VOLUME_LABELS_DROPPED "VolumeLabelsDropped" "Warning" "PersistentVolume" "The provider reported values that are not valid labels. The ccm set the rest.";

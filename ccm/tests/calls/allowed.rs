@@ -19,13 +19,13 @@ const GET_BEFORE_UPDATE: &str = "this cloud's Update does not fail without a loa
 
 pub const ALLOWED: &[Allowed] = &[
     Allowed {
-        situation: "an instance is gone, until its Node is",
+        situation: "an instance is gone, until its Node is deleted",
         clouds: &["annotated", "byid", "fake", "instancesv1"],
         rule: "▲L6",
         why: "the ccm deletes a Node after two answers, each with a Ready Node as its witness: 4 reads, upstream 1",
     },
     Allowed {
-        situation: "an instance is gone, until its Node is",
+        situation: "an instance is gone, until its Node is deleted",
         clouds: &["careless"],
         rule: "LB-11",
         why: GET_BEFORE_UPDATE,

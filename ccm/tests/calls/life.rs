@@ -245,7 +245,7 @@ async fn ends(pair: &mut Pair) {
     })
     .await;
     pair.count(
-        "an instance is gone, until its Node is",
+        "an instance is gone, until its Node is deleted",
         seconds(30),
         async |half| {
             half.edit(&["instance-remove", "node-4"]);

@@ -41,7 +41,7 @@ The clouds are shapes of those that are in use ([providers/go/bridge/shapes](../
 | instancesv1 | the older interfaces `Instances` and `Zones` |
 | lister | is made with a lister of Nodes, caches machines for a moment, has routes |
 
-Upstream / ours, in all (bold: ours are more):
+All calls, upstream's / ours (bold: ours are more):
 
 ";
 

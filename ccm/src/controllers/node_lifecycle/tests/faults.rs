@@ -163,7 +163,8 @@ async fn fault_lifecycle_provider_answers_throttled() {
 
 /// Fault: the provider answers CREDENTIALS for a Node that is not Ready | knows nothing of the
 /// Node, so does not delete it; starts its count of ABSENT answers again; if no Node gets an
-/// answer, asks about one every 20 s; asks about the others as soon as that one is answered
+/// answer, asks about one every 20 s; asks about the others as soon as the provider answers for
+/// that one
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_provider_answers_credentials() {
     for times in [1, 4] {
@@ -203,7 +204,7 @@ async fn fault_lifecycle_provider_answers_credentials() {
         .unwrap();
     assert!(
         times[at] - times[0] <= 2 * SOON,
-        "asks about the others as soon as that one is answered: {names:?}, {times:?}"
+        "asks about the others as soon as the provider answers for that one: {names:?}, {times:?}"
     );
 }
 

@@ -86,8 +86,8 @@ async fn fault_volume_a_zone_that_is_none_is_no_answer() {
 }
 
 /// Fault: the cloud refuses the credentials for many volumes | one event, not one per volume; asks
-/// about one again after 20 s, and about the others as soon as that one is answered; asks about
-/// each once more
+/// about one again after 20 s, and about the others as soon as the provider answers for it; asks
+/// about each once more
 #[tokio::test(start_paused = true)]
 async fn fault_volume_refused_credentials_are_told_once() {
     let bench = Bench::new().await;
@@ -104,7 +104,7 @@ async fn fault_volume_refused_credentials_are_told_once() {
     let took = started.elapsed().as_secs();
     assert!(
         (20..22).contains(&took),
-        "asks about one again after 20 s, and about the others as soon as that one is answered: {took} s"
+        "asks about one again after 20 s, and about the others as soon as the provider answers for it: {took} s"
     );
     assert_eq!(bench.calls(), 6, "asks about each once more");
     let reported = bench.reported("VolumeLabelsFailed");
@@ -369,7 +369,7 @@ async fn fault_volume_one_that_is_gone_meanwhile_is_forgotten() {
 }
 
 /// Fault: the ccm dies during a call, or before its write | the next leader asks once more; it
-/// writes once; a leader that finds it done does nothing
+/// writes once; a leader that finds the volume labelled does nothing
 #[tokio::test(start_paused = true)]
 async fn fault_volume_a_ccm_that_dies_leaves_nothing_half_done() {
     let mut bench = Bench::new().await;
@@ -391,7 +391,11 @@ async fn fault_volume_a_ccm_that_dies_leaves_nothing_half_done() {
     bench.loop_ = start(&bench.api, &bench.running, &bench.events, &bench.stop);
     sleep(Duration::from_mins(5)).await;
     let seen = (bench.calls(), bench.api.patches().len());
-    assert_eq!(seen, (2, 1), "a leader that finds it done does nothing");
+    assert_eq!(
+        seen,
+        (2, 1),
+        "a leader that finds the volume labelled does nothing"
+    );
 }
 
 /// Fault: the provider comes back and offers no volumes | asks nothing and records no event; asks a

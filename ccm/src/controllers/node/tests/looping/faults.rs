@@ -276,7 +276,7 @@ async fn fault_node_provider_answers_throttled() {
 
 /// Fault: the provider answers CREDENTIALS for a Node | a Warning event has the provider's message;
 /// asks again after 20 s; if all Nodes wait, one of them gets the event; asks about one Node every
-/// 20 s; asks about the others as soon as that one is answered
+/// 20 s; asks about the others as soon as the provider answers for that one
 #[tokio::test(start_paused = true)]
 async fn fault_node_provider_answers_credentials() {
     fn twenty_seconds(looping: &Looping, what: &str) {
@@ -314,7 +314,7 @@ async fn fault_node_provider_answers_credentials() {
     let took = looping.until("all", |this| this.uninitialized() == 0).await;
     assert!(
         took <= AT_ONCE,
-        "asks about the others as soon as that one is answered: {took:?}"
+        "asks about the others as soon as the provider answers for that one: {took:?}"
     );
     looping.all().await;
 }
