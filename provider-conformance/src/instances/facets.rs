@@ -25,7 +25,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "instances/power-alone",
             ["INST-10"],
-            "with POWER alone the answer says that the instance exists, and whether it runs",
+            "with POWER alone the answer says that the instance exists, and, with power_state, whether it runs",
             [Need::Instances],
             power
         ),

@@ -30,7 +30,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/request-without-name",
             ["CORE-20", "CORE-15"],
-            "A Service without a name is INVALID, whatever its UID",
+            "A Service without a name is INVALID, even if it has a UID",
             [Need::LoadBalancers],
             without_name
         ),

@@ -45,14 +45,14 @@ const CHECKS: &[Check] = &[
     check!(
         "routes/removed-again-is-done",
         ["ROUTE-4", "CORE-6"],
-        "removing a route again is done",
+        "the answer to removing a route again is `done`",
         [Need::Routes],
         removed_again
     ),
     check!(
         "routes/delete-of-none",
         ["ROUTE-4"],
-        "removing a route that never existed is done",
+        "the answer to removing a route that never existed is `done`",
         [Need::Routes],
         never_made
     ),

@@ -206,7 +206,7 @@ func TestAScopeOfTheCloudsOwnWithOtherCharactersFailsInitialize(t *testing.T) {
 	}
 }
 
-// CORE-4: the bridge replaces invalid UTF-8 in the cloud's texts, because gRPC would not send the answer.
+// CORE-4: the bridge replaces invalid UTF-8 in annotations, port errors, volume labels and messages, because gRPC would not send the answer.
 func TestATextOfTheCloudThatIsNoUTF8IsMadeReadable(t *testing.T) {
 	bad := "a\xffb"
 	cloud := &scripted{

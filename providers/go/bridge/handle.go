@@ -13,7 +13,7 @@ import (
 type handle struct {
 	Owner string `json:"owner"`
 	UID   string `json:"uid"`
-	// Name is the cloud's name, for people.
+	// Name is the cloud's name for the load balancer. Only people read it.
 	Name string `json:"name,omitempty"`
 }
 

@@ -1,6 +1,6 @@
 // Package annotated is a cloud of the newer shape, as DigitalOcean's CCM has it: InstancesV2, and load balancers whose ID is an annotation of the
 // Service. Ensure writes the annotation with the client from Initialize. It fails while a load balancer is not ready, but writes the annotation
-// then too. The code is as a vendor's and does not know the bridge.
+// then too. A vendor would write the code so: it does not know the bridge.
 package annotated
 
 import (

@@ -1,7 +1,7 @@
 // Package careless is a cloud that relies on what upstream's controllers happen to pass, such as Services without nil pointers. Its Initialize fills
 // a cache for answers about instances, and a goroutine refills it. No method checks its context. The cloud does not check a Service's pointers for
 // nil, and writes to its argument. While a load balancer is being made, Ensure returns nil without an error. UpdateLoadBalancer succeeds without a load
-// balancer. The code is as a vendor's and does not know the bridge.
+// balancer. A vendor would write the code so: it does not know the bridge.
 package careless
 
 import (

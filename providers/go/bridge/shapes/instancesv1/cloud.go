@@ -1,5 +1,5 @@
 // Package instancesv1 is a cloud of the older shape: Instances and Zones by provider ID and by name, load balancers by name, no routes and no clusters. It
-// reads nothing from Kubernetes. The code is as a vendor's and does not know the bridge.
+// reads nothing from Kubernetes. A vendor would write the code so: it does not know the bridge.
 package instancesv1
 
 import (

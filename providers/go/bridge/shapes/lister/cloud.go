@@ -1,6 +1,6 @@
 // Package lister is a cloud that resembles that of Hetzner's CCM: its own main makes it, with the cluster's CIDR and a lister of Nodes. It asks its API for the
 // location in its constructor, keeps servers in its own cache, makes routes only to an address that the route names, and records events about Nodes.
-// The code is as a vendor's and does not know the bridge.
+// A vendor would write the code so: it does not know the bridge.
 package lister
 
 import (
