@@ -187,8 +187,9 @@ impl LoadBalancers {
         handle
     }
 
-    /// The load balancer that the provider finds for the Service, of any owner: by the handle, the
-    /// mark, the native name, or an address or host name in the Service's status.
+    /// The load balancer that the provider finds for the Service: by the handle or the native name,
+    /// of any owner; by the mark, its own; by an address or host name in the Service's status, an
+    /// unmarked one.
     pub(crate) fn find(&self, asker: &Asker<'_>) -> Option<&LoadBalancer> {
         let by_handle = self.named(asker);
         let by_mark = || {

@@ -8,7 +8,7 @@ use crate::parallel::each;
 use crate::plan::{Life, Plan, Strike, counts_in_pairs};
 use crate::run::judge;
 
-/// The result of the run.
+/// The results of all runs of one life.
 #[derive(Debug, Default)]
 pub struct Played {
     /// The number of runs with one fault, and with two.

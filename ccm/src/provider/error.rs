@@ -300,9 +300,9 @@ impl From<api::Failure> for CallError {
 }
 
 impl From<tonic::Status> for CallError {
-    /// A status is never an answer: whatever its code, nothing is known. An answer that the ccm
-    /// refuses to read breaks the contract, unless only the memory of other answers leaves no room
-    /// for it.
+    /// A status is never an answer: whatever its code, nothing is known. If the ccm refuses to read
+    /// an answer, the answer breaks the contract. One exception: the answer is small enough alone,
+    /// but not together with the other answers that are being read.
     fn from(status: tonic::Status) -> Self {
         match caused_by::<Refused>(&status) {
             Some(refused @ Refused::Together { .. }) => {

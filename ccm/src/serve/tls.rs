@@ -206,7 +206,8 @@ impl Source {
         self.key = pem.certified(self.flags, &self.files, provider)?;
         self.pem = pem;
         let file = &self.files.certificate;
-        tracing::info!(?file, "replaced a certificate of the HTTPS port");
+        let flag = self.flags.certificate;
+        tracing::info!(flag, ?file, "replaced a certificate: the file has changed");
         Ok(true)
     }
 }

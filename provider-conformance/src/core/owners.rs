@@ -10,7 +10,8 @@ use super::tour::{self, Service};
 
 const CALL: Duration = Duration::from_secs(30);
 const NOT_INITIALIZED: &[FailureCode] = &[FailureCode::NotInitialized];
-/// A request without an owner is invalid. The provider is not initialised for it either.
+/// A request without an owner is invalid, and no provider is initialised for an empty owner ID. So
+/// both codes are right.
 const NO_OWNER: &[FailureCode] = &[FailureCode::Invalid, FailureCode::NotInitialized];
 
 pub(super) fn checks() -> Vec<Check> {

@@ -66,7 +66,7 @@ pub(super) fn wrong(service: &Service) -> Option<String> {
         && !name.ends_with('-');
     (!is_label).then(|| {
         format!(
-            "metadata.annotations[{SHARED}] {name:?} names no load balancer; write up to {NAME_BYTES} lower-case letters, digits and dashes, such as front-1"
+            "metadata.annotations[{SHARED}] {name:?} names no load balancer; write 1 to {NAME_BYTES} lower-case letters, digits and dashes, with no dash at the beginning or end, such as front-1"
         )
     })
 }

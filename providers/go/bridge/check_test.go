@@ -184,7 +184,8 @@ func TestMainChecksWithTheFlagsBeforeTheDashesAndTheSuitesBehind(t *testing.T) {
 	}
 }
 
-// ccm/tests/bridge lists the same checks, which no Go cloud passes. Its tests fail if a cloud without OwnerChecker passes one of these checks.
+// NOT_IN_GO in ccm/tests/bridge/exceptions.rs lists the same checks as beyondGo: no Go cloud passes them without the methods of optional.go. The tests
+// of ccm/tests/bridge fail if a cloud without OwnerChecker passes one of these checks.
 func TestWhatNoGoCloudPassesIsWhatTheTestOfTheCloudsSays(t *testing.T) {
 	text, err := os.ReadFile("../../../ccm/tests/bridge/exceptions.rs")
 	if os.IsNotExist(err) {

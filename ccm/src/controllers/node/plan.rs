@@ -305,8 +305,8 @@ fn pending_delay(instance: &api::Instance) -> Duration {
         })
 }
 
-/// A provider ID is immutable, so the controller must not write one that the ccm would later not
-/// ask this provider about.
+/// A provider ID is immutable, and the ccm asks a provider only about IDs with one of its prefixes.
+/// So the controller writes no other ID.
 fn checked_id(id: &str, prefixes: &[String]) -> Result<String, Obstacle> {
     if prefixes.iter().any(|prefix| id.starts_with(prefix)) && id.len() <= 1024 {
         Ok(id.to_owned())

@@ -96,7 +96,7 @@ macro_rules! batches {
             fn key(item: &mut Self::Item) -> &mut String {
                 &mut item.$key
             }
-            #[allow(unused_variables)] // routes carry none
+            #[allow(unused_variables)] // The results of routes have no UID.
             fn uid(item: &mut Self::Item) -> Option<&mut String> {
                 let uid: Option<&mut String> = None;
                 $(let uid = Some(&mut item.$uid);)?
