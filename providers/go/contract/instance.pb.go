@@ -398,7 +398,7 @@ func (*LookupInstanceResult_Found) isLookupInstanceResult_Outcome() {}
 //
 // INST-14: The provider MUST translate the cloud's own names of states by this table:
 //
-// created, and not to be used yet      PENDING, or RUNNING from when its ID and addresses are known
+// created, and not to be used yet      PENDING, or RUNNING once its ID and addresses are known
 // starting, rebooting, migrating       RUNNING
 // stopping, hibernating                RUNNING until it is down; then STOPPED
 // stopped, suspended, hibernated,      STOPPED: nothing runs on it, and it may come back; also where

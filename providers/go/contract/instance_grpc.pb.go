@@ -84,7 +84,7 @@ type InstanceServiceClient interface {
 	// `InstanceCapability.listing`.
 	//
 	// INST-6: ListInstances MUST be complete, or fail. A listed instance prevents the deletion of its
-	// Node. The controller deletes no Node because the listing lacks its instance.
+	// Node. The controller never deletes a Node only because the listing lacks its instance.
 	//
 	// INST-16: ListInstances MUST have every instance that LookupInstances would find by its provider
 	// ID for a Node of this cluster, in any state. It MUST have none that is ABSENT or UNMANAGED. A
@@ -201,7 +201,7 @@ type InstanceServiceServer interface {
 	// `InstanceCapability.listing`.
 	//
 	// INST-6: ListInstances MUST be complete, or fail. A listed instance prevents the deletion of its
-	// Node. The controller deletes no Node because the listing lacks its instance.
+	// Node. The controller never deletes a Node only because the listing lacks its instance.
 	//
 	// INST-16: ListInstances MUST have every instance that LookupInstances would find by its provider
 	// ID for a Node of this cluster, in any state. It MUST have none that is ABSENT or UNMANAGED. A

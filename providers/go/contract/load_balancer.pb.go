@@ -695,7 +695,7 @@ type PortStatus struct {
 	Port int32 `protobuf:"varint,1,opt,name=port,proto3" json:"port,omitempty"`
 	// `TCP`, `UDP` or `SCTP`.
 	Protocol string `protobuf:"bytes,2,opt,name=protocol,proto3" json:"protocol,omitempty"`
-	// The error of the port, in the form that `ServiceStatus` asks for: CamelCase, or
+	// The error of the port, in the form that `PortStatus` of Kubernetes asks for: CamelCase, or
 	// `domain/CamelCase`. Absent without an error.
 	Error         *string `protobuf:"bytes,3,opt,name=error,proto3,oneof" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -896,8 +896,8 @@ type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The type of the Kubernetes event.
 	Severity EventSeverity `protobuf:"varint,1,opt,name=severity,proto3,enum=cloudprovider.v1alpha1.EventSeverity" json:"severity,omitempty"`
-	// CamelCase, one word, at most 128 letters and digits. For another reason, and for one that the
-	// controller itself uses, the controller records a general reason.
+	// CamelCase, one word, at most 128 letters and digits. If a reason has another form, or if the
+	// controller itself uses it, the controller records a general reason instead.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// One sentence. At most 1,024 bytes.
 	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
@@ -1891,7 +1891,8 @@ type DeleteLoadBalancerRequest struct {
 	Cluster *ClusterRef `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	// The Service of the load balancer. If the Service is gone from the API server, this is the
 	// controller's last view of it. For an orphaned load balancer of a listing, it has only the
-	// namespace, the name, the UID, the type and the annotation with the handle.
+	// namespace, the name, the UID, the type and, if the listing gave a handle, the annotation with
+	// the handle.
 	Service *ServiceView `protobuf:"bytes,2,opt,name=service,proto3" json:"service,omitempty"`
 	// The handle of an earlier answer.
 	Handle *string `protobuf:"bytes,3,opt,name=handle,proto3,oneof" json:"handle,omitempty"`

@@ -69,7 +69,8 @@
 // CORE-5: A provider MUST leave out of `Capabilities` the block, or the field, of each service and
 // RPC that it does not implement. It MUST NOT advertise an RPC there and answer it with gRPC status
 // UNIMPLEMENTED. The controller calls only RPCs that are advertised. If another caller calls an RPC
-// that is not, the provider answers gRPC status UNIMPLEMENTED, or `failed` with INTERNAL.
+// that is not advertised, the provider answers gRPC status UNIMPLEMENTED, or `failed` with
+// INTERNAL.
 //
 // Idempotency, concurrency, deadlines
 //
@@ -259,8 +260,9 @@ const (
 )
 
 // The kinds of failure (CORE-15). The comment of each RPC lists those that it may answer (CORE-21).
-// Events and delays below are those of a call about one object. The controller records no event
-// about a failed listing or periodic lookup of Nodes, and may repeat it at another time.
+// Events and delays below are those of a call about one object. The controller may repeat a failed
+// listing or periodic lookup of Nodes at another time. It records no event about such a failure,
+// unless a failed listing delays the deletion of a Node.
 type FailureCode int32
 
 const (
@@ -625,7 +627,8 @@ type Failure struct {
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	// How long the controller should wait before it repeats the call, clamped to 1 s..10 min. The
 	// controller honours it for every code in a call about an object. In a periodic lookup of Nodes
-	// it may ignore it. For Initialize it waits 30 s at most. In WatchChanges it ignores this field.
+	// the controller may ignore it. For Initialize it waits 30 s at most. In WatchChanges it ignores
+	// this field.
 	RetryAfter    *durationpb.Duration `protobuf:"bytes,4,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
