@@ -1,7 +1,7 @@
 //! Single faults and pairs of faults, in the life of one Service and of one Node. At a site with
 //! many requests, only the first ones get faults. Pairs have only some kinds of refusals.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use crate::parallel::each;
@@ -20,78 +20,96 @@ pub struct Played {
 /// The faults to play in this life.
 pub struct Faults {
     life: Life,
-    /// Each single fault, then the pairs.
-    sets: Vec<Vec<Strike>>,
+    /// The number of single faults that occur. [`Faults::of`] plays them.
     one: u64,
+    /// The plans with one fault that failed, with their first violations.
+    failed: Vec<(Plan, String)>,
+    pairs: Vec<Vec<Strike>>,
 }
 
 impl Faults {
-    /// Plays the single faults to find those that occur, and makes the pairs of those that
-    /// [`counts_in_pairs`] accepts.
+    /// Plays the single faults. Makes the pairs of those that occur and that [`counts_in_pairs`]
+    /// accepts. A request before the faults begin, or after they end, has no fault.
     pub fn of(life: Life) -> anyhow::Result<Self> {
         let counts = judge(&life.plan())?.counts;
-        let singles = occurring(life, &life.singles(&counts))?;
-        let mut sets: Vec<Vec<Strike>> = singles.iter().map(|one| vec![one.clone()]).collect();
-        let one = sets.len() as u64;
-        let some: Vec<&Strike> = singles.iter().filter(|one| counts_in_pairs(one)).collect();
+        let singles = life.singles(&counts).into_iter();
+        let singles: Vec<Vec<Strike>> = singles.map(|one| vec![one]).collect();
+        let outcomes = outcomes(life, &singles, |_| {})?;
+        let occur = singles.iter().zip(&outcomes);
+        let occur = occur.filter(|(_, outcome)| outcome.occurs);
+        let occur: Vec<&Strike> = occur.flat_map(|(single, _)| single).collect();
+        let some = occur.iter().filter(|one| counts_in_pairs(one));
+        let some: Vec<&Strike> = some.copied().collect();
+        let mut pairs = Vec::new();
         for (at, first) in some.iter().enumerate() {
             let others = some[at + 1..].iter();
             let others =
                 others.filter(|second| second.site != first.site || second.number != first.number);
-            sets.extend(others.map(|second| vec![(*first).clone(), (*second).clone()]));
+            pairs.extend(others.map(|second| vec![(*first).clone(), (*second).clone()]));
         }
-        Ok(Self { life, sets, one })
+        Ok(Self {
+            life,
+            one: occur.len() as u64,
+            failed: failed(life, &singles, outcomes),
+            pairs,
+        })
     }
 
-    /// The number of runs.
+    /// The number of pairs.
     #[must_use]
-    pub fn runs(&self) -> u64 {
-        self.sets.len() as u64
+    pub fn pairs(&self) -> u64 {
+        self.pairs.len() as u64
     }
 }
 
-/// The faults that occur. A request before the faults begin, or after they end, has none.
-fn occurring(life: Life, singles: &[Strike]) -> anyhow::Result<Vec<Strike>> {
-    let occur = Mutex::new(BTreeSet::new());
-    each(0..singles.len() as u64, |number| {
-        let Some(strike) = usize::try_from(number).ok().and_then(|at| singles.get(at)) else {
-            return Ok(false);
-        };
-        let plan = life.with(std::slice::from_ref(strike));
-        if !judge(&plan)?.hit.is_empty() {
-            let mut occur = occur.lock().unwrap_or_else(PoisonError::into_inner);
-            occur.insert(number);
-        }
-        Ok(true)
-    })?;
-    let occur = occur.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let numbered = (0..).zip(singles);
-    Ok(numbered
-        .filter(|(number, _)| occur.contains(number))
-        .map(|(_, strike)| strike.clone())
-        .collect())
+/// Plays the pairs. Calls `done` after each run. The result includes the single faults.
+pub fn play(faults: &Faults, done: impl Fn(bool) + Sync) -> anyhow::Result<Played> {
+    let outcomes = outcomes(faults.life, &faults.pairs, done)?;
+    let mut all = faults.failed.clone();
+    all.extend(failed(faults.life, &faults.pairs, outcomes));
+    Ok(Played {
+        runs: (faults.one, faults.pairs()),
+        failed: all,
+    })
 }
 
-/// Plays these faults. Calls `done` after each run.
-pub fn play(faults: &Faults, done: impl Fn(bool) + Sync) -> anyhow::Result<Played> {
-    let (life, sets, one, all) = (faults.life, &faults.sets, faults.one, faults.runs());
-    let failed = Mutex::new(BTreeMap::new());
-    each(0..all, |number| {
-        let Ok(at) = usize::try_from(number) else {
+/// The outcome of one run.
+struct Outcome {
+    /// Whether a fault of the plan occurred.
+    occurs: bool,
+    /// The first violation.
+    violation: Option<String>,
+}
+
+/// Plays the life with each of these sets of faults. Calls `done` after each run. The outcomes have
+/// the order of the sets.
+fn outcomes(
+    life: Life,
+    sets: &[Vec<Strike>],
+    done: impl Fn(bool) + Sync,
+) -> anyhow::Result<Vec<Outcome>> {
+    let all = Mutex::new(BTreeMap::new());
+    each(0..sets.len() as u64, |number| {
+        let Some(set) = usize::try_from(number).ok().and_then(|at| sets.get(at)) else {
             return Ok(false);
         };
-        let plan = life.with(&sets[at]);
-        let first = judge(&plan)?.violations.into_iter().next();
-        done(first.is_none());
-        if let Some(first) = first {
-            let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
-            failed.insert(number, (plan, first));
-        }
+        let report = judge(&life.with(set))?;
+        let outcome = Outcome {
+            occurs: !report.hit.is_empty(),
+            violation: report.violations.into_iter().next(),
+        };
+        done(outcome.violation.is_none());
+        let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert(number, outcome);
         Ok(true)
     })?;
-    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
-    Ok(Played {
-        runs: (one, all - one),
-        failed: failed.into_values().collect(),
-    })
+    let all = all.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok(all.into_values().collect())
+}
+
+/// The plans that failed, with their first violations.
+fn failed(life: Life, sets: &[Vec<Strike>], outcomes: Vec<Outcome>) -> Vec<(Plan, String)> {
+    let played = sets.iter().zip(outcomes);
+    let failed = played.filter_map(|(set, outcome)| Some((set, outcome.violation?)));
+    failed.map(|(set, first)| (life.with(set), first)).collect()
 }

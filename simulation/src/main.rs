@@ -235,7 +235,7 @@ fn all_of_a_life() -> anyhow::Result<ExitCode> {
     let mut right = true;
     for life in Life::ALL {
         let faults = exhaustive::Faults::of(life)?;
-        let progress = Progress::new(faults.runs());
+        let progress = Progress::new(faults.pairs());
         let played = exhaustive::play(&faults, |holds| progress.played(holds))?;
         for (plan, first) in played.failed.iter().take(20) {
             println!("{first}");
