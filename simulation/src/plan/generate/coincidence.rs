@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use provider_mock::fixture::FailureSpec;
-use provider_mock::{Fault, FaultKind};
+use provider_mock::Fault;
 use provider_sdk::FailureCode;
 use rand::RngExt as _;
 
@@ -82,16 +81,9 @@ impl Generator {
                 (steps, site, 0, Wrong::Meanwhile(vec![ends]))
             }
         };
-        let steps = steps.into_iter();
-        self.steps
-            .extend(steps.map(|(after, step)| (at + after, step)));
-        self.strikes.push(Strike {
-            site: site.to_owned(),
-            from_ms: at + after,
-            number: 1,
-            wrong,
-        });
+        self.coincide(at, steps, Some((site, after, wrong)), 1);
     }
+
     /// Plans one of four coincidences that hardly any plan has by chance. They need two processes,
     /// and a cloud that is slow or quick, so they change the setup.
     pub(super) fn rare(&mut self, at: u64) {
@@ -103,7 +95,7 @@ impl Generator {
         let ccm = self.random.random_range(0..self.setup.ccms);
         // No other part of a plan has a Service with this number.
         let new = self.services + 2;
-        let (steps, strikes) = match self.random.random_range(0..4) {
+        let (steps, strike) = match self.random.random_range(0..4) {
             // A renewal of the Lease meets a conflict, and the API server answers slowly.
             0 => {
                 self.setup.lease_seconds = 15;
@@ -114,7 +106,7 @@ impl Generator {
             }
             // The provider forgets its Initialize during the pause that THROTTLED asked for.
             1 => {
-                self.is_quick();
+                self.quicken();
                 self.setup.traits.set(Trait::Routes, true);
                 let when = self.random.random_range(4_000..12_000);
                 let steps = vec![
@@ -122,11 +114,11 @@ impl Generator {
                     (when, Step::Forget),
                     (when + 100, Step::Join(self.nodes + 4)),
                 ];
-                let mut failure = FailureSpec::new(FailureCode::Throttled);
-                failure.retry_after = Some(Duration::from_secs(25).into());
                 let rpc = "CreateRoutes";
-                let mut pause = Fault::new(rpc, FaultKind::Failure).times(1);
-                pause.failure = Some(failure);
+                let mut pause = Fault::failure(rpc, FailureCode::Throttled).times(1);
+                if let Some(failure) = &mut pause.failure {
+                    failure.retry_after = Some(Duration::from_secs(25).into());
+                }
                 (steps, Some((rpc, 0, Wrong::Rpc(Box::new(pause)))))
             }
             // The ccms reach no API server and end, and a call goes on in the cloud.
@@ -145,7 +137,7 @@ impl Generator {
             }
             // A ccm ends right after the leader has released a Service, and a watch is late.
             _ => {
-                self.is_quick();
+                self.quicken();
                 let ends = 50_000 + self.random.random_range(200..2_000);
                 let steps = vec![
                     (0, Step::Create(new, Class::Default)),
@@ -156,12 +148,24 @@ impl Generator {
                 (steps, Some(("EVENT services", 49_900, late)))
             }
         };
+        let number = self.random.random_range(1..=2);
+        self.coincide(at, steps, strike, number);
+    }
+
+    /// Adds steps to the plan, and the fault of the `number`th request at a site. Their times count
+    /// from `at`.
+    fn coincide(
+        &mut self,
+        at: u64,
+        steps: Vec<(u64, Step)>,
+        strike: Option<(&str, u64, Wrong)>,
+        number: u32,
+    ) {
         let steps = steps.into_iter();
         self.steps
             .extend(steps.map(|(after, step)| (at + after, step)));
-        let number = self.random.random_range(1..=2);
         self.strikes
-            .extend(strikes.map(|(site, after, wrong)| Strike {
+            .extend(strike.map(|(site, after, wrong)| Strike {
                 site: site.to_owned(),
                 from_ms: at + after,
                 number,
@@ -170,7 +174,7 @@ impl Generator {
     }
 
     /// Makes the cloud quick: each operation ends at once.
-    fn is_quick(&mut self) {
+    fn quicken(&mut self) {
         self.setup.slow_ms = 0;
         self.setup.traits.set(Trait::GoesOn, false);
         self.setup.made_in_s = 0;
