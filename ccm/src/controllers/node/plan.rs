@@ -7,6 +7,7 @@ use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::api::core::v1::{Node, NodeAddress, Taint};
 
 use super::{addresses, labels};
+use crate::core::text::TEXT_LIMIT;
 use crate::ownership::PROVIDER_LABEL;
 use crate::planted::planted;
 use crate::provider::{CallError, Projection, node_view};
@@ -308,7 +309,7 @@ fn pending_delay(instance: &api::Instance) -> Duration {
 /// A provider ID is immutable, and the ccm asks a provider only about IDs with one of its prefixes.
 /// So the controller writes no other ID.
 fn checked_id(id: &str, prefixes: &[String]) -> Result<String, Obstacle> {
-    if prefixes.iter().any(|prefix| id.starts_with(prefix)) && id.len() <= 1024 {
+    if prefixes.iter().any(|prefix| id.starts_with(prefix)) && id.len() <= TEXT_LIMIT {
         Ok(id.to_owned())
     } else {
         let short: String = id.chars().take(100).collect();

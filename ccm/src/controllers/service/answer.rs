@@ -7,10 +7,11 @@ use cloud_provider_api::v1alpha1 as api;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{LoadBalancerStatus, Service};
 
-use super::handle::{MAX_HANDLE, Stored};
+use super::handle::Stored;
 use super::notes::{self, Note};
 use super::plan::store_handle;
 use crate::core::is_valid_key;
+use crate::core::text::TEXT_LIMIT;
 use crate::planted::planted;
 use crate::provider::{CallError, cut, load_balancer_status, pending_after};
 use crate::writes::ServicePatch;
@@ -333,9 +334,9 @@ fn answer(sent: &Sent<'_>, extras: Extras, verdict: Verdict) -> Answer {
     let mut patch = ServicePatch::default();
     let mut new_handle = None;
     if let Some(handle) = extras.handle.filter(|handle| !handle.is_empty()) {
-        if handle.len() > MAX_HANDLE {
+        if handle.len() > TEXT_LIMIT {
             return Answer::failed(CallError::fault(format!(
-                "the handle is {} bytes long, {MAX_HANDLE} are allowed",
+                "the handle is {} bytes long, {TEXT_LIMIT} are allowed",
                 handle.len()
             )));
         }

@@ -16,10 +16,11 @@ use prost::Message;
 use serde_json::{Value, json};
 
 use super::answer::{self, Answer, Sent, Verdict};
-use super::handle::{ANNOTATION, MAX_HANDLE};
+use super::handle::ANNOTATION;
 use super::plan::{FINALIZER, Facts, Step, handle_to_send, next_step};
 use super::record::{Cloud, Record};
 use super::targets::NodeSelector;
+use crate::core::text::TEXT_LIMIT;
 use crate::writes::ServicePatch;
 
 const ME: &str = "mock";
@@ -140,7 +141,7 @@ fn decide(input: &mut Unstructured<'_>) -> arbitrary::Result<()> {
     let said = |field: &str| written.as_ref().and_then(|it| it[field].as_str());
 
     if let Some(handle) = handle_to_send(&service, record.as_ref(), ME) {
-        assert!((1..=MAX_HANDLE).contains(&handle.len()), "{handle:?}");
+        assert!((1..=TEXT_LIMIT).contains(&handle.len()), "{handle:?}");
         let unsaved = record.as_ref().and_then(|it| it.unsaved_handle.as_ref());
         let given = unsaved == Some(&(ME.to_owned(), handle.clone()));
         let stored = said("provider") == Some(ME) && said("handle") == Some(&handle);
@@ -226,7 +227,7 @@ fn check_answer(answer: Answer, sent: &Sent<'_>) {
         verdict,
         ..
     } = answer;
-    assert!(new_handle.is_none_or(|handle| (1..=MAX_HANDLE).contains(&handle.len())));
+    assert!(new_handle.is_none_or(|handle| (1..=TEXT_LIMIT).contains(&handle.len())));
     for (key, value) in metadata.iter().flat_map(|patch| &patch.annotations) {
         let granted = PREFIXES.iter().any(|prefix| key.starts_with(prefix));
         let ours = key == ANNOTATION && value.is_some();

@@ -15,11 +15,10 @@
 use k8s_openapi::api::core::v1::Service;
 use serde::{Deserialize, Serialize};
 
+use crate::core::text::TEXT_LIMIT;
+
 /// The key of the annotation: [`crate::core::DOMAIN`] and `load-balancer`.
 pub(super) const ANNOTATION: &str = "grpc-ccm.io/load-balancer";
-
-/// The longest handle, in bytes (CORE-11).
-pub(super) const MAX_HANDLE: usize = 1024;
 
 #[derive(Serialize, Deserialize)]
 struct Record {
@@ -71,7 +70,7 @@ impl Stored {
         if record.provider.is_empty()
             || handle
                 .as_ref()
-                .is_some_and(|handle| handle.len() > MAX_HANDLE)
+                .is_some_and(|handle| handle.len() > TEXT_LIMIT)
         {
             return Self::Garbage;
         }
@@ -182,7 +181,7 @@ mod tests {
     fn s19_what_was_edited() {
         let long = format!(
             r#"{{"provider":"mock","handle":"{}"}}"#,
-            "x".repeat(MAX_HANDLE + 1)
+            "x".repeat(TEXT_LIMIT + 1)
         );
         let cases: [(&str, Stored); 8] = [
             ("", Stored::Garbage),
