@@ -242,9 +242,7 @@ impl Session {
         }
         if let Some(trouble) = reported {
             rpc.limiter.slow(trouble);
-            if trouble.code == CallErrorCode::NotInitialized {
-                self.uninitialized.cancel();
-            }
+            self.failed(trouble);
         }
         self.log
             .record(rpc.name, &call_id, reported, start.elapsed());

@@ -7,12 +7,12 @@ use std::time::Duration;
 use cloud_provider_api::v1alpha1 as api;
 use tokio_util::sync::CancellationToken;
 
-use super::Projection;
 use super::call_log::CallLog;
 use super::calls::CallLimiters;
 use super::connect::Link;
 use super::handshake::Deadlines;
 use super::limits::DEFAULT_REQUEST_BYTES;
+use super::{CallError, CallErrorCode, Projection};
 use crate::ownership::Ownership;
 
 /// The default of `InstanceCapability.max_batch`.
@@ -162,6 +162,14 @@ impl Session {
             () = self.over.cancelled() => {}
             () = self.uninitialized.cancelled() => {}
             () = self.link.closing() => {}
+        }
+    }
+
+    /// After NOT_INITIALIZED the session takes no new calls, so that the provider is initialised
+    /// again.
+    pub(super) fn failed(&self, trouble: &CallError) {
+        if trouble.code == CallErrorCode::NotInitialized {
+            self.uninitialized.cancel();
         }
     }
 

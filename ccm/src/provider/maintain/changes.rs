@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 use super::super::connect::Link;
 use super::super::failures::{self, Place};
 use super::super::limits::{NAME_LIMIT, TEXT_LIMIT};
-use super::super::{CallError, CallErrorCode, Hint, Session};
+use super::super::{CallError, Hint, Session};
 use super::lead::{LASTED, backoff};
 use super::{Keeper, client};
 use crate::core::{lock, millis};
@@ -42,9 +42,7 @@ impl Keeper {
             };
             let pause = backoff(failures);
             if let Err(trouble) = &received {
-                if trouble.code == CallErrorCode::NotInitialized {
-                    session.uninitialized.cancel();
-                }
+                session.failed(trouble);
                 // Without hints the controllers see changes later. The warning comes at most once
                 // in a series of failures.
                 if failures == HINTS_MISSED {
