@@ -65,7 +65,7 @@ async fn condition(side: &Side, name: &str, status: &str) {
 }
 
 /// Another Node joins later and gets its routes. By then a pass has handled all earlier changes.
-/// After that there is time for a second pass.
+/// Then this waits for four renewals of the Lease, so that a second pass can run.
 async fn looks(side: &Side, name: &str, number: u8) {
     let later = format!("{name}--later");
     joins(side, instance(&later), &[v4(number)]).await;
