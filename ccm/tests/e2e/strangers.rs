@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use testenv::{Process, User};
 use tokio::task::JoinSet;
@@ -68,7 +69,7 @@ pub async fn at_the_https_port(world: &mut World) {
     let before = one_pod(world, Image::Mock).await;
     let pod = before.name_any();
     let ccm = Inside::of(&before, "ccm");
-    let (base, failed) = (ccm.resident_bytes_from_here(), failed_probes(world, &pod));
+    let base = ccm.resident_bytes_from_here();
     let directory = world.cluster.directory().to_owned();
 
     world.report.start();
@@ -88,11 +89,11 @@ pub async fn at_the_https_port(world: &mut World) {
     strangers.kill();
     world.report.lap("6 renewals of the Lease meanwhile");
 
-    assert_eq!(
-        failed_probes(world, &pod),
-        failed,
-        "the kubelet is answered"
-    );
+    let failed = failed_probes(world, &pod);
+    eprint!("failed probes of this Pod since it began:\n{failed}");
+    let after = one_pod(world, Image::Mock).await;
+    // On a busy machine the kubelet may lose one probe; after three in sequence this time changes.
+    assert_eq!(ready_since(&after), ready_since(&before), "{failed}");
     assert_goes_on(world, &before).await;
     let added = ccm.most_resident_bytes().saturating_sub(base);
     eprintln!("600 strangers: {} MiB over {} MiB", added / MIB, base / MIB);
@@ -107,16 +108,22 @@ pub async fn assert_goes_on(world: &World, before: &Pod) {
     }
 }
 
-/// How often the kubelet said that a probe of the Pod failed.
-fn failed_probes(world: &World, pod: &str) -> u32 {
-    let counts = world.kubectl(&[
+/// When the kubelet last changed the Pod's condition `Ready`.
+fn ready_since(pod: &Pod) -> Time {
+    let mut conditions = pod
+        .status
+        .iter()
+        .flat_map(|it| it.conditions.iter().flatten());
+    let ready = conditions.find(|it| it.type_ == "Ready").unwrap();
+    ready.last_transition_time.clone().unwrap()
+}
+
+/// The kubelet's events about failed probes of the Pod: how often, and the message.
+fn failed_probes(world: &World, pod: &str) -> String {
+    world.kubectl(&[
         "get",
         "events",
         &format!("--field-selector=involvedObject.name={pod},reason=Unhealthy"),
-        "--output=jsonpath={.items[*].count}",
-    ]);
-    counts
-        .split_whitespace()
-        .map(|count| count.parse::<u32>().unwrap())
-        .sum()
+        "--output=jsonpath={range .items[*]}{.count} x {.message}{\"\\n\"}{end}",
+    ])
 }
