@@ -70,9 +70,9 @@ struct Worker {
     metrics: Metrics,
     waiting: Mutex<Waiting<String>>,
     claims: claims::Claims,
-    /// The Nodes from the queue that a reconcile has taken and whose writes have not begun, and
-    /// since when.
-    asked: Mutex<BTreeMap<String, Instant>>,
+    /// The Nodes from the queue that a reconcile has taken and not settled: since when, and what
+    /// they wait for.
+    asked: Mutex<BTreeMap<String, (Instant, Stage)>>,
     isolated: IsolatedKeys,
     managed: managed::Managed,
     writers: Semaphore,
@@ -82,6 +82,14 @@ struct Worker {
     /// The addresses that this controller wrote to Nodes that still have the taint. The watch
     /// returns them, and that change must not make the Node due.
     addressed: Mutex<BTreeMap<String, Vec<NodeAddress>>>,
+}
+
+/// What a Node waits for.
+#[derive(Clone, Copy)]
+enum Stage {
+    Instances,
+    Zones,
+    Writes,
 }
 
 /// Information about a provider, from its session.
@@ -211,10 +219,18 @@ impl Worker {
             return Some(obstacle);
         }
         let asked = lock(&self.asked);
-        let since = *asked.get(name)?;
+        let (since, stage) = *asked.get(name)?;
+        let rpc = match stage {
+            Stage::Instances => "LookupInstances",
+            Stage::Zones => "LookupZones",
+            Stage::Writes => {
+                let text = "the API server has not answered the writes of this Node yet, or those before them";
+                return Some(report::Obstacle::new(text.to_owned(), None));
+            }
+        };
         let deadline = status.usable(Capability::Instances);
         let deadline = deadline.map(|session| session.lookup_deadline());
-        let (rpc, since) = ("LookupInstances", self.driver.context.wall_time(since));
+        let since = self.driver.context.wall_time(since);
         Some(report::Obstacle::unanswered(provider, rpc, since, deadline))
     }
 
@@ -380,7 +396,7 @@ impl Reconciler for Worker {
     }
 }
 
-/// Marks Nodes as being in a lookup. Dropping it removes the marks that are left.
+/// Marks Nodes as taken by a reconcile. Dropping it removes the marks that are left.
 struct Asked<'a> {
     worker: &'a Worker,
     names: Vec<String>,
@@ -391,7 +407,11 @@ impl<'a> Asked<'a> {
         let names: Vec<String> = nodes.iter().map(|node| name(node).to_owned()).collect();
         let now = Instant::now();
         let mut asked = lock(&worker.asked);
-        asked.extend(names.iter().map(|name| (name.clone(), now)));
+        asked.extend(
+            names
+                .iter()
+                .map(|name| (name.clone(), (now, Stage::Instances))),
+        );
         drop(asked);
         Self { worker, names }
     }

@@ -185,7 +185,7 @@ impl Session {
         let (results, call_id) = self.call_with_id(rpc, fence, send).await?;
         let results = results.into_iter();
         Ok(results
-            .map(|result| result.map_err(|trouble| trouble.of_call(&call_id)))
+            .map(|result| result.map_err(|trouble| trouble.of_call(rpc.name, &call_id)))
             .collect())
     }
 
@@ -248,7 +248,7 @@ impl Session {
             .record(rpc.name, &call_id, reported, start.elapsed());
         match result {
             Ok(answered) => Ok((answered.answer, call_id)),
-            Err(trouble) => Err(trouble.of_call(&call_id)),
+            Err(trouble) => Err(trouble.of_call(rpc.name, &call_id)),
         }
     }
 

@@ -26,8 +26,10 @@ pub(crate) struct CallError {
     pub(crate) message: String,
     /// Already clamped to 1 s..10 min.
     pub(crate) retry_after: Option<Duration>,
-    /// The ID of the call that failed. `None`: no call was made, or the ccm found the fault in an
-    /// answer only after the call.
+    /// The RPC that failed. `None`: no call was made, or the ccm found the fault in an answer only
+    /// after the call.
+    pub(crate) rpc: Option<&'static str>,
+    /// The ID of that call.
     pub(crate) call_id: Option<CallId>,
 }
 
@@ -189,12 +191,14 @@ impl CallError {
             reason: String::new(),
             message: limits::cut(&message.into()),
             retry_after: None,
+            rpc: None,
             call_id: None,
         }
     }
 
-    /// The failure of the call with this ID.
-    pub(super) fn of_call(mut self, call_id: &CallId) -> Self {
+    /// The failure of the call of this RPC with this ID.
+    pub(super) fn of_call(mut self, rpc: &'static str, call_id: &CallId) -> Self {
+        self.rpc = Some(rpc);
         self.call_id = Some(Arc::clone(call_id));
         self
     }
@@ -294,6 +298,7 @@ impl From<api::Failure> for CallError {
             reason: limits::cut(&failure.reason),
             message: limits::cut(&failure.message),
             retry_after: failure.retry_after.as_ref().and_then(limits::retry_after),
+            rpc: None,
             call_id: None,
         }
     }

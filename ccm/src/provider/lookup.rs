@@ -235,6 +235,7 @@ mod tests {
             reason: String::new(),
             message: String::new(),
             retry_after: None,
+            rpc: None,
             call_id: None,
         }
     }

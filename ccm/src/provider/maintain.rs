@@ -417,7 +417,7 @@ impl Keeper {
                 "the connection to the provider is gone",
             )),
         };
-        let result = result.map_err(|trouble: CallError| trouble.of_call(call_id));
+        let result = result.map_err(|trouble: CallError| trouble.of_call(rpc, call_id));
         let outcome = match &result {
             Ok(answer) if sound(answer) => "ok",
             Ok(_) => CallErrorCode::Fault.label(),

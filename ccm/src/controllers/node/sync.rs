@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Node;
 use tokio::time::Instant;
 
 use super::plan::{self, Known, NodePlan, Then};
-use super::{Worker, claims, name};
+use super::{Stage, Worker, claims, name};
 use crate::controller::Batch;
 use crate::core::{lock, millis};
 use crate::planted::planted;
@@ -131,6 +131,7 @@ impl Worker {
         found: Vec<Lookup<api::Instance>>,
         batch: &Batch<'_, String>,
     ) {
+        self.now_at(Stage::Writes, &found);
         let found = found.into_iter();
         let found: Vec<_> = found.map(|it| (it, self.driver.writing())).collect();
         stream::iter(found)
@@ -156,6 +157,7 @@ impl Worker {
         lacking: Vec<Lookup<api::Instance>>,
         batch: &Batch<'_, String>,
     ) {
+        self.now_at(Stage::Zones, &lacking);
         let nodes: Vec<Arc<Node>> = lacking
             .iter()
             .map(|found| Arc::clone(&found.node))
@@ -201,8 +203,8 @@ impl Worker {
         batch: &Batch<'_, String>,
     ) {
         let key = name(&lookup.node).to_owned();
-        let asked = lock(&self.asked).remove(&key);
-        let took = asked.map(|since| since.elapsed());
+        let asked = lock(&self.asked).get(&key).copied();
+        let took = asked.map(|(since, _)| since.elapsed());
         let (node, report) = match self.write(prefixes, &lookup.node, &lookup.answer).await {
             Ok((node, plan)) => {
                 let report = self.conclude(&node, plan, took, batch);
@@ -214,6 +216,7 @@ impl Worker {
                 (Arc::clone(&lookup.node), report)
             }
         };
+        lock(&self.asked).remove(&key);
         if let Some(report) = report {
             self.report(&node, &report, lookup.whole);
         }
@@ -296,15 +299,28 @@ impl Worker {
         Ok(())
     }
 
+    /// Records what these Nodes wait for, for `Worker::obstacle`.
+    fn now_at(&self, stage: Stage, found: &[Lookup<api::Instance>]) {
+        let mut asked = lock(&self.asked);
+        for lookup in found {
+            if let Some((_, at)) = asked.get_mut(name(&lookup.node)) {
+                *at = stage;
+            }
+        }
+    }
+
     /// Claims the ID that the plan gives the Node.
     fn claim_planned(&self, node: &Node, plan: &NodePlan) -> Result<(), CallError> {
         let main = plan.main.as_ref();
+        let nodes = &self.driver.context.cluster.nodes;
         let Some(id) = main.and_then(|main| main.provider_id.as_deref()) else {
-            // This plan gives the Node no ID, so its claim from an earlier answer ends.
-            self.claims.settled(name(node));
+            // This plan gives the Node no ID, so its claim from an earlier answer ends. But if the
+            // API server has the ID and the watch does not show it yet, the claim stays until then.
+            if plan::gets_id(node) || !self.node(name(node)).is_some_and(|it| plan::gets_id(&it)) {
+                self.claims.settled(name(node));
+            }
             return Ok(());
         };
-        let nodes = &self.driver.context.cluster.nodes;
         let wall = (self.driver.context.wall)();
         self.claims.claim(node, id, nodes, wall)
     }
@@ -372,6 +388,7 @@ impl Worker {
             Then::CallError(trouble) => {
                 let failed = batch.failed(&key, &trouble);
                 let mut report = report(describe(&trouble), Some(trouble.code.name()));
+                report.answered.rpc = trouble.rpc.or(Some(RPC));
                 report.answered.call_id.clone_from(&trouble.call_id);
                 return Some(Report {
                     at_once: failed.event,

@@ -258,6 +258,7 @@ async fn b_n8_a_failure_keeps_the_taint_and_comes_again() {
         reason: "Broken".to_owned(),
         message: "it broke".to_owned(),
         retry_after: None,
+        rpc: None,
         call_id: None,
     };
     bench
@@ -371,6 +372,7 @@ async fn b_n8_busy_comes_again_five_times_and_then_backs_off() {
             reason: String::new(),
             message: "in use".to_owned(),
             retry_after: None,
+            rpc: None,
             call_id: None,
         };
         bench.settle(bench.stored("n"), Err(busy)).await;
@@ -389,6 +391,7 @@ async fn n13_a_node_tells_who_answered_what_how_often_and_when_it_is_tried_next(
         reason: "NoQuota".to_owned(),
         message: message.to_owned(),
         retry_after: None,
+        rpc: None,
         call_id: None,
     };
     // A failure that passes within seconds is not reported at once.
@@ -452,6 +455,34 @@ async fn l6_an_id_whose_write_did_not_happen_is_free_for_the_machine_under_its_n
         bench.settle(renamed, Ok(instance())).await;
         assert!(bench.initialized("renamed"), "{refusal}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn l6_an_id_that_the_api_server_has_and_a_late_watch_does_not_show_stays_claimed() {
+    let bench = Bench::new();
+    let mut node = fresh("n");
+    let address = NodeAddress {
+        type_: "InternalIP".to_owned(),
+        address: "10.0.0.1".to_owned(),
+    };
+    node.status.get_or_insert_default().addresses = Some(vec![address]);
+    bench.api.put(&node);
+    bench.api.put(&fresh("other"));
+    let stored = bench.stored("n");
+    bench.api.faults.cut_watch(true);
+    bench.api.before_next_write(|api| {
+        let id = instance().provider_id;
+        api.edit("n", |node| {
+            node.spec.get_or_insert_default().provider_id = id;
+        });
+    });
+    bench.settle(stored, Ok(instance())).await;
+    assert!(bench.initialized("n"));
+    bench.settle(bench.stored("other"), Ok(instance())).await;
+    assert!(!bench.initialized("other"));
+    let events = bench.events();
+    let claimed = |event: &String| event.contains("which the ccm is giving to Node n");
+    assert!(events.iter().any(claimed), "{events:?}");
 }
 
 #[tokio::test(start_paused = true)]

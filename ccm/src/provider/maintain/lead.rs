@@ -234,7 +234,7 @@ impl Keeper {
                 checked.map(|()| initialized).map_err(CallError::fault)
             }
         };
-        initialized.map_err(|trouble| trouble.of_call(&call_id))
+        initialized.map_err(|trouble| trouble.of_call("Initialize", &call_id))
     }
 
     fn answered(&self) {

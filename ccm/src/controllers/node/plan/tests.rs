@@ -66,6 +66,7 @@ fn trouble() -> CallError {
         reason: String::new(),
         message: "down".to_owned(),
         retry_after: None,
+        rpc: None,
         call_id: None,
     }
 }

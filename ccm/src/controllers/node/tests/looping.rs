@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::super::testing::{Cloud, FakeApi, Instead, Zones};
+use super::super::testing::{Cloud, FakeApi, Fault, Instead, Zones};
 use super::super::{Metrics, plan, run};
 use super::fresh;
 use crate::controller::LoopContext;
@@ -208,6 +208,18 @@ async fn m10_a_node_whose_zone_hangs_keeps_only_itself_waiting() {
             calls.any(|names| *names == ["n0042"])
         })
         .await;
+    let reported = |what: &str| {
+        let events = looping.context.writes.events.recorded();
+        events
+            .into_iter()
+            .any(|event| event.contains("n0042") && event.contains(what))
+    };
+    assert!(
+        reported("has not answered LookupZones yet")
+            || reported("no answer in time from LookupZones of provider"),
+        "{:?}",
+        looping.context.writes.events.recorded()
+    );
     // n0042 and n9999 become due together, after the deadline of n0042's lookup.
     tokio::time::sleep(Duration::from_millis(60_500)).await;
     looping.api.put(&fresh("n9999"));
@@ -224,6 +236,25 @@ async fn m10_a_node_whose_zone_hangs_keeps_only_itself_waiting() {
     looping
         .until("it too", |this| this.uninitialized() == 0)
         .await;
+    looping.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn n13_a_node_whose_write_waits_for_the_api_server_is_told_so() {
+    let looping = Looping::start(0).await;
+    looping.api.faults.writes(1, 250, Fault::Hangs);
+    for i in 0..250 {
+        looping.api.put(&fresh(&format!("n{i:04}")));
+    }
+    let told = |this: &Looping| {
+        let mut events = this.context.writes.events.recorded().into_iter();
+        events
+            .any(|event| event.contains("the API server has not answered the writes of this Node"))
+    };
+    looping
+        .until_at_most("told", Duration::from_mins(1), told)
+        .await;
+    looping.until("all", |this| this.uninitialized() == 0).await;
     looping.stop().await;
 }
 

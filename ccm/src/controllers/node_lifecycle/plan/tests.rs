@@ -57,6 +57,7 @@ fn trouble() -> CallError {
         reason: String::new(),
         message: "no".to_owned(),
         retry_after: None,
+        rpc: None,
         call_id: None,
     }
 }
