@@ -155,6 +155,8 @@ pub(super) async fn serve(
     limits: Limits,
 ) {
     let Listener { tcp, tls, .. } = listener;
+    // Two ports have this code, so log entries name the port.
+    let port = tcp.local_addr().map_or(0, |address| address.port());
     let acceptor = tls.acceptor.clone();
     let mut renewal = JoinSet::new();
     renewal.spawn(tls.renew(limits.reload));
@@ -172,7 +174,7 @@ pub(super) async fn serve(
         };
         match accepted {
             Ok((stream, peer)) => {
-                let Some(slot) = pressure.relieved(&slots, limits.connections) else {
+                let Some(slot) = pressure.relieved(&slots, port, limits.connections) else {
                     continue;
                 };
                 let connection = connection(
@@ -187,7 +189,7 @@ pub(super) async fn serve(
                 connections.spawn(connection);
             }
             Err(error) => {
-                tracing::debug!(%error, "cannot accept a connection to the HTTPS port");
+                tracing::debug!(port, %error, "cannot accept a connection to the HTTPS port");
                 tokio::select! {
                     () = shutdown.cancelled() => break,
                     () = tokio::time::sleep(ACCEPT_PAUSE) => {}
@@ -197,11 +199,11 @@ pub(super) async fn serve(
     }
     drop(tcp);
     renewal.shutdown().await;
-    drain(connections, limits.drain).await;
+    drain(connections, port, limits.drain).await;
 }
 
 /// Lets requests in progress finish, for at most `limit`.
-async fn drain(mut connections: JoinSet<()>, limit: Duration) {
+async fn drain(mut connections: JoinSet<()>, port: u16, limit: Duration) {
     let drained = tokio::time::timeout(limit, async {
         while let Some(ended) = connections.join_next().await {
             log_panic(ended);
@@ -209,6 +211,7 @@ async fn drain(mut connections: JoinSet<()>, limit: Duration) {
     });
     if drained.await.is_err() {
         tracing::warn!(
+            port,
             connections = connections.len(),
             "the shutdown cuts off requests to the HTTPS port"
         );
@@ -226,17 +229,17 @@ struct Pressure {
 
 impl Pressure {
     /// A slot for a new connection, if there is one.
-    fn relieved(&mut self, slots: &Arc<Slots>, connections: usize) -> Option<Slot> {
+    fn relieved(&mut self, slots: &Arc<Slots>, port: u16, connections: usize) -> Option<Slot> {
         let slot = match slots.take() {
             Taken::Free(slot) => return Some(slot),
             Taken::Evicted(slot) => Some(slot),
             Taken::Full => None,
         };
-        self.tell(connections);
+        self.tell(port, connections);
         slot
     }
 
-    fn tell(&mut self, connections: usize) {
+    fn tell(&mut self, port: u16, connections: usize) {
         self.closed += 1;
         if self
             .reported
@@ -245,6 +248,7 @@ impl Pressure {
             return;
         }
         tracing::warn!(
+            port,
             connections,
             closed = self.closed,
             "the HTTPS port is full: the ccm closes an older connection for each new one, or the new one itself. Find out who opens them"
@@ -353,6 +357,6 @@ async fn shaken(
 /// A panic of a handler ends only its own connection.
 fn log_panic(ended: Result<(), JoinError>) {
     if let Err(error) = ended {
-        tracing::error!(%error, "a request to the HTTPS port failed");
+        tracing::error!(%error, "a handler of a request panicked: its connection is closed");
     }
 }
