@@ -151,8 +151,9 @@ fn list(selection: &Selection) -> Result<(), String> {
     print(&lines.join("\n"))
 }
 
-/// Shows the progress on a terminal on standard error. With the text format, also prints the result
-/// of a check to standard output when the check ends, unless the summary groups it with others.
+/// If standard error is a terminal, shows the progress there. With the text format, also prints the
+/// result of a check to standard output when the check ends, unless the summary groups it with
+/// others.
 fn show(format: Format, verbose: bool, progress: &Progress<'_>) {
     let terminal = std::io::stderr().is_terminal();
     match progress {

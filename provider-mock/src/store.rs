@@ -218,7 +218,8 @@ impl Store {
     }
 
     /// Writes the file, and serialises the changed sections and those that no save has serialised
-    /// yet. If a write fails, the next save does not have its change either.
+    /// yet. If the write of the file fails, the stored sections stay as they were. The caller then
+    /// undoes its change in `objects`, so no later save contains it.
     pub(crate) fn save(
         &mut self,
         objects: &Objects,

@@ -49,8 +49,8 @@ impl<'a, K: Clone + Ord + Hash + Send + 'static> Batch<'a, K> {
         self.driver.queue.accepted(key);
     }
 
-    /// Counts a failed call for this key, and returns how to react. The key still has to be
-    /// settled.
+    /// Returns how to react to a failed call for this key. It counts only BUSY. The queue counts
+    /// other failures when the key is settled, which is left to the caller.
     pub(crate) fn reaction(&self, key: &K, trouble: &CallError) -> Failed {
         let (driver, now) = (self.driver, Instant::now());
         let queued = self.left().contains(key);

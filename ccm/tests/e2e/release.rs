@@ -54,7 +54,8 @@ pub fn daemon_set(api_server: &str, port: u16) -> Value {
     })
 }
 
-/// Two replicas, each beside a provider in another language, which the kubelet probes too.
+/// A Deployment with two replicas. The provider is the one in Python, not the mock of `daemon_set`.
+/// The kubelet probes it too.
 pub fn deployment() -> Value {
     json!({
         "provider": {

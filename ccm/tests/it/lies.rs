@@ -380,7 +380,8 @@ fn of_another(cloud: &Cloud) -> (LoadBalancer, Route) {
         ..Route::new("of-another", "10.244.99.0/24")
     };
     cloud.plant_route(route.clone()).unwrap();
-    // A route of a former Node of this cluster: no other owner's, and without a target.
+    // A route of a former Node of this cluster. It has no owner's mark, and the instance that it
+    // leads to no longer exists.
     let left = Route {
         provider_id: Some("mock://zone-1/left".into()),
         ..Route::new(LEFT_ROUTE, "10.244.98.0/24")

@@ -16,7 +16,7 @@ use crate::world::{SOON, World, instance};
 const ONLY_LIFECYCLE: &str = "--controllers=cloud-node-lifecycle";
 const EVERY_SECOND: &str = "--node-monitor-period=1s";
 
-/// A Node of this provider, initialised long ago.
+/// A Node of this provider, which is initialised: it has a provider ID and no taint.
 fn known(name: &str) -> NodeBuilder {
     NodeBuilder::new(name).provider_id(format!("mock://zone-1/{name}"))
 }

@@ -441,7 +441,8 @@ fn split(items: Vec<Item>, most: usize, alone: impl Fn(&IpNet) -> bool) -> Vec<V
     parts
 }
 
-/// Records, when it is dropped, that work on destinations without a result has ended.
+/// When it is dropped, it tells the ledger that each unsettled destination of the batch has no
+/// result.
 struct Unsettled<'a>(&'a Routes, &'a Batch<'a, IpNet>);
 
 impl Drop for Unsettled<'_> {

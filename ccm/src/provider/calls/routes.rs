@@ -229,8 +229,8 @@ fn keys(routes: &[api::Route]) -> Vec<String> {
 }
 
 /// The failure that an answer reports. It is a route's failure that concerns other calls too, such
-/// as THROTTLED. Without one, it is a fault for a result without a route in the request. The
-/// results count all the same.
+/// as THROTTLED. Without one, it is a fault for a result without a route in the request. Even
+/// then each route keeps its own result.
 fn reported(results: &[Result<(), CallError>], strays: &[String]) -> Option<CallError> {
     let of_all = results
         .iter()

@@ -86,8 +86,8 @@ fn ingress(
 }
 
 /// Why an address cannot be a load balancer's. On each Node, kube-proxy sends traffic for an
-/// ingress address to the Service. With one of these addresses a provider would take over traffic
-/// within a Node, or to its neighbours.
+/// ingress address to the Service, unless its `ipMode` is `Proxy`. With one of these addresses a
+/// provider would take over traffic within a Node, or to its neighbours.
 fn nobodys(address: IpAddr) -> Option<&'static str> {
     let address = address.to_canonical();
     let link_local = match address {

@@ -25,8 +25,9 @@ use crate::writes::{ServicePatch, ServiceStatusPatch, WriteError, reason};
 /// failed write replaces the delay.
 const AFTER_REFUSAL: Duration = Duration::from_secs(5);
 
-/// The least delay that an answer can set after the second unfinished call in a row, if that call
-/// made the ccm write. The queue's backoff needs no such limit, because it grows.
+/// The least delay after an unfinished call that made the ccm write, if the call before it was
+/// unfinished too. A shorter delay of the answer is raised to this. The queue's backoff needs no
+/// such limit, because it grows.
 const REWRITTEN: Duration = Duration::from_secs(30);
 
 /// The most repetitions of a write after a call because of conflicts, each with the resourceVersion

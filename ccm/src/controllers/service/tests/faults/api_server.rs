@@ -9,8 +9,8 @@ use super::{End, has_event};
 use crate::controllers::service::fixtures::service;
 use crate::controllers::service::tests::named;
 
-/// The two ends of a life, each with the number of writes of both Services in a life without
-/// faults.
+/// The two ways in which the life of the Service `web` ends in these tests. Each has the number of
+/// writes to `web` and to the Service beside it if nothing fails.
 const ENDS: [(End, usize); 2] = [(End::Deleted, 7), (End::TypeChanged, 8)];
 
 /// A check after the whole life of a Service in which one write failed. The message of its
