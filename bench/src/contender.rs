@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 pub(crate) enum Kind {
     /// Upstream at its defaults.
     Go,
-    /// Upstream with many workers and no client-side throttle.
+    /// Upstream with many workers, and a client-side throttle that is too high to matter.
     GoTuned,
     /// Ours at its defaults.
     Ours,
@@ -46,8 +46,9 @@ pub(crate) enum Instances<'a> {
     OneGone(&'a str),
 }
 
-/// The provider asks its cloud about each Node separately. It allows 32 lookups at once, because the
-/// ccm never makes more. The tuned Go CCM has 64 workers, so it has twice as many calls in flight.
+/// The provider asks its cloud about each Node separately. It allows 32 lookups at once, because
+/// the ccm never makes more. The tuned Go CCM has 64 workers, so it may have twice as many in
+/// flight.
 const CALL_PER_NODE: &str =
     "capabilities:\n  instances:\n    max_batch: 1\n    max_in_flight: 32\n";
 

@@ -116,8 +116,8 @@ async fn nodes(kind: Kind, count: usize, cloud: Cloud) -> Result<Vec<f64>> {
     contender.start(&plane, false)?;
     let mut megabytes = [f64::NAN; 2];
     let most = |so_far: [f64; 2], now: [f64; 2]| std::array::from_fn(|at| now[at].max(so_far[at]));
-    // Resource version 0 lets the API server answer from its cache. The controllers remove a Node's
-    // taint last.
+    // Resource version 0 lets the API server answer from its cache. The `ccm` removes a Node's
+    // taint last. The Go CCM writes the addresses after that.
     let every = ListParams::default().match_any();
     while api.list(&every).await?.items.iter().any(is_uninitialised) {
         megabytes = most(megabytes, contender.megabytes());
@@ -237,8 +237,8 @@ async fn hand_over(kind: Kind) -> Result<Vec<f64>> {
     ])
 }
 
-/// Makes ten Nodes and [`BALANCERS`] Services, and waits until the controller has nothing left to
-/// do.
+/// Makes ten Nodes and [`BALANCERS`] Services, and waits until all are served and the controller
+/// has made no call about load balancers for 5 s.
 async fn converged(kind: Kind, plane: &ControlPlane) -> Result<Contender> {
     let nodes: Api<Node> = Api::all(plane.client());
     let services: Api<Service> = Api::namespaced(plane.client(), "default");

@@ -46,8 +46,8 @@ impl Breaker {
     }
 
     /// Records that the check with this ID did not end in time. `open` is how long its oldest
-    /// unanswered call was open. If that is less than [`HURRIED`], or no call is open, the cloud is
-    /// slow, and later checks keep their full time.
+    /// unanswered call was open. If that is less than [`HURRIED`], or no call is open, the cloud
+    /// may be slow, and later checks keep their full time.
     pub(super) fn note_endless(&mut self, id: &'static str, open: Option<Duration>) {
         if open.is_some_and(|open| open >= HURRIED) {
             self.endless.insert(service(id));

@@ -68,7 +68,7 @@ pub(crate) struct Exchange<T> {
 }
 
 impl<T: Debug> Exchange<T> {
-    /// The answer. A gRPC status other than OK violates CORE-4, because the request was valid.
+    /// The answer. A gRPC status other than OK violates CORE-4.
     pub(crate) fn answer(&self) -> Verdict<&T> {
         match &self.came {
             Ok(answer) => Ok(answer),
@@ -88,8 +88,8 @@ impl<T: Debug> Exchange<T> {
         }
     }
 
-    /// Warns if the condition does not hold, for a rule with SHOULD. The warning ends the check, so
-    /// this must be its last step.
+    /// Warns if the condition does not hold, for a rule with SHOULD. The warning ends the check:
+    /// later steps do not run.
     pub(crate) fn should(&self, holds: bool, rule: &str, expected: impl Display) -> Verdict {
         self.must(holds, rule, expected).map_err(Stop::softened)
     }
@@ -122,7 +122,8 @@ impl<T: Debug> Exchange<T> {
 }
 
 impl<T: Answer> Exchange<T> {
-    /// The answer. Fails with this rule if the answer is a failure of the whole call.
+    /// The answer. Fails with this rule if the answer is a failure of the whole call, or has an
+    /// unset oneof.
     pub(crate) fn success(&self, rule: &str) -> Verdict<&T> {
         let answer = self.answer()?;
         self.must(

@@ -130,7 +130,7 @@ pub enum Lack {
     /// The provider does not offer the check's subject, or this machine cannot show it. This counts
     /// like passed.
     Capability,
-    /// The suite lacks a hook, an object in suite.yaml, or `--command`: not tested.
+    /// The suite lacks a hook, an object in suite.yaml, or `--command`: not tested completely.
     Setup,
     /// The provider did not answer in earlier checks, so the suite did not run this one.
     Answer,
@@ -215,7 +215,7 @@ pub(super) fn must(
 }
 
 /// Like [`must`], for a rule with SHOULD: a violation ends the check with a warning, which is no
-/// failure. So this must be the last step of a check.
+/// failure. Later steps of the check then do not run.
 pub(super) fn should(
     holds: bool,
     rule: &str,

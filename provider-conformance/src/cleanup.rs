@@ -1,4 +1,4 @@
-//! Removes what the suite created, and verifies that it is gone.
+//! Removes what the suite created, and looks in the listings for what is left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -326,7 +326,7 @@ async fn of_owner(
     if left.things.is_empty() {
         for thing in still_listed(shared, &session).await? {
             why.of.entry(thing.key()).or_insert_with(|| {
-                "it is still in the list, although Delete reported no obstacle".into()
+                "it is still in the list, although the clean-up met no obstacle".into()
             });
             shared.ledger.note(thing);
         }
@@ -373,8 +373,8 @@ async fn still_listed(shared: &Shared, session: &Session) -> Result<Vec<Thing>, 
     Ok(left)
 }
 
-/// Whether a Delete left nothing. `made` is the handle at the creation. Returns `None` if the
-/// Delete failed, or if the deletion is still in progress.
+/// Whether a Delete left nothing. `made` is the handle in the ledger. Returns `None` if the Delete
+/// failed, or if the deletion is still in progress.
 fn deletion(outcome: &Outcome, made: Option<&str>) -> Option<Result<(), String>> {
     match outcome {
         Outcome::Done(_) => Some(Ok(())),
@@ -382,7 +382,7 @@ fn deletion(outcome: &Outcome, made: Option<&str>) -> Option<Result<(), String>>
             "DeleteLoadBalancer kept it on purpose (`retained`): {}",
             retained.reason
         )))),
-        // Without a handle, this provider created nothing.
+        // Without a handle the controller too counts this as deleted.
         Outcome::HandledElsewhere(_) if made.is_none() => Some(Ok(())),
         Outcome::HandledElsewhere(_) => Some(Err(
             "DeleteLoadBalancer answered `handled_elsewhere`, although this provider made it"

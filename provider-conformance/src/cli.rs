@@ -13,7 +13,8 @@ use super::report::{Format, Report, is_gathered, text_of};
 use super::suite::{Options, Progress, Selection, checks, run};
 use super::target::Provider;
 
-/// A check failed, could not run or lacks its setup, or the suite could not remove an object.
+/// A check failed, could not run or lacks its setup (unless `--allow-skipped`), or the suite could
+/// not remove an object.
 const FAILED: u8 = 1;
 /// The command line or suite.yaml is wrong, the provider cannot be reached, or the report cannot be
 /// written.
@@ -27,9 +28,12 @@ const INTERRUPTED: u8 = 130;
 /// other owner IDs. A controller of the same provider then gets NOT_INITIALIZED, so never run the
 /// suite against a provider that a controller uses.
 ///
-/// Exit codes. 0: each check passed, warned, or needs a capability that the provider does not offer.
-/// 1: a check failed, could not run or lacks its setup, or the suite could not remove an object.
-/// 2: the command line or suite.yaml is wrong, or the suite cannot reach the provider.
+/// Exit codes. 0: each check passed, warned, or needs a capability that the provider does not
+/// offer.
+/// 1: a check failed, could not run or lacks its setup (unless --allow-skipped), or the suite could
+/// not remove an object.
+/// 2: the command line or suite.yaml is wrong, the suite cannot reach the provider, or it cannot
+/// write the report.
 /// 130: interrupted.
 #[derive(Debug, Parser)]
 #[command(name = "provider-conformance", version)]
@@ -67,7 +71,8 @@ pub struct Args {
     /// How long each check for growing memory or open files runs, such as 90s or 1h.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration)]
     soak: Duration,
-    /// Exit with 0 although checks lack their setup: a hook, an object of suite.yaml, or --command.
+    /// Do not exit with 1 only because checks lack their setup: a hook, an object of suite.yaml, or
+    /// --command.
     #[arg(long)]
     allow_skipped: bool,
 }
@@ -123,7 +128,7 @@ async fn execute(args: Args) -> Result<u8, String> {
     print(&report.write(args.format, args.verbose)?)?;
     if report.not_set_up() > 0 && !args.allow_skipped && !report.interrupted {
         eprintln!(
-            "provider-conformance: {} checks lack their setup, so the exit code is {FAILED}: add what they name to suite.yaml, or give --allow-skipped",
+            "provider-conformance: {} checks lack their setup, so the exit code is {FAILED}: add what they name, or give --allow-skipped",
             report.not_set_up()
         );
     }

@@ -65,7 +65,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "clusters/list-cut-off",
             ["CORE-6", "CORE-16"],
-            "listings that are cut off at any point, and several at once, do no harm",
+            "listings that are cut off by 30 short deadlines, and several at once, do no harm",
             [Need::Clusters],
             cut_off
         ),

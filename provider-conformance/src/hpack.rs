@@ -4,7 +4,7 @@
 const STATIC: usize = 61;
 const STATUS: &str = "grpc-status";
 
-/// The names and statuses that later blocks of a connection can reference, the newest first.
+/// The fields that later blocks of a connection can reference, the newest first.
 #[derive(Debug, Default)]
 pub(crate) struct Table(Vec<Field>);
 

@@ -87,7 +87,7 @@ impl Line {
     }
 }
 
-/// Idle connections, one after the other. Each lasts as long as the provider's process.
+/// Idle connections, one after the other: one for each process of the provider.
 #[derive(Debug, Default)]
 pub(crate) struct Idle {
     line: Option<Line>,
@@ -113,8 +113,9 @@ impl Idle {
         }
     }
 
-    /// Closes the connection of a process that ended by itself. Another check reports that end. Of
-    /// the frames only PINGs count here.
+    /// Closes the connection of a process that ended by itself. A check whose call failed because
+    /// of that reports the end. Of the frames only PINGs count here, and the connection's time does
+    /// not count.
     pub(crate) fn died(&mut self) {
         if let Some(line) = self.line.take() {
             let pings = line.heard().into_iter();

@@ -64,8 +64,8 @@ pub(super) async fn read_slowly<R: Listing>(run: &Run, request: R, pause: Durati
     )
 }
 
-/// A listing that ends with status OK is complete, whatever its deadline. A listing after it is
-/// complete too.
+/// A listing that ends with status OK and without `failed` is complete, whatever its deadline. A
+/// listing after it is complete too.
 pub(super) async fn cut_off_anywhere<R: Listing>(run: &Run, request: R) -> Verdict {
     let session = run.session().await?;
     let count = session.list(request.clone()).await.items()?.len();

@@ -1,4 +1,4 @@
-//! Converts Rust's debug form, which every message has, for people: it drops `Some(..)`, unset
+//! Converts Rust's debug form, which every message has, for people: it drops `Some(..)`, empty
 //! fields and type names.
 
 /// `LookupRequest { cluster: None, nodes: [Node { name: "a", uid: "" }] }` becomes

@@ -96,7 +96,8 @@ impl Report {
         self.lacks(Lack::Capability)
     }
 
-    /// How many were skipped because the suite lacks the setup. Their rules are not tested.
+    /// How many were skipped because the suite lacks the setup. Their rules are not tested
+    /// completely.
     pub fn not_set_up(&self) -> usize {
         self.lacks(Lack::Setup)
     }

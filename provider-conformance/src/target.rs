@@ -130,7 +130,8 @@ impl Target {
         self.command.as_ref().ok_or_else(lack)
     }
 
-    /// Starts the provider unless it runs, and waits until its socket accepts connections.
+    /// Starts the provider unless it runs, and waits until its socket accepts connections. Without
+    /// a command it does nothing.
     pub(crate) async fn start(&self) -> Result<(), String> {
         let Some(started) = &self.command else {
             return Ok(());

@@ -94,7 +94,7 @@ const CHECKS: &[Check] = &[
     check!(
         "volumes/cut-off-anywhere",
         ["CORE-6"],
-        "calls that are cut off at any moment do no harm",
+        "calls that are cut off by 20 short deadlines do no harm",
         [Need::Volumes],
         cut_off
     ),
@@ -152,7 +152,7 @@ fn view(run: &Run, known: &KnownVolume) -> pb::VolumeView {
 
 /// A source of this cloud with a disk that does not exist. If suite.yaml names a volume, it is the
 /// source of that volume, with each value changed except `driver` and `fsType`. Otherwise it is a
-/// source of the CSI driver that `source_types` names first.
+/// source of a CSI driver, if `source_types` begins with one.
 fn of_no_disk(run: &Run) -> Verdict<pb::VolumeView> {
     if let Some(known) = run.config().volumes.first() {
         let mut volume = view(run, known);
@@ -180,7 +180,7 @@ fn of_no_disk(run: &Run) -> Verdict<pb::VolumeView> {
             ..Default::default()
         }),
         _ => Err(Stop::not_set_up(
-            "suite.yaml names no volume under `volumes`, and source_types no CSI driver",
+            "suite.yaml names no volume under `volumes`, and source_types does not begin with a CSI driver",
         )),
     }
 }

@@ -59,7 +59,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/a-failing-cloud-heals",
             ["CORE-6", "CORE-15"],
-            "when a cloud that failed works again, calls work again too, without a restart and without Initialize",
+            "when a cloud that failed works again, calls no longer fail because of it, without a restart and without Initialize",
             [FAIL],
             heals
         ),
@@ -121,7 +121,9 @@ async fn not_offered(run: &Run) -> Verdict {
     let no_instances = instances.is_some_and(|of| !of.listing);
     let no_load_balancers = load_balancers.is_some_and(|of| !of.listing);
     if missing.is_empty() && !no_instances && !no_load_balancers {
-        return Err(Stop::not_offered("the provider offers everything"));
+        return Err(Stop::not_offered(
+            "the provider offers all services and both listings",
+        ));
     }
     let session = run.session().await?;
     let mut all = Vec::new();
@@ -347,7 +349,7 @@ async fn secret_words(run: &Run) -> Verdict<Vec<String>> {
 }
 
 fn none_of(secrets: &[String], sent: &str, whole: &str) -> Verdict {
-    // The report does not contain the secret, because reports are passed around.
+    // This failure does not show the secret, because people pass reports around.
     must(
         !secrets.iter().any(|secret| whole.contains(secret.as_str())),
         "CORE-12",

@@ -69,7 +69,8 @@ enum Lane {
     Route,
 }
 
-/// The objects of the calls. They stay the same, so growth is due to calls and not to objects.
+/// The objects that the calls write. They stay the same, so growth is due to calls and not to
+/// objects.
 struct Subjects {
     service: pb::ServiceView,
     route: pb::Route,

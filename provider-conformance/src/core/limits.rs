@@ -42,7 +42,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/a-full-batch-of-large-nodes-is-answered",
             ["CORE-11", "INST-2"],
-            "a LookupInstances of max_batch Nodes with 4 KiB of labels each is answered",
+            "a LookupInstances of max_batch Nodes (at most 5,000, and as many as fit) with about 4 KiB of labels each is answered",
             [Need::Instances],
             full_batch
         ),

@@ -16,28 +16,28 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/list-instances-ends-with-its-total",
             ["CORE-16", "INST-6"],
-            "ListInstances ends with `end` and the number of instances, and status OK, every time",
+            "ListInstances ends with `end` and the number of instances, and status OK, three times in a row",
             [Need::InstanceListing],
             ends::<pb::ListInstancesRequest>
         ),
         check!(
             "core/list-load-balancers-ends-with-its-total",
             ["CORE-16", "LB-13"],
-            "ListLoadBalancers ends with `end` and the number of load balancers, and status OK, every time",
+            "ListLoadBalancers ends with `end` and the number of load balancers, and status OK, three times in a row",
             [Need::LoadBalancerListing],
             ends::<pb::ListLoadBalancersRequest>
         ),
         check!(
             "core/list-routes-ends-with-its-total",
             ["CORE-16", "ROUTE-1"],
-            "ListRoutes ends with `end` and the number of routes, and status OK, every time",
+            "ListRoutes ends with `end` and the number of routes, and status OK, three times in a row",
             [Need::Routes],
             ends::<pb::ListRoutesRequest>
         ),
         check!(
             "core/list-clusters-ends-with-its-total",
             ["CORE-16", "CLUSTER-1"],
-            "ListClusters ends with `end` and the number of clusters, and status OK, every time",
+            "ListClusters ends with `end` and the number of clusters, and status OK, three times in a row",
             [Need::Clusters],
             ends::<pb::ListClustersRequest>
         ),

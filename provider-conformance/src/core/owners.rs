@@ -94,7 +94,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/initialize-holds-on-every-connection",
             ["CORE-10"],
-            "Initialize on one connection holds for the others, also after that connection has ended",
+            "Initialize on one connection holds for the others after that connection has ended",
             [Need::Instances],
             other_connection
         ),

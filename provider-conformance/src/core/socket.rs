@@ -152,7 +152,7 @@ async fn another_user(run: &Run) -> Verdict {
     // The file system refuses here, not the provider, which may serve at another path later.
     if said == "not so far" {
         return Err(Stop::not_offered(format!(
-            "another user cannot reach {}: a parent directory excludes it (TMPDIR, where the suite starts the provider), so the check cannot see what the provider refuses",
+            "another user cannot reach {}: a parent directory excludes it (with --command the socket is below TMPDIR), so the check cannot see what the provider refuses",
             directory.display()
         )));
     }

@@ -103,7 +103,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "instances/cut-off-anywhere",
             ["INST-1", "CORE-6"],
-            "lookups that are cut off at any moment get no wrong answer, nor do those after them",
+            "lookups that are cut off by 38 short deadlines get no wrong answer, nor does the one after them",
             [Need::Instances],
             cut_off
         ),

@@ -66,8 +66,8 @@ pub(crate) struct LookedUp {
     pub(crate) outcomes: Vec<Outcome>,
 }
 
-/// Looks Nodes up. The check fails if the answer itself violates a rule (INST-2, INST-7, INST-8,
-/// PROV-8, CORE-4, CORE-11, CORE-13).
+/// Looks Nodes up. The check fails if the whole call failed (INST-4), or if the answer itself
+/// violates a rule (INST-2, INST-7, INST-8, PROV-8, CORE-4, CORE-11, CORE-13, CORE-15).
 pub(crate) async fn look_up(
     run: &Run,
     session: &Session,

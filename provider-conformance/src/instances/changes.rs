@@ -193,7 +193,7 @@ async fn new(run: &Run) -> Verdict {
     ))
 }
 
-/// Creates an instance, fills the provider's cache with it, and removes it.
+/// Creates an instance, looks it up so that the provider may cache it, and removes it.
 async fn cached_and_removed(run: &Run, session: &Session) -> Verdict<Known> {
     let (known, made) = Known::made(run, session).await?;
     let request = aged(lookup(vec![known.node()], &ALL), Duration::from_hours(1));
@@ -227,7 +227,7 @@ async fn age_bound(run: &Run) -> Verdict {
     let session = run.session().await?;
     for age in [Duration::from_millis(500), Duration::from_secs(2)] {
         let known = cached_and_removed(run, &session).await?;
-        // From here on, everything learned before the removal is older than `age`.
+        // After this, everything learned before the removal is older than `age`.
         tokio::time::sleep_until(Instant::now() + age + Duration::from_millis(100)).await;
         let request = aged(lookup(vec![known.node()], &ALL), age);
         let looked_up = look_up(run, &session, request).await?;

@@ -92,7 +92,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "instances/list-cut-off",
             ["CORE-6", "CORE-16"],
-            "listings that are cut off at any point do no harm",
+            "listings that are cut off by 30 short deadlines do no harm",
             [Need::InstanceListing],
             cut_off
         ),

@@ -213,7 +213,7 @@ async fn pending(run: &Run) -> Verdict {
     let asked = balancer.delete().await?;
     let Some(Deleted::Pending(_)) = asked.answer()?.outcome else {
         return Err(Stop::not_offered(
-            "Delete was `done` at once: this provider never answers `pending`",
+            "Delete was `done` at once: there was no `pending` answer to check",
         ));
     };
     let looked = balancer.get(Some(stage.targets())).await?;
@@ -236,7 +236,7 @@ async fn ensured_again(run: &Run) -> Verdict {
     let asked = balancer.delete().await?;
     let Some(Deleted::Pending(pending)) = &asked.answer()?.outcome else {
         return Err(Stop::not_offered(
-            "Delete was `done` at once: this provider never answers `pending`",
+            "Delete was `done` at once: there was no `pending` answer to check",
         ));
     };
     let going = pending.retry_after.and_then(|after| after.try_into().ok());
@@ -255,7 +255,7 @@ async fn ensured_again(run: &Run) -> Verdict {
         "`pending` until the deletion has ended, or `ready` if the provider builds it up again",
     )?;
     balancer.ensured(Some(stage.targets())).await?;
-    // If the deletion went on after `ready`, the load balancer is gone after this wait.
+    // If the deletion went on after `ready`, the load balancer is most likely gone after this wait.
     let going: Duration = going.unwrap_or_default();
     tokio::time::sleep(going.clamp(LEAST_GOING, MOST_GOING)).await;
     let asked = balancer.get(Some(stage.targets())).await?;

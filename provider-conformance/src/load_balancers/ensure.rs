@@ -268,7 +268,7 @@ async fn handle_early(run: &Run) -> Verdict {
 
 fn never_pending() -> Stop {
     Stop::not_offered(
-        "Ensure of a new load balancer was `ready` at once: this provider never answers `pending`",
+        "Ensure of a new load balancer was `ready` at once: there was no `pending` answer to check",
     )
 }
 

@@ -129,7 +129,7 @@ const CHECKS: &[Check] = &[
     check!(
         "load-balancers/field-not-honoured",
         ["CORE-4", "LB-8", "LB-34"],
-        "If `features` lacks a field that a Service sets, the provider serves the Service without the field, or refuses it with INVALID; in_sync agrees",
+        "If `features` lacks a field that a Service sets, the provider serves the Service without the field, in sync, or refuses it with INVALID",
         [Need::LoadBalancers],
         not_honoured
     ),
@@ -397,7 +397,7 @@ async fn not_honoured(run: &Run) -> Verdict {
         .collect();
     if missing.is_empty() {
         return Err(Stop::not_offered(
-            "the provider honours every field of `features`",
+            "the provider honours all six fields that this check sets",
         ));
     }
     let stage = Stage::new(run).await?;

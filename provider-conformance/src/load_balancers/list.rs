@@ -199,7 +199,7 @@ async fn while_changing(run: &Run) -> Verdict {
         for _ in 0..8 {
             stage.ready("moving").await?.deleted().await?;
         }
-        // The following lists run while nothing changes.
+        // The list that is being read now is the last one.
         let _ = ended.send(true);
         Ok(())
     };

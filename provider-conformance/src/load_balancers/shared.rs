@@ -38,7 +38,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/shared-port-at-once",
             ["LB-21"],
-            "If two Services ask for the same port at the same time, one gets it and the other CONFLICT (after CONFLICT for both, when they ask again in turn)",
+            "If two Services ask for the same port at the same time, one gets it and the other CONFLICT; if both get CONFLICT, this holds when they ask again in turn",
             [Need::LoadBalancers, Need::SharedLoadBalancer],
             at_once
         ),

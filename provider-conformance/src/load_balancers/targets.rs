@@ -356,7 +356,7 @@ async fn too_many(run: &Run) -> Verdict {
         return Err(Stop::not_offered("max_targets states no limit"));
     };
     if most > 20_000 {
-        return Err(Stop::not_offered("max_targets is more than a cluster has"));
+        return Err(Stop::not_offered("max_targets is more than 20,000"));
     }
     let stage = Stage::new(run).await?;
     let nodes = (0..=most as usize)

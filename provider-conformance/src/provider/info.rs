@@ -83,7 +83,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "provider/info-is-the-same-every-time",
             ["PROV-7", "PROV-10"],
-            "GetProviderInfo answers the same on each connection, before and after Initialize",
+            "GetProviderInfo answers the same on two connections, before and after an Initialize",
             the_same
         ),
         check!(

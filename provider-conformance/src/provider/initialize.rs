@@ -114,7 +114,7 @@ const CHECKS: &[Check] = &[
     check!(
         "provider/calls-in-flight-keep-writing",
         ["PROV-18", "PROV-20"],
-        "an Ensure that is in flight when an Initialize with read_only succeeds for the same owner goes on with the values with which it was admitted",
+        "an Ensure that is in flight when an Initialize with read_only succeeds for the same owner is not `failed` with ReadOnly",
         [Need::LoadBalancers, SLOW],
         in_flight_keeps_writing
     ),

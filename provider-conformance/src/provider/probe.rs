@@ -278,7 +278,7 @@ async fn beside_calls(run: &Run) -> Verdict {
         })
         .collect();
     let probes = async {
-        // By then all calls are on their way.
+        // By then all calls are most likely on their way.
         tokio::time::sleep(Duration::from_millis(200)).await;
         at_once(&session, "beside 64 calls that wait for the cloud").await?;
         at_once(

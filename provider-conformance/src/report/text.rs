@@ -34,8 +34,8 @@ pub(crate) fn entry(entry: &Entry) -> String {
     }
 }
 
-/// Whether a check has no line of its own: the checks that are not offered or not run get one line
-/// for each reason.
+/// Whether a check has no line of its own without `--verbose`: the checks that are not offered or
+/// not run get one line for each reason.
 pub(crate) fn is_gathered(entry: &Entry) -> bool {
     matches!(&entry.outcome, Outcome::Skipped(skipped) if skipped.lack != Lack::Setup)
 }

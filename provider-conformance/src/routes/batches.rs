@@ -340,8 +340,8 @@ async fn same_destination_to_two(run: &Run) -> Verdict {
     removed(&session, &route).await
 }
 
-/// An invalid route between two valid ones. The provider must create the valid ones nevertheless.
-/// Returns the result of the invalid one.
+/// An invalid route between two valid ones, or alone if `max_batch` is below 3. The provider must
+/// create the valid ones nevertheless. Returns the result of the invalid one.
 async fn between_good_ones(run: &Run, session: &Session, bad: pb::Route) -> Verdict<Written> {
     let known = target(run, session).await?;
     let good = [wanted(run, &known), wanted(run, &known)];

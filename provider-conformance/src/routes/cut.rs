@@ -21,14 +21,14 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "routes/making-cut-off",
             ["CORE-6", "ROUTE-2"],
-            "creates that are cut off at any moment and repeated make each route once",
+            "creates that are cut off by 14 short deadlines and repeated make each route once",
             [Need::Routes],
             making
         ),
         check!(
             "routes/removing-cut-off",
             ["CORE-6", "ROUTE-4"],
-            "route removals that are cut off at any moment and repeated leave nothing",
+            "route removals that are cut off by 14 short deadlines and repeated leave nothing",
             [Need::Routes],
             removing
         ),

@@ -52,7 +52,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "routes/list-cut-off",
             ["CORE-6", "CORE-16"],
-            "listings that are cut off at any point do no harm",
+            "listings that are cut off by 30 short deadlines do no harm",
             [Need::Routes],
             list_cut_off
         ),

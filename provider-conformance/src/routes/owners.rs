@@ -113,7 +113,7 @@ const CHECKS: &[Check] = &[
     check!(
         "routes/another-owner",
         ["CORE-10"],
-        "calls for an owner that was not initialised are NOT_INITIALIZED and change nothing",
+        "calls for an owner that was not initialised are NOT_INITIALIZED and make no route",
         [Need::Routes],
         another_owner
     ),

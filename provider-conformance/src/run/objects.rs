@@ -325,7 +325,7 @@ fn of_pattern(pattern: &str, run_id: &str, number: u64) -> String {
     let mut rest = number;
     let mut digits: Vec<u8> = (0..places)
         .map(|place| {
-            // Five digits are enough for a run. The digits before them differ between runs.
+            // Five digits are enough for a run. The digits before them depend on the run.
             let digit = if place < 5 {
                 let digit = rest % 9;
                 rest /= 9;

@@ -17,14 +17,14 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/an-ensure-cut-by-kill-9-is-resumed",
             ["CORE-6", "CORE-14", "LB-5"],
-            "Ensure goes on after kill -9 at any point, and makes one load balancer",
+            "Ensure goes on after kill -9 at each of six moments, and makes one load balancer",
             [Need::Command, Need::LoadBalancers, SLOW],
             ensure_killed
         ),
         check!(
             "core/routes-cut-by-kill-9-are-resumed",
             ["CORE-6", "CORE-14", "ROUTE-2"],
-            "CreateRoutes goes on after kill -9 at any point, and makes each route once",
+            "CreateRoutes goes on after kill -9 at each of six moments, and makes each route once",
             [Need::Command, Need::Routes, SLOW],
             routes_killed
         ),

@@ -25,7 +25,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "core/a-call-ends-at-its-deadline-by-itself",
             ["CORE-19"],
-            "the provider itself ends a lookup, an Ensure and a CreateRoutes at their deadline, not only the caller",
+            "the provider ends a lookup, an Ensure and a CreateRoutes soon after their deadline, even if the caller does not cancel them",
             [SLOW],
             by_itself
         ),
@@ -123,7 +123,10 @@ async fn by_itself(run: &Run) -> Verdict {
         format_args!(
             "each call ends, with any status or answer, at most {ENDING:?} after its deadline by the provider's clock"
         ),
-        format_args!("nothing after {PATIENCE:?}: {}", left.join(", ")),
+        format_args!(
+            "not ended after {PATIENCE:?}, or when the connection ended: {}",
+            left.join(", ")
+        ),
     )
 }
 

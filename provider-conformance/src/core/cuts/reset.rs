@@ -21,7 +21,7 @@ pub(super) fn checks() -> Vec<Check> {
     vec![check!(
         "core/nothing-behind-the-end",
         ["CORE-1"],
-        "no frame follows the end of a call that the provider ends at its deadline: HTTP/2 stacks close the connection for such a frame",
+        "no DATA or HEADERS follow the end of a call that the provider ends at its deadline: HTTP/2 stacks may close the connection for such a frame",
         [Need::Instances, SLOW],
         nothing_behind
     )]
@@ -83,7 +83,7 @@ async fn nothing_behind(run: &Run) -> Verdict {
         format_args!(
             "{calls} LookupInstances with a deadline of {EARLY:?} on one HTTP/2 connection, while the cloud takes {MEANWHILE:?}, and no RST_STREAM from the caller"
         ),
-        "an open connection, and no frame on a stream after its RST_STREAM (type 3) or END_STREAM (RFC 9113, 5.1): for such a frame the caller's stack closes the connection (GOAWAY, PROTOCOL_ERROR), and all other calls on it fail",
+        "an open connection, and no DATA or HEADERS on a stream after its RST_STREAM (type 3) or END_STREAM (RFC 9113, 5.1): for such a frame the caller's stack may close the connection (GOAWAY, PROTOCOL_ERROR), and all other calls on it fail",
         format_args!("{heard:?}: DATA is type 0, HEADERS type 1"),
     )
 }
