@@ -117,7 +117,7 @@ async fn large(vendor: Vendor) -> Result<Vec<Figure>> {
 
     world.kill();
     world.start(&flags, &SIXTY_TIMES)?;
-    // After this time the calls of the restart are over, and the regular rounds have begun.
+    // By then the calls of the restart should be over, and the regular rounds have begun.
     sleep(HOUR / 4).await;
     world.forget()?;
     sleep(HOUR).await;

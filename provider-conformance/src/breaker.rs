@@ -13,7 +13,7 @@ const SILENT: usize = 3;
 /// gets only this time. Most checks of a working provider need less, and the report already has the
 /// reason.
 const HURRIED: Duration = Duration::from_secs(45);
-/// Most checks need these RPCs.
+/// Every caller of a provider needs these RPCs.
 const ALL_NEED: [&str; 3] = ["GetProviderInfo", "Initialize", "Probe"];
 
 /// The checks that an unanswered call affects.

@@ -148,7 +148,7 @@ async fn rounds(shared: &Arc<Shared>, mut owned: Owned, until: Instant, why: &mu
                 }
                 Err(error) => {
                     why.besides.push(cut(&format_args!(
-                        "objects of the owner ID {owner_id}, if any are left: the clean-up could not list them: {error}"
+                        "objects of the owner ID {owner_id}, if any are left: the clean-up could not look for them: {error}"
                     )));
                     shared.ledger.could_not_look(&owner_id);
                     for (key, _) in things {

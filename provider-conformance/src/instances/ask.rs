@@ -245,7 +245,7 @@ impl Known {
             provider_id: made.provider_id.clone().unwrap_or_default(),
             addresses: Vec::new(),
         };
-        // A cloud may show a new instance a while later. Until then the instance is PENDING.
+        // A cloud may show a new instance a while later. Until then the answer may be PENDING.
         let patience = Instant::now() + PATIENCE;
         loop {
             let looked_up = look_up(run, session, lookup(vec![known.node()], &ALL)).await?;

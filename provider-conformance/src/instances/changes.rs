@@ -72,7 +72,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "instances/never-older-than-max-age",
             ["INST-5"],
-            "an answer is never older than max_age",
+            "with a max_age of 0.5 s and of 2 s no answer is older than that",
             [Need::Instances, ADD, REMOVE],
             age_bound
         ),

@@ -119,7 +119,7 @@ const CHECKS: &[Check] = &[
     check!(
         "load-balancers/ensure-marks-or-their-digits",
         ["LB-30", "CORE-14"],
-        "the cloud holds the owner ID and the Service's UID as they are, or at least the first 32 digits of their SHA-256 where they do not fit",
+        "the cloud holds the owner ID and the Service's UID as they are, or at least the first 32 digits of their SHA-256",
         [Need::LoadBalancers, Need::Hook(Hook::LoadBalancerMarks)],
         marks
     ),

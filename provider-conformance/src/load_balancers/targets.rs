@@ -43,14 +43,14 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/targets-unknown-node",
             ["LB-17"],
-            "A target that the cloud does not know never fails the rest",
+            "A target that the cloud does not know does not fail the rest",
             [Need::LoadBalancers],
             unknown_node
         ),
         check!(
             "load-balancers/targets-without-provider-id",
             ["LB-17", "CORE-4"],
-            "A target without a provider ID never fails the rest",
+            "A target without a provider ID does not fail the rest",
             [Need::LoadBalancers],
             without_provider_id
         ),

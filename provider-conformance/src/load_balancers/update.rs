@@ -20,7 +20,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/update-repeated",
             ["CORE-6"],
-            "Update with the same targets answers `done` every time",
+            "Update with the same targets ends in `done`, five times in a row",
             [Need::LoadBalancers],
             repeated
         ),
@@ -69,7 +69,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "load-balancers/update-unknown-node",
             ["LB-17"],
-            "A target that the cloud does not know never fails the rest of an Update",
+            "A target that the cloud does not know does not fail the rest of an Update",
             [Need::LoadBalancers],
             unknown_node
         ),

@@ -32,7 +32,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "provider/info-without-a-cloud-call",
             ["PROV-1"],
-            "GetProviderInfo answers at once while the cloud is slow",
+            "GetProviderInfo does not wait for a slow cloud",
             [Need::Hook(Hook::CloudSlow)],
             slow_cloud
         ),

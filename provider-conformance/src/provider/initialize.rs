@@ -93,7 +93,7 @@ const CHECKS: &[Check] = &[
     check!(
         "provider/initialize-succeeds-after-it-failed",
         ["PROV-2", "CORE-10"],
-        "after a failed Initialize the next one succeeds, in the same process",
+        "after an Initialize while the cloud refuses the credentials, the next one succeeds, in the same process",
         [FAIL],
         after_failure
     ),

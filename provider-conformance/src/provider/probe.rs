@@ -71,7 +71,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "provider/probe-from-memory",
             ["PROV-4"],
-            "Probe answers at once while the cloud is slow",
+            "Probe does not wait for a slow cloud",
             [Need::Hook(Hook::CloudSlow)],
             slow_cloud
         ),
@@ -85,7 +85,7 @@ pub(super) fn checks() -> Vec<Check> {
         check!(
             "provider/probe-beside-a-slow-initialize",
             ["PROV-4"],
-            "Probe and GetProviderInfo do not wait for Initialize, which asks the cloud",
+            "Probe and GetProviderInfo do not wait for an Initialize that asks the cloud",
             [Need::Hook(Hook::CloudSlow)],
             beside_initialize
         ),

@@ -87,7 +87,7 @@ async fn deadlines(run: &Run) -> Verdict {
                 .is_ok_and(|answer| answer.failed.is_none()),
             "CORE-9",
             format_args!(
-                "an answer within {NEXT:?}: the cloud is quick again. {} earlier lookups ended at their deadline of {:?}, while each operation of the cloud took {MEANWHILE:?}",
+                "an answer within {NEXT:?}: the cloud is quick again. {} earlier lookups had a deadline of {:?}, while each operation of the cloud took {MEANWHILE:?}",
                 ROUNDS * most,
                 EARLY * 2
             ),
