@@ -7,7 +7,7 @@ use futures::future::join_all;
 use tokio::time::{Instant, timeout};
 
 use super::super::call::shown;
-use super::super::check::{Check, Stop, Verdict, check, must};
+use super::super::check::{Check, Stop, Verdict, check, should};
 use super::super::run::{Run, targets};
 use super::super::session::Session;
 use super::tour;
@@ -237,14 +237,14 @@ async fn soak(run: &Run, what: &str, work: Work) -> Verdict {
     let [(before, files_before), (after, files_after)] = sizes[..] else {
         return Ok(());
     };
-    must(
+    should(
         after <= before + before / 5 + SLACK_KIB,
         "CORE-18",
         format_args!("{count} {what} in {half:?}, after a warm-up of the same time"),
         format_args!("about as much memory as before, {before} KiB"),
         format_args!("{after} KiB"),
     )?;
-    must(
+    should(
         files_after <= files_before + 2 * AT_ONCE,
         "CORE-18",
         format_args!("{count} {what} in {half:?}, after a warm-up of the same time"),

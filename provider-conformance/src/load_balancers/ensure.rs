@@ -377,17 +377,21 @@ async fn marks(run: &Run) -> Verdict {
         let handle = balancer.handle.clone().unwrap_or_default();
         let variables = [("HANDLE", handle.as_str()), ("NAME", name.as_str())];
         let printed = run.hook(Hook::LoadBalancerMarks, &variables).await?;
-        for (what, value) in [
-            ("the owner ID", &cluster.owner_id),
-            ("the Service's UID", &balancer.service.uid),
-        ] {
+        let (owner, uid) = (&cluster.owner_id, &balancer.service.uid);
+        let joint = hex(&Sha256::digest(format!("{owner}/{uid}")));
+        for (what, value) in [("the owner ID", owner), ("the Service's UID", uid)] {
             let digits = hex(&Sha256::digest(value));
+            let marks = [
+                value.as_str(),
+                &digits[..LEAST_DIGITS],
+                &joint[..LEAST_DIGITS],
+            ];
             must(
-                printed.contains(value.as_str()) || printed.contains(&digits[..LEAST_DIGITS]),
+                marks.iter().any(|mark| printed.contains(mark)),
                 "LB-30",
                 format_args!("Ensure for {what} {value:?}, then the hook load-balancer-marks"),
                 format_args!(
-                    "{what} as it is, or the first digits of its SHA-256, {LEAST_DIGITS} at least: {digits}"
+                    "{what} as it is, or the first digits of its SHA-256, {LEAST_DIGITS} at least: {digits}. In one mark for both, the digits of the owner ID, \"/\" and the UID: {joint}"
                 ),
                 &printed,
             )?;

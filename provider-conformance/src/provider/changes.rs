@@ -203,12 +203,11 @@ impl Watch {
         match found.await {
             Ok(Ok(hint)) => Ok(hint),
             Ok(Err(came)) => Err(Stop::failed("PROV-13", &self.sent, expected, came)),
-            Err(_) => Err(Stop::failed(
-                "PROV-13",
-                &self.sent,
-                expected,
-                "no such hint",
-            )),
+            // PROV-13 says SHOULD.
+            Err(_) => {
+                let late = Stop::failed("PROV-13", &self.sent, expected, "no such hint");
+                Err(late.softened())
+            }
         }
     }
 
