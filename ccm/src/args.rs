@@ -55,7 +55,8 @@ pub struct Args {
     #[arg(long, value_name = "UID", help_heading = "Provider flags")]
     provider_peer_uid: Option<u32>,
 
-    /// How long the leader waits for any answer of the provider before it steps down.
+    /// How long the leader waits for an answer to Probe, GetProviderInfo or Initialize before it
+    /// steps down.
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse::duration, help_heading = "Provider flags")]
     provider_timeout: Duration,
 
