@@ -121,7 +121,7 @@ pub struct Args {
     #[arg(long, value_name = "COUNT", value_parser = parse::expecting::<u32>("a whole number above 0"), help_heading = "Generic flags")]
     kube_api_burst: Option<u32>,
 
-    /// The cluster's name, which becomes a part of the names that the cloud shows.
+    /// The cluster's name, for people. A provider may use it in the names that the cloud shows.
     #[arg(
         long,
         value_name = "NAME",
