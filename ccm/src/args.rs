@@ -166,7 +166,8 @@ pub struct Args {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "true", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean, help_heading = "Generic flags")]
     configure_cloud_routes: bool,
 
-    /// The shortest time between two reconciliations of all routes. Changes of Nodes trigger them.
+    /// The shortest time between two reconciliations of all routes. Changes of Nodes, for example,
+    /// trigger them.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse::duration, help_heading = "Generic flags")]
     route_reconciliation_period: Duration,
 
