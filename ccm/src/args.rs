@@ -55,7 +55,8 @@ pub struct Args {
     #[arg(long, value_name = "UID", help_heading = "Provider flags")]
     provider_peer_uid: Option<u32>,
 
-    /// How long the leader waits for any answer of the provider before it steps down.
+    /// How long the leader waits for an answer to Probe, GetProviderInfo or Initialize before it
+    /// steps down.
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse::duration, help_heading = "Provider flags")]
     provider_timeout: Duration,
 
@@ -120,7 +121,7 @@ pub struct Args {
     #[arg(long, value_name = "COUNT", value_parser = parse::expecting::<u32>("a whole number above 0"), help_heading = "Generic flags")]
     kube_api_burst: Option<u32>,
 
-    /// The cluster's name, which becomes a part of the names that the cloud shows.
+    /// The cluster's name, for people. A provider may use it in the names that the cloud shows.
     #[arg(
         long,
         value_name = "NAME",
@@ -165,7 +166,8 @@ pub struct Args {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "true", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean, help_heading = "Generic flags")]
     configure_cloud_routes: bool,
 
-    /// The shortest time between two reconciliations of all routes. Changes of Nodes trigger them.
+    /// The shortest time between two reconciliations of all routes. Changes of Nodes, for example,
+    /// trigger them.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse::duration, help_heading = "Generic flags")]
     route_reconciliation_period: Duration,
 
@@ -202,8 +204,8 @@ pub struct Args {
     #[arg(long, value_name = "COUNT", value_parser = parse::workers, help_heading = "Service-lb-controller flags")]
     concurrent_service_syncs: Option<usize>,
 
-    /// How many calls that create or delete routes run at once. The default is what the provider
-    /// allows, at most 32. This flag can only lower it.
+    /// How many calls that create or delete routes run at once. The default is one less than the
+    /// provider allows, at least 1 and at most 31. This flag can only lower it.
     #[arg(long, value_name = "COUNT", value_parser = parse::workers, help_heading = "Node-route-controller flags")]
     concurrent_route_syncs: Option<usize>,
 

@@ -44,7 +44,7 @@ use wake::Wake;
 pub(crate) use term::{Lost, Term};
 
 /// The wait after a conflict, and between attempts to release. Also the shortest wait after a
-/// failed renewal, and before a renewal that stores an annotation.
+/// failed renewal, and the shortest time from a renewal to one that stores an annotation.
 const SOON: Duration = Duration::from_millis(200);
 /// After a release a standby waits up to this long, at random, so that not all standbys ask at
 /// once.
@@ -123,7 +123,7 @@ struct Other {
 /// The result of one attempt.
 enum Attempt {
     Held(Box<Lease>, Instant),
-    /// When to try again, at the earliest.
+    /// When the Lease may be free. The next attempt comes after the retry period at the latest.
     Wait(Instant),
 }
 

@@ -43,7 +43,7 @@ pub(super) struct ServingArgs {
     cert_dir: Option<PathBuf>,
 
     /// The server's certificate chain, PEM. The ccm reads it again when it changes. Without this
-    /// flag the ccm makes a self-signed certificate.
+    /// flag the port uses a self-signed certificate, see --cert-dir.
     #[arg(long, value_name = "FILE", help_heading = "Secure serving flags")]
     tls_cert_file: Option<PathBuf>,
 

@@ -106,7 +106,7 @@ impl Speech<'_> {
         notices
     }
 
-    /// The TLS settings, without the certificate.
+    /// The TLS settings, without the certificate for all other names.
     pub(super) fn config(&self, wrong: &mut Vec<InvalidFlag>) -> TlsConfig {
         let min_version = match self.min_version {
             "" | "VersionTLS10" | "VersionTLS11" | "VersionTLS12" => TlsVersion::V12,

@@ -19,8 +19,8 @@ pub(crate) struct Failed {
     pub(crate) retry: Retry,
     /// Whether the object gets an event now.
     pub(crate) event: bool,
-    /// Whether the log warns: at the first failure of a key, but never for FENCED. A failure that
-    /// concerns all keys leads to one warning until a call succeeds.
+    /// Whether the log warns: if no failure of the key was counted before, but never for FENCED. A
+    /// failure that concerns all keys leads to one warning until a call succeeds.
     pub(crate) warn: bool,
 }
 

@@ -15,7 +15,7 @@ pub(super) async fn follow<R: Reconciler>(reconciler: &R) {
     let mut last: Weak<Session> = Weak::new();
     let mut refusal_logged = false;
     loop {
-        // Keeps no session while waiting: a session ends with its last user.
+        // Keeps no session while waiting: the last user of a session frees it.
         {
             let now = status.borrow_and_update().clone();
             if let Some(session) = now.usable(driver.needs) {

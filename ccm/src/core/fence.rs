@@ -53,7 +53,7 @@ impl Drop for Changing {
     }
 }
 
-/// This process does not hold the Lease, or the Lease's deadline has passed. It must not write.
+/// The fence is closed, or its deadline has passed. This process must not write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not the leader any more: writing nothing")]
 pub(crate) struct Fenced;
@@ -79,7 +79,7 @@ impl Fence {
         fence
     }
 
-    /// Ok while the Lease's deadline has not passed.
+    /// Ok while the fence is open.
     pub(crate) fn check(&self) -> Result<(), Fenced> {
         let until = self.until.load(Ordering::SeqCst);
         let now = Instant::now().saturating_duration_since(self.base);

@@ -130,7 +130,7 @@ pub(crate) struct Reaction {
 pub(crate) enum Retry {
     /// When the object changes, or after this at the latest.
     WhenChangedElse(Duration),
-    /// After exactly this.
+    /// After this, without backoff.
     After(Duration),
     /// The cloud refuses the provider's credentials. One object is tried for all that wait for this
     /// reason. When it succeeds, the rest follow at once.

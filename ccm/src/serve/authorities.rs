@@ -88,13 +88,13 @@ pub(super) struct Trust {
     pub(super) clients: Option<Bundle>,
     /// Authorities of front proxies, and the headers in which those name the user.
     pub(super) proxies: Option<(Bundle, RequestHeaderConfig)>,
-    /// Incremented at each change.
+    /// Incremented whenever one of them is set, even to the same value.
     generation: u64,
 }
 
 /// The certificates that a caller showed on a connection. The handshake proved that the caller has
-/// the key of the first one. They are verified once for the connection, and again when the trust
-/// changes. So a caller cannot make this process build chains without paying for a handshake.
+/// the key of the first one. They are verified once for the connection, and again after the trust
+/// was set. So a caller cannot make this process build a chain for each request.
 #[derive(Clone)]
 pub(super) struct Shown(Arc<ShownChain>);
 
@@ -173,7 +173,7 @@ struct Inner {
     /// The flag of `config.client_ca_file`, for errors.
     client_flag: &'static str,
     trust: RwLock<Arc<Trust>>,
-    /// Whether the ConfigMap lookup has had an answer.
+    /// Whether a read of the ConfigMap has succeeded.
     looked_up: AtomicBool,
     /// Permits one chain at a time, on a thread of its own. Certificates of strangers must not take
     /// more than one core, nor the threads that renew the Lease.

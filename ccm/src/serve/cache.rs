@@ -20,7 +20,7 @@ pub(super) struct Cache<V> {
 }
 
 impl<V: Clone> Cache<V> {
-    /// Answers are valid for `lifetime`. Zero keeps none.
+    /// Answers are valid for `lifetime`. With zero, none is valid.
     pub(super) fn new(lifetime: Duration) -> Self {
         Self {
             lifetime,

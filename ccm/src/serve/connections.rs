@@ -147,7 +147,7 @@ fn listen(address: SocketAddr, shared: bool) -> std::io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Serves until `shutdown`, drains for `limits.drain`, then closes the remaining connections.
+/// Serves until `shutdown`, drains for at most `limits.drain`, then closes all other connections.
 pub(super) async fn serve(
     listener: Listener,
     router: &Router,

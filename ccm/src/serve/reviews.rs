@@ -107,7 +107,7 @@ impl Reviews {
         }
     }
 
-    /// Logs once until a review succeeds again.
+    /// Warns once until a review succeeds again.
     fn failed(&self, fault: &Fault) -> NotReviewed {
         let review = self.kind;
         let error: &dyn std::error::Error = fault;

@@ -32,7 +32,8 @@ struct Entry {
     evicted: CancellationToken,
 }
 
-/// The state of a connection. The lowest class is closed first.
+/// The state of a connection. The lowest class is closed first, unless a higher one has more than
+/// half of the connections.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Class {
     /// No known user, and no request in progress.

@@ -119,7 +119,8 @@ pub(crate) enum BindError {
 pub(super) struct Source {
     flags: &'static Flags,
     files: TlsFiles,
-    /// The names that it serves. `None`: all names without a certificate of their own.
+    /// The names that it serves; if empty, those in the certificate. `None`: all names without a
+    /// certificate of their own.
     names: Option<Vec<String>>,
     pem: Pem,
     key: Arc<CertifiedKey>,
@@ -383,7 +384,7 @@ impl Tls {
             }
             let error = trouble.join("; ");
             if reported != error && !error.is_empty() {
-                tracing::warn!(error, "keeping the old certificate of the HTTPS port");
+                tracing::warn!(error, "keeping the old certificate of an HTTPS port");
             }
             reported = error;
         }

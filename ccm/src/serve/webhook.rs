@@ -105,7 +105,7 @@ impl WebhookMetrics {
     }
 }
 
-/// Serves until `shutdown`, then lets requests in progress finish.
+/// Serves until `shutdown`, then lets requests in progress finish, for at most 5 s.
 pub(crate) async fn serve_webhooks(
     listener: Listener,
     site: WebhookSite,
@@ -144,7 +144,7 @@ fn router(site: WebhookSite, callers: &Authorities) -> Router {
 struct Webhook {
     name: &'static str,
     review: Review,
-    /// One permit for each byte of the bodies in progress.
+    /// One permit for each byte of the bodies under review.
     bytes: Arc<Semaphore>,
     callers: Authorities,
     metrics: WebhookMetrics,
@@ -152,8 +152,8 @@ struct Webhook {
 
 async fn answer(State(webhook): State<Webhook>, request: Request) -> Response {
     let started = Instant::now();
-    // Reading the body and the review get three quarters of the time. The rest is for writing the
-    // answer.
+    // The review gets what reading the body leaves of three quarters of the time. The rest is for
+    // writing the answer.
     let patience = patience(request.uri().query());
     let answer = timeout(patience, review(&webhook, request, patience.mul_f64(0.75)));
     let answer = answer.await.unwrap_or_else(|_| {

@@ -1,8 +1,8 @@
 //! The event sink: bounded, with one writing task. Drafts are keyed by object, reason, type and
 //! component; the newest text wins.
 //!
-//! [`EventSink::record`] puts a draft into a bounded queue. A later draft with the same key changes
-//! only text and count. [`EventWriter::run`] writes one draft after the other, so that 5,000
+//! [`EventSink::record`] puts a draft into a bounded queue. A later draft with the same key updates
+//! the waiting one. [`EventWriter::run`] writes one draft after the other, so that 5,000
 //! `Synced` events do not delay the controllers' patches. It patches the existing Event for a
 //! repeat, no more often than the limits of that Event, of its object and of all events allow. A
 //! flush and the stop ignore these limits.

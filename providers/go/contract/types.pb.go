@@ -558,8 +558,8 @@ func (Ownership) EnumDescriptor() ([]byte, []int) {
 // The cluster on whose behalf a request is made.
 type ClusterRef struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The cluster's name, `--cluster-name` of the controller. It is for people, and part of the names
-	// that a cloud shows. It is not unique.
+	// The cluster's name, `--cluster-name` of the controller. It is for people: a provider may use it
+	// in the names that a cloud shows. It is not unique.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// The identity of the cluster as an owner of cloud objects: the UID of its `kube-system`
 	// namespace unless the operator sets one. A rebuilt or restored cluster that keeps its owner ID

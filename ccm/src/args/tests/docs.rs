@@ -8,7 +8,7 @@ const BEGIN: &str =
     "<!-- flags: written by the test `docs_configuration_lists_the_flags_as_they_are` -->\n";
 const END: &str = "<!-- end of flags -->\n";
 
-/// All flags, by group, as Markdown.
+/// All flags except `--help`, by group, as Markdown.
 fn table() -> String {
     let cell = |text: &str| text.replace('|', "\\|").replace('\n', " ");
     let command = command();

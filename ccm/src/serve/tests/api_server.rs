@@ -53,7 +53,7 @@ impl ApiServer {
         self.0.lock().unwrap().mood = mood;
     }
 
-    /// The numbers of TokenReviews and SubjectAccessReviews so far.
+    /// The numbers of TokenReviews and SubjectAccessReviews that it decided so far.
     pub(super) fn asked(&self) -> (usize, usize) {
         let state = self.0.lock().unwrap();
         (state.token_reviews, state.access_reviews.len())

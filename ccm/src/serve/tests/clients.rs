@@ -319,7 +319,7 @@ async fn b_m4_authorities_in_files_are_read_again_when_they_change() {
             .is_some_and(|bundle| bundle.verify(&[certificate]).is_ok())
     };
     assert!(counts(&old) && !counts(&new));
-    // Half of the new file is written: the old authorities stay.
+    // Only a part of the new file is written: the old authorities stay.
     files.flag("client-ca-file", "ca.crt", &new.pem()[..100]);
     tokio::time::sleep(Duration::from_secs(25)).await;
     assert!(counts(&old) && !counts(&new));

@@ -14,7 +14,7 @@ const OF_OBJECT: Rate = Rate {
     burst: 25,
     pause: Duration::from_mins(5),
 };
-/// For all objects together: repeats, warnings, and events with a provider's own reason.
+/// For all objects together: repeats, warnings, and a provider's events.
 const OF_ALL: Rate = Rate {
     burst: 1_000,
     pause: Duration::from_millis(600),

@@ -30,13 +30,13 @@ pub(super) struct EventKey {
 
 impl EventKey {
     /// Whether its first write counts against the limit for all objects; repeats always count.
-    /// The first write of a `Normal` event with a reason of the ccm does not count: the number of
-    /// objects bounds these.
+    /// The first write of a `Normal` event of the ccm itself does not count: the number of objects
+    /// bounds these.
     pub(super) fn is_limited(&self) -> bool {
         self.kind == EventType::Warning || self.is_foreign()
     }
 
-    /// Whether the reason is a provider's.
+    /// Whether it is a provider's event, by its reason.
     fn is_foreign(&self) -> bool {
         self.reason == reason::PROVIDER_EVENT || !reason::is_ours(&self.reason)
     }
@@ -56,11 +56,11 @@ pub(super) struct Pending {
     /// The drafts to write, by (limited, turn).
     order: BTreeMap<(bool, u64), Arc<EventKey>>,
     turn: u64,
-    /// Repeats, each with the time before which it is not written.
+    /// Repeats, each with the time until which it is held back.
     held: BTreeSet<(Instant, Arc<EventKey>)>,
     drafts: BTreeMap<Arc<EventKey>, Draft>,
     bound: usize,
-    /// How many of the drafts have a provider's reason.
+    /// How many of the drafts are a provider's events.
     foreign: usize,
     /// Whether a popped draft is being written.
     writing: bool,
@@ -88,8 +88,8 @@ impl Pending {
             waiting.object = draft.object;
             return true;
         }
-        // Events with a provider's reason take at most a quarter of the space, so that space is
-        // left for the ccm's events.
+        // A provider's events take at most a quarter of the space, so that space is left for the
+        // ccm's.
         let crowded = key.is_foreign() && self.foreign >= self.bound / 4;
         if crowded || self.drafts.len() >= self.bound {
             return false;
