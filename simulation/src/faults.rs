@@ -79,7 +79,7 @@ struct State {
     lease_trouble: Option<Instant>,
     /// Until when requests to the API server last failed.
     api_trouble: Option<Instant>,
-    /// When the API server last refused a condition, or the read after a conflict about it.
+    /// When the API server last refused a write of a Node's status, or a read of a Node.
     condition_refused: Option<Instant>,
     off: bool,
 }
@@ -140,13 +140,14 @@ impl Faults {
         state.api_trouble.max(state.lease_trouble)
     }
 
-    /// When the API server last refused a condition of a Node.
+    /// When the API server last refused a write of a Node's status, or a read of a Node.
     #[must_use]
     pub fn condition_refused(&self) -> Option<Instant> {
         self.state().condition_refused
     }
 
-    /// How many requests and calls the ccms sent so far, without those about Leases.
+    /// How many requests and calls the ccms sent so far, without Probes, those about Leases, and
+    /// the second ccm's calls.
     #[must_use]
     pub fn sent(&self) -> u64 {
         let state = self.state();

@@ -1,6 +1,6 @@
-//! The ccm with each provider that violates the contract in one of the named ways (`provider-mock
-//! faults`): no live Node is deleted, the planted objects of another owner stay as they are, and
-//! the process lives. An event or a metric reports the violation if its row says so.
+//! The ccm with a provider that behaves in each of the ways that `provider-mock faults` names: no
+//! live Node is deleted, another owner's objects that every row plants stay as they are, and the
+//! process lives. An event or a metric reports the violation if its row says so.
 
 mod document;
 mod stage;
@@ -372,7 +372,7 @@ fn of_another(cloud: &Cloud) -> (LoadBalancer, Route) {
         .load_balancers()
         .into_iter()
         .find(|lb| lb.handle == handle);
-    // In the range of this cluster's Pods, and without a target: the controller would delete it if
+    // In the range of this cluster's Pods, and to no Node of it: the controller would delete it if
     // this cluster owned it.
     let route = Route {
         provider_id: Some("mock://zone-1/theirs".into()),

@@ -101,7 +101,7 @@ async fn m9_starting_and_broken_pause_degraded_works_and_deletes_nothing() {
     for name in ["node-1", "node-2", "node-3"] {
         world.initialised(name).await;
     }
-    // A new connection begins with a Probe, so the ccm sees the health at once.
+    // The ccm probes each new connection, so it sees the health at once.
     let set = async |health: Health, text: &str| {
         world.cloud().set_health(health);
         world.mock.disconnect();
