@@ -5,8 +5,9 @@
 //! scenario cites the line, and the difference must be there unless it depends on time.
 //!
 //! `make compat-bridge`: the same scenarios with our controller on both sides, and upstream's only
-//! between the two hand-overs. On one side the cloud is the ccm's provider. On the other side Go code is in between: the bridge, and the
-//! contract's adapter as its cloud. `ways` lists the allowed differences with their reasons.
+//! between the two hand-overs. On one side the cloud is the ccm's provider. On the other side Go
+//! code is in between: the bridge, and the contract's adapter as its cloud. `ways` lists the
+//! allowed differences with their reasons.
 //!
 //! Scenarios of one group run at once on both sides. A scenario has Nodes of its own, or a
 //! namespace of its own with a Service.
