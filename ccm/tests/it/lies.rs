@@ -21,7 +21,7 @@ use self::stage::Stage;
 use crate::input::get;
 use crate::world::{FAST_LEASE, World, instance};
 
-/// A route of a Node that was deleted long ago.
+/// A route as a deleted Node leaves it.
 const LEFT_ROUTE: &str = "left";
 /// Longer than any row needs on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -380,8 +380,8 @@ fn of_another(cloud: &Cloud) -> (LoadBalancer, Route) {
         ..Route::new("of-another", "10.244.99.0/24")
     };
     cloud.plant_route(route.clone()).unwrap();
-    // A route of a former Node of this cluster. It has no owner's mark, and the instance that it
-    // leads to no longer exists.
+    // A route as a former Node of this cluster leaves it: without an owner's mark, to an instance
+    // that does not exist.
     let left = Route {
         provider_id: Some("mock://zone-1/left".into()),
         ..Route::new(LEFT_ROUTE, "10.244.98.0/24")

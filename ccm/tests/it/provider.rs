@@ -211,7 +211,7 @@ async fn s20_another_cloud_scope_stops_everything_until_the_command_of_the_log_a
     let line = said(&ccm, "the ccm creates and deletes nothing").await;
     world.join("node-2").await;
     world.create_service(balancer("web")).await;
-    // The next Probe comes after both were seen.
+    // Time for the ccm to see both.
     more_calls(&world, "Probe", 2).await;
     assert_eq!(world.cloud().mutating_calls(), 0);
     world.is_uninitialised("node-2").await;
