@@ -38,8 +38,8 @@ impl ApiFault {
     }
 }
 
-/// A leader that is to die after the effect of its request dies this long after it sent the request:
-/// later than the API server's longest latency.
+/// A leader that is to die after the effect of its request dies this long after it sent the
+/// request: later than the API server's longest latency.
 const DIES_WITHIN: Duration = Duration::from_millis(16);
 /// If steps happen during a request to the API server, this is the request's delay. A call of the
 /// provider is delayed ten times as long. Watches deliver the steps meanwhile.
