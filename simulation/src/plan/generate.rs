@@ -332,7 +332,7 @@ impl Generator {
 
     fn of_service(&mut self, i: u8) -> Vec<Step> {
         let (class, other) = (self.class(), self.class());
-        // Without hints, the ccm sees the removal of a load balancer only in a list.
+        // Without hints, only a list surely shows the ccm that a load balancer was removed.
         let shown = self.setup.has(Trait::Hints) || self.setup.has(Trait::ListsBalancers);
         match self.random.random_range(0..18) {
             0 | 1 => vec![Step::EditPort(i)],
