@@ -147,7 +147,8 @@ impl Checker {
         self.inner().mutating
     }
 
-    /// Whether a call is under way. Even a hanging list may lead to a change.
+    /// Whether a call is under way, except for WatchChanges. Even a hanging list may lead to a
+    /// change.
     #[must_use]
     pub fn is_called(&self) -> bool {
         self.inner().calls.is_any_under_way()
@@ -159,7 +160,7 @@ impl Checker {
         self.inner().leases.leader(LEASE).map(str::to_owned)
     }
 
-    /// How often a process began to lead.
+    /// How often the leader of a Lease changed.
     #[must_use]
     pub fn terms(&self) -> u64 {
         self.inner().leases.terms()

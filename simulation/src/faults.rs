@@ -38,7 +38,8 @@ impl ApiFault {
     }
 }
 
-/// If a leader dies after the effect of its request, it does so within this time.
+/// A leader that is to die after the effect of its request dies this long after it sent the
+/// request: later than the API server's longest latency.
 const DIES_WITHIN: Duration = Duration::from_millis(16);
 /// If steps happen during a request to the API server, this is the request's delay. A call of the
 /// provider is delayed ten times as long. Watches deliver the steps meanwhile.
@@ -79,7 +80,7 @@ struct State {
     lease_trouble: Option<Instant>,
     /// Until when requests to the API server last failed.
     api_trouble: Option<Instant>,
-    /// When the API server last refused a condition, or the read after a conflict about it.
+    /// When the API server last refused a write of a Node's status, or a read of a Node.
     condition_refused: Option<Instant>,
     off: bool,
 }
@@ -140,13 +141,14 @@ impl Faults {
         state.api_trouble.max(state.lease_trouble)
     }
 
-    /// When the API server last refused a condition of a Node.
+    /// When the API server last refused a write of a Node's status, or a read of a Node.
     #[must_use]
     pub fn condition_refused(&self) -> Option<Instant> {
         self.state().condition_refused
     }
 
-    /// How many requests and calls the ccms sent so far, without those about Leases.
+    /// How many requests and calls the ccms sent so far, without Probes, those about Leases, and
+    /// the second ccm's calls.
     #[must_use]
     pub fn sent(&self) -> u64 {
         let state = self.state();

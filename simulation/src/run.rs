@@ -112,7 +112,7 @@ struct Run {
     routes: bool,
     /// The faults have ended.
     calm: bool,
-    /// Nodes that the provider wrongly reported as gone.
+    /// Nodes that have had their wrong ABSENT. Each gets only one.
     lied: BTreeSet<u8>,
     /// Nodes whose route was led to an unknown address.
     strays: BTreeSet<u8>,

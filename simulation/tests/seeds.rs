@@ -18,7 +18,8 @@ fn what_failed_once_holds_and_fails_again_with_its_bug() {
     }
 }
 
-/// Without `tokio_unstable`, tokio chooses at random which task wakes first.
+/// Without `tokio_unstable`, tokio chooses at random which receiver of a `watch` channel wakes
+/// first.
 #[cfg(tokio_unstable)]
 mod the_same_seed_has_the_same_trace {
     use std::process::Command;

@@ -24,7 +24,8 @@ const END: &str = "<!-- cost:end -->";
 
 /// An hour divided by fifty. The refresh period of five minutes is divided too: it is six seconds.
 const IDLE: Duration = Duration::from_secs(72);
-/// The refresh period in the other situations. It is so long that no refresh occurs in them.
+/// The refresh period in the other situations. It is so long that Nodes are refreshed only at the
+/// start of a controller.
 const SELDOM: &str = "--node-status-update-frequency=2h";
 const OFTEN: &str = "--node-status-update-frequency=6s";
 

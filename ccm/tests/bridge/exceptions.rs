@@ -9,8 +9,8 @@ pub struct Exception {
     pub checks: &'static [&'static str],
 }
 
-/// Exceptions of every cloud behind Go's interface, unless the vendor adds the methods of
-/// `optional.go`.
+/// Exceptions of every cloud here, behind Go's interface alone. If a vendor adds `OwnerChecker`,
+/// the first two do not apply.
 pub const NOT_IN_GO: &[Exception] = &[
     Exception {
         why: "Go's interface knows no owner ID: what the cloud finds for a Service is that Service's, whichever cluster made it (LB-1, CORE-14)",

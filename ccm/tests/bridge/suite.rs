@@ -259,8 +259,7 @@ clusters:
     conforms(&cloud, directory.path(), &config, &expected).await;
 }
 
-/// Capabilities that no cloud offers behind Go's interface without a method of the bridge's
-/// `optional.go`.
+/// Capabilities that neither AWS nor a cloud of `providers/go/bridge/shapes` offers.
 const NOT_OFFERED: [&str; 6] = [
     "changes",
     "clusters",
@@ -323,8 +322,8 @@ async fn a_cloud_that_takes_much_for_granted_conforms() {
     shape_conforms("careless", &["routes", "zones"], &[NOT_IN_GO, CARELESS]).await;
 }
 
-/// It takes a quarter of an hour, because moto is slow. The command that CI runs on every change
-/// leaves this test out by its name, and `make conformance` runs it.
+/// It takes a quarter of an hour, because moto is slow. For a submission CI leaves this test out by
+/// its name. Every night CI runs it, and so does `make conformance`.
 #[tokio::test(flavor = "multi_thread")]
 async fn whole_cloud_provider_aws_conforms_as_far_as_it_can() {
     let directory = tempfile::tempdir().unwrap();

@@ -67,8 +67,9 @@ impl Periods {
         routes: Duration::from_secs(10),
     };
 
-    /// The defaults, but with a refresh that is too rare to fall into a situation by chance. Only
-    /// the idle hour, with [`Self::DEFAULT`], counts refreshes.
+    /// The defaults, but with a refresh that is too rare to fall into a situation by chance. A
+    /// controller still refreshes at its start. Only the idle hour, with [`Self::DEFAULT`], counts
+    /// further refreshes.
     pub const OF_EVENTS: Self = Self {
         refresh: Duration::from_hours(2),
         ..Self::DEFAULT

@@ -15,7 +15,7 @@ const END: &str = "<!-- calls:end -->";
 const HEAD: &str = "## The calls that a cloud sees
 
 Each test cloud counts the calls of its own API: once linked into upstream's Go CCM, once unchanged behind the bridge with the `ccm`. Both controllers have an API server of their own and the same
-flags (the `ccm` also has `--node-deletion-brake` and `--provider-annotation-prefixes`), and see the same events. `make calls` fails if the `ccm` makes more calls than upstream. The last column of a cloud's table names the only exceptions: there a rule needs
+flags, except for those that name the cloud (the `ccm` also has `--node-deletion-brake` and `--provider-annotation-prefixes`), and see the same events. `make calls` fails if the `ccm` makes more calls than upstream. The last column of a cloud's table names the only exceptions: there a rule needs
 more, and \"at most twice\" means twice as many as upstream, or two if upstream makes none.
 
 How it is counted:
@@ -28,7 +28,7 @@ How it is counted:
 - In all situations but the idle hour the periodic refresh of Nodes is off (`--node-status-update-frequency=2h`), because it would happen during some of them by chance.
 - The idle hour: nothing happens to three Nodes and one Service. It takes 72 seconds, a fiftieth of an hour, with upstream's default periods divided by 50:
   `--node-status-update-frequency=6s` (5 min), `--node-monitor-period=100ms` (5 s), `--route-reconciliation-period=200ms` (10 s). The `ccm` takes no period below one second, so it has the last two
-  at one second; it lists routes only after changes (▲R6). Periods without a flag keep their length, so resyncs of twelve hours and more do not occur.
+  at one second; it lists routes after changes, and otherwise at most once an hour (▲R6). Periods without a flag keep their length, so resyncs of twelve hours and more do not occur.
 
 The clouds are shapes of those that are in use ([providers/go/bridge/shapes](../providers/go/bridge/shapes)):
 

@@ -202,7 +202,7 @@ impl World {
         journal.as_array().unwrap().iter().filter(made).count()
     }
 
-    /// Each Node's name and resourceVersion, which changes when anybody writes to the Node.
+    /// Each Node's name and resourceVersion, which changes when anybody changes the Node.
     pub async fn versions(&self) -> Vec<(Option<String>, Option<String>)> {
         let all = self.nodes().list(&ListParams::default()).await.unwrap();
         let of = |node: Node| (node.metadata.name, node.metadata.resource_version);

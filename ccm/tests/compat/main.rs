@@ -1,12 +1,13 @@
 //! `make compat`: upstream's Go cloud-controller-manager and this one, side by side, through the
 //! same scenarios. Each has an API server and a cloud (`provider-mock`) of its own. Afterwards the
-//! tests compare all Nodes, Services, events, load balancers and routes, line by line. The only
-//! allowed differences are those that a `▲` line of docs/behaviour.md requires. The scenario cites
-//! the line, and the difference must be there unless it depends on time.
+//! tests compare the scenarios' Nodes, Services, events, load balancers and routes, line by line.
+//! The only allowed differences are those that a `▲` line of docs/behaviour.md requires. The
+//! scenario cites the line, and the difference must be there unless it depends on time.
 //!
-//! `make compat-bridge`: the same scenarios with our controller on both sides. On one side the
-//! cloud is the ccm's provider. On the other side Go code is in between: the bridge, and the
-//! contract's adapter as its cloud. `ways` lists the allowed differences with their reasons.
+//! `make compat-bridge`: the same scenarios with our controller on both sides, and upstream's only
+//! between the two hand-overs. On one side the cloud is the ccm's provider. On the other side Go
+//! code is in between: the bridge, and the contract's adapter as its cloud. `ways` lists the
+//! allowed differences with their reasons.
 //!
 //! Scenarios of one group run at once on both sides. A scenario has Nodes of its own, or a
 //! namespace of its own with a Service.

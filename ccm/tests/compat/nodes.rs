@@ -38,7 +38,7 @@ fn joining(name: &str) -> NodeBuilder {
     NodeBuilder::new(name).uninitialized()
 }
 
-/// A Node that was initialised long ago, with all labels.
+/// A Node that counts as initialised: it has a provider ID, all labels and no taint.
 fn known(name: &str) -> NodeBuilder {
     NodeBuilder::new(name)
         .provider_id(format!("mock://zone-1/{name}"))

@@ -142,7 +142,7 @@ fn matters(name: &'static str, what: &'static str, patch: Value) -> Scenario {
     .stored()
 }
 
-/// A user changes a field that does not matter, and the controller does not call Ensure.
+/// A user changes a field that does not matter. Both controllers must call Ensure equally often.
 fn no_matter(name: &'static str, what: &'static str, patch: Value) -> Scenario {
     Scenario::new(name, what, &["B-S4"], move |side: Side, name| {
         let patch = patch.clone();
@@ -285,7 +285,7 @@ fn matter() -> Vec<Scenario> {
     ]
 }
 
-/// Fields that do not matter (B-S4): no call.
+/// Fields that do not matter (B-S4).
 fn do_not_matter() -> Vec<Scenario> {
     let labels = json!({"metadata": {"labels": {"team": "blue"}}});
     let finalizers = [

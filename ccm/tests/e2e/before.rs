@@ -22,8 +22,8 @@ impl Before {
         }
     }
 
-    /// Checks that the Node and the cloud are as before, and that the ccm wrote to no Node and no
-    /// Service meanwhile.
+    /// Checks that the Node is the same one, that the cloud is as before, and that the ccm wrote to
+    /// no Node and no Service meanwhile.
     pub async fn assert_untouched(&self, world: &World) {
         assert_eq!(
             world.changes(),

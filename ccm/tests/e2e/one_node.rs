@@ -254,7 +254,7 @@ async fn killed(world: &mut World, victim: &str) {
     assert_eq!(after.uid(), before.uid());
     assert_eq!(restarts(&after, victim), restarts(&before, victim) + 1);
     assert_eq!(id(&after, other), id(&before, other), "{other} goes on");
-    // After three renewals the controllers have handled everything that they found at their start.
+    // Time for the controllers to handle what they found at their start.
     world.renewals(3).await;
     untouched.assert_untouched(world).await;
     world.report.start();

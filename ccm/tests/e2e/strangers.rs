@@ -64,7 +64,8 @@ fn at_the_port_of(ccm: &Inside, role: &str, directory: &Path) -> Process {
     Process::start(command, directory.join(format!("{role}.log"))).unwrap()
 }
 
-/// 600 connections of strangers disturb neither the kubelet's probes, nor scrapes, nor the Lease.
+/// 600 connections of strangers cost neither the Pod's readiness, nor more than one of 100 probes
+/// beside them, nor a scrape, nor the Lease.
 pub async fn at_the_https_port(world: &mut World) {
     let before = one_pod(world, Image::Mock).await;
     let pod = before.name_any();

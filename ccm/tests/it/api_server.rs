@@ -302,7 +302,7 @@ async fn b_m8_a_watch_that_is_cut_or_expired_misses_nothing() {
         .delete("node-2", &DeleteParams::default())
         .await
         .unwrap();
-    // B-S9: this process knew the Service.
+    // ▲S9: this process knew the Service.
     let removed = world
         .cloud()
         .wait_until(SOON, |cloud| cloud.load_balancers().is_empty());

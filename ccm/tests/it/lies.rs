@@ -1,6 +1,6 @@
-//! The ccm with each provider that violates the contract in one of the named ways (`provider-mock
-//! faults`): no live Node is deleted, the planted objects of another owner stay as they are, and
-//! the process lives. An event or a metric reports the violation if its row says so.
+//! The ccm with a provider that behaves in each of the ways that `provider-mock faults` names: no
+//! live Node is deleted, another owner's objects that every row plants stay as they are, and the
+//! process lives. An event or a metric reports the violation if its row says so.
 
 mod document;
 mod stage;
@@ -21,7 +21,7 @@ use self::stage::Stage;
 use crate::input::get;
 use crate::world::{FAST_LEASE, World, instance};
 
-/// A route of a Node that was deleted long ago.
+/// A route as a deleted Node leaves it.
 const LEFT_ROUTE: &str = "left";
 /// Longer than any row needs on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -372,7 +372,7 @@ fn of_another(cloud: &Cloud) -> (LoadBalancer, Route) {
         .load_balancers()
         .into_iter()
         .find(|lb| lb.handle == handle);
-    // In the range of this cluster's Pods, and without a target: the controller would delete it if
+    // In the range of this cluster's Pods, and to no Node of it: the controller would delete it if
     // this cluster owned it.
     let route = Route {
         provider_id: Some("mock://zone-1/theirs".into()),
@@ -380,8 +380,8 @@ fn of_another(cloud: &Cloud) -> (LoadBalancer, Route) {
         ..Route::new("of-another", "10.244.99.0/24")
     };
     cloud.plant_route(route.clone()).unwrap();
-    // A route of a former Node of this cluster. It has no owner's mark, and the instance that it
-    // leads to no longer exists.
+    // A route as a former Node of this cluster leaves it: without an owner's mark, to an instance
+    // that does not exist.
     let left = Route {
         provider_id: Some("mock://zone-1/left".into()),
         ..Route::new(LEFT_ROUTE, "10.244.98.0/24")

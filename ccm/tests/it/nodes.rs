@@ -52,7 +52,7 @@ async fn write_labels(world: &World, node: &str, labels: &[(&str, Option<&str>)]
         .unwrap();
 }
 
-/// The Node's resourceVersion, which each write changes.
+/// The Node's resourceVersion, which changes with the Node.
 fn version(node: &Node) -> String {
     node.metadata.resource_version.clone().unwrap()
 }

@@ -78,7 +78,7 @@ fn provider_process() {
         .enable_all()
         .build()
         .unwrap();
-    // The process ends in this call: by a scripted crash, or at the end of the test.
+    // The process ends in this call: by a scripted crash, or when the test kills it.
     runtime
         .block_on(async { provider_mock::serve(cloud, &endpoint).await })
         .unwrap();

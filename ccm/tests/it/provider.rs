@@ -101,7 +101,7 @@ async fn m9_starting_and_broken_pause_degraded_works_and_deletes_nothing() {
     for name in ["node-1", "node-2", "node-3"] {
         world.initialised(name).await;
     }
-    // A new connection begins with a Probe, so the ccm sees the health at once.
+    // The ccm probes each new connection, so it sees the health at once.
     let set = async |health: Health, text: &str| {
         world.cloud().set_health(health);
         world.mock.disconnect();
@@ -211,7 +211,7 @@ async fn s20_another_cloud_scope_stops_everything_until_the_command_of_the_log_a
     let line = said(&ccm, "the ccm creates and deletes nothing").await;
     world.join("node-2").await;
     world.create_service(balancer("web")).await;
-    // The next Probe comes after both were seen.
+    // Time for the ccm to see both.
     more_calls(&world, "Probe", 2).await;
     assert_eq!(world.cloud().mutating_calls(), 0);
     world.is_uninitialised("node-2").await;

@@ -178,7 +178,7 @@ impl Proxy {
         std::mem::take(&mut self.shared.state().streams).cancel();
     }
 
-    /// Requests so far with this method (any if empty) and this text in their path.
+    /// Answered requests so far with this method (any if empty) and this text in their path.
     pub fn seen(&self, method: &str, path: &str) -> Vec<Seen> {
         let state = self.shared.state();
         let fits =
@@ -186,7 +186,7 @@ impl Proxy {
         state.seen.iter().filter(fits).cloned().collect()
     }
 
-    /// Requests so far that are no GET and not about a Lease.
+    /// Answered requests so far that are no GET and not about a Lease.
     pub fn writes(&self) -> Vec<Seen> {
         let state = self.shared.state();
         let fits = |seen: &&Seen| seen.method != "GET" && !seen.path.contains("/leases");

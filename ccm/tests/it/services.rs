@@ -107,7 +107,7 @@ impl World {
         self.cloud().set_fault(fault).unwrap();
     }
 
-    /// Creates a Service, and waits for its load balancer. By then the ccm has handled all earlier
+    /// Creates a Service, and waits for its load balancer. By then the ccm has had time for earlier
     /// changes.
     async fn later_one_is_served(&self, name: &str) {
         self.balanced(name).await;

@@ -3,8 +3,9 @@
 //!
 //! Three records show whether two processes ever lead at once. Each process reaches the API server
 //! through a link of its own, which records the process's writes to Nodes and to the Lease. A watch
-//! records the holders of the Lease. The tests ask each process again and again whether it leads. The leases have upstream's
-//! default times, so these tests wait for real seconds, and run all at once.
+//! records the holders of the Lease. The tests ask each process again and again whether it leads.
+//! The leases have upstream's default times, so these tests wait for real seconds, and run all at
+//! once.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -80,7 +80,7 @@ impl World {
         self.file("socket/provider.sock")
     }
 
-    /// Starts a provider of the cloud and waits until it answers on the socket.
+    /// Starts a provider of the cloud and waits until it accepts connections on the socket.
     pub async fn provider(&mut self, language: Language) -> Provider {
         let state = self.state();
         let provider = match language {

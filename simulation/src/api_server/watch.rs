@@ -28,7 +28,7 @@ pub(super) struct Watcher {
     pub(super) server: ApiServer,
     pub(super) identity: Arc<str>,
     pub(super) asked: Asked,
-    /// All changes up to this version were sent.
+    /// All matching changes up to this version were sent.
     version: u64,
     /// The first messages: the existing objects, or an error that the version is too old.
     first: VecDeque<String>,

@@ -10,7 +10,7 @@ pub(super) struct ByHand {
 }
 
 impl ByHand {
-    /// The handles of the load balancers that still exist, by their names, and were changed.
+    /// The handles of the load balancers that were changed. One whose name is gone does not count.
     pub(super) fn changed<'a>(&'a self, all: &'a [LoadBalancer]) -> impl Iterator<Item = &'a str> {
         let is_changed = move |planted: &&LoadBalancer| {
             let now = all.iter().find(|one| one.name == planted.name);

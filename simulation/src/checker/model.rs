@@ -317,7 +317,8 @@ fn routes(world: &World<'_>, cloud: &Cloud) -> Vec<String> {
         };
         wanted.insert(cidr);
         if !is_known(node) || instance(cloud, node).is_none() {
-            // The cloud cannot have a route to this Node.
+            // Without a provider ID the ccm makes no route, and without an instance the cloud makes
+            // none.
             continue;
         }
         let to: Vec<&Route> = all

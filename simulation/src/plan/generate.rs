@@ -332,7 +332,7 @@ impl Generator {
 
     fn of_service(&mut self, i: u8) -> Vec<Step> {
         let (class, other) = (self.class(), self.class());
-        // Without hints, the ccm sees the removal of a load balancer only in a list.
+        // Without hints, only a list surely shows the ccm that a load balancer was removed.
         let shown = self.setup.has(Trait::Hints) || self.setup.has(Trait::ListsBalancers);
         match self.random.random_range(0..18) {
             0 | 1 => vec![Step::EditPort(i)],
@@ -401,7 +401,7 @@ impl Generator {
         let before = self.pick(&[0, 0, 500]);
         let after = self.pick(&[0, 0, 2_000, 40_000]);
         let number = self.pick(&[1, 1, 1, 2, 3]);
-        // Two faults in a row show more than twice as much as one.
+        // Two faults in a row may show what one does not.
         let twice = self.chance(1, 4);
         for number in number..=number + u32::from(twice) {
             self.strikes.push(Strike {

@@ -23,8 +23,8 @@ const STILL: Duration = Duration::from_mins(5);
 /// A run ends sooner if the state is right and nothing has changed for this time. Only a pending
 /// timer could undo that state. One seed in [`PATIENT`] waits longer, to find such a timer.
 const SETTLED: Duration = Duration::from_secs(100);
-/// When nothing happens, each ccm sends at most this many requests and calls a minute, without
-/// those about Leases.
+/// When nothing happens, the ccms send at most this many requests and calls a minute for each
+/// process, without Probes and those about Leases.
 const QUIET: u64 = 30;
 /// How often the run checks whether the state is right.
 pub(super) const LOOK: Duration = Duration::from_secs(20);
@@ -72,7 +72,7 @@ impl Run {
         Ok(())
     }
 
-    /// Makes the cloud accept everything, and quickly: otherwise a run would take hours.
+    /// Makes the cloud accept everything, within 8 s each: otherwise a run would take hours.
     async fn hurry(&mut self) -> anyhow::Result<()> {
         let quick = self.slow_ms.min(8_000);
         if self.setup.has(Trait::GoesOn) {

@@ -83,8 +83,6 @@ pub fn failing() -> Vec<Scenario> {
         ),
         Scenario::new(
             "route-cloud-down",
-            // The ccm reports this failure after half a minute. The comparison waits for the
-            // report.
             "the cloud's API is down, and stays so",
             &["B-R4", "B-R5"],
             async |side: Side, name| {

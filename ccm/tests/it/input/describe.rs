@@ -188,8 +188,8 @@ async fn n13_s18_kubectl_describe_tells_what_was_answered_and_when_the_next_try_
     for (kind, name, words) in TOLD {
         tells(&world, began, kind, name, *words).await;
     }
-    // Each object has one line, however often the ccm tried: a repeat only raises the event's
-    // count.
+    // Each object has one line, however often the ccm tried: a repeat changes the Event that
+    // exists.
     for (kind, name, reason) in [
         ("node", "quota", "NodeNotInitialized"),
         ("service", "no-subnet", "SyncLoadBalancerFailed"),

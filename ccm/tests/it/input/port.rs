@@ -140,8 +140,8 @@ async fn b_m4_health_tells_what_is_missing_and_the_rest_is_for_whom_the_api_serv
         );
     }
 
-    // Without the API server a token that the ccm has not seen before is refused. Open paths need
-    // no API server.
+    // Without the API server a token that the ccm has not seen before gets 500. Open paths need no
+    // API server.
     world.plane.kill_api_server();
     assert_eq!(get(port, "/metrics", Some("never-seen")).await.0, 500);
     assert_eq!(get(port, "/livez", None).await.0, 200);

@@ -71,7 +71,7 @@ async fn what_goes_wrong_is_said_once_with_the_object_the_provider_and_the_error
     let log = ccm.log();
     let of_node = log.lines().filter(|line| line.contains("node=\"node-1\""));
     assert_eq!(of_node.count(), 1, "{log}");
-    // The log has a line for each attempt, and the attempts become rarer.
+    // For a Service the log has a line for each attempt, and the attempts become rarer.
     let of_service = log
         .lines()
         .filter(|line| line.contains("service=default/web"))

@@ -11,7 +11,7 @@ const HEAD: &str = "\
 # Providers that break the contract
 
 Each row has a behaviour (a *lie*) that `provider-mock faults` lists, and the check of `provider-conformance` that finds it. All but two break a MUST or a SHOULD of the contract; the rows of these two say so. The last column has parts of the events or of the lines of `/metrics` that show the lie while a `ccm` works with such a provider, or says why nothing shows it.
-With each of these lies the `ccm` deletes no living Node, requests nothing about another owner's objects, and goes on. No controller can see or prevent what a provider does to the cloud by itself, such as changing another owner's load balancer and claiming it.
+With each of these lies the `ccm` deletes no living Node, and goes on. It requests nothing about another owner's object, unless a Service carries that object's handle. No controller can see or prevent what a provider does to the cloud by itself, such as changing another owner's load balancer and claiming it.
 The suite checks for such changes.
 
 <!-- Made from the tests: `make docs`. -->

@@ -45,7 +45,7 @@ pub(super) enum Stage {
     Renamed,
     /// Only LookupZones reports zones; two more new Nodes.
     Zones,
-    /// A call that is never answered.
+    /// No EnsureLoadBalancer is answered.
     Hangs,
     /// Lookups that end with a status.
     Statuses,
@@ -311,7 +311,7 @@ impl Stage {
                 let (all, params) = (world.nodes(), PatchParams::default());
                 for node in nodes_now(world).await {
                     let name = node.metadata.name.unwrap();
-                    // One of the Nodes is deleted meanwhile.
+                    // One of the Nodes may be deleted meanwhile.
                     if let Err(error) = all.patch(&name, &params, &exclude).await {
                         assert!(error.to_string().contains("not found"), "{error}");
                     }

@@ -88,8 +88,8 @@ async fn n12_labels_that_are_ours_follow_the_cloud(world: &World) {
 }
 
 async fn b_n10_beta_labels_win(world: &World) {
-    // Initialised by another controller long ago, with only beta labels, or with a beta label that
-    // differs. The cloud does not know these Nodes.
+    // Nodes as another controller leaves them: initialised, with only beta labels, or with a beta
+    // label that differs. The cloud does not know these Nodes.
     for (name, labels, expected) in [
         (
             "beta-only",

@@ -193,7 +193,7 @@ async fn wrong_node_ip(world: &World) {
     world.initialised("wrong-ip").await;
 }
 
-/// ▲N13: a permanent failure is reported at once, in the provider's own words.
+/// ▲N13: a permanent failure is reported in the provider's own words.
 async fn lasting_failure(world: &World) {
     let cloud = world.cloud();
     let quota = failure(

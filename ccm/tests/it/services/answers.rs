@@ -258,7 +258,7 @@ async fn s15_events_and_annotations_of_the_provider() {
         .register(NodeBuilder::new("a").provider_id("mock://zone-1/a"))
         .await;
 
-    // A deleted load balancer is created again as soon as the provider sends a hint.
+    // After the provider's hint the ccm creates a deleted load balancer again.
     let gone = world.made("later").unwrap().handle;
     world.cloud().remove_load_balancer(&gone).unwrap();
     world

@@ -96,8 +96,8 @@ async fn s18_b_s5_delete_until_it_is_done() {
 #[tokio::test]
 async fn s9_without_the_finalizer_nothing_is_left_behind() {
     let (world, _ccm) = World::with_ccm(Fixture::default()).await;
-    // The finalizer is removed while the Service exists: the ccm adds it again, and does nothing
-    // else.
+    // The finalizer is removed while the Service exists: the ccm adds it again, and calls no
+    // Ensure.
     world.balanced("web").await;
     world.force_finalizers_off("web").await;
     world

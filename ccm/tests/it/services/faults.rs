@@ -90,7 +90,7 @@ async fn every_failure_code_on_ensure_is_told_and_retried_as_the_contract_says()
         .await;
     assert_eq!(ingress(&half_made), None);
     assert_eq!(world.times(ENSURE, "half-made"), 1);
-    // The failure of one object concerns no other.
+    // Another Service is served meanwhile.
     world.later_one_is_served("later").await;
 
     told_and_retried(&world).await;

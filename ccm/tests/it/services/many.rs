@@ -78,7 +78,7 @@ async fn s12_s13_b_s7_joins_are_coalesced_and_a_restart_is_free() {
     );
     assert_eq!(world.cloud().call_count(ENSURE), 0);
 
-    // The target set stays the same, so the ccm makes no call.
+    // The target set stays the same, so the ccm makes no mutating call.
     world.renewals(2).await;
     world.cloud().reset_calls();
     for number in 0..MANY {
@@ -92,7 +92,7 @@ async fn s12_s13_b_s7_joins_are_coalesced_and_a_restart_is_free() {
     world.renewals(2).await;
     world.no_change("a Ready flap of all Nodes");
 
-    // A restart: one Get each, nothing else.
+    // A restart: one Get each, and no mutating call.
     let before: Vec<_> = world.statuses().await;
     world.crash(&mut ccm).await;
     world.cloud().reset_calls();

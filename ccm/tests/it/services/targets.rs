@@ -27,7 +27,7 @@ impl World {
             .await;
     }
 
-    /// A Node of this cloud that was initialised long ago.
+    /// A Node of this cloud that counts as initialised: it has a provider ID and no taint.
     async fn old_node(&self, name: &str) {
         let node = NodeBuilder::new(name).provider_id(format!("mock://zone-1/{name}"));
         self.cloud()
@@ -141,8 +141,8 @@ async fn b_s6_b_s7_s7_s14_who_is_a_target() {
 
 #[tokio::test]
 async fn b_s7_s12_s14_what_costs_an_update_and_what_does_not() {
-    // This provider gets readiness and the label `seen` with each call. Only changes of the label
-    // `counts` cause a call.
+    // This provider gets readiness and the label `seen` with each call. Of the labels, only changes
+    // of `counts` cause a call.
     let mut fixture = Fixture::default();
     fixture.provider.node_readiness = true;
     fixture.provider.node_labels = vec!["example.com/seen".into()];

@@ -129,7 +129,7 @@ async fn b_m5_the_route_controller_needs_its_rights_and_no_more() {
     proxy.answer(Rule::new("PATCH", "/nodes/node-1/status", 1, 409));
     let instance = crate::world::instance("node-1");
     world.cloud().add_instance(instance).unwrap();
-    // Another controller has initialised it.
+    // As another controller leaves it: initialised.
     let node = NodeBuilder::new("node-1")
         .provider_id("mock://zone-1/node-1")
         .pod_cidrs(&["10.244.1.0/24"]);
