@@ -39,7 +39,7 @@ struct Shared {
     state: Mutex<State>,
     /// If you need both locks, take that of the state first.
     mischief: Mutex<Mischief>,
-    /// Counts all changes, including calls.
+    /// Counts changes and calls, to wake the tasks that wait for a condition.
     changed: watch::Sender<u64>,
     /// The number of the last hint.
     hints: watch::Sender<u64>,

@@ -375,7 +375,7 @@ fn rewritten_outcome(rpc: &str, faults: &[Fault], messages: &[Vec<u8>]) -> Strin
         .iter()
         .any(|fault| fault.kind == FaultKind::EmptyItems)
     {
-        // Decoding it would take gigabytes of memory.
+        // Decoding it can take gigabytes of memory.
         return "empty items".into();
     }
     let messages: Vec<Bytes> = messages

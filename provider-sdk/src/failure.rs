@@ -9,7 +9,8 @@ use std::time::Duration;
 pub const MAX_TEXT_BYTES: usize = 1024;
 
 /// The kinds of failure. Each decides how the controller reacts (`FailureCode` in `types.proto`,
-/// CORE-15). A [`Failure::retry_after`] replaces the delay that is stated here.
+/// CORE-15). In a call about an object, a [`Failure::retry_after`] replaces the delay that is
+/// stated here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FailureCode {
     /// The object itself is wrong or unsupported. The controller records a Warning event, and
@@ -37,8 +38,8 @@ pub enum FailureCode {
     Credentials,
     /// The cloud's API is unavailable. The controller records an event, and retries with backoff.
     Unavailable,
-    /// No `Initialize` for this cluster has succeeded in this process. The controller initialises
-    /// the provider and repeats the call. The SDK answers this by itself.
+    /// No `Initialize` has succeeded in this process, or the last one was for another owner ID. The
+    /// controller initialises the provider and repeats the call. The SDK answers this by itself.
     NotInitialized,
     /// A fault of the provider. The controller records an event, and retries with backoff.
     Internal,
@@ -142,8 +143,8 @@ impl Failure {
         credentials => Credentials;
         /// The cloud's API is down or unreachable.
         unavailable => Unavailable;
-        /// `Initialize` has not succeeded in this process. The SDK answers this by itself; vendors
-        /// hardly need it.
+        /// No `Initialize` has succeeded in this process, or the last one was for another owner ID.
+        /// The SDK answers this by itself; vendors hardly need it.
         not_initialized => NotInitialized;
         /// A fault of the provider. Use it when in doubt.
         internal => Internal;

@@ -31,7 +31,7 @@ pub trait Volumes: Send + Sync {
 pub struct VolumeOptions {
     /// The sources of this cloud (VOL-2): a field of `spec` such as `awsElasticBlockStore`, or
     /// `csi/DRIVER`. The controller asks only about volumes with these sources. If the list is
-    /// empty (the default), it asks about all volumes.
+    /// empty (the default), it asks about volumes with any source.
     pub source_types: Vec<String>,
     /// How many calls of this service may run at once; 8 by default.
     pub max_in_flight: u32,

@@ -56,13 +56,13 @@ impl Contents {
         self.0.contains_key(key)
     }
 
-    /// The keys that are new since `before`.
+    /// The keys that are new since `before`, without those in [`RESTLESS`].
     pub(crate) fn added_since(&self, before: &Self) -> BTreeSet<String> {
         let added = |key: &&String| !before.has(key) && !is_restless(key);
         self.0.keys().filter(added).cloned().collect()
     }
 
-    /// The keys that were deleted or written since `before`.
+    /// The keys that were deleted or written since `before`, without those in [`RESTLESS`].
     pub(crate) fn changed_since(&self, before: &Self) -> Vec<String> {
         let changed = |(key, revision): &(&String, &u64)| {
             self.0.get(*key) != Some(*revision) && !is_restless(key)

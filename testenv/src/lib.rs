@@ -1,7 +1,7 @@
 //! A real Kubernetes control plane for tests, benchmarks and the demo.
 //!
 //! ```text
-//! binary         control-plane/ (a Go module) -> one executable, built when its sources changed
+//! binary         the Go programs of control-plane/ and helm/, built when their sources changed
 //! process        one child process: log file, signals, deadline; ends with its parent
 //! ports          loopback ports
 //! document       documents that tests generate: compared with the text, or written

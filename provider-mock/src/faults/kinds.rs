@@ -115,7 +115,8 @@ pub struct Kind {
     /// What it does.
     pub doc: &'static str,
     pub(crate) when: When,
-    /// The RPCs that it can strike.
+    /// The RPCs for which it can be set. On WatchChanges, only a fault before the call has an
+    /// effect.
     pub rpcs: &'static [&'static str],
     /// The meaning of the fault's `value`; empty if the fault takes none.
     pub value: &'static str,

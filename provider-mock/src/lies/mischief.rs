@@ -91,7 +91,8 @@ impl Cloud {
         Ok(())
     }
 
-    /// Makes the provider honest again: no twists, no scripted faults.
+    /// Removes all twists and scripted faults. Their effects stay, such as a lasting DEGRADED in
+    /// Probe.
     pub fn be_honest(&self) {
         self.misbehave(|mischief| mischief.twists = Twists::default());
         self.clear_faults();

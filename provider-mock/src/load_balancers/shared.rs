@@ -15,8 +15,8 @@ use crate::fixture::Addressing;
 /// cluster.
 pub(crate) const SHARED: &str = "mock.grpc-ccm.io/shared-load-balancer";
 
-/// The prefix of the handle and the name of a shared load balancer. Other handles begin with `lb-`,
-/// and the native names with `a`.
+/// The prefix of the handle and the name of a shared load balancer. The other handles that the
+/// cloud gives begin with `lb-`, and the native names with `a`.
 const WHOLE: &str = "shared-";
 const NAME_BYTES: usize = 63;
 

@@ -66,8 +66,8 @@ func Register() {
 	})
 }
 
-// Connect dials the provider and calls GetProviderInfo. It waits for the provider at most for the configured time, because the framework chooses
-// the controllers by the provider's capabilities.
+// Connect dials the provider and calls GetProviderInfo. It waits for the provider, because the framework chooses
+// the controllers by the provider's capabilities, but at most for the configured time.
 func Connect(config Config) (*Cloud, error) {
 	session, err := dial(config.Endpoint)
 	if err != nil {
@@ -199,7 +199,7 @@ func limited(ctx context.Context, places chan struct{}) (func(), error) {
 	}
 }
 
-// Deadlines of the contract; the provider's hints raise them.
+// Deadlines of the contract. The provider's hints can raise all but the first two.
 const (
 	infoDeadline       = 10 * time.Second
 	initializeDeadline = 60 * time.Second

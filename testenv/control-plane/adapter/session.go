@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// The contract's limit of an answer, in bytes.
+	// The largest message of an answer that the contract allows, in bytes.
 	largestAnswer = 16 << 20
 	// The largest request, in bytes, if the provider states no limit.
 	largestRequest = 4 << 20
@@ -97,7 +97,7 @@ func (s *session) providerInfo(ctx context.Context) (*contract.GetProviderInfoRe
 			info.GetProviderName(), info.GetProviderVersion(), least, contractMinor)
 	}
 	if info.GetProviderName() == "" || info.GetBootId() == "" {
-		return nil, errors.New("the provider says neither its name nor its boot_id")
+		return nil, errors.New("the provider does not state both its name and its boot_id")
 	}
 	return info, nil
 }

@@ -14,7 +14,7 @@ type turns struct {
 	held map[types.UID]*turn
 }
 
-// turn belongs to one Service, and is removed when no call waits for it.
+// turn belongs to one Service, and is removed when no call has it or waits for it.
 type turn struct {
 	place   chan struct{}
 	waiting int

@@ -75,7 +75,7 @@ func bootNode(args []string) error {
 	return reap(containerd.Process.Pid)
 }
 
-// mountAll gives the node a /proc of its processes, its disk, a /run that is empty after each boot, and tunables of its own.
+// mountAll gives the node a /proc of its processes, its disk, a new /run at each boot, and tunables of its own.
 func mountAll(disk, shared string) error {
 	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("mounts of its own: %w", err)
@@ -105,7 +105,7 @@ func mountAll(disk, shared string) error {
 			return err
 		}
 	}
-	// /proc comes last, because the paths in /proc/self/fd above belong to the old one.
+	// /proc comes after them, because the paths in /proc/self/fd above belong to the old one.
 	if err := syscall.Mount("proc", "/proc", "proc", syscall.MS_NOSUID|syscall.MS_NODEV|syscall.MS_NOEXEC, ""); err != nil {
 		return fmt.Errorf("/proc: %w", err)
 	}

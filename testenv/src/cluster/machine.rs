@@ -261,8 +261,7 @@ impl Machine {
 
 impl Power {
     /// A command in the machine's mount namespace and in these other namespaces. With the PID
-    /// namespace, the command is a child of the started process, and ends when its standard input
-    /// closes.
+    /// namespace, the command is a child of `nsenter`. Kubelet ends when its standard input closes.
     fn command(&self, namespaces: &[&str]) -> Command {
         let mut command = Command::new("nsenter");
         command

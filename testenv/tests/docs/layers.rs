@@ -2,9 +2,9 @@
 //!
 //! The table under "Layers" in `docs/architecture.md` is the rule. A room imports rooms of lower
 //! layers only: none of its own layer, none above. Each path counts: in a `use` item, inline or in
-//! a macro. So does each module through which a re-export leads. Code that only tests or
-//! `make fuzz` compile is exempt. `main.rs` is another crate, which can use only the public items
-//! of the library.
+//! a macro. So does each module through which a re-export leads. Code that only tests, or only
+//! tests and `make fuzz`, compile is exempt. `main.rs` is another crate, which can use only the
+//! public items of the library.
 
 mod pure;
 pub(crate) mod source;

@@ -182,8 +182,8 @@ fn files(lib: &Path) -> Result<Vec<File>, String> {
     names.into_iter().map(file).collect()
 }
 
-/// Whether a file's code is in a shipped binary: no `mod` item on the way to it has a condition
-/// that excludes it.
+/// Whether a file's code is in a shipped binary: on each level, a `mod` item without a condition
+/// that excludes it leads to the file.
 fn is_shipped(file: &str, sources: &BTreeMap<String, String>) -> bool {
     if file == "lib.rs" {
         return true;

@@ -106,7 +106,7 @@ async fn helm_installs_tells_the_next_step_upgrades_and_leaves_nothing() {
     ];
     assert_eq!(rights(&plane, role).await, all);
 
-    // helm removes the objects of a feature that is turned off.
+    // An upgrade that turns controllers off takes their rights away.
     let mut upgrade = operator(&plane, "upgrade");
     upgrade.arg(&chart).args([
         "--set",

@@ -65,15 +65,15 @@ impl Twisted {
         service
     }
 
-    /// With the twist `ConflictButTouches`, removes the targets of the load balancer that caused a
-    /// CONFLICT.
+    /// With the twist `ConflictButTouches`, a CONFLICT removes the targets of the load balancer
+    /// that the provider finds for the Service.
     fn touch(&self, asker: &Asker<'_>, failure: &Failure) {
         if !self.has(Twist::ConflictButTouches) || failure.code() != FailureCode::Conflict {
             return;
         }
         if let Some(mut theirs) = self.found(asker) {
             theirs.targets.clear();
-            // The caller is not the owner, so its answer does not depend on whether this was saved.
+            // The answer stays CONFLICT, whether or not this was saved.
             let _ = self.put(theirs, "take the targets from");
         }
     }

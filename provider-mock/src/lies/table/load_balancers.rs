@@ -189,7 +189,7 @@ pub(super) const LIES: &[Lie] = &[
     ),
     twist(
         "cuts-marks",
-        "the mark has only the first 63 bytes of the owner ID",
+        "only the first 63 bytes of the owner ID in a mark count",
         &["LB-30"],
         "load-balancers/ensure-longest-owner",
         Twist::MarksCut,

@@ -143,7 +143,8 @@ impl Cloud {
         }
     }
 
-    /// How often the controllers called each RPC, or the provider each method of the cloud's API.
+    /// How often the controllers called each RPC except Probe and GetProviderInfo, or the provider
+    /// each method of the cloud's API.
     pub(crate) fn calls(&self) -> Held<BTreeMap<String, u64>> {
         if let Self::Vendor(cloud) = self {
             return cloud.calls().map_err(text);

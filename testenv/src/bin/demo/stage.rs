@@ -109,7 +109,7 @@ impl Stage {
         run(self.plane.kubectl().args(args))
     }
 
-    /// How many calls of this step have changed load balancers.
+    /// How many of the calls in [`Cloud::changes`] belong to this step.
     pub(crate) fn changes(&self) -> Held<u64> {
         Ok(self.cloud.changes()?.saturating_sub(self.changes_before))
     }

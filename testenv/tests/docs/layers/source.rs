@@ -9,7 +9,7 @@ use syn::{Attribute, Expr, Item, Meta, UseTree};
 /// The names of a module, from the root.
 pub(crate) type Module = Vec<String>;
 
-/// All code except for the code that only tests or `make fuzz` compile.
+/// All code except for the code that only tests, or only tests and `make fuzz`, compile.
 #[derive(Default)]
 pub(crate) struct Code {
     modules: BTreeMap<Module, Scope>,
@@ -226,7 +226,7 @@ impl Code {
     }
 }
 
-/// Whether the item is compiled for tests and `make fuzz` alone.
+/// Whether the item is compiled only for tests, or only for tests and `make fuzz`.
 pub(crate) fn is_for_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let Meta::List(list) = &attribute.meta else {
