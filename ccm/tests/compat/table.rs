@@ -13,7 +13,7 @@ pub const WAYS: (&str, &str) = ("go-clouds.md", "compat-bridge");
 
 const HEAD: &str = "## Side by side
 
-`make compat` compares an upstream Go CCM, whose cloud is an adapter to our contract, with the `ccm`, on equal API servers and equal mock clouds. It compares all Nodes,
+`make compat` compares an upstream Go CCM, whose cloud is an adapter to our contract, with the `ccm`, on equal API servers and equal mock clouds. Except for UIDs, times and the like, it compares all Nodes,
 Services, events, load balancers and routes, and how often each event occurred, up to four times. It leaves out that the `ccm`'s events about a stuck object end with the call, the attempt and
 the next try (▲N13).
 
@@ -66,7 +66,7 @@ pub fn of_controllers(rows: &[Row]) -> String {
 const WAYS_HEAD: &str = "## What Go's interface cannot carry
 
 `make compat-bridge` runs the `ccm` twice through all scenarios of [parity.md](parity.md#side-by-side). In the first run its provider is the mock. In the second run its provider is the bridge;
-the bridge's cloud is the adapter, and the adapter's provider is the mock. All Nodes, Services, events, load balancers and routes are equal, with these exceptions. How often a Warning event occurred is not compared.
+the bridge's cloud is the adapter, and the adapter's provider is the mock. Except for UIDs, times and the like, all Nodes, Services, events, load balancers and routes are equal, with these exceptions. How often a Warning event occurred is not compared.
 
 ";
 
