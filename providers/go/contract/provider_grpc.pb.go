@@ -86,7 +86,8 @@ type ProviderServiceClient interface {
 	// Rules: CORE-4, CORE-6, CORE-11, CORE-12, CORE-13, CORE-15, CORE-19, CORE-20, CORE-21, PROV-2,
 	// PROV-3, PROV-9, PROV-11, PROV-14, PROV-17, PROV-18, PROV-19, PROV-20.
 	Initialize(ctx context.Context, in *InitializeRequest, opts ...grpc.CallOption) (*InitializeResponse, error)
-	// Reads the provider's state. The controller calls it every 10 s, even while it does not lead.
+	// Reads the provider's state. The controller calls it at least every 10 s, even while it does
+	// not lead.
 	//
 	// PROV-4: Probe MUST answer before `Initialize`, MUST answer from memory (without waiting for a
 	// call to the cloud), and MUST NOT be slowed by other calls.
@@ -252,7 +253,8 @@ type ProviderServiceServer interface {
 	// Rules: CORE-4, CORE-6, CORE-11, CORE-12, CORE-13, CORE-15, CORE-19, CORE-20, CORE-21, PROV-2,
 	// PROV-3, PROV-9, PROV-11, PROV-14, PROV-17, PROV-18, PROV-19, PROV-20.
 	Initialize(context.Context, *InitializeRequest) (*InitializeResponse, error)
-	// Reads the provider's state. The controller calls it every 10 s, even while it does not lead.
+	// Reads the provider's state. The controller calls it at least every 10 s, even while it does
+	// not lead.
 	//
 	// PROV-4: Probe MUST answer before `Initialize`, MUST answer from memory (without waiting for a
 	// call to the cloud), and MUST NOT be slowed by other calls.

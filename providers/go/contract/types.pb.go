@@ -107,9 +107,8 @@
 // Initialize. After a lost connection it dials again for ever, with delays from 0.1 s to 5 s. If it
 // cannot work with the provider (because of a prefix that breaks PROV-8, for example), it first
 // waits 30 s, or until the connection ends. A new `boot_id` shows that another process answers. The
-// controller calls Probe every 10 s, or more often after a failed Probe. It closes the connection
-// after two failed Probes in a row. Without a connection the control loops pause. They draw no
-// conclusions from missing answers.
+// controller calls Probe at least every 10 s. It closes the connection after two failed Probes in a
+// row. Without a connection the control loops pause. They draw no conclusions from missing answers.
 //
 // Limits
 //

@@ -232,14 +232,14 @@ pub(super) const LIES: &[Lie] = &[
     ),
     twist(
         "status-on-failure",
-        "a failure is a gRPC status instead of an outcome in the body",
+        "a call that fails as a whole, except with NOT_INITIALIZED, ends with a gRPC status instead of an outcome in the body",
         &["CORE-4", "CORE-15"],
         "core/a-throttled-cloud-is-throttled",
         Twist::StatusOnFailure,
     ),
     twist(
         "wrong-code",
-        "every call that fails as a whole has the code CONFLICT",
+        "every call that fails as a whole, except with NOT_INITIALIZED, has the code CONFLICT",
         &["CORE-15"],
         "core/a-throttled-cloud-is-throttled",
         Twist::WrongCode,
