@@ -1,4 +1,4 @@
-//! The node controller (B-N1 to ▲N14): initialises Nodes, and keeps their addresses and labels
+//! The node controller (B-N1 to ▲N15): initialises Nodes, and keeps their addresses and labels
 //! current.
 //!
 //! ```text
