@@ -97,8 +97,8 @@ fn failed(seen: &Seen, what: &str) {
 }
 
 /// Fault: the API server answers 409 to a write (shutdown taint, its removal, the deletion) |
-/// retries a taint with the next pass; a deletion needs two new answers; records no event, because
-/// somebody else wrote; writes nothing twice
+/// retries a taint with the next pass; a deletion needs two new answers; records no event about
+/// the failure, because somebody else wrote; writes nothing twice
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_api_server_answers_409() {
     fn conflict(seen: &Seen, what: &str) {
@@ -106,7 +106,7 @@ async fn fault_lifecycle_api_server_answers_409() {
         new_answers(seen, what);
         assert!(
             !seen.reported,
-            "records no event, because somebody else wrote: {what}"
+            "records no event about the failure, because somebody else wrote: {what}"
         );
     }
     in_each_write(Fault::Refused(409), 1, conflict).await;
