@@ -202,7 +202,7 @@ impl Worker {
                 (None, None) => {
                     let provider = &self.driver.context.provider;
                     let text = format!(
-                        "provider {provider} has not been asked about this Node yet: it waits for a free call"
+                        "provider {provider} has not been asked about this Node yet: it waits for its turn"
                     );
                     (reason::NODE_NOT_INITIALIZED, text)
                 }

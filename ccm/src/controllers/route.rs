@@ -207,7 +207,7 @@ impl Metrics {
         );
         registry.register(
             "route_controller_failing_routes",
-            "Routes whose last call failed: the ccm tries them again",
+            "Routes of Nodes that could not be created: the ccm tries them again",
             metrics.failing.clone(),
         );
         metrics
