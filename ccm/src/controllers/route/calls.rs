@@ -332,7 +332,7 @@ impl Routes {
         })
     }
 
-    /// Creates or deletes these routes in the cloud. Returns `Fenced` if the ccm must not do that now.
+    /// Creates or deletes these routes. Returns `Fenced` if the ccm must not do that now.
     pub(super) async fn call(
         &self,
         session: &Arc<Session>,
