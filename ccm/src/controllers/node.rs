@@ -1,4 +1,4 @@
-//! The node controller (B-N1 to ▲N14): initialises Nodes, and keeps their addresses and labels
+//! The node controller (B-N1 to ▲N15): initialises Nodes, and keeps their addresses and labels
 //! current.
 //!
 //! ```text
@@ -202,7 +202,7 @@ impl Worker {
                 (None, None) => {
                     let provider = &self.driver.context.provider;
                     let text = format!(
-                        "provider {provider} has not been asked about this Node yet: it waits for a free call"
+                        "provider {provider} has not been asked about this Node yet: it waits for its turn"
                     );
                     (reason::NODE_NOT_INITIALIZED, text)
                 }

@@ -151,8 +151,8 @@ impl Reconciler for Lifecycle {
         sources.other(self.follow_status());
     }
 
-    /// Makes a pass due as soon as the provider is usable again (▲M9). Without this, the pass could
-    /// wait for a whole period.
+    /// Makes a pass due as soon as the provider is usable with a new session (▲M9). Without this,
+    /// the pass could wait for a whole period.
     fn renewed(&self, _: &Arc<Session>, _: &ProviderStatus) -> Vec<()> {
         vec![()]
     }
@@ -175,7 +175,7 @@ impl Reconciler for Lifecycle {
                 let refused = passes.evidence.is_refused();
                 let later = self.pass(&mut passes, session, start, batch).await;
                 passes.session = Arc::downgrade(session);
-                // The cloud accepts the provider's credentials again, so the other Nodes are due.
+                // The cloud may accept the credentials again, so the other Nodes are due.
                 let soon = refused && !passes.evidence.is_refused();
                 // If the pass took longer than the period, the next one follows at once.
                 let next = if soon { passes.earliest } else { passes.tick };
@@ -387,7 +387,7 @@ impl Lifecycle {
     }
 }
 
-/// The Nodes that belong to this provider, sorted by name (B-L4).
+/// The Nodes with an ID of this provider, sorted by name (▲L4).
 fn owned(context: &LoopContext, ownership: &Ownership) -> Vec<Arc<Node>> {
     let ours = NodeOwner::Provider(&context.provider);
     let mut nodes = context.cluster.nodes.all();

@@ -6,9 +6,9 @@
 //! a destination that is due: DeleteRoutes, CreateRoutes -> condition
 //! ```
 //!
-//! A pass does not wait for calls of the pass before. It skips a destination with a call in flight,
-//! so that a hanging call does not delay the next pass (▲M10). So passes and destinations are the
-//! keys of two drivers.
+//! A pass does not wait for calls of the pass before, unless `max_in_flight` is 1. It skips a
+//! destination with a call in flight, so that a hanging call does not delay the next pass (▲M10).
+//! So passes and destinations are the keys of two drivers.
 
 mod calls;
 mod condition;
@@ -207,7 +207,7 @@ impl Metrics {
         );
         registry.register(
             "route_controller_failing_routes",
-            "Routes whose last call failed: the ccm tries them again",
+            "Routes of Nodes that could not be created: the ccm tries them again",
             metrics.failing.clone(),
         );
         metrics

@@ -69,7 +69,7 @@ pub(crate) async fn run(context: LoopContext, memory: Arc<Memory>, metrics: Metr
     }
     if context.cluster.service_ranges().is_none() {
         tracing::warn!(
-            "cannot read the ServiceCIDRs: a load balancer may show the address of another Service until the ccm has the right to list and watch them, or --service-cluster-ip-range gives the range"
+            "the ServiceCIDRs are not read yet: a load balancer may show the address of another Service until the ccm has read them (it needs the right to list and watch them), or --service-cluster-ip-range gives the range"
         );
     }
     let worker = Arc::new(Worker::new(context, memory, metrics));

@@ -180,7 +180,7 @@ fn taints(node: &Node) -> Vec<Taint> {
 
 /// Runs one case: a Node, and an answer about it.
 pub(crate) fn nodes(input: &[u8]) {
-    // An input that is too short makes no case.
+    // If `arbitrary` refuses the input, there is no case.
     let _ = case(&mut Unstructured::new(input));
 }
 

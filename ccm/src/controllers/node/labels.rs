@@ -42,7 +42,7 @@ pub(super) struct LabelChanges {
     /// Labels from the provider with invalid syntax, as text for people (▲N14).
     pub(super) dropped: Vec<String>,
     /// Labels from the provider that it may not set (B-N4), as text for people. Those that the Node
-    /// has and those that this plan sets are left out.
+    /// has, or this plan sets, with the same value are left out.
     pub(super) reserved: Vec<String>,
     /// A label differs, and only the Node's managed fields say who wrote it (▲N12).
     pub(super) needs_managed: bool,

@@ -47,7 +47,7 @@ impl Metrics {
         );
         registry.register(
             "ccm_node_reserved_labels",
-            "Labels in reserved namespaces that the provider reported for initialised Nodes, and that the ccm left out, as upstream does",
+            "Labels in reserved namespaces that the provider reported when a Node was initialised, and that the ccm left out, as upstream does",
             metrics.reserved.clone(),
         );
         metrics

@@ -242,8 +242,8 @@ fn initialize(
 
 fn refresh(node: &Node, answer: Option<&api::Instance>, known: Known<'_>) -> NodePlan {
     let mut plan = nothing(Then::Done);
-    // The lifecycle controller handles a missing instance. No controller acts on a Node of another
-    // cloud (B-N9).
+    // The lifecycle controller handles a missing instance. Without an existing instance, this
+    // function only makes the labels equal their beta labels (B-N10).
     let instance = answer.filter(|instance| exists(instance));
     if let Some(instance) = instance.filter(|instance| !instance.addresses.is_empty()) {
         match addresses::wanted(node, &instance.addresses) {

@@ -33,7 +33,7 @@ const ATTEMPTS: usize = 5;
 /// An attempt that did not succeed.
 pub(super) struct Report {
     answered: Answered,
-    /// The obstacle does not pass by itself, so the event is recorded at once.
+    /// The event is recorded at once.
     at_once: bool,
     /// A change of the Node leads to another attempt at once.
     when_changed: bool,
@@ -223,7 +223,7 @@ impl Worker {
     }
 
     /// Plans and writes. After a conflict, it reads the Node and plans again. Returns the last
-    /// version of the Node, and the last plan for it.
+    /// plan, and the version of the Node that this plan is for.
     async fn write(
         &self,
         prefixes: &[String],
@@ -259,7 +259,7 @@ impl Worker {
                 }
                 Err(error) => {
                     // After these errors the ID was certainly not written, so the claim ends. After
-                    // other errors the claim stays until the next attempt.
+                    // other errors the claim stays until the next attempt or the watch ends it.
                     if matches!(error, WriteError::Refused(_) | WriteError::Gone) {
                         self.claims.settled(name(&node));
                     }
@@ -474,8 +474,8 @@ impl Worker {
             .map(millis);
         let (code, rpc) = (answered.code, answered.rpc);
         let call_id = answered.call_id.as_deref();
-        // Only a Node's first failure is a warning. A call that failed as a whole is in the log
-        // already.
+        // Of a Node that waits, only the first failure is a warning. A call that failed as a whole
+        // is in the log already.
         if logged || report.quiet || attempt > 1 {
             tracing::debug!(node = key, %provider, rpc, call_id, code, error, attempt, retry_in_ms, "Node not synced");
         } else {

@@ -110,7 +110,7 @@ impl Lifecycle {
             // Without a complete list there is no veto.
             Heard::Nothing(error) => {
                 let provider = &self.context().provider;
-                tracing::warn!(%provider, error, "the list of instances is not complete");
+                tracing::warn!(%provider, error, "there is no complete list of instances");
                 return Some(BTreeSet::new());
             }
             Heard::NotYet => {

@@ -411,7 +411,7 @@ mod tests {
         let verdict = brake.judge(&due(&["again"]), now);
         assert_eq!(verdict.allowed, [0]);
         brake.count("again", now);
-        // Another request had deleted the Node: the first deletion still counts.
+        // The first request deleted the Node after all, so this deletion still counts.
         brake.uncount("again");
         assert!(brake.judge(&due(&["another"]), now).allowed.is_empty());
     }

@@ -164,7 +164,7 @@ impl Evidence {
         }
     }
 
-    /// Sends the questions. Returns whether it has picked witnesses, which Nodes in
+    /// Sends the questions. Returns whether it has looked for witnesses, which Nodes in
     /// `questions.absent` need.
     fn ask(
         &mut self,
@@ -197,8 +197,8 @@ impl Evidence {
         let claims = self.claims.iter();
         let open = claims.filter(|claim| !plan::is_vouched(claim, answers, nodes));
         let open = open.count();
-        // The witnesses of this pass had their time to answer. The next pass also asks about other
-        // witnesses.
+        // The witnesses of this pass had their time to answer. The next pass also asks about
+        // others, up to `WITNESSES` in all.
         let awaited = !self.witnesses.is_empty() && (witnessed || self.asked >= WITNESSES);
         if open == 0 || self.is_refused() || awaited {
             return None;
@@ -273,7 +273,8 @@ struct Asker {
     arrived: Arc<Notify>,
 }
 
-/// Limits the calls under way. The session's limiter would let them wait while their deadlines run.
+/// Limits the calls under way. A call that waits in the session's limiter for longer than its
+/// deadline fails.
 struct Places {
     width: usize,
     all: Semaphore,

@@ -56,7 +56,7 @@ pub(super) struct Ledger {
     /// existed in between.
     longest_step: Duration,
     absences: BTreeMap<String, Absence>,
-    /// The answers in this session about Nodes that are not Ready.
+    /// The last answer in this session about each Node that is not Ready.
     known: BTreeMap<String, Known>,
     /// The last witness. The next ones follow it in the order of names.
     last_witness: String,

@@ -332,7 +332,7 @@ impl Routes {
         })
     }
 
-    /// Makes one call. It returns `Fenced` if the ccm must not send the call now.
+    /// Creates or deletes these routes. Returns `Fenced` if the ccm must not do that now.
     pub(super) async fn call(
         &self,
         session: &Arc<Session>,

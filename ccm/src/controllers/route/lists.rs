@@ -143,7 +143,7 @@ impl Routes {
         let mut state = self.state();
         let provider = &self.context().provider;
         if state.complaint.as_ref() != Some(&trouble.message) {
-            tracing::warn!(%provider, call_id = trouble.call_id(), error = %trouble, "ListRoutes failed: creating and deleting no route");
+            tracing::warn!(%provider, call_id = trouble.call_id(), error = %trouble, "ListRoutes failed: planning no create and no delete");
             state.complaint = Some(trouble.message.clone());
         }
         let why = Found::NoList(trouble.to_string());

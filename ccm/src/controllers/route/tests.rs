@@ -133,7 +133,7 @@ impl World {
     fn run(&mut self) {
         self.context.stop = tokio_util::sync::CancellationToken::new();
         let metrics = Metrics::register(&mut self.registry);
-        // Leader election passes the provider's hints to the loops in this way.
+        // `run` passes the provider's hints to the loops in this way.
         self.context.hints = self.provider.hints.clone();
         self.metrics = Some(metrics.clone());
         self.tasks.spawn(run(self.context.clone(), metrics));

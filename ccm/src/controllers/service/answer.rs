@@ -66,8 +66,8 @@ pub(super) enum Verdict {
     /// Delete: nothing of this provider is left (▲S18), or the provider kept the load balancer on
     /// purpose (`retained`).
     Gone { retained: bool },
-    /// Delete: another component serves the Service, but the request or the answer has a handle
-    /// (B-S8).
+    /// Delete: another component serves the Service, but a handle is known, or the answer has one
+    /// (▲S8).
     Orphaned,
     /// Ask again after this time. The text is the provider's description of its progress.
     Pending(Duration, String),

@@ -92,7 +92,7 @@ impl Worker {
         let (driver, task, mut state) = (&self.driver, job.task, self.state());
         let state = &mut *state;
         let meanwhile = state.ledger.put(task, finished.record);
-        // From here on another job may run for this task.
+        // After the key is settled, another job may run for this task.
         job.is_over = true;
         if finished.accepted {
             batch.answered(task);

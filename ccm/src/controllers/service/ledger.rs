@@ -21,7 +21,7 @@ const MOST_DEPARTED: usize = 10_000;
 pub(super) enum Task {
     /// A Service.
     Service(Key),
-    /// The load balancer of a Service that is gone from the API server (B-S9), with the Service's
+    /// The load balancer of a Service that is gone from the API server (▲S9), with the Service's
     /// name and UID.
     Departed(Key, String),
     /// Ask the API server about empty target sets that it has not confirmed yet (B-S7).

@@ -1,5 +1,5 @@
 //! State that outlives a loop within a process. A step-down must not lose a load balancer that only
-//! this process knows (B-S9).
+//! this process knows (▲S9).
 
 use std::sync::{Mutex, MutexGuard};
 

@@ -302,7 +302,7 @@ pub(super) fn credentials(provider: &str, why: &str) -> Note {
     warning(
         reason::PROVIDER_CREDENTIALS_REFUSED,
         format!(
-            "The cloud refuses the credentials of provider {provider:?}: {why}. All its load balancers wait until the provider has new credentials, not only this one"
+            "The cloud refuses the credentials of provider {provider:?}: {why}. All its load balancers wait until the cloud accepts the credentials, not only this one"
         ),
     )
 }

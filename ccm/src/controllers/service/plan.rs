@@ -21,7 +21,7 @@ pub(super) struct Facts<'a> {
     pub(super) me: &'a str,
     /// Whether this provider serves the Service's class (B-S1).
     pub(super) owner: bool,
-    /// The Service is gone from the API server (B-S9), and only its load balancer is left.
+    /// The Service is gone from the API server (▲S9), and only its load balancer is left.
     pub(super) departed: bool,
     /// The capability of the provider's LoadBalancerService.
     pub(super) capability: &'a LoadBalancerCapability,

@@ -66,7 +66,7 @@ pub(super) struct Call<'a> {
     pub(super) op: Op,
     /// The name that the called provider states.
     pub(super) me: &'a str,
-    /// The Service is gone from the API server (B-S9).
+    /// The Service is gone from the API server (▲S9).
     pub(super) departed: bool,
     /// The Service in the request.
     pub(super) service: &'a Service,

@@ -141,7 +141,7 @@ impl<'a> Run<'a> {
         &self.worker.driver.context
     }
 
-    /// Whether the Service is gone from the API server and only its load balancer is left (B-S9).
+    /// Whether the Service is gone from the API server and only its load balancer is left (▲S9).
     fn is_departed(&self) -> bool {
         matches!(self.task, Task::Departed(..))
     }

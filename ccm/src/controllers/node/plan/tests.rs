@@ -5,7 +5,7 @@ use super::*;
 use crate::provider::CallErrorCode;
 
 const NO_SCHEDULE: &str = "NoSchedule";
-// Written out, because the kubelet defines it.
+// Written out, because the kubelet sets the taint under this name.
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
 fn fresh() -> Node {

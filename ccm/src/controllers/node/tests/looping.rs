@@ -266,7 +266,7 @@ async fn m10_what_a_batch_that_panicked_left_undone_comes_again() {
     let clock = Arc::clone(&looked);
     let looping = Looping::start_with(0, |context| {
         let wall = Arc::clone(&context.wall);
-        // The clock panics once, when a Node is initialised.
+        // The clock panics once, while Nodes are being initialised.
         context.wall = Arc::new(move || {
             assert_ne!(clock.fetch_add(1, Ordering::SeqCst), 40, "a bug");
             wall()

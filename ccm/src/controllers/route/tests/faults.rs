@@ -563,7 +563,7 @@ async fn fault_route_the_ccm_is_killed_between_any_two_steps() {
     let steps = |world: &World| {
         world.cloud.call_counts().values().sum::<u64>() + world.api.writes().len() as u64
     };
-    // During a call (5 ms after its start), and after it.
+    // A call takes 20 ms. The kill follows at two different times after the step is seen.
     for within in [5, 25] {
         for step in 1..14 {
             let mut world = scene().await;

@@ -325,7 +325,7 @@ impl Run<'_> {
         }));
         for note in effects.notes {
             if note.reason == reason::LOAD_BALANCER_TAKEN_OVER {
-                warn!(service = %Key::of(&*self.base), provider = %self.context().provider, why = note.message, "the provider took over a load balancer");
+                warn!(service = %Key::of(&*self.base), provider = %self.context().provider, why = note.message, "the provider seems to have taken over a load balancer");
             }
             self.tell(note);
         }

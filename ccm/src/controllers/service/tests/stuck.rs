@@ -44,7 +44,7 @@ fn failing(code: api::FailureCode, times: usize) -> std::collections::VecDeque<F
 
 #[tokio::test(start_paused = true)]
 async fn n13_a_service_tells_who_answered_what_how_often_and_when_it_is_tried_next() {
-    // Each of these codes leads to an event within a minute, at once or after half a minute.
+    // Each of these codes leads to an event within a minute.
     for (code, name) in [
         (api::FailureCode::Invalid, "INVALID"),
         (api::FailureCode::Precondition, "PRECONDITION"),

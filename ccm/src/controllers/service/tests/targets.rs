@@ -58,7 +58,7 @@ async fn s12_a_service_that_is_busy_while_nodes_join_is_not_updated_for_each() {
     world.rest().await;
     for i in 0..40 {
         world.server.put_node(node(&format!("new{i:02}")));
-        // Meanwhile, other changes give jobs to some of the Services.
+        // Meanwhile, other changes give jobs to some of the Services, or to all.
         for j in (0..50).filter(|j| i % 10 == 0 || j % 10 == i % 10) {
             world.server.edit(&format!("s{j}"), |service| {
                 service.spec.as_mut().unwrap().ports.as_mut().unwrap()[0].port = 100 + i;

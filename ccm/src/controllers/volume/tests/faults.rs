@@ -355,7 +355,7 @@ async fn fault_volume_a_refused_patch_is_told_and_tried_slowly() {
     }
 }
 
-/// Fault: the volume is deleted while the ccm asks about it | does nothing more; records no event
+/// Fault: the volume is deleted before the ccm writes it | does nothing more; records no event
 #[tokio::test(start_paused = true)]
 async fn fault_volume_one_that_is_gone_meanwhile_is_forgotten() {
     let bench = Bench::new().await;

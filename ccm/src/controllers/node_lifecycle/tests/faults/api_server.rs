@@ -97,8 +97,8 @@ fn failed(seen: &Seen, what: &str) {
 }
 
 /// Fault: the API server answers 409 to a write (shutdown taint, its removal, the deletion) |
-/// retries a taint with the next pass; a deletion needs two new answers; records no event, because
-/// somebody else wrote; writes nothing twice
+/// retries a taint with the next pass; a deletion needs two new answers; records no event about
+/// the failure, because somebody else wrote; writes nothing twice
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_api_server_answers_409() {
     fn conflict(seen: &Seen, what: &str) {
@@ -106,7 +106,7 @@ async fn fault_lifecycle_api_server_answers_409() {
         new_answers(seen, what);
         assert!(
             !seen.reported,
-            "records no event, because somebody else wrote: {what}"
+            "records no event about the failure, because somebody else wrote: {what}"
         );
     }
     in_each_write(Fault::Refused(409), 1, conflict).await;
@@ -145,15 +145,15 @@ async fn of_three(code: u16) -> Duration {
     looping.until("deleted", |this| this.left() < 3).await
 }
 
-/// Fault: the API server answers 429 to a write | sends the write five times in all, each time
-/// after the Retry-After; then as after 500; writes nothing twice
+/// Fault: the API server answers 429 to a write | sends the write five times in all, each
+/// repeat after the Retry-After; then as after 500; writes nothing twice
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_api_server_answers_429() {
     fn put_off(seen: &Seen, what: &str) {
         let short = |gap: &f64| (2.0..2.5).contains(gap);
         assert!(
             seen.gaps.iter().take(4).all(short),
-            "sends the write five times in all, each time after the Retry-After: {what}: {:?}",
+            "sends the write five times in all, each repeat after the Retry-After: {what}: {:?}",
             seen.gaps
         );
         // The ccm gives up after the fifth request.

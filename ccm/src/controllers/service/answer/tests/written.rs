@@ -156,7 +156,7 @@ fn b_s3_the_providers_own_events() {
             (EventType::Normal, "ProviderEvent")
         ]
     );
-    // The ccm reads at most this many events of one answer.
+    // The ccm records at most this many events of one answer.
     let many = vec![event(api::EventSeverity::Normal, "Made"); 32];
     assert_eq!(notes::of_provider(many).len(), 32);
 }

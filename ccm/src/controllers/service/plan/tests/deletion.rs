@@ -9,13 +9,13 @@ fn b_s5_what_is_deleted() {
         ("type changed", cluster_ip(held()), None, Step::Delete),
         ("being deleted", deleting(held()), None, Step::Delete),
         (
-            "B-S9: without the finalizer, known",
+            "▲S9: without the finalizer, known",
             deleting(service()),
             Some(&known),
             Step::Delete,
         ),
         (
-            "B-S9: type changed and finalizer taken off",
+            "▲S9: type changed and finalizer taken off",
             cluster_ip(service()),
             Some(&known),
             Step::Delete,

@@ -103,7 +103,7 @@ async fn fault_node_api_server_answers_422() {
 }
 
 /// Fault: the API server answers 429 to a write of a Node | sends the write five times in all, each
-/// time after the Retry-After; tries again with backoff
+/// repeat after the Retry-After; tries again with backoff
 #[tokio::test(start_paused = true)]
 async fn fault_node_api_server_answers_429() {
     fn put_off(seen: &Seen, what: &str) {
@@ -112,7 +112,7 @@ async fn fault_node_api_server_answers_429() {
         let sent = seen.gaps[before..].iter().take_while(slow).count();
         assert_eq!(
             sent, 4,
-            "sends the write five times in all, each time after the Retry-After: {what}: {:?}",
+            "sends the write five times in all, each repeat after the Retry-After: {what}: {:?}",
             seen.gaps
         );
         backoff(seen, what);
