@@ -202,8 +202,9 @@ pub struct Args {
     #[arg(long, value_name = "COUNT", value_parser = parse::workers, help_heading = "Service-lb-controller flags")]
     concurrent_service_syncs: Option<usize>,
 
-    /// How many calls that create or delete routes run at once. The default is what the provider
-    /// allows, at most 32. This flag can only lower it.
+    /// How many calls that create or delete routes run at once. The default is one less than the
+    /// provider allows, because one place is for lists; at least 1, at most 31. This flag can only
+    /// lower it.
     #[arg(long, value_name = "COUNT", value_parser = parse::workers, help_heading = "Node-route-controller flags")]
     concurrent_route_syncs: Option<usize>,
 

@@ -294,7 +294,7 @@ pub struct RouteConfig {
     #[serde(serialize_with = "go_duration")]
     pub reconciliation_period: Duration,
     /// `--concurrent-route-syncs`: lowers how many calls that create or delete routes run at once.
-    /// `None`: the provider's `max_in_flight`, at most 32.
+    /// `None`: one less than the provider's `max_in_flight`; at least 1, at most 31.
     pub concurrent_syncs: Option<usize>,
 }
 

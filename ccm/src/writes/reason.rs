@@ -45,7 +45,7 @@ reasons! {
     DELETING_NODE "DeletingNode" "Normal" "Node" "The ccm is about to delete the Node: its instance does not exist any more.";
     DELETING_NODE_FAILED "DeletingNodeFailed" "Warning" "Node" "The API server refused to delete the Node, or did not answer. Later passes decide again.";
     NODE_DELETION_HELD "NodeDeletionHeld" "Warning" "Node" "The ccm does not delete the Node: the brake holds, another Node has its provider ID, or the provider's list has the instance, or failed. See node-deletion.md.";
-    FAILED_TO_CREATE_ROUTE "FailedToCreateRoute" "Warning" "Node" "The route to this Node's Pods is missing. The text has the provider's answer and the next try.";
+    FAILED_TO_CREATE_ROUTE "FailedToCreateRoute" "Warning" "Node" "The route to this Node's Pods is missing. The text has the cause, such as the provider's answer, and usually the next try.";
     ENSURING_LOAD_BALANCER "EnsuringLoadBalancer" "Normal" "Service" "The ccm calls Ensure.";
     ENSURED_LOAD_BALANCER "EnsuredLoadBalancer" "Normal" "Service" "The provider answered `ready`, and the Service's status has the load balancer's addresses. `UpdateLoadBalancerFailed` reports targets that are not attached.";
     UPDATED_LOAD_BALANCER "UpdatedLoadBalancer" "Normal" "Service" "The provider set the current Nodes as targets. `UpdateLoadBalancerFailed` reports targets that are not attached.";
@@ -75,7 +75,7 @@ reasons! {
     PROVIDER_EVENT "ProviderEvent" "Normal, Warning" "Service" "An event of the provider whose reason is missing, is not one word, or is one of the ccm's reasons. The vendor documents the reasons of its other events.";
     VOLUME_LABELS_FAILED "VolumeLabelsFailed" "Warning" "PersistentVolume" "The provider did not report the volume's labels. The ccm retries.";
     VOLUME_NOT_FOUND "VolumeNotFound" "Warning" "PersistentVolume" "The cloud has no such disk. The ccm leaves the volume alone.";
-    VOLUME_LABELS_DROPPED "VolumeLabelsDropped" "Warning" "PersistentVolume" "The provider reported values that are not valid labels. The ccm set the rest.";
+    VOLUME_LABELS_DROPPED "VolumeLabelsDropped" "Warning" "PersistentVolume" "The provider reported labels with invalid values or keys, or with reserved keys. The ccm set the rest.";
     VOLUME_AFFINITY_NOT_SET "VolumeAffinityNotSet" "Warning" "PersistentVolume" "The ccm set the labels. It could not add zone and region to the node affinity that the volume was created with.";
     VOLUME_WRITE_REFUSED "VolumeWriteRefused" "Warning" "PersistentVolume" "The API server refused the patch of the volume: a missing right or an admission webhook.";
     CLOUD_SCOPE_CHANGED "CloudScopeChanged" "Warning" "Lease"
