@@ -75,7 +75,7 @@ reasons! {
     PROVIDER_EVENT "ProviderEvent" "Normal, Warning" "Service" "An event of the provider whose reason is missing, is not one word, or is one of the ccm's reasons. The vendor documents the reasons of its other events.";
     VOLUME_LABELS_FAILED "VolumeLabelsFailed" "Warning" "PersistentVolume" "The provider reported no usable labels, or a zone or region is not valid. The ccm retries.";
     VOLUME_NOT_FOUND "VolumeNotFound" "Warning" "PersistentVolume" "The cloud has no such disk. The ccm leaves the volume alone.";
-    VOLUME_LABELS_DROPPED "VolumeLabelsDropped" "Warning" "PersistentVolume" "The provider reported values that are not valid labels. The ccm set the rest.";
+    VOLUME_LABELS_DROPPED "VolumeLabelsDropped" "Warning" "PersistentVolume" "The provider reported labels with invalid values or keys, or with reserved keys. The ccm set the rest.";
     VOLUME_AFFINITY_NOT_SET "VolumeAffinityNotSet" "Warning" "PersistentVolume" "The ccm set the labels. It could not add zone and region to the node affinity that the volume was created with.";
     VOLUME_WRITE_REFUSED "VolumeWriteRefused" "Warning" "PersistentVolume" "The API server refused the patch of the volume: a missing right or an admission webhook.";
     CLOUD_SCOPE_CHANGED "CloudScopeChanged" "Warning" "Lease"
