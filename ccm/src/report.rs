@@ -157,6 +157,16 @@ impl Obstacle {
         }
     }
 
+    /// The cloud asked the provider to slow down, so all these objects wait.
+    pub(crate) fn slowed(provider: &str, objects: &str, until: Timestamp) -> Self {
+        Self {
+            text: format!(
+                "the cloud asked provider {provider} to slow down: all its {objects} wait"
+            ),
+            more: Some(Next::At(until).to_string()),
+        }
+    }
+
     /// The whole text for the event.
     pub(crate) fn in_full(&self) -> String {
         match &self.more {

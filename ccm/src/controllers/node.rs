@@ -201,9 +201,13 @@ impl Worker {
                 }
                 (None, None) => {
                     let provider = &self.driver.context.provider;
-                    let text = format!(
+                    let slowed = self.driver.slowed_until().map(|until| {
+                        let until = self.driver.context.wall_time(until);
+                        report::Obstacle::slowed(provider, "new Nodes", until).in_full()
+                    });
+                    let text = slowed.unwrap_or_else(|| format!(
                         "provider {provider} has not been asked about this Node yet: it waits for its turn"
-                    );
+                    ));
                     (reason::NODE_NOT_INITIALIZED, text)
                 }
             };
@@ -218,8 +222,7 @@ impl Worker {
         if let Some(obstacle) = report::Obstacle::of_provider(provider, &status) {
             return Some(obstacle);
         }
-        let asked = lock(&self.asked);
-        let (since, stage) = *asked.get(name)?;
+        let (since, stage) = lock(&self.asked).get(name).copied()?;
         let rpc = match stage {
             Stage::Instances => "LookupInstances",
             Stage::Zones => "LookupZones",

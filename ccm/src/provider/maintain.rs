@@ -270,7 +270,7 @@ impl Keeper {
                 INFO_DEADLINE,
                 &connection.link,
                 call,
-                |info| check_info(info).is_ok(),
+                |info| check_info(info).is_err().then_some(CallErrorCode::Fault),
             )
             .await;
         let info = match answer {
@@ -334,7 +334,7 @@ impl Keeper {
                     PROBE_DEADLINE,
                     link,
                     client.probe(timed(api::ProbeRequest {}, PROBE_DEADLINE)),
-                    |answer| answer.boot_id == info.boot_id,
+                    |answer| (answer.boot_id != info.boot_id).then_some(CallErrorCode::Fault),
                 )
                 .await;
             let answer = match answer {
@@ -399,7 +399,7 @@ impl Keeper {
         deadline: Duration,
         link: &Link,
         call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
-        sound: impl Fn(&T) -> bool,
+        fault: impl Fn(&T) -> Option<CallErrorCode>,
     ) -> Result<T, CallError> {
         let started = Instant::now();
         let result = tokio::select! {
@@ -419,8 +419,7 @@ impl Keeper {
         };
         let result = result.map_err(|trouble: CallError| trouble.of_call(rpc, call_id));
         let outcome = match &result {
-            Ok(answer) if sound(answer) => "ok",
-            Ok(_) => CallErrorCode::Fault.label(),
+            Ok(answer) => fault(answer).map_or("ok", CallErrorCode::label),
             Err(trouble) => trouble.code.label(),
         };
         self.with

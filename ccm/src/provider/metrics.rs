@@ -69,7 +69,7 @@ impl Metrics {
         };
         registry.register(
             "ccm_provider_rpc",
-            "Calls to a provider by outcome: ok, or what went wrong",
+            "Calls to a provider, except WatchChanges, by outcome: ok, or what went wrong",
             metrics.calls.clone(),
         );
         registry.register_with_unit(

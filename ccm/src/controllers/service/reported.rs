@@ -169,13 +169,8 @@ impl Worker {
             return Some(Obstacle::unanswered(provider, op.rpc(), since, deadline));
         }
         if let Some(until) = driver.slowed_until() {
-            let next = Next::At(self.driver.context.wall_time(until));
-            return Some(Obstacle::new(
-                format!(
-                    "the cloud asked provider {provider} to slow down: all its load balancers wait"
-                ),
-                Some(next.to_string()),
-            ));
+            let until = self.driver.context.wall_time(until);
+            return Some(Obstacle::slowed(provider, "load balancers", until));
         }
         let due = driver.queue.due(task)? <= Instant::now();
         let jobs = state.ledger.working();

@@ -14,7 +14,7 @@ use super::super::failures::{self, Place};
 use super::super::handshake::{Deadlines, check_initialized};
 use super::super::limits;
 use super::super::status::{Verdict, scope_verdict};
-use super::super::{CallError, ProviderStatus, Retry, Session};
+use super::super::{CallError, CallErrorCode, ProviderStatus, Retry, Session};
 use super::{Keeper, changed, client};
 use crate::core::{Backoff, millis};
 use crate::ownership::{Clash, Ownership};
@@ -214,11 +214,13 @@ impl Keeper {
                 link,
                 call,
                 |answer| match &answer.outcome {
-                    Some(Outcome::Initialized(initialized)) => {
-                        check_initialized(initialized).is_ok()
+                    Some(Outcome::Initialized(initialized)) => check_initialized(initialized)
+                        .is_err()
+                        .then_some(CallErrorCode::Fault),
+                    Some(Outcome::Failed(failure)) => {
+                        Some(failures::trouble("Initialize", Place::Whole, failure.clone()).code)
                     }
-                    Some(Outcome::Failed(_)) => true,
-                    None => false,
+                    None => Some(CallErrorCode::Fault),
                 },
             )
             .await?;
