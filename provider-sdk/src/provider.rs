@@ -62,7 +62,7 @@ pub trait Provider: Send + Sync + 'static {
     ) -> Result<Initialized, Failure>;
 
     /// The provider's health, from memory. The SDK calls this method for each `Probe`, which the
-    /// controller sends every 10 s. The method must not block (PROV-4).
+    /// controller sends at least every 10 s. The method must not block (PROV-4).
     fn health(&self) -> Health {
         Health::ready()
     }

@@ -70,7 +70,7 @@
 {{- .Values.ccm.bindAddress | default (ternary "127.0.0.1" "0.0.0.0" (and .Values.hostNetwork (not $scraped))) }}
 {{- end }}
 
-{{- /* The host on which the kubelet finds the HTTPS port. With hostNetwork it is a loopback address, unless ccm.bindAddress names another one: a Node that is not initialised has no address yet. */}}
+{{- /* The host on which the kubelet finds the HTTPS port. With hostNetwork it is a loopback address, unless ccm.bindAddress names another one: a Node that is not initialised has no IP address yet. */}}
 {{- define "ccm.probe" -}}
 httpGet:
   scheme: HTTPS
@@ -95,7 +95,7 @@ capabilities:
 {{- end }}
 
 {{- define "ccm.lastWords" -}}
-# With this, `kubectl describe pod` shows why the container ended, also on a Node without addresses, which serves no logs.
+# With this, `kubectl describe pod` shows why the container ended, also on a Node without an IP address, which serves no logs.
 terminationMessagePolicy: FallbackToLogsOnError
 {{- end }}
 

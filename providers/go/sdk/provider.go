@@ -29,7 +29,7 @@ type Provider interface {
 // provider's own time. The first call that the cloud answers ends it. A refusal of one object (INVALID, NOT_FOUND, CONFLICT, PRECONDITION) is an answer.
 // A call that the controller cancelled is neither a failure nor an answer (PROV-16).
 type HealthReporter interface {
-	// Health answers from memory and must not block: the controller calls it every 10 s (PROV-4).
+	// Health answers from memory and must not block: the controller calls it at least every 10 s (PROV-4).
 	Health() Health
 }
 

@@ -87,7 +87,7 @@ impl Site {
             "--bind-address=0.0.0.0".into(),
             format!("--advertise-address={GATEWAY}").into(),
             format!("--secure-port={API_SERVER_PORT}").into(),
-            // Nodes report no addresses before they are initialised.
+            // Nodes report no IP address before they are initialised.
             "--kubelet-preferred-address-types=InternalIP".into(),
         ]
     }
