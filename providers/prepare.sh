@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes a provider ready to run (python, go, typescript, java, digitalocean or hetzner; python-first, rust-first and go-first are those of the guide) and prints the command that serves it. Append `--state FILE --endpoint unix:///…` to it, or `FILE unix:///…` for a first provider.
-# It installs or builds the dependencies, in pinned versions, under target/ (npm and Maven: beside their own files). The second time that takes a moment.
+# Makes a provider ready to run (python, go, typescript, java, digitalocean or hetzner; python-first, rust-first and go-first are those of the guide) and prints the command that serves it. Append `--state FILE --endpoint unix:///…` to it, or `FILE unix:///…` for a first provider (digitalocean and hetzner have other flags).
+# It installs or builds the dependencies in pinned versions: those of Python under target/, the others where npm, Maven, Go and cargo keep theirs. The second time that takes a moment.
 set -euo pipefail
 cd "$(dirname "$0")"
 work=${CARGO_TARGET_DIR:-$PWD/../target}

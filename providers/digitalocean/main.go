@@ -83,7 +83,7 @@ func serve(o *options) error {
 	return server.Run()
 }
 
-// parse reads the flags. For some flags that are not given it reads the environment variables of DigitalOcean's own controller.
+// parse reads the flags. The defaults of some flags are environment variables of DigitalOcean's own controller.
 func parse(arguments []string, environment func(string) string, output io.Writer) (*options, error) {
 	o := &options{}
 	s := &o.settings

@@ -62,7 +62,7 @@ func defaultEndpoint(environment func(string) string) string {
 	return sdk.DefaultEndpoint
 }
 
-// parse reads the flags. The default of a flag is the environment variable that its help names, if any; most are variables of Hetzner's own controller. A wrong value there is an error even if the flag is given.
+// parse reads the flags. The default of a flag is the environment variable that its help names, if any; most are variables of Hetzner's own controller. A variable that is no truth value, number or duration where its flag needs one is an error even if the flag is given.
 func parse(arguments []string, environment func(string) string, output io.Writer) (*options, error) {
 	o := &options{}
 	s := &o.settings

@@ -72,7 +72,7 @@ class Cloud:
         #: When an operation last succeeded (seconds since 1970), and what was wrong with the last one.
         self.last_success: float | None = None
         self.trouble: str | None = None
-        #: Called for every change that another process made: (before, after).
+        #: Called when another process has changed the cloud: (before, after).
         self.on_foreign_change: Callable[[State, State], None] = lambda before, after: None
         self._state = State()
         self._learned_at = float("-inf")

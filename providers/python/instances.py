@@ -61,7 +61,7 @@ class Instances(instance_pb2_grpc.InstanceServiceServicer, zone_pb2_grpc.ZoneSer
             result = response.results.add(node_name=node.name, node_uid=node.uid)
             try:
                 found = self._found(state, node, metadata=True)
-                result.zone.SetInParent()  # The Node is known, even without a zone.
+                result.zone.SetInParent()  # Set even without fields, also for an unknown Node (ZONE-4).
                 for name in ("zone", "region"):
                     if found.HasField(name):
                         setattr(result.zone, name, getattr(found, name))

@@ -64,7 +64,7 @@ def config_of(service: pb.ServiceView) -> dict[str, Any]:
 
 
 def check(service: pb.ServiceView, settings: Settings) -> None:
-    """INVALID if a field has a value that no load balancer can have: the text has the field, its value and a valid one."""
+    """INVALID if a field has a value that no load balancer can have: the text names the field."""
 
     def one_of(field: str, value: str, known: tuple[str, ...]) -> None:
         if value not in known:
@@ -102,7 +102,7 @@ def find_own(state: State, asker: Asker) -> LoadBalancer | None:
 
 
 def find_to_delete(state: State, asker: Asker, adopt: bool) -> LoadBalancer | None:
-    """The Service's own load balancer, else an unmarked one with its native name. Without the grant, such a one is a CONFLICT, never `done` (LB-26)."""
+    """The Service's own load balancer, else an unmarked one with its native name. Without the grant, such a one is a CONFLICT, never `done` (LB-26). With it, the unmarked one comes first if the handle names it."""
     living = state.living()
     unmarked = [lb for lb in living.values() if lb.get("owner") is None and lb["name"] == native_name(asker.service.uid)]
     if adopt and (named := living.get(asker.handle)) in unmarked:
@@ -156,7 +156,7 @@ def wanted(state: State, asker: Asker, targets: list[str] | None, adopt: bool, s
 
 
 def addresses_for(state: State, service: pb.ServiceView, lb: LoadBalancer, settings: Settings) -> list[str]:
-    """One address of each family of the Service. An existing one stays, unless the Service asks for another."""
+    """One address of each family of the Service (for PreferDualStack with two families: of each that has a pool). An existing one stays, unless the Service asks for another."""
     pools = [ipaddress.ip_network(pool) for pool in settings.pools]
     families = [6 if family == "IPv6" else 4 for family in service.ip_families] or [4]
     if service.ip_family_policy == "PreferDualStack" and len(families) > 1:

@@ -56,7 +56,7 @@ def ask(endpoint: str, timeout: float, ready: bool) -> tuple[bool, str]:
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="provider.py probe", description="Ask a provider how it is: 0 if it answers (with --ready: READY or DEGRADED), else 1, and a line that says why.")
     parser.add_argument("--endpoint", default=DEFAULT_ENDPOINT, help="the socket of the provider (default: %(default)s)")
-    parser.add_argument("--timeout", type=duration, default=1.0, help="how long the probe may take (default: 1s)")
+    parser.add_argument("--timeout", type=duration, default=1.0, help="how long to wait for the connection, and then for the answer (default: 1s)")
     parser.add_argument("--ready", action="store_true", help="fail also unless the state is READY or DEGRADED")
     args = parser.parse_args(argv)
     passed, line = ask(args.endpoint, args.timeout, args.ready)

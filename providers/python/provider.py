@@ -122,7 +122,7 @@ class ProviderService(provider_pb2_grpc.ProviderServiceServicer):
 
 
 async def serve(provider: Provider, endpoint: str, stop: asyncio.Event) -> None:
-    """Serves until `stop`, then drains: hints end, calls in flight may finish, and calls that still run then are cancelled."""
+    """Serves until `stop`, then drains: hints end, calls in flight may finish, and calls that still run after 20 s are cancelled."""
     socket = SocketFile(endpoint)
     await socket.claim()
     server = grpc.aio.server(options=OPTIONS, interceptors=[CallIds()])

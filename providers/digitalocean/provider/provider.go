@@ -76,7 +76,7 @@ func (p *Provider) Info() sdk.Info {
 	}
 }
 
-// Initialize finds the account of the token, and checks that the region and the network exist (PROV-3).
+// Initialize finds the account of the token, and checks that the region and, with --vpc, the network exist (PROV-3).
 func (p *Provider) Initialize(ctx context.Context, call *sdk.Call, _ sdk.InitializeRequest) (sdk.Initialized, error) {
 	token, err := p.api.tokens.secret.Read()
 	if err != nil {

@@ -298,8 +298,8 @@ type contact struct {
 	last     string
 }
 
-// noteContact records the result of a call to the cloud. It leaves out a call that the caller cancelled, and a method that ran until the end of the
-// caller's time. A refusal of one object counts as an answer.
+// noteContact records the result of a call to the cloud. It leaves out an error of a method whose context has ended, and errors that say nothing about
+// the cloud, such as NotImplemented. A refusal of one object counts as an answer.
 func (b *Bridge) noteContact(ctx context.Context, err error) {
 	if err == nil || errors.Is(err, cloudprovider.InstanceNotFound) || errors.Is(err, cloudprovider.DiskNotFound) || retryOf(err) != nil {
 		b.contact.note(nil)

@@ -72,7 +72,7 @@ func (p *places) overrunning() (method string, since time.Time, many int) {
 }
 
 // ask runs methods of the cloud in one of the places, and waits for them within the call's time, as sdk.Attempt does. It calls ended when they have
-// really ended, or at once if it does not start them.
+// really ended, or when the time is over and no place became free.
 func ask[Answer any](ctx context.Context, b *Bridge, taken *places, method string, within sdk.Budget, ended func(), work func(context.Context) (Answer, error)) (Answer, error) {
 	var none Answer
 	if ended == nil {

@@ -34,8 +34,8 @@ const (
 // ownerChecker is the end of those reasons that do not apply to a cloud with OwnerChecker.
 const ownerChecker = ": OwnerChecker adds that"
 
-// beyondGo has, by reason, the checks that no cloud behind Go's interface passes, unless the vendor
-// adds the methods of optional.go.
+// beyondGo has, by reason, the checks that a cloud behind Go's interface cannot be expected to pass,
+// unless the vendor adds the methods of optional.go.
 var beyondGo = map[string][]string{
 	"Go's interface knows no owner ID" + ownerChecker: {
 		"load-balancers/ensure-longest-owner",
@@ -101,7 +101,7 @@ type check struct {
 }
 
 // runCheck runs the conformance suite, which starts this same program with these flags, and prints the broken rules at the end. It returns the suite's
-// exit code, or 0 if the run was complete and only checks failed that no cloud behind Go's interface passes.
+// exit code, or 0 if the run was complete and only checks of beyondGo failed.
 func runCheck(flags, forSuite []string, output, errorOutput io.Writer) int {
 	failed := func(text string, arguments ...any) int {
 		fmt.Fprintf(errorOutput, "check: "+text+"\n", arguments...)
@@ -131,7 +131,7 @@ func runCheck(flags, forSuite []string, output, errorOutput io.Writer) int {
 	} else {
 		arguments = append(arguments, "--report", path)
 	}
-	fmt.Fprintf(errorOutput, "check: %s starts %s; the provider's log is in %s, unless all passes\n", suite, self, log)
+	fmt.Fprintf(errorOutput, "check: %s starts %s; the provider's log stays in %s, unless the exit code is 0\n", suite, self, log)
 	code, err := runSuite(suite, append(arguments, forSuite...), output, errorOutput)
 	if err != nil {
 		return failed("%s cannot be run: %v", suite, err)
@@ -221,7 +221,7 @@ func reportOf(arguments []string) (path string, ok bool) {
 	return "", false
 }
 
-// runSuite runs the suite to its end, also after a signal, so that the suite can remove its objects. A second signal skips that.
+// runSuite runs the suite to its end, also after a signal, so that the suite can remove its objects. A second SIGINT or SIGTERM skips that.
 func runSuite(suite string, arguments []string, output, errorOutput io.Writer) (code int, err error) {
 	child := exec.Command(suite, arguments...)
 	child.Stdout, child.Stderr = output, errorOutput
@@ -270,7 +270,7 @@ func (r *report) excusedChecks() map[string]string {
 	return beyond
 }
 
-// excused reports whether the run was complete, and its only failures are checks that no cloud behind Go's interface passes.
+// excused reports whether the run was complete, and its only failures are checks of beyondGo that excusedChecks excuses.
 func (r *report) excused(allowSkipped bool) bool {
 	beyond, failed := r.excusedChecks(), false
 	for _, one := range r.Checks {
@@ -312,7 +312,7 @@ func (r *report) write(output io.Writer) {
 	}
 }
 
-// writeLacks prints the reasons for skipped checks, the most frequent first.
+// writeLacks prints what the checks without a setup lack, the most frequent first.
 func (r *report) writeLacks(output io.Writer) {
 	lacks := map[string]int{}
 	for _, one := range r.Checks {

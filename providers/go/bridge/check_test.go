@@ -184,8 +184,8 @@ func TestMainChecksWithTheFlagsBeforeTheDashesAndTheSuitesBehind(t *testing.T) {
 	}
 }
 
-// NOT_IN_GO in ccm/tests/bridge/exceptions.rs lists the same checks as beyondGo: no Go cloud passes them without the methods of optional.go. The tests
-// of ccm/tests/bridge fail if a cloud without OwnerChecker passes one of these checks.
+// NOT_IN_GO in ccm/tests/bridge/exceptions.rs lists the same checks as beyondGo: no Go cloud of the tests passes them without the methods of
+// optional.go. The tests of ccm/tests/bridge fail if a cloud without OwnerChecker passes one of these checks.
 func TestWhatNoGoCloudPassesIsWhatTheTestOfTheCloudsSays(t *testing.T) {
 	text, err := os.ReadFile("../../../ccm/tests/bridge/exceptions.rs")
 	if os.IsNotExist(err) {

@@ -66,7 +66,7 @@ var statusTexts = []*regexp.Regexp{
 	regexp.MustCompile(`\b(?:GET|HEAD|POST|PUT|PATCH|DELETE) \S+: ([45]\d\d)\b`),
 	// StatusCode: 503, status code 429, HTTP 429, HTTP status: 503, "status":503, http/1.1 401
 	regexp.MustCompile(`(?i)(?:\bstatus[ _-]?code|\bhttp(?:/\d(?:\.\d)?)?(?: (?:response |error )?(?:status|code|error)(?: code)?)?|\bresponse code|"(?:status|code)")["']?\s*(?:of|was|is|[:=])?\s*["'(\[]*([45]\d\d)\b`),
-	// googleapi: Error 403: quota (for status 429 Too Many Requests see reasons)
+	// googleapi: Error 403: quota
 	regexp.MustCompile(`\bError (?:code )?([45]\d\d):`),
 	// Expected HTTP response code [200] when accessing [GET https://x], but got 503 instead
 	regexp.MustCompile(`\bbut got ([45]\d\d) instead\b`),

@@ -13,8 +13,8 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
-// errNoPlace is the error of a call that could not begin: methods that have not returned hold all places of its service.
-var errNoPlace = errors.New("all places for calls of this service are taken by methods of the cloud that have not returned yet")
+// errNoPlace is the error of a call that could not begin: methods that have not returned hold all places of its group.
+var errNoPlace = errors.New("all places for such calls are taken by methods of the cloud that have not returned yet")
 
 // fail is a failure that the bridge itself finds.
 func fail(code contract.FailureCode, reason, format string, arguments ...any) *contract.Failure {

@@ -21,14 +21,14 @@ import (
 // the provider it knows none. A cloud that took a part for all could close its firewall or remove routes. So the stand-in refuses and records requests
 // for all Nodes or all Services. If a cloud makes such a request while it starts, it does not start without real clients.
 
-// lacks has the first request of the cloud that the stand-in cannot serve.
+// lacks has the cloud's first request for all objects of a kind, which the stand-in cannot serve.
 type lacks struct {
 	mu    sync.Mutex
 	what  string
 	noted chan struct{}
 }
 
-// note records the request, and returns the error for the cloud.
+// note records the request if it is the first, and returns the error for the cloud.
 func (l *lacks) note(what string) error {
 	text := what + ": a provider knows only the Nodes and Services that calls named, and a cloud that took these for all could remove the others; " +
 		"start it with --kubeconfig FILE, whose user may get, list and watch them (and patch them, where the cloud writes to them)"

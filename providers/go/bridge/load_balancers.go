@@ -55,7 +55,7 @@ func (b *Bridge) begin(ctx context.Context, cluster *contract.ClusterRef, view *
 	return &aboutService{b: b, owner: owner, service: service, within: sdk.BudgetOf(ctx)}, nil
 }
 
-// takeTargets reads the targets, and waits until the cloud's informers have them.
+// takeTargets reads the targets, and waits at most 2 s until the cloud's informers have them.
 func (a *aboutService) takeTargets(ctx context.Context, targets *contract.TargetSet) (set bool, failure *contract.Failure) {
 	nodes, set, err := targetsOf(targets)
 	if err != nil {
@@ -305,7 +305,7 @@ func (b *Bridge) EnsureLoadBalancer(ctx context.Context, request *contract.Ensur
 		return failed(invalid("%v", err))
 	}
 	if class := about.service.Spec.LoadBalancerClass; class != nil && !slices.Contains(b.options.Classes, *class) {
-		// Upstream's controller leaves every Service with a class alone, so Go's clouds do not check the class (LB-18).
+		// Upstream's controller leaves every Service with a class alone, so Go's clouds need not check the class (LB-18).
 		return failed(invalid("spec.loadBalancerClass %q of the Service %s is not one of the served classes, %q: name it with --load-balancer-class", *class, serviceKey(about.service), b.options.Classes))
 	}
 	if !set && !b.options.IgnoresNodes {

@@ -32,7 +32,7 @@ type standIn struct {
 	written map[types.UID]map[string]*string
 	swept   time.Time
 	closed  bool
-	// The cloud's first request that the stand-in cannot serve.
+	// The cloud's first request for all objects of a kind.
 	lacks *lacks
 }
 

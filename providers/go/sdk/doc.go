@@ -15,9 +15,9 @@
 //
 // Contexts: the context of a method ends at 70 % of the call's time, when the caller has gone, and when the server's drain is over. That of
 // [Changes.WatchChanges] has no time limit. A method passes its context to the cloud's client and calls [BeforeWrite] before each write (CORE-8). If
-// a method ignores its context, the server still answers the call. The object of a mutating call stays BUSY until the method returns. At most 2
-// methods of one RPC for one item (such as a Node), and at most 256 methods of one RPC in all, may outlast their calls. At the first limit the server
-// answers UNAVAILABLE for that item, at the second to that RPC, until one of the methods returns.
+// a method ignores its context, the server still answers the call. The object of a mutating call stays BUSY until the method returns. Once 2 methods
+// of one RPC for one item (such as a Node) have outlasted their calls, the server answers UNAVAILABLE for that item. Once 256 methods of one RPC have,
+// it answers UNAVAILABLE to that RPC. Each limit holds until one of the methods returns. [Changes.WatchChanges] has no such limit.
 //
 // Comments cite the contract's rules by their IDs, such as INST-1. Their text is in the comments of proto/cloudprovider/v1alpha1.
 package sdk

@@ -3,14 +3,14 @@ package sdk
 import "sync"
 
 const (
-	// How many methods of one RPC may outlast their calls.
+	// Once so many methods of one RPC have outlasted their calls, no further method of the RPC starts.
 	mostOverdue = 256
-	// How many methods of one RPC may outlast their calls for one item, such as a Node. The limit keeps one item from using up mostOverdue.
+	// The same for the methods of one RPC for one item, such as a Node. The limit keeps one item from using up mostOverdue.
 	mostOverdueOfItem = 2
 )
 
 // overdue counts the vendor's methods that still run although their calls have been answered. The
-// limits above bound the memory that such methods use (CORE-18).
+// limits above keep such methods from adding up (CORE-18).
 type overdue struct {
 	mutex sync.Mutex
 	// Two counts for each method: by RPC with an empty item, and by RPC and item.

@@ -12,8 +12,8 @@ import (
 
 // Provider is a cloud. A vendor implements it and, on the same value, the other interfaces that its cloud supports.
 //
-// The server calls the methods concurrently, except Info and Initialize. A repeated call must do no harm (CORE-6). A panic fails only its call, or its
-// item of a batch, with INTERNAL. The server logs it.
+// The server calls the methods concurrently, except Info and Initialize. A repeated call must do no harm (CORE-6). A panic in a call of the contract
+// fails only its call, or its item of a batch. The server logs it.
 type Provider interface {
 	// Info describes the provider. The server calls it once, at its start. It must make no call to the cloud (PROV-1).
 	Info() Info

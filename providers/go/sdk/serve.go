@@ -56,7 +56,8 @@ type ServeOptions struct {
 	MaxMessageBytes int
 	// Logger gets faults, refusals and the start and end of the process; slog's default if nil.
 	Logger *slog.Logger
-	// Observe gets every call that has ended, for metrics. It must not block. The server logs a panic of it; the call's answer stays.
+	// Observe gets each call that reached a handler when the call has ended, for metrics. It must not block. The server logs a panic of it; the call's
+	// answer stays.
 	Observe func(Observation)
 	// Serve calls Closing after it has sent GOAWAY, at the latest after 1 s, and before it waits for calls in flight. Calls that would never end by
 	// themselves, such as streams of hints, must end then.

@@ -179,7 +179,7 @@ type Hints struct {
 }
 
 // Send sends one hint, with the token from which the controller resumes after a reconnect. If the token has more than 1,024 bytes, Send logs an error
-// and sends no token. It waits while 128 hints are unsent, and fails when the stream has ended.
+// and sends no token. It waits while 128 hints are unsent. The end of the stream ends the wait with an error.
 func (h *Hints) Send(change Change, resumeToken string) error {
 	hint := &contract.WatchChangesResponse{}
 	if err := change.check(); err != nil {
@@ -210,7 +210,7 @@ func (c *Change) check() error {
 	}
 }
 
-// Bookmark sends the token from which the stream reports changes. A stream begins with a bookmark (PROV-21). Limits and waits are those of [Hints.Send].
+// Bookmark sends the token from which the stream reports changes. A stream should begin with a bookmark (PROV-21). Limits and waits are those of [Hints.Send].
 func (h *Hints) Bookmark(resumeToken string) error {
 	return h.say(&contract.WatchChangesResponse{}, resumeToken)
 }

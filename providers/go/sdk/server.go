@@ -40,7 +40,7 @@ type Server struct {
 	MaxMessageBytes int
 	// Logger gets faults, refusals and the start and end of the process; slog's default if nil.
 	Logger *slog.Logger
-	// Observe gets every call that has ended, for metrics. It must not block.
+	// Observe gets each call that reached a handler when the call has ended, for metrics. It must not block.
 	Observe func(Observation)
 	// Register serves further gRPC services on the same socket. The server catches the panics of their handlers, and ends their streams at shutdown.
 	Register func(grpc.ServiceRegistrar)

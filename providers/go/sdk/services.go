@@ -191,7 +191,7 @@ func (v *Volume) SourceName() string {
 // [Feed] keeps hints for a cloud that has no event feed with resume tokens.
 type Changes interface {
 	// WatchChanges sends hints until its context ends: the controller has ended the stream, or the server shuts down. resumeToken is the last token that
-	// the controller received, empty in its first call. A stream begins with [Hints.Bookmark] (PROV-21), or with [Change.Resync] if the token is unknown.
+	// the controller received, empty in its first call. A stream should begin with [Hints.Bookmark] (PROV-21), or with [Change.Resync] if the token is unknown.
 	// WatchChanges may also return nil: the stream ends, and the controller calls again. After an error the server sends failed, and the controller calls
 	// again with backoff. There is no deadline.
 	WatchChanges(ctx context.Context, call *Call, resumeToken string, hints *Hints) error

@@ -16,7 +16,7 @@ func RouteName(route hcloud.NetworkRoute) string {
 }
 
 // ListedRoutes returns the routes of a network. The API keeps no mark with a route, so each is UNMARKED (ROUTE-12). If no server has the gateway of a route,
-// and the gateway is in one of the network's subnets, the route is a blackhole. The API accepts only addresses of the network as gateways, and none behind a
+// and the gateway is in a subnet of the network that is no vSwitch, the route is a blackhole. The API accepts only addresses of the network as gateways, and none behind a
 // vSwitch.
 func ListedRoutes(network *hcloud.Network, servers []*hcloud.Server) (list []sdk.Route) {
 	byAddress := map[string]*hcloud.Server{}

@@ -142,15 +142,15 @@ func (c *client) done(ctx context.Context, call *sdk.Call, what string, err erro
 }
 
 const (
-	// The time that a call waits for an action before it answers pending, and the pause before its
-	// first check.
+	// The time that a call waits for an action before it answers pending (for a route BUSY), and the
+	// pause before its first check.
 	actionPatience = 8 * time.Second
 	firstLook      = 300 * time.Millisecond
 )
 
 var errStillRunning = errors.New("the action still runs")
 
-// await waits at most 8 s for an action, and returns errStillRunning if the action has not ended.
+// await waits for an action, with checks for at most 8 s, and returns errStillRunning if the action has not ended.
 func (c *client) await(ctx context.Context, action *hcloud.Action) error {
 	until := time.Now().Add(actionPatience)
 	for pause := firstLook; action != nil && action.Status == hcloud.ActionStatusRunning; pause = min(2*pause, 2*time.Second) {

@@ -104,8 +104,8 @@ func (p *Provider) Info() sdk.Info {
 	return info
 }
 
-// Initialize checks that the API accepts the token, that the network and the location exist, and, unless the call is read-only, that the token may write
-// (PROV-3).
+// Initialize checks that the API accepts the token, that the configured network and location exist, and, unless the call is read-only, that the token may
+// write (PROV-3).
 func (p *Provider) Initialize(ctx context.Context, call *sdk.Call, request sdk.InitializeRequest) (sdk.Initialized, error) {
 	scope := "Hetzner Cloud"
 	if err := p.checkPlace(ctx, call); err != nil {

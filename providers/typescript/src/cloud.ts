@@ -134,7 +134,7 @@ export class Cloud {
   /** When an operation last succeeded, and what was wrong with the last one. */
   lastSuccess?: Date;
   trouble?: string;
-  /** Called for every change that another process made. */
+  /** Called when another process has changed the cloud. */
   onForeignChange: (before: State, after: State) => void = () => {};
   private state = new State();
   private learnedAt = -Infinity;
@@ -235,7 +235,7 @@ export class Cloud {
       const child = spawn('flock', ['--exclusive', '--wait', String(PATIENCE), path, 'cat'], { stdio: ['pipe', 'pipe', 'inherit'] });
       const refuse = (why: string) => reject(new Fail('UNAVAILABLE', `${path} cannot be locked: ${why}`));
       child.on('error', (error) => refuse(`${error.message}; is the command flock (util-linux) installed?`));
-      child.on('exit', () => refuse(`another process holds it for longer than ${PATIENCE} s`));
+      child.on('exit', () => refuse(`the command flock did not get it within ${PATIENCE} s; does another process hold it?`));
       child.stdin.on('error', () => {}); // The process has ended, which `exit` reports.
       child.stdout.once('data', () => resolve(child));
       child.stdin.write('locked');

@@ -116,7 +116,7 @@ function formed<K extends string>(id: string, fields: Record<K, string | null | 
   return kept;
 }
 
-/** Removes null and undefined fields, because a field that is set to undefined is not absent. */
+/** Removes null and undefined fields, because a field of the contract cannot be null. */
 function defined<K extends string>(fields: Record<K, string | null | undefined>): Partial<Record<K, string>> {
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null && value !== undefined)) as Partial<Record<K, string>>;
 }

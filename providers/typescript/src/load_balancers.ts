@@ -70,7 +70,7 @@ function configOf(service: ServiceView__Output): Config {
   };
 }
 
-/** INVALID if a field has a value that no load balancer can have: the text has the field, its value and a valid one. */
+/** INVALID if a field has a value that no load balancer can have: the text names the field. */
 function check(service: ServiceView__Output, settings: Settings): void {
   const oneOf = (field: string, value: string, known: string[]) => {
     if (!known.includes(value)) throw new Fail('INVALID', `spec.${field} ${quoted(value)} is none of ${known.join(', ')}`);
@@ -104,7 +104,7 @@ function findOwn(state: State, asker: Asker): LoadBalancer | undefined {
   return named ?? living.find(isOurs);
 }
 
-/** The Service's own load balancer, else an unmarked one with its native name. Without the grant, such a one is a CONFLICT, never `done` (LB-26). */
+/** The Service's own load balancer, else an unmarked one with its native name. Without the grant, such a one is a CONFLICT, never `done` (LB-26). With it, the unmarked one comes first if the handle names it. */
 function findToDelete(state: State, asker: Asker, adopt: boolean): LoadBalancer | undefined {
   const unmarked = state.living().filter((lb) => !lb.owner && lb.name === nativeName(asker.service.uid));
   const named = unmarked.find((lb) => lb.handle === asker.handle);
@@ -144,7 +144,7 @@ function wanted(state: State, asker: Asker, targets: string[] | undefined, adopt
   return { found, lb };
 }
 
-/** One address of each family of the Service. An existing one stays, unless the Service asks for another. */
+/** One address of each family of the Service (for PreferDualStack with two families: of each that has a pool). An existing one stays, unless the Service asks for another. */
 function addressesFor(state: State, service: ServiceView__Output, lb: LoadBalancer, settings: Settings): string[] {
   const pools = settings.pools.map((pool) => ({ pool, family: isIP(pool.split('/')[0]!) }));
   let families = service.ipFamilies.map((family) => (family === 'IPv6' ? 6 : 4));

@@ -165,7 +165,7 @@ const HELP = `A provider of the cloud provider contract; its cloud is a file.
   --name NAME           the provider's name
   --prefix PREFIX       the prefix of provider IDs
   --cloud-scope TEXT    account, project and region
-  --pool CIDR           addresses of load balancers, /16 or smaller; may repeat
+  --pool CIDR           addresses of load balancers, the first 65,536 of each; may repeat
   --provisioning-ms N   how long the cloud takes to create and to delete a load balancer`;
 
 async function main(): Promise<void> {

@@ -29,7 +29,7 @@ function put(route: Route): Write {
   return { line: `put route ${route.name} to ${route.destination_cidr}`, routes: { [route.name]: route } };
 }
 
-/** The write that makes this route, marked, and named after the cluster, the hint and the destination (ROUTE-3). A route that exists as requested needs no write. */
+/** The write that makes this route, marked, and named after the cluster, the hint and the destination (ROUTE-3); a replaced route keeps its name. A route that exists as requested needs no write. */
 function planCreate(state: State, asked: Route__Output, owner: Owner): Write | undefined {
   const cidr = asked.destinationCidr;
   if (!isCidr(cidr)) throw new Fail('INVALID', `destination_cidr ${quoted(cidr)} is not a CIDR; send one such as 10.0.1.0/24`);

@@ -13,7 +13,7 @@ import (
 const fileUsage = "usage: clouds file STATE SCHEME instance-add|instance-remove|instance-stop|instance-start NAME | cloud-writes | cloud-fail CODE | cloud-slow MS | cloud-late MS | pending-for TIMES | " +
 	"load-balancer-remove HANDLE | load-balancer-marks HANDLE | load-balancer-unmarked NAME"
 
-// file changes the cloud of the shapes from outside; its commands are the hooks of provider-conformance.
+// file changes the state of a cloud from outside. Most of its commands are hooks of provider-conformance.
 func file(arguments []string) int {
 	if err := edit(arguments); err != nil {
 		fmt.Fprintln(os.Stderr, err)

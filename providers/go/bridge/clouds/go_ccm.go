@@ -19,7 +19,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge"
 	"github.com/grpc-ccm/grpc-ccm/providers/go/bridge/shapes/lister"
 
-	// Logging and metrics as every upstream cloud-controller-manager links them.
+	// Logging and metrics as upstream's cloud-controller-manager links them.
 	_ "k8s.io/component-base/logs/json/register"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo"
 	_ "k8s.io/component-base/metrics/prometheus/version"

@@ -1,6 +1,6 @@
 // Package byid is a cloud that resembles that of DigitalOcean's CCM: all methods about instances except InstanceMetadata use the provider ID alone. It wraps
 // errors of its API as text. It writes the ID of a load balancer onto the Service when it finds one, also in GetLoadBalancer. Targets are the Ready
-// Nodes. While a new load balancer is being made, Ensure returns a retry error inside of an aggregate. With a firewall the cloud watches all Services by itself. The code is
+// Nodes. While a new load balancer is being made, Ensure returns a retry error, the first time inside of an aggregate. With a firewall the cloud watches all Services by itself. The code is
 // as a vendor's and does not know the bridge.
 package byid
 

@@ -85,7 +85,7 @@ var failures = map[string]error{
 	"throttled": ErrThrottled, "credentials": ErrCredentials, "unavailable": ErrUnavailable, "precondition": ErrQuota, "invalid": ErrInvalid,
 }
 
-// Store is a state in a file. FILE.calls beside it has a line for each call of the cloud's API.
+// Store is a state in a file. FILE.calls beside it has a line for each call that reached the cloud's API.
 type Store struct{ path string }
 
 // At returns the store in this file. The first write makes the file.

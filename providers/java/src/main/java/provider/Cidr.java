@@ -4,7 +4,7 @@ import java.math.BigInteger;
 import java.net.InetAddress;
 import java.net.UnknownHostException;
 
-/** A CIDR, and addresses as text: nothing here asks DNS. */
+/** A CIDR, and addresses as text. Names are not looked up in DNS, but a text such as 192.0.2.999 is. */
 record Cidr(byte[] network, int length) {
 
   /** The address's bytes, or null if the text is no IP address. */

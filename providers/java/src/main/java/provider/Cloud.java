@@ -23,7 +23,7 @@ import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.BiConsumer;
 
 /**
- * The cloud: a state file that providers in any language can use in turn (../README.md describes it). In your own provider this class is the client of your cloud's API. It does not
+ * The cloud: a state file that providers in any language can use in turn (providers/README.md describes it). In your own provider this class is the client of your cloud's API. It does not
  * know gRPC: it offers operations that can be slow and can fail, and a copy of the last state. Operations block. If a thread is interrupted while one waits, the operation throws
  * InterruptedException before any write.
  */
@@ -94,7 +94,7 @@ final class Cloud {
 
   private final Path path;
   private final ReentrantLock turn = new ReentrantLock(true);
-  /** Called for every change that another process made: before, after. */
+  /** Called when another process has changed the cloud: before, after. */
   volatile BiConsumer<State, State> onForeignChange = (before, after) -> {};
   /** When an operation last succeeded, and what was wrong with the last one. */
   volatile Instant lastSuccess;
@@ -179,7 +179,7 @@ final class Cloud {
       holder = new ProcessBuilder("flock", "--exclusive", "--wait", "" + PATIENCE, path + ".lock", "cat").redirectError(ProcessBuilder.Redirect.INHERIT).start();
       holder.getOutputStream().write('!');
       holder.getOutputStream().flush();
-      if (holder.getInputStream().read() < 0) throw new Fail("UNAVAILABLE", "another process holds " + path + ".lock for longer than " + PATIENCE + " s");
+      if (holder.getInputStream().read() < 0) throw new Fail("UNAVAILABLE", "the command flock did not get " + path + ".lock within " + PATIENCE + " s; does another process hold it?");
       return work.run();
     } catch (IOException error) {
       throw new Fail("UNAVAILABLE", path + ".lock cannot be locked: " + error.getMessage() + "; is the command flock (util-linux) installed?");

@@ -134,7 +134,7 @@ final class LoadBalancers extends LoadBalancerServiceImplBase {
     if (!known.contains(value)) throw new Fail("INVALID", "spec." + field + " \"" + value + "\" is none of " + String.join(", ", known));
   }
 
-  /** INVALID if a field has a value that no load balancer can have: the text has the field, its value and a valid one. */
+  /** INVALID if a field has a value that no load balancer can have: the text names the field. */
   private static void check(ServiceView service, Settings settings) throws Fail {
     if (service.getPortsCount() == 0) throw new Fail("INVALID", "spec.ports is empty; a load balancer listens on at least one port");
     Set<String> listeners = new HashSet<>();
@@ -164,7 +164,7 @@ final class LoadBalancers extends LoadBalancerServiceImplBase {
     return named != null ? named : first(living, asker::owns);
   }
 
-  /** The Service's own load balancer, else an unmarked one with its native name. Without the grant, such a one is a CONFLICT, never done (LB-26). */
+  /** The Service's own load balancer, else an unmarked one with its native name. Without the grant, such a one is a CONFLICT, never done (LB-26). With it, the unmarked one comes first if the handle names it. */
   private static ObjectNode findToDelete(State state, Asker asker, boolean adopt) throws Fail {
     String name = nativeName(asker.service.getUid());
     List<ObjectNode> unmarked = state.living().stream().filter(lb -> !lb.path("owner").isObject() && lb.path("name").asText().equals(name)).toList();
@@ -230,7 +230,7 @@ final class LoadBalancers extends LoadBalancerServiceImplBase {
     return new Wanted(found, lb);
   }
 
-  /** One address of each family of the Service. An existing one stays, unless the Service asks for another. */
+  /** One address of each family of the Service (for PreferDualStack with two families: of each that has a pool). An existing one stays, unless the Service asks for another. */
   private static List<String> addressesFor(State state, ServiceView service, JsonNode lb, Settings settings) throws Fail {
     List<Cidr> pools = settings.pools().stream().map(Cidr::parse).filter(Objects::nonNull).toList();
     List<Boolean> families = service.getIpFamiliesCount() == 0 ? List.of(false) : service.getIpFamiliesList().stream().map("IPv6"::equals).toList();

@@ -58,7 +58,7 @@ final class Routes extends RouteServiceImplBase {
     Write of(State state, Route route, Owner owner) throws Fail;
   }
 
-  /** The write that makes this route, marked, and named after the cluster, the hint and the destination (ROUTE-3). A route that exists as requested needs no write. */
+  /** The write that makes this route, marked, and named after the cluster, the hint and the destination (ROUTE-3); a replaced route keeps its name. A route that exists as requested needs no write. */
   private static Write create(State state, Route asked, Owner owner) throws Fail {
     String cidr = asked.getDestinationCidr();
     if (Cidr.parse(cidr) == null) throw new Fail("INVALID", "destination_cidr \"" + cidr + "\" is not a CIDR; send one such as 10.0.1.0/24");

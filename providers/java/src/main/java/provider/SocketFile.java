@@ -36,7 +36,7 @@ final class SocketFile {
     bound = path.resolveSibling("." + UUID.randomUUID().toString().substring(0, 4));
   }
 
-  /** Makes missing directories, 0750. Refuses symbolic links, files, directories, and a socket on which a process answers. */
+  /** Makes missing directories, 0750. Refuses symbolic links, a path that is not a socket, and a socket on which a process answers. */
   void claim() throws IOException {
     for (int count = 1; count <= path.getNameCount(); count++) {
       Path level = path.getRoot().resolve(path.subpath(0, count));
