@@ -4,12 +4,14 @@ import java.math.BigInteger;
 import java.net.InetAddress;
 import java.net.UnknownHostException;
 
-/** A CIDR, and addresses as text. Names are not looked up in DNS, but a text such as 192.0.2.999 is. */
+/** A CIDR, and addresses as text. */
 record Cidr(byte[] network, int length) {
+  /** 0 to 255. InetAddress asks DNS about a text such as 192.0.2.999. */
+  private static final String OCTET = "(25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)";
 
   /** The address's bytes, or null if the text is no IP address. */
   static byte[] address(String text) {
-    boolean looksLikeOne = text.contains(":") ? text.matches("[0-9a-fA-F:.]+") : text.matches("(\\d{1,3}\\.){3}\\d{1,3}");
+    boolean looksLikeOne = text.contains(":") ? text.matches("[0-9a-fA-F:.]+") : text.matches("(" + OCTET + "\\.){3}" + OCTET);
     try {
       return looksLikeOne ? InetAddress.getByName(text).getAddress() : null;
     } catch (UnknownHostException error) {

@@ -2,6 +2,8 @@ package provider;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -512,6 +514,12 @@ final class ProviderTest {
     for (String form : List.of("2001:0:0:1::1", "::", "::1", "2001:db8::", "2001:db8:0:1:1:1:1:1")) {
       assertEquals(form, Cidr.text(InetAddress.getByName(form).getAddress()));
     }
+  }
+
+  @Test
+  void onlyNumbersUpTo255AreAnIpv4Address() {
+    for (String right : List.of("0.0.0.0", "192.0.2.199", "255.255.255.255")) assertNotNull(Cidr.address(right), right);
+    for (String wrong : List.of("192.0.2.999", "192.0.2.256", "010.0.0.1", "192.0.2", "localhost")) assertNull(Cidr.address(wrong), wrong);
   }
 
   @Test
