@@ -1,4 +1,5 @@
-//! Documents that a test generates: compared with the text, or written if `UPDATE_DOCS=1` is set.
+//! Checks that documents in the repository are as the tests generate them. With `UPDATE_DOCS=1` it
+//! writes them first.
 
 use std::fs;
 use std::path::Path;

@@ -103,7 +103,7 @@ func ask[Answer any](ctx context.Context, b *Bridge, taken *places, method strin
 	return answer, err
 }
 
-// guarded runs a short method of the cloud in the caller's goroutine, such as one that returns a name.
+// guarded runs methods of the cloud in the caller's goroutine without a time limit: short ones, such as one that returns a name, and the cloud's start, which has a goroutine of its own.
 func guarded[Answer any](method string, work func() Answer) (Answer, error) {
 	return sdk.Guarded(logger, method, func() (Answer, error) { return work(), nil })
 }

@@ -114,7 +114,7 @@ func partsOf(cloud cloudprovider.Interface, offers partSet) (found parts, told p
 			found.instancesV2, found.lister = solid(instances), solid(lister)
 			told[partInstances], told[partInstanceListing] = true, lists
 		} else if instances, ok := cloud.Instances(); ok {
-			// As upstream, the bridge uses the older interfaces only without InstancesV2.
+			// As upstream, the bridge uses the older Instances only without InstancesV2. Options.Offers can add Zones.
 			lister, lists := optional[InstanceLister](instances, cloud)
 			found.instances, found.lister = solid(instances), solid(lister)
 			told[partInstances], told[partInstanceListing] = true, lists

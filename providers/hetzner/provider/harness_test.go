@@ -306,7 +306,7 @@ func (h *harness) until(what string, is func() (bool, any)) {
 	}
 }
 
-// only returns the one existing load balancer.
+// only is the one load balancer that exists. The test fails if there is another number of them.
 func (h *harness) only() schema.LoadBalancer {
 	h.Helper()
 	all := h.cloud.LoadBalancers()

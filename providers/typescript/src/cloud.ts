@@ -131,7 +131,7 @@ interface Waiting {
 }
 
 export class Cloud {
-  /** When an operation last succeeded, and what was wrong with the last one. */
+  /** When the cloud last answered (refusing one object is an answer), and how it failed since then, if it did. */
   lastSuccess?: Date;
   trouble?: string;
   /** Called when another process has changed the cloud. */

@@ -67,9 +67,10 @@ impl Pool {
         self.sets.offer(selector, set);
     }
 
-    /// The current targets for a call that is made anyway. `None`: not known yet. The call does not
-    /// wait for changes to settle: a Service that is created while its Nodes join must not be
-    /// ensured without them.
+    /// The current targets for a call that is made anyway, or the last settled ones while the
+    /// current set is empty and not confirmed. `None`: not known yet. The call does not wait for
+    /// changes to settle: a Service that is created while its Nodes join must not be ensured
+    /// without them.
     pub(in crate::controllers::service) fn targets_now(
         &mut self,
         selector: &NodeSelector,
