@@ -1,4 +1,4 @@
-//! Checks the release process: builds use lock files and run in jobs without a token. Releases are
+//! Checks the release process: builds use lock files and run in jobs that cannot publish. Releases are
 //! signed and attested. Images are built twice, compared, and scanned for known vulnerabilities.
 #![allow(clippy::unwrap_used, reason = "tests")]
 

@@ -90,7 +90,7 @@ impl<K: Clone + Ord + Hash> Failures<K> {
         self.common_logged = false;
     }
 
-    /// The key was not BUSY, is done, or is gone.
+    /// Ends the key's row of BUSY: another failure came, or the key is done or gone.
     pub(super) fn forget(&mut self, key: &K) {
         self.busy.remove(key);
     }

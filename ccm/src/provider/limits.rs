@@ -24,8 +24,8 @@ pub(crate) const DEFAULT_REQUEST_BYTES: u64 = 4 * 1024 * 1024;
 /// The least that a provider may state as its `max_request_bytes`.
 pub(crate) const LEAST_REQUEST_BYTES: u64 = 64 * 1024;
 
-/// A text of the provider, on one line, and cut to `TEXT_LIMIT` at a character. A cut text ends
-/// with `…`.
+/// A text of the provider on one line, cut between two characters to at most `TEXT_LIMIT` bytes. A
+/// cut text ends with `…`.
 pub(crate) fn cut(text: &str) -> String {
     const MARK: char = '…';
     let mut text = plain(text).into_owned();

@@ -896,7 +896,7 @@ type Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The type of the Kubernetes event.
 	Severity EventSeverity `protobuf:"varint,1,opt,name=severity,proto3,enum=cloudprovider.v1alpha1.EventSeverity" json:"severity,omitempty"`
-	// CamelCase, one word, at most 128 letters and digits. If a reason has another form, or if the
+	// One word, by custom in CamelCase. If it is not 1 to 128 ASCII letters and digits, or if the
 	// controller itself uses it, the controller records a general reason instead.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// One sentence. At most 1,024 bytes.

@@ -85,7 +85,7 @@
 // CORE-8: A provider MUST start no write to the cloud outside an open call. When a call is
 // cancelled, or its connection is lost, the provider stops before its next write to the cloud. A
 // controller that loses its Lease cancels its calls, so the provider then starts no further write
-// for it.
+// for it. A frozen controller cannot cancel (CORE-19).
 //
 // CORE-9: The controller sets a deadline on every call except WatchChanges. A provider SHOULD
 // answer `pending` (if the RPC has it) before 80 % of the `grpc-timeout` has passed since the

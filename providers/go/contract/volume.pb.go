@@ -262,7 +262,8 @@ type VolumeLabels struct {
 	// `failure-domain.beta.kubernetes.io` keys, become node affinity too. `__` separates several
 	// zones, as in the first cloud controllers; then any of them satisfies the affinity. The
 	// controller drops other keys in the namespaces `kubernetes.io`, `k8s.io` and `grpc-ccm.io` and
-	// in their subdomains, and invalid keys and values.
+	// in their subdomains, and invalid keys and values. If a zone or a region is invalid, it refuses
+	// the whole answer.
 	Labels        map[string]string `protobuf:"bytes,1,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

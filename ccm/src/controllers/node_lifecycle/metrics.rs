@@ -40,7 +40,7 @@ impl Metrics {
         );
         registry.register(
             "node_lifecycle_controller_void_passes",
-            "Passes that were discarded because no lookup succeeded or the results were not trustworthy",
+            "Passes whose lookups all failed (missed deadlines alone do not count), or whose results were discarded as not trustworthy",
             metrics.void.clone(),
         );
         metrics

@@ -43,8 +43,8 @@ impl Looping {
     }
 }
 
-/// The provider first answers ABSENT about the Node, then `times` times `instead`, and then ABSENT
-/// again.
+/// The provider answers ABSENT about the Node once, then `instead` as often as `times` says, and
+/// then ABSENT again.
 async fn instead(instead: Instead, times: usize) -> Looping {
     let looping = Looping::start(20).await;
     looping.down([3], api::InstanceState::Absent);
