@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use provider_sdk::{Connections, GrpcService, Server};
 use tokio::net::UnixListener;
@@ -20,7 +21,7 @@ use crate::layer::{Death, FaultLayer};
 use crate::lies::{Front, Twist, Twisted};
 
 /// How long calls in flight may take after [`Mock::shutdown`].
-const DRAIN: std::time::Duration = std::time::Duration::from_secs(5);
+const DRAIN: Duration = Duration::from_secs(5);
 
 /// A mock provider that a task of this process serves on a Unix socket.
 ///
@@ -264,14 +265,18 @@ pub async fn serve(cloud: Cloud, endpoint: &str) -> Result<(), StartError> {
         .connections(connections)
         .endpoint(behind.as_deref().unwrap_or(endpoint))
         .serve_until_signal();
-    // The SDK ends the streams itself. The token `streams` is for the twist `DrainFails`, which
-    // shows during the drain.
+    // The SDK ends the streams itself. The token `streams` is for the twist `DrainFails`. It and
+    // `DrainServes` show during the drain.
     let told = async {
-        if cloud.twisted(Twist::DrainFails)
+        let serves = cloud.twisted(Twist::DrainServes);
+        if (serves || cloud.twisted(Twist::DrainFails))
             && let Ok(mut terminate) = signal(SignalKind::terminate())
         {
             terminate.recv().await;
             streams.cancel();
+            if serves && let Err(error) = serve_again(&cloud, path).await {
+                tracing::error!(%error, "the mock cannot serve again");
+            }
         }
         std::future::pending().await
     };
@@ -281,6 +286,23 @@ pub async fn serve(cloud: Cloud, endpoint: &str) -> Result<(), StartError> {
         ended = told => ended,
     };
     ended.map_err(|error| StartError::Serve(error.to_string()))
+}
+
+/// Serves at the path of the socket as soon as the SDK has removed its own socket.
+async fn serve_again(cloud: &Cloud, path: &Path) -> Result<(), StartError> {
+    let service = service(cloud, |_| {}).await?;
+    while path.exists() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let listener = bind(path)?;
+    let connections = futures::stream::unfold(listener, |listener| async move {
+        let accepted = listener.accept().await;
+        Some((accepted.map(|(stream, _)| stream), listener))
+    });
+    tonic::transport::Server::builder()
+        .serve_with_incoming(service, connections)
+        .await
+        .map_err(|error| StartError::Serve(error.to_string()))
 }
 
 /// If a twist needs it: a socket in front, and the path for the provider behind it.

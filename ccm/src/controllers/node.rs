@@ -70,9 +70,8 @@ struct Worker {
     metrics: Metrics,
     waiting: Mutex<Waiting<String>>,
     claims: claims::Claims,
-    /// The Nodes from the queue that a reconcile has taken and not settled: since when, and what
-    /// they wait for.
-    asked: Mutex<BTreeMap<String, (Instant, Stage)>>,
+    /// The Nodes from the queue that a reconcile has taken and not settled.
+    asked: Mutex<BTreeMap<String, Taken>>,
     isolated: IsolatedKeys,
     managed: managed::Managed,
     writers: Semaphore,
@@ -84,7 +83,16 @@ struct Worker {
     addressed: Mutex<BTreeMap<String, Vec<NodeAddress>>>,
 }
 
-/// What a Node waits for.
+/// What a Node waits for that a reconcile has taken.
+#[derive(Clone, Copy)]
+struct Taken {
+    /// The reconcile's start.
+    taken: Instant,
+    stage: Stage,
+    /// The stage's start.
+    since: Instant,
+}
+
 #[derive(Clone, Copy)]
 enum Stage {
     Instances,
@@ -126,7 +134,9 @@ impl Worker {
         match (&change.old, &change.new) {
             (_, Some(node)) => {
                 let name = name(node);
-                if !plan::gets_id(node) {
+                let old = change.old.as_deref();
+                let another = old.is_some_and(|old| old.metadata.uid != node.metadata.uid);
+                if another || !plan::gets_id(node) {
                     self.claims.settled(name);
                 }
                 if !plan::is_uninitialized(node) || !self.concerns(node) {
@@ -186,7 +196,8 @@ impl Worker {
         let state = |name: &String, answered: Option<&Answered>| {
             let obstacle = self.obstacle(name).map(|obstacle| obstacle.text);
             let state = obstacle.or_else(|| answered.map(|answered| answered.words.clone()));
-            state.unwrap_or_default()
+            let slowed = || self.slowed().map(|slowed| slowed.text);
+            state.or_else(slowed).unwrap_or_default()
         };
         let overdue = self.waiting().overdue(Instant::now(), patience, state);
         for (name, answered, attempts) in overdue {
@@ -201,10 +212,7 @@ impl Worker {
                 }
                 (None, None) => {
                     let provider = &self.driver.context.provider;
-                    let slowed = self.driver.slowed_until().map(|until| {
-                        let until = self.driver.context.wall_time(until);
-                        report::Obstacle::slowed(provider, "new Nodes", until).in_full()
-                    });
+                    let slowed = self.slowed().map(|slowed| slowed.in_full());
                     let text = slowed.unwrap_or_else(|| format!(
                         "provider {provider} has not been asked about this Node yet: it waits for its turn"
                     ));
@@ -215,6 +223,13 @@ impl Worker {
         }
     }
 
+    /// The cloud asked to slow down.
+    fn slowed(&self) -> Option<report::Obstacle> {
+        let until = self.driver.context.wall_time(self.driver.slowed_until()?);
+        let provider = &self.driver.context.provider;
+        Some(report::Obstacle::slowed(provider, "new Nodes", until))
+    }
+
     /// Why the ccm is not trying this Node now, or has no answer about it.
     fn obstacle(&self, name: &str) -> Option<report::Obstacle> {
         let provider = &self.driver.context.provider;
@@ -222,8 +237,8 @@ impl Worker {
         if let Some(obstacle) = report::Obstacle::of_provider(provider, &status) {
             return Some(obstacle);
         }
-        let (since, stage) = lock(&self.asked).get(name).copied()?;
-        let rpc = match stage {
+        let taken = lock(&self.asked).get(name).copied()?;
+        let rpc = match taken.stage {
             Stage::Instances => "LookupInstances",
             Stage::Zones => "LookupZones",
             Stage::Writes => {
@@ -233,7 +248,7 @@ impl Worker {
         };
         let deadline = status.usable(Capability::Instances);
         let deadline = deadline.map(|session| session.lookup_deadline());
-        let since = self.driver.context.wall_time(since);
+        let since = self.driver.context.wall_time(taken.since);
         Some(report::Obstacle::unanswered(provider, rpc, since, deadline))
     }
 
@@ -242,6 +257,7 @@ impl Worker {
     fn reported(&self, node: &Node, answered: &Answered, attempt: u32, changes: bool) -> String {
         let provider = &self.driver.context.provider;
         let next = self.driver.queue.due(&name(node).to_owned()).map(|at| {
+            let at = at.max(self.driver.slowed_until().unwrap_or(at));
             if self.session().is_none() {
                 Next::WhenBack
             } else if changes {
@@ -403,20 +419,26 @@ impl Reconciler for Worker {
 struct Asked<'a> {
     worker: &'a Worker,
     names: Vec<String>,
+    taken: Instant,
 }
 
 impl<'a> Asked<'a> {
     fn about(worker: &'a Worker, nodes: &[Arc<Node>]) -> Self {
         let names: Vec<String> = nodes.iter().map(|node| name(node).to_owned()).collect();
         let now = Instant::now();
+        let begun = Taken {
+            taken: now,
+            stage: Stage::Instances,
+            since: now,
+        };
         let mut asked = lock(&worker.asked);
-        asked.extend(
-            names
-                .iter()
-                .map(|name| (name.clone(), (now, Stage::Instances))),
-        );
+        asked.extend(names.iter().map(|name| (name.clone(), begun)));
         drop(asked);
-        Self { worker, names }
+        Self {
+            worker,
+            names,
+            taken: now,
+        }
     }
 }
 
@@ -424,7 +446,10 @@ impl Drop for Asked<'_> {
     fn drop(&mut self) {
         let mut asked = lock(&self.worker.asked);
         for name in &self.names {
-            asked.remove(name);
+            // A later reconcile may have taken the Node already.
+            if asked.get(name).is_some_and(|it| it.taken == self.taken) {
+                asked.remove(name);
+            }
         }
     }
 }

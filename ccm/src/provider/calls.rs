@@ -200,7 +200,7 @@ impl Session {
         F: Future<Output = Result<Answered<T>, CallError>>,
     {
         if self.is_over() {
-            return Err(gone());
+            return Err(gone().of_rpc(rpc.name));
         }
         // A listing may hold the only permit until the listing's own deadline. The calls behind it
         // must not fail because of that.
@@ -208,8 +208,8 @@ impl Session {
         let cap = Instant::now() + rpc.deadline + a_list.unwrap_or_default();
         let _permit = tokio::select! {
             biased;
-            () = self.closing() => return Err(gone()),
-            entered = rpc.limiter.enter(cap) => entered?,
+            () = self.closing() => return Err(gone().of_rpc(rpc.name)),
+            entered = rpc.limiter.enter(cap) => entered.map_err(|trouble| trouble.of_rpc(rpc.name))?,
         };
         let changing = fence.map(Fence::changing);
         // The call is counted before the fence is checked. Otherwise a release of the Lease between

@@ -26,10 +26,10 @@ pub(crate) struct CallError {
     pub(crate) message: String,
     /// Already clamped to 1 s..10 min.
     pub(crate) retry_after: Option<Duration>,
-    /// The RPC that failed. `None`: no call was made, or the ccm found the fault in an answer only
-    /// after the call.
+    /// The RPC that failed or was not sent. `None`: the ccm found the fault in an answer only after
+    /// the call.
     pub(crate) rpc: Option<&'static str>,
-    /// The ID of that call.
+    /// The ID of the call. `None`: it was not sent, or as for `rpc`.
     pub(crate) call_id: Option<CallId>,
 }
 
@@ -198,8 +198,13 @@ impl CallError {
 
     /// The failure of the call of this RPC with this ID.
     pub(super) fn of_call(mut self, rpc: &'static str, call_id: &CallId) -> Self {
-        self.rpc = Some(rpc);
         self.call_id = Some(Arc::clone(call_id));
+        self.of_rpc(rpc)
+    }
+
+    /// The failure of a call of this RPC that was not sent.
+    pub(super) fn of_rpc(mut self, rpc: &'static str) -> Self {
+        self.rpc = Some(rpc);
         self
     }
 

@@ -167,7 +167,7 @@ pub(super) async fn serve(
         let accepted = tokio::select! {
             () = shutdown.cancelled() => break,
             Some(ended) = connections.join_next() => {
-                log_panic(ended);
+                log_panic(ended, port);
                 continue;
             }
             accepted = tcp.accept() => accepted,
@@ -206,7 +206,7 @@ pub(super) async fn serve(
 async fn drain(mut connections: JoinSet<()>, port: u16, limit: Duration) {
     let drained = tokio::time::timeout(limit, async {
         while let Some(ended) = connections.join_next().await {
-            log_panic(ended);
+            log_panic(ended, port);
         }
     });
     if drained.await.is_err() {
@@ -355,8 +355,8 @@ async fn shaken(
 }
 
 /// A panic of a handler ends only its own connection.
-fn log_panic(ended: Result<(), JoinError>) {
+fn log_panic(ended: Result<(), JoinError>, port: u16) {
     if let Err(error) = ended {
-        tracing::error!(%error, "a handler of a request panicked: its connection is closed");
+        tracing::error!(port, %error, "a handler of a request panicked: its connection is closed");
     }
 }

@@ -235,7 +235,7 @@ impl Half {
     }
 
     /// All calls of the cloud's API, one on each line.
-    fn log(&self) -> String {
+    pub fn log(&self) -> String {
         let mut path = self.state.clone().into_os_string();
         path.push(".calls");
         std::fs::read_to_string(path).unwrap_or_default()

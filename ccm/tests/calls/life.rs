@@ -52,18 +52,24 @@ impl Pair {
         tokio::join!(act(&self.upstream), act(&self.ours));
         sleep_until(end.max(Instant::now() + seconds(2))).await;
         let (upstream, _) = self.upstream.calls_from(first_upstream);
-        let (ours, _) = self.ours.calls_from(first_ours);
-        self.take(situation, upstream, ours);
+        self.take(situation, upstream, first_ours);
     }
 
-    fn take(&mut self, situation: &'static str, upstream: Calls, ours: Calls) {
-        let cloud = self.ours.cloud;
+    /// Takes our calls after the first `first`.
+    fn take(&mut self, situation: &'static str, upstream: Calls, first: usize) {
+        let (cloud, (ours, all)) = (self.ours.cloud, self.ours.calls_from(first));
         eprintln!("{cloud}, {situation}: upstream {upstream:?}, ours {ours:?}");
-        self.rows.push(Row {
+        let row = Row {
             situation,
             upstream,
             ours,
-        });
+        };
+        if row.totals().1 > row.totals().0 {
+            let lines = self.ours.log();
+            let ours = lines.lines().take(all).skip(first);
+            eprintln!("our calls:\n{}", ours.collect::<Vec<_>>().join("\n"));
+        }
+        self.rows.push(row);
     }
 
     /// [`Self::count`] on the ccm's side alone. The row has upstream's counts of the situation
@@ -81,7 +87,7 @@ impl Pair {
         sleep_until(end.max(Instant::now() + seconds(2))).await;
         let known = self.rows.iter().find(|row| row.situation == like).unwrap();
         let upstream = known.upstream.clone();
-        self.take(situation, upstream, self.ours.calls_from(first).0);
+        self.take(situation, upstream, first);
     }
 
     /// Patches the first Node on both sides, and counts the calls that follow.

@@ -320,8 +320,7 @@ pub(super) async fn list(session: &Session) -> Verdict<Vec<pb::ListedLoadBalance
             "names of at most 253 bytes, handles of 1 to 1,024 bytes",
         )?;
         asked.must(
-            // A mark that holds only digits shows no UID (LB-30).
-            !item.owners.is_empty(),
+            !item.owners.is_empty() && item.owners.iter().all(|owner| !owner.uid.is_empty()),
             "LB-13",
             "each entry says for which Services it is marked",
         )?;

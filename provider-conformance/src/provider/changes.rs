@@ -203,11 +203,12 @@ impl Watch {
         match found.await {
             Ok(Ok(hint)) => Ok(hint),
             Ok(Err(came)) => Err(Stop::failed("PROV-13", &self.sent, expected, came)),
-            // PROV-13 says SHOULD.
-            Err(_) => {
-                let late = Stop::failed("PROV-13", &self.sent, expected, "no such hint");
-                Err(late.softened())
-            }
+            Err(_) => Err(Stop::failed(
+                "PROV-13",
+                &self.sent,
+                expected,
+                "no such hint",
+            )),
         }
     }
 

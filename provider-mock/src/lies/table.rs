@@ -113,6 +113,7 @@ pub(crate) enum Twist {
     ForeignNameConflicts,
     NamelessServiceDeleted,
     DrainFails,
+    DrainServes,
     LatestOwner,
     MarksHashedOtherwise,
     ReadyWhileDeleting,

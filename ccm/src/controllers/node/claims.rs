@@ -62,6 +62,11 @@ impl Claims {
         Ok(())
     }
 
+    /// Whether this Node has a claim.
+    pub(super) fn holds(&self, name: &str) -> bool {
+        self.claims().values().any(|claimant| claimant == name)
+    }
+
     /// Ends this Node's claim, for example because the watch shows that the Node has an ID or is
     /// gone.
     pub(super) fn settled(&self, name: &str) {

@@ -131,7 +131,8 @@ impl Worker {
         found: Vec<Lookup<api::Instance>>,
         batch: &Batch<'_, String>,
     ) {
-        self.now_at(Stage::Writes, &found);
+        let writes = found.iter().filter(|lookup| lookup.answer.is_ok());
+        self.now_at(Stage::Writes, writes);
         let found = found.into_iter();
         let found: Vec<_> = found.map(|it| (it, self.driver.writing())).collect();
         stream::iter(found)
@@ -203,9 +204,10 @@ impl Worker {
         batch: &Batch<'_, String>,
     ) {
         let key = name(&lookup.node).to_owned();
-        let asked = lock(&self.asked).get(&key).copied();
-        let took = asked.map(|(since, _)| since.elapsed());
-        let (node, report) = match self.write(prefixes, &lookup.node, &lookup.answer).await {
+        let took = lock(&self.asked).get(&key).map(|it| it.taken.elapsed());
+        let written = self.write(prefixes, &lookup.node, &lookup.answer).await;
+        lock(&self.asked).remove(&key);
+        let (node, report) = match written {
             Ok((node, plan)) => {
                 let report = self.conclude(&node, plan, took, batch);
                 (node, report)
@@ -216,7 +218,6 @@ impl Worker {
                 (Arc::clone(&lookup.node), report)
             }
         };
-        lock(&self.asked).remove(&key);
         if let Some(report) = report {
             self.report(&node, &report, lookup.whole);
         }
@@ -245,7 +246,7 @@ impl Worker {
                 managed = Some(self.managed.learn(&node));
                 plan = planned(&node, managed.as_deref());
             }
-            if let Err(trouble) = self.claim_planned(&node, &plan) {
+            if let Err(trouble) = self.claim_planned(&node, &plan).await {
                 refused = Some(Err(trouble));
                 continue;
             }
@@ -261,13 +262,13 @@ impl Worker {
                     // After these errors the ID was certainly not written, so the claim ends. After
                     // other errors the claim stays until the next attempt or the watch ends it.
                     if matches!(error, WriteError::Refused(_) | WriteError::Gone) {
-                        self.claims.settled(name(&node));
+                        self.release(&node).await;
                     }
                     return Err(error);
                 }
             }
         }
-        self.claims.settled(name(&node));
+        self.release(&node).await;
         Err(WriteError::Conflict)
     }
 
@@ -300,29 +301,44 @@ impl Worker {
     }
 
     /// Records what these Nodes wait for, for `Worker::obstacle`.
-    fn now_at(&self, stage: Stage, found: &[Lookup<api::Instance>]) {
-        let mut asked = lock(&self.asked);
+    fn now_at<'a>(&self, stage: Stage, found: impl IntoIterator<Item = &'a Lookup<api::Instance>>) {
+        let (mut asked, since) = (lock(&self.asked), Instant::now());
         for lookup in found {
-            if let Some((_, at)) = asked.get_mut(name(&lookup.node)) {
-                *at = stage;
+            if let Some(asked) = asked.get_mut(name(&lookup.node)) {
+                (asked.stage, asked.since) = (stage, since);
             }
         }
     }
 
     /// Claims the ID that the plan gives the Node.
-    fn claim_planned(&self, node: &Node, plan: &NodePlan) -> Result<(), CallError> {
+    async fn claim_planned(&self, node: &Node, plan: &NodePlan) -> Result<(), CallError> {
         let main = plan.main.as_ref();
         let nodes = &self.driver.context.cluster.nodes;
         let Some(id) = main.and_then(|main| main.provider_id.as_deref()) else {
-            // This plan gives the Node no ID, so its claim from an earlier answer ends. But if the
-            // API server has the ID and the watch does not show it yet, the claim stays until then.
-            if plan::gets_id(node) || !self.node(name(node)).is_some_and(|it| plan::gets_id(&it)) {
-                self.claims.settled(name(node));
-            }
+            // This plan gives the Node no ID, so its claim from an earlier answer ends.
+            self.release(node).await;
             return Ok(());
         };
         let wall = (self.driver.context.wall)();
         self.claims.claim(node, id, nodes, wall)
+    }
+
+    /// Ends the Node's claim. But the API server may have an ID of the Node that the watch does not
+    /// show yet. Then the claim stays, and `Worker::wakes` ends it.
+    async fn release(&self, node: &Node) {
+        let name = name(node);
+        if !self.claims.holds(name) {
+            return;
+        }
+        if self.node(name).is_some_and(|seen| plan::gets_id(&seen)) {
+            match self.driver.context.writes.read_node(name).await {
+                Ok(Some(fresh)) if plan::provider_id(&fresh).is_some() => return,
+                Ok(_) => {}
+                // Not known: the next attempt decides.
+                Err(_) => return,
+            }
+        }
+        self.claims.settled(name);
     }
 
     /// The same Node from the API server. `Gone` if it no longer exists, or now belongs to another

@@ -6,7 +6,7 @@ use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::api::core::v1::{Node, Taint};
 use tokio::sync::watch;
 
-use super::testing::FakeApi;
+use super::testing::{FakeApi, Fault};
 use super::*;
 use crate::provider::lookup::Lookup;
 use crate::provider::{CallError, CallErrorCode, ProviderStatus};
@@ -483,6 +483,26 @@ async fn l6_an_id_that_the_api_server_has_and_a_late_watch_does_not_show_stays_c
     let events = bench.events();
     let claimed = |event: &String| event.contains("which the ccm is giving to Node n");
     assert!(events.iter().any(claimed), "{events:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn l6_an_id_whose_write_got_no_answer_stays_claimed_while_the_watch_is_late() {
+    let bench = Bench::new();
+    bench.api.put(&fresh("n"));
+    bench.api.put(&fresh("other"));
+    let stored = bench.stored("n");
+    bench.api.faults.cut_watch(true);
+    // The answer to the second write is lost.
+    bench.api.faults.writes(2, 1, Fault::Lost);
+    bench.settle(Arc::clone(&stored), Ok(instance())).await;
+    assert!(bench.initialized("n"));
+    let absent = api::Instance {
+        state: api::InstanceState::Absent as i32,
+        ..api::Instance::default()
+    };
+    bench.settle(stored, Ok(absent)).await;
+    bench.settle(bench.stored("other"), Ok(instance())).await;
+    assert!(!bench.initialized("other"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -129,6 +129,7 @@ lies! {
     latest_owner_marks: "latest-owner-marks", Calls("LookupInstances", 8), Plain, Never, Untold("one ccm has one owner ID");
     deadline_is_internal: "deadline-is-internal", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm ends a call at its deadline itself, and a status other than OK fails a call whatever its code");
     drain_fails_new_calls: "drain-fails-new-calls", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm makes no call on a connection that ends, and a status other than OK fails a call whatever its code");
+    serves_in_the_drain: "serves-in-the-drain", Calls("LookupInstances", 8), Plain, Never, Untold("a provider that shuts down answers the ccm's calls, and the next process the others");
     status_on_failure: "status-on-failure", Throttled("LookupInstances", 6), Plain, Lied, Told(&["outcome=\"unknown\""]);
     wrong_code: "wrong-code", Throttled("LookupInstances", 6), Plain, Lied, Told(&["outcome=\"conflict\""]);
     too_many_classes: "too-many-classes", Calls("GetProviderInfo", 2), Plain, Lied, Told(&["rpc=\"GetProviderInfo\",outcome=\"fault\""]);

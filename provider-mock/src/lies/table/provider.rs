@@ -300,6 +300,13 @@ pub(super) const LIES: &[Lie] = &[
         Twist::DrainFails,
     ),
     twist(
+        "serves-in-the-drain",
+        "after SIGTERM new connections are served until the process ends",
+        &["CORE-17"],
+        "core/no-new-connections-after-sigterm",
+        Twist::DrainServes,
+    ),
+    twist(
         "frame-behind-the-end",
         "one more frame follows an answer that is only a status, on the same stream",
         &["CORE-1"],

@@ -36,6 +36,8 @@ pub(crate) struct State {
     pub(crate) instead: BTreeMap<String, VecDeque<Instead>>,
     /// The next calls of LookupInstances fail as a whole with these codes.
     pub(crate) failures: VecDeque<api::FailureCode>,
+    /// The `retry_after` of these failures.
+    pub(crate) retry_after: Option<Duration>,
     /// The listing lacks its last part, so it is not complete.
     pub(crate) listing_fails: bool,
     /// The listing is never answered.
@@ -78,6 +80,7 @@ impl Cloud {
             zones: None,
             instead: BTreeMap::new(),
             failures: VecDeque::new(),
+            retry_after: None,
             listing_fails: false,
             listing_hangs: false,
             listing_takes: Duration::ZERO,
@@ -290,7 +293,10 @@ impl InstanceService for Cloud {
         }
         if let Some(code) = state.failures.pop_front() {
             return Ok(Response::new(api::LookupInstancesResponse {
-                failed: Some(failure(code.into())),
+                failed: Some(api::Failure {
+                    retry_after: state.retry_after.map(|after| after.try_into().unwrap()),
+                    ..failure(code.into())
+                }),
                 results: Vec::new(),
             }));
         }

@@ -208,18 +208,6 @@ async fn m10_a_node_whose_zone_hangs_keeps_only_itself_waiting() {
             calls.any(|names| *names == ["n0042"])
         })
         .await;
-    let reported = |what: &str| {
-        let events = looping.context.writes.events.recorded();
-        events
-            .into_iter()
-            .any(|event| event.contains("n0042") && event.contains(what))
-    };
-    assert!(
-        reported("has not answered LookupZones yet")
-            || reported("no answer in time from LookupZones of provider"),
-        "{:?}",
-        looping.context.writes.events.recorded()
-    );
     // n0042 and n9999 become due together, after the deadline of n0042's lookup.
     tokio::time::sleep(Duration::from_millis(60_500)).await;
     looping.api.put(&fresh("n9999"));
@@ -236,6 +224,49 @@ async fn m10_a_node_whose_zone_hangs_keeps_only_itself_waiting() {
     looping
         .until("it too", |this| this.uninitialized() == 0)
         .await;
+    looping.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn n13_a_node_whose_zone_is_looked_up_is_told_of_lookup_zones() {
+    let cloud = Cloud::new();
+    let zones = Zones {
+        hang: ["n0000".to_owned()].into(),
+        ..Zones::default()
+    };
+    cloud.state().zones = Some(zones);
+    let looping = Looping::start_on(cloud, 1, |_| {}).await;
+    for what in [
+        "has not answered LookupZones yet",
+        "no answer in time from LookupZones of provider",
+    ] {
+        let told = |this: &Looping| {
+            let mut events = this.context.writes.events.recorded().into_iter();
+            events.any(|event| event.contains(what))
+        };
+        looping.until(what, told).await;
+    }
+    looping.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn n13_a_node_that_waits_because_the_cloud_asked_to_slow_down_is_told_so() {
+    let looping = Looping::start(0).await;
+    looping.cloud.state().failures = [api::FailureCode::Throttled].into();
+    looping.cloud.state().retry_after = Some(Duration::from_mins(2));
+    looping.api.put(&fresh("n0000"));
+    looping
+        .until("throttled", |this| this.sizes().len() == 1)
+        .await;
+    looping.api.put(&fresh("n0001"));
+    let told = |this: &Looping| {
+        let mut events = this.context.writes.events.recorded().into_iter();
+        events.any(|event| event.contains("n0001") && event.contains("to slow down: all its new"))
+    };
+    looping
+        .until_at_most("told", Duration::from_mins(1), told)
+        .await;
+    looping.until("all", |this| this.uninitialized() == 0).await;
     looping.stop().await;
 }
 

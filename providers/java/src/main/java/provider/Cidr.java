@@ -6,17 +6,21 @@ import java.net.UnknownHostException;
 
 /** A CIDR, and addresses as text. */
 record Cidr(byte[] network, int length) {
-  /** 0 to 255. InetAddress asks DNS about a text such as 192.0.2.999. */
+  /** 0 to 255. InetAddress would ask DNS about 192.0.2.999. */
   private static final String OCTET = "(25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)";
 
   /** The address's bytes, or null if the text is no IP address. */
   static byte[] address(String text) {
-    boolean looksLikeOne = text.contains(":") ? text.matches("[0-9a-fA-F:.]+") : text.matches("(" + OCTET + "\\.){3}" + OCTET);
     try {
-      return looksLikeOne ? InetAddress.getByName(text).getAddress() : null;
+      return isLiteral(text) ? InetAddress.getByName(text).getAddress() : null;
     } catch (UnknownHostException error) {
       return null;
     }
+  }
+
+  /** Whether InetAddress reads the text as an address and never asks DNS about it. */
+  static boolean isLiteral(String text) {
+    return text.contains(":") ? text.matches("[0-9a-fA-F:][0-9a-fA-F:.]*") : text.matches("(" + OCTET + "\\.){3}" + OCTET);
   }
 
   /** The CIDR, or null if the text is none. */
