@@ -87,7 +87,7 @@ struct Worker {
 #[derive(Clone, Copy)]
 struct Taken {
     /// The reconcile's start.
-    taken: Instant,
+    begun: Instant,
     stage: Stage,
     /// The stage's start.
     since: Instant,
@@ -419,25 +419,25 @@ impl Reconciler for Worker {
 struct Asked<'a> {
     worker: &'a Worker,
     names: Vec<String>,
-    taken: Instant,
+    begun: Instant,
 }
 
 impl<'a> Asked<'a> {
     fn about(worker: &'a Worker, nodes: &[Arc<Node>]) -> Self {
         let names: Vec<String> = nodes.iter().map(|node| name(node).to_owned()).collect();
         let now = Instant::now();
-        let begun = Taken {
-            taken: now,
+        let taken = Taken {
+            begun: now,
             stage: Stage::Instances,
             since: now,
         };
         let mut asked = lock(&worker.asked);
-        asked.extend(names.iter().map(|name| (name.clone(), begun)));
+        asked.extend(names.iter().map(|name| (name.clone(), taken)));
         drop(asked);
         Self {
             worker,
             names,
-            taken: now,
+            begun: now,
         }
     }
 }
@@ -447,7 +447,7 @@ impl Drop for Asked<'_> {
         let mut asked = lock(&self.worker.asked);
         for name in &self.names {
             // A later reconcile may have taken the Node already.
-            if asked.get(name).is_some_and(|it| it.taken == self.taken) {
+            if asked.get(name).is_some_and(|it| it.begun == self.begun) {
                 asked.remove(name);
             }
         }

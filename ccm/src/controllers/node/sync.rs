@@ -204,7 +204,7 @@ impl Worker {
         batch: &Batch<'_, String>,
     ) {
         let key = name(&lookup.node).to_owned();
-        let took = lock(&self.asked).get(&key).map(|it| it.taken.elapsed());
+        let took = lock(&self.asked).get(&key).map(|it| it.begun.elapsed());
         let written = self.write(prefixes, &lookup.node, &lookup.answer).await;
         lock(&self.asked).remove(&key);
         let (node, report) = match written {
