@@ -1,6 +1,8 @@
 //! The whole loop with a session of a provider in memory.
 
 mod faults;
+mod hints;
+mod waiting;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::super::testing::{Cloud, FakeApi, Fault, Instead, Zones};
+use super::super::testing::{Cloud, FakeApi, Instead, Zones};
 use super::super::{Metrics, plan, run};
 use super::fresh;
 use crate::controller::LoopContext;
@@ -94,6 +96,12 @@ impl Looping {
             .iter()
             .filter(|node| plan::is_uninitialized(node))
             .count()
+    }
+
+    /// Whether an event has all these texts.
+    fn tells(&self, words: &[&str]) -> bool {
+        let mut events = self.context.writes.events.recorded().into_iter();
+        events.any(|event| words.iter().all(|word| event.contains(word)))
     }
 
     fn sizes(&self) -> Vec<usize> {
@@ -224,68 +232,6 @@ async fn m10_a_node_whose_zone_hangs_keeps_only_itself_waiting() {
     looping
         .until("it too", |this| this.uninitialized() == 0)
         .await;
-    looping.stop().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn n13_a_node_whose_zone_is_looked_up_is_told_of_lookup_zones() {
-    let cloud = Cloud::new();
-    let zones = Zones {
-        hang: ["n0000".to_owned()].into(),
-        ..Zones::default()
-    };
-    cloud.state().zones = Some(zones);
-    let looping = Looping::start_on(cloud, 1, |_| {}).await;
-    for what in [
-        "has not answered LookupZones yet",
-        "no answer in time from LookupZones of provider",
-    ] {
-        let told = |this: &Looping| {
-            let mut events = this.context.writes.events.recorded().into_iter();
-            events.any(|event| event.contains(what))
-        };
-        looping.until(what, told).await;
-    }
-    looping.stop().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn n13_a_node_that_waits_because_the_cloud_asked_to_slow_down_is_told_so() {
-    let looping = Looping::start(0).await;
-    looping.cloud.state().failures = [api::FailureCode::Throttled].into();
-    looping.cloud.state().retry_after = Some(Duration::from_mins(2));
-    looping.api.put(&fresh("n0000"));
-    looping
-        .until("throttled", |this| this.sizes().len() == 1)
-        .await;
-    looping.api.put(&fresh("n0001"));
-    let told = |this: &Looping| {
-        let mut events = this.context.writes.events.recorded().into_iter();
-        events.any(|event| event.contains("n0001") && event.contains("to slow down: all its new"))
-    };
-    looping
-        .until_at_most("told", Duration::from_mins(1), told)
-        .await;
-    looping.until("all", |this| this.uninitialized() == 0).await;
-    looping.stop().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn n13_a_node_whose_write_waits_for_the_api_server_is_told_so() {
-    let looping = Looping::start(0).await;
-    looping.api.faults.writes(1, 250, Fault::Hangs);
-    for i in 0..250 {
-        looping.api.put(&fresh(&format!("n{i:04}")));
-    }
-    let told = |this: &Looping| {
-        let mut events = this.context.writes.events.recorded().into_iter();
-        events
-            .any(|event| event.contains("the API server has not answered the writes of this Node"))
-    };
-    looping
-        .until_at_most("told", Duration::from_mins(1), told)
-        .await;
-    looping.until("all", |this| this.uninitialized() == 0).await;
     looping.stop().await;
 }
 
@@ -495,68 +441,4 @@ async fn an_hour_makes_the_lookups_that_the_operator_guide_counts() {
         assert_eq!(made as u64, refreshes_an_hour(nodes, 100, period));
         looping.stop().await;
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn l7_a_hint_ends_the_wait_of_a_new_node_and_a_storm_of_them_is_one_look_in_five_seconds() {
-    let instance = |name: &str, id: &str| Hint::Instance {
-        provider_id: id.to_owned(),
-        node_name: name.to_owned(),
-    };
-    // Hints by name, by an ID that no Node has yet, and about any instance.
-    for hint in [
-        instance("n0000", ""),
-        instance("", "mock://n0000"),
-        Hint::Resync,
-    ] {
-        let looping = Looping::start(0).await;
-        let absent = api::InstanceState::Absent;
-        looping
-            .cloud
-            .state()
-            .states
-            .insert("n0000".to_owned(), absent);
-        looping.api.put(&fresh("n0000"));
-        // Waits until the backoff is long.
-        tokio::time::sleep(Duration::from_mins(10)).await;
-        let before = looping.sizes().len();
-        for _ in 0..60 {
-            looping.context.hints.send(hint.clone()).unwrap();
-            tokio::time::sleep(Duration::from_secs(1)).await;
-        }
-        let looked = looping.sizes().len() - before;
-        assert!((11..=15).contains(&looked), "{looked} lookups in a minute");
-        looping.cloud.state().states.clear();
-        looping.context.hints.send(hint).unwrap();
-        let took = looping
-            .until("initialised", |this| this.uninitialized() == 0)
-            .await;
-        assert!(took < Duration::from_secs(7), "{took:?}");
-        // A hint makes no initialised Node due.
-        let before = looping.sizes().len();
-        looping.context.hints.send(Hint::Resync).unwrap();
-        looping.context.hints.send(instance("n0000", "")).unwrap();
-        tokio::time::sleep(Duration::from_secs(20)).await;
-        assert_eq!(looping.sizes().len(), before);
-        looping.stop().await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn l7_a_hint_does_not_end_a_pause_that_the_cloud_asked_for() {
-    let looping = Looping::start(0).await;
-    let throttled = api::FailureCode::Throttled;
-    looping.cloud.state().failures.push_back(throttled);
-    looping.api.put(&fresh("n0000"));
-    looping
-        .until("a lookup", |this| this.sizes().len() == 1)
-        .await;
-    let start = Instant::now();
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    looping.context.hints.send(Hint::Resync).unwrap();
-    looping
-        .until("initialised", |this| this.uninitialized() == 0)
-        .await;
-    assert!(start.elapsed() >= Duration::from_millis(950));
-    looping.stop().await;
 }

@@ -109,8 +109,7 @@ impl Looping {
     }
 
     fn reported(&self, words: &[&str]) -> bool {
-        let mut events = self.events().into_iter();
-        events.any(|event| words.iter().all(|word| event.contains(word)))
+        self.tells(&[&[NODE], words].concat())
     }
 
     /// The time of each lookup of the Node, and the number of Nodes in its call.
