@@ -194,17 +194,17 @@ impl Worker {
 
     fn report_overdue(&self, patience: Duration) {
         let state = |name: &String, answered: Option<&Answered>| {
-            let obstacle = self.obstacle(name).map(|obstacle| obstacle.text);
+            let obstacle = self.waits_for(name, answered).map(|obstacle| obstacle.text);
             let state = obstacle.or_else(|| answered.map(|answered| answered.words.clone()));
-            let slowed = || self.slowed().map(|slowed| slowed.text);
-            state.or_else(slowed).unwrap_or_default()
+            state.unwrap_or_default()
         };
         let overdue = self.waiting().overdue(Instant::now(), patience, state);
         for (name, answered, attempts) in overdue {
             let Some(node) = self.node(&name) else {
                 continue;
             };
-            let (reason, text) = match (self.obstacle(&name), answered) {
+            let obstacle = self.waits_for(&name, answered.as_ref());
+            let (reason, text) = match (obstacle, answered) {
                 (Some(obstacle), _) => (reason::NODE_NOT_INITIALIZED, obstacle.in_full()),
                 (None, Some(answered)) => {
                     let text = self.reported(&node, &answered, attempts, false);
@@ -212,10 +212,9 @@ impl Worker {
                 }
                 (None, None) => {
                     let provider = &self.driver.context.provider;
-                    let slowed = self.slowed().map(|slowed| slowed.in_full());
-                    let text = slowed.unwrap_or_else(|| format!(
+                    let text = format!(
                         "provider {provider} has not been asked about this Node yet: it waits for its turn"
-                    ));
+                    );
                     (reason::NODE_NOT_INITIALIZED, text)
                 }
             };
@@ -223,8 +222,12 @@ impl Worker {
         }
     }
 
-    /// The cloud asked to slow down.
-    fn slowed(&self) -> Option<report::Obstacle> {
+    /// The obstacle, or a THROTTLED that holds back a Node about which there is no answer.
+    fn waits_for(&self, name: &str, answered: Option<&Answered>) -> Option<report::Obstacle> {
+        let obstacle = self.obstacle(name);
+        if obstacle.is_some() || answered.is_some() {
+            return obstacle;
+        }
         let until = self.driver.context.wall_time(self.driver.slowed_until()?);
         let provider = &self.driver.context.provider;
         Some(report::Obstacle::slowed(provider, "new Nodes", until))

@@ -331,9 +331,9 @@ impl Worker {
             return;
         }
         if self.node(name).is_some_and(|seen| plan::gets_id(&seen)) {
-            match self.driver.context.writes.read_node(name).await {
-                Ok(Some(fresh)) if plan::provider_id(&fresh).is_some() => return,
-                Ok(_) => {}
+            match self.read(node).await {
+                Ok(fresh) if plan::provider_id(&fresh).is_some() => return,
+                Ok(_) | Err(WriteError::Gone) => {}
                 // Not known: the next attempt decides.
                 Err(_) => return,
             }
