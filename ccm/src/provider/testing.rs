@@ -203,6 +203,13 @@ pub(crate) fn maintained_probed(
 }
 
 impl Running {
+    /// The metrics in Prometheus' text format.
+    pub(crate) fn exposition(&self) -> String {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.metrics).unwrap();
+        text
+    }
+
     /// Accepts the held claims, as the command in the status says.
     pub(crate) async fn accept_claims(&self) {
         let held = |status: &ProviderStatus| status.session.is_some() && !status.held.is_empty();

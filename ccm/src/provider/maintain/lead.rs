@@ -14,7 +14,7 @@ use super::super::failures::{self, Place};
 use super::super::handshake::{Deadlines, check_initialized};
 use super::super::limits;
 use super::super::status::{Verdict, scope_verdict};
-use super::super::{CallError, CallErrorCode, ProviderStatus, Retry, Session};
+use super::super::{CallError, ProviderStatus, Retry, Session};
 use super::{Keeper, changed, client};
 use crate::core::{Backoff, millis};
 use crate::ownership::{Clash, Ownership};
@@ -202,7 +202,6 @@ impl Keeper {
         link: &Link,
         request: &api::InitializeRequest,
     ) -> Result<api::Initialized, CallError> {
-        use api::initialize_response::Outcome;
         let call_id = self.ids.next();
         let mut client = client(&link.for_call(&call_id));
         let call = client.initialize(timed(request.clone(), INITIALIZE_DEADLINE));
@@ -213,30 +212,17 @@ impl Keeper {
                 INITIALIZE_DEADLINE,
                 link,
                 call,
-                |answer| match &answer.outcome {
-                    Some(Outcome::Initialized(initialized)) => check_initialized(initialized)
-                        .is_err()
-                        .then_some(CallErrorCode::Fault),
-                    Some(Outcome::Failed(failure)) => {
-                        Some(failures::trouble("Initialize", Place::Whole, failure.clone()).code)
-                    }
-                    None => Some(CallErrorCode::Fault),
+                |answer| {
+                    initialized(answer.clone())
+                        .err()
+                        .map(|trouble| trouble.code)
                 },
             )
             .await?;
-        let initialized = match answer.outcome {
-            None => Err(CallError::fault("the answer of Initialize has no outcome")),
-            Some(Outcome::Failed(failure)) => {
-                self.answered();
-                Err(failures::trouble("Initialize", Place::Whole, failure))
-            }
-            Some(Outcome::Initialized(initialized)) => {
-                self.answered();
-                let checked = check_initialized(&initialized);
-                checked.map(|()| initialized).map_err(CallError::fault)
-            }
-        };
-        initialized.map_err(|trouble| trouble.of_call("Initialize", &call_id))
+        if answer.outcome.is_some() {
+            self.answered();
+        }
+        initialized(answer).map_err(|trouble| trouble.of_call("Initialize", &call_id))
     }
 
     fn answered(&self) {
@@ -373,6 +359,21 @@ impl Keeper {
                 status.scope_accepted = accepted;
                 status.message = message;
             });
+        }
+    }
+}
+
+/// The content of an answer to Initialize.
+fn initialized(answer: api::InitializeResponse) -> Result<api::Initialized, CallError> {
+    use api::initialize_response::Outcome;
+    match answer.outcome {
+        None => Err(CallError::fault("the answer of Initialize has no outcome")),
+        Some(Outcome::Failed(failure)) => {
+            Err(failures::trouble("Initialize", Place::Whole, failure))
+        }
+        Some(Outcome::Initialized(initialized)) => {
+            let checked = check_initialized(&initialized);
+            checked.map(|()| initialized).map_err(CallError::fault)
         }
     }
 }

@@ -136,8 +136,7 @@ async fn m10_a_call_that_hangs_ends_at_its_deadline_and_others_go_on() {
     assert!(start.elapsed() >= Duration::from_mins(1));
     assert!(goes.0.is_ok() && goes.1 < Duration::from_secs(1));
     assert!(!session.is_over());
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &running.metrics).unwrap();
+    let text = running.exposition();
     for line in [
         "ccm_provider_rpc_total{provider=\"mock\",rpc=\"LookupInstances\",outcome=\"deadline\"} 1",
         "ccm_provider_rpc_total{provider=\"mock\",rpc=\"EnsureLoadBalancer\",outcome=\"ok\"} 1",
@@ -361,8 +360,7 @@ async fn m13_a_code_that_the_rpc_does_not_list_is_internal() {
     let list = session.list_instances(&[]).await;
     assert_eq!(list.unwrap_err().code, CallErrorCode::Internal);
 
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &running.metrics).unwrap();
+    let text = running.exposition();
     assert!(!text.contains("not_found"), "{text}");
     assert!(
         text.contains("rpc=\"EnsureLoadBalancer\",outcome=\"internal\"} 1"),

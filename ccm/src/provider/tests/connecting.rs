@@ -273,8 +273,7 @@ async fn the_state_of_a_provider_and_each_attempt_to_connect_are_metrics() {
         .until("nobody listens", |status| !status.message.is_empty())
         .await;
     let shown = |line: &str| {
-        let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &running.metrics).unwrap();
+        let text = running.exposition();
         assert!(text.contains(line), "{line} in {text}");
     };
     shown("ccm_provider_state{provider=\"mock\",state=\"disconnected\"} 1");

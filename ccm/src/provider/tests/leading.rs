@@ -150,8 +150,7 @@ async fn a_failed_initialize_is_repeated_and_told() {
     let session = running.session().await;
     assert!(running.status.borrow().message.is_empty());
     assert_eq!(fake.called("Initialize"), 4);
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &running.metrics).unwrap();
+    let text = running.exposition();
     for outcome in ["credentials", "internal", "unavailable", "ok"] {
         let line = format!(
             "ccm_provider_rpc_total{{provider=\"mock\",rpc=\"Initialize\",outcome=\"{outcome}\"}} 1"
