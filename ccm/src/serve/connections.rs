@@ -162,7 +162,7 @@ pub(super) async fn serve(
     renewal.spawn(tls.renew(limits.reload));
     let mut connections = JoinSet::new();
     let slots = Slots::new(limits.connections);
-    let mut pressure = Pressure::default();
+    let mut pressure = Pressure::new(port, limits.connections);
     loop {
         let accepted = tokio::select! {
             () = shutdown.cancelled() => break,
@@ -174,7 +174,7 @@ pub(super) async fn serve(
         };
         match accepted {
             Ok((stream, peer)) => {
-                let Some(slot) = pressure.relieved(&slots, port, limits.connections) else {
+                let Some(slot) = pressure.relieved(&slots) else {
                     continue;
                 };
                 let connection = connection(
@@ -221,25 +221,36 @@ async fn drain(mut connections: JoinSet<()>, port: u16, limit: Duration) {
 
 /// Logs that the port is full, with the number of connections closed since the last entry. An
 /// older connection gives way to a new one. If none may give way, the new one is closed.
-#[derive(Default)]
 struct Pressure {
+    port: u16,
+    /// The limit of the port.
+    connections: usize,
     reported: Option<Instant>,
     closed: u64,
 }
 
 impl Pressure {
+    fn new(port: u16, connections: usize) -> Self {
+        Self {
+            port,
+            connections,
+            reported: None,
+            closed: 0,
+        }
+    }
+
     /// A slot for a new connection, if there is one.
-    fn relieved(&mut self, slots: &Arc<Slots>, port: u16, connections: usize) -> Option<Slot> {
+    fn relieved(&mut self, slots: &Arc<Slots>) -> Option<Slot> {
         let slot = match slots.take() {
             Taken::Free(slot) => return Some(slot),
             Taken::Evicted(slot) => Some(slot),
             Taken::Full => None,
         };
-        self.tell(port, connections);
+        self.tell();
         slot
     }
 
-    fn tell(&mut self, port: u16, connections: usize) {
+    fn tell(&mut self) {
         self.closed += 1;
         if self
             .reported
@@ -248,15 +259,13 @@ impl Pressure {
             return;
         }
         tracing::warn!(
-            port,
-            connections,
+            port = self.port,
+            connections = self.connections,
             closed = self.closed,
             "the HTTPS port is full: the ccm closes an older connection for each new one, or the new one itself. Find out who opens them"
         );
-        *self = Self {
-            reported: Some(Instant::now()),
-            closed: 0,
-        };
+        self.reported = Some(Instant::now());
+        self.closed = 0;
     }
 }
 
