@@ -254,14 +254,14 @@ pub async fn serve(cloud: Cloud, endpoint: &str) -> Result<(), StartError> {
         }
     }
     let connections = Connections::new();
-    let death = Process {
+    let death = Arc::new(Process {
         connections: connections.clone(),
-    };
+    });
     let path = Path::new(endpoint.strip_prefix("unix://").unwrap_or(endpoint));
     let (behind, _front) = front(&cloud, path)?;
     let behind = behind.map(|behind| format!("unix://{}", behind.display()));
     let streams = CancellationToken::new();
-    let served = server(&cloud, Arc::new(death), streams.clone())
+    let served = server(&cloud, death.clone(), streams.clone())
         .connections(connections)
         .endpoint(behind.as_deref().unwrap_or(endpoint))
         .serve_until_signal();
@@ -274,8 +274,13 @@ pub async fn serve(cloud: Cloud, endpoint: &str) -> Result<(), StartError> {
         {
             terminate.recv().await;
             streams.cancel();
-            if serves && let Err(error) = serve_again(&cloud, path).await {
-                tracing::error!(%error, "the mock cannot serve again");
+            if serves {
+                // The SDK's first server removes its socket.
+                while path.exists() {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                let again = server(&cloud, death.clone(), CancellationToken::new());
+                return again.endpoint(endpoint).serve_until_signal().await;
             }
         }
         std::future::pending().await
@@ -286,23 +291,6 @@ pub async fn serve(cloud: Cloud, endpoint: &str) -> Result<(), StartError> {
         ended = told => ended,
     };
     ended.map_err(|error| StartError::Serve(error.to_string()))
-}
-
-/// Serves at the path of the socket as soon as the SDK has removed its own socket.
-async fn serve_again(cloud: &Cloud, path: &Path) -> Result<(), StartError> {
-    let service = service(cloud, |_| {}).await?;
-    while path.exists() {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    let listener = bind(path)?;
-    let connections = futures::stream::unfold(listener, |listener| async move {
-        let accepted = listener.accept().await;
-        Some((accepted.map(|(stream, _)| stream), listener))
-    });
-    tonic::transport::Server::builder()
-        .serve_with_incoming(service, connections)
-        .await
-        .map_err(|error| StartError::Serve(error.to_string()))
 }
 
 /// If a twist needs it: a socket in front, and the path for the provider behind it.
