@@ -22,6 +22,7 @@ mod requests;
 mod shared;
 mod stage;
 mod targets;
+mod unmarked;
 mod update;
 
 use super::check::Check;
@@ -38,6 +39,7 @@ pub(super) fn checks() -> Vec<Check> {
         list::checks(),
         handle::checks(),
         ownership::checks(),
+        unmarked::checks(),
         shared::checks(),
         requests::checks(),
         interrupted::checks(),

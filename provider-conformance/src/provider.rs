@@ -1,5 +1,6 @@
 //! ProviderService (PROV).
 
+mod admitted;
 mod changes;
 mod info;
 mod initialize;
@@ -10,6 +11,7 @@ use super::check::Check;
 pub(super) fn checks() -> Vec<Check> {
     let mut all = info::checks();
     all.extend(initialize::checks());
+    all.extend(admitted::checks());
     all.extend(probe::checks());
     all.extend(changes::checks());
     all
