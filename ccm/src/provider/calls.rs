@@ -17,6 +17,8 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::call_log::CallId;
 use super::connect::Link;
+use super::failures::{self, Place};
+use super::limits::{self, Matched, Named};
 use super::{CallError, CallErrorCode, Session};
 use crate::core::{Fence, lock};
 use crate::planted::planted;
@@ -147,6 +149,16 @@ impl<T> Answered<T> {
             reported: None,
         }
     }
+}
+
+/// The kind of a batch's items.
+struct Items {
+    /// The begin of a fault's text about one item.
+    what: &'static str,
+    /// The begin of a fault's text about a result that is for no item of the request.
+    stray: &'static str,
+    /// The codes of an item's failure that concern other calls too.
+    of_all: &'static [CallErrorCode],
 }
 
 fn gone() -> CallError {
@@ -286,6 +298,33 @@ impl Session {
         })
     }
 
+    /// The result for each item of the request, unless the call failed as a whole.
+    fn matched<T>(
+        &self,
+        rpc: &str,
+        kind: &Items,
+        asked: &[(String, String)],
+        failed: Option<api::Failure>,
+        items: impl Iterator<Item = Named<T>>,
+    ) -> Result<Answered<Vec<Result<T, CallError>>>, CallError> {
+        if let Some(failure) = failed {
+            return Err(failures::trouble(rpc, Place::Whole, failure));
+        }
+        let Matched { results, strays } = limits::match_results(kind.what, asked, items);
+        if !strays.is_empty() {
+            tracing::warn!(
+                provider = %self.log.provider(),
+                rpc,
+                names = ?strays,
+                "ignoring results for Nodes or routes that were not in the request"
+            );
+        }
+        Ok(Answered {
+            reported: reported(kind, &results, &strays),
+            answer: results,
+        })
+    }
+
     /// A fault if the provider does not offer the service. That is a bug of the ccm, and no call is
     /// made.
     fn offered(&self, what: &str, offered: bool) -> Result<(), CallError> {
@@ -297,6 +336,29 @@ impl Session {
             self.log.provider()
         )))
     }
+}
+
+/// The failure that an answer reports. It is an item's failure that concerns other calls too, such
+/// as THROTTLED. Without one, it is a fault for a result without an item in the request. Even then
+/// each item keeps its own result.
+fn reported<T>(
+    kind: &Items,
+    results: &[Result<T, CallError>],
+    strays: &[String],
+) -> Option<CallError> {
+    let of_all = results
+        .iter()
+        .filter_map(|result| result.as_ref().err())
+        .filter(|trouble| kind.of_all.contains(&trouble.code))
+        .max_by_key(|trouble| (trouble.code, trouble.retry_after));
+    let stray = || {
+        Some(CallError::fault(format!(
+            "{} {:?}",
+            kind.stray,
+            strays.first()?
+        )))
+    };
+    of_all.cloned().or_else(stray)
 }
 
 /// The provider's deadline is longer than the ccm's own by this (CORE-9), so the ccm ends a call

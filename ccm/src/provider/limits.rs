@@ -148,14 +148,15 @@ pub(crate) fn cut_batches(
     cut
 }
 
-/// One item of an answer, by the Node that it names. `outcome` is `None` if it is not set.
+/// One item of an answer, by the Node or route that it names. A route's key is its name, and its
+/// `uid` is empty. `outcome` is `None` if it is not set.
 pub(crate) struct Named<T> {
     pub(crate) name: String,
     pub(crate) uid: String,
     pub(crate) outcome: Option<Result<T, CallError>>,
 }
 
-/// The items of an answer, for the Nodes of the request.
+/// The items of an answer, for the Nodes or routes of the request.
 pub(crate) struct Matched<T> {
     /// In the order of the request.
     pub(crate) results: Vec<Result<T, CallError>>,
@@ -163,21 +164,21 @@ pub(crate) struct Matched<T> {
     pub(crate) strays: Vec<String>,
 }
 
-/// Gives each item to the Node that it names, by name and UID. A result that is missing,
-/// duplicated, unset or for another UID is that Node's fault. Results for Nodes outside the request
-/// are ignored.
+/// Gives each item to the Node or route that it names, by name and UID; `asked` has both, and `what`
+/// begins the faults' texts. A result that is missing, duplicated, unset or for another UID is a
+/// fault of what it names. Results for anything outside the request are ignored.
 pub(crate) fn match_results<T>(
-    asked: &[(&str, &str)],
+    what: &str,
+    asked: &[(String, String)],
     answer: impl IntoIterator<Item = Named<T>>,
-    check: impl Fn(T) -> Result<T, CallError>,
 ) -> Matched<T> {
     let mut index = BTreeMap::new();
     let mut results: Vec<Option<Result<T, CallError>>> = Vec::with_capacity(asked.len());
     for (position, (name, _)) in asked.iter().enumerate() {
-        let twice = index.insert(*name, position).is_some();
+        let twice = index.insert(name.as_str(), position).is_some();
         results.push(twice.then(|| {
             Err(CallError::fault(format!(
-                "node {name:?} was asked about twice"
+                "{what} {name:?} was asked about twice"
             )))
         }));
     }
@@ -195,16 +196,16 @@ pub(crate) fn match_results<T>(
         };
         *slot = Some(match (&slot, item.outcome) {
             (Some(_), _) => Err(CallError::fault(format!(
-                "the provider's answer names node {name:?} more than once"
+                "the provider's answer names {what} {name:?} more than once"
             ))),
             (None, _) if item.uid != *uid => Err(CallError::fault(format!(
-                "the provider's answer for node {name:?} is for UID {:?}, not {uid:?}",
+                "the provider's answer for {what} {name:?} is for UID {:?}, not {uid:?}",
                 shown(&item.uid)
             ))),
             (None, None) => Err(CallError::fault(format!(
-                "the provider's answer for node {name:?} has no outcome, or one that this contract minor does not know"
+                "the provider's answer for {what} {name:?} has no outcome, or one that this contract minor does not know"
             ))),
-            (None, Some(outcome)) => outcome.and_then(&check),
+            (None, Some(outcome)) => outcome,
         });
     }
     let results = results
@@ -213,7 +214,7 @@ pub(crate) fn match_results<T>(
         .map(|(result, (name, _))| {
             result.unwrap_or_else(|| {
                 Err(CallError::fault(format!(
-                    "the provider's answer has no result for node {name:?}"
+                    "the provider's answer has no result for {what} {name:?}"
                 )))
             })
         })

@@ -11,11 +11,21 @@ use prost::Message;
 
 use super::super::connect::Link;
 use super::super::failures::{self, Place};
-use super::super::limits::{self, Matched, Named};
+use super::super::limits::{self, Named};
 use super::super::view::node_view;
 use super::super::{CallError, CallErrorCode, Session};
 use super::listing::{Part, collect};
-use super::{Answered, Rpc, timed};
+use super::{Answered, Items, Rpc, timed};
+
+const NODES: Items = Items {
+    what: "node",
+    stray: "nobody asked about node",
+    of_all: &[
+        CallErrorCode::Throttled,
+        CallErrorCode::Credentials,
+        CallErrorCode::NotInitialized,
+    ],
+};
 
 fn client(link: Link) -> InstanceServiceClient<Link> {
     InstanceServiceClient::with_origin(link, Link::origin())
@@ -69,12 +79,10 @@ impl Session {
                         Outcome::Failed(failure) => {
                             Err(failures::trouble(rpc.name, Place::Item, failure))
                         }
-                        Outcome::Found(instance) => Ok(instance),
+                        Outcome::Found(instance) => limits::check_instance(instance, prefixes),
                     }),
                 });
-                self.matched_nodes(rpc.name, &asked, answer.failed, items, |instance| {
-                    limits::check_instance(instance, prefixes)
-                })
+                self.matched(rpc.name, &NODES, &asked, answer.failed, items)
             }))
         };
         self.lookup(nodes, frame_bytes, ask).await
@@ -116,10 +124,10 @@ impl Session {
                         Outcome::Failed(failure) => {
                             Err(failures::trouble(rpc.name, Place::Item, failure))
                         }
-                        Outcome::Zone(zone) => Ok(zone),
+                        Outcome::Zone(zone) => limits::check_zone(zone),
                     }),
                 });
-                self.matched_nodes(rpc.name, &asked, answer.failed, items, limits::check_zone)
+                self.matched(rpc.name, &NODES, &asked, answer.failed, items)
             }))
         };
         self.lookup(nodes, frame_bytes, ask).await
@@ -212,54 +220,6 @@ impl Session {
                 result.unwrap_or_else(|| Err(CallError::fault("the node was not asked about")))
             })
             .collect())
-    }
-
-    /// The answer for each Node of the request, unless the call failed as a whole. `reported` is a
-    /// Node's failure that concerns other calls too, such as THROTTLED. Without one, it is a fault
-    /// for a result without a Node in the request. The results count all the same.
-    fn matched_nodes<T>(
-        &self,
-        rpc: &str,
-        asked: &[(String, String)],
-        failed: Option<api::Failure>,
-        items: impl Iterator<Item = Named<T>>,
-        check: impl Fn(T) -> Result<T, CallError>,
-    ) -> Result<Answered<Vec<Result<T, CallError>>>, CallError> {
-        if let Some(failure) = failed {
-            return Err(failures::trouble(rpc, Place::Whole, failure));
-        }
-        let asked: Vec<_> = asked
-            .iter()
-            .map(|(name, uid)| (name.as_str(), uid.as_str()))
-            .collect();
-        let Matched { results, strays } = limits::match_results(&asked, items, check);
-        if !strays.is_empty() {
-            tracing::warn!(
-                provider = %self.log.provider(),
-                nodes = ?strays,
-                "ignoring results for Nodes that were not in the request"
-            );
-        }
-        let reported = results
-            .iter()
-            .filter_map(|result| result.as_ref().err())
-            .filter(|trouble| {
-                matches!(
-                    trouble.code,
-                    CallErrorCode::Throttled
-                        | CallErrorCode::Credentials
-                        | CallErrorCode::NotInitialized
-                )
-            })
-            .max_by_key(|trouble| (trouble.code, trouble.retry_after))
-            .cloned();
-        let stray = strays
-            .first()
-            .map(|name| CallError::fault(format!("nobody asked about node {name:?}")));
-        Ok(Answered {
-            answer: results,
-            reported: reported.or(stray),
-        })
     }
 }
 

@@ -1,7 +1,5 @@
 //! RouteService.
 
-use std::collections::BTreeMap;
-
 use api::route_service_client::RouteServiceClient;
 use cloud_provider_api::v1alpha1 as api;
 use futures::future::{BoxFuture, join_all};
@@ -9,11 +7,17 @@ use prost::Message;
 
 use super::super::connect::Link;
 use super::super::failures::{self, Place};
-use super::super::limits;
+use super::super::limits::{self, Named};
 use super::super::{CallError, CallErrorCode, Session};
 use super::listing::{Part, collect};
-use super::{Answered, Rpc, timed};
+use super::{Answered, Items, Rpc, timed};
 use crate::core::Fence;
+
+const ROUTES: Items = Items {
+    what: "the route",
+    stray: "nobody asked for the route",
+    of_all: &[CallErrorCode::Throttled, CallErrorCode::NotInitialized],
+};
 
 fn client(link: Link) -> RouteServiceClient<Link> {
     RouteServiceClient::with_origin(link, Link::origin())
@@ -118,7 +122,8 @@ impl Session {
                         .create_routes(timed(request, deadline))
                         .await?
                         .into_inner();
-                    self.matched_routes(rpc.name, &asked, answer.failed, answer.results)
+                    let items = named(rpc.name, answer.results);
+                    self.matched(rpc.name, &ROUTES, &asked, answer.failed, items)
                 }),
             )
         })
@@ -144,7 +149,8 @@ impl Session {
                         .delete_routes(timed(request, deadline))
                         .await?
                         .into_inner();
-                    self.matched_routes(rpc.name, &asked, answer.failed, answer.results)
+                    let items = named(rpc.name, answer.results);
+                    self.matched(rpc.name, &ROUTES, &asked, answer.failed, items)
                 }),
             )
         })
@@ -196,110 +202,37 @@ impl Session {
             .map(|result| result.unwrap_or_else(unsent))
             .collect())
     }
-
-    fn matched_routes(
-        &self,
-        rpc: &str,
-        asked: &[String],
-        failed: Option<api::Failure>,
-        results: Vec<api::RouteResult>,
-    ) -> Result<Answered<Vec<Result<(), CallError>>>, CallError> {
-        if let Some(failure) = failed {
-            return Err(failures::trouble(rpc, Place::Whole, failure));
-        }
-        let (matched, strays) = match_results(rpc, asked, results);
-        if !strays.is_empty() {
-            tracing::warn!(
-                provider = %self.log.provider(),
-                routes = ?strays,
-                "ignoring results for routes that were not in the request"
-            );
-        }
-        let reported = reported(&matched, &strays);
-        Ok(Answered {
-            answer: matched,
-            reported,
-        })
-    }
 }
 
-/// The keys of these routes.
-fn keys(routes: &[api::Route]) -> Vec<String> {
-    routes.iter().map(|route| route.route_key.clone()).collect()
+/// The keys of these routes, as the names of a request. A route has no UID.
+fn keys(routes: &[api::Route]) -> Vec<(String, String)> {
+    let keys = routes.iter().map(|route| route.route_key.clone());
+    keys.map(|key| (key, String::new())).collect()
 }
 
-/// The failure that an answer reports. It is a route's failure that concerns other calls too, such
-/// as THROTTLED. Without one, it is a fault for a result without a route in the request. Even
-/// then each route keeps its own result.
-fn reported(results: &[Result<(), CallError>], strays: &[String]) -> Option<CallError> {
-    let of_all = results
-        .iter()
-        .filter_map(|result| result.as_ref().err())
-        .filter(|trouble| {
-            matches!(
-                trouble.code,
-                CallErrorCode::Throttled | CallErrorCode::NotInitialized
-            )
-        })
-        .max_by_key(|trouble| (trouble.code, trouble.retry_after));
-    let stray = || {
-        let key = strays.first()?;
-        Some(CallError::fault(format!(
-            "nobody asked for the route {key:?}"
-        )))
-    };
-    of_all.cloned().or_else(stray)
-}
-
-/// Gives each result to the route that it names. Also returns the keys that the request did not
-/// name (cut, at most 10).
-fn match_results(
-    rpc: &str,
-    asked: &[String],
-    results: Vec<api::RouteResult>,
-) -> (Vec<Result<(), CallError>>, Vec<String>) {
+/// The results of an answer, by their keys.
+fn named(rpc: &str, results: Vec<api::RouteResult>) -> impl Iterator<Item = Named<()>> {
     use api::route_result::Outcome;
-    let index: BTreeMap<&str, usize> = asked
-        .iter()
-        .enumerate()
-        .map(|(position, key)| (key.as_str(), position))
-        .collect();
-    let mut found: Vec<Option<Result<(), CallError>>> = asked.iter().map(|_| None).collect();
-    let mut strays = Vec::new();
-    for result in results {
-        let key = result.route_key.as_str();
-        let Some(slot) = index.get(key).and_then(|position| found.get_mut(*position)) else {
-            if strays.len() < 10 {
-                strays.push(limits::shown(key).to_owned());
-            }
-            continue;
-        };
-        *slot = Some(match (&slot, result.outcome) {
-            (Some(_), _) => Err(CallError::fault(format!(
-                "the provider's answer names the route {key:?} more than once"
-            ))),
-            (None, None) => Err(CallError::fault(format!(
-                "the provider's answer for the route {key:?} has no outcome, or one that this contract minor does not know"
-            ))),
-            (None, Some(Outcome::Failed(failure))) => {
-                Err(failures::trouble(rpc, Place::Item, failure))
-            }
-            (None, Some(Outcome::Done(_))) => Ok(()),
-        });
-    }
-    let missing = |key: &String| {
-        Err(CallError::fault(format!(
-            "the provider's answer has no result for the route {key:?}"
-        )))
-    };
-    let found = found.into_iter().zip(asked);
-    let found = found.map(|(result, key)| result.unwrap_or_else(|| missing(key)));
-    (found.collect(), strays)
+    results.into_iter().map(move |result| Named {
+        name: result.route_key,
+        uid: String::new(),
+        outcome: result.outcome.map(|outcome| match outcome {
+            Outcome::Failed(failure) => Err(failures::trouble(rpc, Place::Item, failure)),
+            Outcome::Done(_) => Ok(()),
+        }),
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::limits::{Matched, match_results};
+    use super::super::reported;
     use super::*;
+
+    fn matched(rpc: &str, asked: &[&str], items: Vec<api::RouteResult>) -> Matched<()> {
+        let asked = asked.iter().map(|key| ((*key).to_owned(), String::new()));
+        match_results(ROUTES.what, &asked.collect::<Vec<_>>(), named(rpc, items))
+    }
 
     fn result(key: &str, outcome: Option<api::route_result::Outcome>) -> api::RouteResult {
         api::RouteResult {
@@ -311,11 +244,10 @@ mod tests {
     #[test]
     fn b_r2_a_result_that_nobody_asked_for_is_a_fault_of_the_call_and_the_others_stand() {
         use api::route_result::Outcome::{Done, Failed};
-        let asked = ["a", "b"].map(str::to_owned);
         let done = |key: &str| result(key, Some(Done(api::Done {})));
         let read = |items| {
-            let (results, strays) = match_results("CreateRoutes", &asked, items);
-            let code = reported(&results, &strays).map(|trouble| trouble.code);
+            let Matched { results, strays } = matched("CreateRoutes", &["a", "b"], items);
+            let code = reported(&ROUTES, &results, &strays).map(|trouble| trouble.code);
             (results.iter().filter(|it| it.is_ok()).count(), code)
         };
         assert_eq!(read(vec![done("a"), done("b")]), (2, None));
@@ -334,14 +266,13 @@ mod tests {
     #[test]
     fn b_r2_results_go_by_key_never_by_position() {
         use api::route_result::Outcome::{Done, Failed};
-        let asked: Vec<String> = ["a", "b", "c", "d", "e"].map(str::to_owned).into();
         let busy = api::Failure {
             code: api::FailureCode::Busy.into(),
             ..api::Failure::default()
         };
-        let (found, strays) = match_results(
+        let Matched { results, strays } = matched(
             "DeleteRoutes",
-            &asked,
+            &["a", "b", "c", "d", "e"],
             vec![
                 result("e", Some(Done(api::Done {}))),
                 result("z", Some(Done(api::Done {}))),
@@ -351,7 +282,7 @@ mod tests {
                 result("c", Some(Done(api::Done {}))),
             ],
         );
-        let codes: Vec<_> = found
+        let codes: Vec<_> = results
             .iter()
             .map(|result| result.as_ref().map_err(|trouble| trouble.code))
             .collect();

@@ -10,8 +10,8 @@ fn named(name: &str, uid: &str, outcome: Option<Result<u8, CallError>>) -> Named
 }
 
 /// `Ok` values, or the text of the fault.
-fn matched(asked: &[(&str, &str)], answer: Vec<Named<u8>>) -> Vec<Result<u8, String>> {
-    match_results(asked, answer, Ok)
+fn matched(answer: Vec<Named<u8>>) -> Vec<Result<u8, String>> {
+    match_results("node", &asked(), answer)
         .results
         .into_iter()
         .map(|result| {
@@ -23,14 +23,16 @@ fn matched(asked: &[(&str, &str)], answer: Vec<Named<u8>>) -> Vec<Result<u8, Str
         .collect()
 }
 
-const ASKED: [(&str, &str); 2] = [("a", "1"), ("b", "2")];
+fn asked() -> [(String, String); 2] {
+    [("a", "1"), ("b", "2")].map(|(name, uid)| (name.to_owned(), uid.to_owned()))
+}
 
 #[test]
 fn inst_2_results_are_matched_by_name_and_uid() {
     let ok = |name, uid, value| named(name, uid, Some(Ok(value)));
     // In another order.
     assert_eq!(
-        matched(&ASKED, vec![ok("b", "2", 20), ok("a", "1", 10)]),
+        matched(vec![ok("b", "2", 20), ok("a", "1", 10)]),
         [Ok(10), Ok(20)]
     );
     // Only Node a gets the fault. The result for Node b stays.
@@ -55,7 +57,7 @@ fn inst_2_results_are_matched_by_name_and_uid() {
         (vec![ok("b", "2", 20), ok("A", "1", 10)], "no result"),
     ];
     for (answer, message) in rows {
-        let results = matched(&ASKED, answer);
+        let results = matched(answer);
         assert_eq!(results[1], Ok(20));
         assert!(
             results[0].as_ref().unwrap_err().contains(message),
@@ -66,13 +68,13 @@ fn inst_2_results_are_matched_by_name_and_uid() {
 
 #[test]
 fn inst_1_an_empty_answer_says_nothing() {
-    assert!(matched(&ASKED, vec![]).iter().all(Result::is_err));
+    assert!(matched(vec![]).iter().all(Result::is_err));
 }
 
 #[test]
 fn what_nobody_asked_for_is_ignored() {
     let answer = (0..100).map(|n| named(&format!("x{n}"), "1", Some(Ok(1))));
-    let matched = match_results(&ASKED, answer, Ok);
+    let matched = match_results("node", &asked(), answer);
     assert_eq!(matched.strays.len(), 10);
     assert!(matched.results.iter().all(Result::is_err));
 }
@@ -84,7 +86,7 @@ fn inst_4_a_failure_stays_with_its_node() {
         named("a", "1", Some(Err(failed.clone()))),
         named("b", "2", Some(Ok(2))),
     ];
-    let matched = match_results(&ASKED, answer, Ok);
+    let matched = match_results("node", &asked(), answer);
     assert_eq!(matched.results, [Err(failed), Ok(2)]);
 }
 
