@@ -45,6 +45,6 @@ pub(crate) use session::DEFAULT_MAX_BATCH;
 pub(crate) use session::{Projections, Session};
 pub(crate) use status::{Capability, ProviderStatus, probe_word};
 pub(crate) use view::{
-    Projection, is_asked_about, load_balancer_status, node_address, node_view, service_view,
-    source_ranges, volume_view,
+    is_asked_about, load_balancer_status, node_address, node_view, service_view, source_ranges,
+    volume_view,
 };

@@ -26,6 +26,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::api::core::v1::{Node, NodeAddress};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -37,7 +38,7 @@ use crate::controller::{
 use crate::core::{Backoff, Key, lock};
 use crate::ownership::Ownership;
 use crate::provider::lookup::IsolatedKeys;
-use crate::provider::{Capability, Hint, Projection, ProviderStatus, Session};
+use crate::provider::{Capability, Hint, ProviderStatus, Session};
 use crate::queue::Requeue;
 use crate::report::{self, Answered, Away, Next, Waiting};
 use crate::writes::{EventType, node_reference, reason};
@@ -104,7 +105,7 @@ enum Stage {
 struct Said {
     ownership: Arc<Ownership>,
     /// The fields of a Node that the provider sees.
-    projection: Projection,
+    projection: api::NodeProjection,
 }
 
 impl Worker {
@@ -147,7 +148,7 @@ impl Worker {
                 // The controller may have left this Node alone with its taint. Then the Node waits
                 // again only if `plan::wakes` accepts the change, or after a new session.
                 let said = self.said();
-                let nothing = Projection::default();
+                let nothing = api::NodeProjection::default();
                 let projection = said.as_ref().map_or(&nothing, |said| &said.projection);
                 let own = self.addressed().get(name).cloned();
                 plan::wakes(change.old.as_deref(), node, projection, own.as_deref()).then(|| {

@@ -1,6 +1,7 @@
 //! A controller's handle on a provider: its identity, and the means to call it (the calls are in
 //! `calls`).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use super::calls::CallLimiters;
 use super::connect::Link;
 use super::handshake::Deadlines;
 use super::limits::DEFAULT_REQUEST_BYTES;
-use super::{CallError, CallErrorCode, Projection};
+use super::{CallError, CallErrorCode};
 use crate::ownership::Ownership;
 
 /// The default of `InstanceCapability.max_batch`.
@@ -44,27 +45,44 @@ pub(crate) struct Session {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Projections {
     /// The parts of a Node.
-    pub(crate) nodes: Projection,
+    pub(crate) nodes: api::NodeProjection,
     /// The parts of a load balancer's target.
-    pub(crate) targets: Projection,
+    pub(crate) targets: api::NodeProjection,
     /// The parts of a target whose change is a reason for UpdateLoadBalancer
     /// (`LoadBalancerCapability.target_projection`).
-    pub(crate) target_identity: Projection,
+    pub(crate) target_identity: api::NodeProjection,
 }
 
 impl Projections {
     fn of(info: &api::GetProviderInfoResponse) -> Self {
-        let read =
-            |wanted: Option<&api::NodeProjection>| wanted.map(Projection::from).unwrap_or_default();
-        let nodes = read(info.node_projection.as_ref());
+        let nodes = info.node_projection.as_ref();
         let offered = info.capabilities.as_ref();
         let balancers = offered.and_then(|offered| offered.load_balancers.as_ref());
-        let target_identity = read(balancers.and_then(|c| c.target_projection.as_ref()));
+        let target_identity = balancers.and_then(|c| c.target_projection.as_ref());
         Self {
-            targets: nodes.and(&target_identity),
-            target_identity,
-            nodes,
+            nodes: joined(nodes),
+            targets: joined(nodes.into_iter().chain(target_identity)),
+            target_identity: joined(target_identity),
         }
+    }
+}
+
+/// A projection that shows the parts of all these. Equal parts make equal projections, in whatever
+/// order the provider names them.
+fn joined<'a>(
+    all: impl IntoIterator<Item = &'a api::NodeProjection, IntoIter: Clone>,
+) -> api::NodeProjection {
+    let all = all.into_iter();
+    let all_labels = all.clone().any(|one| one.all_labels);
+    let labels = all.clone().filter(|_| !all_labels);
+    let labels: BTreeSet<_> = labels.flat_map(|one| &one.label_keys).collect();
+    let annotations: BTreeSet<_> = all.clone().flat_map(|one| &one.annotation_keys).collect();
+    let groups: BTreeSet<_> = all.flat_map(|one| one.field_groups()).collect();
+    api::NodeProjection {
+        all_labels,
+        label_keys: labels.into_iter().cloned().collect(),
+        annotation_keys: annotations.into_iter().cloned().collect(),
+        field_groups: groups.into_iter().map(i32::from).collect(),
     }
 }
 

@@ -23,62 +23,8 @@ pub(crate) use volumes::{is_asked_about, volume_view};
 /// The annotation that `spec.loadBalancerSourceRanges` replaced.
 const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 
-/// The parts of a Node that the provider reads.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Projection {
-    labels: Keys,
-    annotations: BTreeSet<String>,
-    groups: BTreeSet<Group>,
-}
-
-/// The labels that are sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Keys {
-    All,
-    These(BTreeSet<String>),
-}
-
-impl Default for Keys {
-    fn default() -> Self {
-        Self::These(BTreeSet::new())
-    }
-}
-
-impl From<&api::NodeProjection> for Projection {
-    fn from(wanted: &api::NodeProjection) -> Self {
-        Self {
-            labels: if wanted.all_labels {
-                Keys::All
-            } else {
-                Keys::These(wanted.label_keys.iter().cloned().collect())
-            },
-            annotations: wanted
-                .annotation_keys
-                .iter()
-                .filter(|key| *key != LAST_APPLIED)
-                .cloned()
-                .collect(),
-            groups: wanted.field_groups().collect(),
-        }
-    }
-}
-
-impl Projection {
-    /// A projection that shows the parts of both projections.
-    pub(crate) fn and(&self, other: &Self) -> Self {
-        Self {
-            labels: match (&self.labels, &other.labels) {
-                (Keys::These(some), Keys::These(more)) => Keys::These(some | more),
-                (Keys::All, _) | (_, Keys::All) => Keys::All,
-            },
-            annotations: &self.annotations | &other.annotations,
-            groups: &self.groups | &other.groups,
-        }
-    }
-}
-
 /// The Node with the parts that the provider asked for.
-pub(crate) fn node_view(node: &Node, projection: &Projection) -> api::NodeView {
+pub(crate) fn node_view(node: &Node, projection: &api::NodeProjection) -> api::NodeView {
     let spec = node.spec.as_ref();
     let status = node.status.as_ref();
     let addresses = status.and_then(|status| status.addresses.as_deref());
@@ -92,14 +38,18 @@ pub(crate) fn node_view(node: &Node, projection: &Projection) -> api::NodeView {
             .and_then(|spec| spec.provider_id.clone())
             .filter(|id| (1..=TEXT_LIMIT).contains(&id.len())),
         addresses: addresses.iter().filter_map(node_address).collect(),
-        labels: match &projection.labels {
-            Keys::All => node.metadata.labels.clone().unwrap_or_default(),
-            Keys::These(keys) => pick(node.metadata.labels.as_ref(), keys),
+        labels: if projection.all_labels {
+            node.metadata.labels.clone().unwrap_or_default()
+        } else {
+            pick(node.metadata.labels.as_ref(), &projection.label_keys)
         },
-        annotations: pick(node.metadata.annotations.as_ref(), &projection.annotations),
+        annotations: pick(
+            node.metadata.annotations.as_ref(),
+            &projection.annotation_keys,
+        ),
         ..Default::default()
     };
-    for group in &projection.groups {
+    for group in projection.field_groups() {
         match group {
             Group::Unspecified => {}
             Group::PodCidrs => {
@@ -123,14 +73,12 @@ pub(crate) fn node_view(node: &Node, projection: &Projection) -> api::NodeView {
     view
 }
 
-fn pick(
-    all: Option<&BTreeMap<String, String>>,
-    keys: &BTreeSet<String>,
-) -> BTreeMap<String, String> {
+fn pick(all: Option<&BTreeMap<String, String>>, keys: &[String]) -> BTreeMap<String, String> {
     let Some(all) = all else {
         return BTreeMap::new();
     };
     keys.iter()
+        .filter(|key| *key != LAST_APPLIED)
         .filter_map(|key| all.get_key_value(key))
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect()

@@ -10,7 +10,7 @@ use super::{addresses, labels};
 use crate::core::text::TEXT_LIMIT;
 use crate::ownership::PROVIDER_LABEL;
 use crate::planted::planted;
-use crate::provider::{CallError, Projection, node_view};
+use crate::provider::{CallError, node_view};
 use crate::writes::reason::{
     INVALID_NODE_LABEL, NODE_ADDRESS_MISMATCH, NODE_NOT_INITIALIZED, SYNCED,
 };
@@ -119,7 +119,7 @@ pub(super) fn gets_id(node: &Node) -> bool {
 pub(super) fn wakes(
     old: Option<&Node>,
     new: &Node,
-    projection: &Projection,
+    projection: &api::NodeProjection,
     own: Option<&[NodeAddress]>,
 ) -> bool {
     is_uninitialized(new)

@@ -319,7 +319,7 @@ async fn n13_a_node_of_another_provider_is_told_nothing_while_ours_is_away() {
     let me = bench.worker.driver.context.provider.clone();
     *bench.worker.said.lock().unwrap() = Some(Arc::new(Said {
         ownership: Arc::new(Ownership::of(&[(&me, &info)], None).unwrap()),
-        projection: Projection::default(),
+        projection: api::NodeProjection::default(),
     }));
     for (name, id) in [("theirs", "other://i-1"), ("ours", "mock://i-2")] {
         let mut node = fresh(name);

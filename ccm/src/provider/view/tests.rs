@@ -32,13 +32,9 @@ fn node() -> Node {
     .unwrap()
 }
 
-fn projection(wanted: &api::NodeProjection) -> Projection {
-    Projection::from(wanted)
-}
-
 #[test]
 fn name_uid_provider_id_and_addresses_are_always_sent_and_nothing_else() {
-    let view = node_view(&node(), &Projection::default());
+    let view = node_view(&node(), &api::NodeProjection::default());
     assert_eq!(
         view,
         api::NodeView {
@@ -68,7 +64,7 @@ fn the_projection_decides_what_else_is_sent() {
         annotation_keys: vec!["x".into(), LAST_APPLIED.into()],
         field_groups: vec![0, 1, 2, 3, 4, 5, 77],
     };
-    let view = node_view(&node(), &projection(&wanted));
+    let view = node_view(&node(), &wanted);
     assert_eq!(view.labels, BTreeMap::from([("b".into(), "2".into())]));
     assert_eq!(view.annotations, BTreeMap::from([("x".into(), "1".into())]));
     assert_eq!(view.pod_cidrs, ["10.1.0.0/24", "fd00::/64"]);
@@ -83,7 +79,7 @@ fn the_projection_decides_what_else_is_sent() {
         all_labels: true,
         ..Default::default()
     };
-    assert_eq!(node_view(&node(), &projection(&all)).labels.len(), 2);
+    assert_eq!(node_view(&node(), &all).labels.len(), 2);
 }
 
 #[test]
@@ -92,7 +88,7 @@ fn absent_is_not_zero() {
         field_groups: vec![1, 2, 3, 4, 5],
         ..Default::default()
     };
-    let view = node_view(&Node::default(), &projection(&everything));
+    let view = node_view(&Node::default(), &everything);
     assert_eq!(view.provider_id, None);
     assert_eq!(view.node_info, None);
     assert_eq!(view.creation_time, None);
@@ -104,7 +100,7 @@ fn absent_is_not_zero() {
     assert_eq!(view.status, None);
 
     let empty: Node = serde_json::from_value(json!({"spec": {"providerID": ""}})).unwrap();
-    let view = node_view(&empty, &Projection::default());
+    let view = node_view(&empty, &api::NodeProjection::default());
     assert_eq!(view.provider_id, None);
 }
 
@@ -113,7 +109,7 @@ fn core_11_a_provider_id_of_more_than_1024_bytes_is_not_sent() {
     for (bytes, sent) in [(1024, true), (1025, false)] {
         let mut node = node();
         node.spec.as_mut().unwrap().provider_id = Some("x".repeat(bytes));
-        let view = node_view(&node, &Projection::default());
+        let view = node_view(&node, &api::NodeProjection::default());
         assert_eq!(view.provider_id.is_some(), sent, "{bytes}");
     }
 }

@@ -388,13 +388,12 @@ fn zones_fill_in_what_the_metadata_left_out() {
 /// Finding A5: only what the provider sees can change its answer.
 #[test]
 fn only_a_change_that_the_provider_sees_wakes_a_node() {
-    let wanted = api::NodeProjection {
+    let projection = api::NodeProjection {
         label_keys: vec!["example.com/rack".to_owned()],
         annotation_keys: vec!["example.com/slot".to_owned()],
         field_groups: vec![api::NodeFieldGroup::NodeInfo.into()],
         ..api::NodeProjection::default()
     };
-    let projection = Projection::from(&wanted);
     let wakes = |old: Option<&Node>, new: &Node| wakes(old, new, &projection, None);
     let node = fresh();
     assert!(wakes(None, &node));
