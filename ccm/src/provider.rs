@@ -29,9 +29,9 @@ mod weigh;
 
 pub(crate) use call_log::CallId;
 pub(crate) use claims::within_bounds;
-pub(crate) use connect::{Connector, UnixConnector};
 #[cfg(feature = "simulation")]
-pub(crate) use connect::{DialError, Pipe};
+pub(crate) use connect::Pipe;
+pub(crate) use connect::{Connector, UnixConnector};
 pub(crate) use error::{CallError, CallErrorCode, Retry};
 pub(crate) use hint::Hint;
 pub(crate) use limits::is_dns_name;

@@ -35,56 +35,8 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Pipe for T {}
 /// Dials a provider. It is a trait, so that a simulation can use an in-memory pipe.
 #[async_trait::async_trait]
 pub(crate) trait Connector: Send + Sync {
-    /// Opens a new pipe to the provider.
-    async fn connect(&self) -> Result<Box<dyn Pipe>, DialError>;
-}
-
-/// Why a provider could not be dialled.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum DialError {
-    /// The socket does not exist.
-    #[error("waiting for the socket {0}: it does not exist yet")]
-    Missing(PathBuf),
-    /// The socket exists, and no process listens on it.
-    #[error(
-        "no process listens on the socket {0}: the provider is not running, or does not listen yet"
-    )]
-    Refused(PathBuf),
-    /// The socket exists, and this process may not connect to it.
-    #[error(
-        "uid {uid}, gid {gid} may not connect to the socket {path}: it must have mode 0660 in a directory of mode 0750, and both containers one primary group (runAsGroup)"
-    )]
-    Denied {
-        /// The socket.
-        path: PathBuf,
-        /// The user of this process.
-        uid: u32,
-        /// The primary group of this process.
-        gid: u32,
-    },
-    /// The socket's queue is full.
-    #[error("the queue of the socket {0} is full: the provider accepts no connections")]
-    Full(PathBuf),
-    /// A process of another user listens.
-    #[error(
-        "the socket {path} is served by uid {found}, but uid {wanted} is configured (--provider-peer-uid): sending nothing to it"
-    )]
-    WrongPeer {
-        /// The socket.
-        path: PathBuf,
-        /// The peer's uid.
-        found: u32,
-        /// The configured uid.
-        wanted: u32,
-    },
-    /// Anything else.
-    #[error("cannot connect to the socket {path}: {error}")]
-    Io {
-        /// The socket.
-        path: PathBuf,
-        /// The system's error.
-        error: io::Error,
-    },
+    /// Opens a new pipe to the provider. `Err` says, for the operator, why that failed.
+    async fn connect(&self) -> Result<Box<dyn Pipe>, String>;
 }
 
 /// Dials a Unix socket, and checks the user of the process that listens on it.
@@ -98,33 +50,35 @@ pub(crate) struct UnixConnector {
 
 #[async_trait::async_trait]
 impl Connector for UnixConnector {
-    async fn connect(&self) -> Result<Box<dyn Pipe>, DialError> {
-        let path = || self.socket.clone();
-        let io = |error| DialError::Io {
-            path: path(),
-            error,
-        };
+    async fn connect(&self) -> Result<Box<dyn Pipe>, String> {
+        let path = self.socket.display();
+        let other = |error| format!("cannot connect to the socket {path}: {error}");
         let stream = tokio::net::UnixStream::connect(&self.socket)
             .await
             .map_err(|error| match error.kind() {
-                io::ErrorKind::NotFound => DialError::Missing(path()),
-                io::ErrorKind::ConnectionRefused => DialError::Refused(path()),
-                io::ErrorKind::WouldBlock => DialError::Full(path()),
-                io::ErrorKind::PermissionDenied => DialError::Denied {
-                    path: path(),
-                    uid: rustix::process::geteuid().as_raw(),
-                    gid: rustix::process::getegid().as_raw(),
-                },
-                _ => io(error),
+                io::ErrorKind::NotFound => {
+                    format!("waiting for the socket {path}: it does not exist yet")
+                }
+                // The socket exists.
+                io::ErrorKind::ConnectionRefused => format!(
+                    "no process listens on the socket {path}: the provider is not running, or does not listen yet"
+                ),
+                io::ErrorKind::WouldBlock => format!(
+                    "the queue of the socket {path} is full: the provider accepts no connections"
+                ),
+                io::ErrorKind::PermissionDenied => format!(
+                    "uid {}, gid {} may not connect to the socket {path}: it must have mode 0660 in a directory of mode 0750, and both containers one primary group (runAsGroup)",
+                    rustix::process::geteuid().as_raw(),
+                    rustix::process::getegid().as_raw()
+                ),
+                _ => other(error),
             })?;
         if let Some(wanted) = self.peer_uid {
-            let found = stream.peer_cred().map_err(io)?.uid();
+            let found = stream.peer_cred().map_err(other)?.uid();
             if found != wanted {
-                return Err(DialError::WrongPeer {
-                    path: path(),
-                    found,
-                    wanted,
-                });
+                return Err(format!(
+                    "the socket {path} is served by uid {found}, but uid {wanted} is configured (--provider-peer-uid): sending nothing to it"
+                ));
             }
         }
         Ok(Box::new(stream))

@@ -235,7 +235,7 @@ impl Keeper {
     async fn connect(&self) -> Result<(Connection, Arc<api::GetProviderInfoResponse>), Setback> {
         let pipe = match timeout(DIAL_DEADLINE, self.with.connector.connect()).await {
             Ok(Ok(pipe)) => pipe,
-            Ok(Err(error)) => return Err(Setback::Dial(error.to_string())),
+            Ok(Err(why)) => return Err(Setback::Dial(why)),
             Err(_) => return Err(Setback::Dial("dialling the provider hangs".to_owned())),
         };
         let connection =

@@ -65,10 +65,7 @@ async fn ask(socket: &Path) -> Result<api::ProbeResponse, String> {
             rustix::process::geteuid().as_raw()
         )
     };
-    let pipe = connector
-        .connect()
-        .await
-        .map_err(|error| error.to_string())?;
+    let pipe = connector.connect().await?;
     let connection = Connection::over(pipe, Budget::default())
         .await
         .map_err(|error| no_answer(&error))?;

@@ -16,8 +16,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-use super::connect::Tasks;
-use super::connect::{DialError, Pipe};
+use super::connect::{Pipe, Tasks};
 use super::{Connector, Hint, Maintain, Memory, Metrics, ProviderStatus, Session, maintain};
 use crate::args::ProviderEndpoint;
 
@@ -80,12 +79,12 @@ impl InMemory {
 
 #[async_trait::async_trait]
 impl Connector for InMemory {
-    async fn connect(&self) -> Result<Box<dyn Pipe>, DialError> {
+    async fn connect(&self) -> Result<Box<dyn Pipe>, String> {
         use hyper::rt::Executor as _;
 
         let processes = self.0.lock().unwrap();
         let Some(process) = &processes.runs else {
-            return Err(DialError::Missing("/in/memory".into()));
+            return Err("waiting for the socket /in/memory: it does not exist yet".to_owned());
         };
         let (ours, theirs) = tokio::io::duplex(256 * 1024);
         let (service, tasks) = (process.service.clone(), &process.tasks);

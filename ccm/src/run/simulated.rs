@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Deps, RunError, run};
 use crate::args::Config;
 use crate::core::WallClock;
-use crate::provider::{Connector, DialError, Pipe};
+use crate::provider::{Connector, Pipe};
 
 /// Dials the provider; `None` if no process listens.
 pub type Dial = Arc<dyn Fn() -> Option<DuplexStream> + Send + Sync>;
@@ -33,10 +33,10 @@ struct Dialled(Dial);
 
 #[async_trait::async_trait]
 impl Connector for Dialled {
-    async fn connect(&self) -> Result<Box<dyn Pipe>, DialError> {
+    async fn connect(&self) -> Result<Box<dyn Pipe>, String> {
         match (self.0)() {
             Some(pipe) => Ok(Box::new(pipe)),
-            None => Err(DialError::Missing("/in/memory".into())),
+            None => Err("waiting for the socket /in/memory: it does not exist yet".to_owned()),
         }
     }
 }

@@ -4,7 +4,7 @@ use cloud_provider_api::v1alpha1 as api;
 use tokio::time::{Instant, timeout};
 
 use super::super::CallErrorCode;
-use super::super::connect::{Connector, DialError, Pipe, UnixConnector};
+use super::super::connect::{Connector, Pipe, UnixConnector};
 use super::super::testing::{InMemory, maintained};
 use super::fake::Fake;
 
@@ -207,22 +207,20 @@ async fn the_peer_of_the_socket_is_checked() {
         socket: socket.clone(),
         peer_uid,
     };
-    let refused = |result: Result<_, DialError>| result.map(|_: Box<dyn Pipe>| ()).unwrap_err();
+    let refused = |result: Result<_, String>| result.map(|_: Box<dyn Pipe>| ()).unwrap_err();
     let missing = refused(unix(None).connect().await);
-    assert!(matches!(missing, DialError::Missing(_)));
+    assert!(missing.contains("does not exist yet"), "{missing}");
 
     let listener = tokio::net::UnixListener::bind(&socket).unwrap();
     let uid = std::os::unix::fs::MetadataExt::uid(&folder.path().metadata().unwrap());
     assert!(unix(None).connect().await.is_ok());
     assert!(unix(Some(uid)).connect().await.is_ok());
-    let wrong = refused(unix(Some(uid + 1)).connect().await).to_string();
+    let wrong = refused(unix(Some(uid + 1)).connect().await);
     assert!(wrong.contains(&format!("uid {uid}")), "{wrong}");
     assert!(wrong.contains(&format!("uid {}", uid + 1)), "{wrong}");
     drop(listener);
-    assert!(matches!(
-        refused(unix(None).connect().await),
-        DialError::Refused(_)
-    ));
+    let silent = refused(unix(None).connect().await);
+    assert!(silent.starts_with("no process listens on"), "{silent}");
 }
 
 #[tokio::test]

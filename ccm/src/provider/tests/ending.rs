@@ -11,7 +11,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::super::connect::{Connector, DialError, Pipe};
+use super::super::connect::{Connector, Pipe};
 use super::super::testing::{InMemory, Running, maintained};
 use super::super::{CallError, CallErrorCode, Session};
 use super::fake::Fake;
@@ -34,7 +34,7 @@ struct Late {
 
 #[async_trait::async_trait]
 impl Connector for Late {
-    async fn connect(&self) -> Result<Box<dyn Pipe>, DialError> {
+    async fn connect(&self) -> Result<Box<dyn Pipe>, String> {
         let provider = self.process.connect().await?;
         let (ours, theirs) = tokio::io::duplex(256 * 1024);
         let (mut from_provider, mut to_provider) = tokio::io::split(provider);
@@ -185,7 +185,7 @@ struct Breaks {
 
 #[async_trait::async_trait]
 impl Connector for Breaks {
-    async fn connect(&self) -> Result<Box<dyn Pipe>, DialError> {
+    async fn connect(&self) -> Result<Box<dyn Pipe>, String> {
         let mut provider = self.process.connect().await?;
         let (ours, mut theirs) = tokio::io::duplex(256 * 1024);
         let now = Arc::clone(&self.now);
