@@ -13,11 +13,10 @@ use std::time::Duration;
 
 use api::provider_service_client::ProviderServiceClient;
 use cloud_provider_api::v1alpha1 as api;
-use futures::StreamExt as _;
-use futures::stream::FuturesUnordered;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
-use tokio::sync::{broadcast, mpsc, watch};
+use tokio::sync::{broadcast, watch};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::call_log::{CallId, CallIds};
@@ -87,12 +86,10 @@ pub(crate) async fn maintain(with: Maintain) -> Infallible {
         budget: Budget::default(),
         with,
     };
-    let (draining, drained) = mpsc::unbounded_channel();
     tokio::select! {
         biased;
         never = keeper.show_state() => never,
-        never = keeper.keep(&draining) => never,
-        never = keeper.drain(drained) => never,
+        never = keeper.keep() => never,
     }
 }
 
@@ -107,9 +104,12 @@ impl Keeper {
         }
     }
 
-    async fn keep(&self, draining: &mpsc::UnboundedSender<Connection>) -> Infallible {
+    async fn keep(&self) -> Infallible {
         let keeper = self;
         let mut failures = 0_u32;
+        // The connections that take no new calls. Each lasts until its calls in flight are over
+        // (CORE-17). These calls have a deadline. WatchChanges has none, and is not among them.
+        let mut draining = JoinSet::new();
         loop {
             let connected = keeper.connect().await;
             let outcome = match &connected {
@@ -123,9 +123,17 @@ impl Keeper {
                 Ok((connection, info)) => {
                     let started = Instant::now();
                     let why = keeper.serve(&connection.link, info).await;
+                    while draining.try_join_next().is_some() {}
                     if connection.link.is_closing() {
-                        // The receiver lives in the same future.
-                        let _ = draining.send(connection);
+                        let mut leading = keeper.with.leading.clone();
+                        draining.spawn(async move {
+                            tokio::select! {
+                                biased;
+                                // All these connections end when this process stops leading.
+                                Ok(_) = leading.wait_for(Option::is_none) => {}
+                                () = connection.drained() => {}
+                            }
+                        });
                     }
                     // A connection that ends soon counts as a failure, so that the pause grows.
                     failures = if started.elapsed() < PROBE_PERIOD {
@@ -157,26 +165,6 @@ impl Keeper {
             };
             keeper.down(&why);
             sleep(keeper.delay(failures)).await;
-        }
-    }
-
-    /// Keeps the connections that take no new calls until their calls in flight are over (CORE-17).
-    /// Each of these calls has a deadline, so each connection ends. WatchChanges has none, and is
-    /// not among them. When this process stops leading, all these connections end.
-    async fn drain(&self, mut connections: mpsc::UnboundedReceiver<Connection>) -> Infallible {
-        let mut draining = FuturesUnordered::new();
-        let mut leading = self.with.leading.clone();
-        loop {
-            tokio::select! {
-                biased;
-                () = changed(&mut leading) => if leading.borrow_and_update().is_none() {
-                    draining.clear();
-                },
-                Some(connection) = connections.recv() => if leading.borrow().is_some() {
-                    draining.push(async move { connection.drained().await });
-                },
-                Some(()) = draining.next(), if !draining.is_empty() => {}
-            }
         }
     }
 }

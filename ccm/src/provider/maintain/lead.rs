@@ -14,7 +14,7 @@ use super::super::failures::{self, Place};
 use super::super::handshake::{Deadlines, check_initialized};
 use super::super::limits;
 use super::super::status::{Verdict, scope_verdict};
-use super::super::{CallError, ProviderStatus, Retry, Session};
+use super::super::{CallError, Retry, Session};
 use super::{Keeper, changed, client};
 use crate::core::{Backoff, millis};
 use crate::ownership::{Clash, Ownership};
@@ -50,8 +50,7 @@ impl Published<'_> {
                 tracing::warn!(provider = %keeper.name, "the provider reports NOT_INITIALIZED: initialising it again");
                 false
             }
-            () = keeper.watch_scope(&self.scope) => false,
-            () = keeper.watch_claims(info, &self.scope, &self.counted) => {
+            () = keeper.watch_memory(info, &self.scope, &self.counted) => {
                 // Calls in flight go on.
                 self.session.uninitialized.cancel();
                 true
@@ -299,25 +298,6 @@ impl Keeper {
         counted
     }
 
-    /// Returns when other claims count than at the start of the session.
-    async fn watch_claims(
-        &self,
-        info: &api::GetProviderInfoResponse,
-        scope: &str,
-        counted: &Counted,
-    ) {
-        let mut annotations = self.with.memory.changes();
-        // Earlier changes count too.
-        annotations.mark_changed();
-        loop {
-            changed(&mut annotations).await;
-            annotations.mark_unchanged();
-            if self.counted(info, scope).info != counted.info {
-                return;
-            }
-        }
-    }
-
     /// Whether the scope is the accepted one, and the message about it.
     fn judge(&self, scope: &str) -> (bool, String) {
         match self.verdict(scope) {
@@ -337,28 +317,35 @@ impl Keeper {
         }
     }
 
-    /// Decides about the scope again whenever the Lease's annotations change. Never returns.
-    async fn watch_scope(&self, scope: &str) {
-        let mut seen = self.with.memory.changes();
-        // Changes between `publish` and here count too.
-        seen.mark_changed();
+    /// Decides about the scope and the claims again whenever the Lease's annotations change. Returns
+    /// when other claims count than at the start of the session.
+    async fn watch_memory(
+        &self,
+        info: &api::GetProviderInfoResponse,
+        scope: &str,
+        counted: &Counted,
+    ) {
+        let mut annotations = self.with.memory.changes();
+        // Earlier changes count too.
+        annotations.mark_changed();
         loop {
-            changed(&mut seen).await;
-            seen.mark_unchanged();
+            changed(&mut annotations).await;
+            annotations.mark_unchanged();
             let accepts = !matches!(self.verdict(scope), Verdict::Refused { .. });
-            let before = self.with.status.borrow().scope_accepted;
-            if accepts == before {
-                continue;
+            if accepts != self.with.status.borrow().scope_accepted {
+                let (accepted, message) = self.judge(scope);
+                if accepted {
+                    tracing::info!(provider = %self.name, cloud_scope = scope, "accepted the cloud scope");
+                }
+                self.with.metrics.scope(&self.name, Some(accepted));
+                self.with.status.send_modify(|status| {
+                    status.scope_accepted = accepted;
+                    status.message = message;
+                });
             }
-            let (accepted, message) = self.judge(scope);
-            if accepted {
-                tracing::info!(provider = %self.name, cloud_scope = scope, "accepted the cloud scope");
+            if self.counted(info, scope).info != counted.info {
+                return;
             }
-            self.with.metrics.scope(&self.name, Some(accepted));
-            self.with.status.send_modify(|status: &mut ProviderStatus| {
-                status.scope_accepted = accepted;
-                status.message = message;
-            });
         }
     }
 }
