@@ -17,7 +17,7 @@ pub(crate) use condition::{is_ready, ready_condition};
 pub(crate) use fence::{Fence, Fenced};
 pub(crate) use key::Key;
 pub(crate) use label::{ProviderLabel, set_gauge};
-pub(crate) use labels::{is_reserved_key, is_valid_key, is_valid_value};
+pub(crate) use labels::{is_dns_name, is_reserved_key, is_valid_key, is_valid_value};
 pub(crate) use lock::lock;
 pub(crate) use prune::{LAST_APPLIED, Prune};
 

@@ -34,7 +34,6 @@ pub(crate) use connect::Pipe;
 pub(crate) use connect::{Connector, UnixConnector};
 pub(crate) use error::{CallError, CallErrorCode, Retry};
 pub(crate) use hint::Hint;
-pub(crate) use limits::is_dns_name;
 pub(crate) use limits::{cut, pending_after};
 pub(crate) use maintain::{Maintain, PROBE_PERIOD, maintain};
 pub(crate) use memory::Memory;

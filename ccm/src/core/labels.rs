@@ -37,10 +37,13 @@ fn valid_name(name: &str) -> bool {
 pub(crate) fn is_valid_key(key: &str) -> bool {
     match key.split_once('/') {
         None => valid_name(key),
-        Some((domain, name)) => {
-            valid_name(name) && domain.len() <= 253 && domain.split('.').all(dns_label)
-        }
+        Some((domain, name)) => valid_name(name) && is_dns_name(domain),
     }
+}
+
+/// Whether this is a DNS name for Kubernetes (RFC 1123 subdomain).
+pub(crate) fn is_dns_name(text: &str) -> bool {
+    text.len() <= 253 && text.split('.').all(dns_label)
 }
 
 fn dns_label(label: &str) -> bool {

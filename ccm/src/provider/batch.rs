@@ -49,14 +49,9 @@ pub(crate) fn parts(count: usize, code: CallErrorCode) -> usize {
 }
 
 /// Splits a batch, in its order.
-pub(crate) fn cut<T>(items: Vec<T>, code: CallErrorCode) -> Vec<Vec<T>> {
-    let size = smaller(items.len(), code);
-    let mut items = items.into_iter();
-    let part = || {
-        let part: Vec<T> = items.by_ref().take(size).collect();
-        (!part.is_empty()).then_some(part)
-    };
-    std::iter::from_fn(part).collect()
+pub(crate) fn cut<T: Clone>(items: &[T], code: CallErrorCode) -> Vec<Vec<T>> {
+    let parts = items.chunks(smaller(items.len(), code));
+    parts.map(<[_]>::to_vec).collect()
 }
 
 #[cfg(test)]
@@ -75,7 +70,7 @@ mod tests {
             (1, CallErrorCode::Internal, vec![1]),
             (0, CallErrorCode::Deadline, vec![]),
         ] {
-            let parts = cut((0..count).collect(), code);
+            let parts = cut(&(0..count).collect::<Vec<_>>(), code);
             assert_eq!(
                 parts.iter().map(Vec::len).collect::<Vec<_>>(),
                 sizes,

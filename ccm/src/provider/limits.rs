@@ -8,6 +8,7 @@ use cloud_provider_api::v1alpha1 as api;
 use prost::Message;
 
 use super::{CallError, view};
+use crate::core::is_dns_name;
 pub(crate) use crate::core::text::TEXT_LIMIT;
 use crate::core::text::plain;
 
@@ -64,20 +65,6 @@ pub(crate) fn duration(given: &prost_types::Duration) -> Option<Duration> {
     let seconds = u64::try_from(given.seconds).ok()?;
     let nanos = u32::try_from(given.nanos).ok()?;
     (nanos < 1_000_000_000).then(|| Duration::new(seconds, nanos))
-}
-
-/// Whether this is a DNS name for Kubernetes (RFC 1123 subdomain).
-pub(crate) fn is_dns_name(text: &str) -> bool {
-    let part = |part: &str| {
-        let bytes = part.as_bytes();
-        let outer = |byte: Option<&u8>| {
-            byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
-        };
-        outer(bytes.first())
-            && outer(bytes.last())
-            && bytes.iter().all(|byte| outer(Some(byte)) || *byte == b'-')
-    };
-    text.len() <= NAME_LIMIT && text.split('.').all(part)
 }
 
 /// Whether this can be the error of a port, for example `CamelCase` or `domain/CamelCase`.

@@ -24,6 +24,7 @@ pub(crate) fn divide<I, T, C, F>(batches: Vec<Vec<I>>, call: C) -> impl Stream<I
 where
     C: Fn(Vec<I>) -> F,
     F: Future<Output = Divided<I, T>>,
+    I: Clone,
 {
     let budget: usize = batches
         .iter()
@@ -45,7 +46,7 @@ where
                         let cost = batch::parts(items.len(), trouble.code);
                         if let Some(left) = budget.checked_sub(cost) {
                             budget = left;
-                            running.extend(batch::cut(items, trouble.code).into_iter().map(&call));
+                            running.extend(batch::cut(&items, trouble.code).into_iter().map(&call));
                             continue;
                         }
                     }

@@ -15,7 +15,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::CallError;
 use super::limits::{self, NAME_LIMIT, TEXT_LIMIT};
-use crate::core::{LAST_APPLIED, is_ready};
+use crate::core::{LAST_APPLIED, is_dns_name, is_ready};
 
 pub(crate) use ingress::load_balancer_status;
 pub(crate) use volumes::{is_asked_about, volume_view};
@@ -233,17 +233,13 @@ fn status_view(status: &core::LoadBalancerStatus) -> api::LoadBalancerStatus {
 }
 
 fn timestamp(time: &Time) -> prost_types::Timestamp {
-    let seconds = time.0.as_second();
-    let nanos = time.0.subsec_nanosecond();
+    let mut stamp = prost_types::Timestamp {
+        seconds: time.0.as_second(),
+        nanos: time.0.subsec_nanosecond(),
+    };
     // Before 1970 both parts of jiff's time are negative. In protobuf the nanos are never negative.
-    if nanos < 0 {
-        prost_types::Timestamp {
-            seconds: seconds - 1,
-            nanos: nanos + 1_000_000_000,
-        }
-    } else {
-        prost_types::Timestamp { seconds, nanos }
-    }
+    stamp.normalize();
+    stamp
 }
 
 /// One address of a Node. `None` if the contract has no such type, or the text is too long.
@@ -297,7 +293,7 @@ pub(crate) fn node_addresses(
         let fits = if is_ip {
             text.parse::<IpAddr>().is_ok()
         } else {
-            limits::is_dns_name(&text.to_ascii_lowercase())
+            is_dns_name(&text.to_ascii_lowercase())
         };
         if !fits {
             let expected = if is_ip { "IP address" } else { "DNS name" };

@@ -7,8 +7,7 @@ use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::handle;
-use crate::core::Key;
-use crate::provider::is_dns_name;
+use crate::core::{Key, is_dns_name};
 
 /// The most deletions after one list, or a tenth of the list if that is more.
 const FEW: usize = 5;

@@ -7,6 +7,7 @@ use ipnet::IpNet;
 use k8s_openapi::api::core::v1 as core;
 
 use super::filled;
+use crate::core::is_dns_name;
 use crate::provider::CallError;
 use crate::provider::limits;
 
@@ -57,7 +58,7 @@ fn ingress(
         }
     }
     if let Some(hostname) = &hostname
-        && (!limits::is_dns_name(hostname) || hostname.parse::<IpAddr>().is_ok())
+        && (!is_dns_name(hostname) || hostname.parse::<IpAddr>().is_ok())
     {
         return Err(CallError::fault(format!(
             "ingress hostname {:?} of the load balancer is no DNS name (lower-case letters, digits, '-' and '.')",
