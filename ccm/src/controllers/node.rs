@@ -251,7 +251,7 @@ impl Worker {
             }
         };
         let deadline = status.usable(Capability::Instances);
-        let deadline = deadline.map(|session| session.lookup_deadline());
+        let deadline = deadline.map(|session| session.deadlines.lookup);
         let since = self.driver.context.wall_time(taken.since);
         Some(report::Obstacle::unanswered(provider, rpc, since, deadline))
     }
@@ -283,7 +283,7 @@ impl Worker {
     fn lookups(&self, session: &Arc<Session>) -> (usize, Arc<Semaphore>) {
         self.lookups.of(session, || {
             let flag = self.driver.context.config.node.concurrent_syncs;
-            lowered(session.max_lookups(), flag)
+            lowered(session.limiters.instances.width, flag)
         })
     }
 

@@ -383,7 +383,7 @@ impl Lifecycle {
     fn may_delete(&self, session: &Arc<Session>) -> bool {
         !self.context().stop.is_cancelled()
             && self.is_current(session)
-            && self.context().status.borrow().may_delete_nodes()
+            && self.context().status.borrow().may_delete()
     }
 }
 

@@ -152,7 +152,7 @@ impl Routes {
         let mut status = self.context().status.clone();
         let mut ready = false;
         loop {
-            let now = status.borrow_and_update().may_delete_routes();
+            let now = status.borrow_and_update().may_delete();
             if now && !ready && self.state().held > 0 {
                 self.lists.queue.add(());
             }

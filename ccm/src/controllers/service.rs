@@ -248,7 +248,7 @@ impl Worker {
     /// The most Services that are reconciled at once.
     fn most_jobs(&self, session: &Session) -> usize {
         let flag = self.driver.context.config.service.concurrent_syncs;
-        lowered(session.max_load_balancer_calls(), flag)
+        lowered(session.limiters.load_balancers.width, flag)
     }
 }
 

@@ -100,7 +100,7 @@ impl Reconciler for Worker {
         Width {
             batch: 1,
             linger: Duration::ZERO,
-            calls: session.max_volume_calls(),
+            calls: session.limiters.volumes.width,
             writes: MOST_WRITES,
         }
     }

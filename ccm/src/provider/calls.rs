@@ -25,8 +25,9 @@ use crate::planted::planted;
 
 /// Limits the calls of one service: how many run at once, and when the next may start after a
 /// THROTTLED.
-pub(super) struct CallLimiter {
-    width: usize,
+pub(crate) struct CallLimiter {
+    /// How many calls may run at once.
+    pub(crate) width: usize,
     permits: Semaphore,
     not_before: Mutex<Option<Instant>>,
 }
@@ -43,11 +44,6 @@ impl CallLimiter {
             permits: Semaphore::new(width(max_in_flight)),
             not_before: Mutex::new(None),
         }
-    }
-
-    /// How many calls may run at once.
-    pub(super) fn width(&self) -> usize {
-        self.width
     }
 
     /// Waits for a free permit, then until the service may be called. Neither wait goes beyond
@@ -103,12 +99,12 @@ fn width(max_in_flight: Option<u32>) -> usize {
 
 /// The call limiters of a connection. All sessions on the connection share them: `max_in_flight` is
 /// a limit of the provider's process.
-pub(super) struct CallLimiters {
-    pub(super) instances: CallLimiter,
+pub(crate) struct CallLimiters {
+    pub(crate) instances: CallLimiter,
     pub(super) zones: CallLimiter,
-    pub(super) load_balancers: CallLimiter,
-    pub(super) routes: CallLimiter,
-    pub(super) volumes: CallLimiter,
+    pub(crate) load_balancers: CallLimiter,
+    pub(crate) routes: CallLimiter,
+    pub(crate) volumes: CallLimiter,
 }
 
 impl CallLimiters {

@@ -126,10 +126,10 @@ pub(super) fn check_initialized(initialized: &api::Initialized) -> Result<(), St
 
 /// The longest duration of each kind of call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Deadlines {
-    pub(super) lookup: Duration,
+pub(crate) struct Deadlines {
+    pub(crate) lookup: Duration,
     pub(super) list: Duration,
-    pub(super) load_balancer: Duration,
+    pub(crate) load_balancer: Duration,
     pub(super) routes: Duration,
 }
 

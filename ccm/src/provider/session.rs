@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
 use tokio_util::sync::CancellationToken;
@@ -31,8 +30,8 @@ pub(crate) struct Session {
     pub(crate) ownership: Arc<Ownership>,
     pub(super) cluster: api::ClusterRef,
     pub(super) link: Link,
-    pub(super) deadlines: Deadlines,
-    pub(super) limiters: Arc<CallLimiters>,
+    pub(crate) deadlines: Deadlines,
+    pub(crate) limiters: Arc<CallLimiters>,
     pub(super) max_request_bytes: usize,
     pub(super) log: CallLog,
     /// Cancelled when the session ends and its calls in flight must end too.
@@ -120,37 +119,6 @@ impl Session {
             .and_then(|offered| offered.instances.as_ref()?.max_batch)
             .filter(|batch| *batch > 0)
             .map_or(DEFAULT_MAX_BATCH, |batch| batch as usize)
-    }
-
-    /// The deadline of a lookup.
-    pub(crate) fn lookup_deadline(&self) -> Duration {
-        self.deadlines.lookup
-    }
-
-    /// The deadline of a call about a load balancer.
-    pub(crate) fn load_balancer_deadline(&self) -> Duration {
-        self.deadlines.load_balancer
-    }
-
-    /// How many lookups of instances may run at once: the provider's `max_in_flight`, with its
-    /// default and the ccm's limit.
-    pub(crate) fn max_lookups(&self) -> usize {
-        self.limiters.instances.width()
-    }
-
-    /// How many calls about load balancers may run at once: as `max_lookups`.
-    pub(crate) fn max_load_balancer_calls(&self) -> usize {
-        self.limiters.load_balancers.width()
-    }
-
-    /// How many calls about routes may run at once: as `max_lookups`.
-    pub(crate) fn max_route_calls(&self) -> usize {
-        self.limiters.routes.width()
-    }
-
-    /// How many calls about volumes may run at once: as `max_lookups`.
-    pub(crate) fn max_volume_calls(&self) -> usize {
-        self.limiters.volumes.width()
     }
 
     /// For people: the latest refusal of the provider's credentials, with its RPC.

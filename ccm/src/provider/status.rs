@@ -95,14 +95,9 @@ impl ProviderStatus {
         offered.then(|| Arc::clone(session))
     }
 
-    /// Whether Nodes may be deleted: the provider is READY, and its scope is accepted.
-    pub(crate) fn may_delete_nodes(&self) -> bool {
+    /// Whether Nodes and routes may be deleted: the provider is READY, and its scope is accepted.
+    pub(crate) fn may_delete(&self) -> bool {
         self.session.is_some() && self.probe == api::ProbeState::Ready && self.scope_accepted
-    }
-
-    /// Whether routes may be deleted: as for Nodes.
-    pub(crate) fn may_delete_routes(&self) -> bool {
-        self.may_delete_nodes()
     }
 
     /// For people: what is wrong. Empty if all is well.
@@ -201,7 +196,7 @@ mod tests {
                 ..Default::default()
             };
             assert!(status.working().is_none());
-            assert!(!status.may_delete_nodes());
+            assert!(!status.may_delete());
             assert!(!status.reachable());
         }
     }

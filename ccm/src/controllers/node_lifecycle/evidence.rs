@@ -331,7 +331,7 @@ impl Asker {
     ) {
         let places = self.places.get_or_insert_with(|| {
             // If there are several places, one stays free for lookups that initialise Nodes.
-            let width = session.max_lookups().saturating_sub(1).max(1);
+            let width = session.limiters.instances.width.saturating_sub(1).max(1);
             Arc::new(Places {
                 width,
                 all: Semaphore::new(width),

@@ -48,7 +48,7 @@ impl Listing {
             // The set is not empty here: a call was added above.
             Ok(None) => Heard::Nothing("it was not asked for".to_owned()),
             // If the provider takes one call at a time, this call blocks all others.
-            Err(_) if session.max_lookups() <= 1 => {
+            Err(_) if session.limiters.instances.width <= 1 => {
                 let seconds = PATIENCE.as_secs();
                 Heard::Nothing(format!(
                     "it did not come within {seconds} s, and the provider takes no other call meanwhile"

@@ -71,10 +71,7 @@ impl Looping {
         let provider = maintained(process.clone());
         provider.lead();
         provider
-            .until(
-                "a session",
-                crate::provider::ProviderStatus::may_delete_nodes,
-            )
+            .until("a session", crate::provider::ProviderStatus::may_delete)
             .await;
         let context = api.context(provider.status.clone());
         let stop = context.stop.clone();
@@ -230,7 +227,7 @@ async fn b_l4_a_provider_that_dies_again_and_again_deletes_nothing() {
             .await;
         looping
             .provider
-            .until("back", crate::provider::ProviderStatus::may_delete_nodes)
+            .until("back", crate::provider::ProviderStatus::may_delete)
             .await;
         assert_eq!(looping.left(), 20, "one answer of each session");
     }
@@ -267,7 +264,7 @@ async fn m9_a_provider_that_is_back_is_asked_at_once() {
         .await;
     looping
         .provider
-        .until("back", crate::provider::ProviderStatus::may_delete_nodes)
+        .until("back", crate::provider::ProviderStatus::may_delete)
         .await;
     let took = looping.until("asked", |this| this.lookups() > calls).await;
     assert!(took <= Duration::from_millis(100), "{took:?}");

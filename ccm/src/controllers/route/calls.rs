@@ -327,7 +327,7 @@ impl Routes {
     /// `max_in_flight` stays free for the list, if there are several.
     fn permits(&self, session: &Arc<Session>) -> (usize, Arc<Semaphore>) {
         self.permits.of(session, || {
-            let most = session.max_route_calls().saturating_sub(1);
+            let most = session.limiters.routes.width.saturating_sub(1);
             lowered(most, self.context().config.route.concurrent_syncs)
         })
     }
@@ -353,7 +353,7 @@ impl Routes {
 
     fn may_send(&self, session: &Arc<Session>, kind: Kind) -> bool {
         let context = self.context();
-        let may_delete = || context.status.borrow().may_delete_routes();
+        let may_delete = || context.status.borrow().may_delete();
         !context.stop.is_cancelled()
             && self.is_current(session)
             && (kind == Kind::Create || may_delete())

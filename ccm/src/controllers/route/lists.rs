@@ -216,7 +216,7 @@ impl Routes {
             tracks_addresses: session
                 .route_capability()
                 .is_some_and(|routes| routes.tracks_node_addresses),
-            may_delete: viewed && context.status.borrow().may_delete_routes(),
+            may_delete: viewed && context.status.borrow().may_delete(),
             asked_at,
         };
         let pass = plan::pass(&mut state.ledger, &look);

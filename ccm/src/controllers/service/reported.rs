@@ -165,7 +165,7 @@ impl Worker {
         if state.ledger.works_on(task) {
             let (op, since) = state.ledger.call(task)?;
             let since = self.driver.context.wall_time(since);
-            let deadline = session.map(|session| session.load_balancer_deadline());
+            let deadline = session.map(|session| session.deadlines.load_balancer);
             return Some(Obstacle::unanswered(provider, op.rpc(), since, deadline));
         }
         if let Some(until) = driver.slowed_until() {

@@ -153,7 +153,7 @@ async fn m9_the_states_of_a_probe_decide_who_works() {
             .until("the state", |s| s.probe == read && s.session.is_some())
             .await;
         assert_eq!(status.working().is_some(), works, "{state:?}");
-        assert_eq!(status.may_delete_nodes(), deletes, "{state:?}");
+        assert_eq!(status.may_delete(), deletes, "{state:?}");
         let why = if read == P::Ready { "" } else { "why" };
         assert_eq!(status.complaint(), why);
     }

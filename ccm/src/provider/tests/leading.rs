@@ -179,7 +179,7 @@ async fn s20_a_changed_scope_is_accepted_by_the_annotation_without_a_restart() {
     running.lead();
     running.session().await;
     assert_eq!(*running.recorded.lock().unwrap(), ["account 1"]);
-    assert!(running.status.borrow().may_delete_nodes());
+    assert!(running.status.borrow().may_delete());
 
     let moved = Fake::new("2");
     moved.set(|s| s.scope = "account 2".into());
@@ -191,7 +191,7 @@ async fn s20_a_changed_scope_is_accepted_by_the_annotation_without_a_restart() {
                 && s.session.is_some()
         })
         .await;
-    assert!(!status.scope_accepted && !status.may_delete_nodes());
+    assert!(!status.scope_accepted && !status.may_delete());
     for text in [
         "account 1",
         "account 2",
@@ -215,7 +215,7 @@ async fn s20_a_changed_scope_is_accepted_by_the_annotation_without_a_restart() {
         .annotations
         .send_replace([(SCOPE_KEY.into(), "account 2".into())].into());
     let status = running.until("accepted", |s| s.scope_accepted).await;
-    assert!(status.may_delete_nodes());
+    assert!(status.may_delete());
     assert_eq!(status.complaint(), "");
     assert_eq!(moved.called("Initialize"), 1);
 
@@ -243,7 +243,7 @@ async fn s21_a_new_prefix_is_held_until_it_is_accepted_without_a_restart() {
     let session = status.session.clone().unwrap();
     assert_eq!(session.info.provider_id_prefixes, first);
     assert_eq!(session.ownership.owner_of_id("aws:///i-1"), None);
-    assert!(status.may_delete_nodes(), "all else goes on");
+    assert!(status.may_delete(), "all else goes on");
     assert!(status.complaint().contains("prefixes=aws:///"));
 
     running.accept_claims().await;

@@ -13,7 +13,7 @@ async fn l6_the_listing_vetoes_and_degraded_deletes_nothing() {
     looping.cloud.state().probe = api::ProbeState::Degraded;
     looping
         .provider
-        .until("degraded", |status| !status.may_delete_nodes())
+        .until("degraded", |status| !status.may_delete())
         .await;
     looping.cloud.state().listed.clear();
     let calls = looping.lookups();

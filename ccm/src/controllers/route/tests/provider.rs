@@ -76,7 +76,7 @@ async fn m9_a_degraded_provider_makes_routes_and_removes_none() {
     world.cloud.clear_faults();
     world
         .provider
-        .until("READY", ProviderStatus::may_delete_routes)
+        .until("READY", ProviderStatus::may_delete)
         .await;
     let took = world.until("removed", |world| world.routed(3)).await;
     assert!(took < Duration::from_secs(1), "{took:?}");
@@ -156,7 +156,7 @@ async fn m3_what_is_in_flight_ends_and_nothing_new_is_begun() {
 /// The status once a session is usable.
 async fn usable(world: &World) -> ProviderStatus {
     let ready = |status: &ProviderStatus| {
-        status.usable(Capability::Routes).is_some() && status.may_delete_routes()
+        status.usable(Capability::Routes).is_some() && status.may_delete()
     };
     world.provider.until("a usable session", ready).await
 }
