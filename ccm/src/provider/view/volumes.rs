@@ -6,38 +6,17 @@ use serde_json::Value;
 
 use crate::core::LAST_APPLIED;
 
-/// The fields of a PersistentVolume's `spec` that are a volume source. A volume has one of them.
-const SOURCES: [&str; 22] = [
-    "awsElasticBlockStore",
-    "azureDisk",
-    "azureFile",
-    "cephfs",
-    "cinder",
-    "csi",
-    "fc",
-    "flexVolume",
-    "flocker",
-    "gcePersistentDisk",
-    "glusterfs",
-    "hostPath",
-    "iscsi",
-    "local",
-    "nfs",
-    "photonPersistentDisk",
-    "portworxVolume",
-    "quobyte",
-    "rbd",
-    "scaleIO",
-    "storageos",
-    "vsphereVolume",
-];
+/// The objects in a PersistentVolume's `spec` that are no volume source. Any other is one, and a
+/// volume has one of them.
+const NO_SOURCES: [&str; 3] = ["capacity", "claimRef", "nodeAffinity"];
 
 /// The volume with its source. `None` if it has no known source.
 pub(crate) fn volume_view(volume: &PersistentVolume) -> Option<api::VolumeView> {
     let spec = serde_json::to_value(volume.spec.as_ref()?).ok()?;
-    let (source_type, fields) = SOURCES
-        .iter()
-        .find_map(|name| Some((*name, spec.get(name)?.as_object()?)))?;
+    let objects = spec.as_object()?.iter();
+    let (source_type, fields) = objects
+        .filter(|(name, _)| !NO_SOURCES.contains(&name.as_str()))
+        .find_map(|(name, value)| Some((name, value.as_object()?)))?;
     let text = |value: &Value| match value {
         Value::String(text) => Some(text.clone()),
         Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
@@ -52,7 +31,7 @@ pub(crate) fn volume_view(volume: &PersistentVolume) -> Option<api::VolumeView> 
         uid: metadata.uid.clone().unwrap_or_default(),
         labels: metadata.labels.clone().unwrap_or_default(),
         annotations,
-        source_type: source_type.to_owned(),
+        source_type: source_type.clone(),
         source: fields
             .iter()
             .filter_map(|(key, value)| Some((key.clone(), text(value)?)))
@@ -75,6 +54,7 @@ pub(crate) fn is_asked_about(volume: &api::VolumeView, source_types: &[String]) 
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::PersistentVolumeSpec;
     use serde_json::json;
 
     use super::*;
@@ -126,6 +106,82 @@ mod tests {
             volume_view(&volume(&json!({"fromTheFuture": {"id": "x"}}))),
             None
         );
+    }
+
+    fn some<T: Default>() -> Option<T> {
+        Some(T::default())
+    }
+
+    /// An upgrade of k8s-openapi with another field does not compile here. An object that is no
+    /// source belongs into `NO_SOURCES`.
+    #[test]
+    fn b_v1_each_object_of_a_spec_is_a_source_or_is_known_to_be_none() {
+        let everything = PersistentVolumeSpec {
+            access_modes: None,
+            aws_elastic_block_store: some(),
+            azure_disk: some(),
+            azure_file: some(),
+            capacity: some(),
+            cephfs: some(),
+            cinder: some(),
+            claim_ref: some(),
+            csi: some(),
+            fc: some(),
+            flex_volume: some(),
+            flocker: some(),
+            gce_persistent_disk: some(),
+            glusterfs: some(),
+            host_path: some(),
+            iscsi: some(),
+            local: some(),
+            mount_options: None,
+            nfs: some(),
+            node_affinity: some(),
+            persistent_volume_reclaim_policy: None,
+            photon_persistent_disk: some(),
+            portworx_volume: some(),
+            quobyte: some(),
+            rbd: some(),
+            scale_io: some(),
+            storage_class_name: None,
+            storageos: some(),
+            volume_attributes_class_name: None,
+            volume_mode: None,
+            vsphere_volume: some(),
+        };
+        let sources = [
+            "awsElasticBlockStore",
+            "azureDisk",
+            "azureFile",
+            "cephfs",
+            "cinder",
+            "csi",
+            "fc",
+            "flexVolume",
+            "flocker",
+            "gcePersistentDisk",
+            "glusterfs",
+            "hostPath",
+            "iscsi",
+            "local",
+            "nfs",
+            "photonPersistentDisk",
+            "portworxVolume",
+            "quobyte",
+            "rbd",
+            "scaleIO",
+            "storageos",
+            "vsphereVolume",
+        ];
+        let everything = serde_json::to_value(everything).unwrap();
+        let objects = everything.as_object().unwrap().iter();
+        let objects: Vec<_> = objects.filter(|(_, value)| value.is_object()).collect();
+        assert_eq!(objects.len(), sources.len() + NO_SOURCES.len());
+        for (name, value) in objects {
+            let view = volume_view(&volume(&json!({name: value})));
+            let source = sources.contains(&name.as_str()).then_some(name);
+            assert_eq!(view.as_ref().map(|view| &view.source_type), source);
+        }
     }
 
     #[test]
