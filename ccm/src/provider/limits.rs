@@ -216,14 +216,12 @@ pub(crate) fn check_instance(
     prefixes: &[String],
 ) -> Result<api::Instance, CallError> {
     check_item("the instance", &instance)?;
-    match api::InstanceState::try_from(instance.state) {
-        Ok(api::InstanceState::Unspecified) | Err(_) => {
-            return Err(CallError::fault(format!(
-                "the instance's state {} is not known",
-                instance.state
-            )));
-        }
-        Ok(_) => {}
+    // Includes an unknown state.
+    if instance.state() == api::InstanceState::Unspecified {
+        return Err(CallError::fault(format!(
+            "the instance's state {} is not known",
+            instance.state
+        )));
     }
     if let Some(id) = &instance.provider_id {
         check_provider_id(id, prefixes)?;

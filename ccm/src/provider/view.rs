@@ -242,16 +242,19 @@ fn timestamp(time: &Time) -> prost_types::Timestamp {
     stamp
 }
 
+/// The types of a Node's address, and their names in Kubernetes.
+const ADDRESS_TYPES: [(api::NodeAddressType, &str); 5] = [
+    (api::NodeAddressType::Hostname, "Hostname"),
+    (api::NodeAddressType::InternalIp, "InternalIP"),
+    (api::NodeAddressType::ExternalIp, "ExternalIP"),
+    (api::NodeAddressType::InternalDns, "InternalDNS"),
+    (api::NodeAddressType::ExternalDns, "ExternalDNS"),
+];
+
 /// One address of a Node. `None` if the contract has no such type, or the text is too long.
 pub(crate) fn node_address(address: &core::NodeAddress) -> Option<api::NodeAddress> {
-    let kind = match address.type_.as_str() {
-        "Hostname" => api::NodeAddressType::Hostname,
-        "InternalIP" => api::NodeAddressType::InternalIp,
-        "ExternalIP" => api::NodeAddressType::ExternalIp,
-        "InternalDNS" => api::NodeAddressType::InternalDns,
-        "ExternalDNS" => api::NodeAddressType::ExternalDns,
-        _ => return None,
-    };
+    let mut types = ADDRESS_TYPES.into_iter();
+    let (kind, _) = types.find(|(_, name)| *name == address.type_)?;
     // Another component may have written the address. A longer text is no address, and is not sent
     // (CORE-11).
     let fits = address.address.len() <= NAME_LIMIT;
@@ -268,19 +271,13 @@ pub(crate) fn node_addresses(
     let mut seen = BTreeSet::new();
     let mut shown = Vec::with_capacity(addresses.len());
     for address in addresses {
-        let kind = match api::NodeAddressType::try_from(address.r#type) {
-            Ok(api::NodeAddressType::Hostname) => "Hostname",
-            Ok(api::NodeAddressType::InternalIp) => "InternalIP",
-            Ok(api::NodeAddressType::ExternalIp) => "ExternalIP",
-            Ok(api::NodeAddressType::InternalDns) => "InternalDNS",
-            Ok(api::NodeAddressType::ExternalDns) => "ExternalDNS",
-            Ok(api::NodeAddressType::Unspecified) | Err(_) => {
-                return Err(CallError::fault(format!(
-                    "address {:?} has no known type ({})",
-                    limits::shown(&address.address),
-                    address.r#type
-                )));
-            }
+        let mut types = ADDRESS_TYPES.into_iter();
+        let Some((_, kind)) = types.find(|(kind, _)| *kind == address.r#type()) else {
+            return Err(CallError::fault(format!(
+                "address {:?} has no known type ({})",
+                limits::shown(&address.address),
+                address.r#type
+            )));
         };
         let text = address.address.as_str();
         if text.is_empty() || text.len() > NAME_LIMIT {

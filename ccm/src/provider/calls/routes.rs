@@ -75,12 +75,9 @@ impl Session {
                 Some(P::End(end)) => Part::End(end),
             })
             .await?;
-            let unowned = list.iter().find(|route| {
-                matches!(
-                    api::Ownership::try_from(route.ownership),
-                    Ok(api::Ownership::Unspecified) | Err(_)
-                )
-            });
+            let unowned = list
+                .iter()
+                .find(|route| route.ownership() == api::Ownership::Unspecified);
             // The other routes count. The callers leave this one alone.
             let reported = unowned.map(|route| {
                 CallError::fault(format!(
