@@ -72,43 +72,32 @@ pub(crate) enum CallErrorCode {
 impl CallErrorCode {
     /// The value of a metric's label.
     pub(crate) fn label(self) -> &'static str {
-        match self {
-            Self::Invalid => "invalid",
-            Self::Precondition => "precondition",
-            Self::NotFound => "not_found",
-            Self::Conflict => "conflict",
-            Self::Busy => "busy",
-            Self::Throttled => "throttled",
-            Self::Credentials => "credentials",
-            Self::Unavailable => "unavailable",
-            Self::NotInitialized => "not_initialized",
-            Self::Internal => "internal",
-            Self::Unknown => "unknown",
-            Self::Deadline => "deadline",
-            Self::Disconnected => "disconnected",
-            Self::Fault => "fault",
-            Self::Fenced => "fenced",
-        }
+        self.words().0
     }
 
     /// For people: the contract's name of the code, or what happened to the call.
     pub(crate) fn name(self) -> &'static str {
+        self.words().1
+    }
+
+    /// The label and the name.
+    fn words(self) -> (&'static str, &'static str) {
         match self {
-            Self::Invalid => "INVALID",
-            Self::Precondition => "PRECONDITION",
-            Self::NotFound => "NOT_FOUND",
-            Self::Conflict => "CONFLICT",
-            Self::Busy => "BUSY",
-            Self::Throttled => "THROTTLED",
-            Self::Credentials => "CREDENTIALS",
-            Self::Unavailable => "UNAVAILABLE",
-            Self::NotInitialized => "NOT_INITIALIZED",
-            Self::Internal => "INTERNAL",
-            Self::Unknown => "no answer",
-            Self::Deadline => "no answer in time",
-            Self::Disconnected => "connection lost",
-            Self::Fault => "an answer that breaks the contract",
-            Self::Fenced => "not sent",
+            Self::Invalid => ("invalid", "INVALID"),
+            Self::Precondition => ("precondition", "PRECONDITION"),
+            Self::NotFound => ("not_found", "NOT_FOUND"),
+            Self::Conflict => ("conflict", "CONFLICT"),
+            Self::Busy => ("busy", "BUSY"),
+            Self::Throttled => ("throttled", "THROTTLED"),
+            Self::Credentials => ("credentials", "CREDENTIALS"),
+            Self::Unavailable => ("unavailable", "UNAVAILABLE"),
+            Self::NotInitialized => ("not_initialized", "NOT_INITIALIZED"),
+            Self::Internal => ("internal", "INTERNAL"),
+            Self::Unknown => ("unknown", "no answer"),
+            Self::Deadline => ("deadline", "no answer in time"),
+            Self::Disconnected => ("disconnected", "connection lost"),
+            Self::Fault => ("fault", "an answer that breaks the contract"),
+            Self::Fenced => ("fenced", "not sent"),
         }
     }
 }
@@ -224,15 +213,6 @@ impl CallError {
         throttled.then(|| self.after_or(SLOWED))
     }
 
-    /// The short delay after BUSY, for an object that was BUSY `times` times in a row before.
-    /// `None`: no short delay is due. `jitter` (0.0..1.0) spreads the default of 1.0 s over 1.0 s
-    /// to 1.5 s.
-    pub(crate) fn busy_again(&self, times: u32, jitter: f64) -> Option<Duration> {
-        let quick = self.code == CallErrorCode::Busy && times < BUSY_TRIES;
-        let spread = Duration::from_millis(500).mul_f64(jitter.clamp(0.0, 1.0));
-        quick.then(|| self.after_or(Duration::from_secs(1) + spread))
-    }
-
     /// The provider's `retry_after`, else `otherwise`.
     fn after_or(&self, otherwise: Duration) -> Duration {
         self.retry_after.unwrap_or(otherwise)
@@ -244,11 +224,13 @@ impl CallError {
         self.reaction_jittered(failures, 0.0)
     }
 
-    /// As `reaction`; `jitter` is that of [`Self::busy_again`].
+    /// As `reaction`. `jitter` (0.0..1.0) spreads the default delay after BUSY over 1.0 s to 1.5 s.
     pub(crate) fn reaction_jittered(&self, failures: u32, jitter: f64) -> Reaction {
-        if let Some(after) = self.busy_again(failures, jitter) {
+        if self.code == CallErrorCode::Busy && failures < BUSY_TRIES {
+            let spread = Duration::from_millis(500).mul_f64(jitter.clamp(0.0, 1.0));
+            let delay = self.after_or(Duration::from_secs(1) + spread);
             return Reaction {
-                retry: Retry::After(after),
+                retry: Retry::After(delay),
                 event: false,
             };
         }
