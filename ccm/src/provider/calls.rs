@@ -12,6 +12,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
+use futures::future::{BoxFuture, join_all};
+use prost::Message;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -147,6 +149,9 @@ impl<T> Answered<T> {
     }
 }
 
+/// The answer for each item of a batch. `Err`: nothing is known of any item.
+type Answers<T> = Result<Vec<Result<T, CallError>>, CallError>;
+
 /// The kind of a batch's items.
 struct Items {
     /// The begin of a fault's text about one item.
@@ -186,7 +191,7 @@ impl Session {
         rpc: Rpc<'_>,
         fence: Option<&Fence>,
         send: impl FnOnce(Link, Duration) -> F,
-    ) -> Result<Vec<Result<T, CallError>>, CallError>
+    ) -> Answers<T>
     where
         F: Future<Output = Result<Answered<Vec<Result<T, CallError>>>, CallError>>,
     {
@@ -292,6 +297,56 @@ impl Session {
             },
             _ => trouble,
         })
+    }
+
+    /// Cuts the items into requests that fit, sends them, and gives each item its answer. `frame` is
+    /// how many bytes of a request are not items. `Err`: each request failed as a whole, and there
+    /// were at most `failed_as_one` requests.
+    async fn in_requests<'a, I: Message + Default, T>(
+        &self,
+        mut items: Vec<I>,
+        frame: usize,
+        max_count: usize,
+        failed_as_one: usize,
+        send: impl Fn(Vec<I>) -> BoxFuture<'a, Answers<T>>,
+    ) -> Answers<T> {
+        let cut = limits::cut_batches(
+            items.iter().map(Message::encoded_len),
+            frame,
+            max_count,
+            self.max_request_bytes,
+        );
+        let requests = cut.batches.iter().map(|range| {
+            let batch = items.get_mut(range.clone()).unwrap_or_default();
+            send(batch.iter_mut().map(std::mem::take).collect())
+        });
+        let requests: Vec<_> = requests.collect();
+        let answers = join_all(requests).await;
+        if cut.too_large.is_empty()
+            && answers.len() <= failed_as_one
+            && let Some(Err(first)) = answers.first()
+            && answers.iter().all(Result::is_err)
+        {
+            return Err(first.clone());
+        }
+        let mut results: Vec<Option<Result<T, CallError>>> = items.iter().map(|_| None).collect();
+        for (index, trouble) in cut.too_large {
+            if let Some(slot) = results.get_mut(index) {
+                *slot = Some(Err(trouble));
+            }
+        }
+        for (range, answer) in cut.batches.iter().zip(answers) {
+            let found: Vec<Result<T, CallError>> = answer
+                .unwrap_or_else(|trouble| range.clone().map(|_| Err(trouble.clone())).collect());
+            for (slot, result) in results.iter_mut().skip(range.start).zip(found) {
+                *slot = Some(result);
+            }
+        }
+        let unsent = || Err(CallError::fault("it was in no request"));
+        let results = results.into_iter();
+        Ok(results
+            .map(|result| result.unwrap_or_else(unsent))
+            .collect())
     }
 
     /// The result for each item of the request, unless the call failed as a whole.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use api::instance_service_client::InstanceServiceClient;
 use api::zone_service_client::ZoneServiceClient;
 use cloud_provider_api::v1alpha1 as api;
-use futures::future::{BoxFuture, join_all};
+use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Node;
 use prost::Message;
 
@@ -15,7 +15,7 @@ use super::super::limits::{self, Named};
 use super::super::view::node_view;
 use super::super::{CallError, CallErrorCode, Session};
 use super::listing::{Part, collect};
-use super::{Answered, Items, Rpc, timed};
+use super::{Answered, Answers, Items, Rpc, timed};
 
 const NODES: Items = Items {
     what: "node",
@@ -171,60 +171,25 @@ impl Session {
         .await
     }
 
-    /// Cuts the Nodes into requests that fit, sends them, and gives each Node its answer.
+    /// Sends the Nodes in requests that fit, and gives each Node its answer.
     async fn lookup<'a, T>(
         &'a self,
         nodes: &[&Node],
         frame_bytes: usize,
         ask: impl Fn(Vec<api::NodeView>) -> BoxFuture<'a, Answers<T>>,
     ) -> Answers<T> {
-        let mut views: Vec<Option<api::NodeView>> = nodes
-            .iter()
-            .map(|node| Some(node_view(node, &self.projections.nodes)))
-            .collect();
-        let cut = limits::cut_batches(
-            views.iter().flatten().map(Message::encoded_len),
+        let views = nodes.iter();
+        let views = views.map(|node| node_view(node, &self.projections.nodes));
+        self.in_requests(
+            views.collect(),
             frame_bytes,
             self.max_batch(),
-            self.max_request_bytes,
-        );
-        let requests = cut.batches.iter().map(|range| {
-            let batch = views.get_mut(range.clone()).unwrap_or_default();
-            ask(batch.iter_mut().filter_map(Option::take).collect())
-        });
-        let requests: Vec<_> = requests.collect();
-        let answers = join_all(requests).await;
-        if cut.too_large.is_empty()
-            && let Some(Err(first)) = answers.first()
-            && answers.iter().all(Result::is_err)
-        {
-            return Err(first.clone());
-        }
-
-        let mut results: Vec<Option<Result<T, CallError>>> = nodes.iter().map(|_| None).collect();
-        for (index, trouble) in cut.too_large {
-            if let Some(slot) = results.get_mut(index) {
-                *slot = Some(Err(trouble));
-            }
-        }
-        for (range, answer) in cut.batches.iter().zip(answers) {
-            let found: Vec<Result<T, CallError>> = answer
-                .unwrap_or_else(|trouble| range.clone().map(|_| Err(trouble.clone())).collect());
-            for (slot, result) in results.iter_mut().skip(range.start).zip(found) {
-                *slot = Some(result);
-            }
-        }
-        Ok(results
-            .into_iter()
-            .map(|result| {
-                result.unwrap_or_else(|| Err(CallError::fault("the node was not asked about")))
-            })
-            .collect())
+            usize::MAX,
+            ask,
+        )
+        .await
     }
 }
-
-/// The answer for each Node. `Err`: nothing is known of any Node.
-type Answers<T> = Result<Vec<Result<T, CallError>>, CallError>;
 
 /// The names and UIDs of these Nodes.
 fn names(nodes: &[api::NodeView]) -> Vec<(String, String)> {

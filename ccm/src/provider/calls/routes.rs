@@ -2,7 +2,7 @@
 
 use api::route_service_client::RouteServiceClient;
 use cloud_provider_api::v1alpha1 as api;
-use futures::future::{BoxFuture, join_all};
+use futures::future::BoxFuture;
 use prost::Message;
 
 use super::super::connect::Link;
@@ -10,7 +10,7 @@ use super::super::failures::{self, Place};
 use super::super::limits::{self, Named};
 use super::super::{CallError, CallErrorCode, Session};
 use super::listing::{Part, collect};
-use super::{Answered, Items, Rpc, timed};
+use super::{Answered, Answers, Items, Rpc, timed};
 use crate::core::Fence;
 
 const ROUTES: Items = Items {
@@ -23,10 +23,6 @@ fn client(link: Link) -> RouteServiceClient<Link> {
     RouteServiceClient::with_origin(link, Link::origin())
         .max_decoding_message_size(api::MOST_MESSAGE_BYTES)
 }
-
-/// The answer of CreateRoutes and DeleteRoutes for each route, in the order of the request. `Err`:
-/// nothing is known of any route.
-type Answers = Result<Vec<Result<(), CallError>>, CallError>;
 
 impl Session {
     /// `RouteCapability.max_batch`, with its default.
@@ -154,50 +150,18 @@ impl Session {
         .await
     }
 
-    /// Cuts the routes into requests that fit, sends them, and gives each route its answer.
+    /// Sends the routes in requests that fit, and gives each route its answer.
     async fn write_routes<'a>(
         &'a self,
-        mut routes: Vec<api::Route>,
-        send: impl Fn(Vec<api::Route>) -> BoxFuture<'a, Answers>,
-    ) -> Answers {
+        routes: Vec<api::Route>,
+        send: impl Fn(Vec<api::Route>) -> BoxFuture<'a, Answers<()>>,
+    ) -> Answers<()> {
         let cluster = self.cluster.encoded_len();
         // The field `cluster` of the request: its tag, its length, itself.
         let frame = 1 + prost::length_delimiter_len(cluster) + cluster;
-        let cut = limits::cut_batches(
-            routes.iter().map(Message::encoded_len),
-            frame,
-            self.max_route_batch(),
-            self.max_request_bytes,
-        );
-        let requests = cut.batches.iter().map(|range| {
-            let batch = routes.get_mut(range.clone()).unwrap_or_default();
-            send(batch.iter_mut().map(std::mem::take).collect())
-        });
-        let requests: Vec<_> = requests.collect();
-        let answers = join_all(requests).await;
-        if cut.too_large.is_empty()
-            && let [Err(only)] = answers.as_slice()
-        {
-            return Err(only.clone());
-        }
-        let mut written: Vec<Option<Result<(), CallError>>> = routes.iter().map(|_| None).collect();
-        for (index, trouble) in cut.too_large {
-            if let Some(slot) = written.get_mut(index) {
-                *slot = Some(Err(trouble));
-            }
-        }
-        for (range, answer) in cut.batches.iter().zip(answers) {
-            let found: Vec<Result<(), CallError>> = answer
-                .unwrap_or_else(|trouble| range.clone().map(|_| Err(trouble.clone())).collect());
-            for (slot, result) in written.iter_mut().skip(range.start).zip(found) {
-                *slot = Some(result);
-            }
-        }
-        let unsent = || Err(CallError::fault("the route was in no request"));
-        Ok(written
-            .into_iter()
-            .map(|result| result.unwrap_or_else(unsent))
-            .collect())
+        // If several requests fail, each route keeps the failure of its own.
+        self.in_requests(routes, frame, self.max_route_batch(), 1, send)
+            .await
     }
 }
 
