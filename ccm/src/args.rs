@@ -11,6 +11,7 @@ mod legacy;
 mod migration;
 mod parse;
 mod probe;
+mod provider;
 mod serve_config;
 mod service;
 mod serving;
@@ -39,70 +40,8 @@ pub use serve_config::*;
 /// A cloud-controller-manager for every cloud. The cloud's part is another process, the provider,
 /// which serves a gRPC contract on a Unix socket.
 #[derive(Debug, Parser)]
-#[command(name = "ccm")]
+#[command(name = "ccm", next_help_heading = "Generic flags")]
 pub struct Args {
-    /// The provider: NAME=unix:///PATH. Choose NAME: lower-case letters, digits and dashes.
-    #[arg(
-        long = "provider",
-        value_name = "NAME=ENDPOINT",
-        default_value = "cloud=unix:///run/cloud-provider/socket/provider.sock",
-        help_heading = "Provider flags"
-    )]
-    provider: Vec<parse::ProviderFlag>,
-
-    /// The UID that the provider's process must have (SO_PEERCRED). Without this flag the ccm does
-    /// not check it.
-    #[arg(long, value_name = "UID", help_heading = "Provider flags")]
-    provider_peer_uid: Option<u32>,
-
-    /// How long the leader waits for an answer to Probe, GetProviderInfo or Initialize before it
-    /// steps down.
-    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse::duration, help_heading = "Provider flags")]
-    provider_timeout: Duration,
-
-    /// The provider's deadline hints can raise the deadline of a call up to this.
-    #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = parse::duration, help_heading = "Provider flags")]
-    max_provider_call_deadline: Duration,
-
-    /// Accept this cloud scope (account, project, region) after the provider's credentials
-    /// changed. The ccm remembers the first scope that a provider reports. While the provider
-    /// reports another one, the ccm creates and deletes nothing. The log and an event on the Lease
-    /// show the new scope.
-    #[arg(long, value_name = "SCOPE", help_heading = "Provider flags")]
-    accept_cloud_scope: Option<String>,
-
-    /// The load balancer classes that the provider may serve; `default` stands for Services
-    /// without a class. Without this flag the ccm accepts the classes that the provider claims
-    /// first, and holds a class that it claims later until an operator accepts it. The event
-    /// `ProviderClaimsHeld` on the Lease shows the command.
-    #[arg(
-        long,
-        value_name = "CLASS",
-        value_delimiter = ',',
-        help_heading = "Provider flags"
-    )]
-    load_balancer_classes: Option<Vec<String>>,
-
-    /// The prefixes of provider IDs that the provider may claim, such as `aws:///`. Without this
-    /// flag the ccm accepts and holds prefixes as it does load balancer classes.
-    #[arg(
-        long,
-        value_name = "PREFIX",
-        value_delimiter = ',',
-        help_heading = "Provider flags"
-    )]
-    provider_id_prefixes: Option<Vec<String>>,
-
-    /// Prefixes of the annotation keys that the provider may write on a Service. The ccm drops
-    /// other annotations and records an event.
-    #[arg(
-        long,
-        value_name = "PREFIX",
-        value_delimiter = ',',
-        help_heading = "Provider flags"
-    )]
-    provider_annotation_prefixes: Vec<String>,
-
     /// Path of the kubeconfig. Without this flag and --master the ccm uses the in-cluster
     /// configuration.
     #[arg(long, value_name = "FILE", help_heading = "Misc flags")]
@@ -114,36 +53,16 @@ pub struct Args {
 
     /// Requests per second to the API server. Without this flag, or with a negative value, the ccm
     /// sets no limit of its own: it obeys 429 and Retry-After.
-    #[arg(long, value_name = "QPS", value_parser = parse::expecting::<f32>("a number such as 20 or 0.5"), help_heading = "Generic flags")]
+    #[arg(long, value_name = "QPS", value_parser = parse::expecting::<f32>("a number such as 20 or 0.5"))]
     kube_api_qps: Option<f32>,
 
     /// How many requests may exceed --kube-api-qps for a moment.
-    #[arg(long, value_name = "COUNT", value_parser = parse::expecting::<u32>("a whole number above 0"), help_heading = "Generic flags")]
+    #[arg(long, value_name = "COUNT", value_parser = parse::expecting::<u32>("a whole number above 0"))]
     kube_api_burst: Option<u32>,
 
     /// The cluster's name, for people. A provider may use it in the names that the cloud shows.
-    #[arg(
-        long,
-        value_name = "NAME",
-        default_value = "kubernetes",
-        help_heading = "Generic flags"
-    )]
+    #[arg(long, value_name = "NAME", default_value = "kubernetes")]
     cluster_name: String,
-
-    /// The ID that marks this cluster as the owner of cloud objects. The default is the UID of the
-    /// namespace kube-system. A rebuilt cluster keeps its load balancers if it keeps this ID.
-    #[arg(long, value_name = "ID", help_heading = "Provider flags")]
-    cluster_owner_id: Option<String>,
-
-    /// Earlier IDs of this cluster. The provider treats cloud objects that carry them as this
-    /// cluster's own.
-    #[arg(
-        long,
-        value_name = "ID",
-        value_delimiter = ',',
-        help_heading = "Provider flags"
-    )]
-    previous_owner_ids: Vec<String>,
 
     /// CIDRs of the cluster's Pods: one, or two of different IP families. The route controller
     /// owns the routes inside them.
@@ -151,24 +70,23 @@ pub struct Args {
         long,
         value_name = "CIDR",
         value_delimiter = ',',
-        value_parser = parse::expecting::<ipnet::IpNet>("a CIDR with its length, such as 10.244.0.0/16 or fd00::/48"),
-        help_heading = "Generic flags"
+        value_parser = parse::expecting::<ipnet::IpNet>("a CIDR with its length, such as 10.244.0.0/16 or fd00::/48")
     )]
     cluster_cidr: Vec<ipnet::IpNet>,
 
     /// Nodes have Pod CIDRs, and the cloud needs routes to them. The route controller runs only
     /// with this flag, and needs --cluster-cidr.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean, help_heading = "Generic flags")]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean)]
     allocate_node_cidrs: bool,
 
     /// Create routes to the Nodes' Pods in the cloud, if --allocate-node-cidrs is on and the
     /// provider offers routes.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "true", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean, help_heading = "Generic flags")]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "true", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean)]
     configure_cloud_routes: bool,
 
     /// The shortest time between two reconciliations of all routes. Changes of Nodes, for example,
     /// trigger them.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse::duration, help_heading = "Generic flags")]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse::duration)]
     route_reconciliation_period: Duration,
 
     /// Controllers to run: '*' for all that are on by default, NAME to add one, -NAME to leave one
@@ -180,8 +98,7 @@ pub struct Args {
         value_name = "NAMES",
         value_delimiter = ',',
         default_value = "*",
-        allow_hyphen_values = true,
-        help_heading = "Generic flags"
+        allow_hyphen_values = true
     )]
     controllers: Vec<String>,
 
@@ -191,7 +108,7 @@ pub struct Args {
 
     /// The shortest time between two periodic lookups of a Node that is not Ready. While nothing
     /// changes, the ccm asks less often.
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse::duration, help_heading = "Generic flags")]
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse::duration)]
     node_monitor_period: Duration,
 
     /// How many lookups of Nodes the node controller makes at once. The default is what the
@@ -223,20 +140,11 @@ pub struct Args {
     )]
     node_deletion_brake: parse::BrakeFlag,
 
-    #[command(flatten)]
-    service: service::ServiceArgs,
-
-    #[command(flatten)]
-    election: election::ElectionArgs,
-
     /// Let the controllers write as service accounts of their own in kube-system: node-controller
     /// for both Node controllers, service-controller, route-controller, pvl-controller. deploy/ has
     /// the rights for them.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean, help_heading = "Generic flags")]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean)]
     use_service_account_credentials: bool,
-
-    #[command(flatten)]
-    serving: serving::ServingArgs,
 
     /// Verbosity of the log as in a Go CCM: 0 to 3 is info, 4 and 5 is debug, more is trace.
     /// RUST_LOG overrides it.
@@ -266,17 +174,25 @@ pub struct Args {
 
     /// Gates of a Go CCM, GATE=true or GATE=false. None of them changes what the ccm does. The ccm
     /// logs what holds for each gate that differs.
-    #[arg(
-        long,
-        value_name = "GATE=BOOL",
-        value_delimiter = ',',
-        help_heading = "Generic flags"
-    )]
+    #[arg(long, value_name = "GATE=BOOL", value_delimiter = ',')]
     feature_gates: Vec<String>,
 
     /// Print the version and exit; `raw` prints everything known about it.
     #[arg(long, value_name = "true|raw", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = version::format, help_heading = "Global flags")]
     version: Option<VersionFormat>,
+
+    // A flattened struct changes the group of the fields after it, so these are last.
+    #[command(flatten)]
+    provider: provider::ProviderArgs,
+
+    #[command(flatten)]
+    service: service::ServiceArgs,
+
+    #[command(flatten)]
+    election: election::ElectionArgs,
+
+    #[command(flatten)]
+    serving: serving::ServingArgs,
 
     #[command(flatten)]
     webhook: webhook::WebhookArgs,

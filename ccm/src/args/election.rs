@@ -7,40 +7,31 @@ use super::{InvalidFlag, LeaderElectionConfig, LeaderMigrationConfig, Notice, mi
 
 /// The flags, in upstream's groups.
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Generic flags")]
 pub(super) struct ElectionArgs {
     /// Elect a leader before working. It must be on with more than one replica.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "true", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean, help_heading = "Generic flags")]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "true", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean)]
     leader_elect: bool,
 
     /// How long other replicas wait after the last renewal before they take the Lease.
-    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = parse::duration, help_heading = "Generic flags")]
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = parse::duration)]
     leader_elect_lease_duration: Duration,
 
     /// How long the leader tries to renew the Lease before it gives up. It must be less than the
     /// lease duration.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse::duration, help_heading = "Generic flags")]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse::duration)]
     leader_elect_renew_deadline: Duration,
 
     /// How long to wait between attempts to acquire or renew the Lease.
-    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse::duration, help_heading = "Generic flags")]
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse::duration)]
     leader_elect_retry_period: Duration,
 
     /// The Lease's name.
-    #[arg(
-        long,
-        value_name = "NAME",
-        default_value = "cloud-controller-manager",
-        help_heading = "Generic flags"
-    )]
+    #[arg(long, value_name = "NAME", default_value = "cloud-controller-manager")]
     leader_elect_resource_name: String,
 
     /// The Lease's namespace.
-    #[arg(
-        long,
-        value_name = "NAMESPACE",
-        default_value = "kube-system",
-        help_heading = "Generic flags"
-    )]
+    #[arg(long, value_name = "NAMESPACE", default_value = "kube-system")]
     leader_elect_resource_namespace: String,
 
     /// Run the controllers that migrate from another component under a second Lease, for which

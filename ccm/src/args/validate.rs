@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{
     Args, ClusterConfig, Config, Controller, InvalidFlag, NodeConfig, NodeLifecycleConfig,
-    ProviderEndpoint, RouteConfig, ServiceConfig, gates, parse,
+    RouteConfig, ServiceConfig, gates, parse,
 };
 
 impl Args {
@@ -23,7 +23,7 @@ impl Args {
 
     fn validated(self) -> Result<Config, Vec<InvalidFlag>> {
         let mut wrong = Vec::new();
-        let providers = self.providers(&mut wrong);
+        let providers = self.provider.config(&mut wrong);
         let controllers = controllers(&self.controllers, &mut wrong);
         self.check(&controllers, &mut wrong);
         let serve = self.serving.config(&mut wrong);
@@ -38,8 +38,8 @@ impl Args {
             providers,
             cluster: ClusterConfig {
                 name: self.cluster_name,
-                owner_id: self.cluster_owner_id,
-                previous_owner_ids: self.previous_owner_ids,
+                owner_id: self.provider.cluster_owner_id,
+                previous_owner_ids: self.provider.previous_owner_ids,
                 cidrs: self.cluster_cidr,
             },
             controllers,
@@ -60,7 +60,7 @@ impl Args {
                 adopt_unmarked: self.service.adopt_unmarked_load_balancers,
                 orphans: self.service.orphaned_load_balancers,
                 orphan_period: self.service.orphaned_load_balancer_period,
-                annotation_prefixes: self.provider_annotation_prefixes,
+                annotation_prefixes: self.provider.provider_annotation_prefixes,
                 cluster_ip_ranges: self.service.service_cluster_ip_range,
             },
             route: RouteConfig {
@@ -71,8 +71,8 @@ impl Args {
             },
             serve,
             webhooks,
-            provider_timeout: self.provider_timeout,
-            max_call_deadline: self.max_provider_call_deadline,
+            provider_timeout: self.provider.provider_timeout,
+            max_call_deadline: self.provider.max_provider_call_deadline,
             kube_api_qps: self.kube_api_qps.filter(|qps| *qps > 0.0),
             kube_api_burst: self.kube_api_burst,
         })
@@ -103,16 +103,16 @@ impl Args {
                 "--orphaned-load-balancer-period",
                 self.service.orphaned_load_balancer_period,
             ),
-            ("--provider-timeout", self.provider_timeout),
+            ("--provider-timeout", self.provider.provider_timeout),
         ] {
             if value < Duration::from_secs(1) {
                 wrong.push(InvalidFlag::new(flag, format!("{value:?}"), "at least 1s"));
             }
         }
-        if self.max_provider_call_deadline < Duration::from_mins(1) {
+        if self.provider.max_provider_call_deadline < Duration::from_mins(1) {
             wrong.push(InvalidFlag::new(
                 "--max-provider-call-deadline",
-                format!("{:?}", self.max_provider_call_deadline),
+                format!("{:?}", self.provider.max_provider_call_deadline),
                 "at least 60s",
             ));
         }
@@ -144,7 +144,7 @@ impl Args {
     }
 
     fn check_annotation_prefixes(&self, wrong: &mut Vec<InvalidFlag>) {
-        for prefix in &self.provider_annotation_prefixes {
+        for prefix in &self.provider.provider_annotation_prefixes {
             if prefix.is_empty() || prefix.starts_with(crate::core::DOMAIN) {
                 wrong.push(InvalidFlag::new(
                     "--provider-annotation-prefixes",
@@ -158,36 +158,6 @@ impl Args {
         }
     }
 
-    fn providers(&self, wrong: &mut Vec<InvalidFlag>) -> Vec<ProviderEndpoint> {
-        for prefix in self.provider_id_prefixes.iter().flatten() {
-            if !prefix.contains("://") {
-                wrong.push(InvalidFlag::new(
-                    "--provider-id-prefixes",
-                    prefix,
-                    "what provider IDs begin with, up to \"://\" or further: aws:///, digitalocean://",
-                ));
-            }
-        }
-        if let [_, second, ..] = self.provider.as_slice() {
-            wrong.push(InvalidFlag::new(
-                "--provider",
-                &second.name,
-                "only one provider for now; run a second ccm with its own Lease (--leader-elect-resource-name) for a second cloud",
-            ));
-        }
-        self.provider
-            .iter()
-            .map(|flag| ProviderEndpoint {
-                name: flag.name.clone(),
-                socket: flag.socket.clone(),
-                peer_uid: self.provider_peer_uid,
-                accepted_cloud_scope: self.accept_cloud_scope.clone(),
-                load_balancer_classes: self.load_balancer_classes.clone(),
-                provider_id_prefixes: self.provider_id_prefixes.clone(),
-            })
-            .collect()
-    }
-
     fn check_cluster(&self, wrong: &mut Vec<InvalidFlag>) {
         if self.cluster_name.is_empty() || self.cluster_name.len() > 253 {
             wrong.push(InvalidFlag::new(
@@ -197,8 +167,14 @@ impl Args {
             ));
         }
         for (flag, ids) in [
-            ("--cluster-owner-id", self.cluster_owner_id.as_slice()),
-            ("--previous-owner-ids", self.previous_owner_ids.as_slice()),
+            (
+                "--cluster-owner-id",
+                self.provider.cluster_owner_id.as_slice(),
+            ),
+            (
+                "--previous-owner-ids",
+                self.provider.previous_owner_ids.as_slice(),
+            ),
         ] {
             for id in ids {
                 if id.is_empty() || id.len() > 253 {

@@ -13,6 +13,7 @@ const PAIR: &str = "cloud-controller-manager-webhook";
 
 /// Flags of the admission webhooks: those of upstream, and `--webhook-client-ca-file`.
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Webhook serving flags")]
 pub(super) struct WebhookArgs {
     /// Admission webhooks to serve: '*' for all that are on by default (none), NAME to add one,
     /// -NAME to leave one out. Known: persistent-volume-label.
@@ -30,44 +31,34 @@ pub(super) struct WebhookArgs {
         long,
         value_name = "IP",
         value_parser = parse::expecting::<IpAddr>("an IP address such as 0.0.0.0 or ::"),
-        default_value = "0.0.0.0",
-        help_heading = "Webhook serving flags"
+        default_value = "0.0.0.0"
     )]
     webhook_bind_address: IpAddr,
 
     /// The webhooks' HTTPS port. 0 turns it off.
-    #[arg(
-        long,
-        value_name = "PORT",
-        default_value_t = 10260,
-        help_heading = "Webhook serving flags"
-    )]
+    #[arg(long, value_name = "PORT", default_value_t = 10260)]
     webhook_secure_port: u16,
 
     /// The directory of cloud-controller-manager-webhook.crt and .key. Ignored with
     /// --webhook-tls-cert-file.
-    #[arg(long, value_name = "DIRECTORY", help_heading = "Webhook serving flags")]
+    #[arg(long, value_name = "DIRECTORY")]
     webhook_cert_dir: Option<PathBuf>,
 
     /// The webhooks' certificate chain, PEM. The ccm reads it again when it changes.
-    #[arg(long, value_name = "FILE", help_heading = "Webhook serving flags")]
+    #[arg(long, value_name = "FILE")]
     webhook_tls_cert_file: Option<PathBuf>,
 
     /// The key of --webhook-tls-cert-file, PEM.
-    #[arg(long, value_name = "FILE", help_heading = "Webhook serving flags")]
+    #[arg(long, value_name = "FILE")]
     webhook_tls_private_key_file: Option<PathBuf>,
 
     /// The authorities of callers' certificates, PEM. The ccm reads the file again when it
     /// changes. Without this flag everybody who reaches the port may call it.
-    #[arg(long, value_name = "FILE", help_heading = "Webhook serving flags")]
+    #[arg(long, value_name = "FILE")]
     webhook_client_ca_file: Option<PathBuf>,
 
     /// A certificate and its key for some server names, as --tls-sni-cert-key.
-    #[arg(
-        long,
-        value_name = "CERT,KEY[:NAMES]",
-        help_heading = "Webhook serving flags"
-    )]
+    #[arg(long, value_name = "CERT,KEY[:NAMES]")]
     webhook_tls_sni_cert_key: Vec<String>,
 
     /// The oldest TLS version that the port accepts, as --tls-min-version.
@@ -75,27 +66,16 @@ pub(super) struct WebhookArgs {
         long,
         value_name = "VERSION",
         default_value = "",
-        hide_default_value = true,
-        help_heading = "Webhook serving flags"
+        hide_default_value = true
     )]
     webhook_tls_min_version: String,
 
     /// The TLS 1.2 cipher suites that the port offers, as --tls-cipher-suites.
-    #[arg(
-        long,
-        value_name = "SUITES",
-        value_delimiter = ',',
-        help_heading = "Webhook serving flags"
-    )]
+    #[arg(long, value_name = "SUITES", value_delimiter = ',')]
     webhook_tls_cipher_suites: Vec<String>,
 
     /// The key exchange groups that the port offers, as --tls-curve-preferences.
-    #[arg(
-        long,
-        value_name = "GROUPS",
-        value_delimiter = ',',
-        help_heading = "Webhook serving flags"
-    )]
+    #[arg(long, value_name = "GROUPS", value_delimiter = ',')]
     webhook_tls_curve_preferences: Vec<String>,
 }
 
