@@ -13,7 +13,6 @@ mod parse;
 mod probe;
 mod provider;
 mod serve_config;
-mod service;
 mod serving;
 mod speech;
 #[cfg(test)]
@@ -25,7 +24,6 @@ mod webhook;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::Parser;
 
@@ -60,35 +58,6 @@ pub struct Args {
     #[arg(long, value_name = "COUNT", value_parser = parse::expecting::<u32>("a whole number above 0"))]
     kube_api_burst: Option<u32>,
 
-    /// The cluster's name, for people. A provider may use it in the names that the cloud shows.
-    #[arg(long, value_name = "NAME", default_value = "kubernetes")]
-    cluster_name: String,
-
-    /// CIDRs of the cluster's Pods: one, or two of different IP families. The route controller
-    /// owns the routes inside them.
-    #[arg(
-        long,
-        value_name = "CIDR",
-        value_delimiter = ',',
-        value_parser = parse::expecting::<ipnet::IpNet>("a CIDR with its length, such as 10.244.0.0/16 or fd00::/48")
-    )]
-    cluster_cidr: Vec<ipnet::IpNet>,
-
-    /// Nodes have Pod CIDRs, and the cloud needs routes to them. The route controller runs only
-    /// with this flag, and needs --cluster-cidr.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean)]
-    allocate_node_cidrs: bool,
-
-    /// Create routes to the Nodes' Pods in the cloud, if --allocate-node-cidrs is on and the
-    /// provider offers routes.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "true", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean)]
-    configure_cloud_routes: bool,
-
-    /// The shortest time between two reconciliations of all routes. Changes of Nodes, for example,
-    /// trigger them.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse::duration)]
-    route_reconciliation_period: Duration,
-
     /// Controllers to run: '*' for all that are on by default, NAME to add one, -NAME to leave one
     /// out. Known: cloud-node-controller (cloud-node), cloud-node-lifecycle-controller
     /// (cloud-node-lifecycle), service-lb-controller (service), node-route-controller (route). Off
@@ -101,44 +70,6 @@ pub struct Args {
         allow_hyphen_values = true
     )]
     controllers: Vec<String>,
-
-    /// How often the ccm refreshes the addresses and labels of initialised Nodes.
-    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse::duration, help_heading = "Misc flags")]
-    node_status_update_frequency: Duration,
-
-    /// The shortest time between two periodic lookups of a Node that is not Ready. While nothing
-    /// changes, the ccm asks less often.
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse::duration)]
-    node_monitor_period: Duration,
-
-    /// How many lookups of Nodes the node controller makes at once. The default is what the
-    /// provider allows, at most 32. This flag can only lower it.
-    #[arg(long, value_name = "COUNT", value_parser = parse::workers, help_heading = "Cloud-node-controller flags")]
-    concurrent_node_syncs: Option<usize>,
-
-    /// How many Services are reconciled at once. The default is what the provider allows, at most
-    /// 32. This flag can only lower it.
-    #[arg(long, value_name = "COUNT", value_parser = parse::workers, help_heading = "Service-lb-controller flags")]
-    concurrent_service_syncs: Option<usize>,
-
-    /// How many calls that create or delete routes run at once. The default is one less than the
-    /// provider allows, at least 1 and at most 31. This flag can only lower it.
-    #[arg(long, value_name = "COUNT", value_parser = parse::workers, help_heading = "Node-route-controller flags")]
-    concurrent_route_syncs: Option<usize>,
-
-    /// How fast the ccm may delete Nodes. Within WINDOW it deletes at most FLOOR Nodes or SHARE of
-    /// the provider's Nodes, whichever is more, and less than half of them. In the first WINDOW of
-    /// each term it deletes at most FLOOR Nodes. If more are due, it deletes a Node only after its
-    /// instance was absent for HOLD, and still no more than that number within WINDOW.
-    /// docs/node-deletion.md has the exceptions for one and two Nodes. The ccm deletes no Node that
-    /// is younger than MIN-AGE.
-    #[arg(
-        long,
-        value_name = "window=10m,floor=2,share=10%,hold=15m,min-age=1m",
-        default_value = "window=10m,floor=2,share=10%,hold=15m,min-age=1m",
-        help_heading = "Cloud-node-lifecycle-controller flags"
-    )]
-    node_deletion_brake: parse::BrakeFlag,
 
     /// Let the controllers write as service accounts of their own in kube-system: node-controller
     /// for both Node controllers, service-controller, route-controller, pvl-controller. deploy/ has
@@ -186,7 +117,19 @@ pub struct Args {
     provider: provider::ProviderArgs,
 
     #[command(flatten)]
-    service: service::ServiceArgs,
+    cluster: ClusterConfig,
+
+    #[command(flatten)]
+    node: NodeConfig,
+
+    #[command(flatten)]
+    node_lifecycle: NodeLifecycleConfig,
+
+    #[command(flatten)]
+    service: ServiceConfig,
+
+    #[command(flatten)]
+    route: RouteConfig,
 
     #[command(flatten)]
     election: election::ElectionArgs,

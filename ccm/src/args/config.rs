@@ -1,4 +1,5 @@
-//! The validated configuration, which the rest of the program reads.
+//! The validated configuration, which the rest of the program reads. Where a flag sets a field as
+//! it is, the field is the flag, and its comment is the flag's help.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
-use super::{LeaderMigrationConfig, ServeConfig, TlsConfig};
+use super::{LeaderMigrationConfig, ServeConfig, TlsConfig, parse};
 
 /// The whole configuration, validated.
 #[derive(Clone, Debug, Serialize)]
@@ -74,16 +75,45 @@ pub struct ProviderEndpoint {
 }
 
 /// Which cluster this is.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, clap::Args, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[command(next_help_heading = "Generic flags")]
 pub struct ClusterConfig {
-    /// `--cluster-name`; `kubernetes`.
+    /// The cluster's name, for people. A provider may use it in the names that the cloud shows.
+    #[arg(
+        long = "cluster-name",
+        value_name = "NAME",
+        default_value = "kubernetes"
+    )]
     pub name: String,
-    /// `--cluster-owner-id`; the UID of `kube-system` where absent.
+
+    /// The ID that marks this cluster as the owner of cloud objects. The default is the UID of the
+    /// namespace kube-system. A rebuilt cluster keeps its load balancers if it keeps this ID.
+    #[arg(
+        long = "cluster-owner-id",
+        value_name = "ID",
+        help_heading = "Provider flags"
+    )]
     pub owner_id: Option<String>,
-    /// `--previous-owner-ids`.
+
+    /// Earlier IDs of this cluster. The provider treats cloud objects that carry them as this
+    /// cluster's own.
+    #[arg(
+        long,
+        value_name = "ID",
+        value_delimiter = ',',
+        help_heading = "Provider flags"
+    )]
     pub previous_owner_ids: Vec<String>,
-    /// `--cluster-cidr`.
+
+    /// CIDRs of the cluster's Pods: one, or two of different IP families. The route controller
+    /// owns the routes inside them.
+    #[arg(
+        long = "cluster-cidr",
+        value_name = "CIDR",
+        value_delimiter = ',',
+        value_parser = parse::expecting::<ipnet::IpNet>("a CIDR with its length, such as 10.244.0.0/16 or fd00::/48")
+    )]
     pub cidrs: Vec<ipnet::IpNet>,
 }
 
@@ -170,49 +200,91 @@ pub(super) fn go_duration<S: Serializer>(
 }
 
 /// Leader election (B-M3).
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, clap::Args, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[command(next_help_heading = "Generic flags")]
 pub struct LeaderElectionConfig {
-    /// `--leader-elect`; true.
+    /// Elect a leader before working. It must be on with more than one replica.
+    #[arg(long = "leader-elect", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "true", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean)]
     pub enabled: bool,
-    /// `--leader-elect-lease-duration`; 15 s.
+
+    /// How long other replicas wait after the last renewal before they take the Lease.
+    #[arg(long = "leader-elect-lease-duration", value_name = "DURATION", default_value = "15s", value_parser = parse::duration)]
     #[serde(serialize_with = "go_duration")]
     pub lease_duration: Duration,
-    /// `--leader-elect-renew-deadline`; 10 s.
+
+    /// How long the leader tries to renew the Lease before it gives up. It must be less than the
+    /// lease duration.
+    #[arg(long = "leader-elect-renew-deadline", value_name = "DURATION", default_value = "10s", value_parser = parse::duration)]
     #[serde(serialize_with = "go_duration")]
     pub renew_deadline: Duration,
-    /// `--leader-elect-retry-period`; 2 s.
+
+    /// How long to wait between attempts to acquire or renew the Lease.
+    #[arg(long = "leader-elect-retry-period", value_name = "DURATION", default_value = "2s", value_parser = parse::duration)]
     #[serde(serialize_with = "go_duration")]
     pub retry_period: Duration,
-    /// `--leader-elect-resource-name`; `cloud-controller-manager`.
+
+    /// The Lease's name.
+    #[arg(
+        long = "leader-elect-resource-name",
+        value_name = "NAME",
+        default_value = "cloud-controller-manager"
+    )]
     pub resource_name: String,
-    /// `--leader-elect-resource-namespace`; `kube-system`.
+
+    /// The Lease's namespace.
+    #[arg(
+        long = "leader-elect-resource-namespace",
+        value_name = "NAMESPACE",
+        default_value = "kube-system"
+    )]
     pub resource_namespace: String,
 }
 
 /// The node controller.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, clap::Args, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[command(next_help_heading = "Cloud-node-controller flags")]
 pub struct NodeConfig {
-    /// `--node-status-update-frequency`; 5 min.
+    /// How often the ccm refreshes the addresses and labels of initialised Nodes.
+    #[arg(long = "node-status-update-frequency", value_name = "DURATION", default_value = "5m", value_parser = parse::duration, help_heading = "Misc flags")]
     #[serde(serialize_with = "go_duration")]
     pub status_update_frequency: Duration,
-    /// `--concurrent-node-syncs`: lowers how many lookups the node controller makes at once.
-    /// `None`: the provider's `max_in_flight`, at most 32.
+
+    /// How many lookups of Nodes the node controller makes at once. The default is what the
+    /// provider allows, at most 32. This flag can only lower it.
+    #[arg(id = "concurrent-node-syncs", long, value_name = "COUNT", value_parser = parse::workers)]
     pub concurrent_syncs: Option<usize>,
+
     /// How long a batch that is not full waits for more Nodes. 100 ms.
+    #[arg(skip = Duration::from_millis(100))]
     #[serde(serialize_with = "go_duration")]
     pub batch_linger: Duration,
 }
 
 /// The node lifecycle controller.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, clap::Args, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[command(next_help_heading = "Cloud-node-lifecycle-controller flags")]
 pub struct NodeLifecycleConfig {
-    /// `--node-monitor-period`; 5 s.
+    /// The shortest time between two periodic lookups of a Node that is not Ready. While nothing
+    /// changes, the ccm asks less often.
+    #[arg(long = "node-monitor-period", value_name = "DURATION", default_value = "5s", value_parser = parse::duration, help_heading = "Generic flags")]
     #[serde(serialize_with = "go_duration")]
     pub monitor_period: Duration,
-    /// `--node-deletion-brake`.
+
+    /// How fast the ccm may delete Nodes. Within WINDOW it deletes at most FLOOR Nodes or SHARE of
+    /// the provider's Nodes, whichever is more, and less than half of them. In the first WINDOW of
+    /// each term it deletes at most FLOOR Nodes. If more are due, it deletes a Node only after its
+    /// instance was absent for HOLD, and still no more than that number within WINDOW.
+    /// docs/node-deletion.md has the exceptions for one and two Nodes. The ccm deletes no Node that
+    /// is younger than MIN-AGE.
+    #[arg(
+        long = "node-deletion-brake",
+        value_parser = parse::brake,
+        value_name = "window=10m,floor=2,share=10%,hold=15m,min-age=1m",
+        default_value = "window=10m,floor=2,share=10%,hold=15m,min-age=1m"
+    )]
     pub brake: BrakeConfig,
 }
 
@@ -262,39 +334,81 @@ pub enum OrphanPolicy {
 }
 
 /// The service controller.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, clap::Args, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[command(next_help_heading = "Service-lb-controller flags")]
 pub struct ServiceConfig {
-    /// `--concurrent-service-syncs`: lowers how many Services are reconciled at once. `None`: the
-    /// provider's `max_in_flight`, at most 32.
+    /// How many Services are reconciled at once. The default is what the provider allows, at most
+    /// 32. This flag can only lower it.
+    #[arg(id = "concurrent-service-syncs", long, value_name = "COUNT", value_parser = parse::workers)]
     pub concurrent_syncs: Option<usize>,
-    /// `--adopt-unmarked-load-balancers`.
+
+    /// Let the provider adopt load balancers without an owner mark, for a migration from a Go CCM.
+    #[arg(long = "adopt-unmarked-load-balancers", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean)]
     pub adopt_unmarked: bool,
-    /// `--orphaned-load-balancers`; report.
+
+    /// What to do with a load balancer whose Service, of this cluster, does not exist any more:
+    /// `ignore`; `report` it by event, log and metric; or `delete` it too. The provider must offer
+    /// a list of its load balancers, and two lists in a row must agree.
+    #[arg(
+        long = "orphaned-load-balancers",
+        value_name = "WHAT",
+        default_value = "report",
+        value_enum
+    )]
     pub orphans: OrphanPolicy,
-    /// `--orphaned-load-balancer-period`; 10 min.
+
+    /// How often the ccm lists the provider's load balancers (--orphaned-load-balancers).
+    #[arg(long = "orphaned-load-balancer-period", value_name = "DURATION", default_value = "10m", value_parser = parse::duration)]
     #[serde(serialize_with = "go_duration")]
     pub orphan_period: Duration,
-    /// `--provider-annotation-prefixes`: prefixes of annotation keys that the provider may write on
-    /// a Service.
+
+    /// Prefixes of the annotation keys that the provider may write on a Service. The ccm drops
+    /// other annotations and records an event.
+    #[arg(
+        long = "provider-annotation-prefixes",
+        value_name = "PREFIX",
+        value_delimiter = ',',
+        help_heading = "Provider flags"
+    )]
     pub annotation_prefixes: Vec<String>,
-    /// `--service-cluster-ip-range`. If empty, the ccm reads the ServiceCIDR objects.
+
+    /// The ranges of the Services' cluster IPs, as the kube-apiserver has them: one, or two of
+    /// different IP families. The ccm refuses a load balancer whose address is in them. Without
+    /// this flag it reads the ServiceCIDR objects.
+    #[arg(
+        long = "service-cluster-ip-range",
+        value_name = "CIDR",
+        value_delimiter = ',',
+        value_parser = parse::expecting::<ipnet::IpNet>("a CIDR with its length, such as 10.96.0.0/12 or fd00:10::/108")
+    )]
     pub cluster_ip_ranges: Vec<ipnet::IpNet>,
 }
 
 /// The route controller.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, clap::Args, Serialize)]
 #[serde(rename_all = "camelCase")]
+#[command(next_help_heading = "Generic flags")]
 pub struct RouteConfig {
-    /// `--allocate-node-cidrs`; false.
+    /// Nodes have Pod CIDRs, and the cloud needs routes to them. The route controller runs only
+    /// with this flag, and needs --cluster-cidr.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean)]
     pub allocate_node_cidrs: bool,
-    /// `--configure-cloud-routes`; true.
+
+    /// Create routes to the Nodes' Pods in the cloud, if --allocate-node-cidrs is on and the
+    /// provider offers routes.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "true", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean)]
     pub configure_cloud_routes: bool,
-    /// `--route-reconciliation-period`: the shortest time between the starts of two passes; 10 s.
+
+    /// The shortest time between two reconciliations of all routes. Changes of Nodes, for example,
+    /// trigger them.
+    #[arg(long = "route-reconciliation-period", value_name = "DURATION", default_value = "10s", value_parser = parse::duration)]
     #[serde(serialize_with = "go_duration")]
     pub reconciliation_period: Duration,
-    /// `--concurrent-route-syncs`: lowers how many calls that create or delete routes run at once.
-    /// `None`: one less than the provider's `max_in_flight`, at least 1 and at most 31.
+
+    /// How many calls that create or delete routes run at once. The default is one less than the
+    /// provider allows, at least 1 and at most 31. This flag can only lower it.
+    #[arg(id = "concurrent-route-syncs", long, value_name = "COUNT", value_parser = parse::workers, help_heading = "Node-route-controller flags")]
     pub concurrent_syncs: Option<usize>,
 }
 

@@ -7,43 +7,21 @@ use super::{InvalidFlag, LeaderElectionConfig, LeaderMigrationConfig, Notice, mi
 
 /// The flags, in upstream's groups.
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Generic flags")]
+#[command(next_help_heading = "Leader-migration flags")]
 pub(super) struct ElectionArgs {
-    /// Elect a leader before working. It must be on with more than one replica.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "true", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean)]
-    leader_elect: bool,
-
-    /// How long other replicas wait after the last renewal before they take the Lease.
-    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = parse::duration)]
-    leader_elect_lease_duration: Duration,
-
-    /// How long the leader tries to renew the Lease before it gives up. It must be less than the
-    /// lease duration.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse::duration)]
-    leader_elect_renew_deadline: Duration,
-
-    /// How long to wait between attempts to acquire or renew the Lease.
-    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse::duration)]
-    leader_elect_retry_period: Duration,
-
-    /// The Lease's name.
-    #[arg(long, value_name = "NAME", default_value = "cloud-controller-manager")]
-    leader_elect_resource_name: String,
-
-    /// The Lease's namespace.
-    #[arg(long, value_name = "NAMESPACE", default_value = "kube-system")]
-    leader_elect_resource_namespace: String,
-
     /// Run the controllers that migrate from another component under a second Lease, for which
     /// both components compete. Only with --leader-elect.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean, help_heading = "Leader-migration flags")]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean)]
     enable_leader_migration: bool,
 
     /// A LeaderMigrationConfiguration of controllermanager.config.k8s.io: which controllers
     /// migrate, and the name of the Lease. By default routes, Services and the Node lifecycle
     /// migrate, under cloud-provider-extraction-migration.
-    #[arg(long, value_name = "FILE", help_heading = "Leader-migration flags")]
+    #[arg(long, value_name = "FILE")]
     leader_migration_config: Option<PathBuf>,
+
+    #[command(flatten)]
+    election: LeaderElectionConfig,
 }
 
 impl ElectionArgs {
@@ -53,22 +31,14 @@ impl ElectionArgs {
         wrong: &mut Vec<InvalidFlag>,
     ) -> (LeaderElectionConfig, Option<LeaderMigrationConfig>) {
         // As in upstream, nothing migrates without leader election.
-        let migrates = self.leader_elect && self.enable_leader_migration;
+        let migrates = self.election.enabled && self.enable_leader_migration;
         let migration = migrates.then(|| match &self.leader_migration_config {
             Some(path) if !path.as_os_str().is_empty() => {
-                migration::read(path, &self.leader_elect_resource_name, wrong)
+                migration::read(path, &self.election.resource_name, wrong)
             }
             _ => LeaderMigrationConfig::default(),
         });
-        let election = LeaderElectionConfig {
-            enabled: self.leader_elect,
-            lease_duration: self.leader_elect_lease_duration,
-            renew_deadline: self.leader_elect_renew_deadline,
-            retry_period: self.leader_elect_retry_period,
-            resource_name: self.leader_elect_resource_name,
-            resource_namespace: self.leader_elect_resource_namespace,
-        };
-        (election, migration)
+        (self.election, migration)
     }
 
     /// Notices for flags that were given and have no effect.
@@ -78,7 +48,7 @@ impl ElectionArgs {
             text: text.to_owned(),
         };
         let mut notices = Vec::new();
-        if self.enable_leader_migration && !self.leader_elect {
+        if self.enable_leader_migration && !self.election.enabled {
             notices.push(idle(
                 "--enable-leader-migration",
                 "the leader migration needs --leader-elect",
@@ -95,9 +65,9 @@ impl ElectionArgs {
 
     pub(super) fn check(&self, wrong: &mut Vec<InvalidFlag>) {
         let (lease, renew, retry) = (
-            self.leader_elect_lease_duration,
-            self.leader_elect_renew_deadline,
-            self.leader_elect_retry_period,
+            self.election.lease_duration,
+            self.election.renew_deadline,
+            self.election.retry_period,
         );
         if lease <= renew {
             wrong.push(InvalidFlag::new(

@@ -1,13 +1,12 @@
 //! Fuzzes the parsers of flags, the configuration file, selectors and Nodes' addresses. The ccm
 //! accepts or refuses any text, and an accepted value is within its bounds.
 
-use std::str::FromStr as _;
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
 
-use super::parse::{BrakeFlag, ProviderFlag};
+use super::parse::ProviderFlag;
 use super::{Args, command, file, parse, speech};
 use crate::controllers::service;
 use crate::provider;
@@ -35,9 +34,9 @@ pub(crate) fn parsers(input: &[u8]) {
 }
 
 fn brake(text: &str) {
-    match BrakeFlag::from_str(text) {
+    match parse::brake(text) {
         Err(error) => assert!(!error.is_empty()),
-        Ok(BrakeFlag(brake)) => {
+        Ok(brake) => {
             assert!((0.0..0.5).contains(&brake.share), "{text:?}: {brake:?}");
             for time in [brake.window, brake.hold, brake.min_age] {
                 assert!(time > Duration::ZERO, "{text:?}: {brake:?}");

@@ -118,49 +118,40 @@ impl FromStr for ProviderFlag {
 }
 
 /// `window=10m,floor=2,share=10%,hold=15m,min-age=1m`. A part that is left out keeps its default.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct BrakeFlag(pub(super) BrakeConfig);
-
-impl FromStr for BrakeFlag {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let mut brake = BrakeConfig::default();
-        for part in text.split(',') {
-            let (key, value) = part.split_once('=').ok_or_else(|| {
-                format!(
-                    "{part:?}: expected key=value with the keys window, floor, share, hold, min-age"
-                )
-            })?;
-            let wrong = |expected: &str| format!("{key}={value}: {expected}");
-            match key {
-                "window" => brake.window = positive(value).map_err(|error| wrong(&error))?,
-                "hold" => brake.hold = positive(value).map_err(|error| wrong(&error))?,
-                "min-age" => brake.min_age = positive(value).map_err(|error| wrong(&error))?,
-                "floor" => {
-                    brake.floor = value
-                        .parse()
-                        .map_err(|_| wrong("expected a whole number"))?;
-                }
-                "share" => {
-                    let percent: f64 = value
-                        .strip_suffix('%')
-                        .and_then(|number| number.parse().ok())
-                        .filter(|percent| (0.0..50.0).contains(percent))
-                        .ok_or_else(|| {
-                            wrong("expected a percentage of at least 0% and under 50%")
-                        })?;
-                    brake.share = percent / 100.0;
-                }
-                _ => {
-                    return Err(format!(
-                        "{key:?} is no key; known are window, floor, share, hold, min-age"
-                    ));
-                }
+pub(super) fn brake(text: &str) -> Result<BrakeConfig, String> {
+    let mut brake = BrakeConfig::default();
+    for part in text.split(',') {
+        let (key, value) = part.split_once('=').ok_or_else(|| {
+            format!(
+                "{part:?}: expected key=value with the keys window, floor, share, hold, min-age"
+            )
+        })?;
+        let wrong = |expected: &str| format!("{key}={value}: {expected}");
+        match key {
+            "window" => brake.window = positive(value).map_err(|error| wrong(&error))?,
+            "hold" => brake.hold = positive(value).map_err(|error| wrong(&error))?,
+            "min-age" => brake.min_age = positive(value).map_err(|error| wrong(&error))?,
+            "floor" => {
+                brake.floor = value
+                    .parse()
+                    .map_err(|_| wrong("expected a whole number"))?;
+            }
+            "share" => {
+                let percent: f64 = value
+                    .strip_suffix('%')
+                    .and_then(|number| number.parse().ok())
+                    .filter(|percent| (0.0..50.0).contains(percent))
+                    .ok_or_else(|| wrong("expected a percentage of at least 0% and under 50%"))?;
+                brake.share = percent / 100.0;
+            }
+            _ => {
+                return Err(format!(
+                    "{key:?} is no key; known are window, floor, share, hold, min-age"
+                ));
             }
         }
-        Ok(Self(brake))
     }
+    Ok(brake)
 }
 
 /// A duration above zero.

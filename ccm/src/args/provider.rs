@@ -48,21 +48,6 @@ pub(super) struct ProviderArgs {
     /// flag the ccm accepts and holds prefixes as it does load balancer classes.
     #[arg(long, value_name = "PREFIX", value_delimiter = ',')]
     provider_id_prefixes: Option<Vec<String>>,
-
-    /// Prefixes of the annotation keys that the provider may write on a Service. The ccm drops
-    /// other annotations and records an event.
-    #[arg(long, value_name = "PREFIX", value_delimiter = ',')]
-    pub(super) provider_annotation_prefixes: Vec<String>,
-
-    /// The ID that marks this cluster as the owner of cloud objects. The default is the UID of the
-    /// namespace kube-system. A rebuilt cluster keeps its load balancers if it keeps this ID.
-    #[arg(long, value_name = "ID")]
-    pub(super) cluster_owner_id: Option<String>,
-
-    /// Earlier IDs of this cluster. The provider treats cloud objects that carry them as this
-    /// cluster's own.
-    #[arg(long, value_name = "ID", value_delimiter = ',')]
-    pub(super) previous_owner_ids: Vec<String>,
 }
 
 impl ProviderArgs {

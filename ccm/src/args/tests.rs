@@ -4,6 +4,7 @@ mod serving;
 mod upstream;
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::*;
 

@@ -3,10 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::{
-    Args, ClusterConfig, Config, Controller, InvalidFlag, NodeConfig, NodeLifecycleConfig,
-    RouteConfig, ServiceConfig, gates, parse,
-};
+use super::{Args, Config, Controller, InvalidFlag, gates, parse};
 
 impl Args {
     /// The validated configuration, or all errors in it.
@@ -36,39 +33,15 @@ impl Args {
             kubeconfig: self.kubeconfig,
             master: self.master,
             providers,
-            cluster: ClusterConfig {
-                name: self.cluster_name,
-                owner_id: self.provider.cluster_owner_id,
-                previous_owner_ids: self.provider.previous_owner_ids,
-                cidrs: self.cluster_cidr,
-            },
+            cluster: self.cluster,
             controllers,
             leader_election,
             leader_migration,
             use_service_account_credentials: self.use_service_account_credentials,
-            node: NodeConfig {
-                status_update_frequency: self.node_status_update_frequency,
-                concurrent_syncs: self.concurrent_node_syncs,
-                batch_linger: Duration::from_millis(100),
-            },
-            node_lifecycle: NodeLifecycleConfig {
-                monitor_period: self.node_monitor_period,
-                brake: self.node_deletion_brake.0,
-            },
-            service: ServiceConfig {
-                concurrent_syncs: self.concurrent_service_syncs,
-                adopt_unmarked: self.service.adopt_unmarked_load_balancers,
-                orphans: self.service.orphaned_load_balancers,
-                orphan_period: self.service.orphaned_load_balancer_period,
-                annotation_prefixes: self.provider.provider_annotation_prefixes,
-                cluster_ip_ranges: self.service.service_cluster_ip_range,
-            },
-            route: RouteConfig {
-                allocate_node_cidrs: self.allocate_node_cidrs,
-                configure_cloud_routes: self.configure_cloud_routes,
-                reconciliation_period: self.route_reconciliation_period,
-                concurrent_syncs: self.concurrent_route_syncs,
-            },
+            node: self.node,
+            node_lifecycle: self.node_lifecycle,
+            service: self.service,
+            route: self.route,
             serve,
             webhooks,
             provider_timeout: self.provider.provider_timeout,
@@ -90,18 +63,18 @@ impl Args {
 
     fn check_durations(&self, wrong: &mut Vec<InvalidFlag>) {
         for (flag, value) in [
-            ("--node-monitor-period", self.node_monitor_period),
+            ("--node-monitor-period", self.node_lifecycle.monitor_period),
             (
                 "--node-status-update-frequency",
-                self.node_status_update_frequency,
+                self.node.status_update_frequency,
             ),
             (
                 "--route-reconciliation-period",
-                self.route_reconciliation_period,
+                self.route.reconciliation_period,
             ),
             (
                 "--orphaned-load-balancer-period",
-                self.service.orphaned_load_balancer_period,
+                self.service.orphan_period,
             ),
             ("--provider-timeout", self.provider.provider_timeout),
         ] {
@@ -144,7 +117,7 @@ impl Args {
     }
 
     fn check_annotation_prefixes(&self, wrong: &mut Vec<InvalidFlag>) {
-        for prefix in &self.provider.provider_annotation_prefixes {
+        for prefix in &self.service.annotation_prefixes {
             if prefix.is_empty() || prefix.starts_with(crate::core::DOMAIN) {
                 wrong.push(InvalidFlag::new(
                     "--provider-annotation-prefixes",
@@ -159,21 +132,18 @@ impl Args {
     }
 
     fn check_cluster(&self, wrong: &mut Vec<InvalidFlag>) {
-        if self.cluster_name.is_empty() || self.cluster_name.len() > 253 {
+        if self.cluster.name.is_empty() || self.cluster.name.len() > 253 {
             wrong.push(InvalidFlag::new(
                 "--cluster-name",
-                &self.cluster_name,
+                &self.cluster.name,
                 "1 to 253 bytes",
             ));
         }
         for (flag, ids) in [
-            (
-                "--cluster-owner-id",
-                self.provider.cluster_owner_id.as_slice(),
-            ),
+            ("--cluster-owner-id", self.cluster.owner_id.as_slice()),
             (
                 "--previous-owner-ids",
-                self.provider.previous_owner_ids.as_slice(),
+                self.cluster.previous_owner_ids.as_slice(),
             ),
         ] {
             for id in ids {
@@ -183,10 +153,10 @@ impl Args {
             }
         }
         for (flag, cidrs) in [
-            ("--cluster-cidr", &self.cluster_cidr),
+            ("--cluster-cidr", &self.cluster.cidrs),
             (
                 "--service-cluster-ip-range",
-                &self.service.service_cluster_ip_range,
+                &self.service.cluster_ip_ranges,
             ),
         ] {
             let v4 = cidrs.iter().filter(|cidr| cidr.addr().is_ipv4()).count();
@@ -204,9 +174,9 @@ impl Args {
     /// B-R1: the route controller must know which routes are the cluster's.
     fn check_routes(&self, controllers: &BTreeSet<Controller>, wrong: &mut Vec<InvalidFlag>) {
         let runs = controllers.contains(&Controller::NodeRoute)
-            && self.allocate_node_cidrs
-            && self.configure_cloud_routes;
-        if runs && self.cluster_cidr.is_empty() {
+            && self.route.allocate_node_cidrs
+            && self.route.configure_cloud_routes;
+        if runs && self.cluster.cidrs.is_empty() {
             wrong.push(InvalidFlag::new(
                 "--cluster-cidr",
                 "",
