@@ -22,6 +22,7 @@ mod webhooks;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::anyhow;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -82,8 +83,8 @@ pub enum RunError {
     Signals(std::io::Error),
     /// The ccm cannot use a kubeconfig, the in-cluster configuration, a port, its certificate or
     /// its client authorities.
-    #[error("{0}")]
-    Start(String),
+    #[error(transparent)]
+    Start(#[from] anyhow::Error),
 }
 
 impl Deps {
@@ -129,7 +130,7 @@ impl Tasks {
         tokio::select! {
             biased;
             Some(ended) = self.authorities.join_next() => match ended {
-                Ok(wrong) => RunError::Start(wrong),
+                Ok(wrong) => RunError::Start(anyhow!(wrong)),
                 Err(_) => broken(&ended.map(|_| ())),
             },
             Some(ended) = self.background.join_next() => broken(&ended),

@@ -1,10 +1,11 @@
 //! The client for the API server, from a kubeconfig, a service account or `--master`.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
+use anyhow::{Context as _, Result, anyhow, bail};
 use http::{HeaderValue, Uri, header};
-use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 
 use super::Base;
@@ -12,44 +13,13 @@ use super::Base;
 /// The limit for opening a TCP and TLS connection.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// Why no client could be made.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ConnectError {
-    #[error("kubeconfig {}: {}", .path.display(), why(.source))]
-    Kubeconfig {
-        path: PathBuf,
-        source: Box<KubeconfigError>,
-    },
-    /// `--master` is neither a URL nor HOST:PORT.
-    #[error(
-        "--master {url:?} is neither the URL of an API server (https://HOST:PORT) nor HOST:PORT"
-    )]
-    Master {
-        /// The flag's value.
-        url: String,
-    },
-    /// Neither a kubeconfig nor a service account.
-    #[error("no --kubeconfig is given and this is not a pod with a service account: {0}")]
-    InCluster(InClusterError),
-    /// The certificates or credentials are unusable.
-    #[error("{origin}: no client for {host} can be made: {source}")]
-    Client {
-        /// `kubeconfig FILE` or `without a kubeconfig`.
-        origin: String,
-        host: String,
-        source: Box<kube::Error>,
-    },
-}
-
 /// The client for this configuration. It does not send anything yet.
-pub(crate) async fn connect(config: &crate::args::Config) -> Result<Base, ConnectError> {
+pub(crate) async fn connect(config: &crate::args::Config) -> Result<Base> {
     connect_to(config.kubeconfig.as_deref(), config.master.as_deref()).await
 }
 
 /// The same API server without credentials, for callers that add their own.
-pub(crate) async fn connect_anonymously(
-    config: &crate::args::Config,
-) -> Result<Base, ConnectError> {
+pub(crate) async fn connect_anonymously(config: &crate::args::Config) -> Result<Base> {
     let (kubeconfig, master) = (config.kubeconfig.as_deref(), config.master.as_deref());
     let mut config = configuration(kubeconfig, master).await?;
     config.auth_info = kube::config::AuthInfo::default();
@@ -58,26 +28,18 @@ pub(crate) async fn connect_anonymously(
 
 /// The client for a kubeconfig (its current context), for `master`, for both (`master` then
 /// replaces the URL), or for the pod.
-pub(crate) async fn connect_to(
-    kubeconfig: Option<&Path>,
-    master: Option<&str>,
-) -> Result<Base, ConnectError> {
+pub(crate) async fn connect_to(kubeconfig: Option<&Path>, master: Option<&str>) -> Result<Base> {
     base(configuration(kubeconfig, master).await?, kubeconfig)
 }
 
-async fn configuration(
-    kubeconfig: Option<&Path>,
-    master: Option<&str>,
-) -> Result<Config, ConnectError> {
+async fn configuration(kubeconfig: Option<&Path>, master: Option<&str>) -> Result<Config> {
     let master = master.filter(|url| !url.is_empty());
     // Without a kubeconfig, nothing says whether the server uses TLS.
     let url = |tls| master.map(|master| parse(master, tls)).transpose();
     let mut config = match (kubeconfig, url(false)?) {
         (Some(path), _) => {
-            let failed = |source| ConnectError::Kubeconfig {
-                path: path.to_owned(),
-                source: Box::new(source),
-            };
+            // The error itself stays out of the chain: its text may contain lines of the file.
+            let failed = |error| anyhow!("kubeconfig {}: {}", path.display(), why(&error));
             let file = Kubeconfig::read_from(path).map_err(failed)?;
             let options = KubeConfigOptions::default();
             Config::from_custom_kubeconfig(file, &options)
@@ -85,7 +47,11 @@ async fn configuration(
                 .map_err(failed)?
         }
         (None, Some(url)) => Config::new(url),
-        (None, None) => Config::incluster().map_err(ConnectError::InCluster)?,
+        (None, None) => Config::incluster().map_err(|error| {
+            anyhow!(
+                "no --kubeconfig is given and this is not a pod with a service account: {error}"
+            )
+        })?,
     };
     if let Some(url) = url(speaks_tls(&config))? {
         config.cluster_url = url;
@@ -103,7 +69,7 @@ fn speaks_tls(config: &Config) -> bool {
         || auth.client_certificate_data.is_some()
 }
 
-fn base(mut config: Config, kubeconfig: Option<&Path>) -> Result<Base, ConnectError> {
+fn base(mut config: Config, kubeconfig: Option<&Path>) -> Result<Base> {
     config.default_retry = false;
     config.connect_timeout = Some(CONNECT);
     config.headers.push((
@@ -117,14 +83,13 @@ fn base(mut config: Config, kubeconfig: Option<&Path>) -> Result<Base, ConnectEr
         .unwrap_or_default();
     match Client::try_from(config) {
         Ok(client) => Ok(Base { client, host }),
-        Err(source) => Err(ConnectError::Client {
-            origin: kubeconfig.map_or_else(
+        Err(error) => {
+            let origin = kubeconfig.map_or_else(
                 || "without a kubeconfig".to_owned(),
                 |path| format!("kubeconfig {}", path.display()),
-            ),
-            host,
-            source: Box::new(source),
-        }),
+            );
+            bail!("{origin}: no client for {host} can be made: {error}")
+        }
     }
 }
 
@@ -139,9 +104,11 @@ fn why(error: &KubeconfigError) -> String {
     }
 }
 
-fn parse(url: &str, tls: bool) -> Result<Uri, ConnectError> {
-    crate::args::server_url(url, tls).ok_or_else(|| ConnectError::Master {
-        url: url.to_owned(),
+fn parse(url: &str, tls: bool) -> Result<Uri> {
+    crate::args::server_url(url, tls).with_context(|| {
+        format!(
+            "--master {url:?} is neither the URL of an API server (https://HOST:PORT) nor HOST:PORT"
+        )
     })
 }
 

@@ -57,13 +57,9 @@ pub async fn from_config(config: Config) -> Result<(), RunError> {
 
 /// The environment of a real system: clients, sockets, clock and randomness.
 async fn deps(config: &Config, shutdown: CancellationToken) -> Result<Deps, RunError> {
-    let kube = kube_client::connect(config).await.map_err(start)?;
+    let kube = kube_client::connect(config).await?;
     let anonymous = if config.use_service_account_credentials {
-        Some(
-            kube_client::connect_anonymously(config)
-                .await
-                .map_err(start)?,
-        )
+        Some(kube_client::connect_anonymously(config).await?)
     } else {
         None
     };
@@ -71,14 +67,11 @@ async fn deps(config: &Config, shutdown: CancellationToken) -> Result<Deps, RunE
     let authorization = other(config.serve.authorization.kubeconfig.as_deref()).await?;
     let listener = match config.serve.port {
         0 => None,
-        _ => Some(serve::Listener::bind(&config.serve).await.map_err(start)?),
+        _ => Some(serve::Listener::bind(&config.serve).await?),
     };
     let webhook_listener = match &config.webhooks {
         None => None,
-        Some(webhooks) => {
-            let listener = serve::Listener::bind_webhooks(webhooks).await;
-            Some(listener.map_err(start)?)
-        }
+        Some(webhooks) => Some(serve::Listener::bind_webhooks(webhooks).await?),
     };
     let provider = config.providers.first().ok_or(RunError::NoProvider)?;
     let connector = Arc::new(UnixConnector {
@@ -102,16 +95,9 @@ async fn deps(config: &Config, shutdown: CancellationToken) -> Result<Deps, RunE
     })
 }
 
-fn start(error: impl std::fmt::Display) -> RunError {
-    RunError::Start(error.to_string())
-}
-
-async fn other(kubeconfig: Option<&Path>) -> Result<Option<kube_client::Base>, RunError> {
+async fn other(kubeconfig: Option<&Path>) -> anyhow::Result<Option<kube_client::Base>> {
     match kubeconfig {
         None => Ok(None),
-        Some(path) => {
-            let base = kube_client::connect_to(Some(path), None).await;
-            base.map(Some).map_err(start)
-        }
+        Some(path) => kube_client::connect_to(Some(path), None).await.map(Some),
     }
 }

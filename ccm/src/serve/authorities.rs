@@ -7,11 +7,12 @@ pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use anyhow::{Context as _, ensure};
 use axum::http::request::Parts;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
@@ -23,7 +24,7 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
-use super::tls::BindError;
+use super::tls::read;
 use super::user::{User, common_name};
 use crate::args::{AuthenticationConfig, RequestHeaderConfig};
 
@@ -50,19 +51,15 @@ pub(super) struct Bundle {
 }
 
 impl Bundle {
-    fn of(pem: &[u8]) -> Result<Self, String> {
+    fn of(pem: &[u8]) -> anyhow::Result<Self> {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(pem) {
-            let certificate = certificate.map_err(|error| error.to_string())?;
-            roots.add(certificate).map_err(|error| error.to_string())?;
+            roots.add(certificate?)?;
         }
-        if roots.is_empty() {
-            return Err("no CERTIFICATE section".to_owned());
-        }
+        ensure!(!roots.is_empty(), "no CERTIFICATE section");
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-            .build()
-            .map_err(|error| error.to_string())?;
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build()?;
         Ok(Self {
             pem: pem.to_vec(),
             verifier,
@@ -182,12 +179,12 @@ struct Inner {
 
 impl Authorities {
     /// Reads the files of the configuration.
-    pub(super) async fn read(config: &AuthenticationConfig) -> Result<Self, BindError> {
+    pub(super) async fn read(config: &AuthenticationConfig) -> anyhow::Result<Self> {
         Self::with(config, CLIENT_FLAG).await
     }
 
     /// The authorities of webhook callers. Without a file, the port requests no certificate.
-    pub(super) async fn of_webhooks(file: Option<&Path>) -> Result<Self, BindError> {
+    pub(super) async fn of_webhooks(file: Option<&Path>) -> anyhow::Result<Self> {
         let config = AuthenticationConfig {
             client_ca_file: file.map(Path::to_owned),
             ..AuthenticationConfig::default()
@@ -198,7 +195,7 @@ impl Authorities {
     async fn with(
         config: &AuthenticationConfig,
         client_flag: &'static str,
-    ) -> Result<Self, BindError> {
+    ) -> anyhow::Result<Self> {
         let mut trust = Trust::default();
         if let Some(path) = &config.client_ca_file {
             trust.clients = Some(from_file(client_flag, path).await?);
@@ -291,7 +288,7 @@ impl Authorities {
                 match changed(self.0.client_flag, path, clients).await {
                     Ok(None) => {}
                     Ok(Some(bundle)) => self.set(|trust| trust.clients = Some(bundle)),
-                    Err(error) => trouble = error.to_string(),
+                    Err(error) => trouble = format!("{error:#}"),
                 }
             }
             let proxies = trust.proxies.as_ref().map(|(bundle, _)| bundle);
@@ -302,7 +299,7 @@ impl Authorities {
                         let headers = config.request_header.clone();
                         self.set(|trust| trust.proxies = Some((bundle, headers)));
                     }
-                    Err(error) => trouble = error.to_string(),
+                    Err(error) => trouble = format!("{error:#}"),
                 }
             }
             if trouble != reported && !trouble.is_empty() {
@@ -393,7 +390,7 @@ impl Authorities {
             let bundle = text(key).map(|text| Bundle::of(text.as_bytes()));
             bundle
                 .transpose()
-                .map_err(|error| format!("{key}: {error}"))
+                .map_err(|error| format!("{key}: {error:#}"))
         };
         if config.client_ca_file.is_none() {
             let clients = bundle("client-ca-file")?;
@@ -436,7 +433,7 @@ async fn changed(
     flag: &'static str,
     path: &Path,
     before: Option<&Bundle>,
-) -> Result<Option<Bundle>, BindError> {
+) -> anyhow::Result<Option<Bundle>> {
     let pem = read(flag, path).await?;
     if before.is_some_and(|before| before.pem == pem) {
         return Ok(None);
@@ -446,24 +443,12 @@ async fn changed(
     Ok(Some(bundle))
 }
 
-async fn from_file(flag: &'static str, path: &Path) -> Result<Bundle, BindError> {
+async fn from_file(flag: &'static str, path: &Path) -> anyhow::Result<Bundle> {
     let pem = read(flag, path).await?;
     parse(flag, path, &pem)
 }
 
-async fn read(flag: &'static str, path: &Path) -> Result<Vec<u8>, BindError> {
-    let path: PathBuf = path.to_owned();
-    match tokio::fs::read(&path).await {
-        Ok(pem) => Ok(pem),
-        Err(error) => Err(BindError::Unreadable { flag, path, error }),
-    }
-}
-
-fn parse(flag: &'static str, path: &Path, pem: &[u8]) -> Result<Bundle, BindError> {
-    Bundle::of(pem).map_err(|error| BindError::NoPem {
-        flag,
-        path: path.to_owned(),
-        expected: "PEM certificates of authorities",
-        error,
-    })
+fn parse(flag: &str, path: &Path, pem: &[u8]) -> anyhow::Result<Bundle> {
+    Bundle::of(pem)
+        .with_context(|| format!("{flag}: {path:?} holds no PEM certificates of authorities"))
 }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use axum::Router;
 use axum::http::Request;
 use hyper::body::Incoming;
@@ -22,7 +23,7 @@ use tower::{ServiceExt as _, service_fn};
 
 use super::authorities::{Authorities, Shown};
 use super::slots::{Slot, Slots, Taken};
-use super::tls::{self, BindError, Flags, Tls};
+use super::tls::{self, Flags, Tls};
 use crate::args::{ServeConfig, TlsConfig, WebhookConfig};
 
 /// The limit for the request line and headers together. A token of a few kilobytes fits.
@@ -79,7 +80,7 @@ pub(crate) struct Listener {
 impl Listener {
     /// Reads or makes the certificate, then binds the port. In the configuration, port 0 means
     /// "off", and the caller does not call this. Here, it would bind any free port.
-    pub(crate) async fn bind(config: &ServeConfig) -> Result<Self, BindError> {
+    pub(crate) async fn bind(config: &ServeConfig) -> anyhow::Result<Self> {
         let authorities = Authorities::read(&config.authentication).await?;
         let asked = SocketAddr::new(config.bind_address, config.port);
         let shared = config.permit_port_sharing;
@@ -88,7 +89,7 @@ impl Listener {
 
     /// The same for the webhooks' port. Its certificate is always from files, because the API
     /// server has to trust it.
-    pub(crate) async fn bind_webhooks(config: &WebhookConfig) -> Result<Self, BindError> {
+    pub(crate) async fn bind_webhooks(config: &WebhookConfig) -> anyhow::Result<Self> {
         let asked = SocketAddr::new(config.bind_address, config.port);
         let callers = Authorities::of_webhooks(config.client_ca_file.as_deref()).await?;
         Self::open(asked, false, &config.tls, &tls::WEBHOOKS, callers).await
@@ -100,13 +101,10 @@ impl Listener {
         config: &TlsConfig,
         flags: &'static Flags,
         authorities: Authorities,
-    ) -> Result<Self, BindError> {
+    ) -> anyhow::Result<Self> {
         let tls = Tls::open(config, flags, authorities.clone()).await?;
-        let tcp = listen(asked, shared).map_err(|error| BindError::Address {
-            flags: flags.address,
-            address: asked,
-            error,
-        })?;
+        let tcp = listen(asked, shared)
+            .with_context(|| format!("cannot listen on {asked} ({})", flags.address))?;
         tracing::info!(address = %asked, self_made_certificate = tls.made().is_some(), "listening for HTTPS");
         Ok(Self {
             tcp,

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::io::Write as _;
-use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use anyhow::{Context as _, Result, ensure};
 use rustls::crypto::CryptoProvider;
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
@@ -25,7 +25,7 @@ use crate::args::{TlsConfig, TlsFiles, TlsVersion};
 /// The base name of the self-signed certificate's files in `--cert-dir`, as upstream names them.
 const PAIR_NAME: &str = "cloud-controller-manager";
 
-/// The flags of a port, which errors name.
+/// The flags of a port. Each error about a flag or a file names the flag to change.
 #[derive(Debug)]
 pub(crate) struct Flags {
     pub(super) address: &'static str,
@@ -69,53 +69,6 @@ const fn pair(flag: &'static str) -> Flags {
     }
 }
 
-/// Why the port cannot be served. Each error about a flag or a file names the flag to change.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum BindError {
-    /// For example, another process has the port, or the address is not local.
-    #[error("cannot listen on {address} ({flags}): {error}")]
-    Address {
-        flags: &'static str,
-        address: SocketAddr,
-        error: std::io::Error,
-    },
-    #[error("{flag}: cannot read {path:?}: {error}")]
-    Unreadable {
-        flag: &'static str,
-        path: PathBuf,
-        error: std::io::Error,
-    },
-    #[error("{flag}: cannot write {path:?}: {error}")]
-    Unwritable {
-        flag: &'static str,
-        path: PathBuf,
-        error: std::io::Error,
-    },
-    /// No PEM block of the expected kind.
-    #[error("{flag}: {path:?} holds no {expected}: {error}")]
-    NoPem {
-        flag: &'static str,
-        path: PathBuf,
-        expected: &'static str,
-        error: String,
-    },
-    /// Certificate and key do not match, or TLS cannot use one of them.
-    #[error("{} {certificate:?} and {} {key:?} cannot be used together: {error}", .flags.certificate, .flags.key)]
-    Pair {
-        flags: &'static Flags,
-        certificate: PathBuf,
-        key: PathBuf,
-        error: Box<rustls::Error>,
-    },
-    /// The allowed suites, groups and versions have no combination in common.
-    #[error(
-        "--{0}tls-min-version, --{0}tls-cipher-suites and --{0}tls-curve-preferences leave no common protocol: {1}"
-    )]
-    Nothing(&'static str, Box<rustls::Error>),
-    #[error("no certificate could be made: {0}")]
-    SelfMade(String),
-}
-
 pub(super) struct Source {
     flags: &'static Flags,
     files: TlsFiles,
@@ -134,7 +87,7 @@ struct Pem {
 }
 
 impl Pem {
-    async fn read(flags: &'static Flags, files: &TlsFiles) -> Result<Self, BindError> {
+    async fn read(flags: &'static Flags, files: &TlsFiles) -> Result<Self> {
         Ok(Self {
             certificate: read(flags.certificate, &files.certificate).await?,
             key: read(flags.key, &files.private_key).await?,
@@ -146,36 +99,30 @@ impl Pem {
         flags: &'static Flags,
         files: &TlsFiles,
         provider: &CryptoProvider,
-    ) -> Result<Arc<CertifiedKey>, BindError> {
-        let no_pem = |flag, path: &Path, expected, error: String| BindError::NoPem {
-            flag,
-            path: path.to_owned(),
-            expected,
-            error,
-        };
-        let expected = "PEM certificate";
+    ) -> Result<Arc<CertifiedKey>> {
+        let (certificate, private_key) = (&files.certificate, &files.private_key);
         let chain = CertificateDer::pem_slice_iter(&self.certificate)
             .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| error.to_string())
+            .map_err(anyhow::Error::from)
             .and_then(|chain| {
-                if chain.is_empty() {
-                    Err("no CERTIFICATE section".to_owned())
-                } else {
-                    Ok(chain)
-                }
+                ensure!(!chain.is_empty(), "no CERTIFICATE section");
+                Ok(chain)
             })
-            .map_err(|error| no_pem(flags.certificate, &files.certificate, expected, error))?;
-        let key = PrivateKeyDer::from_pem_slice(&self.key).map_err(|error| {
-            let expected = "PEM private key";
-            no_pem(flags.key, &files.private_key, expected, error.to_string())
-        })?;
+            .with_context(|| {
+                format!(
+                    "{}: {certificate:?} holds no PEM certificate",
+                    flags.certificate
+                )
+            })?;
+        let key = PrivateKeyDer::from_pem_slice(&self.key)
+            .with_context(|| format!("{}: {private_key:?} holds no PEM private key", flags.key))?;
         CertifiedKey::from_der(chain, key, provider)
             .map(Arc::new)
-            .map_err(|error| BindError::Pair {
-                flags,
-                certificate: files.certificate.clone(),
-                key: files.private_key.clone(),
-                error: Box::new(error),
+            .with_context(|| {
+                format!(
+                    "{} {certificate:?} and {} {private_key:?} cannot be used together",
+                    flags.certificate, flags.key
+                )
             })
     }
 }
@@ -186,7 +133,7 @@ impl Source {
         files: &TlsFiles,
         names: Option<Vec<String>>,
         provider: &CryptoProvider,
-    ) -> Result<Self, BindError> {
+    ) -> Result<Self> {
         let pem = Pem::read(flags, files).await?;
         Ok(Self {
             flags,
@@ -199,7 +146,7 @@ impl Source {
 
     /// Reads the files again and installs their contents if they are new and usable. Returns
     /// whether it did.
-    async fn again(&mut self, provider: &CryptoProvider) -> Result<bool, BindError> {
+    async fn again(&mut self, provider: &CryptoProvider) -> Result<bool> {
         let pem = Pem::read(self.flags, &self.files).await?;
         if pem == self.pem {
             return Ok(false);
@@ -213,14 +160,10 @@ impl Source {
     }
 }
 
-async fn read(flag: &'static str, path: &Path) -> Result<Vec<u8>, BindError> {
-    tokio::fs::read(path)
-        .await
-        .map_err(|error| BindError::Unreadable {
-            flag,
-            path: path.to_owned(),
-            error,
-        })
+/// Reads a file that a flag names.
+pub(super) async fn read(flag: &str, path: &Path) -> Result<Vec<u8>> {
+    let read = tokio::fs::read(path).await;
+    read.with_context(|| format!("{flag}: cannot read {path:?}"))
 }
 
 /// The certificate for each name.
@@ -307,7 +250,7 @@ impl Tls {
         config: &TlsConfig,
         flags: &'static Flags,
         authorities: Authorities,
-    ) -> Result<Self, BindError> {
+    ) -> Result<Self> {
         let provider = provider(config);
         let mut sources = Vec::new();
         let mut made = None;
@@ -342,7 +285,12 @@ impl Tls {
         };
         let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(versions)
-            .map_err(|error| BindError::Nothing(flags.prefix, Box::new(error)))?
+            .with_context(|| {
+                format!(
+                    "--{0}tls-min-version, --{0}tls-cipher-suites and --{0}tls-curve-preferences leave no common protocol",
+                    flags.prefix
+                )
+            })?
             .with_client_cert_verifier(Arc::new(AnyCertificate::new(authorities)))
             .with_cert_resolver(Arc::clone(&keys) as Arc<dyn ResolvesServerCert>);
         // A resumed session would not show a new certificate, and saves little on this port.
@@ -375,7 +323,7 @@ impl Tls {
             for source in &mut self.sources {
                 match source.again(&self.provider).await {
                     Ok(new) => news |= new,
-                    Err(error) => trouble.push(error.to_string()),
+                    Err(error) => trouble.push(format!("{error:#}")),
                 }
             }
             if news {
@@ -414,19 +362,18 @@ fn name(suite: CipherSuite) -> Option<&'static str> {
 }
 
 /// A certificate and its key as PEM, for localhost, 127.0.0.1 and this host's name.
-pub(super) fn self_made(hostname: &str) -> Result<(String, String), BindError> {
+pub(super) fn self_made(hostname: &str) -> Result<(String, String)> {
     let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
     // A hostname may contain characters that no certificate can hold.
     if !hostname.is_empty() && hostname.is_ascii() && !names.iter().any(|name| name == hostname) {
         names.push(hostname.to_owned());
     }
-    let made = rcgen::generate_simple_self_signed(names)
-        .map_err(|error| BindError::SelfMade(error.to_string()))?;
+    let made = rcgen::generate_simple_self_signed(names).context("no certificate could be made")?;
     Ok((made.cert.pem(), made.signing_key.serialize_pem()))
 }
 
 /// The pair in `--cert-dir`, which is created if neither file exists.
-fn kept(directory: &Path, hostname: &str) -> Result<TlsFiles, BindError> {
+fn kept(directory: &Path, hostname: &str) -> Result<TlsFiles> {
     let files = TlsFiles {
         certificate: directory.join(format!("{PAIR_NAME}.crt")),
         private_key: directory.join(format!("{PAIR_NAME}.key")),
@@ -435,23 +382,16 @@ fn kept(directory: &Path, hostname: &str) -> Result<TlsFiles, BindError> {
         return Ok(files);
     }
     let (certificate, key) = self_made(hostname)?;
+    let failed = |path: &Path| format!("--cert-dir: cannot write {path:?}");
     let write = |path: &Path, mode: u32, text: &str| {
         let mut options = std::fs::OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(mode);
         let written = options
             .open(path)
             .and_then(|mut file| file.write_all(text.as_bytes()));
-        written.map_err(|error| BindError::Unwritable {
-            flag: "--cert-dir",
-            path: path.to_owned(),
-            error,
-        })
+        written.with_context(|| failed(path))
     };
-    std::fs::create_dir_all(directory).map_err(|error| BindError::Unwritable {
-        flag: "--cert-dir",
-        path: directory.to_owned(),
-        error,
-    })?;
+    std::fs::create_dir_all(directory).with_context(|| failed(directory))?;
     write(&files.private_key, 0o600, &key)?;
     write(&files.certificate, 0o644, &certificate)?;
     Ok(files)
