@@ -21,6 +21,7 @@ mod validate;
 pub(crate) mod version;
 mod webhook;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -173,7 +174,7 @@ pub struct Notice {
 #[error("{}{flag}={value}: expected {expected}", .origin.as_deref().unwrap_or_default())]
 pub struct InvalidFlag {
     /// The flag with its dashes.
-    pub flag: &'static str,
+    pub flag: Cow<'static, str>,
     /// The given value.
     pub value: String,
     /// What would be valid.
@@ -183,9 +184,13 @@ pub struct InvalidFlag {
 }
 
 impl InvalidFlag {
-    fn new(flag: &'static str, value: impl Display, expected: impl Into<String>) -> Self {
+    fn new(
+        flag: impl Into<Cow<'static, str>>,
+        value: impl Display,
+        expected: impl Into<String>,
+    ) -> Self {
         Self {
-            flag,
+            flag: flag.into(),
             value: value.to_string(),
             expected: expected.into(),
             origin: None,

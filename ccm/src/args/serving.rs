@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use super::speech::{Speech, SpeechFlags};
+use super::speech::Speech;
 use super::{
     AuthenticationConfig, AuthorizationConfig, InvalidFlag, Notice, ServeConfig, TlsConfig,
     TlsFiles, parse,
@@ -77,17 +77,10 @@ pub(super) struct ServingArgs {
     authorization: AuthorizationConfig,
 }
 
-const SPEECH: SpeechFlags = SpeechFlags {
-    sni: "--tls-sni-cert-key",
-    min_version: "--tls-min-version",
-    cipher_suites: "--tls-cipher-suites",
-    curves: "--tls-curve-preferences",
-};
-
 impl ServingArgs {
     fn speech(&self) -> Speech<'_> {
         Speech {
-            flags: &SPEECH,
+            prefix: "",
             sni: &self.tls_sni_cert_key,
             min_version: &self.tls_min_version,
             cipher_suites: &self.tls_cipher_suites,

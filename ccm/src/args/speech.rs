@@ -49,17 +49,10 @@ const OLD_SUITES: [&str; 16] = [
 const CURVES: [u16; 3] = [23, 24, 29];
 const OTHER_CURVES: [u16; 4] = [25, 4587, 4588, 4589];
 
-/// The names of the flags with the TLS settings of one port.
-pub(super) struct SpeechFlags {
-    pub(super) sni: &'static str,
-    pub(super) min_version: &'static str,
-    pub(super) cipher_suites: &'static str,
-    pub(super) curves: &'static str,
-}
-
 /// The TLS settings of one port, as given.
 pub(super) struct Speech<'a> {
-    pub(super) flags: &'static SpeechFlags,
+    /// The names of the port's flags begin with it.
+    pub(super) prefix: &'static str,
     pub(super) sni: &'a [String],
     pub(super) min_version: &'a str,
     pub(super) cipher_suites: &'a [String],
@@ -67,18 +60,22 @@ pub(super) struct Speech<'a> {
 }
 
 impl Speech<'_> {
+    fn flag(&self, name: &str) -> String {
+        format!("--{}tls-{name}", self.prefix)
+    }
+
     /// Notices for settings that the ccm does not support.
     pub(super) fn notices(&self) -> Vec<Notice> {
         let mut notices = Vec::new();
-        let mut tell = |flag: &str, text: String| {
+        let mut tell = |name: &str, text: String| {
             notices.push(Notice {
-                flag: flag.to_owned(),
+                flag: self.flag(name),
                 text,
             });
         };
         if matches!(self.min_version, "VersionTLS10" | "VersionTLS11") {
             tell(
-                self.flags.min_version,
+                "min-version",
                 format!(
                     "{} is not spoken here: VersionTLS12 is the oldest",
                     self.min_version
@@ -90,7 +87,7 @@ impl Speech<'_> {
             .collect();
         if !old.is_empty() {
             tell(
-                self.flags.cipher_suites,
+                "cipher-suites",
                 format!("{} are not spoken here", old.join(", ")),
             );
         }
@@ -99,7 +96,7 @@ impl Speech<'_> {
             .collect();
         if !other.is_empty() {
             tell(
-                self.flags.curves,
+                "curve-preferences",
                 format!("{} are not offered here", other.join(", ")),
             );
         }
@@ -113,7 +110,7 @@ impl Speech<'_> {
             "VersionTLS13" => TlsVersion::V13,
             other => {
                 wrong.push(InvalidFlag::new(
-                    self.flags.min_version,
+                    self.flag("min-version"),
                     other,
                     "VersionTLS12 or VersionTLS13",
                 ));
@@ -125,7 +122,7 @@ impl Speech<'_> {
             match sni_files(pair) {
                 Some(files) => sni.push(files),
                 None => wrong.push(InvalidFlag::new(
-                    self.flags.sni,
+                    self.flag("sni-cert-key"),
                     pair,
                     "CERT,KEY or CERT,KEY:NAME,NAME",
                 )),
@@ -153,7 +150,7 @@ impl Speech<'_> {
                 suites.insert(full);
             } else if !SUITES_OF_1_3.contains(&name) && !OLD_SUITES.contains(&name) {
                 wrong.push(InvalidFlag::new(
-                    self.flags.cipher_suites,
+                    self.flag("cipher-suites"),
                     name,
                     format!("one of {}", SUITES.join(", ")),
                 ));
@@ -172,7 +169,7 @@ impl Speech<'_> {
                 }
                 Ok(id) if OTHER_CURVES.contains(&id) => {}
                 _ => wrong.push(InvalidFlag::new(
-                    self.flags.curves,
+                    self.flag("curve-preferences"),
                     name,
                     "the numbers 23 (P-256), 24 (P-384) or 29 (X25519)",
                 )),
@@ -180,7 +177,7 @@ impl Speech<'_> {
         }
         if curves.as_ref().is_some_and(BTreeSet::is_empty) {
             wrong.push(InvalidFlag::new(
-                self.flags.curves,
+                self.flag("curve-preferences"),
                 self.curves.join(","),
                 "at least one that is offered here: 23 (P-256), 24 (P-384) or 29 (X25519)",
             ));

@@ -11,7 +11,7 @@ impl Args {
         let origins = std::mem::take(&mut self.origins);
         self.validated().map_err(|mut wrong| {
             for invalid in &mut wrong {
-                let origin = origins.get(invalid.flag);
+                let origin = origins.get(invalid.flag.as_ref());
                 invalid.origin = origin.map(|place| format!("{place}: "));
             }
             wrong

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use super::parse;
-use super::speech::{Speech, SpeechFlags};
+use super::speech::Speech;
 use super::{InvalidFlag, Notice, TlsConfig, TlsFiles, Webhook, WebhookConfig};
 
 /// The name of the files in `--webhook-cert-dir`, as in a Go CCM.
@@ -79,17 +79,10 @@ pub(super) struct WebhookArgs {
     webhook_tls_curve_preferences: Vec<String>,
 }
 
-const SPEECH: SpeechFlags = SpeechFlags {
-    sni: "--webhook-tls-sni-cert-key",
-    min_version: "--webhook-tls-min-version",
-    cipher_suites: "--webhook-tls-cipher-suites",
-    curves: "--webhook-tls-curve-preferences",
-};
-
 impl WebhookArgs {
     fn speech(&self) -> Speech<'_> {
         Speech {
-            flags: &SPEECH,
+            prefix: "webhook-",
             sni: &self.webhook_tls_sni_cert_key,
             min_version: &self.webhook_tls_min_version,
             cipher_suites: &self.webhook_tls_cipher_suites,

@@ -30,8 +30,6 @@ use crate::args::{AuthenticationConfig, RequestHeaderConfig};
 
 pub(super) use any_certificate::AnyCertificate;
 
-const CLIENT_FLAG: &str = "--client-ca-file";
-const WEBHOOK_CLIENT_FLAG: &str = "--webhook-client-ca-file";
 const PROXY_FLAG: &str = "--requestheader-client-ca-file";
 const NAMESPACE: &str = "kube-system";
 const CONFIG_MAP: &str = "extension-apiserver-authentication";
@@ -168,7 +166,7 @@ pub(crate) struct Authorities(Arc<Inner>);
 struct Inner {
     config: AuthenticationConfig,
     /// The flag of `config.client_ca_file`, for errors.
-    client_flag: &'static str,
+    client_flag: String,
     trust: RwLock<Arc<Trust>>,
     /// Whether a read of the ConfigMap has succeeded.
     looked_up: AtomicBool,
@@ -180,7 +178,7 @@ struct Inner {
 impl Authorities {
     /// Reads the files of the configuration.
     pub(super) async fn read(config: &AuthenticationConfig) -> anyhow::Result<Self> {
-        Self::with(config, CLIENT_FLAG).await
+        Self::with(config, "").await
     }
 
     /// The authorities of webhook callers. Without a file, the port requests no certificate.
@@ -189,16 +187,14 @@ impl Authorities {
             client_ca_file: file.map(Path::to_owned),
             ..AuthenticationConfig::default()
         };
-        Self::with(&config, WEBHOOK_CLIENT_FLAG).await
+        Self::with(&config, "webhook-").await
     }
 
-    async fn with(
-        config: &AuthenticationConfig,
-        client_flag: &'static str,
-    ) -> anyhow::Result<Self> {
+    async fn with(config: &AuthenticationConfig, prefix: &str) -> anyhow::Result<Self> {
+        let client_flag = format!("--{prefix}client-ca-file");
         let mut trust = Trust::default();
         if let Some(path) = &config.client_ca_file {
-            trust.clients = Some(from_file(client_flag, path).await?);
+            trust.clients = Some(from_file(&client_flag, path).await?);
         }
         if let Some(path) = &config.request_header.client_ca_file {
             let bundle = from_file(PROXY_FLAG, path).await?;
@@ -285,7 +281,7 @@ impl Authorities {
             let mut trouble = String::new();
             let clients = trust.clients.as_ref();
             if let Some(path) = &config.client_ca_file {
-                match changed(self.0.client_flag, path, clients).await {
+                match changed(&self.0.client_flag, path, clients).await {
                     Ok(None) => {}
                     Ok(Some(bundle)) => self.set(|trust| trust.clients = Some(bundle)),
                     Err(error) => trouble = format!("{error:#}"),
@@ -430,7 +426,7 @@ impl Authorities {
 
 /// The file's authorities, if they differ from those of before.
 async fn changed(
-    flag: &'static str,
+    flag: &str,
     path: &Path,
     before: Option<&Bundle>,
 ) -> anyhow::Result<Option<Bundle>> {
@@ -443,7 +439,7 @@ async fn changed(
     Ok(Some(bundle))
 }
 
-async fn from_file(flag: &'static str, path: &Path) -> anyhow::Result<Bundle> {
+async fn from_file(flag: &str, path: &Path) -> anyhow::Result<Bundle> {
     let pem = read(flag, path).await?;
     parse(flag, path, &pem)
 }

@@ -23,7 +23,7 @@ use tower::{ServiceExt as _, service_fn};
 
 use super::authorities::{Authorities, Shown};
 use super::slots::{Slot, Slots, Taken};
-use super::tls::{self, Flags, Tls};
+use super::tls::Tls;
 use crate::args::{ServeConfig, TlsConfig, WebhookConfig};
 
 /// The limit for the request line and headers together. A token of a few kilobytes fits.
@@ -84,7 +84,7 @@ impl Listener {
         let authorities = Authorities::read(&config.authentication).await?;
         let asked = SocketAddr::new(config.bind_address, config.port);
         let shared = config.permit_port_sharing;
-        Self::open(asked, shared, &config.tls, &tls::SECURE, authorities).await
+        Self::open(asked, shared, &config.tls, "", authorities).await
     }
 
     /// The same for the webhooks' port. Its certificate is always from files, because the API
@@ -92,19 +92,21 @@ impl Listener {
     pub(crate) async fn bind_webhooks(config: &WebhookConfig) -> anyhow::Result<Self> {
         let asked = SocketAddr::new(config.bind_address, config.port);
         let callers = Authorities::of_webhooks(config.client_ca_file.as_deref()).await?;
-        Self::open(asked, false, &config.tls, &tls::WEBHOOKS, callers).await
+        Self::open(asked, false, &config.tls, "webhook-", callers).await
     }
 
+    /// The names of the port's flags begin with `prefix`.
     async fn open(
         asked: SocketAddr,
         shared: bool,
         config: &TlsConfig,
-        flags: &'static Flags,
+        prefix: &str,
         authorities: Authorities,
     ) -> anyhow::Result<Self> {
-        let tls = Tls::open(config, flags, authorities.clone()).await?;
-        let tcp = listen(asked, shared)
-            .with_context(|| format!("cannot listen on {asked} ({})", flags.address))?;
+        let tls = Tls::open(config, prefix, authorities.clone()).await?;
+        let tcp = listen(asked, shared).with_context(|| {
+            format!("cannot listen on {asked} (--{prefix}bind-address, --{prefix}secure-port)")
+        })?;
         tracing::info!(address = %asked, self_made_certificate = tls.made().is_some(), "listening for HTTPS");
         Ok(Self {
             tcp,

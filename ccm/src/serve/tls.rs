@@ -25,52 +25,16 @@ use crate::args::{TlsConfig, TlsFiles, TlsVersion};
 /// The base name of the self-signed certificate's files in `--cert-dir`, as upstream names them.
 const PAIR_NAME: &str = "cloud-controller-manager";
 
-/// The flags of a port. Each error about a flag or a file names the flag to change.
-#[derive(Debug)]
-pub(crate) struct Flags {
-    pub(super) address: &'static str,
-    /// Precedes the names of the port's `tls-` flags.
-    prefix: &'static str,
-    certificate: &'static str,
-    key: &'static str,
-    /// The flag of the certificates for particular names, for errors about them.
-    sni: Option<&'static Flags>,
-}
-
-/// The flags of the port for health and metrics.
-pub(super) static SECURE: Flags = Flags {
-    address: "--bind-address, --secure-port",
-    prefix: "",
-    certificate: "--tls-cert-file",
-    key: "--tls-private-key-file",
-    sni: Some(&SECURE_SNI),
-};
-/// The flags of the webhooks' port.
-pub(super) static WEBHOOKS: Flags = Flags {
-    address: "--webhook-bind-address, --webhook-secure-port",
-    prefix: "webhook-",
-    certificate: "--webhook-tls-cert-file",
-    key: "--webhook-tls-private-key-file",
-    sni: Some(&WEBHOOKS_SNI),
-};
-static SECURE_SNI: Flags = pair("--tls-sni-cert-key");
-static WEBHOOKS_SNI: Flags = pair("--webhook-tls-sni-cert-key");
-static CERT_DIR: Flags = pair("--cert-dir");
-static SELF_MADE: Flags = pair("self-made");
+/// The flags of a certificate and of its key. Each error about a file names the flag to change.
+type Flags = [String; 2];
 
 /// One flag names both files.
-const fn pair(flag: &'static str) -> Flags {
-    Flags {
-        address: "",
-        prefix: "",
-        certificate: flag,
-        key: flag,
-        sni: None,
-    }
+fn both(flag: &str) -> Flags {
+    [flag, flag].map(str::to_owned)
 }
 
 pub(super) struct Source {
-    flags: &'static Flags,
+    flags: Flags,
     files: TlsFiles,
     /// The names that it serves; if empty, those in the certificate. `None`: all names without a
     /// certificate of their own.
@@ -87,16 +51,16 @@ struct Pem {
 }
 
 impl Pem {
-    async fn read(flags: &'static Flags, files: &TlsFiles) -> Result<Self> {
+    async fn read(flags: &Flags, files: &TlsFiles) -> Result<Self> {
         Ok(Self {
-            certificate: read(flags.certificate, &files.certificate).await?,
-            key: read(flags.key, &files.private_key).await?,
+            certificate: read(&flags[0], &files.certificate).await?,
+            key: read(&flags[1], &files.private_key).await?,
         })
     }
 
     fn certified(
         &self,
-        flags: &'static Flags,
+        [certificate_flag, key_flag]: &Flags,
         files: &TlsFiles,
         provider: &CryptoProvider,
     ) -> Result<Arc<CertifiedKey>> {
@@ -109,37 +73,31 @@ impl Pem {
                 Ok(chain)
             })
             .with_context(|| {
-                format!(
-                    "{}: {certificate:?} holds no PEM certificate",
-                    flags.certificate
-                )
+                format!("{certificate_flag}: {certificate:?} holds no PEM certificate")
             })?;
         let key = PrivateKeyDer::from_pem_slice(&self.key)
-            .with_context(|| format!("{}: {private_key:?} holds no PEM private key", flags.key))?;
+            .with_context(|| format!("{key_flag}: {private_key:?} holds no PEM private key"))?;
         CertifiedKey::from_der(chain, key, provider)
             .map(Arc::new)
             .with_context(|| {
-                format!(
-                    "{} {certificate:?} and {} {private_key:?} cannot be used together",
-                    flags.certificate, flags.key
-                )
+                format!("{certificate_flag} {certificate:?} and {key_flag} {private_key:?} cannot be used together")
             })
     }
 }
 
 impl Source {
     async fn open(
-        flags: &'static Flags,
+        flags: Flags,
         files: &TlsFiles,
         names: Option<Vec<String>>,
         provider: &CryptoProvider,
     ) -> Result<Self> {
-        let pem = Pem::read(flags, files).await?;
+        let pem = Pem::read(&flags, files).await?;
         Ok(Self {
+            key: pem.certified(&flags, files, provider)?,
             flags,
             files: files.clone(),
             names,
-            key: pem.certified(flags, files, provider)?,
             pem,
         })
     }
@@ -147,14 +105,14 @@ impl Source {
     /// Reads the files again and installs their contents if they are new and usable. Returns
     /// whether it did.
     async fn again(&mut self, provider: &CryptoProvider) -> Result<bool> {
-        let pem = Pem::read(self.flags, &self.files).await?;
+        let pem = Pem::read(&self.flags, &self.files).await?;
         if pem == self.pem {
             return Ok(false);
         }
-        self.key = pem.certified(self.flags, &self.files, provider)?;
+        self.key = pem.certified(&self.flags, &self.files, provider)?;
         self.pem = pem;
         let file = &self.files.certificate;
-        let flag = self.flags.certificate;
+        let [flag, _] = &self.flags;
         tracing::info!(flag, ?file, "replaced a certificate: the file has changed");
         Ok(true)
     }
@@ -245,10 +203,10 @@ pub(super) struct Tls {
 }
 
 impl Tls {
-    /// Reads or makes the certificates.
+    /// Reads or makes the certificates. The names of the port's flags begin with `prefix`.
     pub(super) async fn open(
         config: &TlsConfig,
-        flags: &'static Flags,
+        prefix: &str,
         authorities: Authorities,
     ) -> Result<Self> {
         let provider = provider(config);
@@ -256,10 +214,12 @@ impl Tls {
         let mut made = None;
         let hostname = gethostname::gethostname();
         if let Some(files) = &config.files {
+            let flags = ["cert-file", "private-key-file"];
+            let flags = flags.map(|name| format!("--{prefix}tls-{name}"));
             sources.push(Source::open(flags, files, None, &provider).await?);
         } else if let Some(directory) = &config.directory {
             let files = kept(directory, &hostname.to_string_lossy())?;
-            sources.push(Source::open(&CERT_DIR, &files, None, &provider).await?);
+            sources.push(Source::open(both("--cert-dir"), &files, None, &provider).await?);
         } else {
             let (certificate, key) = self_made(&hostname.to_string_lossy())?;
             let files = TlsFiles {
@@ -270,12 +230,12 @@ impl Tls {
                 certificate: certificate.into_bytes(),
                 key: key.into_bytes(),
             };
-            made = Some(pem.certified(&SELF_MADE, &files, &provider)?);
+            made = Some(pem.certified(&both("self-made"), &files, &provider)?);
         }
-        let sni = flags.sni.unwrap_or(flags);
+        let sni = both(&format!("--{prefix}tls-sni-cert-key"));
         for pair in &config.sni {
-            sources
-                .push(Source::open(sni, &pair.files, Some(pair.names.clone()), &provider).await?);
+            let names = Some(pair.names.clone());
+            sources.push(Source::open(sni.clone(), &pair.files, names, &provider).await?);
         }
         let table = Table::of(&sources, made.as_ref());
         let keys = Arc::new(Keys(RwLock::new(table)));
@@ -286,10 +246,7 @@ impl Tls {
         let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(versions)
             .with_context(|| {
-                format!(
-                    "--{0}tls-min-version, --{0}tls-cipher-suites and --{0}tls-curve-preferences leave no common protocol",
-                    flags.prefix
-                )
+                format!("--{prefix}tls-min-version, --{prefix}tls-cipher-suites and --{prefix}tls-curve-preferences leave no common protocol")
             })?
             .with_client_cert_verifier(Arc::new(AnyCertificate::new(authorities)))
             .with_cert_resolver(Arc::clone(&keys) as Arc<dyn ResolvesServerCert>);

@@ -12,9 +12,8 @@ use rustls::server::danger::ClientCertVerifier as _;
 use rustls_pki_types::{PrivatePkcs8KeyDer, UnixTime};
 
 use super::{
-    AnyCertificate, Arc, AtomicBool, AuthenticationConfig, Authorities, Bundle, CLIENT_FLAG,
-    CertificateDer, Inner, RequestHeaderConfig, RwLock, Semaphore, Trust, User, Verdict,
-    common_name,
+    AnyCertificate, Arc, AtomicBool, AuthenticationConfig, Authorities, Bundle, CertificateDer,
+    Inner, RequestHeaderConfig, RwLock, Semaphore, Trust, User, Verdict, common_name,
 };
 use crate::serve::user::server_names;
 
@@ -97,7 +96,7 @@ impl World {
         };
         let authorities = Authorities(Arc::new(Inner {
             config: AuthenticationConfig::default(),
-            client_flag: CLIENT_FLAG,
+            client_flag: "--client-ca-file".to_owned(),
             trust: RwLock::new(Arc::new(trust.clone())),
             looked_up: AtomicBool::new(true),
             building: Arc::new(Semaphore::new(1)),
