@@ -8,6 +8,7 @@ mod key;
 mod label;
 mod labels;
 mod lock;
+mod metric;
 mod prune;
 pub mod text;
 
@@ -19,6 +20,7 @@ pub(crate) use key::Key;
 pub(crate) use label::{ProviderLabel, set_gauge};
 pub(crate) use labels::{is_dns_name, is_reserved_key, is_valid_key, is_valid_value};
 pub(crate) use lock::lock;
+pub(crate) use metric::registered;
 pub(crate) use prune::{LAST_APPLIED, Prune};
 
 /// The domain of all labels and annotations that the ccm defines.

@@ -24,7 +24,6 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::PostParams;
 use kube::{Api, Client};
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -35,7 +34,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::LeaderElectionConfig;
-use crate::core::{Fence, WallClock, lock, wall_time};
+use crate::core::{Fence, WallClock, lock, registered, wall_time};
 use crate::kube_client::refusal;
 use annotations::Annotations;
 use record::{Claim, Observed};
@@ -53,23 +52,19 @@ const RELEASE_JITTER: Duration = Duration::from_millis(50);
 /// `leader_election_master_status`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Metrics {
-    status: Family<NameLabel, Gauge>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct NameLabel {
-    name: String,
+    status: Family<[(&'static str, String); 1], Gauge>,
 }
 
 impl Metrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
-        registry.register(
-            "leader_election_master_status",
-            "Whether this process holds the Lease of that name: 1 leader, 0 standby",
-            metrics.status.clone(),
-        );
-        metrics
+        Self {
+            status: registered(
+                registry,
+                "leader_election_master_status",
+                "Whether this process holds the Lease of that name: 1 leader, 0 standby",
+                Family::default(),
+            ),
+        }
     }
 
     /// Reports that this process is a standby for this Lease.
@@ -78,10 +73,8 @@ impl Metrics {
     }
 
     fn set(&self, name: &str, leads: bool) {
-        let label = NameLabel {
-            name: name.to_owned(),
-        };
-        self.status.get_or_create(&label).set(i64::from(leads));
+        let labels = [("name", name.to_owned())];
+        self.status.get_or_create(&labels).set(i64::from(leads));
     }
 }
 

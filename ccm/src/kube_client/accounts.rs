@@ -160,6 +160,7 @@ mod tests {
 
     use http::{Request, Response};
     use kube::client::Body;
+    use prometheus_client::registry::Registry;
     use serde_json::json;
     use tokio::time::{advance, sleep};
 
@@ -331,7 +332,13 @@ mod tests {
                 }
             });
             let own = Client::new(own, "default");
-            let clients = clients(own, Fence::open(), &Metrics::default(), None, 1);
+            let clients = clients(
+                own,
+                Fence::open(),
+                &Metrics::register(&mut Registry::default()),
+                None,
+                1,
+            );
             let shown = Arc::default();
             let anonymous = Base::from(knowing(good, &shown));
             let client = clients.fenced_as("node-controller", &anonymous, Fence::open());

@@ -4,39 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Method, StatusCode};
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Request {
-    code: String,
-    method: String,
-    host: Arc<str>,
-}
+use crate::core::registered;
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Latency {
-    verb: String,
-    host: Arc<str>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Retry {
-    code: String,
-    verb: String,
-    host: Arc<str>,
-}
-
-type Histograms = Family<Latency, Histogram, fn() -> Histogram>;
+type Labels<const N: usize> = [(&'static str, Arc<str>); N];
+type Histograms = Family<Labels<2>, Histogram, fn() -> Histogram>;
 
 /// Counts, latencies and sizes of attempts. The latency of a watch ends with its headers.
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
-    requests: Family<Request, Counter>,
-    retries: Family<Retry, Counter>,
+    requests: Family<Labels<3>, Counter>,
+    retries: Family<Labels<3>, Counter>,
     duration: Histograms,
     throttled: Histograms,
     request_size: Histograms,
@@ -77,57 +59,46 @@ fn bytes() -> Histogram {
     ])
 }
 
-impl Default for Metrics {
-    fn default() -> Self {
-        Self {
-            requests: Family::default(),
-            retries: Family::default(),
-            duration: Family::new_with_constructor(seconds),
-            throttled: Family::new_with_constructor(seconds),
-            request_size: Family::new_with_constructor(bytes),
-            response_size: Family::new_with_constructor(bytes),
-        }
-    }
-}
-
 impl Metrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
-        registry.register(
-            "rest_client_requests",
-            "Requests to the API server by status code, method and host",
-            metrics.requests.clone(),
-        );
-        registry.register(
-            "rest_client_request_duration_seconds",
-            "Latency of requests to the API server by verb and host",
-            metrics.duration.clone(),
-        );
-        registry.register(
-            "rest_client_request_retries",
-            "Requests that were sent to the API server again, by status code, verb and host",
-            metrics.retries.clone(),
-        );
-        for (name, help, family) in [
-            (
+        Self {
+            requests: registered(
+                registry,
+                "rest_client_requests",
+                "Requests to the API server by status code, method and host",
+                Family::default(),
+            ),
+            duration: registered(
+                registry,
+                "rest_client_request_duration_seconds",
+                "Latency of requests to the API server by verb and host",
+                Family::new_with_constructor(seconds),
+            ),
+            retries: registered(
+                registry,
+                "rest_client_request_retries",
+                "Requests that were sent to the API server again, by status code, verb and host",
+                Family::default(),
+            ),
+            throttled: registered(
+                registry,
                 "rest_client_rate_limiter_duration_seconds",
                 "Time that requests waited for the throttle of this process, by verb and host",
-                &metrics.throttled,
+                Family::new_with_constructor(seconds),
             ),
-            (
+            request_size: registered(
+                registry,
                 "rest_client_request_size_bytes",
                 "Size of requests to the API server by verb and host",
-                &metrics.request_size,
+                Family::new_with_constructor(bytes),
             ),
-            (
+            response_size: registered(
+                registry,
                 "rest_client_response_size_bytes",
                 "Size of the API server's answers by verb and host",
-                &metrics.response_size,
+                Family::new_with_constructor(bytes),
             ),
-        ] {
-            registry.register(name, help, family.clone());
         }
-        metrics
     }
 
     /// Gives each metric a value, for tests that list the metrics.
@@ -153,18 +124,13 @@ impl Metrics {
 
     /// A request is repeated because of this status, or because it had no answer (`None`).
     pub(super) fn again(&self, status: Option<StatusCode>, method: &Method, host: &Arc<str>) {
-        let retry = Retry {
-            code: code(status),
-            verb: method.to_string(),
-            host: Arc::clone(host),
-        };
+        let [verb, host] = latency(method, host);
+        let retry = [("code", code(status)), verb, host];
         self.retries.get_or_create(&retry).inc();
     }
 
     pub(super) fn done(&self, attempt: Attempt, method: &Method, host: &Arc<str>) {
         let latency = latency(method, host);
-        let (method, host) = (method.to_string(), Arc::clone(host));
-        let code = code(attempt.status);
         let observe = |family: &Histograms, value: f64| {
             family.get_or_create(&latency).observe(value);
         };
@@ -173,19 +139,17 @@ impl Metrics {
         if let Some(received) = attempt.received {
             observe(&self.response_size, received as f64);
         }
-        self.requests
-            .get_or_create(&Request { code, method, host })
-            .inc();
+        let [(_, method), host] = latency;
+        let request = [("code", code(attempt.status)), ("method", method), host];
+        self.requests.get_or_create(&request).inc();
     }
 }
 
-fn latency(method: &Method, host: &Arc<str>) -> Latency {
-    Latency {
-        verb: method.to_string(),
-        host: Arc::clone(host),
-    }
+fn latency(method: &Method, host: &Arc<str>) -> Labels<2> {
+    [("verb", method.as_str().into()), ("host", Arc::clone(host))]
 }
 
-fn code(status: Option<StatusCode>) -> String {
-    status.map_or_else(|| "<error>".to_owned(), |status| status.as_str().to_owned())
+fn code(status: Option<StatusCode>) -> Arc<str> {
+    let code = status.as_ref().map_or("<error>", StatusCode::as_str);
+    code.into()
 }

@@ -103,7 +103,13 @@ impl Server {
     }
 
     fn clients(&self, fence: Fence, limits: Option<Limits>) -> KubeClients {
-        clients(self.client(), fence, &Metrics::default(), limits, 7)
+        clients(
+            self.client(),
+            fence,
+            &Metrics::register(&mut Registry::default()),
+            limits,
+            7,
+        )
     }
 }
 

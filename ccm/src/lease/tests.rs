@@ -84,9 +84,9 @@ impl Candidate {
     }
 
     fn gauge(&self) -> i64 {
-        let name = "cloud-controller-manager".to_owned();
+        let labels = [("name", "cloud-controller-manager".to_owned())];
         let status = &self.elector.shared.metrics.status;
-        status.get_or_create(&NameLabel { name }).get()
+        status.get_or_create(&labels).get()
     }
 }
 

@@ -1,12 +1,12 @@
 //! All metrics of a process.
 
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use crate::args::Controller;
 use crate::cluster::Store;
+use crate::core::registered;
 use crate::serve::{Health, Probe};
 use crate::writes::EventMetrics;
 use crate::{kube_client, lease, provider, serve};
@@ -18,30 +18,23 @@ pub(crate) struct LoopMetrics {
     pub(crate) node_lifecycle: crate::controllers::node_lifecycle::Metrics,
     pub(crate) service: crate::controllers::service::Metrics,
     pub(crate) route: crate::controllers::route::Metrics,
-    running: Family<RunningLabels, Gauge>,
+    running: Family<[(&'static str, &'static str); 2], Gauge>,
     health: Health,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RunningLabels {
-    manager: &'static str,
-    name: &'static str,
 }
 
 impl LoopMetrics {
     pub(super) fn register(registry: &mut Registry, health: &Health) -> Self {
-        let running = Family::default();
-        registry.register(
-            "running_managed_controllers",
-            "Whether a controller runs in this process: 1 or 0",
-            running.clone(),
-        );
         Self {
+            running: registered(
+                registry,
+                "running_managed_controllers",
+                "Whether a controller runs in this process: 1 or 0",
+                Family::default(),
+            ),
             node: crate::controllers::node::Metrics::register(registry),
             node_lifecycle: crate::controllers::node_lifecycle::Metrics::register(registry),
             service: crate::controllers::service::Metrics::register(registry),
             route: crate::controllers::route::Metrics::register(registry),
-            running,
             health: health.clone(),
         }
     }
@@ -50,10 +43,10 @@ impl LoopMetrics {
     /// of `/healthz?verbose`. A controller that ends by itself ends the process, so a running one
     /// is healthy.
     pub(super) fn running(&self, controller: Controller, runs: bool) {
-        let labels = RunningLabels {
-            manager: "cloud-controller-manager",
-            name: controller.alias(),
-        };
+        let labels = [
+            ("manager", "cloud-controller-manager"),
+            ("name", controller.alias()),
+        ];
         self.running.get_or_create(&labels).set(i64::from(runs));
         if runs {
             self.health

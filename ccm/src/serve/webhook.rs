@@ -6,6 +6,7 @@
 //! stranger that reaches the port can learn the labels of a disk that it names. A review writes
 //! nothing.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,6 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use futures::future::BoxFuture;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
@@ -29,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 use super::authorities::Authorities;
 use super::connections::{self, Limits, Listener};
 use super::{EVERY_ANSWER, plain};
+use crate::core::registered;
 
 /// The limit for a review in bytes. A volume's annotations may have 256 KiB.
 const BODY_BYTES: usize = 512 * 1024;
@@ -59,32 +60,27 @@ pub(crate) struct WebhookMetrics {
     durations: Family<Labels, Histogram>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Labels {
-    code: String,
-    webhook: &'static str,
-}
+type Labels = [(&'static str, Cow<'static, str>); 2];
 
 impl WebhookMetrics {
     /// Registers the families (B-M7).
     pub(crate) fn register(registry: &mut Registry) -> Self {
-        let metrics = Self {
-            requests: Family::default(),
-            durations: Family::new_with_constructor(|| {
-                Histogram::new([0.25, 0.5, 0.7, 1.0, 1.5, 3.0, 5.0, 10.0])
-            }),
-        };
-        registry.register(
-            "cloud_provider_webhook_request",
-            "Number of HTTP requests partitioned by status code",
-            metrics.requests.clone(),
-        );
-        registry.register(
-            "cloud_provider_webhook_request_duration_seconds",
-            "Request latency in seconds, broken down by status code",
-            metrics.durations.clone(),
-        );
-        metrics
+        Self {
+            requests: registered(
+                registry,
+                "cloud_provider_webhook_request",
+                "Number of HTTP requests partitioned by status code",
+                Family::default(),
+            ),
+            durations: registered(
+                registry,
+                "cloud_provider_webhook_request_duration_seconds",
+                "Request latency in seconds, broken down by status code",
+                Family::new_with_constructor(|| {
+                    Histogram::new([0.25, 0.5, 0.7, 1.0, 1.5, 3.0, 5.0, 10.0])
+                }),
+            ),
+        }
     }
 
     /// Counts a request, for tests that list the metrics.
@@ -94,10 +90,8 @@ impl WebhookMetrics {
     }
 
     fn answered(&self, webhook: &'static str, code: StatusCode, took: Duration) {
-        let labels = Labels {
-            code: code.as_str().to_owned(),
-            webhook,
-        };
+        let code = code.as_str().to_owned().into();
+        let labels = [("code", code), ("webhook", webhook.into())];
         self.durations
             .get_or_create(&labels)
             .observe(took.as_secs_f64());

@@ -30,7 +30,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use crate::core::text::plain;
-use crate::core::{WallClock, lock};
+use crate::core::{WallClock, lock, registered};
 use pending::{Draft, EventKey, Object, Pending};
 pub(crate) use writer::EventWriter;
 
@@ -240,21 +240,20 @@ pub(crate) struct EventMetrics {
 
 impl EventMetrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
-        let metrics = Self {
-            written: Counter::default(),
-            dropped: Family::default(),
-        };
-        registry.register(
-            "ccm_events_written",
-            "Events that the API server accepted",
-            metrics.written.clone(),
-        );
-        registry.register(
-            "ccm_events_dropped",
-            "Events that the ccm did not write: the queue was full, an object had too many (`limited`), the API server refused or did not answer, or the Lease was lost",
-            metrics.dropped.clone(),
-        );
-        metrics
+        Self {
+            written: registered(
+                registry,
+                "ccm_events_written",
+                "Events that the API server accepted",
+                Counter::default(),
+            ),
+            dropped: registered(
+                registry,
+                "ccm_events_dropped",
+                "Events that the ccm did not write: the queue was full, an object had too many (`limited`), the API server refused or did not answer, or the Lease was lost",
+                Family::default(),
+            ),
+        }
     }
 
     /// Counts a dropped event, for tests that list the metrics.

@@ -78,7 +78,7 @@ impl World {
         let running = maintained(provider.clone());
         running.lead();
         running.session().await;
-        let metrics = crate::kube_client::Metrics::default();
+        let metrics = crate::kube_client::Metrics::register(&mut Registry::default());
         let clients =
             crate::kube_client::clients(server.client(), Fence::open(), &metrics, None, 1);
         let mut world = Self {

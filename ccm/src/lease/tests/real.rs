@@ -26,7 +26,8 @@ impl Real {
             .await
             .unwrap();
         let fence = Fence::closed();
-        let metrics = kube_client::Metrics::default();
+        let metrics =
+            kube_client::Metrics::register(&mut prometheus_client::registry::Registry::default());
         let clients = kube_client::clients(base, fence.clone(), &metrics, None, 1);
         let elector = Elector::new(
             clients.lease,
