@@ -5,8 +5,7 @@ use std::path::PathBuf;
 
 use super::speech::Speech;
 use super::{
-    AuthenticationConfig, AuthorizationConfig, InvalidFlag, Notice, ServeConfig, TlsConfig,
-    TlsFiles, parse,
+    AuthenticationConfig, AuthorizationConfig, InvalidFlag, Notice, ServeConfig, TlsConfig, parse,
 };
 
 /// The flags, in upstream's groups.
@@ -81,6 +80,8 @@ impl ServingArgs {
     fn speech(&self) -> Speech<'_> {
         Speech {
             prefix: "",
+            certificate: self.tls_cert_file.as_deref(),
+            private_key: self.tls_private_key_file.as_deref(),
             sni: &self.tls_sni_cert_key,
             min_version: &self.tls_min_version,
             cipher_suites: &self.tls_cipher_suites,
@@ -95,52 +96,23 @@ impl ServingArgs {
 
     pub(super) fn config(mut self, wrong: &mut Vec<InvalidFlag>) -> ServeConfig {
         self.authorization.check(wrong);
-        let tls = self.tls(wrong);
+        let files = self.speech().files().unwrap_or_else(|invalid| {
+            wrong.push(invalid);
+            None
+        });
+        let speech = self.speech().config(wrong);
         self.authentication.request_header.check(wrong);
         ServeConfig {
             bind_address: self.bind_address,
             port: self.secure_port,
             permit_port_sharing: self.permit_port_sharing,
-            tls,
+            tls: TlsConfig {
+                files,
+                directory: self.cert_dir,
+                ..speech
+            },
             authentication: self.authentication,
             authorization: self.authorization,
-        }
-    }
-
-    fn tls(&self, wrong: &mut Vec<InvalidFlag>) -> TlsConfig {
-        for (flag, given, other, missing) in [
-            (
-                "--tls-cert-file",
-                &self.tls_cert_file,
-                "--tls-private-key-file",
-                self.tls_private_key_file.is_none(),
-            ),
-            (
-                "--tls-private-key-file",
-                &self.tls_private_key_file,
-                "--tls-cert-file",
-                self.tls_cert_file.is_none(),
-            ),
-        ] {
-            if let (Some(file), true) = (given, missing) {
-                let expected = format!("{other} beside it");
-                wrong.push(InvalidFlag::new(flag, file.display(), expected));
-            }
-        }
-        let files = self
-            .tls_cert_file
-            .clone()
-            .zip(self.tls_private_key_file.clone());
-        TlsConfig {
-            files: files.map(|(certificate, private_key)| TlsFiles {
-                certificate,
-                private_key,
-            }),
-            directory: self
-                .cert_dir
-                .clone()
-                .filter(|path| !path.as_os_str().is_empty()),
-            ..self.speech().config(wrong)
         }
     }
 }

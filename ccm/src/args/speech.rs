@@ -1,6 +1,7 @@
 //! The TLS settings of a port: either that of health and metrics, or that of the webhooks.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use super::{InvalidFlag, Notice, SniFiles, TlsConfig, TlsFiles, TlsVersion};
 
@@ -53,6 +54,8 @@ const OTHER_CURVES: [u16; 4] = [25, 4587, 4588, 4589];
 pub(super) struct Speech<'a> {
     /// The names of the port's flags begin with it.
     pub(super) prefix: &'static str,
+    pub(super) certificate: Option<&'a Path>,
+    pub(super) private_key: Option<&'a Path>,
     pub(super) sni: &'a [String],
     pub(super) min_version: &'a str,
     pub(super) cipher_suites: &'a [String],
@@ -101,6 +104,23 @@ impl Speech<'_> {
             );
         }
         notices
+    }
+
+    /// The certificate for all other names, if its flags are given.
+    pub(super) fn files(&self) -> Result<Option<TlsFiles>, InvalidFlag> {
+        let alone = |given: &str, file: &Path, missing: &str| {
+            let expected = format!("{} beside it", self.flag(missing));
+            InvalidFlag::new(self.flag(given), file.display(), expected)
+        };
+        match (self.certificate, self.private_key) {
+            (Some(certificate), Some(private_key)) => Ok(Some(TlsFiles {
+                certificate: certificate.to_owned(),
+                private_key: private_key.to_owned(),
+            })),
+            (Some(file), None) => Err(alone("cert-file", file, "private-key-file")),
+            (None, Some(file)) => Err(alone("private-key-file", file, "cert-file")),
+            (None, None) => Ok(None),
+        }
     }
 
     /// The TLS settings, without the certificate for all other names.

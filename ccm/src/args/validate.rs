@@ -188,31 +188,17 @@ impl Args {
 
 /// B-M1: the controllers that a list of `*`, names, aliases and `-name` asks for.
 fn controllers(given: &[String], wrong: &mut Vec<InvalidFlag>) -> BTreeSet<Controller> {
-    let (mut on, mut off) = (BTreeSet::new(), BTreeSet::new());
-    for word in given {
-        if word == "*" {
-            on.extend(Controller::ALL.into_iter().filter(|it| it.on_by_default()));
-            continue;
-        }
-        let (set, name) = match word.strip_prefix('-') {
-            Some(name) => (&mut off, name),
-            None => (&mut on, word.as_str()),
-        };
-        if let Some(controller) = Controller::ALL
-            .into_iter()
+    let all = Controller::ALL.into_iter();
+    let usual: Vec<_> = all.clone().filter(|it| it.on_by_default()).collect();
+    let find = |name: &str| {
+        all.clone()
             .find(|it| it.name() == name || it.alias() == name)
-        {
-            set.insert(controller);
-        } else {
-            let known: Vec<_> = Controller::ALL.into_iter().map(Controller::name).collect();
-            wrong.push(InvalidFlag::new(
-                "--controllers",
-                word,
-                format!("'*' or one of {}", known.join(", ")),
-            ));
-        }
-    }
-    on.retain(|controller| !off.contains(controller));
+    };
+    let on = chosen(given, &usual, find, |word| {
+        let known = Controller::ALL.map(Controller::name).join(", ");
+        let expected = format!("'*' or one of {known}");
+        wrong.push(InvalidFlag::new("--controllers", word, expected));
+    });
     if on.is_empty() && wrong.is_empty() {
         wrong.push(InvalidFlag::new(
             "--controllers",
@@ -220,5 +206,30 @@ fn controllers(given: &[String], wrong: &mut Vec<InvalidFlag>) -> BTreeSet<Contr
             "at least one controller",
         ));
     }
+    on
+}
+
+/// What a list of names and `-name` asks for. `*` stands for the `usual` ones.
+pub(super) fn chosen<'a, T: Copy + Ord>(
+    given: impl IntoIterator<Item = &'a String>,
+    usual: &[T],
+    find: impl Fn(&str) -> Option<T>,
+    mut unknown: impl FnMut(&str),
+) -> BTreeSet<T> {
+    let (mut on, mut off) = (BTreeSet::new(), BTreeSet::new());
+    for word in given {
+        let (set, name) = match word.strip_prefix('-') {
+            Some(name) => (&mut off, name),
+            None => (&mut on, word.as_str()),
+        };
+        match find(name) {
+            Some(one) => {
+                set.insert(one);
+            }
+            None if word == "*" => on.extend(usual),
+            None => unknown(word),
+        }
+    }
+    on.retain(|one| !off.contains(one));
     on
 }

@@ -1,11 +1,11 @@
 //! Flags of the admission webhooks.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 use super::parse;
 use super::speech::Speech;
+use super::validate::chosen;
 use super::{InvalidFlag, Notice, TlsConfig, TlsFiles, Webhook, WebhookConfig};
 
 /// The name of the files in `--webhook-cert-dir`, as in a Go CCM.
@@ -83,6 +83,8 @@ impl WebhookArgs {
     fn speech(&self) -> Speech<'_> {
         Speech {
             prefix: "webhook-",
+            certificate: self.webhook_tls_cert_file.as_deref(),
+            private_key: self.webhook_tls_private_key_file.as_deref(),
             sni: &self.webhook_tls_sni_cert_key,
             min_version: &self.webhook_tls_min_version,
             cipher_suites: &self.webhook_tls_cipher_suites,
@@ -97,82 +99,41 @@ impl WebhookArgs {
 
     /// The configuration of the webhooks. `None`: the ccm serves none.
     pub(super) fn config(self, wrong: &mut Vec<InvalidFlag>) -> Option<WebhookConfig> {
-        let webhooks = named(&self.webhooks, wrong);
+        let find = |name: &str| Webhook::ALL.into_iter().find(|it| it.name() == name);
+        let given = self.webhooks.iter().filter(|word| !word.is_empty());
+        let webhooks = chosen(given, &[], find, |word| {
+            let expected = format!("one of {}", Webhook::ALL.map(Webhook::name).join(", "));
+            wrong.push(InvalidFlag::new("--webhooks", word, expected));
+        });
         let speech = self.speech().config(wrong);
-        let given = |path: Option<PathBuf>| path.filter(|path| !path.as_os_str().is_empty());
-        let tls = match (
-            given(self.webhook_tls_cert_file),
-            given(self.webhook_tls_private_key_file),
-            given(self.webhook_cert_dir),
-        ) {
-            (Some(certificate), Some(private_key), _) => Some(TlsFiles {
-                certificate,
-                private_key,
-            }),
-            (Some(file), None, _) => {
-                wrong.push(InvalidFlag::new(
-                    "--webhook-tls-cert-file",
-                    file.display(),
-                    "--webhook-tls-private-key-file beside it",
-                ));
+        let files = match self.speech().files() {
+            Err(invalid) => {
+                wrong.push(invalid);
                 return None;
             }
-            (None, Some(file), _) => {
-                wrong.push(InvalidFlag::new(
-                    "--webhook-tls-private-key-file",
-                    file.display(),
-                    "--webhook-tls-cert-file beside it",
-                ));
-                return None;
-            }
-            (None, None, Some(directory)) => Some(TlsFiles {
+            Ok(None) => self.webhook_cert_dir.map(|directory| TlsFiles {
                 certificate: directory.join(format!("{PAIR}.crt")),
                 private_key: directory.join(format!("{PAIR}.key")),
             }),
-            (None, None, None) => None,
+            Ok(files) => files,
         };
         if webhooks.is_empty() || self.webhook_secure_port == 0 {
             return None;
         }
-        let Some(tls) = tls else {
+        if files.is_none() {
             wrong.push(InvalidFlag::new(
                 "--webhooks",
                 self.webhooks.join(","),
                 "a certificate beside it that the API server trusts: --webhook-tls-cert-file with --webhook-tls-private-key-file, or --webhook-cert-dir",
             ));
             return None;
-        };
+        }
         Some(WebhookConfig {
             webhooks,
             bind_address: self.webhook_bind_address,
             port: self.webhook_secure_port,
-            client_ca_file: given(self.webhook_client_ca_file),
-            tls: TlsConfig {
-                files: Some(tls),
-                ..speech
-            },
+            client_ca_file: self.webhook_client_ca_file,
+            tls: TlsConfig { files, ..speech },
         })
     }
-}
-
-fn named(given: &[String], wrong: &mut Vec<InvalidFlag>) -> BTreeSet<Webhook> {
-    let (mut on, mut off) = (BTreeSet::new(), BTreeSet::new());
-    for word in given.iter().filter(|word| !word.is_empty() && *word != "*") {
-        let (set, name) = match word.strip_prefix('-') {
-            Some(name) => (&mut off, name),
-            None => (&mut on, word.as_str()),
-        };
-        if let Some(webhook) = Webhook::ALL.into_iter().find(|it| it.name() == name) {
-            set.insert(webhook);
-        } else {
-            let known = Webhook::ALL.map(Webhook::name).join(", ");
-            wrong.push(InvalidFlag::new(
-                "--webhooks",
-                word,
-                format!("one of {known}"),
-            ));
-        }
-    }
-    on.retain(|webhook| !off.contains(webhook));
-    on
 }
