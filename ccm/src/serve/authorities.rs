@@ -191,22 +191,17 @@ impl Authorities {
     }
 
     async fn with(config: &AuthenticationConfig, prefix: &str) -> anyhow::Result<Self> {
-        let client_flag = format!("--{prefix}client-ca-file");
-        let mut trust = Trust::default();
-        if let Some(path) = &config.client_ca_file {
-            trust.clients = Some(from_file(&client_flag, path).await?);
-        }
-        if let Some(path) = &config.request_header.client_ca_file {
-            let bundle = from_file(PROXY_FLAG, path).await?;
-            trust.proxies = Some((bundle, config.request_header.clone()));
-        }
-        Ok(Self(Arc::new(Inner {
+        let authorities = Self(Arc::new(Inner {
             config: config.clone(),
-            client_flag,
-            trust: RwLock::new(Arc::new(trust)),
+            client_flag: format!("--{prefix}client-ca-file"),
+            trust: RwLock::default(),
             looked_up: AtomicBool::new(false),
             building: Arc::new(Semaphore::new(1)),
-        })))
+        }));
+        match authorities.read_files().await.into_iter().next() {
+            Some(error) => Err(error),
+            None => Ok(authorities),
+        }
     }
 
     /// Verifies the certificates. `None`: the verification panicked, or the runtime is shutting
@@ -273,31 +268,11 @@ impl Authorities {
 
     /// Reads the files again and again.
     pub(super) async fn keep_files(&self) -> std::convert::Infallible {
-        let config = &self.0.config;
         let mut reported = String::new();
         loop {
             tokio::time::sleep(FILES).await;
-            let trust = self.trust();
-            let mut trouble = String::new();
-            let clients = trust.clients.as_ref();
-            if let Some(path) = &config.client_ca_file {
-                match changed(&self.0.client_flag, path, clients).await {
-                    Ok(None) => {}
-                    Ok(Some(bundle)) => self.set(|trust| trust.clients = Some(bundle)),
-                    Err(error) => trouble = format!("{error:#}"),
-                }
-            }
-            let proxies = trust.proxies.as_ref().map(|(bundle, _)| bundle);
-            if let Some(path) = &config.request_header.client_ca_file {
-                match changed(PROXY_FLAG, path, proxies).await {
-                    Ok(None) => {}
-                    Ok(Some(bundle)) => {
-                        let headers = config.request_header.clone();
-                        self.set(|trust| trust.proxies = Some((bundle, headers)));
-                    }
-                    Err(error) => trouble = format!("{error:#}"),
-                }
-            }
+            let trouble = self.read_files().await.pop();
+            let trouble = trouble.map_or_else(String::new, |error| format!("{error:#}"));
             if trouble != reported && !trouble.is_empty() {
                 tracing::warn!(
                     error = trouble,
@@ -306,6 +281,32 @@ impl Authorities {
             }
             reported = trouble;
         }
+    }
+
+    /// Reads the files, and trusts the authorities in those that have changed. Returns an error for
+    /// each file that cannot be used.
+    async fn read_files(&self) -> Vec<anyhow::Error> {
+        let (config, trust) = (&self.0.config, self.trust());
+        let mut wrong = Vec::new();
+        if let Some(path) = &config.client_ca_file {
+            match changed(&self.0.client_flag, path, trust.clients.as_ref()).await {
+                Ok(None) => {}
+                Ok(Some(bundle)) => self.set(|trust| trust.clients = Some(bundle)),
+                Err(error) => wrong.push(error),
+            }
+        }
+        let proxies = trust.proxies.as_ref().map(|(bundle, _)| bundle);
+        if let Some(path) = &config.request_header.client_ca_file {
+            match changed(PROXY_FLAG, path, proxies).await {
+                Ok(None) => {}
+                Ok(Some(bundle)) => {
+                    let headers = config.request_header.clone();
+                    self.set(|trust| trust.proxies = Some((bundle, headers)));
+                }
+                Err(error) => wrong.push(error),
+            }
+        }
+        wrong
     }
 
     async fn keep_lookup(&self, client: Client) -> String {
@@ -434,17 +435,10 @@ async fn changed(
     if before.is_some_and(|before| before.pem == pem) {
         return Ok(None);
     }
-    let bundle = parse(flag, path, &pem)?;
-    tracing::info!(file = ?path, "replaced the authorities of client certificates");
+    let bundle = Bundle::of(&pem)
+        .with_context(|| format!("{flag}: {path:?} holds no PEM certificates of authorities"))?;
+    if before.is_some() {
+        tracing::info!(file = ?path, "replaced the authorities of client certificates");
+    }
     Ok(Some(bundle))
-}
-
-async fn from_file(flag: &str, path: &Path) -> anyhow::Result<Bundle> {
-    let pem = read(flag, path).await?;
-    parse(flag, path, &pem)
-}
-
-fn parse(flag: &str, path: &Path, pem: &[u8]) -> anyhow::Result<Bundle> {
-    Bundle::of(pem)
-        .with_context(|| format!("{flag}: {path:?} holds no PEM certificates of authorities"))
 }

@@ -1,6 +1,6 @@
 //! A bounded cache of answers that are valid for a short time.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -15,8 +15,6 @@ pub(super) type Digest = Vec<u8>;
 pub(super) struct Cache<V> {
     answers: BTreeMap<Digest, (Instant, V)>,
     lifetime: Duration,
-    /// In the order of expiry, because all answers have the same lifetime.
-    expiries: VecDeque<(Instant, Digest)>,
 }
 
 impl<V: Clone> Cache<V> {
@@ -25,7 +23,6 @@ impl<V: Clone> Cache<V> {
         Self {
             lifetime,
             answers: BTreeMap::new(),
-            expiries: VecDeque::new(),
         }
     }
 
@@ -37,21 +34,14 @@ impl<V: Clone> Cache<V> {
     }
 
     pub(super) fn put(&mut self, question: Digest, answer: V, now: Instant) {
-        while let Some((expiry, _)) = self.expiries.front() {
-            if now < *expiry && self.expiries.len() < CAPACITY {
-                break;
-            }
-            let Some((expiry, old)) = self.expiries.pop_front() else {
-                break;
-            };
-            // If the question was asked again meanwhile, its answer stays: the queue has its newer
-            // expiry further back.
-            if self.answers.get(&old).is_some_and(|(of, _)| *of == expiry) {
-                self.answers.remove(&old);
+        self.answers.retain(|_, (expiry, _)| now < *expiry);
+        if self.answers.len() >= CAPACITY {
+            let expiries = self.answers.iter().map(|(old, (expiry, _))| (expiry, old));
+            if let Some(first) = expiries.min().map(|(_, old)| old.clone()) {
+                self.answers.remove(&first);
             }
         }
         let expiry = now + self.lifetime;
-        self.expiries.push_back((expiry, question.clone()));
         self.answers.insert(question, (expiry, answer));
     }
 }
@@ -98,7 +88,7 @@ mod tests {
         let key = |n: usize| digest(&n.to_le_bytes());
         for n in 0..CAPACITY * 3 {
             cache.put(key(n), n, now + Duration::from_micros(n as u64));
-            assert!(cache.answers.len() <= CAPACITY && cache.expiries.len() <= CAPACITY);
+            assert!(cache.answers.len() <= CAPACITY);
         }
         let then = now + Duration::from_millis(10);
         assert_eq!(cache.get(&key(0), then), None);
@@ -123,6 +113,6 @@ mod tests {
         cache.put(digest(b"b"), 3, later);
         assert_eq!(cache.get(&digest(b"a"), later), Some(2));
         cache.put(digest(b"b"), 4, start + LIFETIME * 9);
-        assert_eq!((cache.answers.len(), cache.expiries.len()), (1, 1));
+        assert_eq!(cache.answers.len(), 1);
     }
 }
