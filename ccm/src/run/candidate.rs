@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
-use super::lead::{End, Leader};
-use super::{RunError, clouds, identity, scope};
+use super::lead::{End, LeaseLoops, Memories, Migration};
+use super::{LoopMetrics, RunError, clouds, identity, scope};
 use crate::controller::LoopContext;
 use crate::lease::Elector;
 use crate::provider;
@@ -17,10 +18,14 @@ use crate::writes::{EventType, reason};
 /// than a second.
 const EVENT_FLUSH: Duration = Duration::from_millis(300);
 
-/// Acquires the Lease, and leads.
+/// Acquires the Lease, and runs the controllers while this process leads.
 pub(super) struct Candidate<'a> {
-    pub(super) leader: Leader<'a>,
+    pub(super) main: LeaseLoops,
     pub(super) elector: Option<&'a Elector>,
+    pub(super) migration: Option<&'a Migration>,
+    pub(super) memories: Memories,
+    pub(super) metrics: &'a LoopMetrics,
+    pub(super) shutdown: &'a CancellationToken,
     pub(super) provider_metrics: &'a provider::Metrics,
     /// The Initialize request, while this process leads.
     pub(super) leading: &'a watch::Sender<Option<Arc<api::InitializeRequest>>>,
@@ -29,7 +34,7 @@ pub(super) struct Candidate<'a> {
 impl Candidate<'_> {
     /// Works until the process ends, or until it loses the Lease.
     pub(super) async fn work(&self) -> Result<(), RunError> {
-        let (context, shutdown) = (self.leader.context, self.leader.shutdown);
+        let (context, shutdown) = (&self.main.context, self.shutdown);
         // A replica that cannot work yet does not take the Lease from one that can.
         let identity = identity::initialize_request(&context.watch_client, &context.config);
         let request = tokio::select! {
@@ -68,7 +73,7 @@ impl Candidate<'_> {
 
     /// Makes this replica a candidate while its provider answers. Never returns.
     async fn follow_provider(&self, standing: &watch::Sender<bool>) {
-        let mut status = self.leader.context.status.clone();
+        let mut status = self.main.context.status.clone();
         loop {
             let reachable = status.borrow_and_update().reachable();
             standing
@@ -85,13 +90,13 @@ impl Candidate<'_> {
         standing: &watch::Sender<bool>,
         request: &Arc<api::InitializeRequest>,
     ) -> Result<(), RunError> {
-        let context = self.leader.context;
+        let context = &self.main.context;
         loop {
             let mut term = match self.elector {
                 None => None,
                 Some(elector) => {
                     let standing = standing.subscribe();
-                    match elector.acquire(standing, self.leader.shutdown).await {
+                    match elector.acquire(standing, self.shutdown).await {
                         None => return Ok(()),
                         Some(term) => {
                             announce(context, elector, "became leader");
@@ -101,7 +106,7 @@ impl Candidate<'_> {
                 }
             };
             self.leading.send_replace(Some(Arc::clone(request)));
-            let end = self.leader.lead(term.as_mut()).await;
+            let end = self.lead(term.as_mut()).await;
             self.leading.send_replace(None);
             if let End::Lost(lost) = end {
                 return Err(RunError::LeaseLost(lost.to_string()));

@@ -5,14 +5,14 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cloud_provider_api::v1alpha1::{Capabilities, GetProviderInfoResponse};
+use cloud_provider_api::v1alpha1::Capabilities;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::LoopMetrics;
-use super::candidate::announce;
+use super::candidate::{Candidate, announce};
 use crate::args::{Controller, RouteConfig, Side};
 use crate::cluster::Store;
 use crate::controller::LoopContext;
@@ -50,9 +50,14 @@ pub(super) type Own = BTreeMap<Controller, kube::Client>;
 /// of this program normally holds both.
 pub(super) struct Migration {
     pub(super) elector: Elector,
-    pub(super) own: Own,
-    /// The context of the loops under this Lease. Its fence guards their writes and calls.
+    pub(super) loops: LeaseLoops,
+}
+
+/// What the loops under one Lease work with.
+pub(super) struct LeaseLoops {
+    /// Its fence is that of the Lease, and guards their writes and calls.
     pub(super) context: LoopContext,
+    pub(super) own: Own,
 }
 
 /// State that controllers keep when their loops start again in this process.
@@ -62,27 +67,17 @@ pub(super) struct Memories {
     service: Arc<service::Memory>,
 }
 
-/// Runs the controllers while this process leads.
-pub(super) struct Leader<'a> {
-    pub(super) context: &'a LoopContext,
-    pub(super) own: &'a Own,
-    pub(super) migration: Option<&'a Migration>,
-    pub(super) memories: Memories,
-    pub(super) metrics: &'a LoopMetrics,
-    pub(super) shutdown: &'a CancellationToken,
-}
-
-impl Leader<'_> {
+impl Candidate<'_> {
     /// Leads until something ends the term. Renews the Leases while the loops drain. Releases the
     /// migration's Lease; the caller releases the main one. `term` is `None` with
     /// `--leader-elect=false`.
     pub(super) async fn lead(&self, term: Option<&mut Term>) -> End {
         let mut second = None;
         let end = self.lead_with(term, &mut second).await;
-        if let (Some(term), Some(migration)) = (second, self.migration)
+        if let (Some(term), Some(Migration { elector, loops })) = (second, self.migration)
             && !matches!(end, End::Lost(_) | End::MigrationLost(_))
         {
-            announce(&migration.context, &migration.elector, "stopped leading");
+            announce(&loops.context, elector, "stopped leading");
             term.release().await;
         }
         end
@@ -100,18 +95,27 @@ impl Leader<'_> {
         let migration_lost = stand_and_hold(self.migration, &stop_standing, &standing, second);
         let mut migration_lost = pin!(migration_lost);
         let mut loops = Loops {
+            metrics: self.metrics.clone(),
             memories: self.memories.clone(),
-            ..Loops::default()
+            tasks: JoinSet::new(),
+            running: BTreeMap::new(),
+            ending: BTreeMap::new(),
+            skipped: BTreeMap::new(),
         };
-        let mut status = self.context.status.clone();
-        let silence = self.context.status.clone();
-        let timeout = self.context.config.provider_timeout;
+        let context = &self.main.context;
+        let mut status = context.status.clone();
+        let silence = context.status.clone();
+        let timeout = context.config.provider_timeout;
         let began = Instant::now();
         let mut end = loop {
             let info = status.borrow_and_update().info.clone();
             let holds = *stands.borrow_and_update() == Standing::Holds;
             if let Some(info) = info {
-                self.follow(&mut loops, &info, holds);
+                // A provider without capabilities offers nothing (B-M2): each controller is logged
+                // as skipped.
+                let capabilities = info.capabilities.clone().unwrap_or_default();
+                let migrated = self.migration.filter(|_| holds);
+                loops.follow(&capabilities, &self.main, migrated.map(|it| &it.loops));
             }
             tokio::select! {
                 biased;
@@ -129,9 +133,9 @@ impl Leader<'_> {
             tracing::info!(reason = ?end, "stepping down: finishing the calls in flight first");
             let migration_is_over = matches!(end, End::MigrationLost(_));
             if migration_is_over {
-                loops.abort_migrated(self.context, self.metrics);
+                loops.abort_migrated(context);
             }
-            let ends = step_down(&mut loops, self.metrics, &mut stands);
+            let ends = step_down(&mut loops, &mut stands);
             // The fence of a lost Lease is closed: loops that drain under it change nothing any
             // more.
             let renewing = async {
@@ -147,38 +151,19 @@ impl Leader<'_> {
                 () = ends => {}
             }
         }
-        loops.abort(self.metrics).await;
+        loops.abort().await;
         end
-    }
-
-    /// Starts and stops loops by the provider's capabilities and the migration's Lease.
-    fn follow(&self, loops: &mut Loops, info: &GetProviderInfoResponse, holds: bool) {
-        // A provider without capabilities offers nothing (B-M2): each controller is logged as
-        // skipped.
-        let capabilities = info.capabilities.clone().unwrap_or_default();
-        let migrated = self.migration.filter(|_| holds);
-        let migrated = migrated.map(|migration| (&migration.context, &migration.own));
-        loops.follow(
-            &capabilities,
-            (self.context, self.own),
-            migrated,
-            self.metrics,
-        );
     }
 }
 
 /// Returns when the loops have drained and the attempt to acquire the migration's Lease is over.
-async fn step_down(
-    loops: &mut Loops,
-    metrics: &LoopMetrics,
-    stands: &mut watch::Receiver<Standing>,
-) {
+async fn step_down(loops: &mut Loops, stands: &mut watch::Receiver<Standing>) {
     let stood = async {
         let _ = stands
             .wait_for(|standing| *standing != Standing::Stands)
             .await;
     };
-    let _ = tokio::join!(loops.drain(metrics), timeout(STOOD, stood));
+    let _ = tokio::join!(loops.drain(), timeout(STOOD, stood));
 }
 
 /// The state of the migration's Lease in this process.
@@ -198,16 +183,16 @@ async fn stand_and_hold(
     standing: &watch::Sender<Standing>,
     second: &mut Option<Term>,
 ) -> Lost {
-    let Some(migration) = migration else {
+    let Some(Migration { elector, loops }) = migration else {
         return std::future::pending().await;
     };
     // No check of the provider is needed here: if it is silent for too long, the term ends.
     let always = watch::Sender::new(true);
-    let Some(term) = migration.elector.acquire(always.subscribe(), stop).await else {
+    let Some(term) = elector.acquire(always.subscribe(), stop).await else {
         standing.send_replace(Standing::Over);
         return std::future::pending().await;
     };
-    announce(&migration.context, &migration.elector, "became leader");
+    announce(&loops.context, elector, "became leader");
     let term = second.insert(term);
     standing.send_replace(Standing::Holds);
     term.hold().await
@@ -268,8 +253,8 @@ fn obstacle(
 }
 
 /// The loops of one provider. Each has its own stop token.
-#[derive(Default)]
 struct Loops {
+    metrics: LoopMetrics,
     memories: Memories,
     tasks: JoinSet<()>,
     running: BTreeMap<Controller, (CancellationToken, AbortHandle)>,
@@ -284,19 +269,17 @@ impl Loops {
     fn follow(
         &mut self,
         capabilities: &Capabilities,
-        main: (&LoopContext, &Own),
-        migrated: Option<(&LoopContext, &Own)>,
-        metrics: &LoopMetrics,
+        main: &LeaseLoops,
+        migrated: Option<&LeaseLoops>,
     ) {
-        let (context, _) = main;
-        for controller in &context.config.controllers {
+        let config = &main.context.config;
+        for controller in &config.controllers {
             let name = controller.name();
-            let side = context
-                .config
+            let side = config
                 .leader_migration
                 .as_ref()
                 .map_or(Side::Main, |migration| migration.side(*controller));
-            let ((context, own), kept_off) = match (side, migrated) {
+            let (LeaseLoops { context, own }, kept_off) = match (side, migrated) {
                 (Side::Main, _) => (main, None),
                 (Side::Migration, Some(migrated)) => (migrated, None),
                 (Side::Migration, None) => (
@@ -308,22 +291,21 @@ impl Loops {
                     Some("the leader migration gives it to another component"),
                 ),
             };
-            let why =
-                kept_off.or_else(|| obstacle(*controller, capabilities, &context.config.route));
+            let why = kept_off.or_else(|| obstacle(*controller, capabilities, &config.route));
             match (why, self.running.contains_key(controller)) {
                 (None, true) => {}
                 // A controller has one loop at a time: the new one starts when the old one is over.
                 (None, false) if self.is_ending(*controller) => {}
                 (None, false) => {
                     self.skipped.remove(controller);
-                    self.start(*controller, context, own, metrics);
+                    self.start(*controller, context, own);
                     tracing::info!(controller = name, provider = &*context.provider, "started");
                 }
                 (Some(why), _) => {
                     if let Some((stop, task)) = self.running.remove(controller) {
                         stop.cancel();
                         self.ending.insert(*controller, task);
-                        metrics.running(*controller, false);
+                        self.metrics.running(*controller, false);
                     }
                     if self.skipped.insert(*controller, why) != Some(why) {
                         tracing::info!(
@@ -344,13 +326,7 @@ impl Loops {
             .is_some_and(|task| !task.is_finished())
     }
 
-    fn start(
-        &mut self,
-        controller: Controller,
-        context: &LoopContext,
-        own: &Own,
-        metrics: &LoopMetrics,
-    ) {
+    fn start(&mut self, controller: Controller, context: &LoopContext, own: &Own) {
         let mut context = context.clone();
         context.stop = CancellationToken::new();
         if let Some(own) = own.get(&controller) {
@@ -358,7 +334,7 @@ impl Loops {
             context.writes.events = context.writes.events.written_by(own.clone());
         }
         let stop = context.stop.clone();
-        let loops = metrics.clone();
+        let loops = self.metrics.clone();
         let memories = self.memories.clone();
         let task = self.tasks.spawn(async move {
             match controller {
@@ -379,7 +355,7 @@ impl Loops {
             }
         });
         self.running.insert(controller, (stop, task));
-        metrics.running(controller, true);
+        self.metrics.running(controller, true);
     }
 
     /// Returns when a loop has ended. `Some`: that controller's loop should still run.
@@ -402,10 +378,10 @@ impl Loops {
     }
 
     /// Stops all loops, and waits at most [`DRAIN`] until they have drained.
-    async fn drain(&mut self, metrics: &LoopMetrics) {
+    async fn drain(&mut self) {
         for (controller, (stop, _)) in std::mem::take(&mut self.running) {
             stop.cancel();
-            metrics.running(controller, false);
+            self.metrics.running(controller, false);
         }
         let all = async { while self.tasks.join_next().await.is_some() {} };
         if timeout(DRAIN, all).await.is_err() {
@@ -414,7 +390,7 @@ impl Loops {
     }
 
     /// Cancels the loops under the migration's Lease, which is lost.
-    fn abort_migrated(&mut self, context: &LoopContext, metrics: &LoopMetrics) {
+    fn abort_migrated(&mut self, context: &LoopContext) {
         let migration = context.config.leader_migration.as_ref();
         let migrated = |controller: &Controller| {
             migration.is_some_and(|migration| migration.side(*controller) == Side::Migration)
@@ -424,14 +400,14 @@ impl Loops {
             .extract_if(.., |controller, _| migrated(controller))
         {
             task.abort();
-            metrics.running(controller, false);
+            self.metrics.running(controller, false);
         }
     }
 
     /// Cancels all loops at once, and waits until they have ended.
-    async fn abort(&mut self, metrics: &LoopMetrics) {
+    async fn abort(&mut self) {
         for controller in std::mem::take(&mut self.running).into_keys() {
-            metrics.running(controller, false);
+            self.metrics.running(controller, false);
         }
         self.tasks.shutdown().await;
     }

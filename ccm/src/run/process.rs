@@ -9,7 +9,7 @@ use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::candidate::Candidate;
-use super::lead::{Leader, Memories, Migration, Own};
+use super::lead::{LeaseLoops, Memories, Migration, Own};
 use super::leases::Leases;
 use super::metrics::Metrics;
 use super::status::Page;
@@ -180,52 +180,43 @@ impl Process {
 
     /// Leads whenever this process holds the Lease, until the end.
     pub(super) async fn work(&self, deps: &Deps) -> Result<(), RunError> {
-        let context = self.context(deps);
-        let own = |fence: &Fence| own_clients(&self.clients, deps.anonymous.as_ref(), fence);
         let migration = self.leases.migration.as_ref();
         // Migrated controllers get the same context, behind the fence of their own Lease.
         let migration = migration.map(|(fence, elector)| Migration {
             elector: elector.clone(),
-            own: own(fence),
-            context: LoopContext {
-                writes: Writes {
-                    client: self.clients.fenced_by(fence.clone()),
-                    ..context.writes.clone()
-                },
-                fence: fence.clone(),
-                ..context.clone()
-            },
+            loops: self.loops(deps, self.clients.fenced_by(fence.clone()), fence),
         });
         let candidate = Candidate {
-            leader: Leader {
-                context: &context,
-                own: &own(&self.leases.fence),
-                migration: migration.as_ref(),
-                memories: Memories::default(),
-                metrics: &self.metrics.loops,
-                shutdown: &deps.shutdown,
-            },
+            main: self.loops(deps, self.clients.write.clone(), &self.leases.fence),
             elector: self.leases.elector.as_ref(),
+            migration: migration.as_ref(),
+            memories: Memories::default(),
+            metrics: &self.metrics.loops,
+            shutdown: &deps.shutdown,
             provider_metrics: &self.metrics.provider,
             leading: &self.provider.leading,
         };
         candidate.work().await
     }
 
-    fn context(&self, deps: &Deps) -> LoopContext {
-        LoopContext {
+    fn loops(&self, deps: &Deps, client: kube::Client, fence: &Fence) -> LeaseLoops {
+        let context = LoopContext {
             provider: Arc::clone(&self.provider.name),
             config: Arc::clone(&self.config),
             cluster: self.cluster.clone(),
             watch_client: self.clients.watch.clone(),
-            writes: Writes::new(self.clients.write.clone(), self.events.clone()),
+            writes: Writes::new(client, self.events.clone()),
             status: self.provider.status.clone(),
-            fence: self.leases.fence.clone(),
+            fence: fence.clone(),
             wall: Arc::clone(&deps.wall),
             seed: deps.seed(5),
             stop: CancellationToken::new(),
             queue_metrics: self.metrics.queues.clone(),
             hints: self.provider.hints.clone(),
+        };
+        LeaseLoops {
+            context,
+            own: own_clients(&self.clients, deps.anonymous.as_ref(), fence),
         }
     }
 }
