@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 use kube::Client;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::args::{Config, Controller};
 use crate::core::Key;
@@ -128,7 +129,8 @@ pub(crate) struct Store<K> {
 struct Shared<K> {
     state: RwLock<State<K>>,
     first: tokio::sync::watch::Sender<First>,
-    health: std::sync::Mutex<watch::Progress>,
+    /// The last failure of the watch, until the next event.
+    trouble: std::sync::Mutex<Option<(Instant, String)>>,
 }
 
 impl<K> Clone for Store<K> {
@@ -145,7 +147,7 @@ impl<K> Default for Store<K> {
             shared: Arc::new(Shared {
                 state: RwLock::new(State::default()),
                 first: tokio::sync::watch::Sender::new(First::Awaited),
-                health: std::sync::Mutex::default(),
+                trouble: std::sync::Mutex::default(),
             }),
         }
     }

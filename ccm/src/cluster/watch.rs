@@ -29,32 +29,18 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from
 /// proves it.
 const TROUBLE_LASTS: Duration = Duration::from_mins(1);
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct WatchHealth {
-    /// When the last event arrived. An old time alone proves nothing: a quiet cluster sends none.
-    pub(crate) last_event: Option<Instant>,
-    /// The current failure of the watch.
-    pub(crate) trouble: Option<String>,
-}
-
-#[derive(Default)]
-pub(super) struct Progress {
-    last_event: Option<Instant>,
-    trouble: Option<(Instant, String)>,
-}
-
 impl<K> Store<K> {
-    /// The health of the watch, for the health checks.
-    pub(crate) fn health(&self) -> WatchHealth {
-        let progress = self.progress();
-        WatchHealth {
-            last_event: progress.last_event,
-            trouble: progress
-                .trouble
-                .as_ref()
-                .filter(|(at, _)| at.elapsed() < TROUBLE_LASTS)
-                .map(|(_, error)| error.clone()),
-        }
+    /// The current failure of the watch.
+    pub(super) fn trouble(&self) -> Option<String> {
+        let trouble = lock(&self.shared.trouble);
+        let trouble = trouble.as_ref();
+        trouble
+            .filter(|(at, _)| at.elapsed() < TROUBLE_LASTS)
+            .map(|(_, error)| error.clone())
+    }
+
+    fn no_trouble(&self) {
+        *lock(&self.shared.trouble) = None;
     }
 
     /// For `/readyz`: whether the first list is complete, else why not.
@@ -62,18 +48,8 @@ impl<K> Store<K> {
         if self.is_synced() {
             return Ok(());
         }
-        let why = self.health().trouble;
+        let why = self.trouble();
         Err(why.unwrap_or_else(|| "the first list is not complete yet".to_owned()))
-    }
-
-    fn saw_event(&self) {
-        let mut progress = self.progress();
-        progress.last_event = Some(Instant::now());
-        progress.trouble = None;
-    }
-
-    fn progress(&self) -> std::sync::MutexGuard<'_, Progress> {
-        lock(&self.shared.health)
     }
 }
 
@@ -119,10 +95,10 @@ where
                         // refused would list again and again after the shortest pause.
                         match event {
                             Event::Init => {}
-                            Event::InitApply(_) | Event::InitDone => self.saw_event(),
+                            Event::InitApply(_) | Event::InitDone => self.no_trouble(),
                             Event::Apply(_) | Event::Delete(_) => {
                                 failures = 0;
-                                self.saw_event();
+                                self.no_trouble();
                             }
                         }
                         self.apply(event);
@@ -152,7 +128,7 @@ where
                             });
                         }
                         let anew = needs_new_list(&error);
-                        self.progress().trouble = Some((Instant::now(), trouble));
+                        *lock(&self.shared.trouble) = Some((Instant::now(), trouble));
                         tokio::time::sleep(delay).await;
                         last_failure = Some(Instant::now());
                         if anew {
