@@ -83,13 +83,7 @@ fn router(site: Site, request_timeout: Duration) -> Router {
         reviewer: site.reviewer.clone(),
         request_timeout,
     };
-    Router::new()
-        .route("/healthz", get(health::healthz))
-        .route("/livez", get(health::livez))
-        .route("/readyz", get(health::readyz))
-        .route("/healthz/{name}", get(health::one_of_healthz))
-        .route("/livez/{name}", get(health::one_of_livez))
-        .route("/readyz/{name}", get(health::one_of_readyz))
+    health::routes()
         .route("/metrics", get(metrics))
         .route("/configz", get(configz))
         .route("/statusz", get(statusz))

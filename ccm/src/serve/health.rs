@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use axum::Router;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
+use axum::routing::get;
 
 use super::{Site, plain};
 use crate::core::text;
@@ -85,49 +87,37 @@ impl Health {
 
 type Asked = Query<Vec<(String, String)>>;
 
-pub(super) async fn healthz(
-    State(site): State<Arc<Site>>,
-    caller: Parts,
-    query: Asked,
-) -> Response {
-    let results = shown(&site, &caller, Probe::Health).await;
-    answer("healthz", &results, &query)
-}
-
-pub(super) async fn readyz(State(site): State<Arc<Site>>, caller: Parts, query: Asked) -> Response {
-    let results = shown(&site, &caller, Probe::Ready).await;
-    answer("readyz", &results, &query)
-}
-
-/// Says only that this process serves.
-pub(super) async fn livez(query: Asked) -> Response {
-    answer("livez", &[], &query)
-}
-
-pub(super) async fn one_of_healthz(
-    State(site): State<Arc<Site>>,
-    caller: Parts,
-    Path(name): Path<String>,
-) -> Response {
-    one(&shown(&site, &caller, Probe::Health).await, &name)
-}
-
-pub(super) async fn one_of_readyz(
-    State(site): State<Arc<Site>>,
-    caller: Parts,
-    Path(name): Path<String>,
-) -> Response {
-    one(&shown(&site, &caller, Probe::Ready).await, &name)
-}
-
-pub(super) async fn one_of_livez(Path(name): Path<String>) -> Response {
-    one(&[], &name)
+/// The endpoints, each with one page for all of its checks and one for each check.
+pub(super) fn routes() -> Router<Arc<Site>> {
+    let mut router = Router::new();
+    for (endpoint, probe) in [
+        ("healthz", Some(Probe::Health)),
+        ("livez", None),
+        ("readyz", Some(Probe::Ready)),
+    ] {
+        let all = move |State(site): State<Arc<Site>>, caller: Parts, query: Asked| async move {
+            answer(endpoint, &shown(&site, &caller, probe).await, &query)
+        };
+        let single = move |State(site): State<Arc<Site>>,
+                           caller: Parts,
+                           Path(name): Path<String>| async move {
+            one(&shown(&site, &caller, probe).await, &name)
+        };
+        router = router
+            .route(&format!("/{endpoint}"), get(all))
+            .route(&format!("/{endpoint}/{{name}}"), get(single));
+    }
+    router
 }
 
 /// The results of the probe's checks. Only callers that may read the status page see why a check
 /// failed: a reason may name the cloud, its endpoints and an account.
-async fn shown(site: &Site, caller: &Parts, probe: Probe) -> Vec<(Arc<str>, Result<(), String>)> {
-    let mut results = site.health.results(probe);
+async fn shown(
+    site: &Site,
+    caller: &Parts,
+    probe: Option<Probe>,
+) -> Vec<(Arc<str>, Result<(), String>)> {
+    let mut results = probe.map_or_else(Vec::new, |probe| site.health.results(probe));
     let failed = results.iter().any(|(_, result)| result.is_err());
     if failed && !site.reviewer.sees_reasons(caller).await {
         for (_, result) in &mut results {
