@@ -155,19 +155,24 @@ pub(super) async fn serve(
     limits: Limits,
 ) {
     let Listener { tcp, tls, .. } = listener;
-    // Two ports have this code, so log entries name the port.
-    let port = tcp.local_addr().map_or(0, |address| address.port());
-    let acceptor = tls.acceptor.clone();
+    let port = Arc::new(Port {
+        acceptor: tls.acceptor.clone(),
+        router: router.clone(),
+        limits,
+        shutdown,
+        number: tcp.local_addr().map_or(0, |address| address.port()),
+    });
+    let number = port.number;
     let mut renewal = JoinSet::new();
     renewal.spawn(tls.renew(limits.reload));
     let mut connections = JoinSet::new();
     let slots = Slots::new(limits.connections);
-    let mut pressure = Pressure::new(port, limits.connections);
+    let mut pressure = Pressure::new(number, limits.connections);
     loop {
         let accepted = tokio::select! {
-            () = shutdown.cancelled() => break,
+            () = port.shutdown.cancelled() => break,
             Some(ended) = connections.join_next() => {
-                log_panic(ended, port);
+                log_panic(ended, number);
                 continue;
             }
             accepted = tcp.accept() => accepted,
@@ -177,21 +182,12 @@ pub(super) async fn serve(
                 let Some(slot) = pressure.relieved(&slots) else {
                     continue;
                 };
-                let connection = connection(
-                    stream,
-                    peer,
-                    slot,
-                    acceptor.clone(),
-                    router.clone(),
-                    limits,
-                    shutdown.clone(),
-                );
-                connections.spawn(connection);
+                connections.spawn(Arc::clone(&port).connection(stream, peer, slot));
             }
             Err(error) => {
-                tracing::debug!(port, %error, "cannot accept a connection to the HTTPS port");
+                tracing::debug!(port = number, %error, "cannot accept a connection to the HTTPS port");
                 tokio::select! {
-                    () = shutdown.cancelled() => break,
+                    () = port.shutdown.cancelled() => break,
                     () = tokio::time::sleep(ACCEPT_PAUSE) => {}
                 }
             }
@@ -199,7 +195,7 @@ pub(super) async fn serve(
     }
     drop(tcp);
     renewal.shutdown().await;
-    drain(connections, port, limits.drain).await;
+    drain(connections, number, limits.drain).await;
 }
 
 /// Lets requests in progress finish, for at most `limit`.
@@ -269,96 +265,90 @@ impl Pressure {
     }
 }
 
-async fn connection(
-    stream: TcpStream,
-    peer: SocketAddr,
-    slot: Slot,
+/// What the connections of a port share.
+struct Port {
     acceptor: TlsAcceptor,
     router: Router,
     limits: Limits,
     shutdown: CancellationToken,
-) {
-    let evicted = slot.clone();
-    tokio::select! {
-        () = evicted.evicted() => tracing::debug!(%peer, "closed for a new connection"),
-        () = served(stream, peer, slot, acceptor, router, limits, shutdown) => {}
-    }
+    /// Two ports have this code, so log entries name the port.
+    number: u16,
 }
 
-async fn served(
-    stream: TcpStream,
-    peer: SocketAddr,
-    slot: Slot,
-    acceptor: TlsAcceptor,
-    router: Router,
-    limits: Limits,
-    shutdown: CancellationToken,
-) {
-    // Small answers are sent at once. If the socket refuses the option, they arrive a little later.
-    let _ = stream.set_nodelay(true);
-    let stream = tokio::select! {
-        () = shutdown.cancelled() => return,
-        shaken = shaken(stream, peer, &acceptor, limits.handshake) => match shaken {
-            Some(stream) => stream,
-            None => return,
-        },
-    };
-    let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
-    let shown = Shown::new(certificates);
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        if let Some(shown) = &shown {
-            request.extensions_mut().insert(shown.clone());
+impl Port {
+    async fn connection(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, slot: Slot) {
+        let evicted = slot.clone();
+        tokio::select! {
+            () = evicted.evicted() => tracing::debug!(%peer, "closed for a new connection"),
+            () = self.served(stream, peer, slot) => {}
         }
-        request.extensions_mut().insert(slot.clone());
-        let serving = slot.serve();
-        let answer = router.clone().oneshot(request);
-        async move {
-            let answer = answer.await;
-            drop(serving);
-            answer
-        }
-    });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.head)
-        .max_buf_size(HEAD_BYTES)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
-    let mut connection = std::pin::pin!(connection);
-    let ended = tokio::select! {
-        ended = connection.as_mut() => Some(ended),
-        () = shutdown.cancelled() => None,
-        () = tokio::time::sleep(limits.age) => None,
-    };
-    let ended = if let Some(ended) = ended {
-        ended
-    } else {
-        connection.as_mut().graceful_shutdown();
-        match tokio::time::timeout(limits.request, connection).await {
-            Ok(ended) => ended,
-            Err(_) => return,
-        }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%peer, %error, "a connection ended early");
     }
-}
 
-/// The connection after its TLS handshake. `None` if that fails or takes too long.
-async fn shaken(
-    stream: TcpStream,
-    peer: SocketAddr,
-    acceptor: &TlsAcceptor,
-    limit: Duration,
-) -> Option<TlsStream<TcpStream>> {
-    match tokio::time::timeout(limit, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => Some(stream),
-        Ok(Err(error)) => {
-            tracing::debug!(%peer, %error, "no TLS handshake");
-            None
+    async fn served(&self, stream: TcpStream, peer: SocketAddr, slot: Slot) {
+        // Small answers are sent at once. If the socket refuses the option, they arrive a little
+        // later.
+        let _ = stream.set_nodelay(true);
+        let stream = tokio::select! {
+            () = self.shutdown.cancelled() => return,
+            shaken = self.shaken(stream, peer) => match shaken {
+                Some(stream) => stream,
+                None => return,
+            },
+        };
+        let certificates = stream.get_ref().1.peer_certificates().unwrap_or_default();
+        let shown = Shown::new(certificates);
+        let router = &self.router;
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            if let Some(shown) = &shown {
+                request.extensions_mut().insert(shown.clone());
+            }
+            request.extensions_mut().insert(slot.clone());
+            let serving = slot.serve();
+            let answer = router.clone().oneshot(request);
+            async move {
+                let answer = answer.await;
+                drop(serving);
+                answer
+            }
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.limits.head)
+            .max_buf_size(HEAD_BYTES)
+            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+        let mut connection = std::pin::pin!(connection);
+        let ended = tokio::select! {
+            ended = connection.as_mut() => Some(ended),
+            () = self.shutdown.cancelled() => None,
+            () = tokio::time::sleep(self.limits.age) => None,
+        };
+        let ended = if let Some(ended) = ended {
+            ended
+        } else {
+            connection.as_mut().graceful_shutdown();
+            match tokio::time::timeout(self.limits.request, connection).await {
+                Ok(ended) => ended,
+                Err(_) => return,
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%peer, %error, "a connection ended early");
         }
-        Err(_) => {
-            tracing::debug!(%peer, "the TLS handshake took too long");
-            None
+    }
+
+    /// The connection after its TLS handshake. `None` if that fails or takes too long.
+    async fn shaken(&self, stream: TcpStream, peer: SocketAddr) -> Option<TlsStream<TcpStream>> {
+        let shaken = self.acceptor.accept(stream);
+        match tokio::time::timeout(self.limits.handshake, shaken).await {
+            Ok(Ok(stream)) => Some(stream),
+            Ok(Err(error)) => {
+                tracing::debug!(%peer, %error, "no TLS handshake");
+                None
+            }
+            Err(_) => {
+                tracing::debug!(%peer, "the TLS handshake took too long");
+                None
+            }
         }
     }
 }
