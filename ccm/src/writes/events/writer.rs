@@ -261,32 +261,25 @@ impl EventWriter {
     }
 }
 
-/// Creates the event, with further attempts if the API server does not answer.
+/// Creates the event.
 async fn create(events: &Api<Event>, event: &Event) -> Result<(), WriteError> {
     let params = PostParams {
         field_manager: Some(FIELD_MANAGER.to_owned()),
         ..PostParams::default()
     };
     let mut attempts = 0;
-    loop {
-        match events
-            .create(&params, event)
-            .await
-            .map_err(WriteError::from)
-        {
-            // An earlier attempt created it, but its answer was lost.
-            Err(WriteError::Conflict) if attempts > 0 => return Ok(()),
-            answer => {
-                if let Some(answer) = settled(answer.map(drop), &mut attempts).await {
-                    return answer;
-                }
-            }
-        }
+    let answer = insistent(|| {
+        attempts += 1;
+        events.create(&params, event)
+    });
+    match answer.await {
+        // An earlier attempt created it, but its answer was lost.
+        Err(WriteError::Conflict) if attempts > 1 => Ok(()),
+        answer => answer,
     }
 }
 
-/// Writes count, time and text of a repeat, with further attempts if the API server does not
-/// answer.
+/// Writes count, time and text of a repeat.
 async fn repeat(events: &Api<Event>, written: &Written, draft: &Draft) -> Result<(), WriteError> {
     let params = PatchParams {
         field_manager: Some(FIELD_MANAGER.to_owned()),
@@ -298,28 +291,19 @@ async fn repeat(events: &Api<Event>, written: &Written, draft: &Draft) -> Result
         "message": draft.message,
     });
     let patch = Patch::Merge(&body);
-    let mut attempts = 0;
-    loop {
-        let answer = events.patch(&written.name, &params, &patch).await;
-        let answer = answer.map(drop).map_err(WriteError::from);
-        if let Some(answer) = settled(answer, &mut attempts).await {
-            return answer;
-        }
-    }
+    insistent(|| events.patch(&written.name, &params, &patch)).await
 }
 
-/// `None`, after a wait: try again.
-async fn settled(
-    answer: Result<(), WriteError>,
-    attempts: &mut usize,
-) -> Option<Result<(), WriteError>> {
-    if !matches!(answer, Err(WriteError::Unavailable(_))) {
-        return Some(answer);
+/// Writes, with further attempts after [`DELAYS`] if the API server does not answer.
+async fn insistent<T, F: Future<Output = kube::Result<T>>>(
+    mut write: impl FnMut() -> F,
+) -> Result<(), WriteError> {
+    let mut delays = DELAYS.iter();
+    loop {
+        let answer = write().await.map(drop).map_err(WriteError::from);
+        match (&answer, delays.next()) {
+            (Err(WriteError::Unavailable(_)), Some(delay)) => tokio::time::sleep(*delay).await,
+            _ => return answer,
+        }
     }
-    let Some(delay) = DELAYS.get(*attempts) else {
-        return Some(answer);
-    };
-    *attempts += 1;
-    tokio::time::sleep(*delay).await;
-    None
 }
