@@ -11,37 +11,18 @@ use crate::planted::planted;
 const PROVIDED_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
 const HOSTNAME: &str = "Hostname";
 
-/// Why the provider's addresses cannot be used, as text for people.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum AddressError {
-    /// The annotation is neither one IP nor two of different families.
-    #[error("annotation {PROVIDED_NODE_IP} is {0:?}, not one IP or one of each family")]
-    BadAnnotation(String),
-    /// B-N5: the instance lacks the address that its kubelet claims.
-    #[error(
-        "the provider reports no address {0} for this instance, but the kubelet's node IP is that address"
-    )]
-    NotAmongThem(IpAddr),
-    /// An address without a known type, which violates the contract.
-    #[error("the provider reports the address {0:?} without a known type")]
-    UnknownType(String),
-}
-
 /// The addresses for the Node's status, in order and without duplicates (B-N5, B-N6). Empty if the
 /// provider gave none and the kubelet claims none. Then the Node's addresses stay as they are.
-pub(super) fn wanted(
-    node: &Node,
-    given: &[api::NodeAddress],
-) -> Result<Vec<NodeAddress>, AddressError> {
-    let mut addresses = given
-        .iter()
-        .map(native)
-        .collect::<Result<Vec<_>, AddressError>>()?;
+/// `Err`: why the provider's addresses cannot be used, as text for people.
+pub(super) fn wanted(node: &Node, given: &[api::NodeAddress]) -> Result<Vec<NodeAddress>, String> {
+    let mut addresses = given.iter().map(native).collect::<Result<Vec<_>, _>>()?;
     let provided = provided_node_ip(node).map(parse).transpose()?;
     // The kubelet's hostname, which may look like an IP, is not an address that the cloud reported.
     for ip in provided.iter().flatten() {
         if !addresses.iter().any(|address| is(address, *ip)) {
-            return Err(AddressError::NotAmongThem(*ip));
+            return Err(format!(
+                "the provider reports no address {ip} for this instance, but the kubelet's node IP is that address"
+            ));
         }
     }
     let has_hostname = addresses.iter().any(|address| address.type_ == HOSTNAME);
@@ -91,7 +72,7 @@ pub(super) fn current(node: &Node) -> &[NodeAddress] {
         .unwrap_or_default()
 }
 
-fn native(address: &api::NodeAddress) -> Result<NodeAddress, AddressError> {
+fn native(address: &api::NodeAddress) -> Result<NodeAddress, String> {
     let type_ = match address.r#type() {
         api::NodeAddressType::Hostname => HOSTNAME,
         api::NodeAddressType::InternalIp => "InternalIP",
@@ -99,7 +80,11 @@ fn native(address: &api::NodeAddress) -> Result<NodeAddress, AddressError> {
         api::NodeAddressType::InternalDns => "InternalDNS",
         api::NodeAddressType::ExternalDns => "ExternalDNS",
         api::NodeAddressType::Unspecified => {
-            return Err(AddressError::UnknownType(address.address.clone()));
+            // This violates the contract.
+            return Err(format!(
+                "the provider reports the address {:?} without a known type",
+                address.address
+            ));
         }
     };
     Ok(NodeAddress {
@@ -108,8 +93,11 @@ fn native(address: &api::NodeAddress) -> Result<NodeAddress, AddressError> {
     })
 }
 
-fn parse(annotation: &str) -> Result<Vec<IpAddr>, AddressError> {
-    let bad = || AddressError::BadAnnotation(annotation.chars().take(100).collect());
+fn parse(annotation: &str) -> Result<Vec<IpAddr>, String> {
+    let bad = || {
+        let short: String = annotation.chars().take(100).collect();
+        format!("annotation {PROVIDED_NODE_IP} is {short:?}, not one IP or one of each family")
+    };
     let ips = annotation
         .split(',')
         .map(|ip| ip.parse::<IpAddr>().map(|ip| ip.to_canonical()))

@@ -11,9 +11,7 @@ use crate::core::text::TEXT_LIMIT;
 use crate::ownership::PROVIDER_LABEL;
 use crate::planted::planted;
 use crate::provider::{CallError, node_view};
-use crate::writes::reason::{
-    INVALID_NODE_LABEL, NODE_ADDRESS_MISMATCH, NODE_NOT_INITIALIZED, SYNCED,
-};
+use crate::writes::reason::{INVALID_NODE_LABEL, NODE_ADDRESS_MISMATCH, SYNCED};
 use crate::writes::{EventType, NodePatch, NodeStatusPatch};
 
 /// The taint of a Node that no cloud controller has initialised yet (B-N1).
@@ -41,6 +39,8 @@ pub(super) enum Then {
     After(Duration, String),
     /// It failed: try again with backoff. The text is the reason, for people.
     Retry(String),
+    /// As `Retry`, but the reason does not pass by itself: report it at once.
+    Lasting(String),
     CallError(CallError),
 }
 
@@ -79,13 +79,7 @@ pub(super) fn changes(
     if node.metadata.deletion_timestamp.is_some() {
         nothing(Then::LeftAlone)
     } else if is_uninitialized(node) {
-        match initialize(node, answer, known) {
-            Ok(plan) => plan,
-            Err(then) => NodePlan {
-                events: immediate_event(&then).into_iter().collect(),
-                ..nothing(then.into())
-            },
-        }
+        initialize(node, answer, known).unwrap_or_else(nothing)
     } else {
         refresh(node, answer.as_ref().ok(), known)
     }
@@ -166,50 +160,22 @@ pub(super) fn with_zone(
     }
 }
 
-/// Why a Node cannot be initialised.
-enum Obstacle {
-    Then(Then),
-    /// Does not pass by itself: record an event at once.
-    Lasting(String),
-}
-
-impl From<Obstacle> for Then {
-    fn from(obstacle: Obstacle) -> Self {
-        match obstacle {
-            Obstacle::Then(then) => then,
-            Obstacle::Lasting(message) => Self::Retry(message),
-        }
-    }
-}
-
-fn immediate_event(obstacle: &Obstacle) -> Option<NodeEvent> {
-    match obstacle {
-        Obstacle::Lasting(message) => Some(NodeEvent {
-            kind: EventType::Warning,
-            reason: NODE_NOT_INITIALIZED,
-            message: message.clone(),
-        }),
-        Obstacle::Then(_) => None,
-    }
-}
-
 fn initialize(
     node: &Node,
     answer: &Result<api::Instance, CallError>,
     known: Known<'_>,
-) -> Result<NodePlan, Obstacle> {
-    let instance = existing_instance(answer).map_err(Obstacle::Then)?;
+) -> Result<NodePlan, Then> {
+    let instance = existing_instance(answer)?;
     let new_id = match (provider_id(node), instance.provider_id.as_deref()) {
         (Some(_), _) => None,
         (None, Some(id)) if !id.is_empty() => Some(checked_id(id, known.prefixes)?),
         (None, _) => {
-            return Err(Obstacle::Lasting(
+            return Err(Then::Lasting(
                 "the provider reports no provider ID, and the Node has none".to_owned(),
             ));
         }
     };
-    let wanted = addresses::wanted(node, &instance.addresses)
-        .map_err(|error| Obstacle::Lasting(error.to_string()))?;
+    let wanted = addresses::wanted(node, &instance.addresses).map_err(Then::Lasting)?;
     let none = std::collections::BTreeMap::new();
     let labels = labels::initial(node.metadata.labels.as_ref().unwrap_or(&none), instance);
 
@@ -248,10 +214,10 @@ fn refresh(node: &Node, answer: Option<&api::Instance>, known: Known<'_>) -> Nod
     if let Some(instance) = instance.filter(|instance| !instance.addresses.is_empty()) {
         match addresses::wanted(node, &instance.addresses) {
             Ok(wanted) => plan.status = status_patch(addresses::change(node, wanted)),
-            Err(error) => plan.events.push(NodeEvent {
+            Err(message) => plan.events.push(NodeEvent {
                 kind: EventType::Warning,
                 reason: NODE_ADDRESS_MISMATCH,
-                message: error.to_string(),
+                message,
             }),
         }
     }
@@ -308,12 +274,12 @@ fn pending_delay(instance: &api::Instance) -> Duration {
 
 /// A provider ID is immutable, and the ccm asks a provider only about IDs with one of its prefixes.
 /// So the controller writes no other ID.
-fn checked_id(id: &str, prefixes: &[String]) -> Result<String, Obstacle> {
+fn checked_id(id: &str, prefixes: &[String]) -> Result<String, Then> {
     if prefixes.iter().any(|prefix| id.starts_with(prefix)) && id.len() <= TEXT_LIMIT {
         Ok(id.to_owned())
     } else {
         let short: String = id.chars().take(100).collect();
-        Err(Obstacle::Lasting(format!(
+        Err(Then::Lasting(format!(
             "the provider reports the provider ID {short:?}, which begins with none of its own prefixes or is too long"
         )))
     }

@@ -42,7 +42,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    fn not_initialized(words: String, code: Option<&'static str>, at_once: bool) -> Self {
+    fn not_initialized(words: String, code: Option<&'static str>) -> Self {
         Self {
             answered: Answered {
                 kind: EventType::Warning,
@@ -52,7 +52,7 @@ impl Report {
                 rpc: Some(RPC),
                 call_id: None,
             },
-            at_once,
+            at_once: false,
             when_changed: false,
             quiet: false,
         }
@@ -370,16 +370,10 @@ impl Worker {
         if !matches!(plan.then, Then::CallError(_)) {
             batch.answered(&key);
         }
-        let mut lasting = false;
         for event in plan.events {
-            // The report of the attempt includes this event.
-            if event.reason == reason::NODE_NOT_INITIALIZED {
-                lasting = true;
-            } else {
-                self.event(node, event.kind, event.reason, event.message);
-            }
+            self.event(node, event.kind, event.reason, event.message);
         }
-        let report = |words, code| Report::not_initialized(words, code, lasting);
+        let report = Report::not_initialized;
         let (outcome, report) = match plan.then {
             Then::Initialized => {
                 self.initialized(node, &plan.reserved, took);
@@ -401,6 +395,13 @@ impl Worker {
                 (Requeue::At(Instant::now() + delay), Some(report))
             }
             Then::Retry(why) => (Requeue::Retry, Some(report(why, None))),
+            Then::Lasting(why) => {
+                let report = Report {
+                    at_once: true,
+                    ..report(why, None)
+                };
+                (Requeue::Retry, Some(report))
+            }
             Then::CallError(trouble) => {
                 let failed = batch.failed(&key, &trouble);
                 let mut report = report(describe(&trouble), Some(trouble.code.name()));

@@ -157,8 +157,11 @@ fn b_n2_provider_id_only_where_empty() {
                 ..no_id.clone()
             },
         );
-        assert!(matches!(plan.then, Then::Retry(_)) && writes_nothing(&plan));
-        assert_eq!(reasons(&plan), [NODE_NOT_INITIALIZED]);
+        assert!(matches!(plan.then, Then::Lasting(_)) && writes_nothing(&plan));
+        assert!(
+            plan.events.is_empty(),
+            "the report of the attempt is the event"
+        );
     }
 }
 
@@ -175,7 +178,7 @@ fn b_n2_an_id_of_another_prefix_is_not_written() {
                 ..running()
             },
         );
-        assert!(matches!(plan.then, Then::Retry(_)) && writes_nothing(&plan));
+        assert!(matches!(plan.then, Then::Lasting(_)) && writes_nothing(&plan));
     }
 }
 
@@ -188,8 +191,7 @@ fn b_n5_a_node_ip_that_the_provider_does_not_know() {
     let mut node = fresh();
     node.metadata.annotations = Some(annotation.clone().into());
     let first = plan(&node, running());
-    assert!(matches!(first.then, Then::Retry(_)) && writes_nothing(&first));
-    assert_eq!(reasons(&first), [NODE_NOT_INITIALIZED]);
+    assert!(matches!(first.then, Then::Lasting(_)) && writes_nothing(&first));
 
     let mut node = initialized();
     node.metadata.annotations = Some(annotation.into());
