@@ -172,6 +172,11 @@ impl<K: Clone + Ord + Send + 'static> Queue<K> {
         self.shared.lock().due(key)
     }
 
+    /// When the work on this key began. `None`: nobody works on it.
+    pub(crate) fn working_since(&self, key: &K) -> Option<Instant> {
+        self.shared.lock().working_since(key)
+    }
+
     /// The keys that are due or in work.
     pub(crate) fn busy(&self) -> Vec<K> {
         self.shared.lock().busy(Instant::now())

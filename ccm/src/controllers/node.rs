@@ -71,8 +71,8 @@ struct Worker {
     metrics: Metrics,
     waiting: Mutex<Waiting<String>>,
     claims: claims::Claims,
-    /// The Nodes from the queue that a reconcile has taken and not settled.
-    asked: Mutex<BTreeMap<String, Taken>>,
+    /// What the Nodes in work wait for, and since when, after LookupInstances.
+    stages: Mutex<BTreeMap<String, (Stage, Instant)>>,
     isolated: IsolatedKeys,
     managed: managed::Managed,
     writers: Semaphore,
@@ -84,16 +84,7 @@ struct Worker {
     addressed: Mutex<BTreeMap<String, Vec<NodeAddress>>>,
 }
 
-/// What a Node waits for that a reconcile has taken.
-#[derive(Clone, Copy)]
-struct Taken {
-    /// The reconcile's start.
-    begun: Instant,
-    stage: Stage,
-    /// The stage's start.
-    since: Instant,
-}
-
+/// What a Node in work waits for.
 #[derive(Clone, Copy)]
 enum Stage {
     Instances,
@@ -120,7 +111,7 @@ impl Worker {
             driver: Driver::new(context, spec),
             waiting: Mutex::default(),
             claims: claims::Claims::default(),
-            asked: Mutex::default(),
+            stages: Mutex::default(),
             isolated: IsolatedKeys::default(),
             managed: managed::Managed::default(),
             writers: Semaphore::new(WRITERS),
@@ -241,8 +232,13 @@ impl Worker {
         if let Some(obstacle) = report::Obstacle::of_provider(provider, &status) {
             return Some(obstacle);
         }
-        let taken = lock(&self.asked).get(name).copied()?;
-        let rpc = match taken.stage {
+        let begun = self.driver.queue.working_since(&name.to_owned())?;
+        // A stage from before this work does not count.
+        let stage = lock(&self.stages).get(name).copied();
+        let (stage, since) = stage
+            .filter(|(_, since)| *since >= begun)
+            .unwrap_or((Stage::Instances, begun));
+        let rpc = match stage {
             Stage::Instances => "LookupInstances",
             Stage::Zones => "LookupZones",
             Stage::Writes => {
@@ -252,7 +248,7 @@ impl Worker {
         };
         let deadline = status.usable(Capability::Instances);
         let deadline = deadline.map(|session| session.deadlines.lookup);
-        let since = self.driver.context.wall_time(taken.since);
+        let since = self.driver.context.wall_time(since);
         Some(report::Obstacle::unanswered(provider, rpc, since, deadline))
     }
 
@@ -414,47 +410,7 @@ impl Reconciler for Worker {
                 batch.settle(&name, Requeue::Forget);
             }
         }
-        let _asked = Asked::about(self, &nodes);
         self.sync(session, nodes, Duration::ZERO, batch).await;
-    }
-}
-
-/// Marks Nodes as taken by a reconcile. Dropping it removes the marks that are left.
-struct Asked<'a> {
-    worker: &'a Worker,
-    names: Vec<String>,
-    begun: Instant,
-}
-
-impl<'a> Asked<'a> {
-    fn about(worker: &'a Worker, nodes: &[Arc<Node>]) -> Self {
-        let names: Vec<String> = nodes.iter().map(|node| name(node).to_owned()).collect();
-        let now = Instant::now();
-        let taken = Taken {
-            begun: now,
-            stage: Stage::Instances,
-            since: now,
-        };
-        let mut asked = lock(&worker.asked);
-        asked.extend(names.iter().map(|name| (name.clone(), taken)));
-        drop(asked);
-        Self {
-            worker,
-            names,
-            begun: now,
-        }
-    }
-}
-
-impl Drop for Asked<'_> {
-    fn drop(&mut self) {
-        let mut asked = lock(&self.worker.asked);
-        for name in &self.names {
-            // A later reconcile may have taken the Node already.
-            if asked.get(name).is_some_and(|it| it.begun == self.begun) {
-                asked.remove(name);
-            }
-        }
     }
 }
 

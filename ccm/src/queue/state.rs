@@ -215,6 +215,13 @@ impl<K: Clone + Ord> State<K> {
         }
     }
 
+    pub(super) fn working_since(&self, key: &K) -> Option<Instant> {
+        match self.entries.get(key)?.place {
+            Place::Waits(_) => None,
+            Place::Works { since, .. } => Some(since),
+        }
+    }
+
     /// O(n), where n includes keys that are due later.
     pub(super) fn busy(&self, now: Instant) -> Vec<K> {
         let busy = self.entries.iter().filter(|(_, entry)| match entry.place {

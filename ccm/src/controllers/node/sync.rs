@@ -204,9 +204,10 @@ impl Worker {
         batch: &Batch<'_, String>,
     ) {
         let key = name(&lookup.node).to_owned();
-        let took = lock(&self.asked).get(&key).map(|it| it.begun.elapsed());
+        let took = self.driver.queue.working_since(&key);
+        let took = took.map(|began| began.elapsed());
         let written = self.write(prefixes, &lookup.node, &lookup.answer).await;
-        lock(&self.asked).remove(&key);
+        lock(&self.stages).remove(&key);
         let (node, report) = match written {
             Ok((node, plan)) => {
                 let report = self.conclude(&node, plan, took, batch);
@@ -302,12 +303,9 @@ impl Worker {
 
     /// Records what these Nodes wait for, for `Worker::obstacle`.
     fn now_at<'a>(&self, stage: Stage, found: impl IntoIterator<Item = &'a Lookup<api::Instance>>) {
-        let (mut asked, since) = (lock(&self.asked), Instant::now());
-        for lookup in found {
-            if let Some(asked) = asked.get_mut(name(&lookup.node)) {
-                (asked.stage, asked.since) = (stage, since);
-            }
-        }
+        let now = Instant::now();
+        let names = found.into_iter().map(|it| name(&it.node).to_owned());
+        lock(&self.stages).extend(names.map(|name| (name, (stage, now))));
     }
 
     /// Claims the ID that the plan gives the Node.
