@@ -104,7 +104,7 @@ pub(crate) fn reported(
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Obstacle {
     /// The part that stays the same between checks.
-    pub(crate) text: String,
+    text: String,
     /// The part that changes between checks, such as a time.
     more: Option<String>,
 }
@@ -215,6 +215,17 @@ impl<K> Default for Waiting<K> {
     }
 }
 
+/// An object that has waited too long.
+#[derive(Debug)]
+pub(crate) struct Overdue<K> {
+    pub(crate) key: K,
+    pub(crate) obstacle: Option<Obstacle>,
+    /// How the last attempt ended.
+    pub(crate) answered: Option<Answered>,
+    /// How many attempts did not succeed.
+    pub(crate) attempts: u32,
+}
+
 #[derive(Debug)]
 struct Entry {
     uid: Option<String>,
@@ -292,15 +303,15 @@ impl<K: Clone + Ord> Waiting<K> {
     }
 
     /// The waiting objects to report now, which then count as reported. Without a report so
-    /// far, an object is due after `patience`. After a report it is due when `state` changed (not
-    /// within `PATIENCE`), or after `REPORT_AGAIN`. `state` gets the last attempt and must leave
-    /// out text that changes at each check.
+    /// far, an object is due after `patience`. After a report it is due when its state changed (not
+    /// within `PATIENCE`), or after `REPORT_AGAIN`. Its state is the obstacle's unchanging text, or
+    /// else the words of the last attempt. `obstacle` gets the last attempt.
     pub(crate) fn overdue(
         &mut self,
         now: Instant,
         patience: Duration,
-        state: impl Fn(&K, Option<&Answered>) -> String,
-    ) -> Vec<(K, Option<Answered>, u32)> {
+        obstacle: impl Fn(&K, Option<&Answered>) -> Option<Obstacle>,
+    ) -> Vec<Overdue<K>> {
         let mut overdue = Vec::new();
         for (key, entry) in &mut self.entries {
             let (last, patience) = match &entry.reported {
@@ -311,7 +322,13 @@ impl<K: Clone + Ord> Waiting<K> {
             if ago < patience {
                 continue;
             }
-            let state = state(key, entry.answered.as_ref());
+            let obstacle = obstacle(key, entry.answered.as_ref());
+            let answered = entry.answered.clone();
+            let state = match (&obstacle, &answered) {
+                (Some(obstacle), _) => obstacle.text.clone(),
+                (None, Some(answered)) => answered.words.clone(),
+                (None, None) => String::new(),
+            };
             if ago < REPORT_AGAIN
                 && entry
                     .reported
@@ -321,7 +338,12 @@ impl<K: Clone + Ord> Waiting<K> {
                 continue;
             }
             entry.reported = Some((now, state));
-            overdue.push((key.clone(), entry.answered.clone(), entry.attempts));
+            overdue.push(Overdue {
+                key: key.clone(),
+                obstacle,
+                answered,
+                attempts: entry.attempts,
+            });
         }
         overdue
     }

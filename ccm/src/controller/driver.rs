@@ -3,11 +3,12 @@
 
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use futures::future::pending;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use super::LoopContext;
 use super::batch::Batch;
@@ -18,6 +19,10 @@ use super::sources::Sources;
 use crate::core::{Backoff, lock};
 use crate::provider::{Capability, ProviderStatus, Session};
 use crate::queue::{Queue, Requeue};
+use crate::report::{Away, Next};
+
+/// How often a controller checks which objects wait too long.
+const HOUSEKEEPING: Duration = Duration::from_secs(5);
 
 /// A controller.
 pub(crate) trait Reconciler: Send + Sync + 'static {
@@ -123,6 +128,40 @@ impl<K: Clone + Ord + Hash + Send + 'static> Driver<K> {
     pub(crate) fn slowed_until(&self) -> Option<Instant> {
         let until = self.load.borrow().not_before;
         until.filter(|until| *until > Instant::now())
+    }
+
+    /// When the ccm tries this key next. `None`: the key is not waiting. `when_changed`: a change of
+    /// the object leads to another attempt at once.
+    pub(crate) fn next(&self, key: &K, when_changed: bool) -> Option<Next> {
+        let due = self.queue.due(key)?;
+        if self.session().is_none() {
+            return Some(Next::WhenBack);
+        }
+        let at = due.max(self.slowed_until().unwrap_or(due));
+        let at = self.context.wall_time(at);
+        Some(if when_changed {
+            Next::WhenChangedOr(at)
+        } else {
+            Next::At(at)
+        })
+    }
+
+    /// Calls `report` every [`HOUSEKEEPING`] until the stop, also while the provider is unavailable
+    /// (▲N13). Its argument is how long an object waits before its event.
+    pub(crate) async fn housekeep(&self, mut report: impl FnMut(Duration)) {
+        let (stop, status) = (&self.context.stop, &self.context.status);
+        let mut ticks = interval(HOUSEKEEPING);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut away = Away::default();
+        while stop.run_until_cancelled(ticks.tick()).await.is_some() {
+            let patience = away.patience(&status.borrow(), Instant::now());
+            report(patience);
+        }
+        // After this report, no `ccm` reports until there is a new leader.
+        let patience = Away::last_patience(&status.borrow());
+        if let Some(patience) = patience {
+            report(patience);
+        }
     }
 
     pub(super) fn failures(&self) -> MutexGuard<'_, Failures<K>> {

@@ -40,7 +40,7 @@ use crate::ownership::Ownership;
 use crate::provider::lookup::IsolatedKeys;
 use crate::provider::{Capability, Hint, ProviderStatus, Session};
 use crate::queue::Requeue;
-use crate::report::{self, Answered, Away, Next, Waiting};
+use crate::report::{self, Answered, Waiting};
 use crate::writes::{EventType, node_reference, reason};
 
 pub(crate) use metrics::Metrics;
@@ -49,8 +49,6 @@ pub(crate) use metrics::Metrics;
 const WRITERS: usize = 64;
 /// If this many Nodes wait for their writes or are being written, no new batch leaves the queue.
 const WRITE_BACKLOG: usize = 4 * WRITERS;
-/// How often the controller checks which Nodes wait too long.
-const HOUSEKEEPING: Duration = Duration::from_secs(5);
 /// The least time between two hints that make the same Node due.
 const HINT_GAP: Duration = Duration::from_secs(5);
 
@@ -160,46 +158,28 @@ impl Worker {
 
     /// ▲N13: reports the Nodes that wait too long, also while the provider is unavailable.
     async fn housekeep(&self) {
-        let mut ticks = tokio::time::interval(HOUSEKEEPING);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut away = Away::default();
-        loop {
-            tokio::select! {
-                biased;
-                () = self.driver.context.stop.cancelled() => break,
-                _ = ticks.tick() => {}
-            }
-            let patience = away.patience(&self.driver.context.status.borrow(), Instant::now());
+        let context = &self.driver.context;
+        let report = |patience| {
             self.report_overdue(patience);
-            let oldest = self.waiting().oldest((self.driver.context.wall)());
-            self.metrics.oldest(&self.driver.context.provider, oldest);
-        }
-        // After this report, no `ccm` reports until there is a new leader.
-        let patience = Away::last_patience(&self.driver.context.status.borrow());
-        if let Some(patience) = patience {
-            self.report_overdue(patience);
-        }
+            let oldest = self.waiting().oldest((context.wall)());
+            self.metrics.oldest(&context.provider, oldest);
+        };
+        self.driver.housekeep(report).await;
         // The next leader reports the metric.
-        self.metrics
-            .oldest(&self.driver.context.provider, Duration::ZERO);
+        self.metrics.oldest(&context.provider, Duration::ZERO);
     }
 
     fn report_overdue(&self, patience: Duration) {
-        let state = |name: &String, answered: Option<&Answered>| {
-            let obstacle = self.waits_for(name, answered).map(|obstacle| obstacle.text);
-            let state = obstacle.or_else(|| answered.map(|answered| answered.words.clone()));
-            state.unwrap_or_default()
-        };
-        let overdue = self.waiting().overdue(Instant::now(), patience, state);
-        for (name, answered, attempts) in overdue {
-            let Some(node) = self.node(&name) else {
+        let obstacle = |name: &String, answered: Option<&Answered>| self.waits_for(name, answered);
+        let overdue = self.waiting().overdue(Instant::now(), patience, obstacle);
+        for overdue in overdue {
+            let Some(node) = self.node(&overdue.key) else {
                 continue;
             };
-            let obstacle = self.waits_for(&name, answered.as_ref());
-            let (reason, text) = match (obstacle, answered) {
+            let (reason, text) = match (overdue.obstacle, overdue.answered) {
                 (Some(obstacle), _) => (reason::NODE_NOT_INITIALIZED, obstacle.in_full()),
                 (None, Some(answered)) => {
-                    let text = self.reported(&node, &answered, attempts, false);
+                    let text = self.reported(&node, &answered, overdue.attempts, false);
                     (answered.reason, text)
                 }
                 (None, None) => {
@@ -256,16 +236,7 @@ impl Worker {
     /// attempt at once.
     fn reported(&self, node: &Node, answered: &Answered, attempt: u32, changes: bool) -> String {
         let provider = &self.driver.context.provider;
-        let next = self.driver.queue.due(&name(node).to_owned()).map(|at| {
-            let at = at.max(self.driver.slowed_until().unwrap_or(at));
-            if self.session().is_none() {
-                Next::WhenBack
-            } else if changes {
-                Next::WhenChangedOr(self.driver.context.wall_time(at))
-            } else {
-                Next::At(self.driver.context.wall_time(at))
-            }
-        });
+        let next = self.driver.next(&name(node).to_owned(), changes);
         let about = plan::asked_for(node);
         report::reported(answered, provider, Some(&about), attempt, next)
     }
@@ -373,13 +344,10 @@ impl Reconciler for Worker {
             projection: session.projections.nodes.clone(),
         }));
         let mut nodes = self.driver.context.cluster.nodes.all();
-        nodes.retain(|node| plan::is_uninitialized(node));
-        let (ours, others): (Vec<_>, Vec<_>) =
-            nodes.into_iter().partition(|node| self.concerns(node));
-        for node in others {
-            self.waiting().gone(&name(&node).to_owned());
-        }
-        let due = ours.iter().map(|node| {
+        nodes.retain(|node| plan::is_uninitialized(node) && self.concerns(node));
+        let concerns = |name: &String| self.node(name).is_some_and(|node| self.concerns(&node));
+        self.waiting().keep(concerns);
+        let due = nodes.iter().map(|node| {
             self.wait_for(node);
             name(node).to_owned()
         });
@@ -406,7 +374,6 @@ impl Reconciler for Worker {
             if let Some(node) = node {
                 nodes.push(node);
             } else {
-                self.waiting().gone(&name);
                 batch.settle(&name, Requeue::Forget);
             }
         }

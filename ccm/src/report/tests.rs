@@ -17,11 +17,12 @@ fn overdue(
     now: Instant,
     otherwise: &str,
 ) -> Vec<&'static str> {
-    let state = |_: &&str, answered: Option<&Answered>| {
-        answered.map_or_else(|| otherwise.to_owned(), |answered| answered.words.clone())
+    let obstacle = |_: &&str, answered: Option<&Answered>| {
+        let stays = answered.is_none() && !otherwise.is_empty();
+        stays.then(|| Obstacle::new(otherwise.to_owned(), None))
     };
-    let overdue = waiting.overdue(now, PATIENCE, state).into_iter();
-    overdue.map(|(key, ..)| key).collect()
+    let overdue = waiting.overdue(now, PATIENCE, obstacle).into_iter();
+    overdue.map(|overdue| overdue.key).collect()
 }
 
 #[test]
@@ -67,8 +68,8 @@ fn n13_while_the_provider_is_away_nobody_waits_to_be_told() {
     let mut waiting = Waiting::default();
     waiting.seen(&"a", None, None, at(10));
     let reported = |waiting: &mut Waiting<&'static str>, now, state: &str| {
-        let state = |_: &&str, _: Option<&Answered>| state.to_owned();
-        waiting.overdue(now, patience, state).len()
+        let obstacle = |_: &&str, _: Option<&Answered>| Some(Obstacle::new(state.to_owned(), None));
+        waiting.overdue(now, patience, obstacle).len()
     };
     assert_eq!(reported(&mut waiting, at(10), "away"), 1);
     // The same state is not reported twice.

@@ -377,14 +377,8 @@ impl Worker {
                 self.initialized(node, &plan.reserved, took);
                 (Requeue::Forget, None)
             }
-            Then::Done => {
-                self.waiting().gone(&key);
-                (Requeue::Forget, None)
-            }
-            Then::LeftAlone => {
-                self.waiting().gone(&key);
-                (Requeue::Idle, None)
-            }
+            Then::Done => (Requeue::Forget, None),
+            Then::LeftAlone => (Requeue::Idle, None),
             Then::After(delay, why) => {
                 let report = Report {
                     quiet: true,
@@ -413,6 +407,9 @@ impl Worker {
                 });
             }
         };
+        if report.is_none() {
+            self.waiting().gone(&key);
+        }
         batch.settle(&key, outcome);
         report
     }
@@ -430,12 +427,7 @@ impl Worker {
             self.metrics
                 .initialized(Duration::try_from(age).unwrap_or_default());
         }
-        let attempt = {
-            let mut waiting = self.waiting();
-            let before = waiting.attempts(&key);
-            waiting.gone(&key);
-            before + 1
-        };
+        let attempt = self.waiting().attempts(&key) + 1;
         let took_ms = took.map(millis);
         tracing::info!(node = key, %provider, rpc = RPC, took_ms, attempt, "Node initialised");
     }

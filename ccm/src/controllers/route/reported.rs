@@ -88,25 +88,24 @@ impl Routes {
         waiting.keep(|destination| ledger.is_failing(destination));
         self.metrics.failing(&context.provider, waiting.len());
         let obstacle = Obstacle::of_provider(&context.provider, &context.status.borrow());
-        let overdue = waiting.overdue(now, PATIENCE, |_, answered| match (&obstacle, answered) {
-            (Some(obstacle), _) => obstacle.text.clone(),
-            (None, Some(answered)) => answered.words.clone(),
-            (None, None) => String::new(),
-        });
-        for (destination, answered, attempts) in overdue {
+        let overdue = waiting.overdue(now, PATIENCE, |_, _| obstacle.clone());
+        for overdue in overdue {
+            let destination = overdue.key;
             let Some(node) = state.ledger.node_of(&destination) else {
                 continue;
             };
             let Some(object) = self.node(&node) else {
                 continue;
             };
-            let message = match (&obstacle, answered) {
+            let message = match (overdue.obstacle, overdue.answered) {
                 (Some(obstacle), _) => format!(
                     "Could not create route {destination} for node {}: {}",
                     node.name,
                     obstacle.in_full()
                 ),
-                (None, Some(answered)) => self.reported(&state, &destination, &answered, attempts),
+                (None, Some(answered)) => {
+                    self.reported(&state, &destination, &answered, overdue.attempts)
+                }
                 (None, None) => continue,
             };
             self.report_node(&object, message);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::ledger::Task;
@@ -14,11 +14,8 @@ use super::plan::{asks, has_finalizer};
 use super::sync::Report;
 use super::{State, Worker};
 use crate::core::{Key, millis};
-use crate::report::{self, Answered, Away, Next, Obstacle};
+use crate::report::{self, Answered, Obstacle};
 use crate::writes::{EventType, service_reference};
-
-/// How often the controller checks which Services wait too long.
-const HOUSEKEEPING: Duration = Duration::from_secs(5);
 
 impl Worker {
     /// Logs why a Service is not done and, if it is time, records an event.
@@ -54,7 +51,7 @@ impl Worker {
                 reported.at_once
             };
             let attempt = state.waiting.attempts(task) + u32::from(number != last);
-            let next = self.next(task, reported.when_changed);
+            let next = self.driver.next(task, reported.when_changed);
             let (name, provider) = (Key::of(service), &self.driver.context.provider);
             let took_ms = report.took.map(millis);
             let (rpc, code, error) = (answered.rpc, answered.code, answered.words.as_str());
@@ -76,25 +73,9 @@ impl Worker {
 
     /// ▲N13 for Services: reports those that wait too long, also while the provider is unavailable.
     pub(super) async fn housekeep(&self) {
-        let context = &self.driver.context;
-        let mut ticks = interval(HOUSEKEEPING);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut away = Away::default();
-        loop {
-            tokio::select! {
-                biased;
-                () = context.stop.cancelled() => break,
-                _ = ticks.tick() => {}
-            }
-            let patience = away.patience(&context.status.borrow(), Instant::now());
-            self.report_overdue(patience);
-        }
-        self.metrics.unsaid(&context.provider);
-        // After this, nobody can report until there is a new leader.
-        let patience = Away::last_patience(&context.status.borrow());
-        if let Some(patience) = patience {
-            self.report_overdue(patience);
-        }
+        let report = |patience| self.report_overdue(patience);
+        self.driver.housekeep(report).await;
+        self.metrics.unsaid(&self.driver.context.provider);
     }
 
     fn report_overdue(&self, patience: Duration) {
@@ -109,26 +90,21 @@ impl Worker {
         waiting.keep(|task| queue.holds(task));
         let provider = &self.driver.context.provider;
         self.metrics.overdue(provider, waiting.count_overdue(now));
-        let overdue = waiting.overdue(now, patience, |task, answered| {
-            let obstacle = self.obstacle(&state, task).map(|obstacle| obstacle.text);
-            obstacle
-                .or_else(|| answered.map(|answered| answered.words.clone()))
-                .unwrap_or_default()
-        });
+        let overdue = waiting.overdue(now, patience, |task, _| self.obstacle(&state, task));
         state.waiting = waiting;
-        for (task, answered, attempts) in overdue {
-            let service = self.shown(&state, &task);
+        for overdue in overdue {
+            let service = self.shown(&state, &overdue.key);
             let Some(service) = service.filter(|service| self.concerns(&state, service)) else {
                 continue;
             };
-            match (self.obstacle(&state, &task), answered) {
+            match (overdue.obstacle, overdue.answered) {
                 (Some(obstacle), _) => {
                     self.reported(&service, EventType::Warning, PENDING, obstacle.in_full());
                 }
                 (None, Some(answered)) => {
-                    let next = self.next(&task, false);
-                    let provider = &self.driver.context.provider;
-                    let message = report::reported(&answered, provider, None, attempts, next);
+                    let next = self.driver.next(&overdue.key, false);
+                    let message =
+                        report::reported(&answered, provider, None, overdue.attempts, next);
                     self.reported(&service, answered.kind, answered.reason, message);
                 }
                 // There is nothing to report yet: for example, a job runs between two calls.
@@ -181,22 +157,6 @@ impl Worker {
                 ),
                 None,
             )
-        })
-    }
-
-    fn next(&self, task: &Task, when_changed: bool) -> Option<Next> {
-        let due = self.driver.queue.due(task)?;
-        if self.driver.session().is_none() {
-            return Some(Next::WhenBack);
-        }
-        let at = self
-            .driver
-            .context
-            .wall_time(due.max(self.driver.slowed_until().unwrap_or(due)));
-        Some(if when_changed {
-            Next::WhenChangedOr(at)
-        } else {
-            Next::At(at)
         })
     }
 
