@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::listing::Heard;
 use super::plan::{self, Pass};
+use super::reported::Stays;
 use super::{Lifecycle, Passes, owned};
 use crate::args::ProviderEndpoint;
 use crate::controller::LoopContext;
@@ -80,7 +81,7 @@ impl Lifecycle {
                     self.metrics.deleted(&self.context().provider);
                     continue;
                 }
-                Fate::Listed => passes.reported.listed(self, &node),
+                Fate::Listed => passes.reported.stays(self, &node, Stays::Listed),
                 Fate::Spared | Fate::Unknown => {}
             }
             let brake = &mut lock(&self.brake);
@@ -103,7 +104,7 @@ impl Lifecycle {
             Heard::Complete(listed) => return Some(listed),
             Heard::Nothing(error) if pass.one_of_two => {
                 for node in &pass.delete {
-                    passes.reported.no_list(self, node, &error);
+                    passes.reported.stays(self, node, Stays::NoList(&error));
                     passes.ledger.postpone(&mut lock(&self.brake), node);
                 }
             }

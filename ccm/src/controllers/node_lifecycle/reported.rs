@@ -24,26 +24,19 @@ pub(super) struct Reported {
     void: bool,
     /// When the brake was last reported since it began to hold.
     brake: Option<Instant>,
-    /// Nodes that share their provider ID.
-    shared: Times,
-    /// Nodes that the provider's own list has, or may have.
-    listed: Times,
+    /// When the ccm last reported that a Node stays: by UID, and whether it shares its provider ID.
+    stays: BTreeMap<(String, bool), Instant>,
 }
 
-/// When the ccm last reported that a Node stays; by UID.
-#[derive(Default)]
-struct Times(BTreeMap<String, Instant>);
-
-impl Times {
-    /// Whether to report this Node now. If so, counts it as reported.
-    fn is_due(&mut self, node: &Node) -> bool {
-        let last = self.0.get(plan::uid(node));
-        let due = last.is_none_or(|at| at.elapsed() >= REPORT_AGAIN);
-        if due {
-            self.0.insert(plan::uid(node).to_owned(), Instant::now());
-        }
-        due
-    }
+/// Why a Node stays whose instance is gone by the answers.
+#[derive(Clone, Copy)]
+pub(super) enum Stays<'a> {
+    /// Other Nodes have the same provider ID.
+    Shared,
+    /// The provider's own list has its instance.
+    Listed,
+    /// It is one of two Nodes, and the list of instances failed with this error.
+    NoList(&'a str),
 }
 
 impl Reported {
@@ -74,73 +67,59 @@ impl Reported {
         }
     }
 
-    /// Reports each Node that stays because it shares its provider ID. Repeats the report after
-    /// [`REPORT_AGAIN`] at the earliest.
+    /// Reports each Node that stays because it shares its provider ID.
     fn shared(&mut self, lifecycle: &Lifecycle, shared: &[Arc<Node>]) {
         let there: BTreeSet<&str> = shared.iter().map(|node| plan::uid(node)).collect();
-        self.shared.0.retain(|uid, _| there.contains(uid.as_str()));
+        self.stays
+            .retain(|(uid, shared), _| !shared || there.contains(uid.as_str()));
         for node in shared {
-            if !self.shared.is_due(node) {
-                continue;
-            }
-            let context = lifecycle.context();
-            let (name, id) = (plan::name(node), plan::provider_id(node));
-            let holders = context.cluster.nodes.found_by(id);
-            let others: Vec<&str> = holders
-                .iter()
-                .map(|holder| plan::name(holder))
-                .filter(|other| *other != name)
-                .take(TOLD_AT)
-                .collect();
-            let (provider, others) = (&context.provider, others.join(", "));
-            tracing::warn!(node = name, %provider, provider_id = id, others, "Node not deleted: other Nodes have the same provider ID");
-            held(
-                lifecycle,
-                node,
+            self.stays(lifecycle, node, Stays::Shared);
+        }
+    }
+
+    /// Reports that a Node stays, and why. Repeats the report after [`REPORT_AGAIN`] at the
+    /// earliest.
+    pub(super) fn stays(&mut self, lifecycle: &Lifecycle, node: &Node, why: Stays<'_>) {
+        let key = (plan::uid(node).to_owned(), matches!(why, Stays::Shared));
+        let last = self.stays.get(&key);
+        if last.is_some_and(|at| at.elapsed() < REPORT_AGAIN) {
+            return;
+        }
+        self.stays.insert(key, Instant::now());
+        let context = lifecycle.context();
+        let (name, provider) = (plan::name(node), &context.provider);
+        let why = match why {
+            Stays::Shared => {
+                let id = plan::provider_id(node);
+                let holders = context.cluster.nodes.found_by(id);
+                let others: Vec<&str> = holders
+                    .iter()
+                    .map(|holder| plan::name(holder))
+                    .filter(|other| *other != name)
+                    .take(TOLD_AT)
+                    .collect();
+                let others = others.join(", ");
                 format!(
                     "provider {provider} reports that instance {id} is gone, but Node {others} has the same provider ID, so the ccm does not delete this Node; delete the Node whose machine is gone by hand"
-                ),
-            );
-        }
-    }
-
-    /// Reports a Node that stays because the provider's list has its instance. Repeats the report
-    /// after [`REPORT_AGAIN`] at the earliest.
-    pub(super) fn listed(&mut self, lifecycle: &Lifecycle, node: &Node) {
-        if !self.listed.is_due(node) {
-            return;
-        }
-        let (name, provider) = (plan::name(node), &lifecycle.context().provider);
-        tracing::warn!(node = name, %provider, "Node not deleted: the provider's list has its instance");
-        held(
-            lifecycle,
-            node,
-            format!(
+                )
+            }
+            Stays::Listed => format!(
                 "provider {provider} reports that this Node's instance is gone, but its list has the instance, so the ccm does not delete the Node"
             ),
-        );
-    }
-
-    /// Reports that one of two Nodes stays because the list of instances failed.
-    pub(super) fn no_list(&mut self, lifecycle: &Lifecycle, node: &Node, error: &str) {
-        if !self.listed.is_due(node) {
-            return;
-        }
-        let (name, provider) = (plan::name(node), &lifecycle.context().provider);
-        let minutes = minutes_of_the_hold(lifecycle);
-        tracing::warn!(node = name, %provider, error, "Node not deleted yet: the list of instances failed");
-        held(
-            lifecycle,
-            node,
-            format!(
-                "provider {provider} reports that this Node's instance is gone, but its list of instances failed: {error}. The Node is one of two: without a list the ccm deletes it only after its instance has been gone for {minutes} min"
-            ),
-        );
+            Stays::NoList(error) => {
+                let minutes = minutes_of_the_hold(lifecycle);
+                format!(
+                    "provider {provider} reports that this Node's instance is gone, but its list of instances failed: {error}. The Node is one of two: without a list the ccm deletes it only after its instance has been gone for {minutes} min"
+                )
+            }
+        };
+        tracing::warn!(node = name, %provider, reason = why, "Node not deleted");
+        held(lifecycle, node, why);
     }
 
     /// Forgets each Node whose next report is due anyway.
     pub(super) fn forget_old(&mut self) {
-        self.listed.0.retain(|_, at| at.elapsed() < REPORT_AGAIN);
+        self.stays.retain(|_, at| at.elapsed() < REPORT_AGAIN);
     }
 }
 
