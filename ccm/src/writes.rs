@@ -16,6 +16,7 @@ mod volumes;
 
 use std::fmt::Debug;
 
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::serde::de::DeserializeOwned;
 use kube::api::{Api, Patch, PatchParams};
 use kube::{Client, Resource};
@@ -27,9 +28,8 @@ use crate::planted::planted;
 pub(crate) use error::WriteError;
 #[cfg(any(test, fuzzing))]
 pub(crate) use events::fuzz;
-pub(crate) use events::{
-    EventMetrics, EventSink, EventType, node_reference, service_reference, volume_reference,
-};
+use events::node_reference;
+pub(crate) use events::{EventMetrics, EventSink, EventType, service_reference, volume_reference};
 pub(crate) use nodes::{NodePatch, NodeStatusPatch};
 pub(crate) use services::{ServicePatch, ServiceStatusPatch};
 pub(crate) use volumes::VolumePatch;
@@ -64,6 +64,12 @@ impl Writes {
             client: self.client.clone(),
             events: self.events.for_component(component),
         }
+    }
+
+    /// Records an event on the Node.
+    pub(crate) fn node_event(&self, node: &Node, kind: EventType, reason: &str, message: String) {
+        self.events
+            .record(&node_reference(node), kind, reason, message);
     }
 
     /// Patches the object that `base` is a view of. Sends no request if there is nothing to patch.

@@ -41,7 +41,7 @@ use crate::provider::lookup::IsolatedKeys;
 use crate::provider::{Capability, Hint, ProviderStatus, Session};
 use crate::queue::Requeue;
 use crate::report::{self, Answered, Waiting};
-use crate::writes::{EventType, node_reference, reason};
+use crate::writes::{EventType, reason};
 
 pub(crate) use metrics::Metrics;
 
@@ -285,12 +285,8 @@ impl Worker {
     }
 
     fn event(&self, node: &Node, kind: EventType, reason: &str, message: String) {
-        let reference = node_reference(node);
-        self.driver
-            .context
-            .writes
-            .events
-            .record(&reference, kind, reason, message);
+        let writes = &self.driver.context.writes;
+        writes.node_event(node, kind, reason, message);
     }
 }
 

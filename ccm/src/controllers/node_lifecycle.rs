@@ -363,7 +363,8 @@ impl Lifecycle {
             passes.evidence.give_up();
         }
         passes.reported.pass(self, &pass);
-        self.put_taints_on(&pass.taint).await;
+        let (context, with_taint) = (self.context(), plan::with_shutdown_taint);
+        act::change_taints(context, &pass.taint, with_taint, "set").await;
         if !pass.delete.is_empty() {
             let listing = offered.is_some_and(|instances| instances.listing);
             self.delete(passes, session, pass, listing, now).await;

@@ -139,6 +139,7 @@ fn docs_operator_guide_lists_every_event() {
         }
         for call in [
             "events.record(",
+            "node_event(",
             "self.event(",
             "self.warn(",
             "normal(",

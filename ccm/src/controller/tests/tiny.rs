@@ -13,7 +13,7 @@ use crate::cluster::Change;
 use crate::core::{Backoff, Key};
 use crate::provider::{CallError, Capability, Hint, ProviderStatus, Session};
 use crate::queue::Requeue;
-use crate::writes::{EventType, NodePatch, WriteError, node_reference};
+use crate::writes::{EventType, NodePatch, WriteError};
 
 pub(super) const LABEL: &str = "example.org/size";
 
@@ -53,8 +53,8 @@ impl Tiny {
 
     fn failed(&self, node: &Node, trouble: &CallError, batch: &Batch<'_, String>) {
         if batch.failed(&name(node), trouble).event {
-            let (events, node) = (&self.driver.context.writes.events, node_reference(node));
-            events.record(&node, EventType::Warning, "SizeUnknown", trouble.why());
+            let writes = &self.driver.context.writes;
+            writes.node_event(node, EventType::Warning, "SizeUnknown", trouble.why());
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::controller::LoopContext;
 use crate::core::lock;
 use crate::ownership::Ownership;
 use crate::provider::{ProviderStatus, Session, within_bounds};
-use crate::writes::{EventType, NodePatch, WriteError, node_reference, reason};
+use crate::writes::{EventType, NodePatch, WriteError, reason};
 
 /// The most concurrent writes of a pass, and of [`watch_ready`].
 const WRITERS: usize = 16;
@@ -34,15 +34,6 @@ enum Fate {
 }
 
 impl Lifecycle {
-    /// Taints Nodes whose machine is shut down (B-L3).
-    pub(super) async fn put_taints_on(&self, nodes: &[Arc<Node>]) {
-        let bare = nodes.iter().filter_map(|node| {
-            let taints = plan::with_shutdown_taint(node)?;
-            Some((Arc::clone(node), taints))
-        });
-        set_all_taints(self.context(), bare.collect(), "set").await;
-    }
-
     /// Deletes the Nodes that are due. Reads each Node again just before. `listing`: the provider
     /// offers a list, which may veto. `now`: the time of the pass.
     pub(super) async fn delete(
@@ -153,22 +144,14 @@ impl Lifecycle {
         if !may_delete() {
             return Fate::Spared;
         }
-        let reference = node_reference(&fresh);
-        writes.events.record(
-            &reference,
-            EventType::Normal,
-            reason::DELETING_NODE,
-            format!("Deleting node {name} because it does not exist in the cloud provider"),
-        );
+        let message =
+            format!("Deleting node {name} because it does not exist in the cloud provider");
+        writes.node_event(&fresh, EventType::Normal, reason::DELETING_NODE, message);
         let failed = |error: &WriteError| {
             tracing::warn!(node = name, %provider, %error, "Node not deleted");
             let message = format!("Failed deleting node {name}: {error}");
-            writes.events.record(
-                &reference,
-                EventType::Warning,
-                reason::DELETING_NODE_FAILED,
-                message,
-            );
+            let reason = reason::DELETING_NODE_FAILED;
+            writes.node_event(&fresh, EventType::Warning, reason, message);
         };
         match writes.delete_node(&fresh).await {
             Ok(()) => {
@@ -188,15 +171,18 @@ impl Lifecycle {
     }
 }
 
-/// Sets the taints of each of these Nodes.
-async fn set_all_taints(
+/// Sets the taints of each of these Nodes to those that `change` returns for it, if any.
+pub(super) async fn change_taints(
     context: &LoopContext,
-    changes: Vec<(Arc<Node>, Vec<Taint>)>,
-    what: &'static str,
+    nodes: &[Arc<Node>],
+    change: fn(&Node) -> Option<Vec<Taint>>,
+    what: &str,
 ) {
-    stream::iter(changes)
-        .for_each_concurrent(WRITERS, |(node, taints)| async move {
-            set_taints(context, &node, taints, what).await;
+    stream::iter(nodes)
+        .for_each_concurrent(WRITERS, |node| async move {
+            if let Some(taints) = change(node) {
+                set_taints(context, node, taints, what).await;
+            }
         })
         .await;
 }
@@ -231,7 +217,8 @@ pub(super) async fn watch_ready(context: &LoopContext) {
         let now = known(&context.status.borrow(), &context.config.providers);
         ownership = now.or(ownership);
         if let Some(ownership) = &ownership {
-            take_taints_off(context, ownership).await;
+            let nodes = owned(context, ownership);
+            change_taints(context, &nodes, plan::without_shutdown_taint, "removed").await;
         }
         let next = sleep_until(start + period);
         if context.stop.run_until_cancelled(next).await.is_none() {
@@ -254,16 +241,6 @@ fn known(status: &ProviderStatus, configured: &[ProviderEndpoint]) -> Option<Arc
     let info = within_bounds(status.info.as_deref()?, endpoint);
     let ownership = Ownership::of(&[(&endpoint.name, &info)], None).ok()?;
     Some(Arc::new(ownership))
-}
-
-/// Takes the shutdown taint off each Node that is Ready again.
-async fn take_taints_off(context: &LoopContext, ownership: &Ownership) {
-    let nodes = owned(context, ownership);
-    let tainted = nodes.into_iter().filter_map(|node| {
-        let taints = plan::without_shutdown_taint(&node)?;
-        Some((node, taints))
-    });
-    set_all_taints(context, tainted.collect(), "removed").await;
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use super::Lifecycle;
 use super::plan::{self, Pass};
 use crate::core::lock;
 use crate::report::REPORT_AGAIN;
-use crate::writes::{EventType, node_reference, reason};
+use crate::writes::{EventType, reason};
 
 /// One message names at most this many Nodes. A report about the brake records events on at most
 /// this many Nodes.
@@ -148,7 +148,6 @@ fn minutes_of_the_hold(lifecycle: &Lifecycle) -> u64 {
 
 /// Records an event: the deletion of this Node is held, and why.
 fn held(lifecycle: &Lifecycle, node: &Node, why: String) {
-    let (reference, reason) = (node_reference(node), reason::NODE_DELETION_HELD);
-    let events = &lifecycle.context().writes.events;
-    events.record(&reference, EventType::Warning, reason, why);
+    let writes = &lifecycle.context().writes;
+    writes.node_event(node, EventType::Warning, reason::NODE_DELETION_HELD, why);
 }

@@ -13,7 +13,7 @@ use super::{Routes, State};
 use crate::core::Key;
 use crate::provider::CallError;
 use crate::report::{self, Answered, Next, Obstacle, PATIENCE};
-use crate::writes::{EventType, node_reference, reason};
+use crate::writes::{EventType, reason};
 
 /// How often the controller checks which routes are missing too long.
 const HOUSEKEEPING: Duration = Duration::from_secs(5);
@@ -147,14 +147,8 @@ impl Routes {
     }
 
     fn report_node(&self, object: &Node, message: String) {
-        let reference = node_reference(object);
-        let events = &self.context().writes.events;
-        events.record(
-            &reference,
-            EventType::Warning,
-            reason::FAILED_TO_CREATE_ROUTE,
-            message,
-        );
+        let (writes, reason) = (&self.context().writes, reason::FAILED_TO_CREATE_ROUTE);
+        writes.node_event(object, EventType::Warning, reason, message);
     }
 
     /// The Node, if it still has this UID and is not being deleted.

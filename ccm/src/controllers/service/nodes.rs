@@ -17,7 +17,7 @@ use crate::core::millis;
 use crate::ownership::NodeOwner;
 use crate::provider::node_view;
 use crate::queue::Requeue;
-use crate::writes::{EventType, node_reference, reason};
+use crate::writes::{EventType, reason};
 
 /// The delay before the controller asks the API server again whether a set is empty.
 const RECHECK_AGAIN: Duration = Duration::from_secs(5);
@@ -75,9 +75,11 @@ impl Worker {
                 "the Node is no target of load balancers: its part of a request has {bytes} bytes, at most {TARGET_BYTES} are allowed; check its addresses, labels and annotations"
             );
             warn!(node = name, "{text}");
-            let (on, reason) = (node_reference(node), reason::NODE_TOO_LARGE_FOR_TARGET);
-            let events = &self.driver.context.writes.events;
-            events.record(&on, EventType::Warning, reason, text);
+            let (writes, reason) = (
+                &self.driver.context.writes,
+                reason::NODE_TOO_LARGE_FOR_TARGET,
+            );
+            writes.node_event(node, EventType::Warning, reason, text);
         }
         state.pool.observe(name, now)
     }

@@ -106,7 +106,8 @@ async fn l6_what_changed_since_is_seen_and_the_node_stays() {
 #[tokio::test]
 async fn b_l3_the_shutdown_taint_comes_and_goes() {
     let (server, lifecycle, seen) = bench();
-    lifecycle.put_taints_on(&[seen]).await;
+    let context = lifecycle.context();
+    change_taints(context, &[seen], plan::with_shutdown_taint, "set").await;
     let taints = server.node("n").unwrap().spec.unwrap().taints.unwrap();
     assert_eq!(taints[0].key, "node.cloudprovider.kubernetes.io/shutdown");
     server.edit("n", |old| {
@@ -117,14 +118,18 @@ async fn b_l3_the_shutdown_taint_comes_and_goes() {
         ..api::GetProviderInfoResponse::default()
     };
     let ownership = Ownership::of(&[("mock", &info)], None).unwrap();
-    take_taints_off(lifecycle.context(), &ownership).await;
+    let take_off = async || {
+        let nodes = owned(context, &ownership);
+        change_taints(context, &nodes, plan::without_shutdown_taint, "removed").await;
+    };
+    take_off().await;
     assert_eq!(
         server.node("n").unwrap().spec.unwrap().taints,
         Some(Vec::new())
     );
     // A second call finds nothing to do, so it writes nothing.
     let writes = server.writes().len();
-    take_taints_off(lifecycle.context(), &ownership).await;
+    take_off().await;
     assert_eq!(server.writes().len(), writes);
 }
 
