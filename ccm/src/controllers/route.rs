@@ -169,27 +169,8 @@ impl Routes {
 pub(crate) struct Metrics {
     synced: Counter,
     failing: Family<ProviderLabel, Gauge>,
-    /// The result of the last pass, by provider.
-    found: Arc<Mutex<BTreeMap<String, Found>>>,
-}
-
-/// The result of a pass, for the status page.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
-    Routes {
-        /// Valid routes inside the cluster's CIDRs, without those of another owner.
-        listed: usize,
-        /// Routes to create.
-        missing: usize,
-        /// Routes to remove.
-        wrong: usize,
-        /// Routes that should be removed, but must not be now.
-        held: usize,
-        /// The contract violation of a route in the list.
-        complaint: Option<String>,
-    },
-    /// The list failed, and why.
-    NoList(String),
+    /// The result of the last pass, for the status page, by provider.
+    found: Arc<Mutex<BTreeMap<String, String>>>,
 }
 
 impl Metrics {
@@ -222,11 +203,13 @@ impl Metrics {
     /// Lines for the status page, one for each provider with a pass.
     pub(crate) fn status_lines(&self) -> Vec<String> {
         let found = lock(&self.found);
-        let line = |(provider, found): (&String, &Found)| format!("{provider}: {found}");
-        found.iter().map(line).collect()
+        let lines = found.iter();
+        lines
+            .map(|(provider, found)| format!("{provider}: {found}"))
+            .collect()
     }
 
-    pub(crate) fn found(&self, provider: &str, found: Found) {
+    pub(crate) fn found(&self, provider: &str, found: String) {
         let mut all = lock(&self.found);
         all.insert(provider.to_owned(), found);
     }
@@ -240,36 +223,6 @@ impl Metrics {
         self.failing(provider, 0);
         let mut all = lock(&self.found);
         all.remove(provider);
-    }
-}
-
-impl std::fmt::Display for Found {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Routes {
-                listed,
-                missing,
-                wrong,
-                held,
-                complaint,
-            } => {
-                write!(
-                    f,
-                    "the last reconciliation found {listed} routes, {missing} to create, {wrong} to delete"
-                )?;
-                if *held > 0 {
-                    write!(
-                        f,
-                        ", {held} kept although they should go: the provider is not READY, or no Node is known"
-                    )?;
-                }
-                match complaint {
-                    Some(complaint) => write!(f, "; {complaint}"),
-                    None => Ok(()),
-                }
-            }
-            Self::NoList(why) => write!(f, "routes cannot be listed: {why}"),
-        }
     }
 }
 

@@ -119,24 +119,9 @@ mod tests {
             "leader migration, Lease cloud-migration: host_1 stands by"
         );
         assert_eq!(before.len(), 3, "{before:?}");
-        for (found, line) in [
-            (
-                crate::controllers::route::Found::Routes {
-                    listed: 3,
-                    missing: 2,
-                    wrong: 1,
-                    held: 0,
-                    complaint: None,
-                },
-                "mock: the last reconciliation found 3 routes, 2 to create, 1 to delete",
-            ),
-            (
-                crate::controllers::route::Found::NoList("Unavailable: no".to_owned()),
-                "mock: routes cannot be listed: Unavailable: no",
-            ),
-        ] {
-            route.found("mock", found);
-            assert_eq!(lines(&page)[3], line);
+        for found in ["the last reconciliation found 3 routes", "no list"] {
+            route.found("mock", found.to_owned());
+            assert_eq!(lines(&page)[3], format!("mock: {found}"));
         }
         let leases = Leases {
             migration: None,

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout};
 
 use super::facts::{NodeFacts, matters};
 use super::plan::{self, Look, Pass, Task};
-use super::{Found, RESYNC, Routes, State, fresh};
+use super::{RESYNC, Routes, State, fresh};
 use crate::cluster::Change;
 use crate::controller::{Batch, Driver, Reconciler, Sources, Wake, Width};
 use crate::provider::{CallError, Hint, ProviderStatus, Retry, Session};
@@ -146,8 +146,8 @@ impl Routes {
             tracing::warn!(%provider, call_id = trouble.call_id(), error = %trouble, "ListRoutes failed: planning no create and no delete");
             state.complaint = Some(trouble.message.clone());
         }
-        let why = Found::NoList(trouble.to_string());
-        self.metrics.found(provider, why);
+        self.metrics
+            .found(provider, format!("routes cannot be listed: {trouble}"));
     }
 
     /// Plans the work that follows from a list. Returns when the next pass is due, and which tasks
@@ -278,7 +278,6 @@ impl Routes {
         if complaint.is_none() && state.complaint.is_some() {
             tracing::info!(%provider, "ListRoutes gives a valid list again");
         }
-        state.complaint.clone_from(&complaint);
         if pass.held > state.held {
             tracing::info!(
                 %provider,
@@ -287,14 +286,9 @@ impl Routes {
             );
         }
         state.held = pass.held;
-        let found = Found::Routes {
-            listed: pass.inside,
-            missing: pass.tasks.iter().filter(|it| it.create.is_some()).count(),
-            wrong: deletions(&pass.tasks),
-            held: pass.held,
-            complaint,
-        };
-        self.metrics.found(provider, found);
+        self.metrics
+            .found(provider, pass.summary(complaint.as_deref()));
+        state.complaint = complaint;
         let clashes: BTreeSet<(String, IpNet)> = pass
             .clashes
             .iter()

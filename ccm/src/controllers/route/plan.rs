@@ -61,6 +61,23 @@ pub(super) struct Pass {
 }
 
 impl Pass {
+    /// The result for the status page. `complaint`: the contract violation of a listed route.
+    pub(super) fn summary(&self, complaint: Option<&str>) -> String {
+        let (listed, wrong, held) = (self.inside, self.deletions(), self.held);
+        let missing = self.tasks.iter().filter(|it| it.create.is_some()).count();
+        let kept = if held > 0 {
+            format!(
+                ", {held} kept although they should go: the provider is not READY, or no Node is known"
+            )
+        } else {
+            String::new()
+        };
+        let complaint = complaint.map_or(String::new(), |complaint| format!("; {complaint}"));
+        format!(
+            "the last reconciliation found {listed} routes, {missing} to create, {wrong} to delete{kept}{complaint}"
+        )
+    }
+
     /// How many routes would be deleted.
     fn deletions(&self) -> usize {
         self.tasks.iter().map(|task| task.delete.len()).sum()

@@ -170,7 +170,15 @@ fn r7_nothing_is_removed_unless_it_may_be() {
         "a route in nobody's way is made"
     );
     assert_eq!(pass.held, 3);
+    assert_eq!(
+        pass.summary(Some("r9 is odd")),
+        "the last reconciliation found 3 routes, 1 to create, 0 to delete, 3 kept although they should go: the provider is not READY, or no Node is known; r9 is odd"
+    );
     scene.may_delete = true;
+    assert_eq!(
+        scene.look().summary(None),
+        "the last reconciliation found 3 routes, 2 to create, 3 to delete"
+    );
     assert_eq!(scene.shown(), "-r1 +a:10.8.1.0/24 +b:10.8.2.0/24 -r4 -r5");
 }
 
