@@ -226,13 +226,11 @@ impl Ledger {
                 }
                 Some(Known::Crowded) => entry.state = State::There,
                 // An attempt failed, and the list shows that the route does not exist.
-                Some(Known::Missing | Known::Making) if entry.vain => {
-                    entry.state = State::Failed;
-                }
-                Some(Known::Missing | Known::Making) if entry.state == State::There => {
+                Some(Known::Missing) if entry.vain => entry.state = State::Failed,
+                Some(Known::Missing) if entry.state == State::There => {
                     entry.state = State::Unknown;
                 }
-                Some(Known::Missing | Known::Making | Known::Old | Known::Doubtful) | None => {}
+                Some(Known::Missing) | None => {}
             }
         }
         settled
@@ -467,7 +465,9 @@ impl Ledger {
     }
 }
 
-/// The state of a wanted route in a list.
+/// The state of a wanted route in a list, if the list proves it. It proves none of a route with the
+/// Node's former addresses, of a route that leads nowhere or to an unknown address for the first
+/// time, and of a destination whose listed route violates the contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
     /// It exists.
@@ -476,13 +476,6 @@ pub(super) enum Known {
     Crowded,
     /// It is missing, or another route is in its place.
     Missing,
-    /// It is missing and is being created.
-    Making,
-    /// It exists with the Node's former addresses.
-    Old,
-    /// For the first time, the list says that it leads nowhere or to an unknown address. Or a
-    /// listed route to the destination violates the contract.
-    Doubtful,
 }
 
 /// Whether the attempt counts as failed. A fenced call does not. A lost connection or

@@ -11,7 +11,7 @@ use rand::RngExt;
 use tokio::time::{Instant, timeout};
 
 use super::facts::{NodeFacts, matters};
-use super::plan::{self, Look, Pass, Task};
+use super::plan::{self, Look, Pass, Task, deletions};
 use super::{RESYNC, Routes, State, fresh};
 use crate::cluster::Change;
 use crate::controller::{Batch, Driver, Reconciler, Sources, Wake, Width};
@@ -301,8 +301,4 @@ impl Routes {
         }
         state.clashes = clashes;
     }
-}
-
-fn deletions(tasks: &[Task]) -> usize {
-    tasks.iter().map(|task| task.delete.len()).sum()
 }

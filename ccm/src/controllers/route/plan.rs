@@ -63,7 +63,7 @@ pub(super) struct Pass {
 impl Pass {
     /// The result for the status page. `complaint`: the contract violation of a listed route.
     pub(super) fn summary(&self, complaint: Option<&str>) -> String {
-        let (listed, wrong, held) = (self.inside, self.deletions(), self.held);
+        let (listed, wrong, held) = (self.inside, deletions(&self.tasks), self.held);
         let missing = self.tasks.iter().filter(|it| it.create.is_some()).count();
         let kept = if held > 0 {
             format!(
@@ -77,11 +77,11 @@ impl Pass {
             "the last reconciliation found {listed} routes, {missing} to create, {wrong} to delete{kept}{complaint}"
         )
     }
+}
 
-    /// How many routes would be deleted.
-    fn deletions(&self) -> usize {
-        self.tasks.iter().map(|task| task.delete.len()).sum()
-    }
+/// How many routes these tasks delete.
+pub(super) fn deletions(tasks: &[Task]) -> usize {
+    tasks.iter().map(|task| task.delete.len()).sum()
 }
 
 /// The tasks of a second pass whose deletions the first pass also has. The second pass used the
@@ -252,41 +252,30 @@ impl<'a> Round<'a, '_> {
             return;
         }
         if self.listed.faulty.contains(&destination) {
-            self.known.insert(destination, Known::Doubtful);
             return;
         }
         let seen = self.seen(destination, node, routes.unwrap_or_default());
         // Even beside a right route, a second list must decide about a doubtful route.
         self.pass.again |= seen.doubtful;
-        let state = if seen.there {
-            Known::There
-        } else if seen.doubtful {
-            Known::Doubtful
-        } else if seen.old.is_empty() {
-            Known::Missing
-        } else {
-            Known::Old
-        };
+        let absent = !seen.there && !seen.doubtful;
+        let missing = absent && seen.old.is_empty();
         // Beside a right route, a route with former addresses is a duplicate.
         let delete = seen.wrong.into_iter().chain(seen.old).map(as_listed);
         let delete: Vec<api::Route> = delete.collect();
-        let state = match state {
-            Known::There if !delete.is_empty() => Known::Crowded,
-            state => state,
+        let known = match (seen.there, missing) {
+            (true, _) if delete.is_empty() => Some(Known::There),
+            (true, _) => Some(Known::Crowded),
+            (false, true) => Some(Known::Missing),
+            (false, false) => None,
         };
-        let may_create = matches!(state, Known::Missing | Known::Old)
-            && !(self.look.tracks_addresses && node.addresses.is_empty());
-        let begun = self.add(Task {
+        self.known.extend(known.map(|known| (destination, known)));
+        let may_create = absent && !(self.look.tracks_addresses && node.addresses.is_empty());
+        self.add(Task {
             destination,
-            in_the_way: state == Known::Missing,
+            in_the_way: missing,
             delete,
             create: may_create.then(|| wanted(node, text)),
         });
-        let state = match state {
-            Known::Missing if begun => Known::Making,
-            state => state,
-        };
-        self.known.insert(destination, state);
     }
 
     fn seen(
@@ -366,24 +355,22 @@ impl<'a> Round<'a, '_> {
         still_routed
     }
 
-    /// Adds a task to the pass, unless the task is empty or must wait. Returns whether it was
-    /// added.
-    fn add(&mut self, task: Task) -> bool {
+    /// Adds a task to the pass, unless the task is empty or must wait.
+    fn add(&mut self, task: Task) {
         if task.delete.is_empty() && task.create.is_none() {
-            return false;
+            return;
         }
         if !task.delete.is_empty() && !self.look.may_delete {
             // The routes in the way must go first: the controller creates nothing beside them.
             self.pass.held += task.delete.len();
-            return false;
+            return;
         }
         let create = task.create.as_ref();
         if !task.delete.is_empty() && self.ledger.is_delayed(&task.destination, create) {
             // The list at the time of the retry decides about the removal, not this list.
-            return false;
+            return;
         }
         self.pass.tasks.push(task);
-        true
     }
 
     /// Stores the observed state in the ledger.
@@ -428,7 +415,7 @@ impl<'a> Round<'a, '_> {
         let winners = wants.routed.iter();
         let winners = winners.map(|(cidr, (node, _))| (*cidr, node.uid.clone()));
         let winners = winners.collect();
-        pass.needs_second_look = pass.deletions() > (pass.inside / 10).max(5);
+        pass.needs_second_look = deletions(&pass.tasks) > (pass.inside / 10).max(5);
         pass.settled = ledger.learn(nodes, &winners, &known, listed);
         ledger.doubt(doubts);
         pass
