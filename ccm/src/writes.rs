@@ -30,7 +30,7 @@ pub(crate) use error::WriteError;
 pub(crate) use events::fuzz;
 use events::node_reference;
 pub(crate) use events::{EventMetrics, EventSink, EventType, service_reference, volume_reference};
-pub(crate) use nodes::{NodePatch, NodeStatusPatch};
+pub(crate) use nodes::NodePatch;
 pub(crate) use services::{ServicePatch, ServiceStatusPatch};
 pub(crate) use volumes::VolumePatch;
 

@@ -40,9 +40,9 @@ async fn delete_node(client: &Client, name: &str) {
     nodes.delete(name, &DeleteParams::default()).await.unwrap();
 }
 
-fn label(value: Option<&str>) -> NodePatch {
+fn label(value: &str) -> NodePatch {
     NodePatch {
-        labels: BTreeMap::from([("l".to_owned(), value.map(str::to_owned))]),
+        labels: BTreeMap::from([("l".to_owned(), value.to_owned())]),
         ..NodePatch::default()
     }
 }
@@ -78,18 +78,16 @@ async fn m12_another_node_of_the_name_is_never_written_to() {
     let (writes, _) = writes().await;
     let old = create_node(&writes.client, NodeBuilder::new("w-again")).await;
     delete_node(&writes.client, "w-again").await;
-    let gone = writes.patch_node(&old, &label(Some("x"))).await;
+    let gone = writes.patch_node(&old, &label("x")).await;
     assert!(matches!(gone, Err(WriteError::Gone)), "{gone:?}");
 
     let new = create_node(&writes.client, NodeBuilder::new("w-again")).await;
-    let status = NodeStatusPatch {
-        addresses: Some(vec![address("InternalIP", "10.9.9.9")]),
-    };
+    let addresses = [address("InternalIP", "10.9.9.9")];
     for refused in [
-        writes.patch_node(&old, &label(Some("x"))).await,
+        writes.patch_node(&old, &label("x")).await,
         // The resourceVersion is wrong too.
         writes.patch_node(&old, &taints(&["t"])).await,
-        writes.patch_node_status(&old, &status).await,
+        writes.patch_node_addresses(&old, &addresses).await,
     ] {
         assert!(matches!(refused, Err(WriteError::Gone)), "{refused:?}");
     }
@@ -107,8 +105,8 @@ async fn m12_whole_lists_are_replaced_only_at_the_version_they_were_read_at() {
         NodeBuilder::new("w-versions").label("kubelet", "1"),
     )
     .await;
-    let second = writes.patch_node(&first, &label(Some("x"))).await.unwrap();
-    let third = writes.patch_node(&first, &label(Some("y"))).await.unwrap();
+    let second = writes.patch_node(&first, &label("x")).await.unwrap();
+    let third = writes.patch_node(&first, &label("y")).await.unwrap();
     assert_eq!(third.metadata.managed_fields, None, "pruned");
     let conflict = writes.patch_node(&second, &taints(&["t"])).await;
     assert!(
@@ -138,11 +136,6 @@ async fn m12_whole_lists_are_replaced_only_at_the_version_they_were_read_at() {
             .any(|entry| entry.manager.as_deref() == Some(FIELD_MANAGER)),
         "{managers:?}"
     );
-    let unlabelled = writes.patch_node(&first, &label(None)).await.unwrap();
-    assert_eq!(
-        unlabelled.metadata.labels.unwrap_or_default().get("l"),
-        None
-    );
     let now = writes.read_node("w-versions").await.unwrap().unwrap();
     writes.delete_node(&now).await.unwrap();
     assert!(writes.read_node("w-versions").await.unwrap().is_none());
@@ -161,10 +154,7 @@ async fn n11_two_addresses_of_one_type_stay_in_their_order() {
         address("InternalIP", "10.0.0.1"),
     ];
     for wanted in [&wanted[..], &wanted[1..], &wanted[2..]] {
-        let patch = NodeStatusPatch {
-            addresses: Some(wanted.to_vec()),
-        };
-        let patched = writes.patch_node_status(&node, &patch).await.unwrap();
+        let patched = writes.patch_node_addresses(&node, wanted).await.unwrap();
         assert_eq!(addresses(&patched), wanted);
         let now = writes.read_node("w-addresses").await.unwrap().unwrap();
         assert_eq!(addresses(&now), wanted);
@@ -177,9 +167,7 @@ async fn n11_two_addresses_of_one_type_stay_in_their_order() {
 async fn b_n4_what_the_api_server_refuses_is_told_with_its_reason() {
     let (writes, _) = writes().await;
     let node = create_node(&writes.client, NodeBuilder::new("w-refused")).await;
-    let refused = writes
-        .patch_node(&node, &label(Some("not a label value!")))
-        .await;
+    let refused = writes.patch_node(&node, &label("not a label value!")).await;
     let Err(WriteError::Refused(why)) = refused else {
         panic!("{refused:?}");
     };

@@ -14,10 +14,8 @@ use super::{Part, WriteError, Writes, name_of, patch_metadata, told_apart};
 pub(crate) struct NodePatch {
     /// `spec.providerID`.
     pub(crate) provider_id: Option<String>,
-    /// Labels to set (`Some`) or remove (`None`).
-    pub(crate) labels: BTreeMap<String, Option<String>>,
-    /// Annotations to set or remove.
-    pub(crate) annotations: BTreeMap<String, Option<String>>,
+    /// Labels to set.
+    pub(crate) labels: BTreeMap<String, String>,
     /// The whole of `spec.taints`; the patch then carries the resourceVersion.
     pub(crate) taints: Option<Vec<Taint>>,
 }
@@ -32,9 +30,6 @@ impl NodePatch {
         if !self.labels.is_empty() {
             metadata.insert("labels".to_owned(), json!(self.labels));
         }
-        if !self.annotations.is_empty() {
-            metadata.insert("annotations".to_owned(), json!(self.annotations));
-        }
         let mut body = json!({ "metadata": metadata });
         if let Some(provider_id) = &self.provider_id {
             body["spec"]["providerID"] = json!(provider_id);
@@ -46,20 +41,11 @@ impl NodePatch {
     }
 }
 
-/// A merge patch of a Node's status. Empty fields leave the Node's as they are.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct NodeStatusPatch {
-    /// The whole of `status.addresses`. It is a merge patch because the strategic one merges by
-    /// type, which mangles two addresses of one type.
-    pub(crate) addresses: Option<Vec<NodeAddress>>,
-}
-
-impl NodeStatusPatch {
-    pub(super) fn body(&self, base: &Node) -> Option<Value> {
-        let addresses = self.addresses.as_ref()?;
-        let metadata = patch_metadata(base, false);
-        Some(json!({ "metadata": metadata, "status": { "addresses": addresses } }))
-    }
+/// The body of a patch of all addresses. It is a merge patch because the strategic one merges by
+/// type, which mangles two addresses of one type.
+pub(super) fn addresses_body(base: &Node, addresses: &[NodeAddress]) -> Value {
+    let metadata = patch_metadata(base, false);
+    json!({ "metadata": metadata, "status": { "addresses": addresses } })
 }
 
 pub(super) fn condition_body(base: &Node, condition: &NodeCondition) -> Value {
@@ -82,13 +68,14 @@ impl Writes {
         Self::patch(&self.nodes(), base, patch.body(base), Part::Object).await
     }
 
-    /// Patches the status. Returns as `patch_node`.
-    pub(crate) async fn patch_node_status(
+    /// Replaces the addresses in the status. Returns as `patch_node`.
+    pub(crate) async fn patch_node_addresses(
         &self,
         base: &Node,
-        patch: &NodeStatusPatch,
+        addresses: &[NodeAddress],
     ) -> Result<Node, WriteError> {
-        Self::patch(&self.nodes(), base, patch.body(base), Part::Status).await
+        let patch = Patch::Merge(addresses_body(base, addresses));
+        Self::send(&self.nodes(), base, &patch, Part::Status).await
     }
 
     /// Sets this condition and leaves the others, at the resourceVersion of `base`. Returns as

@@ -24,7 +24,6 @@ fn service() -> Service {
 #[test]
 fn nothing_to_write_is_no_patch() {
     assert_eq!(NodePatch::default().body(&node()), None);
-    assert_eq!(NodeStatusPatch::default().body(&node()), None);
     assert_eq!(ServicePatch::default().body(&service()), None);
     assert_eq!(ServiceStatusPatch::default().body(&service()), None);
 }
@@ -33,16 +32,13 @@ fn nothing_to_write_is_no_patch() {
 fn m12_a_patch_carries_the_uid_and_for_whole_lists_the_version() {
     let patch = NodePatch {
         provider_id: Some("p".to_owned()),
-        labels: BTreeMap::from([
-            ("gone".to_owned(), None),
-            ("set".to_owned(), Some("x".to_owned())),
-        ]),
+        labels: BTreeMap::from([("set".to_owned(), "x".to_owned())]),
         ..NodePatch::default()
     };
     assert_eq!(
         patch.body(&node()),
         Some(json!({
-            "metadata": { "uid": "u", "labels": { "gone": null, "set": "x" } },
+            "metadata": { "uid": "u", "labels": { "set": "x" } },
             "spec": { "providerID": "p" },
         }))
     );
@@ -52,28 +48,25 @@ fn m12_a_patch_carries_the_uid_and_for_whole_lists_the_version() {
             effect: "NoSchedule".to_owned(),
             ..Taint::default()
         }]),
-        annotations: BTreeMap::from([("a".to_owned(), Some("b".to_owned()))]),
         ..NodePatch::default()
     };
     assert_eq!(
         patch.body(&node()),
         Some(json!({
-            "metadata": { "uid": "u", "resourceVersion": "7", "annotations": { "a": "b" } },
+            "metadata": { "uid": "u", "resourceVersion": "7" },
             "spec": { "taints": [{ "key": "k", "effect": "NoSchedule" }] },
         }))
     );
-    let patch = NodeStatusPatch {
-        addresses: Some(vec![NodeAddress {
-            type_: "InternalIP".to_owned(),
-            address: "10.0.0.1".to_owned(),
-        }]),
+    let address = NodeAddress {
+        type_: "InternalIP".to_owned(),
+        address: "10.0.0.1".to_owned(),
     };
     assert_eq!(
-        patch.body(&node()),
-        Some(json!({
+        nodes::addresses_body(&node(), &[address]),
+        json!({
             "metadata": { "uid": "u" },
             "status": { "addresses": [{ "type": "InternalIP", "address": "10.0.0.1" }] },
-        }))
+        })
     );
 }
 

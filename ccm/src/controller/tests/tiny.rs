@@ -1,7 +1,6 @@
 //! A made-up controller: it labels each Node with its instance type. `docs/architecture.md` walks
 //! through it.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,8 +40,9 @@ impl Tiny {
     }
 
     async fn write(&self, node: &Node, instance: api::Instance) -> Requeue {
+        let size = instance.instance_type.into_iter();
         let patch = NodePatch {
-            labels: BTreeMap::from([(LABEL.to_owned(), instance.instance_type)]),
+            labels: size.map(|size| (LABEL.to_owned(), size)).collect(),
             ..NodePatch::default()
         };
         match self.driver.context.writes.patch_node(node, &patch).await {

@@ -12,7 +12,7 @@ use crate::ownership::PROVIDER_LABEL;
 use crate::planted::planted;
 use crate::provider::{CallError, node_view};
 use crate::writes::reason::{INVALID_NODE_LABEL, NODE_ADDRESS_MISMATCH, SYNCED};
-use crate::writes::{EventType, NodePatch, NodeStatusPatch};
+use crate::writes::{EventType, NodePatch};
 
 /// The taint of a Node that no cloud controller has initialised yet (B-N1).
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
@@ -44,11 +44,11 @@ pub(super) enum Then {
     CallError(CallError),
 }
 
-/// The writes, in this order: the status, `main`, the events. After them `then` applies.
+/// The writes, in this order: the addresses, `main`, the events. After them `then` applies.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct NodePlan {
-    /// The addresses. They are written before the taint is removed (▲N7).
-    pub(super) status: Option<NodeStatusPatch>,
+    /// The addresses in the status. They are written before the taint is removed (▲N7).
+    pub(super) addresses: Option<Vec<NodeAddress>>,
     /// Provider ID, labels and, in the same write, the removal of the taint.
     pub(super) main: Option<NodePatch>,
     /// Recorded after the writes.
@@ -186,10 +186,10 @@ fn initialize(
         message: "Node synced successfully".to_owned(),
     });
     Ok(NodePlan {
-        status: status_patch(addresses::change(node, wanted)),
+        addresses: addresses::change(node, wanted),
         main: Some(NodePatch {
             provider_id: new_id,
-            labels: to_set(labels.set),
+            labels: labels.set,
             taints: Some(
                 taints(node)
                     .iter()
@@ -197,7 +197,6 @@ fn initialize(
                     .cloned()
                     .collect(),
             ),
-            ..NodePatch::default()
         }),
         events,
         reserved: labels.reserved,
@@ -213,7 +212,7 @@ fn refresh(node: &Node, answer: Option<&api::Instance>, known: Known<'_>) -> Nod
     let instance = answer.filter(|instance| exists(instance));
     if let Some(instance) = instance.filter(|instance| !instance.addresses.is_empty()) {
         match addresses::wanted(node, &instance.addresses) {
-            Ok(wanted) => plan.status = status_patch(addresses::change(node, wanted)),
+            Ok(wanted) => plan.addresses = addresses::change(node, wanted),
             Err(message) => plan.events.push(NodeEvent {
                 kind: EventType::Warning,
                 reason: NODE_ADDRESS_MISMATCH,
@@ -227,7 +226,7 @@ fn refresh(node: &Node, answer: Option<&api::Instance>, known: Known<'_>) -> Nod
     plan.needs_managed = labels.needs_managed;
     if !labels.set.is_empty() {
         plan.main = Some(NodePatch {
-            labels: to_set(labels.set),
+            labels: labels.set,
             ..NodePatch::default()
         });
     }
@@ -300,30 +299,13 @@ fn dropped_event(dropped: &[String]) -> Option<NodeEvent> {
 
 fn nothing(then: Then) -> NodePlan {
     NodePlan {
-        status: None,
+        addresses: None,
         main: None,
         events: Vec::new(),
         reserved: Vec::new(),
         needs_managed: false,
         then,
     }
-}
-
-fn status_patch(
-    addresses: Option<Vec<k8s_openapi::api::core::v1::NodeAddress>>,
-) -> Option<NodeStatusPatch> {
-    addresses.map(|addresses| NodeStatusPatch {
-        addresses: Some(addresses),
-    })
-}
-
-fn to_set(
-    labels: std::collections::BTreeMap<String, String>,
-) -> std::collections::BTreeMap<String, Option<String>> {
-    labels
-        .into_iter()
-        .map(|(key, value)| (key, Some(value)))
-        .collect()
 }
 
 /// The Node's provider ID, unless it is empty.

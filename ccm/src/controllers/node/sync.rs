@@ -273,7 +273,7 @@ impl Worker {
         Err(WriteError::Conflict)
     }
 
-    /// Writes a plan, the status first. After the status write, `node` is the version that the API
+    /// Writes a plan, the addresses first. After that write, `node` is the version that the API
     /// server returned, and `plan` is planned again for it. A main patch that sets taints carries
     /// the resourceVersion of `node`.
     async fn patch(
@@ -283,14 +283,12 @@ impl Worker {
         planned_again: impl Fn(&Node) -> NodePlan,
     ) -> Result<(), WriteError> {
         let writes = &self.driver.context.writes;
-        if let Some(status) = &plan.status {
-            if let Some(addresses) = &status.addresses
-                && plan::is_uninitialized(node)
-            {
+        if let Some(addresses) = &plan.addresses {
+            if plan::is_uninitialized(node) {
                 let written = addresses.clone();
                 self.addressed().insert(name(node).to_owned(), written);
             }
-            let fresh = writes.patch_node_status(node, status).await?;
+            let fresh = writes.patch_node_addresses(node, addresses).await?;
             *node = Arc::new(fresh);
             *plan = planned_again(node);
         }
