@@ -158,7 +158,7 @@ impl Worker {
 
     /// ▲N13: reports the Nodes that wait too long, also while the provider is unavailable.
     async fn housekeep(&self) {
-        let context = &self.driver.context;
+        let context = self.context();
         let report = |patience| {
             self.report_overdue(patience);
             let oldest = self.waiting().oldest((context.wall)());
@@ -183,7 +183,7 @@ impl Worker {
                     (answered.reason, text)
                 }
                 (None, None) => {
-                    let provider = &self.driver.context.provider;
+                    let provider = &self.context().provider;
                     let text = format!(
                         "provider {provider} has not been asked about this Node yet: it waits for its turn"
                     );
@@ -200,15 +200,15 @@ impl Worker {
         if obstacle.is_some() || answered.is_some() {
             return obstacle;
         }
-        let until = self.driver.context.wall_time(self.driver.slowed_until()?);
-        let provider = &self.driver.context.provider;
+        let until = self.context().wall_time(self.driver.slowed_until()?);
+        let provider = &self.context().provider;
         Some(report::Obstacle::slowed(provider, "new Nodes", until))
     }
 
     /// Why the ccm is not trying this Node now, or has no answer about it.
     fn obstacle(&self, name: &str) -> Option<report::Obstacle> {
-        let provider = &self.driver.context.provider;
-        let status = self.driver.context.status.borrow();
+        let provider = &self.context().provider;
+        let status = self.context().status.borrow();
         if let Some(obstacle) = report::Obstacle::of_provider(provider, &status) {
             return Some(obstacle);
         }
@@ -228,17 +228,21 @@ impl Worker {
         };
         let deadline = status.usable(Capability::Instances);
         let deadline = deadline.map(|session| session.deadlines.lookup);
-        let since = self.driver.context.wall_time(since);
+        let since = self.context().wall_time(since);
         Some(report::Obstacle::unanswered(provider, rpc, since, deadline))
     }
 
     /// The event's text about the last attempt. `changes`: a change of the Node leads to another
     /// attempt at once.
     fn reported(&self, node: &Node, answered: &Answered, attempt: u32, changes: bool) -> String {
-        let provider = &self.driver.context.provider;
+        let provider = &self.context().provider;
         let next = self.driver.next(&name(node).to_owned(), changes);
         let about = plan::asked_for(node);
         report::reported(answered, provider, Some(&about), attempt, next)
+    }
+
+    fn context(&self) -> &LoopContext {
+        &self.driver.context
     }
 
     /// The session, if lookups and writes of Nodes are allowed.
@@ -249,7 +253,7 @@ impl Worker {
     /// How many lookups may run at once, and the permits for them.
     fn lookups(&self, session: &Arc<Session>) -> (usize, Arc<Semaphore>) {
         self.lookups.of(session, || {
-            let flag = self.driver.context.config.node.concurrent_syncs;
+            let flag = self.context().config.node.concurrent_syncs;
             lowered(session.limiters.instances.width, flag)
         })
     }
@@ -266,7 +270,7 @@ impl Worker {
     /// Whether the Node may belong to this provider. Before the first session, every Node may.
     fn concerns(&self, node: &Node) -> bool {
         self.said()
-            .is_none_or(|said| said.ownership.concerns(&self.driver.context.provider, node))
+            .is_none_or(|said| said.ownership.concerns(&self.context().provider, node))
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting<String>> {
@@ -281,11 +285,11 @@ impl Worker {
     }
 
     fn node(&self, name: &str) -> Option<Arc<Node>> {
-        self.driver.context.cluster.nodes.get(&Key::node(name))
+        self.context().cluster.nodes.get(&Key::node(name))
     }
 
     fn event(&self, node: &Node, kind: EventType, reason: &str, message: String) {
-        let writes = &self.driver.context.writes;
+        let writes = &self.context().writes;
         writes.node_event(node, kind, reason, message);
     }
 }
@@ -300,7 +304,7 @@ impl Worker {
                 provider_id,
                 node_name,
             } => {
-                let nodes = &self.driver.context.cluster.nodes;
+                let nodes = &self.context().cluster.nodes;
                 let mut named: Vec<_> = nodes.get(&Key::node(node_name)).into_iter().collect();
                 if named.is_empty() && !provider_id.is_empty() {
                     named = nodes.found_by(provider_id);
@@ -328,7 +332,7 @@ impl Reconciler for Worker {
     }
 
     fn sources<'a>(&'a self, sources: &mut Sources<'a, String>) {
-        let nodes = &self.driver.context.cluster.nodes;
+        let nodes = &self.context().cluster.nodes;
         sources.changes(nodes, |change| self.wakes(change));
         sources.hints(HINT_GAP, |hint| self.hinted_at(hint));
     }
@@ -339,7 +343,7 @@ impl Reconciler for Worker {
             ownership: Arc::clone(&session.ownership),
             projection: session.projections.nodes.clone(),
         }));
-        let mut nodes = self.driver.context.cluster.nodes.all();
+        let mut nodes = self.context().cluster.nodes.all();
         nodes.retain(|node| plan::is_uninitialized(node) && self.concerns(node));
         let concerns = |name: &String| self.node(name).is_some_and(|node| self.concerns(&node));
         self.waiting().keep(concerns);
@@ -353,7 +357,7 @@ impl Reconciler for Worker {
     fn width(&self, session: &Arc<Session>) -> Width {
         Width {
             batch: session.max_batch(),
-            linger: self.driver.context.config.node.batch_linger,
+            linger: self.context().config.node.batch_linger,
             calls: self.lookups(session).0,
             writes: WRITE_BACKLOG,
         }
@@ -364,7 +368,7 @@ impl Reconciler for Worker {
         let mut nodes = Vec::with_capacity(names.len());
         for name in names {
             let node = self.node(&name).filter(|node| {
-                let provider = &self.driver.context.provider;
+                let provider = &self.context().provider;
                 session.ownership.concerns(provider, node) && plan::is_uninitialized(node)
             });
             if let Some(node) = node {

@@ -20,25 +20,21 @@ impl Worker {
     /// Runs rounds until `stop`.
     pub(super) async fn refresh(self: &Arc<Self>) {
         let mut tasks = JoinSet::new();
-        let stop = &self.driver.context.stop;
-        // The first round waits for the store's first list.
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => return,
-            () = self.driver.context.cluster.nodes.synced() => {}
-        }
-        while stop
-            .run_until_cancelled(self.round(&mut tasks))
-            .await
-            .is_some()
-        {}
+        let rounds = async {
+            // The first round waits for the store's first list.
+            self.context().cluster.nodes.synced().await;
+            loop {
+                self.round(&mut tasks).await;
+            }
+        };
+        self.context().stop.run_until_cancelled(rounds).await;
         while let Some(ended) = tasks.join_next().await {
             self.driver.ended(ended);
         }
     }
 
     async fn round(self: &Arc<Self>, tasks: &mut JoinSet<()>) {
-        let mut status = self.driver.context.status.clone();
+        let mut status = self.context().status.clone();
         let Ok(session) = status
             .wait_for(|status| status.usable(Capability::Instances).is_some())
             .await
@@ -49,15 +45,10 @@ impl Worker {
         };
         let Some(session) = session else { return };
         let start = Instant::now();
-        let period = self
-            .driver
-            .context
-            .config
-            .node
-            .status_update_frequency
-            .max(Duration::from_millis(100));
+        let period = self.context().config.node.status_update_frequency;
+        let period = period.max(Duration::from_millis(100));
 
-        let all = self.driver.context.cluster.nodes.all();
+        let all = self.context().cluster.nodes.all();
         self.isolated.keep(&all);
         self.managed.keep(&all);
         let names: Vec<String> = all
@@ -112,7 +103,7 @@ impl Worker {
         if nodes.is_empty() {
             return;
         }
-        let max_age = self.driver.context.config.node.status_update_frequency / 2;
+        let max_age = self.context().config.node.status_update_frequency / 2;
         let batch = self.driver.batch(Vec::new());
         self.sync(&session, nodes, max_age, &batch).await;
     }
@@ -120,7 +111,7 @@ impl Worker {
     /// Whether the Node is initialised and has an ID of this provider. The label of a Node without
     /// an ID names a provider, but no machine (▲N15).
     fn is_refreshed(&self, session: &Session, node: &Node) -> bool {
-        let ours = NodeOwner::Provider(&self.driver.context.provider);
+        let ours = NodeOwner::Provider(&self.context().provider);
         !plan::is_uninitialized(node)
             && plan::provider_id(node).is_some()
             && session.ownership.node_owner(node) == ours

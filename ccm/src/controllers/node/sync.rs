@@ -86,7 +86,7 @@ impl Worker {
         });
         // The stop drops lookups in flight, but lets writes in flight finish.
         lookups
-            .take_until(self.driver.context.stop.cancelled())
+            .take_until(self.context().stop.cancelled())
             .chain(over)
             .for_each_concurrent(None, |found| self.apply(session, found, batch))
             .await;
@@ -106,11 +106,11 @@ impl Worker {
             ..
         }) = found.first()
         {
-            let (provider, error, nodes) = (&self.driver.context.provider, trouble, found.len());
+            let (provider, error, nodes) = (&self.context().provider, trouble, found.len());
             let call_id = trouble.call_id();
             tracing::warn!(%provider, rpc = RPC, call_id, nodes, first = name(node), %error, "Node lookup failed");
         }
-        claims::refuse_what_is_given_twice(&mut found, (self.driver.context.wall)());
+        claims::refuse_what_is_given_twice(&mut found, (self.context().wall)());
         let offered = session.info.capabilities.as_ref();
         let zones = offered.is_some_and(|offered| offered.zones.is_some());
         let lacks = |found: &Lookup<api::Instance>| {
@@ -140,7 +140,7 @@ impl Worker {
                 // The semaphore is never closed.
                 let _permit = self.writers.acquire().await;
                 // The next leader writes the changes.
-                if self.driver.context.stop.is_cancelled() {
+                if self.context().stop.is_cancelled() {
                     return;
                 }
                 self.settle(&session.info.provider_id_prefixes, lookup, batch)
@@ -178,7 +178,7 @@ impl Worker {
                 (nodes, outcome) as Called<api::Zone>
             }
         })
-        .take_until(self.driver.context.stop.cancelled())
+        .take_until(self.context().stop.cancelled())
         .map(|zones| {
             // A Node that made its call fail is looked up alone until it gets an answer of its own.
             self.isolated.learn(&zones);
@@ -282,7 +282,7 @@ impl Worker {
         plan: &mut NodePlan,
         planned_again: impl Fn(&Node) -> NodePlan,
     ) -> Result<(), WriteError> {
-        let writes = &self.driver.context.writes;
+        let writes = &self.context().writes;
         if let Some(addresses) = &plan.addresses {
             if plan::is_uninitialized(node) {
                 let written = addresses.clone();
@@ -309,13 +309,13 @@ impl Worker {
     /// Claims the ID that the plan gives the Node.
     async fn claim_planned(&self, node: &Node, plan: &NodePlan) -> Result<(), CallError> {
         let main = plan.main.as_ref();
-        let nodes = &self.driver.context.cluster.nodes;
+        let nodes = &self.context().cluster.nodes;
         let Some(id) = main.and_then(|main| main.provider_id.as_deref()) else {
             // This plan gives the Node no ID, so its claim from an earlier answer ends.
             self.release(node).await;
             return Ok(());
         };
-        let wall = (self.driver.context.wall)();
+        let wall = (self.context().wall)();
         self.claims.claim(node, id, nodes, wall)
     }
 
@@ -340,15 +340,12 @@ impl Worker {
     /// The same Node from the API server. `Gone` if it no longer exists, or now belongs to another
     /// provider.
     async fn read(&self, node: &Node) -> Result<Arc<Node>, WriteError> {
-        let fresh = self.driver.context.writes.read_node(name(node)).await?;
+        let fresh = self.context().writes.read_node(name(node)).await?;
         let same = fresh.filter(|fresh| fresh.metadata.uid == node.metadata.uid);
         let same = same.filter(|fresh| {
             let session = self.session();
-            session.is_none_or(|session| {
-                session
-                    .ownership
-                    .concerns(&self.driver.context.provider, fresh)
-            })
+            session
+                .is_none_or(|session| session.ownership.concerns(&self.context().provider, fresh))
         });
         same.map(Arc::new).ok_or(WriteError::Gone)
     }
@@ -414,14 +411,14 @@ impl Worker {
 
     /// The writes have initialised the Node.
     fn initialized(&self, node: &Node, reserved: &[String], took: Option<Duration>) {
-        let (key, provider) = (name(node).to_owned(), &self.driver.context.provider);
+        let (key, provider) = (name(node).to_owned(), &self.context().provider);
         if let Some(first) = reserved.first() {
             let labels = reserved.len();
             self.metrics.reserved_labels(provider, labels);
             tracing::warn!(node = key, %provider, labels, first, "left out labels in reserved namespaces: the provider may not set them");
         }
         if let Some(created) = &node.metadata.creation_timestamp {
-            let age = (self.driver.context.wall)().duration_since(created.0);
+            let age = (self.context().wall)().duration_since(created.0);
             self.metrics
                 .initialized(Duration::try_from(age).unwrap_or_default());
         }
@@ -470,13 +467,9 @@ impl Worker {
             (tell, waiting.attempts(&key))
         };
         let reported = self.reported(node, answered, attempt, report.when_changed);
-        let (provider, error) = (&self.driver.context.provider, answered.words.as_str());
-        let retry_in_ms = self
-            .driver
-            .queue
-            .due(&key)
-            .map(|at| at.saturating_duration_since(now))
-            .map(millis);
+        let (provider, error) = (&self.context().provider, answered.words.as_str());
+        let due = self.driver.queue.due(&key);
+        let retry_in_ms = due.map(|at| millis(at.saturating_duration_since(now)));
         let (code, rpc) = (answered.code, answered.rpc);
         let call_id = answered.call_id.as_deref();
         // Of a Node that waits, only the first failure is a warning. A call that failed as a whole
