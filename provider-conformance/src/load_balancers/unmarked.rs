@@ -2,7 +2,6 @@
 
 use cloud_provider_api::v1alpha1::{FailureCode, LoadBalancerPresence, Ownership};
 
-use crate::call::Answer;
 use crate::check::{Check, Need, Stop, Verdict, check};
 use crate::hooks::Hook;
 use crate::run::Run;

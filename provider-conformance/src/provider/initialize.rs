@@ -6,7 +6,7 @@ use cloud_provider_api::v1alpha1::{self as pb, FailureCode};
 use futures::future::join_all;
 use pb::initialize_response::Outcome;
 
-use super::super::call::{Answer, Exchange};
+use super::super::call::Exchange;
 use super::super::check::{Check, Need, Stop, Verdict, after, check, must, must_equal};
 use super::super::core::tour::ensure;
 use super::super::hooks::Hook;
