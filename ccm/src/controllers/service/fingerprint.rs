@@ -3,10 +3,10 @@
 //! They are the same in every process with this code. So the chosen subset of targets stays the
 //! same after a restart.
 
+use std::collections::BTreeMap;
 use std::io;
 
-use k8s_openapi::api::core::v1::{Service, ServicePort};
-use serde::Serialize;
+use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 
 use super::handle::ANNOTATION;
 use crate::core::LAST_APPLIED;
@@ -66,89 +66,33 @@ pub(super) fn rank(name: &str) -> u64 {
     word ^ (word >> 33)
 }
 
-/// The inputs of B-S4, and the class. The plan decides whether a load balancer is wanted.
-#[derive(Serialize)]
-struct Inputs<'a> {
-    uid: &'a str,
-    annotations: Vec<(&'a str, &'a str)>,
-    source_ranges: &'a [String],
-    ports: Vec<Listener<'a>>,
-    session_affinity: Option<&'a str>,
-    session_affinity_timeout: Option<i32>,
-    class: Option<&'a str>,
-    load_balancer_ip: Option<&'a str>,
-    external_ips: &'a [String],
-    external_traffic_policy: Option<&'a str>,
-    health_check_node_port: i32,
-    ip_families: usize,
-}
-
-#[derive(Serialize)]
-struct Listener<'a> {
-    name: &'a str,
-    protocol: &'a str,
-    port: i32,
-    node_port: i32,
-    target_port: Option<&'a k8s_openapi::apimachinery::pkg::util::intstr::IntOrString>,
-    app_protocol: Option<&'a str>,
-}
-
-impl<'a> From<&'a ServicePort> for Listener<'a> {
-    fn from(port: &'a ServicePort) -> Self {
-        Self {
-            name: port.name.as_deref().unwrap_or_default(),
-            protocol: port.protocol.as_deref().unwrap_or("TCP"),
-            port: port.port,
-            node_port: port.node_port.unwrap_or_default(),
-            target_port: port.target_port.as_ref(),
-            app_protocol: port.app_protocol.as_deref(),
-        }
-    }
-}
-
-/// The fingerprint of the fields of a Service whose change leads to a call (B-S4). It leaves out
-/// two annotations: the ccm's own record and kubectl's last applied configuration.
+/// The fingerprint of the fields of a Service whose change leads to a call (B-S4), and of its class.
+/// It leaves out two annotations: the ccm's own record and kubectl's last applied configuration.
+/// The plan decides whether a load balancer is wanted.
 pub(super) fn service_inputs(service: &Service) -> Fingerprint {
-    let spec = service.spec.as_ref();
-    let inputs = Inputs {
-        uid: service.metadata.uid.as_deref().unwrap_or_default(),
-        annotations: service
-            .metadata
-            .annotations
-            .iter()
-            .flatten()
-            .filter(|(key, _)| *key != ANNOTATION && *key != LAST_APPLIED)
-            .map(|(key, value)| (key.as_str(), value.as_str()))
-            .collect(),
-        source_ranges: spec
-            .and_then(|spec| spec.load_balancer_source_ranges.as_deref())
+    let (meta, none) = (&service.metadata, ServiceSpec::default());
+    let spec = service.spec.as_ref().unwrap_or(&none);
+    let annotations = meta.annotations.iter().flatten();
+    let annotations: BTreeMap<_, _> = annotations
+        .filter(|(key, _)| *key != ANNOTATION && *key != LAST_APPLIED)
+        .collect();
+    // An empty field is equal to an absent one.
+    let inputs = (
+        &meta.uid,
+        annotations,
+        spec.load_balancer_source_ranges
+            .as_deref()
             .unwrap_or_default(),
-        ports: spec
-            .and_then(|spec| spec.ports.as_deref())
-            .unwrap_or_default()
-            .iter()
-            .map(Listener::from)
-            .collect(),
-        session_affinity: spec.and_then(|spec| spec.session_affinity.as_deref()),
-        session_affinity_timeout: spec
-            .and_then(|spec| spec.session_affinity_config.as_ref())
-            .and_then(|config| config.client_ip.as_ref())
-            .and_then(|client_ip| client_ip.timeout_seconds),
-        class: spec.and_then(|spec| spec.load_balancer_class.as_deref()),
-        load_balancer_ip: spec
-            .and_then(|spec| spec.load_balancer_ip.as_deref())
-            .filter(|ip| !ip.is_empty()),
-        external_ips: spec
-            .and_then(|spec| spec.external_ips.as_deref())
-            .unwrap_or_default(),
-        external_traffic_policy: spec.and_then(|spec| spec.external_traffic_policy.as_deref()),
-        health_check_node_port: spec
-            .and_then(|spec| spec.health_check_node_port)
-            .unwrap_or_default(),
-        ip_families: spec
-            .and_then(|spec| spec.ip_families.as_ref())
-            .map_or(0, Vec::len),
-    };
+        spec.ports.as_deref().unwrap_or_default(),
+        &spec.session_affinity,
+        &spec.session_affinity_config,
+        &spec.load_balancer_class,
+        spec.load_balancer_ip.as_deref().unwrap_or_default(),
+        spec.external_ips.as_deref().unwrap_or_default(),
+        &spec.external_traffic_policy,
+        spec.health_check_node_port.unwrap_or_default(),
+        spec.ip_families.as_ref().map_or(0, Vec::len),
+    );
     let mut digest = Digest::new();
     if serde_json::to_writer(&mut digest, &inputs).is_err() {
         // Serialising text and numbers does not fail. If it did, the part written so far would
@@ -161,14 +105,16 @@ pub(super) fn service_inputs(service: &Service) -> Fingerprint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::api::core::v1::{ClientIPConfig, ServiceStatus, SessionAffinityConfig};
+    use k8s_openapi::api::core::v1::{
+        ClientIPConfig, ServicePort, ServiceStatus, SessionAffinityConfig,
+    };
     use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
     use crate::controllers::service::fixtures::service;
 
     type Edit = fn(&mut Service);
 
-    fn spec(service: &mut Service) -> &mut k8s_openapi::api::core::v1::ServiceSpec {
+    fn spec(service: &mut Service) -> &mut ServiceSpec {
         service.spec.get_or_insert_default()
     }
 
@@ -239,7 +185,7 @@ mod tests {
             }),
         ];
         let plain = service_inputs(&service());
-        let mut seen = std::collections::BTreeMap::from([(plain, "plain")]);
+        let mut seen = BTreeMap::from([(plain, "plain")]);
         for (name, edit) in edits {
             let mut edited = service();
             edit(&mut edited);
@@ -311,7 +257,7 @@ mod tests {
 
     #[test]
     fn b_s4_nothing_else_matters() {
-        let edits: [(&str, Edit); 14] = [
+        let edits: [(&str, Edit); 13] = [
             ("labels", |s| {
                 s.metadata
                     .labels
@@ -347,9 +293,6 @@ mod tests {
                 spec(s).external_ips = Some(Vec::new());
                 spec(s).load_balancer_ip = Some(String::new());
                 spec(s).health_check_node_port = Some(0);
-            }),
-            ("the default protocol", |s| {
-                port(s).protocol = None;
             }),
         ];
         let plain = service_inputs(&service());
