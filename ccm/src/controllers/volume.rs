@@ -83,7 +83,14 @@ impl Reconciler for Worker {
     /// A session that only reconnected knows the same disks as before. So the controller does not
     /// ask again about volumes that are not the provider's: there may be thousands.
     fn renewed(&self, session: &Arc<Session>, status: &ProviderStatus) -> Vec<String> {
-        let now = Knows::of(session, status.cloud_scope.clone());
+        let info = &session.info;
+        let offered = info.capabilities.as_ref();
+        let now = (
+            info.provider_name.clone(),
+            info.provider_version.clone(),
+            offered.and_then(|offered| offered.volumes.clone()),
+            status.cloud_scope.clone(),
+        );
         let mut knows = lock(&self.knows);
         let before = knows.replace(now);
         if before.is_none() || before == *knows {
@@ -122,27 +129,8 @@ fn wakes(change: &Change<PersistentVolume>) -> Option<Wake<String>> {
     }
 }
 
-/// The values that decide which disks a provider knows.
-#[derive(PartialEq)]
-struct Knows {
-    name: String,
-    version: String,
-    offered: Option<VolumeCapability>,
-    scope: Option<String>,
-}
-
-impl Knows {
-    fn of(session: &Session, scope: Option<String>) -> Self {
-        let info = &session.info;
-        let offered = info.capabilities.as_ref();
-        Self {
-            name: info.provider_name.clone(),
-            version: info.provider_version.clone(),
-            offered: offered.and_then(|offered| offered.volumes.clone()),
-            scope,
-        }
-    }
-}
+/// The values that decide which disks a provider knows: its name, version, capability and scope.
+type Knows = (String, String, Option<VolumeCapability>, Option<String>);
 
 /// The volume sources that the provider declares as its own.
 fn source_types(session: &Session) -> &[String] {

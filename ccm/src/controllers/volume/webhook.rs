@@ -11,11 +11,10 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PersistentVolume;
 use kube::Resource;
+use kube::core::PartialObjectMeta;
 use kube::core::admission::{
     AdmissionRequest, AdmissionResponse, AdmissionReview, META_API_VERSION_V1, META_KIND, Operation,
 };
-use kube::core::{GroupVersionResource, PartialObjectMeta};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -38,15 +37,6 @@ pub(crate) struct Webhook {
     heals: bool,
 }
 
-/// A parsed review.
-#[derive(Debug)]
-struct Asked {
-    /// Admits the object unchanged.
-    response: AdmissionResponse,
-    /// The volume in creation. `None`: the review is about something else.
-    volume: Option<PersistentVolume>,
-}
-
 impl Webhook {
     pub(crate) fn new(
         provider: Arc<str>,
@@ -63,9 +53,8 @@ impl Webhook {
     /// The answer to a review, in JSON. The webhook waits for the provider for at most `patience`.
     /// `Err`: the error in the request.
     pub(crate) async fn review(&self, body: &[u8], patience: Duration) -> Result<Vec<u8>, String> {
-        let asked = understand(body)?;
-        let mut response = asked.response;
-        if let Some(volume) = &asked.volume {
+        let (mut response, volume) = understand(body)?;
+        if let Some(volume) = &volume {
             let name = volume.metadata.name.as_deref().unwrap_or_default();
             let provider = &*self.provider;
             match self.labelling(volume, patience).await {
@@ -145,54 +134,24 @@ impl Webhook {
     }
 }
 
-/// The subject of a review, without its objects.
-#[derive(Deserialize)]
-struct About {
-    request: Option<AboutRequest>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct AboutRequest {
-    resource: GroupVersionResource,
-    #[serde(default)]
-    sub_resource: String,
-    operation: Operation,
-}
-
-impl AboutRequest {
-    fn is_of_a_new_volume(&self) -> bool {
-        let resource = &self.resource;
-        let of = (&*resource.group, &*resource.version, &*resource.resource);
-        of == ("", "v1", "persistentvolumes")
-            && self.sub_resource.is_empty()
-            && self.operation == Operation::Create
-    }
-}
-
-/// Parses a review. Everything but the creation of a volume is admitted unchanged: a webhook rule
-/// that is too wide must not block anybody. Callers are strangers, so only the metadata of other
-/// objects is kept.
-fn understand(body: &[u8]) -> Result<Asked, String> {
-    let about: About = serde_json::from_slice(body).map_err(|error| no_review(&error))?;
-    let ours = about
-        .request
-        .is_some_and(|request| request.is_of_a_new_volume());
-    if !ours {
-        let request = request::<PartialObjectMeta<PersistentVolume>>(body)?;
-        let response = AdmissionResponse::from(&request);
-        return Ok(Asked {
-            response,
-            volume: None,
-        });
+/// Parses a review. Returns the answer that admits the object unchanged, and the volume in creation.
+/// `None`: the review is about something else, which a webhook rule that is too wide must not block.
+/// Callers are strangers, so only the metadata of other objects is kept.
+fn understand(body: &[u8]) -> Result<(AdmissionResponse, Option<PersistentVolume>), String> {
+    let about = request::<PartialObjectMeta<PersistentVolume>>(body)?;
+    let resource = &about.resource;
+    let of = (&*resource.group, &*resource.version, &*resource.resource);
+    let of_part = about
+        .sub_resource
+        .as_ref()
+        .is_some_and(|part| !part.is_empty());
+    if of != ("", "v1", "persistentvolumes") || of_part || about.operation != Operation::Create {
+        return Ok((AdmissionResponse::from(&about), None));
     }
     let request = request::<PersistentVolume>(body)?;
     let response = AdmissionResponse::from(&request);
     let volume = request.object.ok_or("request.object is missing")?;
-    Ok(Asked {
-        response,
-        volume: Some(volume),
-    })
+    Ok((response, Some(volume)))
 }
 
 fn request<T>(body: &[u8]) -> Result<AdmissionRequest<T>, String>

@@ -6,7 +6,7 @@ use arbitrary::{Arbitrary, Unstructured};
 use k8s_openapi::api::core::v1::PersistentVolume;
 use serde_json::{Value, json};
 
-use super::{Asked, patch, plan, understand};
+use super::{patch, plan, understand};
 use crate::controllers::node::fuzz::is_reserved;
 
 const KEYS: [&str; 4] = [
@@ -47,11 +47,7 @@ pub(crate) fn reviews(input: &[u8]) {
             break;
         }
     }
-    let Ok(Asked {
-        response,
-        volume: Some(volume),
-    }) = understand(body)
-    else {
+    let Ok((response, Some(volume))) = understand(body) else {
         return;
     };
     let Ok(Some(labelling)) = plan::answered(&volume, "mock", &labels) else {
