@@ -51,7 +51,10 @@ impl Worker {
             return;
         };
         let most = offer.load_balancers.max_targets;
-        state.pool.clear(most.map_or(0, |most| most as usize));
+        state
+            .pool
+            .candidates
+            .clear(most.map_or(0, |most| most as usize));
         for node in self.driver.context.cluster.nodes.all() {
             self.observe(state, &offer, &node);
         }
@@ -81,7 +84,7 @@ impl Worker {
             );
             writes.node_event(node, EventType::Warning, reason, text);
         }
-        state.pool.observe(name, now)
+        state.pool.candidates.observe(name, now)
     }
 
     fn nodes_changed(&self, changes: &[Change<Node>]) {
@@ -97,7 +100,7 @@ impl Worker {
                 (None, Some(old)) => {
                     let name = old.metadata.name.as_deref().unwrap_or_default();
                     state.too_large.remove(name);
-                    state.pool.observe(name, None)
+                    state.pool.candidates.observe(name, None)
                 }
                 (None, None) => false,
             };

@@ -2,7 +2,6 @@
 
 mod pool;
 mod selector;
-mod settle;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -213,37 +212,19 @@ impl Sets {
         self.published.get(selector)
     }
 
-    pub(super) fn selectors(&self) -> Vec<NodeSelector> {
-        let mut all: Vec<_> = self.published.keys().cloned().collect();
-        all.extend(
-            self.doubtful
-                .keys()
-                .filter(|selector| !self.published.contains_key(selector))
-                .cloned(),
-        );
-        all
-    }
-
     /// Stores a newly built set. An empty set waits until the API server confirms it, unless the
-    /// set before was empty too. Returns whether `get` has other targets now.
-    pub(super) fn offer(&mut self, selector: &NodeSelector, set: TargetSet) -> bool {
-        let before = self.published.get(selector);
+    /// set before was empty too.
+    pub(super) fn offer(&mut self, selector: &NodeSelector, set: TargetSet) {
+        let (before, set) = (self.published.get(selector), Arc::new(set));
         if set.is_empty() && before.is_none_or(|before| !before.is_empty()) {
-            let set = Arc::new(set);
             self.doubtful
                 .entry(selector.clone())
                 .and_modify(|doubt| doubt.set = Arc::clone(&set))
                 .or_insert(Doubt { set, again: None });
-            return false;
+            return;
         }
         self.doubtful.remove(selector);
-        if before.is_some_and(|before| before.fingerprint == set.fingerprint) {
-            // The same targets with newer views: no Service is woken.
-            self.published.insert(selector.clone(), Arc::new(set));
-            return false;
-        }
-        self.published.insert(selector.clone(), Arc::new(set));
-        true
+        self.published.insert(selector.clone(), set);
     }
 
     /// The selectors to ask the API server about now.

@@ -2,46 +2,40 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::settle::Settle;
-use super::{Candidate, Candidates, NodeSelector, Sets, TargetSet};
+use super::{Candidates, NodeSelector, Sets, TargetSet};
 use crate::planted::planted;
+
+/// Changes of Nodes settle after this time without another one.
+const QUIET: Duration = Duration::from_secs(1);
+/// The longest delay of a change.
+const LONGEST: Duration = Duration::from_secs(5);
 
 /// All targets of one provider. Changes of Nodes settle before load balancers are updated (▲S12).
 #[derive(Debug, Default)]
 pub(in crate::controllers::service) struct Pool {
-    candidates: Candidates,
+    pub(in crate::controllers::service) candidates: Candidates,
     pub(in crate::controllers::service) sets: Sets,
-    settle: Settle,
+    /// The first and the last change of a Node that wait.
+    waiting: Option<(Instant, Instant)>,
     /// Current sets while changes of Nodes settle, for calls that are made meanwhile.
     unsettled: BTreeMap<NodeSelector, Arc<TargetSet>>,
 }
 
 impl Pool {
-    /// Forgets all Nodes, and sets the most targets of a set; zero: no limit.
-    pub(in crate::controllers::service) fn clear(&mut self, most: usize) {
-        self.candidates.clear(most);
-    }
-
-    /// As [`Candidates::observe`].
-    pub(in crate::controllers::service) fn observe(
-        &mut self,
-        name: &str,
-        now: Option<Candidate>,
-    ) -> bool {
-        self.candidates.observe(name, now)
-    }
-
     /// A Node changed in a way that can change a set.
     pub(in crate::controllers::service) fn changed(&mut self, now: Instant) {
-        self.settle.note(now);
+        let first = self.waiting.map_or(now, |(first, _)| first);
+        self.waiting = Some((first, now));
     }
 
     /// When the changes settle. `None`: there are none.
     pub(in crate::controllers::service) fn settled_at(&self) -> Option<Instant> {
-        self.settle.due()
+        self.waiting
+            .map(|(first, last)| (last + QUIET).min(first + LONGEST))
     }
 
     /// Builds the used sets again. No change waits any longer. Returns the sets that leave out
@@ -50,14 +44,14 @@ impl Pool {
         &mut self,
         used: &BTreeSet<&NodeSelector>,
     ) -> Vec<(NodeSelector, Arc<TargetSet>)> {
-        self.settle.clear();
+        self.waiting = None;
         self.unsettled.clear();
         self.sets.retain(|selector| used.contains(selector));
         let mut cut = Vec::new();
-        for selector in self.sets.selectors() {
-            self.select(&selector);
-            let set = self.sets.get(&selector).filter(|set| set.left_out > 0);
-            cut.extend(set.cloned().map(|set| (selector, set)));
+        for &selector in used {
+            self.select(selector);
+            let set = self.sets.get(selector).filter(|set| set.left_out > 0);
+            cut.extend(set.map(|set| (selector.clone(), Arc::clone(set))));
         }
         cut
     }
@@ -76,10 +70,9 @@ impl Pool {
         selector: &NodeSelector,
     ) -> Option<Arc<TargetSet>> {
         let known = self.sets.get(selector);
-        let Some(settled) = known.filter(|set| {
-            let waits = self.settle.due().is_some();
-            waits || self.candidates.is_current(set)
-        }) else {
+        let Some(settled) =
+            known.filter(|set| self.waiting.is_some() || self.candidates.is_current(set))
+        else {
             // There is no set yet, or its targets have newer views.
             self.select(selector);
             return self.sets.get(selector).cloned();
@@ -105,5 +98,41 @@ impl Pool {
         } else {
             now
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// When sets are built if Nodes change at these milliseconds.
+    fn rounds(changes: impl IntoIterator<Item = u64>) -> Vec<u128> {
+        let start = Instant::now();
+        let mut pool = Pool::default();
+        let mut rounds = Vec::new();
+        for at in changes.into_iter().map(Duration::from_millis) {
+            if let Some(due) = pool.settled_at().filter(|due| *due <= start + at) {
+                rounds.push((due - start).as_millis());
+                pool.settle(&BTreeSet::new());
+            }
+            pool.changed(start + at);
+        }
+        rounds.extend(pool.settled_at().map(|due| (due - start).as_millis()));
+        rounds
+    }
+
+    #[test]
+    fn s12_changes_settle_for_a_second_and_at_most_five() {
+        assert_eq!(rounds([]), Vec::<u128>::new());
+        assert_eq!(rounds([0]), [1000]);
+        assert_eq!(rounds([0, 900, 1800]), [2800]);
+        assert_eq!(rounds([0, 2000]), [1000, 3000]);
+        // Fifty joins within five seconds are one round: 200 updates for 200 load balancers.
+        assert_eq!(rounds((0..50).map(|i| i * 100)), [5000]);
+        // Twenty joins half a second apart are at most three rounds: 600 updates for 200 load
+        // balancers.
+        assert!(rounds((0..20).map(|i| i * 500)).len() <= 3);
+        // Endless changes still lead to rounds.
+        assert_eq!(rounds((0..200).map(|i| i * 100)).len(), 4);
     }
 }
