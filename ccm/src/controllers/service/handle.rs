@@ -20,15 +20,17 @@ use crate::core::text::TEXT_LIMIT;
 /// The key of the annotation: [`crate::core::DOMAIN`] and `load-balancer`.
 pub(super) const ANNOTATION: &str = "grpc-ccm.io/load-balancer";
 
-#[derive(Serialize, Deserialize)]
-struct Record {
+/// The annotation's value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Mark {
     provider: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     uid: Option<String>,
+    /// The recorded class of the Service; empty: none. `None`: not recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     class: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    handle: Option<String>,
+    pub(super) handle: Option<String>,
 }
 
 /// The content of the Service's annotation.
@@ -38,101 +40,79 @@ pub(super) enum Stored {
     Nothing,
     /// The annotation is invalid: somebody edited it.
     Garbage,
-    /// A provider took the Service on.
-    By {
-        provider: String,
-        /// The recorded class of the Service; empty: none. `None`: not recorded.
-        class: Option<String>,
-        handle: Option<String>,
-    },
+    /// A provider took the Service on. The value is without the UID.
+    By(Mark),
 }
 
 impl Stored {
     /// Parses the annotation of a Service.
     pub(super) fn of(service: &Service) -> Self {
-        let Some(text) = service
-            .metadata
-            .annotations
-            .as_ref()
-            .and_then(|annotations| annotations.get(ANNOTATION))
-        else {
+        let annotations = service.metadata.annotations.as_ref();
+        let Some(text) = annotations.and_then(|annotations| annotations.get(ANNOTATION)) else {
             return Self::Nothing;
         };
-        let Ok(record) = serde_json::from_str::<Record>(text) else {
+        let Ok(mut mark) = serde_json::from_str::<Mark>(text) else {
             return Self::Garbage;
         };
         // The ccm stores the UID. Without one, somebody wrote the annotation by hand, for example
         // to move a load balancer to this Service.
-        if record.uid.is_some() && record.uid != service.metadata.uid {
+        let uid = mark.uid.take();
+        if uid.is_some() && uid != service.metadata.uid {
             return Self::Nothing;
         }
-        let handle = record.handle.filter(|handle| !handle.is_empty());
-        if record.provider.is_empty()
-            || handle
-                .as_ref()
-                .is_some_and(|handle| handle.len() > TEXT_LIMIT)
-        {
+        mark.handle = mark.handle.filter(|handle| !handle.is_empty());
+        let bytes = mark.handle.as_ref().map_or(0, String::len);
+        if mark.provider.is_empty() || bytes > TEXT_LIMIT {
             return Self::Garbage;
         }
-        Self::By {
-            provider: record.provider,
-            class: record.class,
-            handle,
+        Self::By(mark)
+    }
+
+    fn mark(&self) -> Option<&Mark> {
+        match self {
+            Self::By(mark) => Some(mark),
+            Self::Nothing | Self::Garbage => None,
         }
     }
 
     /// The handle, if this provider gave it.
     pub(super) fn handle_of(&self, me: &str) -> Option<&str> {
-        match self {
-            Self::By {
-                provider, handle, ..
-            } if provider == me => handle.as_deref(),
-            _ => None,
-        }
+        let ours = self.mark().filter(|mark| mark.provider == me);
+        ours?.handle.as_deref()
     }
 
     /// The recorded class, if this provider took the Service on.
     pub(super) fn class_of(&self, me: &str) -> Option<&str> {
-        match self {
-            Self::By {
-                provider, class, ..
-            } if provider == me => class.as_deref(),
-            _ => None,
-        }
+        let ours = self.mark().filter(|mark| mark.provider == me);
+        ours?.class.as_deref()
     }
 
     /// The recorded class, whichever provider took the Service on.
     pub(super) fn class(&self) -> Option<&str> {
-        match self {
-            Self::By { class, .. } => class.as_deref(),
-            _ => None,
-        }
+        self.mark()?.class.as_deref()
     }
 
     /// The recorded provider.
     pub(super) fn provider(&self) -> Option<&str> {
-        match self {
-            Self::By { provider, .. } => Some(provider),
-            _ => None,
-        }
+        self.mark().map(|mark| mark.provider.as_str())
     }
 }
 
-/// The annotation's value.
+/// The annotation's value as text.
 pub(super) fn render(
     provider: &str,
     uid: Option<&str>,
     class: Option<&str>,
     handle: Option<&str>,
 ) -> String {
-    let record = Record {
+    let mark = Mark {
         provider: provider.to_owned(),
         uid: uid.map(str::to_owned),
         class: class.map(str::to_owned),
         handle: handle.map(str::to_owned),
     };
     // Serialising strings does not fail.
-    serde_json::to_string(&record).unwrap_or_default()
+    serde_json::to_string(&mark).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -151,11 +131,12 @@ mod tests {
     }
 
     fn by(provider: &str, handle: Option<&str>) -> Stored {
-        Stored::By {
+        Stored::By(Mark {
             provider: provider.to_owned(),
+            uid: None,
             class: None,
             handle: handle.map(str::to_owned),
-        }
+        })
     }
 
     #[test]
@@ -165,11 +146,12 @@ mod tests {
         for handle in [None, Some("lb-1"), Some("a\"b;c=d\n€")] {
             for class in [None, Some(""), Some("mock.io/fast")] {
                 let text = render("mock", service().metadata.uid.as_deref(), class, handle);
-                let expected = Stored::By {
+                let expected = Stored::By(Mark {
                     provider: "mock".to_owned(),
+                    uid: None,
                     class: class.map(str::to_owned),
                     handle: handle.map(str::to_owned),
-                };
+                });
                 assert_eq!(Stored::of(&with(&text)), expected, "{text}");
                 assert_eq!(expected.class_of("mock"), class);
                 assert_eq!(expected.class_of("other"), None);

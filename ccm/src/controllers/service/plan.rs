@@ -259,7 +259,7 @@ fn add_finalizer(service: &Service, me: &str) -> ServicePatch {
         Stored::Garbage => ServicePatch::default(),
         // The class vanishes when the type changes. After that, the annotation must still show the
         // load balancer's owner.
-        Stored::Nothing | Stored::By { .. } => {
+        Stored::Nothing | Stored::By(_) => {
             annotate(service, me, Some(class(service)), stored.handle_of(me))
         }
     };

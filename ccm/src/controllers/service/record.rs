@@ -172,18 +172,12 @@ impl Seen {
             class: class(service).to_owned(),
             stored: match Stored::of(service) {
                 // The next call uses the handle, but a changed handle is no reason for a call.
-                Stored::By {
-                    provider,
-                    class,
-                    handle: Some(_),
-                } => Stored::By {
-                    provider,
-                    class,
-                    handle: Some(String::new()),
-                },
+                Stored::By(mut mark) => {
+                    mark.handle = mark.handle.map(|_| String::new());
+                    Stored::By(mark)
+                }
                 // An unreadable annotation is no reason for a call.
-                Stored::Garbage => Stored::Nothing,
-                stored => stored,
+                Stored::Nothing | Stored::Garbage => Stored::Nothing,
             },
         }
     }
