@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::api::core::v1::{Node, Service};
+use kube::ResourceExt;
 
 use crate::core::text::TEXT_LIMIT;
 
@@ -126,12 +127,7 @@ impl Ownership {
                 .owner_of_id(id)
                 .map_or(NodeOwner::Nobody, NodeOwner::Provider);
         }
-        let label = node
-            .metadata
-            .labels
-            .as_ref()
-            .and_then(|labels| labels.get(PROVIDER_LABEL));
-        match label {
+        match node.labels().get(PROVIDER_LABEL) {
             None => NodeOwner::AskAll,
             Some(name) => self
                 .providers

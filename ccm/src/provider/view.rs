@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::core::v1::{Node, NodeSystemInfo, Service, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::ResourceExt;
 
 use super::CallError;
 use super::limits::{self, NAME_LIMIT, TEXT_LIMIT};
@@ -39,14 +40,11 @@ pub(crate) fn node_view(node: &Node, projection: &api::NodeProjection) -> api::N
             .filter(|id| (1..=TEXT_LIMIT).contains(&id.len())),
         addresses: addresses.iter().filter_map(node_address).collect(),
         labels: if projection.all_labels {
-            node.metadata.labels.clone().unwrap_or_default()
+            node.labels().clone()
         } else {
-            pick(node.metadata.labels.as_ref(), &projection.label_keys)
+            pick(node.labels(), &projection.label_keys)
         },
-        annotations: pick(
-            node.metadata.annotations.as_ref(),
-            &projection.annotation_keys,
-        ),
+        annotations: pick(node.annotations(), &projection.annotation_keys),
         ..Default::default()
     };
     for group in projection.field_groups() {
@@ -73,10 +71,7 @@ pub(crate) fn node_view(node: &Node, projection: &api::NodeProjection) -> api::N
     view
 }
 
-fn pick(all: Option<&BTreeMap<String, String>>, keys: &[String]) -> BTreeMap<String, String> {
-    let Some(all) = all else {
-        return BTreeMap::new();
-    };
+fn pick(all: &BTreeMap<String, String>, keys: &[String]) -> BTreeMap<String, String> {
     keys.iter()
         .filter(|key| *key != LAST_APPLIED)
         .filter_map(|key| all.get_key_value(key))
@@ -113,10 +108,8 @@ pub(crate) fn source_ranges(service: &Service) -> Vec<String> {
     if let Some(ranges) = field.filter(|ranges| !ranges.is_empty()) {
         return ranges.clone();
     }
-    let annotations = service.metadata.annotations.as_ref();
-    let text = annotations
-        .and_then(|annotations| annotations.get(SOURCE_RANGES))
-        .map_or("", |text| text.trim());
+    let text = service.annotations().get(SOURCE_RANGES);
+    let text = text.map_or("", |text| text.trim());
     if text.is_empty() {
         return Vec::new();
     }
@@ -134,15 +127,14 @@ pub(crate) fn service_view(service: &Service) -> api::ServiceView {
         namespace: metadata.namespace.clone().unwrap_or_default(),
         name: metadata.name.clone().unwrap_or_default(),
         uid: metadata.uid.clone().unwrap_or_default(),
-        labels: metadata.labels.clone().unwrap_or_default(),
-        annotations: metadata
-            .annotations
+        labels: service.labels().clone(),
+        annotations: service
+            .annotations()
             .iter()
-            .flatten()
             .filter(|(key, _)| *key != LAST_APPLIED)
             .map(|(key, value)| (key.clone(), value.clone()))
             .collect(),
-        finalizers: metadata.finalizers.clone().unwrap_or_default(),
+        finalizers: service.finalizers().to_vec(),
         generation: metadata.generation,
         creation_time: metadata.creation_timestamp.as_ref().map(timestamp),
         deletion_time: metadata.deletion_timestamp.as_ref().map(timestamp),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use cloud_provider_api::v1alpha1 as api;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{LoadBalancerStatus, Service};
+use kube::ResourceExt;
 
 use super::handle::Stored;
 use super::notes::{self, Note};
@@ -370,8 +371,7 @@ fn annotations(
     /// All annotations of an object may have 256 KiB in total. This limit leaves most of that to
     /// other writers.
     const MOST_BYTES: usize = 64 * 1024;
-    let none = BTreeMap::new();
-    let now = sent.service.metadata.annotations.as_ref().unwrap_or(&none);
+    let now = sent.service.annotations();
     let mut granted = BTreeMap::new();
     let mut refused = Vec::new();
     let mut bytes = 0;

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
+use kube::ResourceExt;
 
 use super::handle::ANNOTATION;
 use crate::core::LAST_APPLIED;
@@ -70,15 +71,15 @@ pub(super) fn rank(name: &str) -> u64 {
 /// It leaves out two annotations: the ccm's own record and kubectl's last applied configuration.
 /// The plan decides whether a load balancer is wanted.
 pub(super) fn service_inputs(service: &Service) -> Fingerprint {
-    let (meta, none) = (&service.metadata, ServiceSpec::default());
+    let none = ServiceSpec::default();
     let spec = service.spec.as_ref().unwrap_or(&none);
-    let annotations = meta.annotations.iter().flatten();
+    let annotations = service.annotations().iter();
     let annotations: BTreeMap<_, _> = annotations
         .filter(|(key, _)| *key != ANNOTATION && *key != LAST_APPLIED)
         .collect();
     // An empty field is equal to an absent one.
     let inputs = (
-        &meta.uid,
+        &service.metadata.uid,
         annotations,
         spec.load_balancer_source_ranges
             .as_deref()

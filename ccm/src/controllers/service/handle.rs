@@ -13,6 +13,7 @@
 //! - `handle` is absent until the provider gives one.
 
 use k8s_openapi::api::core::v1::Service;
+use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 
 use crate::core::text::TEXT_LIMIT;
@@ -47,8 +48,7 @@ pub(super) enum Stored {
 impl Stored {
     /// Parses the annotation of a Service.
     pub(super) fn of(service: &Service) -> Self {
-        let annotations = service.metadata.annotations.as_ref();
-        let Some(text) = annotations.and_then(|annotations| annotations.get(ANNOTATION)) else {
+        let Some(text) = service.annotations().get(ANNOTATION) else {
             return Self::Nothing;
         };
         let Ok(mut mark) = serde_json::from_str::<Mark>(text) else {

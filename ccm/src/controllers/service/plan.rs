@@ -2,6 +2,7 @@
 
 use cloud_provider_api::v1alpha1::LoadBalancerCapability;
 use k8s_openapi::api::core::v1::{LoadBalancerStatus, Service};
+use kube::ResourceExt;
 
 use super::fingerprint::{Fingerprint, service_inputs};
 use super::handle::{self, Stored};
@@ -90,11 +91,7 @@ pub(super) fn class(service: &Service) -> &str {
 
 /// Whether the Service has our finalizer.
 pub(super) fn has_finalizer(service: &Service) -> bool {
-    service
-        .metadata
-        .finalizers
-        .as_ref()
-        .is_some_and(|finalizers| finalizers.iter().any(|name| name == FINALIZER))
+    service.finalizers().iter().any(|name| name == FINALIZER)
 }
 
 /// The handle for the next call.
@@ -252,7 +249,7 @@ fn annotate(
 }
 
 fn add_finalizer(service: &Service, me: &str) -> ServicePatch {
-    let mut finalizers = service.metadata.finalizers.clone().unwrap_or_default();
+    let mut finalizers = service.finalizers().to_vec();
     finalizers.push(FINALIZER.to_owned());
     let stored = Stored::of(service);
     let mut patch = match stored {
@@ -269,7 +266,7 @@ fn add_finalizer(service: &Service, me: &str) -> ServicePatch {
 
 /// The writes that are left after the load balancer is deleted or kept.
 fn release(service: &Service, retained: bool, left: bool) -> Step {
-    let finalizers = service.metadata.finalizers.as_deref().unwrap_or_default();
+    let finalizers = service.finalizers();
     let others: Vec<String> = finalizers
         .iter()
         .filter(|name| *name != FINALIZER)

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
 use prost::Message;
 use tokio::time::Instant;
 
@@ -59,12 +60,8 @@ pub(super) fn eligible(node: &Node, scope: api::TargetScope, owned: bool) -> boo
     if node.metadata.deletion_timestamp.is_some() {
         return false;
     }
-    let excluded = node
-        .metadata
-        .labels
-        .as_ref()
-        .and_then(|labels| labels.get(EXCLUDE_LABEL))
-        .is_some_and(|value| !NOT_EXCLUDED.contains(&value.as_str()));
+    let excluded = node.labels().get(EXCLUDE_LABEL);
+    let excluded = excluded.is_some_and(|value| !NOT_EXCLUDED.contains(&value.as_str()));
     let spec = node.spec.as_ref();
     let leaving = spec
         .and_then(|spec| spec.taints.as_ref())

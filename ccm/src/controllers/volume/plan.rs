@@ -10,6 +10,7 @@ use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::api::core::v1::{
     NodeSelectorRequirement, NodeSelectorTerm, PersistentVolume, VolumeNodeAffinity,
 };
+use kube::ResourceExt;
 
 use crate::core::{is_reserved_key, is_valid_key, is_valid_value};
 use crate::provider::{is_asked_about, volume_view};
@@ -161,16 +162,11 @@ fn labelling(volume: &PersistentVolume, labels: &Labels) -> Result<VolumePatch, 
     for (key, value) in labels.iter().filter(|(key, _)| is_topology(key)) {
         requirements.push(requirement(key, value)?);
     }
-    let existing = volume.metadata.labels.as_ref();
-    let differs = |key: &String, value: &String| {
-        existing
-            .and_then(|labels| labels.get(key))
-            .is_none_or(|held| held != value)
-    };
+    let existing = volume.labels();
     Ok(VolumePatch {
         labels: labels
             .iter()
-            .filter(|(key, value)| differs(key, value))
+            .filter(|(key, value)| existing.get(*key) != Some(*value))
             .map(|(key, value)| (key.clone(), value.clone()))
             .collect(),
         annotations: BTreeMap::new(),

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Node, Service};
+use kube::ResourceExt;
 use kube::core::{Expression, SelectorExt};
 
 /// The key of the annotation: [`crate::core::DOMAIN`] and `node-selector`.
@@ -22,12 +23,7 @@ pub(in crate::controllers::service) struct NodeSelector(BTreeSet<Expression>);
 impl NodeSelector {
     /// The selector of a Service. `Err`: the error in it.
     pub(in crate::controllers::service) fn of(service: &Service) -> Result<Self, String> {
-        let text = service
-            .metadata
-            .annotations
-            .as_ref()
-            .and_then(|annotations| annotations.get(ANNOTATION));
-        match text {
+        match service.annotations().get(ANNOTATION) {
             Some(text) if text.len() > BYTES => Err(format!(
                 "annotation {ANNOTATION} has {} bytes; at most {BYTES} are allowed",
                 text.len()
@@ -56,12 +52,8 @@ impl NodeSelector {
     }
 
     pub(in crate::controllers::service) fn matches(&self, node: &Node) -> bool {
-        if self.0.is_empty() {
-            return true;
-        }
-        let none = std::collections::BTreeMap::new();
-        let labels = node.metadata.labels.as_ref().unwrap_or(&none);
-        self.0.iter().all(|expression| expression.matches(labels))
+        let mut all = self.0.iter();
+        all.all(|expression| expression.matches(node.labels()))
     }
 }
 
