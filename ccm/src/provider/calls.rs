@@ -7,6 +7,10 @@ mod listing;
 mod routes;
 mod volumes;
 
+pub(crate) use balancers::BalancerAnswer;
+#[cfg(any(test, fuzzing))]
+pub(crate) use balancers::Parts;
+
 use std::future::Future;
 use std::sync::Mutex;
 use std::time::Duration;

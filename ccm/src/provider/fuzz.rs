@@ -274,7 +274,7 @@ async fn ask(rpc: usize, link: &Link) {
                     &answer.events,
                     answer.target_errors,
                 );
-                if let Some(Found(found)) = answer.outcome {
+                if let Some(Found(found)) = well_told(answer.outcome) {
                     assert!(found.load_balancer_name.len() <= NAME_LIMIT);
                     let status = found.status.as_ref();
                     status.and_then(|status| well_told(load_balancer_status(status, &[])));
@@ -286,7 +286,7 @@ async fn ask(rpc: usize, link: &Link) {
             if let Some((answer, _)) =
                 well_told(session.ensure_load_balancer(&fence, request).await)
             {
-                assert!(answer.outcome.is_some());
+                well_told(answer.outcome);
                 check_extras(
                     answer.handle.as_deref(),
                     &answer.events,
@@ -299,7 +299,7 @@ async fn ask(rpc: usize, link: &Link) {
             if let Some((answer, _)) =
                 well_told(session.update_load_balancer(&fence, request).await)
             {
-                assert!(answer.outcome.is_some());
+                well_told(answer.outcome);
                 check_extras(
                     answer.handle.as_deref(),
                     &answer.events,
@@ -312,7 +312,7 @@ async fn ask(rpc: usize, link: &Link) {
             if let Some((answer, _)) =
                 well_told(session.delete_load_balancer(&fence, request).await)
             {
-                assert!(answer.outcome.is_some());
+                well_told(answer.outcome);
                 check_extras(answer.handle.as_deref(), &answer.events, Vec::new());
             }
         }

@@ -3,6 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use api::{
+    delete_load_balancer_response as delete, ensure_load_balancer_response as ensure,
+    get_load_balancer_response as get, update_load_balancer_response as update,
+};
 use cloud_provider_api::v1alpha1 as api;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{LoadBalancerStatus, Service};
@@ -14,7 +18,9 @@ use super::plan::store_handle;
 use crate::core::is_valid_key;
 use crate::core::text::TEXT_LIMIT;
 use crate::planted::planted;
-use crate::provider::{CallError, cut, load_balancer_status, pending_after};
+use crate::provider::{
+    BalancerAnswer, CallError, CallErrorCode, cut, load_balancer_status, pending_after,
+};
 use crate::writes::ServicePatch;
 
 /// The inputs of the request, and the limits for its answer.
@@ -172,14 +178,6 @@ impl Troubled {
     }
 }
 
-/// The fields that the answers of Get, Ensure, Update and Delete share.
-#[derive(Default)]
-struct Extras {
-    handle: Option<String>,
-    events: Vec<api::Event>,
-    annotations: Option<api::AnnotationChanges>,
-}
-
 impl Answer {
     /// The call itself failed.
     pub(super) fn failed(trouble: CallError) -> Self {
@@ -192,15 +190,15 @@ impl Answer {
     }
 }
 
-pub(super) fn after_get(sent: &Sent<'_>, response: api::GetLoadBalancerResponse) -> Answer {
-    use api::get_load_balancer_response::Outcome;
+pub(super) fn after_get(sent: &Sent<'_>, answered: BalancerAnswer<get::Outcome>) -> Answer {
+    use get::Outcome;
     let shown = |status| load_balancer_status(status, sent.service_ranges);
     let written = sent.service.status.as_ref();
     let written = written.and_then(|status| status.load_balancer.as_ref());
-    let verdict = match response.outcome {
-        None => unset("GetLoadBalancer"),
-        Some(Outcome::Failed(failure)) => Verdict::Failed(failure.into()),
-        Some(Outcome::Found(found)) => {
+    let verdict = match answered.outcome {
+        Err(trouble) => Verdict::Failed(trouble),
+        Ok(Outcome::Failed(failure)) => Verdict::Failed(failure.into()),
+        Ok(Outcome::Found(found)) => {
             let present = found.presence() == api::LoadBalancerPresence::Present;
             let ours = found.ownership() == api::Ownership::Ours;
             match found.status.as_ref().map(shown).transpose() {
@@ -212,7 +210,7 @@ pub(super) fn after_get(sent: &Sent<'_>, response: api::GetLoadBalancerResponse)
                     if present
                         && ours
                         && found.in_sync == Some(true)
-                        && response.target_errors.is_empty()
+                        && answered.target_errors.is_empty()
                         && (planted!(InSyncWithoutStatus)
                             || !status.as_ref().or(written).is_none_or(nowhere)) =>
                 {
@@ -225,23 +223,19 @@ pub(super) fn after_get(sent: &Sent<'_>, response: api::GetLoadBalancerResponse)
             }
         }
     };
-    let extras = Extras {
-        handle: response.handle,
-        events: response.events,
-        annotations: response.annotations,
-    };
-    answer(sent, extras, verdict)
+    let (handle, events) = (answered.handle, answered.events);
+    answer(sent, handle, events, answered.annotations, verdict)
 }
 
-pub(super) fn after_ensure(sent: &Sent<'_>, response: api::EnsureLoadBalancerResponse) -> Answer {
-    use api::ensure_load_balancer_response::Outcome;
+pub(super) fn after_ensure(sent: &Sent<'_>, answered: BalancerAnswer<ensure::Outcome>) -> Answer {
+    use ensure::Outcome;
     let shown = |status| load_balancer_status(status, sent.service_ranges);
-    let verdict = match response.outcome {
-        None => unset("EnsureLoadBalancer"),
-        Some(Outcome::Failed(failure)) => Verdict::Failed(failure.into()),
-        Some(Outcome::Pending(pending)) => waits(&pending),
-        Some(Outcome::HandledElsewhere(_)) => Verdict::Elsewhere,
-        Some(Outcome::Ready(ready)) => match ready.status.as_ref().map(shown) {
+    let verdict = match answered.outcome {
+        Err(trouble) => Verdict::Failed(trouble),
+        Ok(Outcome::Failed(failure)) => Verdict::Failed(failure.into()),
+        Ok(Outcome::Pending(pending)) => waits(&pending),
+        Ok(Outcome::HandledElsewhere(_)) => Verdict::Elsewhere,
+        Ok(Outcome::Ready(ready)) => match ready.status.as_ref().map(shown) {
             // A missing status does not mean an empty one, so the controller writes no status.
             None => Verdict::Failed(CallError::fault(
                 "EnsureLoadBalancer answered ready without a status",
@@ -252,65 +246,49 @@ pub(super) fn after_ensure(sent: &Sent<'_>, response: api::EnsureLoadBalancerRes
             Some(Ok(status)) if nowhere(&status) => Verdict::Failed(CallError::fault(
                 "EnsureLoadBalancer answered ready without an address or host name",
             )),
-            Some(Ok(status)) => Verdict::Ready(status, Troubled::of(response.target_errors)),
+            Some(Ok(status)) => Verdict::Ready(status, Troubled::of(answered.target_errors)),
         },
     };
-    let extras = Extras {
-        handle: response.handle,
-        events: response.events,
-        annotations: response.annotations,
-    };
-    answer(sent, extras, verdict)
+    let (handle, events) = (answered.handle, answered.events);
+    answer(sent, handle, events, answered.annotations, verdict)
 }
 
-pub(super) fn after_update(sent: &Sent<'_>, response: api::UpdateLoadBalancerResponse) -> Answer {
-    use api::update_load_balancer_response::Outcome;
-    let verdict = match response.outcome {
-        None => unset("UpdateLoadBalancer"),
-        Some(Outcome::Failed(failure)) if failure.code() == api::FailureCode::NotFound => {
-            Verdict::Missing
-        }
-        Some(Outcome::Failed(failure)) => Verdict::Failed(failure.into()),
-        Some(Outcome::Pending(pending)) => waits(&pending),
-        Some(Outcome::HandledElsewhere(_)) => Verdict::Elsewhere,
-        Some(Outcome::Done(_)) => Verdict::Updated(Troubled::of(response.target_errors)),
+pub(super) fn after_update(sent: &Sent<'_>, answered: BalancerAnswer<update::Outcome>) -> Answer {
+    use update::Outcome;
+    let verdict = match answered.outcome {
+        Err(trouble) if trouble.code == CallErrorCode::NotFound => Verdict::Missing,
+        Err(trouble) => Verdict::Failed(trouble),
+        Ok(Outcome::Failed(failure)) => Verdict::Failed(failure.into()),
+        Ok(Outcome::Pending(pending)) => waits(&pending),
+        Ok(Outcome::HandledElsewhere(_)) => Verdict::Elsewhere,
+        Ok(Outcome::Done(_)) => Verdict::Updated(Troubled::of(answered.target_errors)),
     };
-    let extras = Extras {
-        handle: response.handle,
-        events: response.events,
-        annotations: response.annotations,
-    };
-    answer(sent, extras, verdict)
+    let (handle, events) = (answered.handle, answered.events);
+    answer(sent, handle, events, answered.annotations, verdict)
 }
 
-pub(super) fn after_delete(sent: &Sent<'_>, response: api::DeleteLoadBalancerResponse) -> Answer {
-    use api::delete_load_balancer_response::Outcome;
+pub(super) fn after_delete(sent: &Sent<'_>, answered: BalancerAnswer<delete::Outcome>) -> Answer {
+    use delete::Outcome;
     let mut more = Vec::new();
-    let handle = response.handle.filter(|handle| !handle.is_empty());
-    let verdict = match response.outcome {
-        None => unset("DeleteLoadBalancer"),
-        Some(Outcome::Failed(failure)) => Verdict::Failed(failure.into()),
-        Some(Outcome::Pending(_)) if planted!(ReleasedTooEarly) => {
-            Verdict::Gone { retained: false }
-        }
-        Some(Outcome::Pending(pending)) => waits(&pending),
-        Some(Outcome::Retained(retained)) => {
+    let handle = answered.handle.filter(|handle| !handle.is_empty());
+    let verdict = match answered.outcome {
+        Err(trouble) => Verdict::Failed(trouble),
+        Ok(Outcome::Failed(failure)) => Verdict::Failed(failure.into()),
+        Ok(Outcome::Pending(_)) if planted!(ReleasedTooEarly) => Verdict::Gone { retained: false },
+        Ok(Outcome::Pending(pending)) => waits(&pending),
+        Ok(Outcome::Retained(retained)) => {
             more.push(notes::retained(&cut(&retained.reason)));
             Verdict::Gone { retained: true }
         }
-        Some(Outcome::HandledElsewhere(_)) if sent.handle.is_some() || handle.is_some() => {
+        Ok(Outcome::HandledElsewhere(_)) if sent.handle.is_some() || handle.is_some() => {
             more.push(notes::orphaned());
             Verdict::Orphaned
         }
-        Some(Outcome::HandledElsewhere(_) | Outcome::Done(_)) => Verdict::Gone { retained: false },
+        Ok(Outcome::HandledElsewhere(_) | Outcome::Done(_)) => Verdict::Gone { retained: false },
     };
-    let extras = Extras {
-        // A deleted load balancer has no handle.
-        handle: handle.filter(|_| verdict != Verdict::Gone { retained: false }),
-        events: response.events,
-        annotations: response.annotations,
-    };
-    let mut answer = answer(sent, extras, verdict);
+    // A deleted load balancer has no handle.
+    let handle = handle.filter(|_| verdict != Verdict::Gone { retained: false });
+    let mut answer = answer(sent, handle, answered.events, answered.annotations, verdict);
     answer.notes.append(&mut more);
     answer
 }
@@ -324,17 +302,17 @@ fn waits(pending: &api::Pending) -> Verdict {
     Verdict::Pending(pending_after(pending), cut(&pending.message))
 }
 
-fn unset(rpc: &str) -> Verdict {
-    Verdict::Failed(CallError::fault(format!(
-        "{rpc} answered without an outcome"
-    )))
-}
-
-fn answer(sent: &Sent<'_>, extras: Extras, verdict: Verdict) -> Answer {
-    let mut reported: Vec<Note> = notes::of_provider(extras.events);
+fn answer(
+    sent: &Sent<'_>,
+    handle: Option<String>,
+    events: Vec<api::Event>,
+    changes: Option<api::AnnotationChanges>,
+    verdict: Verdict,
+) -> Answer {
+    let mut reported: Vec<Note> = notes::of_provider(events);
     let mut patch = ServicePatch::default();
     let mut new_handle = None;
-    if let Some(handle) = extras.handle.filter(|handle| !handle.is_empty()) {
+    if let Some(handle) = handle.filter(|handle| !handle.is_empty()) {
         if handle.len() > TEXT_LIMIT {
             return Answer::failed(CallError::fault(format!(
                 "the handle is {} bytes long, {TEXT_LIMIT} are allowed",
@@ -347,7 +325,7 @@ fn answer(sent: &Sent<'_>, extras: Extras, verdict: Verdict) -> Answer {
             new_handle = Some(handle);
         }
     }
-    if let Some(changes) = extras.annotations {
+    if let Some(changes) = changes {
         let (granted, refused) = annotations(sent, changes);
         patch.annotations.extend(granted);
         if !refused.is_empty() {

@@ -21,6 +21,7 @@ use super::plan::{FINALIZER, Facts, Step, handle_to_send, next_step};
 use super::record::{Cloud, Record};
 use super::targets::NodeSelector;
 use crate::core::text::TEXT_LIMIT;
+use crate::provider::Parts;
 use crate::writes::ServicePatch;
 
 const ME: &str = "mock";
@@ -207,13 +208,14 @@ pub(crate) fn balancers(input: &[u8]) {
         service_ranges: &ranges,
     };
     let answer = match call % 4 {
-        0 => api::GetLoadBalancerResponse::decode(message).map(|it| answer::after_get(&sent, it)),
+        0 => api::GetLoadBalancerResponse::decode(message)
+            .map(|it| answer::after_get(&sent, it.parts("GetLoadBalancer"))),
         1 => api::EnsureLoadBalancerResponse::decode(message)
-            .map(|it| answer::after_ensure(&sent, it)),
+            .map(|it| answer::after_ensure(&sent, it.parts("EnsureLoadBalancer"))),
         2 => api::UpdateLoadBalancerResponse::decode(message)
-            .map(|it| answer::after_update(&sent, it)),
+            .map(|it| answer::after_update(&sent, it.parts("UpdateLoadBalancer"))),
         _ => api::DeleteLoadBalancerResponse::decode(message)
-            .map(|it| answer::after_delete(&sent, it)),
+            .map(|it| answer::after_delete(&sent, it.parts("DeleteLoadBalancer"))),
     };
     if let Ok(answer) = answer {
         check_answer(answer, &sent);

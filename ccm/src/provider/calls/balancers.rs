@@ -1,12 +1,16 @@
 //! LoadBalancerService.
 
+use api::delete_load_balancer_response::Outcome as Deleted;
+use api::ensure_load_balancer_response::Outcome as Ensured;
+use api::get_load_balancer_response::Outcome as Got;
 use api::load_balancer_service_client::LoadBalancerServiceClient;
+use api::update_load_balancer_response::Outcome as Updated;
 use cloud_provider_api::v1alpha1 as api;
 
 use super::super::connect::Link;
 use super::super::failures::{self, Place};
 use super::super::limits;
-use super::super::{CallError, CallId, Session};
+use super::super::{CallError, CallErrorCode, CallId, Session};
 use super::listing::{Part, collect};
 use super::{Answered, Rpc, timed};
 use crate::core::Fence;
@@ -16,82 +20,57 @@ fn client(link: Link) -> LoadBalancerServiceClient<Link> {
         .max_decoding_message_size(api::MOST_MESSAGE_BYTES)
 }
 
-/// The common parts of the answers.
-trait Answer {
-    fn handle(&mut self) -> &mut Option<String>;
-    fn events(&mut self) -> &mut Vec<api::Event>;
-    fn target_errors(&mut self) -> &mut Vec<api::TargetError>;
-    /// The failure, or a fault if the answer has no outcome or one that breaks the contract.
-    fn trouble(&self) -> Option<CallError>;
-    /// Takes the failure out of the answer.
-    fn take_failure(&mut self) -> Option<api::Failure>;
-    fn fail(&mut self, failure: api::Failure);
+/// The answer to a call about a single load balancer, as the contract requires it.
+#[derive(Clone, Debug)]
+pub(crate) struct BalancerAnswer<O> {
+    /// Kept also if the outcome breaks the contract.
+    pub(crate) handle: Option<String>,
+    pub(crate) events: Vec<api::Event>,
+    pub(crate) annotations: Option<api::AnnotationChanges>,
+    pub(crate) target_errors: Vec<api::TargetError>,
+    /// `Ok` is never `failed`. `Err`: the provider's failure, or INTERNAL with the reason
+    /// `ContractFault`.
+    pub(crate) outcome: Result<O, CallError>,
 }
 
-macro_rules! answer {
-    ($message:ty, $outcomes:path, $check:expr) => {
-        impl Answer for $message {
-            fn handle(&mut self) -> &mut Option<String> {
-                &mut self.handle
-            }
-            fn events(&mut self) -> &mut Vec<api::Event> {
-                &mut self.events
-            }
-            fn target_errors(&mut self) -> &mut Vec<api::TargetError> {
-                &mut self.target_errors
-            }
-            fn trouble(&self) -> Option<CallError> {
-                use $outcomes as Outcome;
-                match &self.outcome {
-                    None => Some(CallError::fault(
-                        "the answer has no outcome, or one that this contract minor does not know",
-                    )),
-                    Some(Outcome::Failed(failure)) => Some(failure.clone().into()),
-                    #[allow(clippy::redundant_closure_call)]
-                    Some(outcome) => ($check)(outcome),
+/// A message with the parts of a [`BalancerAnswer`].
+pub(crate) trait Parts {
+    type Outcome;
+
+    /// The parts, unchecked but for the outcome: it is a fault if the message has none.
+    fn parts(self, rpc: &str) -> BalancerAnswer<Self::Outcome>;
+}
+
+macro_rules! parts {
+    ($message:ty, $outcome:ident) => {
+        impl Parts for $message {
+            type Outcome = $outcome;
+
+            fn parts(self, rpc: &str) -> BalancerAnswer<$outcome> {
+                BalancerAnswer {
+                    handle: self.handle,
+                    events: self.events,
+                    annotations: self.annotations,
+                    target_errors: self.target_errors,
+                    outcome: match self.outcome {
+                        None => Err(CallError::fault(
+                            "the answer has no outcome, or one that this contract minor does not know",
+                        )),
+                        Some($outcome::Failed(failure)) => {
+                            Err(failures::trouble(rpc, Place::Whole, failure))
+                        }
+                        Some(outcome) => Ok(outcome),
+                    },
                 }
-            }
-            fn take_failure(&mut self) -> Option<api::Failure> {
-                use $outcomes as Outcome;
-                match self.outcome.take() {
-                    Some(Outcome::Failed(failure)) => Some(failure),
-                    other => {
-                        self.outcome = other;
-                        None
-                    }
-                }
-            }
-            fn fail(&mut self, failure: api::Failure) {
-                use $outcomes as Outcome;
-                self.outcome = Some(Outcome::Failed(failure));
             }
         }
     };
 }
 
-answer!(
-    api::GetLoadBalancerResponse,
-    api::get_load_balancer_response::Outcome,
-    |outcome: &api::get_load_balancer_response::Outcome| match outcome {
-        api::get_load_balancer_response::Outcome::Found(found) => check_found(found).err(),
-        api::get_load_balancer_response::Outcome::Failed(_) => None,
-    }
-);
-answer!(
-    api::EnsureLoadBalancerResponse,
-    api::ensure_load_balancer_response::Outcome,
-    |_| None
-);
-answer!(
-    api::UpdateLoadBalancerResponse,
-    api::update_load_balancer_response::Outcome,
-    |_| None
-);
-answer!(
-    api::DeleteLoadBalancerResponse,
-    api::delete_load_balancer_response::Outcome,
-    |_| None
-);
+parts!(api::GetLoadBalancerResponse, Got);
+parts!(api::EnsureLoadBalancerResponse, Ensured);
+parts!(api::UpdateLoadBalancerResponse, Updated);
+parts!(api::DeleteLoadBalancerResponse, Deleted);
 
 fn check_found(found: &api::LoadBalancer) -> Result<(), CallError> {
     use api::LoadBalancerPresence as P;
@@ -118,35 +97,36 @@ fn check_found(found: &api::LoadBalancer) -> Result<(), CallError> {
     limits::check_name("load_balancer_name", &found.load_balancer_name)
 }
 
-/// The answer as the contract requires it. A fault becomes a `failed` that describes it, and a
-/// valid handle is kept all the same.
-fn checked<T: Answer>(rpc: &str, mut answer: T) -> Answered<T> {
-    if let Some(failure) = answer.take_failure() {
-        answer.fail(failures::read(rpc, Place::Whole, failure));
+/// The answer as the contract requires it. `check` finds further faults in the outcome. A fault
+/// becomes INTERNAL with the reason `ContractFault`, and a valid handle is kept all the same.
+fn checked<T: Parts>(
+    rpc: &str,
+    message: T,
+    check: impl FnOnce(&T::Outcome) -> Result<(), CallError>,
+) -> Answered<BalancerAnswer<T::Outcome>> {
+    let mut answer = message.parts(rpc);
+    answer.outcome = answer
+        .outcome
+        .and_then(|outcome| check(&outcome).map(|()| outcome));
+    if let Err(fault) = limits::check_handle(answer.handle.as_deref()) {
+        answer.handle = None;
+        answer.outcome = Err(fault);
     }
-    for error in answer.target_errors() {
+    let reported = answer.outcome.as_ref().err().cloned();
+    if let Err(trouble) = &mut answer.outcome
+        && trouble.code == CallErrorCode::Fault
+    {
+        trouble.code = CallErrorCode::Internal;
+        "ContractFault".clone_into(&mut trouble.reason);
+    }
+    limits::cut_events(&mut answer.events);
+    answer
+        .target_errors
+        .retain(|error| limits::check_name("node_name", &error.node_name).is_ok());
+    for error in &mut answer.target_errors {
         let failure = error.failure.take();
         error.failure = failure.map(|failure| failures::read(rpc, Place::Item, failure));
     }
-    let mut reported = answer.trouble();
-    if let Err(fault) = limits::check_handle(answer.handle().as_deref()) {
-        *answer.handle() = None;
-        reported = Some(fault);
-    }
-    if let Some(trouble) = &reported
-        && trouble.code == super::CallErrorCode::Fault
-    {
-        answer.fail(api::Failure {
-            code: api::FailureCode::Internal.into(),
-            reason: "ContractFault".to_owned(),
-            message: trouble.message.clone(),
-            retry_after: None,
-        });
-    }
-    limits::cut_events(answer.events());
-    answer
-        .target_errors()
-        .retain(|error| limits::check_name("node_name", &error.node_name).is_ok());
     Answered { answer, reported }
 }
 
@@ -163,31 +143,34 @@ impl Session {
         })
     }
 
-    /// GetLoadBalancer. Returns the answer and the call's ID. This function fills in `cluster`. The
-    /// answer's `outcome` is set. As in all calls about a single load balancer, an answer with an
-    /// invalid outcome or handle becomes a `failed` with the reason `ContractFault`.
+    /// GetLoadBalancer. Returns the answer and the call's ID. This function fills in `cluster`. As
+    /// in all calls about a single load balancer, an answer with an invalid outcome or handle
+    /// becomes a failure with the reason `ContractFault`.
     pub(crate) async fn get_load_balancer(
         &self,
         mut request: api::GetLoadBalancerRequest,
-    ) -> Result<(api::GetLoadBalancerResponse, CallId), CallError> {
+    ) -> Result<(BalancerAnswer<Got>, CallId), CallError> {
         request.cluster = Some(self.cluster.clone());
         limits::check_request(&request, self.max_request_bytes)?;
         let rpc = self.balancer_rpc("GetLoadBalancer")?;
         self.call_with_id(rpc, None, |link, deadline| async move {
             let mut client = client(link);
             let answer = client.get_load_balancer(timed(request, deadline)).await?;
-            Ok(checked(rpc.name, answer.into_inner()))
+            Ok(checked(rpc.name, answer.into_inner(), |got| match got {
+                Got::Found(found) => check_found(found),
+                Got::Failed(_) => Ok(()),
+            }))
         })
         .await
     }
 
-    /// EnsureLoadBalancer. This function fills in `cluster`. A `failed` outcome is `Ok` here,
+    /// EnsureLoadBalancer. This function fills in `cluster`. An answer with a failure is `Ok` here,
     /// because it can carry a handle.
     pub(crate) async fn ensure_load_balancer(
         &self,
         fence: &Fence,
         mut request: api::EnsureLoadBalancerRequest,
-    ) -> Result<(api::EnsureLoadBalancerResponse, CallId), CallError> {
+    ) -> Result<(BalancerAnswer<Ensured>, CallId), CallError> {
         request.cluster = Some(self.cluster.clone());
         limits::check_request(&request, self.max_request_bytes)?;
         let rpc = self.balancer_rpc("EnsureLoadBalancer")?;
@@ -196,7 +179,7 @@ impl Session {
             let answer = client
                 .ensure_load_balancer(timed(request, deadline))
                 .await?;
-            Ok(checked(rpc.name, answer.into_inner()))
+            Ok(checked(rpc.name, answer.into_inner(), |_| Ok(())))
         })
         .await
     }
@@ -206,7 +189,7 @@ impl Session {
         &self,
         fence: &Fence,
         mut request: api::UpdateLoadBalancerRequest,
-    ) -> Result<(api::UpdateLoadBalancerResponse, CallId), CallError> {
+    ) -> Result<(BalancerAnswer<Updated>, CallId), CallError> {
         request.cluster = Some(self.cluster.clone());
         limits::check_request(&request, self.max_request_bytes)?;
         let rpc = self.balancer_rpc("UpdateLoadBalancer")?;
@@ -215,7 +198,7 @@ impl Session {
             let answer = client
                 .update_load_balancer(timed(request, deadline))
                 .await?;
-            Ok(checked(rpc.name, answer.into_inner()))
+            Ok(checked(rpc.name, answer.into_inner(), |_| Ok(())))
         })
         .await
     }
@@ -225,7 +208,7 @@ impl Session {
         &self,
         fence: &Fence,
         mut request: api::DeleteLoadBalancerRequest,
-    ) -> Result<(api::DeleteLoadBalancerResponse, CallId), CallError> {
+    ) -> Result<(BalancerAnswer<Deleted>, CallId), CallError> {
         request.cluster = Some(self.cluster.clone());
         limits::check_request(&request, self.max_request_bytes)?;
         let rpc = self.balancer_rpc("DeleteLoadBalancer")?;
@@ -234,7 +217,7 @@ impl Session {
             let answer = client
                 .delete_load_balancer(timed(request, deadline))
                 .await?;
-            Ok(checked(rpc.name, answer.into_inner()))
+            Ok(checked(rpc.name, answer.into_inner(), |_| Ok(())))
         })
         .await
     }

@@ -242,9 +242,8 @@ async fn an_answer_that_breaks_the_contract_is_a_failure_that_keeps_the_handle()
             .await
             .unwrap();
         assert_eq!(answer.handle, kept.then_some(handle));
-        let Some(Outcome::Failed(failure)) = answer.outcome else {
-            panic!("not failed");
-        };
+        let failure = answer.outcome.unwrap_err();
+        assert_eq!(failure.code, CallErrorCode::Internal);
         assert_eq!(failure.reason, "ContractFault");
         assert!(answer.events[0].message.len() <= 1024);
     }
@@ -316,23 +315,21 @@ async fn m13_a_code_that_the_rpc_does_not_list_is_internal() {
     let fake = Fake::new("1");
     let (running, session) = with(&fake).await;
     let fence = Fence::open();
-    for (given, code) in [
-        (Code::NotFound, Code::Internal),
-        (Code::Conflict, Code::Conflict),
-        (Code::Credentials, Code::Credentials),
+    for (given, code, as_given) in [
+        (Code::NotFound, CallErrorCode::Internal, false),
+        (Code::Conflict, CallErrorCode::Conflict, true),
+        (Code::Credentials, CallErrorCode::Credentials, true),
     ] {
         fake.set(|s| s.failures = [failure(given, None)].into());
         let (answer, _) = session
             .ensure_load_balancer(&fence, api::EnsureLoadBalancerRequest::default())
             .await
             .unwrap();
-        let Some(Outcome::Failed(failure)) = answer.outcome else {
-            panic!("{given:?}: {:?}", answer.outcome);
-        };
-        assert_eq!(failure.code(), code, "{given:?}");
+        let failure = answer.outcome.expect_err("it failed");
+        assert_eq!(failure.code, code, "{given:?}");
         assert!(failure.message.starts_with("scripted"), "{failure:?}");
         let named = failure.message.contains("NOT_FOUND");
-        assert_eq!(named, given != code, "{failure:?}");
+        assert_eq!(named, !as_given, "{failure:?}");
     }
 
     // CONFLICT is listed for a Node, but not for the whole call.

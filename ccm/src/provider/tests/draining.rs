@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::connect::UnixConnector;
 use super::super::testing::{Running, maintained};
-use super::super::{CallError, CallErrorCode, Session};
+use super::super::{BalancerAnswer, CallError, CallErrorCode, Session};
 use crate::core::Fence;
 
 /// The longest wait of a test, and the longest drain of most processes.
@@ -158,7 +158,7 @@ impl Bench {
     }
 }
 
-type Answered = Result<api::EnsureLoadBalancerResponse, CallError>;
+type Answered = Result<BalancerAnswer<Outcome>, CallError>;
 
 /// An Ensure that runs beside the test.
 fn ensure(session: &Arc<Session>) -> JoinSet<Answered> {
@@ -203,7 +203,7 @@ async fn lookup(session: &Session) -> Result<(), CallError> {
 
 fn is_ready(answer: &Answered) -> bool {
     let outcome = answer.as_ref().map(|answer| answer.outcome.as_ref());
-    matches!(outcome, Ok(Some(Outcome::Ready(_))))
+    matches!(outcome, Ok(Ok(Outcome::Ready(_))))
 }
 
 #[tokio::test]

@@ -163,7 +163,7 @@ async fn m14_what_becomes_a_part_of_an_object_has_at_most_64_kib() {
     let request = api::EnsureLoadBalancerRequest::default();
     let (ensured, _) = session.ensure_load_balancer(&fence, request).await.unwrap();
     assert_eq!(ensured.events.len(), 32);
-    let Some(Ready(ready)) = ensured.outcome else {
+    let Ok(Ready(ready)) = ensured.outcome else {
         panic!("{:?}", ensured.outcome);
     };
     large(&load_balancer_status(&ready.status.unwrap(), &[]).unwrap_err());

@@ -9,7 +9,7 @@ use api::update_load_balancer_response::Outcome as Updated;
 use super::*;
 use crate::controllers::service::fixtures::service;
 use crate::controllers::service::handle;
-use crate::provider::CallErrorCode;
+use crate::provider::Parts;
 use crate::writes::EventType;
 
 fn sent<'a>(service: &'a Service, handle: Option<&'a str>, prefixes: &'a [String]) -> Sent<'a> {
@@ -20,6 +20,22 @@ fn sent<'a>(service: &'a Service, handle: Option<&'a str>, prefixes: &'a [String
         prefixes,
         service_ranges: &[],
     }
+}
+
+fn after_get(sent: &Sent<'_>, response: api::GetLoadBalancerResponse) -> Answer {
+    super::after_get(sent, response.parts("GetLoadBalancer"))
+}
+
+fn after_ensure(sent: &Sent<'_>, response: api::EnsureLoadBalancerResponse) -> Answer {
+    super::after_ensure(sent, response.parts("EnsureLoadBalancer"))
+}
+
+fn after_update(sent: &Sent<'_>, response: api::UpdateLoadBalancerResponse) -> Answer {
+    super::after_update(sent, response.parts("UpdateLoadBalancer"))
+}
+
+fn after_delete(sent: &Sent<'_>, response: api::DeleteLoadBalancerResponse) -> Answer {
+    super::after_delete(sent, response.parts("DeleteLoadBalancer"))
 }
 
 fn failure(code: api::FailureCode) -> api::Failure {
