@@ -51,7 +51,7 @@ mod on {
         FreedThoughCancelled, "A4", "The ccm releases the Lease although it cancelled a mutating call a moment ago.";
         LanesOfEachSession, "A9", "Each Initialize creates a new call limiter beside the one with calls in flight.";
         OtherClassIsMine, "A14", "The ccm treats a Service as its own although it does not serve the class that the Service records.";
-        TargetErrorsAreDropped, "A15", "Targets that could not be attached count as attached.";
+        TargetErrorsAreDropped, "", "Targets that Ensure or Update could not attach count as attached.";
         LaterClassesAreNotServed, "A16", "A provider that comes back with more classes gets none of the Services that it could not serve.";
         UnlistedIsNotLookedAt, "A18", "The ccm reports a load balancer that the lists lack and does not check it.";
         ClassIsWrittenOnce, "A19", "The ccm writes provider and class only together with the finalizer.";
