@@ -263,37 +263,53 @@ func TestAListOfNodesInTheMiddleOfACallIsThatCallsFailureAndSeenInTheProbe(t *te
 	}
 }
 
-func TestWhatTheCallerGaveUpAndWhatIsWrongWithOneObjectAccusesNotTheCloud(t *testing.T) {
-	began := make(chan struct{}, manyFailures)
-	cloud := &scripted{
-		metadata: func(ctx context.Context, _ *v1.Node) (*cloudprovider.InstanceMetadata, error) {
-			began <- struct{}{}
-			<-ctx.Done()
-			return nil, fmt.Errorf("getting the machine: %s", ctx.Err())
-		},
-		ensure: func(context.Context, *v1.Service, []*v1.Node) (*v1.LoadBalancerStatus, error) {
-			return nil, errors.New("POST https://api.example/v2/load_balancers: 422 (request \"1\") no such size")
-		},
+// PROV-16: no answer comes between the calls, so nothing else sets the count of failures to 0.
+func TestCallsThatTheCallerGaveUpAccuseNotTheCloud(t *testing.T) {
+	for what, ended := range map[string]func(error) error{
+		"with the context's error":      func(err error) error { return fmt.Errorf("getting the machine: %w", err) },
+		"with the end only as its text": func(err error) error { return fmt.Errorf("getting the machine: %s", err) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			began := make(chan struct{})
+			burning := false
+			cloud := &scripted{
+				metadata: func(ctx context.Context, _ *v1.Node) (*cloudprovider.InstanceMetadata, error) {
+					if burning {
+						return nil, errors.New("the cloud is on fire")
+					}
+					began <- struct{}{}
+					<-ctx.Done()
+					return nil, ended(ctx.Err())
+				},
+				exists: func(context.Context, *v1.Node) (bool, error) { return true, nil },
+			}
+			// In the only place, a call begins when the bridge has noted how the method of the call before has ended.
+			bridge := initialised(t, cloud, Options{ConcurrentCalls: 1})
+			for range manyFailures + 1 {
+				ctx, cancel := context.WithTimeout(context.Background(), patience)
+				go func() {
+					<-began
+					cancel()
+				}()
+				_, err := bridge.instances.LookupInstances(ctx, &contract.LookupInstancesRequest{Cluster: cluster(), Nodes: []*contract.NodeView{node("a")}, Facets: []contract.InstanceFacet{metadata}})
+				if err == nil {
+					t.Error("a cancelled call was answered")
+				}
+			}
+			burning = true
+			for failures := range manyFailures {
+				if state := probed(t, bridge); state != contract.ProbeState_PROBE_STATE_READY {
+					t.Errorf("after %d failures of the cloud Probe says %v", failures, state)
+				}
+				code(t, bridge.lookup(patience, node("a"))["a"].GetFailed(), contract.FailureCode_FAILURE_CODE_INTERNAL)
+			}
+			probe, err := bridge.provider.Probe(bridge.context(patience), &contract.ProbeRequest{})
+			must(t, err)
+			if text := fmt.Sprintf("the last %d calls to the cloud failed", manyFailures); !strings.Contains(probe.GetMessage(), text) {
+				t.Errorf("after as many failures of the cloud the probe says %v, not %q", probe, text)
+			}
+		})
 	}
-	bridge := initialised(t, cloud, Options{Classify: ClassifyHTTPStatus})
-	for range manyFailures + 1 {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		go func() {
-			<-began
-			cancel()
-		}()
-		_, err := bridge.instances.LookupInstances(ctx, &contract.LookupInstancesRequest{Cluster: cluster(), Nodes: []*contract.NodeView{node("a")}, Facets: []contract.InstanceFacet{metadata}})
-		if err == nil {
-			t.Error("a cancelled call was answered")
-		}
-		code(t, bridge.ensure(patience, service("a")).GetFailed(), contract.FailureCode_FAILURE_CODE_INVALID)
-	}
-	// The cancelled methods end a moment after their calls.
-	eventually(t, "the provider is ready, and nothing is counted", func() bool {
-		probe, err := bridge.provider.Probe(bridge.context(patience), &contract.ProbeRequest{})
-		must(t, err)
-		return probe.GetState() == contract.ProbeState_PROBE_STATE_READY
-	})
 }
 
 func TestNilInAListOfRoutesIsNoRoute(t *testing.T) {
