@@ -120,6 +120,32 @@ async fn m10_one_call_at_a_time_is_enough() {
     assert!(took <= 6 * PERIOD, "{took:?}");
 }
 
+/// Finding A21: the node controller initialises Nodes through the same `max_in_flight`.
+#[tokio::test(start_paused = true)]
+async fn m10_slow_calls_of_a_pass_leave_a_place_to_a_node_that_is_initialised() {
+    for places in [2, 8] {
+        let (looping, cloud) = Looping::start_offering(40, |offered| {
+            offered.max_in_flight = Some(places);
+            offered.max_batch = Some(1);
+        })
+        .await;
+        let slow = (0..20).map(|i| (format!("n{i:04}"), Duration::from_secs(50)));
+        cloud.state().slow.extend(slow);
+        looping.down(0..20, api::InstanceState::Running);
+        looping.until("asked", |this| this.lookups() > 0).await;
+        // Calls of the pass wait for a place.
+        tokio::time::sleep(PERIOD).await;
+        assert_eq!(looping.lookups() + 1, usize::try_from(places).unwrap());
+        let session = looping.provider.session().await;
+        let new = node(100, "Unknown");
+        let (nodes, facets) = ([&new], [api::InstanceFacet::Metadata]);
+        let lookup = session.lookup_instances(&nodes, &facets, Duration::ZERO);
+        let found = tokio::time::timeout(SOON, lookup).await;
+        let found = found.expect("a place is free").unwrap();
+        assert!(found[0].is_ok(), "{found:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn l6_where_no_node_is_ready_a_slow_answer_vouches_too() {
     let (looping, cloud) = Looping::start_offering(5, |offered| {
