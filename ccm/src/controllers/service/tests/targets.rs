@@ -4,6 +4,7 @@ mod seen;
 
 use k8s_openapi::api::core::v1::{NodeAddress, NodeCondition, NodeStatus};
 
+use super::cloud::Fault;
 use super::*;
 
 #[tokio::test(start_paused = true)]
@@ -285,33 +286,110 @@ async fn s17_a_set_in_doubt_keeps_no_other_service_waiting() {
     assert_eq!(world.targets(), ["n0"]);
 }
 
+impl World {
+    /// A new process of the provider, which changes its info with `says`.
+    async fn comes_back(&self, says: fn(&mut api::GetProviderInfoResponse)) {
+        self.cloud.state().says = Some(says);
+        self.provider.kill();
+        self.running
+            .until("it is away", |status| status.working().is_none())
+            .await;
+        self.provider.start(self.cloud.service());
+    }
+}
+
+fn offered(info: &mut api::GetProviderInfoResponse) -> &mut api::LoadBalancerCapability {
+    let offered = info.capabilities.as_mut().unwrap();
+    offered.load_balancers.as_mut().unwrap()
+}
+
 #[tokio::test(start_paused = true)]
 async fn s20_a_provider_that_comes_back_with_another_class_gets_the_services_that_wait_for_it() {
+    const OTHER: &str = "example.com/other";
+    type Says = fn(&mut api::GetProviderInfoResponse);
+    let rows: [(Option<&str>, Option<&str>, Says, Says); 2] = [
+        (
+            None,
+            Some(OTHER),
+            |_| {},
+            |info| offered(info).classes.push(OTHER.to_owned()),
+        ),
+        // It begins to serve Services without a class.
+        (
+            Some(OTHER),
+            None,
+            |info| {
+                offered(info).classes.push(OTHER.to_owned());
+                offered(info).default_class = false;
+            },
+            |info| offered(info).classes.push(OTHER.to_owned()),
+        ),
+    ];
+    for (served, waits, first, then) in rows {
+        let world = World::that_says(1, first).await;
+        for (i, class) in [(0, served), (1, waits)] {
+            let mut service = named(i);
+            service.spec.as_mut().unwrap().load_balancer_class = class.map(str::to_owned);
+            world.server.put(&service);
+        }
+        world
+            .until("the other one is made", |w| w.address("s0").is_some())
+            .await;
+        world.rest().await;
+        assert_eq!(world.address("s1"), None);
+        world.comes_back(then).await;
+        world.running.accept_claims().await;
+        world
+            .until("it is served without an edit", |w| {
+                w.address("s1").is_some()
+            })
+            .await;
+    }
+}
+
+/// Finding A16: the whole offer counts, not its classes alone.
+#[tokio::test(start_paused = true)]
+async fn s9_a_provider_that_comes_back_with_more_features_is_asked_again_about_what_it_refused() {
     let world = World::new(1).await;
-    let mut waits = named(1);
-    waits.spec.as_mut().unwrap().load_balancer_class = Some("example.com/other".into());
-    world.server.put(&waits);
-    world.server.put(&named(0));
+    let refused = Fault::Fails(api::Failure {
+        code: api::FailureCode::Invalid.into(),
+        message: "no source ranges".into(),
+        ..Default::default()
+    });
     world
-        .until("the other one is made", |w| w.address("s0").is_some())
+        .cloud
+        .state()
+        .faults
+        .insert("Ensure", [refused].into());
+    let mut waits = service();
+    let ranges = Some(vec!["192.0.2.0/24".to_owned()]);
+    waits.spec.as_mut().unwrap().load_balancer_source_ranges = ranges;
+    world.server.put(&waits);
+    world
+        .until("refused", |w| w.cloud.called("Ensure") == 1)
         .await;
     world.rest().await;
-    assert_eq!(world.address("s1"), None);
-    world.cloud.state().says = Some(|info| {
-        let offered = info.capabilities.as_mut().unwrap();
-        let offered = offered.load_balancers.as_mut().unwrap();
-        offered.classes.push("example.com/other".to_owned());
-    });
-    world.provider.kill();
+    // A new process with the same offer is no reason to ask again.
+    world.comes_back(|_| {}).await;
+    world.running.session().await;
+    world.rest().await;
+    assert_eq!(world.cloud.called("Ensure"), 1);
     world
-        .running
-        .until("it is away", |status| status.working().is_none())
-        .await;
-    world.provider.start(world.cloud.service());
-    world.running.accept_claims().await;
-    world
-        .until("it is served without an edit", |w| {
-            w.address("s1").is_some()
+        .comes_back(|info| {
+            let ranges = api::ServiceFeature::SourceRanges;
+            offered(info).features.push(ranges.into());
         })
         .await;
+    world.running.session().await;
+    let came = Instant::now();
+    world
+        .until("it is served without an edit", |w| {
+            w.address("web").is_some()
+        })
+        .await;
+    assert!(
+        came.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        came.elapsed()
+    );
 }
