@@ -7,10 +7,14 @@ use std::path::Path;
 /// Whether this variable requests writing documents. Only `1` does. Panics at any other value that
 /// is not empty, so that nothing is rewritten by accident.
 pub fn asked_for(variable: &str) -> bool {
-    match std::env::var(variable).as_deref() {
-        Ok("1") => true,
-        Ok("") | Err(_) => false,
-        Ok(other) => panic!(
+    is_one(variable, std::env::var(variable).ok().as_deref())
+}
+
+fn is_one(variable: &str, value: Option<&str>) -> bool {
+    match value {
+        Some("1") => true,
+        None | Some("") => false,
+        Some(other) => panic!(
             "{variable}={other}: the only valid value is 1, which writes the generated documents"
         ),
     }
@@ -61,6 +65,21 @@ pub fn holds(path: &Path, marks: Option<(&str, &str)>, text: &str, command: &str
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_1_asks_for_documents_and_any_other_text_is_refused() {
+        assert!(is_one("UPDATE_DOCS", Some("1")));
+        for value in [None, Some("")] {
+            assert!(!is_one("UPDATE_DOCS", value), "{value:?}");
+        }
+        for value in ["0", "true", "false", "yes", "11", " 1"] {
+            let refused = std::panic::catch_unwind(|| is_one("UPDATE_DOCS", Some(value)));
+            let said = refused.expect_err(value);
+            let said = said.downcast_ref::<String>().unwrap();
+            let start = format!("UPDATE_DOCS={value}: the only valid value is 1");
+            assert!(said.starts_with(&start), "{said}");
+        }
+    }
 
     #[test]
     fn a_document_that_differs_is_refused_and_nothing_is_written() {
