@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Event, Node, Service};
+use k8s_openapi::api::core::v1::{Event, EventSeries, Node, Service};
 use kube::api::{Api, ListParams};
 use provider_mock::Route;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::scenario::said;
 use crate::side::{Side, ingress};
@@ -302,4 +302,111 @@ fn random_ports(text: &str) -> String {
         .map(|part| if chosen(part) { "<port>" } else { part })
         .collect();
     shown.join(":")
+}
+
+/// A Snapshot without objects.
+fn empty() -> Snapshot {
+    Snapshot {
+        nodes: Vec::new(),
+        services: Vec::new(),
+        events: Vec::new(),
+        cloud: Vec::new(),
+        routes: Vec::new(),
+        words: Words::default(),
+    }
+}
+
+/// Finding C3.
+#[test]
+fn a_second_load_balancer_of_a_namespace_has_lines_of_its_own() {
+    let of = |namespace: &str, port: u16| (namespace.to_owned(), json!({ "port": port }));
+    let snapshot = Snapshot {
+        cloud: vec![of("web", 80), of("other", 81), of("web", 82)],
+        ..empty()
+    };
+    let expected = [("cloud #2 port", "82"), ("cloud port", "80")];
+    assert_eq!(shown(&snapshot.of("web")), expected);
+}
+
+/// Finding C3.
+#[test]
+fn a_second_route_of_a_cidr_has_lines_of_its_own() {
+    let route = |name: &str, node: &str, cidr: &str| Route {
+        name: name.to_owned(),
+        node_name: Some(node.to_owned()),
+        destination_cidr: cidr.to_owned(),
+        ..Route::default()
+    };
+    let snapshot = Snapshot {
+        // Their order in the cloud does not matter.
+        routes: vec![
+            route("r3", "web--b", "10.0.0.0/24"),
+            route("r1", "web--a", "10.0.0.0/24"),
+            route("r2", "web--c", "10.0.1.0/24"),
+            route("r4", "other", "10.0.0.0/24"),
+            route("web--by-hand", "web--a", "10.0.0.0/24"),
+        ],
+        ..empty()
+    };
+    let mut lines = snapshot.of("web");
+    lines.retain(|path, _| path.ends_with(" name"));
+    let expected = [
+        ("route 10.0.0.0/24 made #2 name", "r3"),
+        ("route 10.0.0.0/24 made name", "r1"),
+        ("route 10.0.0.0/24 planted name", "web--by-hand"),
+        ("route 10.0.1.0/24 made name", "r2"),
+    ];
+    assert_eq!(shown(&lines), expected);
+}
+
+/// Finding C3.
+#[test]
+fn how_often_an_event_came_is_the_sum_over_its_objects() {
+    let event = |reason: &str, count: Option<i32>, series: Option<i32>| {
+        let mut event = Event {
+            reason: Some(reason.to_owned()),
+            type_: Some("Normal".to_owned()),
+            message: Some("text".to_owned()),
+            count,
+            series: series.map(|count| EventSeries {
+                count: Some(count),
+                ..EventSeries::default()
+            }),
+            ..Event::default()
+        };
+        event.involved_object.kind = Some("Service".to_owned());
+        event.involved_object.namespace = Some("web".to_owned());
+        event
+    };
+    let snapshot = Snapshot {
+        events: vec![
+            event("Once", None, None),
+            event("Counted", Some(2), None),
+            event("Counted", Some(1), None),
+            event("Series", Some(1), Some(4)),
+            event("Often", Some(70), None),
+        ],
+        ..empty()
+    };
+    let expected = [
+        (
+            "event on the service: Normal Counted: text []",
+            "seen 3 times",
+        ),
+        (
+            "event on the service: Normal Often: text []",
+            "seen again and again",
+        ),
+        ("event on the service: Normal Once: text []", "seen"),
+        (
+            "event on the service: Normal Series: text []",
+            "seen 4 times",
+        ),
+    ];
+    assert_eq!(shown(&snapshot.of("web")), expected);
+}
+
+fn shown(lines: &Lines) -> Vec<(&str, &str)> {
+    let lines = lines.iter();
+    lines.map(|(path, value)| (&**path, &**value)).collect()
 }
