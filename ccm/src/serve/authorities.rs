@@ -435,8 +435,9 @@ async fn changed(
     if before.is_some_and(|before| before.pem == pem) {
         return Ok(None);
     }
+    let shown = path.to_string_lossy();
     let bundle = Bundle::of(&pem)
-        .with_context(|| format!("{flag}: {path:?} holds no PEM certificates of authorities"))?;
+        .with_context(|| format!("{flag}: {shown:?} holds no PEM certificates of authorities"))?;
     if before.is_some() {
         tracing::info!(file = ?path, "replaced the authorities of client certificates");
     }

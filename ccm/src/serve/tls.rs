@@ -64,7 +64,8 @@ impl Pem {
         files: &TlsFiles,
         provider: &CryptoProvider,
     ) -> Result<Arc<CertifiedKey>> {
-        let (certificate, private_key) = (&files.certificate, &files.private_key);
+        let certificate = files.certificate.to_string_lossy();
+        let private_key = files.private_key.to_string_lossy();
         let chain = CertificateDer::pem_slice_iter(&self.certificate)
             .collect::<Result<Vec<_>, _>>()
             .map_err(anyhow::Error::from)
@@ -121,7 +122,7 @@ impl Source {
 /// Reads a file that a flag names.
 pub(super) async fn read(flag: &str, path: &Path) -> Result<Vec<u8>> {
     let read = tokio::fs::read(path).await;
-    read.with_context(|| format!("{flag}: cannot read {path:?}"))
+    read.with_context(|| format!("{flag}: cannot read {:?}", path.to_string_lossy()))
 }
 
 /// The certificate for each name.
@@ -339,7 +340,7 @@ fn kept(directory: &Path, hostname: &str) -> Result<TlsFiles> {
         return Ok(files);
     }
     let (certificate, key) = self_made(hostname)?;
-    let failed = |path: &Path| format!("--cert-dir: cannot write {path:?}");
+    let failed = |path: &Path| format!("--cert-dir: cannot write {:?}", path.to_string_lossy());
     let write = |path: &Path, mode: u32, text: &str| {
         let mut options = std::fs::OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(mode);
