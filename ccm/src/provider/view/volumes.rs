@@ -108,8 +108,8 @@ mod tests {
         );
     }
 
-    fn some<T: Default>() -> Option<T> {
-        Some(T::default())
+    fn empty<T: Default>() -> T {
+        T::default()
     }
 
     /// An upgrade of k8s-openapi with another field does not compile here. An object that is no
@@ -118,36 +118,36 @@ mod tests {
     fn b_v1_each_object_of_a_spec_is_a_source_or_is_known_to_be_none() {
         let everything = PersistentVolumeSpec {
             access_modes: None,
-            aws_elastic_block_store: some(),
-            azure_disk: some(),
-            azure_file: some(),
-            capacity: some(),
-            cephfs: some(),
-            cinder: some(),
-            claim_ref: some(),
-            csi: some(),
-            fc: some(),
-            flex_volume: some(),
-            flocker: some(),
-            gce_persistent_disk: some(),
-            glusterfs: some(),
-            host_path: some(),
-            iscsi: some(),
-            local: some(),
+            aws_elastic_block_store: Some(empty()),
+            azure_disk: Some(empty()),
+            azure_file: Some(empty()),
+            capacity: Some(empty()),
+            cephfs: Some(empty()),
+            cinder: Some(empty()),
+            claim_ref: Some(empty()),
+            csi: Some(empty()),
+            fc: Some(empty()),
+            flex_volume: Some(empty()),
+            flocker: Some(empty()),
+            gce_persistent_disk: Some(empty()),
+            glusterfs: Some(empty()),
+            host_path: Some(empty()),
+            iscsi: Some(empty()),
+            local: Some(empty()),
             mount_options: None,
-            nfs: some(),
-            node_affinity: some(),
+            nfs: Some(empty()),
+            node_affinity: Some(empty()),
             persistent_volume_reclaim_policy: None,
-            photon_persistent_disk: some(),
-            portworx_volume: some(),
-            quobyte: some(),
-            rbd: some(),
-            scale_io: some(),
+            photon_persistent_disk: Some(empty()),
+            portworx_volume: Some(empty()),
+            quobyte: Some(empty()),
+            rbd: Some(empty()),
+            scale_io: Some(empty()),
             storage_class_name: None,
-            storageos: some(),
+            storageos: Some(empty()),
             volume_attributes_class_name: None,
             volume_mode: None,
-            vsphere_volume: some(),
+            vsphere_volume: Some(empty()),
         };
         let sources = [
             "awsElasticBlockStore",
