@@ -14,6 +14,7 @@ mod handle;
 mod job;
 mod ledger;
 mod lists;
+mod memory;
 mod metrics;
 mod nodes;
 mod notes;
@@ -48,8 +49,9 @@ use crate::ownership::Ownership;
 use crate::planted::planted;
 use crate::provider::{Capability, Hint, Projections, ProviderStatus, Session};
 use crate::report::Waiting;
-use ledger::{Ledger, MOST_INHERITED, Task};
+use ledger::{Ledger, Task};
 use lists::Lists;
+pub(crate) use memory::Memory;
 pub(crate) use metrics::Metrics;
 use targets::Pool;
 
@@ -78,11 +80,6 @@ pub(crate) async fn run(context: LoopContext, memory: Arc<Memory>, metrics: Metr
         worker.housekeep(),
     );
 }
-
-/// State that outlives a loop within a process, shared by consecutive loops for one provider. A
-/// step-down must not lose a load balancer that only this process knows (▲S9).
-#[derive(Default)]
-pub(crate) struct Memory(Mutex<Ledger>);
 
 struct Worker {
     driver: Driver<Task>,
@@ -131,13 +128,14 @@ impl Offer {
     }
 }
 
-/// When this loop ends or is dropped, hands its records to the next loop.
+/// When this loop ends or is dropped, hands the records of load balancers that may exist to the
+/// next loop.
 struct Leaving<'a>(&'a Worker);
 
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
-        let known = std::mem::take(&mut self.0.state().ledger);
-        *lock(&self.0.memory.0) = known;
+        let known = self.0.state().ledger.leave();
+        self.0.memory.keep(known);
     }
 }
 
@@ -150,15 +148,14 @@ impl Worker {
             needs: Capability::LoadBalancers,
         };
         let driver = Driver::new(context, spec);
-        let known = std::mem::take(&mut *lock(&memory.0));
-        let (ledger, too_many) = known.inherited(|key| driver.context.cluster.services.get(key));
-        if too_many {
-            tracing::error!(
-                most = MOST_INHERITED,
-                "cannot remember more load balancers: if a Service vanishes now without its finalizer, its load balancer may stay"
-            );
-        }
-        for task in ledger.known().into_iter().rev() {
+        let mut state = State::default();
+        for (task, record) in memory.take() {
+            let shown = match &task {
+                Task::Service(key) => driver.context.cluster.services.get(key),
+                _ => None,
+            };
+            let record = record.inherited(shown.as_deref());
+            state.ledger.put(&task, Some(record));
             driver.queue.add(task);
         }
         let config = &driver.context.config.service;
@@ -170,10 +167,7 @@ impl Worker {
             driver,
             memory,
             metrics,
-            state: Mutex::new(State {
-                ledger,
-                ..State::default()
-            }),
+            state: Mutex::new(state),
         }
     }
 

@@ -16,9 +16,6 @@ use crate::planted::planted;
 /// With this many load balancers of deleted Services, the ledger accepts no new one.
 const MOST_DEPARTED: usize = 10_000;
 
-/// The most load balancers to keep between two loops.
-pub(super) const MOST_INHERITED: usize = 20_000;
-
 /// The keys of the queue.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Task {
@@ -302,30 +299,15 @@ impl Ledger {
             .collect()
     }
 
-    /// The ledger of the next loop: the records of load balancers that may exist, and whether some
-    /// are left out. Those of deleted Services come first, because no watch shows these Services
-    /// again. `shown` is the Service in the store.
-    pub(super) fn inherited(
-        mut self,
-        shown: impl Fn(&Key) -> Option<Arc<Service>>,
-    ) -> (Self, bool) {
+    /// All records, for the next loop. Those of deleted Services come first: no watch shows these
+    /// Services again, and the memory may be too small for all.
+    pub(super) fn leave(&mut self) -> impl Iterator<Item = (Task, Record)> + use<> {
         let working: Vec<Task> = self.working.keys().cloned().collect();
         for task in &working {
             self.broke_off(task);
         }
-        let mut next = Self::default();
-        let known = self.entries.into_iter().rev();
-        for (task, record) in known.filter(|(_, record)| record.cloud.by().is_some()) {
-            if next.entries.len() >= MOST_INHERITED {
-                return (next, true);
-            }
-            let now = match &task {
-                Task::Service(key) => shown(key),
-                _ => None,
-            };
-            next.put(&task, Some(record.inherited(now.as_deref())));
-        }
-        (next, false)
+        self.departed = 0;
+        std::mem::take(&mut self.entries).into_iter().rev()
     }
 
     /// All tasks with a record and without a job.
@@ -422,25 +404,6 @@ mod tests {
         ledger.take(&Task::Departed(key(), "uid-7".to_owned()), None);
         ledger.put(&Task::Service(key()), Some(made(&at("again", "1"))));
         assert!(!ledger.take(&Task::Service(key()), None).forgotten);
-    }
-
-    #[test]
-    fn s9_what_is_kept_between_two_loops_is_bounded() {
-        let service = at("uid-1", "1");
-        let task = |i: usize| Task::Departed(key(), format!("uid-{i}"));
-        let mut ledger = Ledger::default();
-        ledger.put(&task(0), Some(Record::new(&service)));
-        let (next, too_many) = ledger.inherited(|_| None);
-        assert!(next.known().is_empty(), "no load balancer can exist");
-        assert!(!too_many);
-        for (count, more) in [(MOST_INHERITED, false), (MOST_INHERITED + 1, true)] {
-            let mut ledger = Ledger::default();
-            for i in 0..count {
-                ledger.put(&task(i), Some(made(&service)));
-            }
-            let (next, too_many) = ledger.inherited(|_| None);
-            assert_eq!((next.known().len(), too_many), (MOST_INHERITED, more));
-        }
     }
 
     #[test]

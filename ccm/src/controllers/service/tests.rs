@@ -344,7 +344,7 @@ async fn s1_a_service_that_returns_with_a_foreign_class_is_let_go() {
     let value = super::handle::render("mock", Some("u1"), Some(""), None);
     bare.metadata.annotations = Some([(super::handle::ANNOTATION.to_owned(), value)].into());
     world.server.put(&bare);
-    world.memory = Arc::default();
+    world.memory.take();
     world.start();
     for name in ["web", "s1"] {
         world
@@ -404,7 +404,7 @@ async fn s13_a_new_leader_creates_nothing_for_a_service_whose_deletion_the_watch
         world.server.cut_watch();
         world.server.remove("web");
         world.cloud.state().balancers.clear();
-        world.memory = Arc::default();
+        world.memory.take();
         world.server.fail_reads(1);
         world.start();
         world.until("two reads", |w| w.server.reads() == 2).await;

@@ -251,7 +251,7 @@ async fn s13_a_restart_without_in_sync_ensures_each_service_once_and_asks_nothin
     .await;
     world.stop.cancel();
     world.tasks.join_next().await;
-    world.memory = Arc::default();
+    world.memory.take();
     let before = world.calls().len();
     world.start();
     // Nodes change all the time, most of all when a controller begins.
