@@ -374,6 +374,8 @@ impl Reconciler for Worker {
             if let Some(node) = node {
                 nodes.push(node);
             } else {
+                // No change may come for a Node that was created and deleted between two reads.
+                self.waiting().gone(&name);
                 batch.settle(&name, Requeue::Forget);
             }
         }

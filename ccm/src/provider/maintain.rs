@@ -1,7 +1,8 @@
 //! Keeps a provider connected, for ever: dials it, calls GetProviderInfo, and probes it. While this
 //! process leads, it also initialises the provider and receives its hints.
 //!
-//! Everything runs inside one future. Dropping the future ends it all.
+//! Everything runs inside one future, but connections that drain are tasks that it owns. Dropping
+//! the future ends it all.
 
 mod changes;
 mod lead;

@@ -207,7 +207,6 @@ impl Worker {
         let took = self.driver.queue.working_since(&key);
         let took = took.map(|began| began.elapsed());
         let written = self.write(prefixes, &lookup.node, &lookup.answer).await;
-        lock(&self.stages).remove(&key);
         let (node, report) = match written {
             Ok((node, plan)) => {
                 let report = self.conclude(&node, plan, took, batch);
@@ -219,6 +218,8 @@ impl Worker {
                 (Arc::clone(&lookup.node), report)
             }
         };
+        // Until the queue has settled it, the Node's stage shows what it waits for.
+        lock(&self.stages).remove(&key);
         if let Some(report) = report {
             self.report(&node, &report, lookup.whole);
         }
