@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::ledger::Task;
 use super::plan::asks;
-use super::sync::Run;
+use super::sync::{Finished, Job, Run};
 use super::targets::NodeSelector;
 use super::{CHECK_GAP, State, Worker};
 use crate::controller::Batch;
@@ -19,20 +19,21 @@ const TARGETS_AGAIN: Duration = Duration::from_secs(1);
 
 impl Worker {
     pub(super) async fn sync(&self, session: &Arc<Session>, task: &Task, batch: &Batch<'_, Task>) {
-        let Some(mut run) = self.begin(session, task, batch) else {
+        let Some(job) = self.begin(session, task, batch) else {
             return;
         };
-        let outcome = run.finish().await;
-        self.finished(run, outcome);
+        let under_way = UnderWay {
+            worker: self,
+            task,
+            started: Instant::now(),
+            is_over: false,
+        };
+        let finished = Run::new(self, session, batch, task, job).finish().await;
+        self.finished(under_way, batch, finished);
     }
 
     /// Takes the record of a Service. `None`: no job runs now, and the task is settled.
-    fn begin<'a>(
-        &'a self,
-        session: &'a Arc<Session>,
-        task: &'a Task,
-        batch: &'a Batch<'a, Task>,
-    ) -> Option<Run<'a>> {
+    fn begin(&self, session: &Arc<Session>, task: &Task, batch: &Batch<'_, Task>) -> Option<Job> {
         let (driver, mut state) = (&self.driver, self.state());
         let state = &mut *state;
         for due in self.learn(state, session) {
@@ -75,39 +76,28 @@ impl Worker {
             batch.settle(task, Requeue::At(Instant::now() + TARGETS_AGAIN));
             return None;
         }
-        let (uid, started) = (service.metadata.uid.as_deref(), Instant::now());
-        state.waiting.seen(task, uid, None, started);
-        Some(Run {
-            worker: self,
-            session,
-            batch,
-            task,
-            started,
-            offer,
-            targets: targets.flatten(),
-            selector,
-            base: service,
-            record: taken.record,
-            accepted: None,
+        let uid = service.metadata.uid.as_deref();
+        state.waiting.seen(task, uid, None, Instant::now());
+        Some(Job {
             attempt: state.waiting.attempts(task) + 1,
-            is_current: false,
-            missing: false,
-            call_id: None,
-            reports: Vec::new(),
-            is_over: false,
+            service,
+            record: taken.record,
+            offer,
+            selector,
+            targets: targets.flatten(),
         })
     }
 
-    fn finished(&self, mut run: Run<'_>, outcome: Requeue) {
-        let (driver, task, batch) = (&self.driver, run.task, run.batch);
-        let state = &mut *self.state();
-        let meanwhile = state.ledger.put(task, run.record.take());
+    fn finished(&self, mut job: UnderWay<'_>, batch: &Batch<'_, Task>, finished: Finished) {
+        let (driver, task, mut state) = (&self.driver, job.task, self.state());
+        let state = &mut *state;
+        let meanwhile = state.ledger.put(task, finished.record);
         // After the key is settled, another job may run for this task.
-        run.is_over = true;
-        if run.accepted == Some(true) {
+        job.is_over = true;
+        if finished.accepted {
             batch.answered(task);
         }
-        batch.settle(task, outcome);
+        batch.settle(task, finished.outcome);
         let mut again = state.ledger.overtaken(task);
         if meanwhile.changed
             && let Task::Service(key) = task
@@ -124,14 +114,13 @@ impl Worker {
         if again {
             driver.queue.add(task.clone());
         }
-        if !run.reports.is_empty() {
-            let reports = std::mem::take(&mut run.reports);
-            self.report(state, task, &run.base, reports);
+        if !finished.reports.is_empty() {
+            self.report(state, task, &finished.service, finished.reports);
         } else if !driver.queue.holds(task) {
             state.waiting.gone(task);
         }
         if meanwhile.check && self.check(state, task) {
-            let due = run.started + CHECK_GAP;
+            let due = job.started + CHECK_GAP;
             driver.queue.add_at(task.clone(), due);
         }
         self.tried(state, task);
@@ -147,6 +136,22 @@ impl Worker {
             let took = started.elapsed().as_secs_f64();
             self.metrics.nodesync_latency.observe(took);
             state.round = None;
+        }
+    }
+}
+
+/// A task with a running job. If the job is dropped, the ledger keeps the record.
+struct UnderWay<'a> {
+    worker: &'a Worker,
+    task: &'a Task,
+    started: Instant,
+    is_over: bool,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.worker.state().ledger.broke_off(self.task);
         }
     }
 }

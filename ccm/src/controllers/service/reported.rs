@@ -11,7 +11,7 @@ use tracing::{debug, warn};
 use super::ledger::Task;
 use super::notes::{Note, PENDING};
 use super::plan::{asks, has_finalizer};
-use super::settle::Report;
+use super::sync::Report;
 use super::{State, Worker};
 use crate::core::{Key, millis};
 use crate::report::{self, Answered, Obstacle};
@@ -29,26 +29,29 @@ impl Worker {
         let now = Instant::now();
         let last = reports.len().saturating_sub(1);
         for (number, report) in reports.into_iter().enumerate() {
+            let reported = report.reported;
             let answered = Answered {
-                kind: report.note.kind,
-                reason: match report.note.reason {
+                kind: reported.note.kind,
+                reason: match reported.note.reason {
                     Cow::Borrowed(reason) => reason,
                     // Only the provider's events have an owned reason, and those are not reports.
                     Cow::Owned(_) => PENDING,
                 },
-                words: report.note.message,
-                code: report.code,
+                words: reported.note.message,
+                code: reported.code,
                 rpc: report.rpc,
                 call_id: report.call_id,
             };
             // All reports belong to one attempt, so only the last one counts as an attempt.
             let tell = if number == last {
-                state.waiting.answered(task, &answered, report.at_once, now)
+                state
+                    .waiting
+                    .answered(task, &answered, reported.at_once, now)
             } else {
-                report.at_once
+                reported.at_once
             };
             let attempt = state.waiting.attempts(task) + u32::from(number != last);
-            let next = self.driver.next(task, report.when_changed);
+            let next = self.driver.next(task, reported.when_changed);
             let (name, provider) = (Key::of(service), &self.driver.context.provider);
             let took_ms = report.took.map(millis);
             let (rpc, code, error) = (answered.rpc, answered.code, answered.words.as_str());

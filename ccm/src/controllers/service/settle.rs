@@ -51,7 +51,7 @@ use super::support::unsupported;
 use super::targets::TargetSet;
 use crate::controller::Failed;
 use crate::planted::planted;
-use crate::provider::{CallError, CallErrorCode, CallId, Retry};
+use crate::provider::{CallError, CallErrorCode, Retry};
 use crate::queue::Requeue;
 use crate::writes::ServicePatch;
 
@@ -86,41 +86,22 @@ pub(super) struct Effects {
     /// The cloud refuses the credentials, and this Service gets the event for all.
     pub(super) refused: bool,
     /// Why the Service is not done.
-    pub(super) reported: Option<Report>,
+    pub(super) reported: Option<Reported>,
     /// Events on the Service.
     pub(super) notes: Vec<Note>,
 }
 
 /// Why a Service is not done.
 #[derive(Debug, PartialEq)]
-pub(super) struct Report {
+pub(super) struct Reported {
     pub(super) note: Note,
     /// The error code as the contract names it, how the call ended, or `PENDING`.
     pub(super) code: Option<&'static str>,
-    /// `None`: the report is not about a call of the provider.
-    pub(super) rpc: Option<&'static str>,
-    pub(super) call_id: Option<CallId>,
-    pub(super) took: Option<Duration>,
     /// Report it at once. Otherwise it is reported if the Service has waited for half a minute or
     /// was reported before.
     pub(super) at_once: bool,
     /// A change of the Service leads to another attempt at once.
     pub(super) when_changed: bool,
-}
-
-impl Report {
-    /// A report at once, without a code and a call.
-    pub(super) fn of(note: Note) -> Self {
-        Self {
-            note,
-            code: None,
-            rpc: None,
-            call_id: None,
-            took: None,
-            at_once: true,
-            when_changed: false,
-        }
-    }
 }
 
 impl Effects {
@@ -300,18 +281,24 @@ fn not_attached(
     let targets = None;
     record.progress = Progress::Confirmed { inputs, targets };
     let again = troubled.retry_after;
-    let note = notes::targets_failed(&troubled.nodes, &troubled.message);
     Effects {
-        reported: Some(Report::of(note)),
+        reported: Some(Reported {
+            note: notes::targets_failed(&troubled.nodes, &troubled.message),
+            code: None,
+            at_once: true,
+            when_changed: false,
+        }),
         ..Effects::with(again.map_or(Requeue::Retry, |after| Requeue::At(now + after)))
     }
 }
 
 fn pending(op: Op, again: Instant, what: &str) -> Effects {
     Effects {
-        reported: Some(Report {
+        reported: Some(Reported {
+            note: notes::pending(op, what),
             code: Some("PENDING"),
-            ..Report::of(notes::pending(op, what))
+            at_once: true,
+            when_changed: false,
         }),
         ..Effects::with(Requeue::At(again))
     }
@@ -346,16 +333,15 @@ fn failed(
     };
     let stuck = call.op == Op::Delete && record.failures >= DELETES_TOLD;
     let credentials = trouble.code == CallErrorCode::Credentials;
-    let note = notes::failed(call.op, call.departed, call.targets, &notes::why(trouble));
     Effects {
         accepted: credentials.then_some(false),
         refused: credentials && reaction.event,
         // A fenced call is not reported, because this process no longer leads.
-        reported: (trouble.code != CallErrorCode::Fenced).then(|| Report {
+        reported: (trouble.code != CallErrorCode::Fenced).then(|| Reported {
+            note: notes::failed(call.op, call.departed, call.targets, &notes::why(trouble)),
             code: Some(trouble.code.name()),
             at_once: reaction.event && !credentials || stuck,
             when_changed,
-            ..Report::of(note)
         }),
         ..Effects::with(reaction.retry.outcome(now))
     }

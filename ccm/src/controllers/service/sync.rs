@@ -2,6 +2,7 @@
 //! `plan` makes the decisions.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
 use tokio::time::Instant;
@@ -14,7 +15,7 @@ use super::ledger::Task;
 use super::notes::{self, Note, Op};
 use super::plan::{Facts, Step, asks, next_step, uid};
 use super::record::{Cloud, Record, Seen};
-use super::settle::{Report, SLOW};
+use super::settle::{Reported, SLOW};
 use super::targets::{NodeSelector, TargetSet};
 use super::{Offer, Worker};
 use crate::controller::{Batch, LoopContext};
@@ -27,6 +28,38 @@ use crate::writes::{ServicePatch, ServiceStatusPatch, WriteError};
 /// More steps than any sequence of the plan has.
 const MOST_STEPS: usize = 12;
 
+pub(super) struct Job {
+    pub(super) service: Arc<Service>,
+    pub(super) record: Option<Record>,
+    pub(super) offer: Arc<Offer>,
+    pub(super) selector: Result<NodeSelector, String>,
+    /// `None` if the Service needs no targets.
+    pub(super) targets: Option<Arc<TargetSet>>,
+    /// The number of this attempt: one more than the attempts since the Service began to wait.
+    pub(super) attempt: u32,
+}
+
+/// Why a Service is not done yet.
+pub(super) struct Report {
+    pub(super) reported: Reported,
+    /// `None`: the report is not about a call of the provider.
+    pub(super) rpc: Option<&'static str>,
+    pub(super) call_id: Option<CallId>,
+    pub(super) took: Option<Duration>,
+}
+
+/// The result of a job.
+pub(super) struct Finished {
+    pub(super) record: Option<Record>,
+    pub(super) outcome: Requeue,
+    /// Whether the cloud accepted the provider's credentials.
+    pub(super) accepted: bool,
+    /// Why the Service is not done, all from one attempt.
+    pub(super) reports: Vec<Report>,
+    /// The last known version of the Service.
+    pub(super) service: Arc<Service>,
+}
+
 /// Why a step ends early.
 enum Stop {
     /// The Service is settled with this outcome.
@@ -35,55 +68,73 @@ enum Stop {
     Again,
 }
 
-/// A running job. If it is dropped before it is over, the ledger keeps the record.
+/// A running job.
 pub(super) struct Run<'a> {
-    pub(super) worker: &'a Worker,
-    pub(super) session: &'a Arc<Session>,
-    pub(super) batch: &'a Batch<'a, Task>,
-    pub(super) task: &'a Task,
-    pub(super) started: Instant,
-    pub(super) offer: Arc<Offer>,
-    /// `None` if the Service needs no targets.
-    pub(super) targets: Option<Arc<TargetSet>>,
-    pub(super) selector: Result<NodeSelector, String>,
+    worker: &'a Worker,
+    session: &'a Arc<Session>,
+    batch: &'a Batch<'a, Task>,
+    task: &'a Task,
+    offer: Arc<Offer>,
+    targets: Option<Arc<TargetSet>>,
+    selector: Result<NodeSelector, String>,
     /// The newest version of the Service that this job knows.
-    pub(super) base: Arc<Service>,
-    pub(super) record: Option<Record>,
-    /// Whether the cloud accepted the provider's credentials. `None`: no answer showed it.
-    pub(super) accepted: Option<bool>,
-    /// The number of this attempt: one more than the attempts since the Service began to wait.
-    pub(super) attempt: u32,
+    base: Arc<Service>,
+    record: Option<Record>,
+    accepted: bool,
+    attempt: u32,
     /// This job got `base` from the API server, not from the watch, which may be late.
-    pub(super) is_current: bool,
+    is_current: bool,
     /// Get found no load balancer of ours.
-    pub(super) missing: bool,
+    missing: bool,
     /// The ID of the last call.
-    pub(super) call_id: Option<CallId>,
-    /// Why the Service is not done, all from one attempt.
-    pub(super) reports: Vec<Report>,
-    pub(super) is_over: bool,
-}
-
-impl Drop for Run<'_> {
-    fn drop(&mut self) {
-        if !self.is_over {
-            self.worker.state().ledger.broke_off(self.task);
-        }
-    }
+    call_id: Option<CallId>,
+    reports: Vec<Report>,
 }
 
 impl<'a> Run<'a> {
+    pub(super) fn new(
+        worker: &'a Worker,
+        session: &'a Arc<Session>,
+        batch: &'a Batch<'a, Task>,
+        task: &'a Task,
+        job: Job,
+    ) -> Self {
+        Self {
+            worker,
+            session,
+            batch,
+            task,
+            offer: job.offer,
+            targets: job.targets,
+            selector: job.selector,
+            base: job.service,
+            record: job.record,
+            accepted: false,
+            attempt: job.attempt,
+            is_current: false,
+            missing: false,
+            call_id: None,
+            reports: Vec::new(),
+        }
+    }
+
     /// Runs steps until nothing is left to do or the Service must wait.
-    pub(super) async fn finish(&mut self) -> Requeue {
+    pub(super) async fn finish(mut self) -> Finished {
         let outcome = self.steps().await;
+        let is_departed = self.is_departed();
         if let (Some(record), Some(targets)) = (&mut self.record, &self.targets) {
             record.tried = Some(targets.fingerprint);
         }
-        // A deleted Service without a load balancer needs no record.
-        let needless = self.is_departed();
-        self.record
-            .take_if(|record| needless && record.cloud.by().is_none());
-        outcome
+        Finished {
+            outcome,
+            accepted: self.accepted,
+            reports: self.reports,
+            service: self.base,
+            // A deleted Service without a load balancer needs no record.
+            record: self
+                .record
+                .filter(|record| !is_departed || record.cloud.by().is_some()),
+        }
     }
 
     fn context(&self) -> &'a LoopContext {
@@ -215,8 +266,15 @@ impl<'a> Run<'a> {
     /// [`SLOW`].
     fn invalid(&mut self, note: Note) -> Stop {
         self.reports.push(Report {
-            when_changed: true,
-            ..Report::of(note)
+            reported: Reported {
+                note,
+                code: None,
+                at_once: true,
+                when_changed: true,
+            },
+            rpc: None,
+            call_id: None,
+            took: None,
         });
         self.record();
         Stop::With(Requeue::At(Instant::now() + SLOW))
@@ -318,8 +376,17 @@ impl<'a> Run<'a> {
 
     /// Reports a failure of the API server.
     fn failed(&mut self, what: &str, error: &WriteError) {
-        let note = notes::sync_failed(&format!("{what}: {error}"));
-        self.reports.push(Report::of(note));
+        self.reports.push(Report {
+            reported: Reported {
+                note: notes::sync_failed(&format!("{what}: {error}")),
+                code: None,
+                at_once: true,
+                when_changed: false,
+            },
+            rpc: None,
+            call_id: None,
+            took: None,
+        });
     }
 
     /// How to react to a failed write. Callers handle `Gone` before.

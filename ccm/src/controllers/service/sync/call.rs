@@ -8,12 +8,12 @@ use k8s_openapi::api::core::v1::LoadBalancerStatus;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::{Run, Stop};
+use super::{Report, Run, Stop};
 use crate::controllers::service::answer::{self, Answer, Sent, Verdict};
 use crate::controllers::service::notes::{self, Op};
 use crate::controllers::service::plan::{handle_to_send, status_patch};
 use crate::controllers::service::record::Record;
-use crate::controllers::service::settle::{Call, Report, begin, settle};
+use crate::controllers::service::settle::{Call, begin, settle};
 use crate::controllers::service::support::conditions;
 use crate::controllers::service::targets::TargetSet;
 use crate::core::{Key, millis};
@@ -316,12 +316,12 @@ impl Run<'_> {
         let reaction = |trouble: &CallError| self.batch.reaction(self.task, trouble);
         let (record, effects) = settle(record, call, verdict, written, reaction, Instant::now());
         self.record = Some(record);
-        self.accepted = effects.accepted.or(self.accepted);
-        self.reports.extend(effects.reported.map(|report| Report {
+        self.accepted = effects.accepted.unwrap_or(self.accepted);
+        self.reports.extend(effects.reported.map(|reported| Report {
+            reported,
             rpc: Some(call.op.rpc()),
             call_id: self.call_id.clone(),
             took: Some(took),
-            ..report
         }));
         for note in effects.notes {
             if note.reason == reason::LOAD_BALANCER_TAKEN_OVER {
