@@ -56,8 +56,8 @@ pub(crate) struct State {
     pub(crate) per_node: Duration,
     pub(crate) probe: api::ProbeState,
     pub(crate) offered: api::InstanceCapability,
-    /// The labels of Nodes that the provider reads.
-    pub(crate) reads_labels: Vec<String>,
+    /// The parts of Nodes that the provider reads.
+    pub(crate) projection: api::NodeProjection,
     /// The Nodes of each LookupInstances, by name.
     pub(crate) lookups: Vec<Vec<String>>,
     /// The time of each LookupInstances.
@@ -96,7 +96,7 @@ impl Cloud {
                 power_state: true,
                 max_in_flight: Some(8),
             },
-            reads_labels: Vec::new(),
+            projection: api::NodeProjection::default(),
             lookups: Vec::new(),
             times: Vec::new(),
             reads: 0,
@@ -213,10 +213,7 @@ impl ProviderService for Cloud {
                 zones: state.zones.is_some().then(api::ZoneCapability::default),
                 ..api::Capabilities::default()
             }),
-            node_projection: Some(api::NodeProjection {
-                label_keys: state.reads_labels.clone(),
-                ..api::NodeProjection::default()
-            }),
+            node_projection: Some(state.projection.clone()),
             ..api::GetProviderInfoResponse::default()
         }))
     }

@@ -4,10 +4,12 @@ mod faults;
 mod hints;
 mod waiting;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -160,31 +162,75 @@ async fn one_poison_node_keeps_only_itself_waiting() {
     looping.stop().await;
 }
 
+/// Finding A5.
 #[tokio::test(start_paused = true)]
-async fn an_invalid_node_is_asked_about_again_when_a_label_that_the_provider_reads_changes() {
-    const RACK: &str = "example.com/rack";
-    let cloud = Cloud::new();
-    let invalid = Instead::Failed(api::FailureCode::Invalid.into());
-    let answers = ("n0000".to_owned(), [invalid; 2].into());
-    cloud.state().instead.extend([answers]);
-    cloud.state().reads_labels = vec![RACK.to_owned()];
-    let looping = Looping::start_on(cloud, 1, |_| {}).await;
-    let label = |key: &str| {
-        looping.api.edit("n0000", |node| {
-            let labels = node.metadata.labels.get_or_insert_default();
-            labels.insert(key.to_owned(), "1".to_owned());
-        });
+async fn a_node_that_was_refused_is_asked_about_again_when_what_the_provider_reads_of_it_changes() {
+    const KEY: &str = "example.com/rack";
+    fn with(key: &str) -> BTreeMap<String, String> {
+        [(key.to_owned(), "1".to_owned())].into()
+    }
+    fn another_label(node: &mut Node) {
+        node.metadata.labels = Some(with("example.com/other"));
+    }
+    fn informed(node: &mut Node) {
+        let status = node.status.get_or_insert_default();
+        status.node_info.get_or_insert_default().system_uuid = "uuid".to_owned();
+    }
+    type Change = fn(&mut Node);
+    type Row = (&'static str, api::NodeProjection, Change);
+    let label = api::NodeProjection {
+        label_keys: vec![KEY.to_owned()],
+        ..api::NodeProjection::default()
     };
-    looping.until("asked", |this| this.sizes().len() == 1).await;
-    label("example.com/other");
-    tokio::time::sleep(Duration::from_mins(5)).await;
-    assert_eq!(looping.sizes().len(), 1, "the provider does not see that");
-    label(RACK);
-    let took = looping
-        .until("asked again", |this| this.sizes().len() == 2)
-        .await;
-    assert!(took < Duration::from_secs(2), "{took:?}");
-    looping.stop().await;
+    let annotation = api::NodeProjection {
+        annotation_keys: vec![KEY.to_owned()],
+        ..api::NodeProjection::default()
+    };
+    let info = api::NodeProjection {
+        field_groups: vec![api::NodeFieldGroup::NodeInfo.into()],
+        ..api::NodeProjection::default()
+    };
+    let rows: [Row; 3] = [
+        ("a label", label, |node| {
+            node.metadata.labels = Some(with(KEY));
+        }),
+        ("an annotation", annotation, |node| {
+            node.metadata.annotations = Some(with(KEY));
+        }),
+        ("the node info", info, informed),
+    ];
+    for answer in ["INVALID", "UNMANAGED"] {
+        for (what, reads, change) in &rows {
+            let cloud = Cloud::new();
+            if answer == "UNMANAGED" {
+                let state = ("n0000".to_owned(), api::InstanceState::Unmanaged);
+                cloud.state().states.extend([state]);
+            } else {
+                let invalid = Instead::Failed(api::FailureCode::Invalid.into());
+                let answers = ("n0000".to_owned(), [invalid; 2].into());
+                cloud.state().instead.extend([answers]);
+            }
+            cloud.state().projection = reads.clone();
+            let looping = Looping::start_on(cloud, 1, |_| {}).await;
+            looping.until("asked", |this| this.sizes().len() == 1).await;
+            let others = rows.iter().filter(|row| row.0 != *what);
+            let others = others.map(|(other, _, change)| (*other, *change));
+            for (other, change) in others.chain([("another label", another_label as Change)]) {
+                looping.api.edit("n0000", change);
+                tokio::time::sleep(Duration::from_mins(5)).await;
+                let asked = looping.sizes().len();
+                assert_eq!(asked, 1, "{answer}: it reads {what}, and not {other}");
+            }
+            looping.api.edit("n0000", change);
+            let took = looping
+                .until(&format!("asked again after {answer} and {what}"), |this| {
+                    this.sizes().len() == 2
+                })
+                .await;
+            assert!(took < Duration::from_secs(2), "{answer}, {what}: {took:?}");
+            looping.stop().await;
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
