@@ -1,22 +1,19 @@
 //! Events on a Node whose routes cannot be created (B-R5, ▲R9).
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::Instant;
 
 use super::calls::{Item, Kind};
 use super::ledger::NodeName;
 use super::{Routes, State};
+use crate::controller::housekeeping;
 use crate::core::Key;
 use crate::provider::CallError;
 use crate::report::{self, Answered, Next, Obstacle, PATIENCE};
 use crate::writes::{EventType, reason};
-
-/// How often the controller checks which routes are missing too long.
-const HOUSEKEEPING: Duration = Duration::from_secs(5);
 
 impl Routes {
     /// Stores why a wanted route was not created, or why a route in its way was not removed.
@@ -71,8 +68,7 @@ impl Routes {
 
     /// Reports the routes that wait for too long, also while the provider is unavailable.
     pub(super) async fn housekeep(&self) {
-        let mut ticks = interval(HOUSEKEEPING);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticks = housekeeping();
         let stop = &self.context().stop;
         while stop.run_until_cancelled(ticks.tick()).await.is_some() {
             self.report_overdue();
