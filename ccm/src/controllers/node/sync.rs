@@ -351,8 +351,8 @@ impl Worker {
         same.map(Arc::new).ok_or(WriteError::Gone)
     }
 
-    /// Settles the Node's key after the writes. `took` is the time from the start of the reconcile
-    /// to these writes, for a Node that came from the queue.
+    /// Settles the Node's key after the writes. `took` is the time from the queue to these writes,
+    /// for a Node that came from the queue.
     fn conclude(
         &self,
         node: &Node,

@@ -284,6 +284,23 @@ async fn b_n8_a_failure_keeps_the_taint_and_comes_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn n13_a_failure_that_does_not_pass_by_itself_is_told_at_once_and_tried_again() {
+    let bench = Bench::new();
+    bench.api.put(&fresh("n"));
+    let nameless = api::Instance {
+        provider_id: None,
+        ..instance()
+    };
+    bench.settle(bench.stored("n"), Ok(nameless)).await;
+    let events = bench.events();
+    assert!(
+        events.len() == 1 && events[0].contains("NodeNotInitialized n"),
+        "{events:?}"
+    );
+    assert!(bench.api.writes().is_empty() && bench.worker.driver.queue.len() == 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn n13_who_waits_is_told_why_even_without_a_provider() {
     let bench = Bench::new();
     bench.api.put(&fresh("n"));
