@@ -33,7 +33,7 @@ use rand_chacha::ChaCha8Rng;
 use tokio::time::Instant;
 
 use crate::controller::{self, Driver, LoopContext, Permits, Spec};
-use crate::core::{Backoff, ProviderLabel, lock, set_gauge};
+use crate::core::{Backoff, ProviderLabel, lock, registered, set_gauge};
 use crate::ownership::Ownership;
 use crate::provider::{Capability, Session};
 use crate::queue::Queue;
@@ -176,22 +176,21 @@ pub(crate) struct Metrics {
 impl Metrics {
     /// Registers the families (B-M7).
     pub(crate) fn register(registry: &mut Registry) -> Self {
-        let metrics = Self {
-            synced: Counter::default(),
-            failing: Family::default(),
+        Self {
+            synced: registered(
+                registry,
+                "route_controller_route_sync",
+                "Reconciliations of all routes",
+                Counter::default(),
+            ),
+            failing: registered(
+                registry,
+                "route_controller_failing_routes",
+                "Routes of Nodes that could not be created: the ccm tries them again",
+                Family::default(),
+            ),
             found: Arc::default(),
-        };
-        registry.register(
-            "route_controller_route_sync",
-            "Reconciliations of all routes",
-            metrics.synced.clone(),
-        );
-        registry.register(
-            "route_controller_failing_routes",
-            "Routes of Nodes that could not be created: the ccm tries them again",
-            metrics.failing.clone(),
-        );
-        metrics
+        }
     }
 
     /// Sets one failing route, for tests of the metrics.

@@ -12,7 +12,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::status::{ProviderStatus, STATES};
-use crate::core::{ProviderLabel, set_gauge};
+use crate::core::{ProviderLabel, registered, set_gauge};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Call {
@@ -39,11 +39,13 @@ struct InState {
     state: &'static str,
 }
 
+type Histograms = Family<Kind, Histogram, fn() -> Histogram>;
+
 /// The metrics of providers and of the calls to them.
 #[derive(Clone)]
 pub(crate) struct Metrics {
     calls: Family<Call, Counter>,
-    durations: Family<Kind, Histogram, fn() -> Histogram>,
+    durations: Histograms,
     connects: Family<Attempt, Counter>,
     states: Family<InState, Gauge>,
     scope_accepted: Family<ProviderLabel, Gauge>,
@@ -59,46 +61,48 @@ fn histogram() -> Histogram {
 impl Metrics {
     /// Registers the families.
     pub(crate) fn register(registry: &mut Registry) -> Self {
-        let metrics = Self {
-            calls: Family::default(),
-            durations: Family::new_with_constructor(histogram),
-            connects: Family::default(),
-            states: Family::default(),
-            scope_accepted: Family::default(),
-            unclaimed: Family::default(),
-        };
-        registry.register(
-            "ccm_provider_rpc",
-            "Calls to a provider, except WatchChanges, by outcome: ok, or what went wrong",
-            metrics.calls.clone(),
-        );
-        registry.register_with_unit(
-            "ccm_provider_rpc_duration",
-            "How long calls to a provider took",
-            Unit::Seconds,
-            metrics.durations.clone(),
-        );
-        registry.register(
-            "ccm_provider_connects",
-            "Attempts to connect to a provider by outcome: ok, unreachable (dialling failed), failed (no usable answer), refused (this ccm cannot work with the provider)",
-            metrics.connects.clone(),
-        );
-        registry.register(
-            "ccm_provider_state",
-            "1 for the state that a provider is in, 0 for the others: disconnected, connected (no Probe has answered yet), starting, ready, degraded, broken",
-            metrics.states.clone(),
-        );
-        registry.register(
-            "ccm_provider_cloud_scope_accepted",
-            "1 if the cloud scope of an initialised provider is the accepted one, else 0: the ccm then creates, changes and deletes nothing",
-            metrics.scope_accepted.clone(),
-        );
-        registry.register(
-            "ccm_provider_unclaimed_nodes",
-            "Nodes that belong to another cloud by their provider ID or label: the ccm leaves them alone",
-            metrics.unclaimed.clone(),
-        );
-        metrics
+        Self {
+            calls: registered(
+                registry,
+                "ccm_provider_rpc",
+                "Calls to a provider, except WatchChanges, by outcome: ok, or what went wrong",
+                Family::default(),
+            ),
+            durations: {
+                let durations = Histograms::new_with_constructor(histogram);
+                registry.register_with_unit(
+                    "ccm_provider_rpc_duration",
+                    "How long calls to a provider took",
+                    Unit::Seconds,
+                    durations.clone(),
+                );
+                durations
+            },
+            connects: registered(
+                registry,
+                "ccm_provider_connects",
+                "Attempts to connect to a provider by outcome: ok, unreachable (dialling failed), failed (no usable answer), refused (this ccm cannot work with the provider)",
+                Family::default(),
+            ),
+            states: registered(
+                registry,
+                "ccm_provider_state",
+                "1 for the state that a provider is in, 0 for the others: disconnected, connected (no Probe has answered yet), starting, ready, degraded, broken",
+                Family::default(),
+            ),
+            scope_accepted: registered(
+                registry,
+                "ccm_provider_cloud_scope_accepted",
+                "1 if the cloud scope of an initialised provider is the accepted one, else 0: the ccm then creates, changes and deletes nothing",
+                Family::default(),
+            ),
+            unclaimed: registered(
+                registry,
+                "ccm_provider_unclaimed_nodes",
+                "Nodes that belong to another cloud by their provider ID or label: the ccm leaves them alone",
+                Family::default(),
+            ),
+        }
     }
 
     /// Touches each family once, for tests of the output.

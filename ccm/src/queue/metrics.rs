@@ -16,7 +16,7 @@ use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
 use super::Requeue;
-use crate::core::lock;
+use crate::core::{lock, registered};
 
 type Labels = [(&'static str, &'static str); 1];
 type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
@@ -34,32 +34,32 @@ pub(crate) struct Metrics {
 impl Metrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
-            adds: Family::default(),
-            retries: Family::default(),
-            queue_duration: Family::new_with_constructor(seconds),
-            work_duration: Family::new_with_constructor(seconds),
+            adds: registered(
+                registry,
+                "workqueue_adds",
+                "Keys added to the work queue, without those that waited there already",
+                Family::default(),
+            ),
+            retries: registered(
+                registry,
+                "workqueue_retries",
+                "Keys whose work ended with a request for another try",
+                Family::default(),
+            ),
+            queue_duration: registered(
+                registry,
+                "workqueue_queue_duration_seconds",
+                "How long keys were due before they were worked on",
+                Family::new_with_constructor(seconds),
+            ),
+            work_duration: registered(
+                registry,
+                "workqueue_work_duration_seconds",
+                "How long work on a key took",
+                Family::new_with_constructor(seconds),
+            ),
             queues: Queues::default(),
         };
-        registry.register(
-            "workqueue_adds",
-            "Keys added to the work queue, without those that waited there already",
-            metrics.adds.clone(),
-        );
-        registry.register(
-            "workqueue_retries",
-            "Keys whose work ended with a request for another try",
-            metrics.retries.clone(),
-        );
-        registry.register(
-            "workqueue_queue_duration_seconds",
-            "How long keys were due before they were worked on",
-            metrics.queue_duration.clone(),
-        );
-        registry.register(
-            "workqueue_work_duration_seconds",
-            "How long work on a key took",
-            metrics.work_duration.clone(),
-        );
         registry.register_collector(Box::new(metrics.queues.clone()));
         metrics
     }

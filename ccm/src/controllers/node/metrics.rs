@@ -9,7 +9,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use crate::core::ProviderLabel;
+use crate::core::{ProviderLabel, registered};
 
 /// The metrics of the node controller. The two histograms are upstream's, with its buckets (B-M7).
 #[derive(Clone)]
@@ -24,33 +24,32 @@ impl Metrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
         // 1 s to about 17 min.
         let delay = || Histogram::new(exponential_buckets(1.0, 4.0, 6));
-        let metrics = Self {
-            taint_removal: delay(),
-            initial_sync: delay(),
-            oldest: Family::default(),
-            reserved: Family::default(),
-        };
-        registry.register(
-            "node_controller_cloud_provider_taint_removal_delay_seconds",
-            "Seconds from the creation of a Node to the removal of its uninitialized taint",
-            metrics.taint_removal.clone(),
-        );
-        registry.register(
-            "node_controller_initial_node_sync_delay_seconds",
-            "Seconds from the creation of a Node to the end of its initialisation",
-            metrics.initial_sync.clone(),
-        );
-        registry.register(
-            "node_controller_oldest_uninitialized_node_age_seconds",
-            "Age of the oldest Node that still waits to be initialised; 0 when none does",
-            metrics.oldest.clone(),
-        );
-        registry.register(
-            "ccm_node_reserved_labels",
-            "Labels in reserved namespaces that the provider reported when a Node was initialised, and that the ccm left out, as upstream does",
-            metrics.reserved.clone(),
-        );
-        metrics
+        Self {
+            taint_removal: registered(
+                registry,
+                "node_controller_cloud_provider_taint_removal_delay_seconds",
+                "Seconds from the creation of a Node to the removal of its uninitialized taint",
+                delay(),
+            ),
+            initial_sync: registered(
+                registry,
+                "node_controller_initial_node_sync_delay_seconds",
+                "Seconds from the creation of a Node to the end of its initialisation",
+                delay(),
+            ),
+            oldest: registered(
+                registry,
+                "node_controller_oldest_uninitialized_node_age_seconds",
+                "Age of the oldest Node that still waits to be initialised; 0 when none does",
+                Family::default(),
+            ),
+            reserved: registered(
+                registry,
+                "ccm_node_reserved_labels",
+                "Labels in reserved namespaces that the provider reported when a Node was initialised, and that the ccm left out, as upstream does",
+                Family::default(),
+            ),
+        }
     }
 
     /// A Node of this age was initialised. The last write removes the taint, so both histograms get

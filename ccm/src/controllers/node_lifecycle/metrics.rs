@@ -8,7 +8,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use crate::core::{ProviderLabel, lock, set_gauge};
+use crate::core::{ProviderLabel, lock, registered, set_gauge};
 
 /// The lifecycle metrics, and the brake's state for the status page.
 #[derive(Clone)]
@@ -22,28 +22,27 @@ pub(crate) struct Metrics {
 impl Metrics {
     /// Registers the families.
     pub(crate) fn register(registry: &mut Registry) -> Self {
-        let metrics = Self {
-            deleted: Family::default(),
-            held: Family::default(),
-            void: Family::default(),
+        Self {
+            deleted: registered(
+                registry,
+                "node_lifecycle_controller_nodes_deleted",
+                "Nodes that were deleted because their instance does not exist any more",
+                Family::default(),
+            ),
+            held: registered(
+                registry,
+                "node_lifecycle_controller_deletions_held",
+                "Nodes that the deletion brake holds back",
+                Family::default(),
+            ),
+            void: registered(
+                registry,
+                "node_lifecycle_controller_void_passes",
+                "Passes whose lookups all failed (missed deadlines alone do not count), or whose results were discarded as not trustworthy",
+                Family::default(),
+            ),
             holding: Arc::default(),
-        };
-        registry.register(
-            "node_lifecycle_controller_nodes_deleted",
-            "Nodes that were deleted because their instance does not exist any more",
-            metrics.deleted.clone(),
-        );
-        registry.register(
-            "node_lifecycle_controller_deletions_held",
-            "Nodes that the deletion brake holds back",
-            metrics.held.clone(),
-        );
-        registry.register(
-            "node_lifecycle_controller_void_passes",
-            "Passes whose lookups all failed (missed deadlines alone do not count), or whose results were discarded as not trustworthy",
-            metrics.void.clone(),
-        );
-        metrics
+        }
     }
 
     /// One line for the status page for each provider whose brake holds back Nodes.

@@ -8,7 +8,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use crate::core::{ProviderLabel, set_gauge};
+use crate::core::{ProviderLabel, registered, set_gauge};
 
 #[derive(Clone)]
 pub(crate) struct Metrics {
@@ -25,57 +25,56 @@ pub(crate) struct Metrics {
 impl Metrics {
     /// Registers the families (B-M7).
     pub(crate) fn register(registry: &mut Registry) -> Self {
-        let metrics = Self {
-            synced: Counter::default(),
-            nodesync_errors: Counter::default(),
-            nodesync_latency: Histogram::new(exponential_buckets(1.0, 2.0, 15)),
-            update_latency: Histogram::new(exponential_buckets(1.0, 2.0, 15)),
-            overdue: Family::default(),
-            orphans: Family::default(),
-            duplicates: Family::default(),
-            unlisted: Family::default(),
-        };
-        registry.register(
-            "service_controller_loadbalancer_sync",
-            "Updates of a load balancer's targets, as upstream counts them",
-            metrics.synced.clone(),
-        );
-        registry.register(
-            "service_controller_nodesync_error",
-            "Updates of a load balancer's targets that failed",
-            metrics.nodesync_errors.clone(),
-        );
-        registry.register(
-            "service_controller_nodesync_latency_seconds",
-            "Time from a settled change of Nodes until the ccm tried every load balancer that it concerns",
-            metrics.nodesync_latency.clone(),
-        );
-        registry.register(
-            "service_controller_update_loadbalancer_host_latency_seconds",
-            "Time that one update of a load balancer's targets took",
-            metrics.update_latency.clone(),
-        );
-        registry.register(
-            "service_controller_overdue_services",
-            "Services that have waited for more than 30 s: for the ccm, the provider or the cloud",
-            metrics.overdue.clone(),
-        );
-        registry.register(
-            "service_controller_orphaned_loadbalancers",
-            "Load balancers that two lists in a row mark for no Service, or for a Service that does not exist any more",
-            metrics.orphans.clone(),
-        );
-        registry.register(
-            "service_controller_duplicated_loadbalancers",
-            "Services for which two lists in a row show more than one load balancer",
-            metrics.duplicates.clone(),
-        );
-        registry.register(
-            "service_controller_unlisted_loadbalancers",
-            "Services whose load balancer the provider reported as ready, but which two lists in a row lack",
-            metrics.unlisted.clone(),
-        );
-        metrics
+        Self {
+            synced: registered(
+                registry,
+                "service_controller_loadbalancer_sync",
+                "Updates of a load balancer's targets, as upstream counts them",
+                Counter::default(),
+            ),
+            nodesync_errors: registered(
+                registry,
+                "service_controller_nodesync_error",
+                "Updates of a load balancer's targets that failed",
+                Counter::default(),
+            ),
+            nodesync_latency: registered(
+                registry,
+                "service_controller_nodesync_latency_seconds",
+                "Time from a settled change of Nodes until the ccm tried every load balancer that it concerns",
+                Histogram::new(exponential_buckets(1.0, 2.0, 15)),
+            ),
+            update_latency: registered(
+                registry,
+                "service_controller_update_loadbalancer_host_latency_seconds",
+                "Time that one update of a load balancer's targets took",
+                Histogram::new(exponential_buckets(1.0, 2.0, 15)),
+            ),
+            overdue: registered(
+                registry,
+                "service_controller_overdue_services",
+                "Services that have waited for more than 30 s: for the ccm, the provider or the cloud",
+                Family::default(),
+            ),
+            orphans: registered(
+                registry,
+                "service_controller_orphaned_loadbalancers",
+                "Load balancers that two lists in a row mark for no Service, or for a Service that does not exist any more",
+                Family::default(),
+            ),
+            duplicates: registered(
+                registry,
+                "service_controller_duplicated_loadbalancers",
+                "Services for which two lists in a row show more than one load balancer",
+                Family::default(),
+            ),
+            unlisted: registered(
+                registry,
+                "service_controller_unlisted_loadbalancers",
+                "Services whose load balancer the provider reported as ready, but which two lists in a row lack",
+                Family::default(),
+            ),
+        }
     }
 
     /// Sets the gauges, for tests that list the metrics.
