@@ -142,17 +142,21 @@ async fn b_m5_b_v1_volumes_and_routes_are_written_by_accounts_of_their_own() {
     world.cloud().set_fault(invalid).unwrap();
     world.create_volume(&volume("wrong", "d-3", &[])).await;
     world.event("wrong", "Warning VolumeLabelsFailed").await;
-    let asked_once = world.cloud().call_count(GET);
-    let change = Patch::Merge(json!({"metadata": {"annotations": {"a": "b"}}}));
-    world
-        .volumes()
-        .patch("wrong", &PatchParams::default(), &change)
-        .await
-        .unwrap();
-    let again = world
-        .cloud()
-        .wait_until(SOON, |cloud| cloud.call_count(GET) > asked_once);
-    assert!(again.await);
+    // The stop drops a call in flight. So wait for two more: the second starts after the ccm has
+    // recorded the event of the first.
+    for change in ["first", "second"] {
+        let asked = world.cloud().call_count(GET);
+        let change = Patch::Merge(json!({"metadata": {"annotations": {"change": change}}}));
+        world
+            .volumes()
+            .patch("wrong", &PatchParams::default(), &change)
+            .await
+            .unwrap();
+        let again = world
+            .cloud()
+            .wait_until(SOON, |cloud| cloud.call_count(GET) > asked);
+        assert!(again.await);
+    }
     ccm.terminate();
     ccm.wait(Duration::from_secs(10)).await.unwrap();
 
