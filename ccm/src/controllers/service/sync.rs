@@ -28,8 +28,10 @@ use crate::writes::{ServicePatch, ServiceStatusPatch, WriteError};
 /// More steps than any sequence of the plan has.
 const MOST_STEPS: usize = 12;
 
+/// What a job begins with.
 pub(super) struct Job {
     pub(super) service: Arc<Service>,
+    /// [`Run`] takes it.
     pub(super) record: Option<Record>,
     pub(super) offer: Arc<Offer>,
     pub(super) selector: Result<NodeSelector, String>,
@@ -74,14 +76,11 @@ pub(super) struct Run<'a> {
     session: &'a Arc<Session>,
     batch: &'a Batch<'a, Task>,
     task: &'a Task,
-    offer: Arc<Offer>,
-    targets: Option<Arc<TargetSet>>,
-    selector: Result<NodeSelector, String>,
+    job: Job,
     /// The newest version of the Service that this job knows.
     base: Arc<Service>,
     record: Option<Record>,
     accepted: bool,
-    attempt: u32,
     /// This job got `base` from the API server, not from the watch, which may be late.
     is_current: bool,
     /// Get found no load balancer of ours.
@@ -97,20 +96,17 @@ impl<'a> Run<'a> {
         session: &'a Arc<Session>,
         batch: &'a Batch<'a, Task>,
         task: &'a Task,
-        job: Job,
+        mut job: Job,
     ) -> Self {
         Self {
             worker,
             session,
             batch,
             task,
-            offer: job.offer,
-            targets: job.targets,
-            selector: job.selector,
-            base: job.service,
-            record: job.record,
+            base: Arc::clone(&job.service),
+            record: job.record.take(),
+            job,
             accepted: false,
-            attempt: job.attempt,
             is_current: false,
             missing: false,
             call_id: None,
@@ -122,7 +118,7 @@ impl<'a> Run<'a> {
     pub(super) async fn finish(mut self) -> Finished {
         let outcome = self.steps().await;
         let is_departed = self.is_departed();
-        if let (Some(record), Some(targets)) = (&mut self.record, &self.targets) {
+        if let (Some(record), Some(targets)) = (&mut self.record, &self.job.targets) {
             record.tried = Some(targets.fingerprint);
         }
         Finished {
@@ -166,18 +162,18 @@ impl<'a> Run<'a> {
     }
 
     fn next_step(&mut self) -> Result<Step, Stop> {
-        let offer = Arc::clone(&self.offer);
+        let offer = Arc::clone(&self.job.offer);
         let owner = offer.ownership.service_owner(&self.base);
         let owner = owner == Some(self.context().provider.as_ref());
         let departed = self.is_departed();
         if asks(&self.base) && owner && !departed {
-            let same = NodeSelector::of(&self.base) == self.selector;
+            let same = NodeSelector::of(&self.base) == self.job.selector;
             // The job began without targets, because the Service needed none then.
-            let needless = self.selector.is_ok() && self.targets.is_none();
+            let needless = self.job.selector.is_ok() && self.job.targets.is_none();
             if !same || needless {
                 return Err(Stop::With(Requeue::At(Instant::now())));
             }
-            if let Err(why) = &self.selector {
+            if let Err(why) = &self.job.selector {
                 return Err(self.invalid(notes::invalid(why)));
             }
         }
@@ -187,7 +183,7 @@ impl<'a> Run<'a> {
             departed,
             capability: &offer.load_balancers,
         };
-        let (record, targets) = (self.record.as_ref(), self.targets.as_deref());
+        let (record, targets) = (self.record.as_ref(), self.job.targets.as_deref());
         Ok(next_step(&self.base, record, targets, &facts))
     }
 
@@ -195,7 +191,7 @@ impl<'a> Run<'a> {
         match step {
             Step::Ignore => Err(self.over()),
             Step::Blocked { by, class } => {
-                let note = notes::blocked(&by, class.as_deref(), &self.offer.name);
+                let note = notes::blocked(&by, class.as_deref(), &self.job.offer.name);
                 Err(self.invalid(note))
             }
             Step::AddFinalizer(patch) => self.add_finalizer(&patch).await,
@@ -237,7 +233,7 @@ impl<'a> Run<'a> {
         let cloud = self.record.as_ref().map(|record| &record.cloud);
         if cloud == Some(&Cloud::Deleted) {
             self.tell(notes::deleted());
-            info!(service = %Key::of(&*self.base), provider = %self.context().provider, rpc = Op::Delete.rpc(), attempt = self.attempt, "deleted load balancer");
+            info!(service = %Key::of(&*self.base), provider = %self.context().provider, rpc = Op::Delete.rpc(), attempt = self.job.attempt, "deleted load balancer");
         }
         // The deletion proves nothing about a later load balancer, which another ccm may create.
         if !self.is_departed()
@@ -265,17 +261,7 @@ impl<'a> Run<'a> {
     /// Reports that the Service needs a change. Without a change, the next attempt is after
     /// [`SLOW`].
     fn invalid(&mut self, note: Note) -> Stop {
-        self.reports.push(Report {
-            reported: Reported {
-                note,
-                code: None,
-                at_once: true,
-                when_changed: true,
-            },
-            rpc: None,
-            call_id: None,
-            took: None,
-        });
+        self.report(note, true);
         self.record();
         Stop::With(Requeue::At(Instant::now() + SLOW))
     }
@@ -376,12 +362,17 @@ impl<'a> Run<'a> {
 
     /// Reports a failure of the API server.
     fn failed(&mut self, what: &str, error: &WriteError) {
+        self.report(notes::sync_failed(&format!("{what}: {error}")), false);
+    }
+
+    /// Reports at once what is not about a call of the provider.
+    fn report(&mut self, note: Note, when_changed: bool) {
         self.reports.push(Report {
             reported: Reported {
-                note: notes::sync_failed(&format!("{what}: {error}")),
+                note,
                 code: None,
                 at_once: true,
-                when_changed: false,
+                when_changed,
             },
             rpc: None,
             call_id: None,

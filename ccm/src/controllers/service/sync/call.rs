@@ -51,8 +51,8 @@ impl Run<'_> {
             .is_some_and(|record| record.progress.is_pending() || record.failures > 0);
         let (base, offer, targets) = (
             Arc::clone(&self.base),
-            Arc::clone(&self.offer),
-            self.targets.clone(),
+            Arc::clone(&self.job.offer),
+            self.job.targets.clone(),
         );
         let config = &self.context().config.service;
         let call = Call {
@@ -265,7 +265,7 @@ impl Run<'_> {
     /// refuses the write or is unavailable.
     async fn write_conditions(&mut self) -> Result<(), Stop> {
         let now = (self.context().wall)();
-        let Some(conditions) = conditions(&self.base, &self.offer.load_balancers, now) else {
+        let Some(conditions) = conditions(&self.base, &self.job.offer.load_balancers, now) else {
             return Ok(());
         };
         let patch = ServiceStatusPatch {
@@ -334,7 +334,7 @@ impl Run<'_> {
     }
 
     fn log(&self, call: &Call<'_>, verdict: &Verdict, refused: bool, took: Duration) {
-        let (rpc, attempt, took_ms) = (call.op.rpc(), self.attempt, millis(took));
+        let (rpc, attempt, took_ms) = (call.op.rpc(), self.job.attempt, millis(took));
         let service = Key::of(&*self.base);
         let provider = &self.context().provider;
         match verdict {
