@@ -1,4 +1,4 @@
-//! A work queue: due times, backoff for each key, batches, pause and resume.
+//! A work queue: due times, backoff for each key, batches.
 //!
 //! [`state`] is the queue without a clock. This file adds waiting, the clock and the metrics.
 
@@ -107,7 +107,7 @@ impl<K: Clone + Ord + Send + 'static> Queue<K> {
 
     /// Takes at most `max` (at least one) due keys, the longest due first. It waits for the first
     /// key, then for more until the first has been due for `linger`. It does not linger when `max`
-    /// keys are due. While the queue is paused, it waits.
+    /// keys are due.
     ///
     /// It takes keys only when it returns, so dropping the future loses none. Several tasks may
     /// wait at once.
@@ -166,7 +166,7 @@ impl<K: Clone + Ord + Send + 'static> Queue<K> {
         self.shared.lock().failures(key)
     }
 
-    /// When this key is due, without regard to a pause. `None`: the key is not waiting, and nobody
+    /// When this key is due. `None`: the key is not waiting, and nobody
     /// added it during the work.
     pub(crate) fn due(&self, key: &K) -> Option<Instant> {
         self.shared.lock().due(key)
@@ -191,17 +191,6 @@ impl<K: Clone + Ord + Send + 'static> Queue<K> {
     /// outcome of that work is ignored.
     pub(crate) fn remove(&self, key: &K) {
         self.shared.lock().remove(key, Instant::now());
-        self.shared.changed.notify_waiters();
-    }
-
-    /// Hands out no batch until `resume`.
-    pub(crate) fn pause(&self) {
-        self.shared.lock().set_paused(true);
-    }
-
-    /// Hands out batches again.
-    pub(crate) fn resume(&self) {
-        self.shared.lock().set_paused(false);
         self.shared.changed.notify_waiters();
     }
 

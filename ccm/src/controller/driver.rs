@@ -13,7 +13,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
 use super::LoopContext;
 use super::batch::Batch;
 use super::failures::Failures;
-use super::gate;
+use super::gate::Gate;
 use super::load::{Load, UnderWay, Width};
 use super::sources::Sources;
 use crate::core::{Backoff, lock};
@@ -83,7 +83,6 @@ pub(crate) struct Driver<K> {
 }
 
 impl<K: Clone + Ord + Hash + Send + 'static> Driver<K> {
-    /// The queue is paused until the provider is usable.
     pub(crate) fn new(mut context: LoopContext, spec: Spec) -> Self {
         context.writes = context.writes.with_component(spec.name);
         let queue = Queue::new(
@@ -92,7 +91,6 @@ impl<K: Clone + Ord + Hash + Send + 'static> Driver<K> {
             context.seed,
             &context.queue_metrics,
         );
-        queue.pause();
         Self {
             queue,
             name: spec.name,
@@ -187,22 +185,22 @@ impl<K: Clone + Ord + Hash + Send + 'static> Driver<K> {
 pub(crate) async fn run<R: Reconciler>(reconciler: &Arc<R>) {
     let mut sources = Sources::new(reconciler.driver());
     reconciler.sources(&mut sources);
-    tokio::join!(
-        sources.run(),
-        gate::follow(&**reconciler),
-        dispatch(reconciler),
-    );
+    tokio::join!(sources.run(), dispatch(reconciler));
 }
 
-/// Reconciles batches, as many at once as the width allows.
+/// Reconciles batches, as many at once as the width allows. While the provider is unusable, keys
+/// wait in the queue.
 async fn dispatch<R: Reconciler>(reconciler: &Arc<R>) {
     let driver = reconciler.driver();
     let mut load = driver.load.subscribe();
     let mut status = driver.context.status.clone();
     let mut tasks = JoinSet::new();
+    let mut gate = Gate::default();
     loop {
         let under_way = *load.borrow_and_update();
-        let width = driver.session().map(|session| reconciler.width(&session));
+        // Keeps no session while waiting: the last user of a session frees it.
+        let session = gate.session(&**reconciler);
+        let width = session.map(|session| reconciler.width(&session));
         let width = width.filter(|width| under_way.has_room(width));
         let batch = async {
             let Some(width) = width else {

@@ -270,7 +270,6 @@ async fn m10_a_key_is_settled_once_and_one_that_is_not_returns_with_backoff() {
     let (_status, status) = watch::channel(ProviderStatus::default());
     let tiny = Tiny::new(FakeApi::default().context(status), WIDTH);
     let driver = &tiny.driver;
-    driver.queue.resume();
     let both = ["a", "b"].map(str::to_owned);
     for key in &both {
         driver.queue.add(key.clone());
@@ -294,7 +293,6 @@ async fn a_busy_key_that_is_settled_otherwise_stays_in_its_row_until_it_is_done(
     let (_status, status) = watch::channel(ProviderStatus::default());
     let tiny = Tiny::new(FakeApi::default().context(status), WIDTH);
     let driver = &tiny.driver;
-    driver.queue.resume();
     let key = "a".to_owned();
     let busy = CallError::new(CallErrorCode::Busy, "m");
     driver.queue.add(key.clone());

@@ -45,7 +45,6 @@ pub(super) struct State<K> {
     due: BTreeSet<(Instant, K)>,
     /// The keys that wait for other credentials.
     refused: Refused<K>,
-    paused: bool,
     backoff: Backoff,
     random: ChaCha8Rng,
 }
@@ -56,7 +55,6 @@ impl<K: Clone + Ord> State<K> {
             entries: BTreeMap::new(),
             due: BTreeSet::new(),
             refused: Refused::default(),
-            paused: false,
             backoff,
             random: ChaCha8Rng::seed_from_u64(seed),
         }
@@ -107,9 +105,6 @@ impl<K: Clone + Ord> State<K> {
     /// The earliest time at which a batch of at most `max` keys can leave, unless the state
     /// changes. `None`: not before a change.
     pub(super) fn next_wake(&self, max: usize, linger: Duration) -> Option<Instant> {
-        if self.paused {
-            return None;
-        }
         let (first, _) = self.due.first()?;
         let lingered = *first + linger;
         // The batch is full when its last key is due.
@@ -261,10 +256,6 @@ impl<K: Clone + Ord> State<K> {
                 *removed = true;
             }
         }
-    }
-
-    pub(super) fn set_paused(&mut self, paused: bool) {
-        self.paused = paused;
     }
 
     pub(super) fn reset_transport_backoffs(&mut self, now: Instant) {

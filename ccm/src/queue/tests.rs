@@ -195,20 +195,6 @@ async fn m9_transport_backoffs_are_reset_and_only_those() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn m9_paused_hands_out_nothing_and_resume_wakes_the_waiter() {
-    let queue = queue();
-    queue.pause();
-    queue.add(1);
-    let waiter = queue.clone();
-    let mut tasks = tokio::task::JoinSet::new();
-    tasks.spawn(async move { waiter.next_batch(1, LINGER).await });
-    advance(secs(60)).await;
-    assert!(tasks.try_join_next().is_none());
-    queue.resume();
-    assert_eq!(tasks.join_next().await.unwrap().unwrap(), [1]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn removed_during_work_its_outcome_is_ignored_but_a_later_add_counts() {
     let queue = queue();
     for key in [1, 2] {
@@ -292,8 +278,6 @@ enum Step {
     Take(usize),
     DropWaiter,
     Done(usize, u8),
-    Pause,
-    Resume,
     Reset,
     Wait(u64),
 }
@@ -306,8 +290,6 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (1..5_usize).prop_map(Step::Take),
         1 => Just(Step::DropWaiter),
         4 => (0..12_usize, 0..5_u8).prop_map(|(key, how)| Step::Done(key, how)),
-        1 => Just(Step::Pause),
-        1 => Just(Step::Resume),
         1 => Just(Step::Reset),
         2 => (0..400_u64).prop_map(Step::Wait),
     ]
@@ -325,7 +307,6 @@ proptest! {
             let mut works = BTreeSet::<u32>::new();
             // A `hasten` during the work counts only if the work does not end in `Forget`.
             let mut hastened = BTreeMap::<u32, Instant>::new();
-            let mut paused = false;
             // Keys whose due time only the queue knows, because of jitter. The model assumes the
             // longest backoff, so the queue may hand these keys out earlier.
             let mut vague = BTreeSet::<u32>::new();
@@ -353,7 +334,6 @@ proptest! {
                     Step::Take(max) => {
                         let batch = now(&queue, max).await;
                         prop_assert!(batch.len() <= max);
-                        prop_assert!(!paused || batch.is_empty());
                         let mut last = None;
                         for key in &batch {
                             prop_assert!(works.insert(*key), "{key} twice at once");
@@ -364,7 +344,7 @@ proptest! {
                                 last = due;
                             }
                         }
-                        if !paused && batch.len() < max {
+                        if batch.len() < max {
                             let left = wanted.iter().find(|(key, due)| **due <= start && !works.contains(key));
                             prop_assert!(left.is_none(), "{left:?} was due");
                         }
@@ -399,15 +379,12 @@ proptest! {
                             }
                         }
                     }
-                    Step::Pause => { queue.pause(); paused = true; }
-                    Step::Resume => { queue.resume(); paused = false; }
                     Step::Reset => queue.reset_transport_backoffs(),
                     Step::Wait(delay) => advance(secs(delay)).await,
                 }
                 prop_assert_eq!(queue.in_flight(), works.len());
             }
             // Each key that is still wanted is handed out in the end, once.
-            queue.resume();
             for key in works {
                 queue.done(&key, Requeue::Forget);
             }

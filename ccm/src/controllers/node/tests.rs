@@ -56,7 +56,6 @@ impl Bench {
         });
         let metrics = Metrics::register(&mut prometheus_client::registry::Registry::default());
         let worker = Worker::new(api.context(status.subscribe()), metrics);
-        worker.driver.queue.resume();
         Self {
             api,
             worker,
