@@ -20,6 +20,7 @@ use futures::future::{BoxFuture, join_all};
 use prost::Message;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep_until, timeout_at};
+use tonic::Request;
 
 use super::call_log::CallId;
 use super::connect::Link;
@@ -174,32 +175,34 @@ fn gone() -> CallError {
 }
 
 impl Session {
-    /// Makes one call. A call with a `fence` is mutating, and is sent only while this process
+    /// Makes one call. It fails if the request is too large. A call with a `fence` is mutating, and is sent only while this process
     /// leads.
-    async fn call<T, F>(
+    async fn call<M: Message, T, F>(
         &self,
         rpc: Rpc<'_>,
         fence: Option<&Fence>,
-        send: impl FnOnce(Link, Duration) -> F,
+        message: M,
+        send: impl FnOnce(Link, Request<M>) -> F,
     ) -> Result<T, CallError>
     where
         F: Future<Output = Result<Answered<T>, CallError>>,
     {
-        let (answer, _) = self.call_with_id(rpc, fence, send).await?;
+        let (answer, _) = self.call_with_id(rpc, fence, message, send).await?;
         Ok(answer)
     }
 
     /// As `call`, for an answer with a result for each item.
-    async fn call_each<T, F>(
+    async fn call_each<M: Message, T, F>(
         &self,
         rpc: Rpc<'_>,
         fence: Option<&Fence>,
-        send: impl FnOnce(Link, Duration) -> F,
+        message: M,
+        send: impl FnOnce(Link, Request<M>) -> F,
     ) -> Answers<T>
     where
         F: Future<Output = Result<Answered<Vec<Result<T, CallError>>>, CallError>>,
     {
-        let (results, call_id) = self.call_with_id(rpc, fence, send).await?;
+        let (results, call_id) = self.call_with_id(rpc, fence, message, send).await?;
         let results = results.into_iter();
         Ok(results
             .map(|result| result.map_err(|trouble| trouble.of_call(rpc.name, &call_id)))
@@ -207,15 +210,17 @@ impl Session {
     }
 
     /// As `call`, also with the call's ID.
-    async fn call_with_id<T, F>(
+    async fn call_with_id<M: Message, T, F>(
         &self,
         rpc: Rpc<'_>,
         fence: Option<&Fence>,
-        send: impl FnOnce(Link, Duration) -> F,
+        message: M,
+        send: impl FnOnce(Link, Request<M>) -> F,
     ) -> Result<(T, CallId), CallError>
     where
         F: Future<Output = Result<Answered<T>, CallError>>,
     {
+        limits::check_request(&message, self.max_request_bytes)?;
         if self.is_over() {
             return Err(gone().of_rpc(rpc.name));
         }
@@ -243,7 +248,7 @@ impl Session {
         let _in_flight = self.link.in_flight();
         let start = Instant::now();
         let call_id = self.log.next_id();
-        let result = self.answer_of(rpc, &call_id, send).await;
+        let result = self.answer_of(rpc, &call_id, message, send).await;
         let reported = match &result {
             Ok(answered) => answered.reported.as_ref(),
             Err(trouble) => Some(trouble),
@@ -270,19 +275,18 @@ impl Session {
     }
 
     /// Sends one call, and waits for its answer, its deadline or the end of the session.
-    async fn answer_of<T, F>(
+    async fn answer_of<M, T, F>(
         &self,
         rpc: Rpc<'_>,
         call_id: &CallId,
-        send: impl FnOnce(Link, Duration) -> F,
+        message: M,
+        send: impl FnOnce(Link, Request<M>) -> F,
     ) -> Result<Answered<T>, CallError>
     where
         F: Future<Output = Result<Answered<T>, CallError>>,
     {
-        let sent = tokio::time::timeout(
-            rpc.deadline,
-            send(self.link.for_call(call_id), rpc.deadline),
-        );
+        let (link, request) = (self.link.for_call(call_id), timed(message, rpc.deadline));
+        let sent = tokio::time::timeout(rpc.deadline, send(link, request));
         let result = tokio::select! {
             // An answer that arrives together with the end of the connection counts.
             biased;
@@ -425,8 +429,8 @@ fn reported<T>(
 const GRACE: Duration = Duration::from_secs(1);
 
 /// The request, with the deadline that the provider gets.
-pub(super) fn timed<T>(message: T, deadline: Duration) -> tonic::Request<T> {
-    let mut request = tonic::Request::new(message);
+pub(super) fn timed<T>(message: T, deadline: Duration) -> Request<T> {
+    let mut request = Request::new(message);
     request.set_timeout(deadline.saturating_add(GRACE));
     request
 }

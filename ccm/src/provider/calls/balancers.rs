@@ -12,7 +12,7 @@ use super::super::failures::{self, Place};
 use super::super::limits;
 use super::super::{CallError, CallErrorCode, CallId, Session};
 use super::listing::{Part, collect};
-use super::{Answered, Rpc, timed};
+use super::{Answered, Rpc};
 use crate::core::Fence;
 
 fn client(link: Link) -> LoadBalancerServiceClient<Link> {
@@ -151,11 +151,10 @@ impl Session {
         mut request: api::GetLoadBalancerRequest,
     ) -> Result<(BalancerAnswer<Got>, CallId), CallError> {
         request.cluster = Some(self.cluster.clone());
-        limits::check_request(&request, self.max_request_bytes)?;
         let rpc = self.balancer_rpc("GetLoadBalancer")?;
-        self.call_with_id(rpc, None, |link, deadline| async move {
+        self.call_with_id(rpc, None, request, |link, request| async move {
             let mut client = client(link);
-            let answer = client.get_load_balancer(timed(request, deadline)).await?;
+            let answer = client.get_load_balancer(request).await?;
             Ok(checked(rpc.name, answer.into_inner(), |got| match got {
                 Got::Found(found) => check_found(found),
                 Got::Failed(_) => Ok(()),
@@ -172,13 +171,10 @@ impl Session {
         mut request: api::EnsureLoadBalancerRequest,
     ) -> Result<(BalancerAnswer<Ensured>, CallId), CallError> {
         request.cluster = Some(self.cluster.clone());
-        limits::check_request(&request, self.max_request_bytes)?;
         let rpc = self.balancer_rpc("EnsureLoadBalancer")?;
-        self.call_with_id(rpc, Some(fence), |link, deadline| async move {
+        self.call_with_id(rpc, Some(fence), request, |link, request| async move {
             let mut client = client(link);
-            let answer = client
-                .ensure_load_balancer(timed(request, deadline))
-                .await?;
+            let answer = client.ensure_load_balancer(request).await?;
             Ok(checked(rpc.name, answer.into_inner(), |_| Ok(())))
         })
         .await
@@ -191,13 +187,10 @@ impl Session {
         mut request: api::UpdateLoadBalancerRequest,
     ) -> Result<(BalancerAnswer<Updated>, CallId), CallError> {
         request.cluster = Some(self.cluster.clone());
-        limits::check_request(&request, self.max_request_bytes)?;
         let rpc = self.balancer_rpc("UpdateLoadBalancer")?;
-        self.call_with_id(rpc, Some(fence), |link, deadline| async move {
+        self.call_with_id(rpc, Some(fence), request, |link, request| async move {
             let mut client = client(link);
-            let answer = client
-                .update_load_balancer(timed(request, deadline))
-                .await?;
+            let answer = client.update_load_balancer(request).await?;
             Ok(checked(rpc.name, answer.into_inner(), |_| Ok(())))
         })
         .await
@@ -210,13 +203,10 @@ impl Session {
         mut request: api::DeleteLoadBalancerRequest,
     ) -> Result<(BalancerAnswer<Deleted>, CallId), CallError> {
         request.cluster = Some(self.cluster.clone());
-        limits::check_request(&request, self.max_request_bytes)?;
         let rpc = self.balancer_rpc("DeleteLoadBalancer")?;
-        self.call_with_id(rpc, Some(fence), |link, deadline| async move {
+        self.call_with_id(rpc, Some(fence), request, |link, request| async move {
             let mut client = client(link);
-            let answer = client
-                .delete_load_balancer(timed(request, deadline))
-                .await?;
+            let answer = client.delete_load_balancer(request).await?;
             Ok(checked(rpc.name, answer.into_inner(), |_| Ok(())))
         })
         .await
@@ -236,10 +226,10 @@ impl Session {
             deadline: self.deadlines.list,
             ..self.balancer_rpc("ListLoadBalancers")?
         };
-        self.call(rpc, None, |link, deadline| async move {
+        self.call(rpc, None, request, |link, request| async move {
             use api::list_load_balancers_response::Part as P;
             let mut client = client(link);
-            let stream = client.list_load_balancers(timed(request, deadline)).await?;
+            let stream = client.list_load_balancers(request).await?;
             let list = collect(rpc.name, stream.into_inner(), |message| {
                 match message.part {
                     None => Part::Unset,

@@ -15,7 +15,7 @@ use super::super::limits::{self, Named};
 use super::super::view::node_view;
 use super::super::{CallError, CallErrorCode, Session};
 use super::listing::{Part, collect};
-use super::{Answered, Answers, Items, Rpc, timed};
+use super::{Answered, Answers, Items, Rpc};
 
 const NODES: Items = Items {
     what: "node",
@@ -66,24 +66,23 @@ impl Session {
                 nodes,
                 ..frame.clone()
             };
-            Box::pin(self.call_each(rpc, None, |link, deadline| async move {
-                use api::lookup_instance_result::Outcome;
-                let answer = client(link)
-                    .lookup_instances(timed(request, deadline))
-                    .await?
-                    .into_inner();
-                let items = answer.results.into_iter().map(|result| Named {
-                    name: result.node_name,
-                    uid: result.node_uid,
-                    outcome: result.outcome.map(|outcome| match outcome {
-                        Outcome::Failed(failure) => {
-                            Err(failures::trouble(rpc.name, Place::Item, failure))
-                        }
-                        Outcome::Found(instance) => limits::check_instance(instance, prefixes),
-                    }),
-                });
-                self.matched(rpc.name, &NODES, &asked, answer.failed, items)
-            }))
+            Box::pin(
+                self.call_each(rpc, None, request, |link, request| async move {
+                    use api::lookup_instance_result::Outcome;
+                    let answer = client(link).lookup_instances(request).await?.into_inner();
+                    let items = answer.results.into_iter().map(|result| Named {
+                        name: result.node_name,
+                        uid: result.node_uid,
+                        outcome: result.outcome.map(|outcome| match outcome {
+                            Outcome::Failed(failure) => {
+                                Err(failures::trouble(rpc.name, Place::Item, failure))
+                            }
+                            Outcome::Found(instance) => limits::check_instance(instance, prefixes),
+                        }),
+                    });
+                    self.matched(rpc.name, &NODES, &asked, answer.failed, items)
+                }),
+            )
         };
         self.lookup(nodes, frame_bytes, ask).await
     }
@@ -110,25 +109,27 @@ impl Session {
                 nodes,
                 ..frame.clone()
             };
-            Box::pin(self.call_each(rpc, None, |link, deadline| async move {
-                use api::lookup_zone_result::Outcome;
-                let answer = ZoneServiceClient::with_origin(link, Link::origin())
-                    .max_decoding_message_size(api::MOST_MESSAGE_BYTES)
-                    .lookup_zones(timed(request, deadline))
-                    .await?
-                    .into_inner();
-                let items = answer.results.into_iter().map(|result| Named {
-                    name: result.node_name,
-                    uid: result.node_uid,
-                    outcome: result.outcome.map(|outcome| match outcome {
-                        Outcome::Failed(failure) => {
-                            Err(failures::trouble(rpc.name, Place::Item, failure))
-                        }
-                        Outcome::Zone(zone) => limits::check_zone(zone),
-                    }),
-                });
-                self.matched(rpc.name, &NODES, &asked, answer.failed, items)
-            }))
+            Box::pin(
+                self.call_each(rpc, None, request, |link, request| async move {
+                    use api::lookup_zone_result::Outcome;
+                    let answer = ZoneServiceClient::with_origin(link, Link::origin())
+                        .max_decoding_message_size(api::MOST_MESSAGE_BYTES)
+                        .lookup_zones(request)
+                        .await?
+                        .into_inner();
+                    let items = answer.results.into_iter().map(|result| Named {
+                        name: result.node_name,
+                        uid: result.node_uid,
+                        outcome: result.outcome.map(|outcome| match outcome {
+                            Outcome::Failed(failure) => {
+                                Err(failures::trouble(rpc.name, Place::Item, failure))
+                            }
+                            Outcome::Zone(zone) => limits::check_zone(zone),
+                        }),
+                    });
+                    self.matched(rpc.name, &NODES, &asked, answer.failed, items)
+                }),
+            )
         };
         self.lookup(nodes, frame_bytes, ask).await
     }
@@ -149,12 +150,9 @@ impl Session {
             limiter: &self.limiters.instances,
             deadline: self.deadlines.list,
         };
-        self.call(rpc, None, |link, deadline| async move {
+        self.call(rpc, None, request, |link, request| async move {
             use api::list_instances_response::Part as P;
-            let stream = client(link)
-                .list_instances(timed(request, deadline))
-                .await?
-                .into_inner();
+            let stream = client(link).list_instances(request).await?.into_inner();
             let list = collect(rpc.name, stream, |message| match message.part {
                 None => Part::Unset,
                 Some(P::Failed(failure)) => Part::Failed(failure),

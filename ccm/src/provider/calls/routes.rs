@@ -10,7 +10,7 @@ use super::super::failures::{self, Place};
 use super::super::limits::{self, Named};
 use super::super::{CallError, CallErrorCode, Session};
 use super::listing::{Part, collect};
-use super::{Answered, Answers, Items, Rpc, timed};
+use super::{Answered, Answers, Items, Rpc};
 use crate::core::Fence;
 
 const ROUTES: Items = Items {
@@ -58,12 +58,9 @@ impl Session {
         let request = api::ListRoutesRequest {
             cluster: Some(self.cluster.clone()),
         };
-        self.call(rpc, None, |link, deadline| async move {
+        self.call(rpc, None, request, |link, request| async move {
             use api::list_routes_response::Part as P;
-            let stream = client(link)
-                .list_routes(timed(request, deadline))
-                .await?
-                .into_inner();
+            let stream = client(link).list_routes(request).await?.into_inner();
             let list = collect(rpc.name, stream, |message| match message.part {
                 None => Part::Unset,
                 Some(P::Failed(failure)) => Part::Failed(failure),
@@ -110,11 +107,8 @@ impl Session {
                 routes,
             };
             Box::pin(
-                self.call_each(rpc, Some(fence), |link, deadline| async move {
-                    let answer = client(link)
-                        .create_routes(timed(request, deadline))
-                        .await?
-                        .into_inner();
+                self.call_each(rpc, Some(fence), request, |link, request| async move {
+                    let answer = client(link).create_routes(request).await?.into_inner();
                     let items = named(rpc.name, answer.results);
                     self.matched(rpc.name, &ROUTES, &asked, answer.failed, items)
                 }),
@@ -137,11 +131,8 @@ impl Session {
                 routes,
             };
             Box::pin(
-                self.call_each(rpc, Some(fence), |link, deadline| async move {
-                    let answer = client(link)
-                        .delete_routes(timed(request, deadline))
-                        .await?
-                        .into_inner();
+                self.call_each(rpc, Some(fence), request, |link, request| async move {
+                    let answer = client(link).delete_routes(request).await?.into_inner();
                     let items = named(rpc.name, answer.results);
                     self.matched(rpc.name, &ROUTES, &asked, answer.failed, items)
                 }),

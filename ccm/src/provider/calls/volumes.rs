@@ -9,7 +9,7 @@ use super::super::connect::Link;
 use super::super::failures::{self, Place};
 use super::super::limits;
 use super::super::{CallError, Session};
-use super::{Answered, Rpc, timed};
+use super::{Answered, Rpc};
 
 impl Session {
     /// The labels of this volume; no labels if it is not of this cloud (VOL-1). Keys and values are
@@ -23,17 +23,16 @@ impl Session {
             cluster: Some(self.cluster.clone()),
             volume: Some(volume),
         };
-        limits::check_request(&request, self.max_request_bytes)?;
         let rpc = Rpc {
             name: "GetVolumeLabels",
             limiter: &self.limiters.volumes,
             deadline: self.deadlines.lookup,
         };
-        self.call(rpc, None, |link, deadline| async move {
+        self.call(rpc, None, request, |link, request| async move {
             use api::get_volume_labels_response::Outcome;
             let answer = VolumeServiceClient::with_origin(link, Link::origin())
                 .max_decoding_message_size(api::MOST_MESSAGE_BYTES)
-                .get_volume_labels(timed(request, deadline))
+                .get_volume_labels(request)
                 .await?;
             match answer.into_inner().outcome {
                 None => Err(CallError::fault(
