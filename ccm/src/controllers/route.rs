@@ -35,6 +35,7 @@ use tokio::time::Instant;
 use crate::controller::{self, Driver, LoopContext, Permits, Spec};
 use crate::core::{Backoff, ProviderLabel, lock, registered, set_gauge};
 use crate::ownership::Ownership;
+use crate::provider::lookup::IsolatedKeys;
 use crate::provider::{Capability, Session};
 use crate::queue::Queue;
 use crate::report::Waiting;
@@ -72,6 +73,7 @@ struct Routes {
     /// The Nodes whose condition has to be written.
     conditions: Queue<NodeName>,
     permits: Permits,
+    isolated: IsolatedKeys<IpNet>,
     metrics: Metrics,
     state: Mutex<State>,
 }
@@ -110,6 +112,7 @@ impl Routes {
             lists: Driver::new(context.clone(), spec("Routes", period)),
             calls: Driver::new(context, spec("RouteCalls", Duration::from_secs(5))),
             permits: Permits::default(),
+            isolated: IsolatedKeys::default(),
             metrics,
             state: Mutex::new(State {
                 ledger: Ledger::default(),

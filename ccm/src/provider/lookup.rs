@@ -65,14 +65,31 @@ fn calls_down_to_one(count: usize) -> usize {
     levels.map_or(0, |levels| PARTS_OF_LATE * (levels as usize + 1))
 }
 
-/// The answer for one Node.
+/// An item of a call.
+pub(crate) trait Item: Clone {
+    type Key: Ord;
+
+    /// Its name in [`IsolatedKeys`], if it has one.
+    fn key(&self) -> Option<Self::Key>;
+}
+
+impl Item for Arc<Node> {
+    type Key = String;
+
+    /// The UID.
+    fn key(&self) -> Option<String> {
+        self.metadata.uid.clone()
+    }
+}
+
+/// The answer for one item.
 #[derive(Debug)]
-pub(crate) struct Lookup<T> {
-    /// The Node of the request.
-    pub(crate) node: Arc<Node>,
+pub(crate) struct Lookup<T, I = Arc<Node>> {
+    /// The item of the request.
+    pub(crate) item: I,
     /// The answer for it.
     pub(crate) answer: Result<T, CallError>,
-    /// The answer is the failure of a whole call, not this Node's own.
+    /// The answer is the failure of a whole call, not this item's own.
     pub(crate) whole: bool,
 }
 
@@ -80,130 +97,123 @@ pub(crate) struct Lookup<T> {
 pub(crate) type Called<T> = Divided<Arc<Node>, T>;
 
 /// Makes one call for each batch, as [`divide`] does. Yields the answers of each call as
-/// they come. Each Node comes once.
-pub(crate) fn answers<T, C, F>(
-    batches: Vec<Vec<Arc<Node>>>,
+/// they come. Each item comes once.
+pub(crate) fn answers<I: Item, T, C, F>(
+    batches: Vec<Vec<I>>,
     call: C,
-) -> impl Stream<Item = Vec<Lookup<T>>>
+) -> impl Stream<Item = Vec<Lookup<T, I>>>
 where
-    C: Fn(Vec<Arc<Node>>) -> F,
-    F: Future<Output = Called<T>>,
+    C: Fn(Vec<I>) -> F,
+    F: Future<Output = Divided<I, T>>,
 {
-    divide(batches, call).map(|(nodes, outcome)| of_call(nodes, outcome))
+    divide(batches, call).map(|(items, outcome)| of_call(items, outcome))
 }
 
-/// The answer of one call, for each of its Nodes.
-pub(crate) fn of_call<T>(
-    nodes: Vec<Arc<Node>>,
+/// The answer of one call, for each of its items.
+pub(crate) fn of_call<I, T>(
+    items: Vec<I>,
     outcome: Result<Vec<Result<T, CallError>>, CallError>,
-) -> Vec<Lookup<T>> {
-    match outcome {
-        Ok(found) => of_each(nodes, found),
-        Err(trouble) => nodes
-            .into_iter()
-            .map(|node| Lookup {
-                node,
-                answer: Err(trouble.clone()),
-                whole: true,
-            })
-            .collect(),
-    }
-}
-
-fn of_each<T>(nodes: Vec<Arc<Node>>, found: Vec<Result<T, CallError>>) -> Vec<Lookup<T>> {
-    let mut found = found.into_iter();
-    nodes
+) -> Vec<Lookup<T, I>> {
+    let whole = outcome.is_err();
+    let mut found = outcome.map(Vec::into_iter);
+    let mut next = || match &mut found {
+        Ok(found) => found
+            .next()
+            .unwrap_or_else(|| Err(CallError::fault("no answer for this item"))),
+        Err(trouble) => Err(trouble.clone()),
+    };
+    items
         .into_iter()
-        .map(|node| Lookup {
-            node,
-            answer: found
-                .next()
-                .unwrap_or_else(|| Err(CallError::fault("no answer for this Node"))),
-            whole: false,
+        .map(|item| Lookup {
+            item,
+            answer: next(),
+            whole,
         })
         .collect()
 }
 
-/// Limits the size of calls about Nodes that made a call fail or miss its deadline. So other Nodes
-/// do not wait for these Nodes each time. If a call about a single Node fails because of that Node,
-/// the next calls about it contain no other Node. After a call without an answer in time, each of
-/// its Nodes is asked about in smaller calls, until the slow Node is known.
+/// Limits the size of calls about items that made a call fail or miss its deadline. So other items
+/// do not wait for these items each time. If a call about a single item fails because of that item,
+/// the next calls about it contain no other item. After a call without an answer in time, each of
+/// its items is asked about in smaller calls, until the slow item is known.
 #[derive(Debug, Default)]
-pub(crate) struct IsolatedKeys {
-    /// By UID: the most Nodes of a call that contains this one.
-    most: Mutex<BTreeMap<String, usize>>,
+pub(crate) struct IsolatedKeys<K = String> {
+    /// The most items of a call that contains this one.
+    most: Mutex<BTreeMap<K, usize>>,
 }
 
-impl IsolatedKeys {
-    /// Batches of at most `max` Nodes: first those of unrestricted Nodes, last those of one Node
+impl<K: Ord> IsolatedKeys<K> {
+    /// Batches of at most `max` items: first those of unrestricted items, last those of one key
     /// each.
-    pub(crate) fn batches(&self, nodes: Vec<Arc<Node>>, max: usize) -> Vec<Vec<Arc<Node>>> {
+    pub(crate) fn batches<I: Item<Key = K>>(&self, items: Vec<I>, max: usize) -> Vec<Vec<I>> {
         let max = max.max(1);
-        let most = self.most();
-        let mut groups: BTreeMap<Reverse<usize>, Vec<Arc<Node>>> = BTreeMap::new();
-        for node in nodes {
-            let allowed = uid(&node).and_then(|uid| most.get(uid));
-            let size = allowed.map_or(max, |allowed| max.min(*allowed)).max(1);
-            groups.entry(Reverse(size)).or_default().push(node);
+        let mut groups: BTreeMap<Reverse<usize>, Vec<I>> = BTreeMap::new();
+        for item in items {
+            let allowed = self.most_of(&item).unwrap_or(max);
+            groups
+                .entry(Reverse(allowed.clamp(1, max)))
+                .or_default()
+                .push(item);
         }
-        drop(most);
-        let mut batches: Vec<Vec<Arc<Node>>> = Vec::new();
-        for (Reverse(size), nodes) in groups {
-            batches.extend(nodes.chunks(size).map(<[_]>::to_vec));
+        let mut batches: Vec<Vec<I>> = Vec::new();
+        for (Reverse(size), items) in groups {
+            if size == 1 {
+                let same = items.chunk_by(|a, b| a.key() == b.key());
+                batches.extend(same.flat_map(|same| same.chunks(max)).map(<[_]>::to_vec));
+            } else {
+                batches.extend(items.chunks(size).map(<[_]>::to_vec));
+            }
         }
         batches
     }
 
-    /// Whether a call about this Node contains no other.
-    pub(crate) fn is_alone(&self, node: &Node) -> bool {
-        uid(node).is_some_and(|uid| self.most().get(uid) == Some(&1))
+    /// Whether a call about this item contains no other.
+    pub(crate) fn is_alone(&self, item: &impl Item<Key = K>) -> bool {
+        self.most_of(item) == Some(1)
     }
 
     /// Learns from the answers of one call.
-    pub(crate) fn learn<T>(&self, found: &[Lookup<T>]) {
-        let mut most = self.most();
+    pub(crate) fn learn<T, I: Item<Key = K>>(&self, found: &[Lookup<T, I>]) {
         for lookup in found {
-            let Some(uid) = uid(&lookup.node) else {
+            let Some(key) = lookup.item.key() else {
                 continue;
             };
             match &lookup.answer {
                 Err(trouble) if lookup.whole => {
                     if found.len() == 1 && because_of_itself(trouble.code) {
-                        most.insert(uid.to_owned(), 1);
+                        self.most().insert(key, 1);
                     }
                 }
                 _ => {
-                    most.remove(uid);
+                    self.most().remove(&key);
                 }
             }
         }
     }
 
-    /// Records that a call about these Nodes had no answer before its deadline.
-    pub(crate) fn late(&self, nodes: &[Arc<Node>]) {
-        let size = batch::smaller(nodes.len(), CallErrorCode::Deadline);
-        let mut most = self.most();
-        for uid in nodes.iter().filter_map(|node| uid(node)) {
-            most.insert(uid.to_owned(), size);
-        }
+    /// Records that a call about these items had no answer before its deadline.
+    pub(crate) fn late(&self, items: &[impl Item<Key = K>]) {
+        let size = batch::smaller(items.len(), CallErrorCode::Deadline);
+        let keys = items.iter().filter_map(Item::key);
+        self.most().extend(keys.map(|key| (key, size)));
     }
 
-    /// Forgets the Nodes that are gone.
-    pub(crate) fn keep(&self, nodes: &[Arc<Node>]) {
+    /// Forgets the items that are gone.
+    pub(crate) fn keep(&self, there: impl IntoIterator<Item = K>) {
         let mut most = self.most();
         if !most.is_empty() {
-            let there: BTreeSet<&str> = nodes.iter().filter_map(|node| uid(node)).collect();
-            most.retain(|uid, _| there.contains(uid.as_str()));
+            let there: BTreeSet<K> = there.into_iter().collect();
+            most.retain(|key, _| there.contains(key));
         }
     }
 
-    fn most(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
+    fn most_of(&self, item: &impl Item<Key = K>) -> Option<usize> {
+        self.most().get(&item.key()?).copied()
+    }
+
+    fn most(&self) -> MutexGuard<'_, BTreeMap<K, usize>> {
         lock(&self.most)
     }
-}
-
-fn uid(node: &Node) -> Option<&str> {
-    node.metadata.uid.as_deref()
 }
 
 #[cfg(test)]
@@ -261,7 +271,7 @@ mod tests {
         assert_eq!(all.len(), count, "each Node comes once");
         let failed = all.iter().filter(|lookup| lookup.answer.is_err());
         (
-            failed.map(|lookup| number(&lookup.node)).collect(),
+            failed.map(|lookup| number(&lookup.item)).collect(),
             calls.load(Ordering::Relaxed),
         )
     }
@@ -303,7 +313,7 @@ mod tests {
         let mut waited = BTreeMap::new();
         while let Some(batch) = found.next().await {
             for lookup in batch {
-                let number = number(&lookup.node);
+                let number = number(&lookup.item);
                 assert_eq!(lookup.answer.is_err(), number == 37);
                 waited.insert(number, start.elapsed());
             }
@@ -347,7 +357,7 @@ mod tests {
         assert_eq!(isolated.batches(all.clone(), 3).len(), 2);
         let failed = |code| {
             vec![Lookup::<()> {
-                node: all[2].clone(),
+                item: all[2].clone(),
                 answer: Err(trouble(code)),
                 whole: true,
             }]
@@ -360,7 +370,7 @@ mod tests {
             (batches.len(), batches[0].len(), number(&batches[1][0])),
             (2, 4, 2)
         );
-        isolated.keep(&all[..2]);
+        isolated.keep(all[..2].iter().filter_map(Item::key));
         assert_eq!(isolated.batches(all, 10).len(), 1);
     }
 
@@ -378,8 +388,8 @@ mod tests {
                 if batch.iter().any(|node| number(node) == 37) {
                     isolated.late(&batch);
                 } else {
-                    let answered = batch.into_iter().map(|node| Lookup {
-                        node,
+                    let answered = batch.into_iter().map(|item| Lookup {
+                        item,
                         answer: Ok(()),
                         whole: false,
                     });

@@ -88,8 +88,8 @@ pub(super) fn refuse_what_is_given_twice(found: &mut [Lookup<api::Instance>], wa
     for (place, lookup) in found.iter().enumerate() {
         if let Ok(instance) = &lookup.answer
             && let Some(id) = instance.provider_id.as_deref().filter(|id| !id.is_empty())
-            && plan::gets_id(&lookup.node)
-            && is_in_the_way(&lookup.node, wall)
+            && plan::gets_id(&lookup.item)
+            && is_in_the_way(&lookup.item, wall)
         {
             given.entry(id.to_owned()).or_default().push(place);
         }
@@ -97,7 +97,7 @@ pub(super) fn refuse_what_is_given_twice(found: &mut [Lookup<api::Instance>], wa
     for (id, places) in given.into_iter().filter(|(_, places)| places.len() > 1) {
         let nodes: Vec<Arc<Node>> = places
             .iter()
-            .filter_map(|place| Some(Arc::clone(&found.get(*place)?.node)))
+            .filter_map(|place| Some(Arc::clone(&found.get(*place)?.item)))
             .collect();
         for (turn, place) in places.into_iter().enumerate() {
             let other = nodes.get(usize::from(turn == 0));

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::{Worker, name, plan};
 use crate::ownership::NodeOwner;
+use crate::provider::lookup::Item;
 use crate::provider::{Capability, Session};
 
 /// The longest planned pause between batches of a round. With longer pauses, a Node that joins
@@ -49,7 +50,7 @@ impl Worker {
         let period = period.max(Duration::from_millis(100));
 
         let all = self.context().cluster.nodes.all();
-        self.isolated.keep(&all);
+        self.isolated.keep(all.iter().filter_map(Item::key));
         self.managed.keep(&all);
         let names: Vec<String> = all
             .iter()

@@ -100,7 +100,7 @@ impl Worker {
         batch: &Batch<'_, String>,
     ) {
         if let Some(Lookup {
-            node,
+            item: node,
             answer: Err(trouble),
             whole: true,
             ..
@@ -161,11 +161,11 @@ impl Worker {
         self.now_at(Stage::Zones, &lacking);
         let nodes: Vec<Arc<Node>> = lacking
             .iter()
-            .map(|found| Arc::clone(&found.node))
+            .map(|found| Arc::clone(&found.item))
             .collect();
         let mut lacking: BTreeMap<String, Lookup<api::Instance>> = lacking
             .into_iter()
-            .map(|found| (name(&found.node).to_owned(), found))
+            .map(|found| (name(&found.item).to_owned(), found))
             .collect();
         let (_, permits) = self.lookups(session);
         lookup::answers(vec![nodes], |nodes| {
@@ -183,10 +183,10 @@ impl Worker {
             // A Node that made its call fail is looked up alone until it gets an answer of its own.
             self.isolated.learn(&zones);
             let with_zone = zones.into_iter().filter_map(|zone| {
-                let found = lacking.remove(name(&zone.node))?;
+                let found = lacking.remove(name(&zone.item))?;
                 let answer = found.answer;
                 Some(Lookup {
-                    answer: answer.and_then(|i| plan::with_zone(&found.node, i, zone.answer)),
+                    answer: answer.and_then(|i| plan::with_zone(&found.item, i, zone.answer)),
                     ..found
                 })
             });
@@ -203,10 +203,10 @@ impl Worker {
         lookup: Lookup<api::Instance>,
         batch: &Batch<'_, String>,
     ) {
-        let key = name(&lookup.node).to_owned();
+        let key = name(&lookup.item).to_owned();
         let took = self.driver.queue.working_since(&key);
         let took = took.map(|began| began.elapsed());
-        let written = self.write(prefixes, &lookup.node, &lookup.answer).await;
+        let written = self.write(prefixes, &lookup.item, &lookup.answer).await;
         let (node, report) = match written {
             Ok((node, plan)) => {
                 let report = self.conclude(&node, plan, took, batch);
@@ -215,7 +215,7 @@ impl Worker {
             Err(error) => {
                 let (outcome, report) = Self::excuse(&error);
                 batch.settle(&key, outcome);
-                (Arc::clone(&lookup.node), report)
+                (Arc::clone(&lookup.item), report)
             }
         };
         // Until the queue has settled it, the Node's stage shows what it waits for.
@@ -303,7 +303,7 @@ impl Worker {
     /// Records what these Nodes wait for, for `Worker::obstacle`.
     fn now_at<'a>(&self, stage: Stage, found: impl IntoIterator<Item = &'a Lookup<api::Instance>>) {
         let now = Instant::now();
-        let names = found.into_iter().map(|it| name(&it.node).to_owned());
+        let names = found.into_iter().map(|it| name(&it.item).to_owned());
         lock(&self.stages).extend(names.map(|name| (name, (stage, now))));
     }
 

@@ -78,7 +78,7 @@ impl Bench {
         }
         let batch = self.worker.driver.batch(names);
         let lookup = Lookup {
-            node,
+            item: node,
             answer,
             whole: false,
         };

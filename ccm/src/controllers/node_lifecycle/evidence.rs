@@ -25,7 +25,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::plan::{self, Ledger, Questions, WITNESSES};
 use crate::core::lock;
 use crate::planted::planted;
-use crate::provider::lookup::{self, Called, IsolatedKeys};
+use crate::provider::lookup::{self, Called, IsolatedKeys, Item};
 use crate::provider::{CallError, CallErrorCode, Session};
 
 /// The deadline of a call about one isolated Node, if this controller makes one call at a time.
@@ -309,7 +309,7 @@ impl Asker {
 
     /// Forgets Nodes that no longer exist.
     fn keep(&self, nodes: &[Arc<Node>]) {
-        self.isolated.keep(nodes);
+        self.isolated.keep(nodes.iter().filter_map(Item::key));
     }
 
     /// Whether a call about this Node is under way.
@@ -353,8 +353,8 @@ impl Asker {
                     let at = Instant::now();
                     isolated.learn(&found);
                     let answers = found.into_iter().map(|lookup| Answer {
-                        began: lock(sent).remove(plan::uid(&lookup.node)).unwrap_or(at),
-                        node: lookup.node,
+                        began: lock(sent).remove(plan::uid(&lookup.item)).unwrap_or(at),
+                        node: lookup.item,
                         at,
                         found: lookup.answer,
                     });

@@ -16,8 +16,7 @@ use super::plan::Task;
 use super::{RESYNC, Routes, State};
 use crate::controller::{Batch, Driver, Reconciler, Sources, Width, lowered};
 use crate::core::lock;
-use crate::provider::batch::because_of_itself;
-use crate::provider::lookup::{self, Divided};
+use crate::provider::lookup::{self, Divided, Lookup};
 use crate::provider::{CallError, CallErrorCode, Capability, ProviderStatus, Session};
 use crate::queue::Requeue;
 
@@ -78,6 +77,14 @@ pub(super) struct Item {
     pub(super) route: api::Route,
     /// How long its call took.
     pub(super) took: Duration,
+}
+
+impl lookup::Item for Item {
+    type Key = IpNet;
+
+    fn key(&self) -> Option<IpNet> {
+        Some(self.destination)
+    }
 }
 
 impl Item {
@@ -155,12 +162,8 @@ impl Work<'_> {
     /// Makes one call for each part of these items. If a route may have made its call fail, smaller
     /// calls repeat the items of that call.
     fn call(&self, kind: Kind, items: Vec<Item>) -> impl Stream<Item = Divided<Item, ()>> {
-        let parts = {
-            let state = self.routes.state();
-            split(items, self.session.max_route_batch(), |destination| {
-                state.ledger.is_alone(destination)
-            })
-        };
+        let most = self.session.max_route_batch();
+        let parts = self.routes.isolated.batches(items, most);
         lookup::divide(parts, move |mut items: Vec<Item>| async move {
             let (_, permits) = self.routes.permits(self.session);
             // The semaphore is never closed.
@@ -196,10 +199,15 @@ impl Work<'_> {
     }
 
     /// Handles the results of a create call.
-    fn created(&self, (items, outcome): Divided<Item, ()>) {
-        self.routes.log(Kind::Create, &items, &outcome);
+    fn created(&self, called: Divided<Item, ()>) {
+        self.routes.log(Kind::Create, &called);
         let mut state = self.routes.state();
-        for (item, answer, whole) in Self::each(&mut state, items, outcome) {
+        for Lookup {
+            item,
+            answer,
+            whole,
+        } in self.each(called)
+        {
             match answer {
                 Ok(()) => {
                     let (destination, now) = (item.destination, Instant::now());
@@ -215,12 +223,17 @@ impl Work<'_> {
     }
 
     /// Handles the results of a delete call. Returns the routes to create after it.
-    fn removed(&self, (items, outcome): Divided<Item, ()>) -> Vec<Item> {
-        self.routes.log(Kind::Delete, &items, &outcome);
+    fn removed(&self, called: Divided<Item, ()>) -> Vec<Item> {
+        self.routes.log(Kind::Delete, &called);
         let mut state = self.routes.state();
         let mut chains = lock(&self.chains);
         let mut follow = Vec::new();
-        for (item, answer, whole) in Self::each(&mut state, items, outcome) {
+        for Lookup {
+            item,
+            answer,
+            whole,
+        } in self.each(called)
+        {
             let destination = item.destination;
             let Some(chain) = chains.get_mut(&destination) else {
                 continue;
@@ -255,28 +268,11 @@ impl Work<'_> {
         follow
     }
 
-    /// The result of each route in a call, and whether the call failed as a whole.
-    fn each(
-        state: &mut State,
-        items: Vec<Item>,
-        outcome: Result<Vec<Result<(), CallError>>, CallError>,
-    ) -> Vec<(Item, Result<(), CallError>, bool)> {
-        match outcome {
-            Ok(answers) => {
-                let each = items.into_iter().zip(answers);
-                each.map(|(item, answer)| (item, answer, false)).collect()
-            }
-            Err(trouble) => {
-                if let [item] = items.as_slice()
-                    && because_of_itself(trouble.code)
-                {
-                    state.ledger.set_alone(item.destination);
-                }
-                let each = items.into_iter();
-                each.map(|item| (item, Err(trouble.clone()), true))
-                    .collect()
-            }
-        }
+    /// The result of each route in a call.
+    fn each(&self, (items, outcome): Divided<Item, ()>) -> Vec<Lookup<(), Item>> {
+        let each = lookup::of_call(items, outcome);
+        self.routes.isolated.learn(&each);
+        each
     }
 
     fn done(&self, state: &mut State, destination: IpNet) {
@@ -379,12 +375,7 @@ impl Routes {
 
     /// Logs the result of a call: a line for the routes that succeeded, and one for those that
     /// failed.
-    fn log(
-        &self,
-        kind: Kind,
-        items: &[Item],
-        outcome: &Result<Vec<Result<(), CallError>>, CallError>,
-    ) {
+    fn log(&self, kind: Kind, (items, outcome): &Divided<Item, ()>) {
         let provider = &self.context().provider;
         let what = match kind {
             Kind::Create => "made",
@@ -419,26 +410,6 @@ fn shown(item: &Item) -> &str {
         Some(name) => name,
         None => &item.route.destination_cidr,
     }
-}
-
-/// Splits the items into calls of at most `most` routes. A destination that is `alone` gets its own
-/// call.
-fn split(items: Vec<Item>, most: usize, alone: impl Fn(&IpNet) -> bool) -> Vec<Vec<Item>> {
-    let (mut parts, mut last): (Vec<Vec<Item>>, Vec<Vec<Item>>) = Default::default();
-    for item in items {
-        let lonely = alone(&item.destination);
-        let among = if lonely { &mut last } else { &mut parts };
-        let joins = |part: &Vec<Item>| {
-            let before = part.last().map(|before| before.destination);
-            part.len() < most.max(1) && (!lonely || before == Some(item.destination))
-        };
-        match among.last_mut() {
-            Some(part) if joins(part) => part.push(item),
-            _ => among.push(vec![item]),
-        }
-    }
-    parts.append(&mut last);
-    parts
 }
 
 /// When it is dropped, it tells the ledger that each unsettled destination of the batch has no

@@ -59,8 +59,6 @@ struct Entry {
     plan: Option<(Task, Instant)>,
     /// The route that the provider refused as INVALID. Another route may be tried at once.
     refused: Option<api::Route>,
-    /// A call with only this route failed as a whole, so it is sent alone.
-    alone: bool,
     touched: Option<Touched>,
     /// After the work in progress, another list is needed.
     look_again: bool,
@@ -296,13 +294,6 @@ impl Ledger {
         entry.is_some_and(|entry| entry.waits == Waits::List)
     }
 
-    /// Whether the destination's route is sent alone.
-    pub(super) fn is_alone(&self, destination: &IpNet) -> bool {
-        self.entries
-            .get(destination)
-            .is_some_and(|entry| entry.alone)
-    }
-
     /// Stores the result of a create.
     pub(super) fn created(
         &mut self,
@@ -374,21 +365,13 @@ impl Ledger {
             _ => Waits::Time,
         };
         let trouble = match ended {
-            Ended::Done => {
-                entry.alone = false;
-                entry.plan = None;
-                return;
-            }
-            Ended::Unsent => {
+            Ended::Done | Ended::Unsent => {
                 entry.plan = None;
                 return;
             }
             Ended::Busy => return,
             Ended::Failed(trouble) | Ended::Whole(trouble) => trouble,
         };
-        if let Ended::Failed(_) = ended {
-            entry.alone = false;
-        }
         if !says_something(trouble.code) {
             // The next list shows the result.
             entry.plan = None;
@@ -401,11 +384,6 @@ impl Ledger {
     pub(super) fn is_failing(&self, destination: &IpNet) -> bool {
         let entry = self.entries.get(destination);
         entry.is_some_and(|entry| entry.failures > 0 && entry.state != State::There)
-    }
-
-    /// A call with only this route failed as a whole.
-    pub(super) fn set_alone(&mut self, destination: IpNet) {
-        self.entries.entry(destination).or_default().alone = true;
     }
 
     /// The work on the destination ended with an unknown result.
@@ -457,6 +435,10 @@ impl Ledger {
             name: name.clone(),
             uid: uid.clone(),
         })
+    }
+
+    pub(super) fn destinations(&self) -> impl Iterator<Item = IpNet> {
+        self.entries.keys().copied()
     }
 
     #[cfg(test)]

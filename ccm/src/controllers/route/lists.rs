@@ -220,6 +220,7 @@ impl Routes {
             asked_at,
         };
         let pass = plan::pass(&mut state.ledger, &look);
+        self.isolated.keep(state.ledger.destinations());
         for destination in &pass.settled {
             self.calls.remove(destination);
         }

@@ -105,7 +105,7 @@ fn l6_an_id_is_given_once_though_the_watch_is_behind() {
 #[test]
 fn l6_an_id_that_one_call_gives_to_two_new_nodes_is_given_to_neither() {
     let lookup = |node: Node, id: &str| Lookup {
-        node: Arc::new(node),
+        item: Arc::new(node),
         answer: Ok(api::Instance {
             provider_id: Some(id.to_owned()),
             ..api::Instance::default()
@@ -128,7 +128,7 @@ fn l6_an_id_that_one_call_gives_to_two_new_nodes_is_given_to_neither() {
         .iter()
         .filter_map(|lookup| {
             let trouble = lookup.answer.as_ref().err()?;
-            Some((name(&lookup.node), trouble.message.as_str()))
+            Some((name(&lookup.item), trouble.message.as_str()))
         })
         .collect();
     assert_eq!(refused.len(), 2, "{refused:?}");
