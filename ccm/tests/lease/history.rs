@@ -103,7 +103,7 @@ pub fn wrong(history: &[Seen], contenders: &[Contender]) -> Vec<String> {
     }
     for (index, one) in contenders.iter().enumerate() {
         for other in &contenders[index + 1..] {
-            wrong.extend(both_lead(one, other));
+            wrong.extend(both_lead(history, one, other));
         }
     }
     wrong
@@ -175,8 +175,14 @@ fn in_flight(history: &[Seen], contender: &Contender, identity: &str, sent: Inst
     sent <= end + ON_THE_WAY
 }
 
-/// Times at which both said that they led.
-fn both_lead(one: &Contender, other: &Contender) -> Vec<String> {
+/// Times at which both said that they led. If somebody deletes the Lease and another process creates
+/// it, the former leader may still say so until its read of the Lease is answered.
+fn both_lead(history: &[Seen], one: &Contender, other: &Contender) -> Vec<String> {
+    let excused = |from: Instant, to: Instant| {
+        let deletions = history.iter().filter(|seen| seen.holder.is_none());
+        let mut before = deletions.map(|seen| seen.at).filter(|at| *at <= from);
+        before.any(|deleted| to <= deleted + LOOK)
+    };
     let terms = |contender: &Contender| {
         let looks = match contender.kind {
             Kind::Ours => LOOKS,
@@ -200,7 +206,7 @@ fn both_lead(one: &Contender, other: &Contender) -> Vec<String> {
     for (begin, end) in terms(one) {
         for (other_begin, other_end) in terms(other) {
             let (from, to) = (begin.max(other_begin), end.min(other_end));
-            if from < to {
+            if from < to && !excused(from, to) {
                 let both = to - from;
                 wrong.push(format!(
                     "{:?} and {:?} both said for {both:?} that they led",
