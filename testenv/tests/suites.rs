@@ -75,6 +75,11 @@ fn each_suite_of_the_table_is_run_here_and_in_the_workflow_and_is_a_target_of_th
 }
 
 #[test]
+fn each_file_of_the_mutants_exists_and_has_a_room_with_tests() {
+    lines(&root(), ".ci/mutants", &["--check"]);
+}
+
+#[test]
 fn a_change_concerns_the_suites_of_its_line_and_without_a_base_all_run() {
     let repository = tempfile::tempdir().unwrap();
     let here = repository.path();
