@@ -73,7 +73,8 @@ struct Routes {
     /// The Nodes whose condition has to be written.
     conditions: Queue<NodeName>,
     permits: Permits,
-    isolated: IsolatedKeys<IpNet>,
+    /// By destination and `route_key`.
+    isolated: IsolatedKeys<(IpNet, String)>,
     metrics: Metrics,
     state: Mutex<State>,
 }

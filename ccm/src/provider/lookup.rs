@@ -2,7 +2,7 @@
 //! others.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use futures::stream::{FuturesUnordered, Stream, StreamExt, unfold};
@@ -143,7 +143,7 @@ pub(crate) struct IsolatedKeys<K = String> {
 }
 
 impl<K: Ord> IsolatedKeys<K> {
-    /// Batches of at most `max` items: first those of unrestricted items, last those of one key
+    /// Batches of at most `max` items: first those of unrestricted items, last those of one item
     /// each.
     pub(crate) fn batches<I: Item<Key = K>>(&self, items: Vec<I>, max: usize) -> Vec<Vec<I>> {
         let max = max.max(1);
@@ -157,12 +157,7 @@ impl<K: Ord> IsolatedKeys<K> {
         }
         let mut batches: Vec<Vec<I>> = Vec::new();
         for (Reverse(size), items) in groups {
-            if size == 1 {
-                let same = items.chunk_by(|a, b| a.key() == b.key());
-                batches.extend(same.flat_map(|same| same.chunks(max)).map(<[_]>::to_vec));
-            } else {
-                batches.extend(items.chunks(size).map(<[_]>::to_vec));
-            }
+            batches.extend(items.chunks(size).map(<[_]>::to_vec));
         }
         batches
     }
@@ -199,12 +194,8 @@ impl<K: Ord> IsolatedKeys<K> {
     }
 
     /// Forgets the items that are gone.
-    pub(crate) fn keep(&self, there: impl IntoIterator<Item = K>) {
-        let mut most = self.most();
-        if !most.is_empty() {
-            let there: BTreeSet<K> = there.into_iter().collect();
-            most.retain(|key, _| there.contains(key));
-        }
+    pub(crate) fn keep(&self, is_there: impl Fn(&K) -> bool) {
+        self.most().retain(|key, _| is_there(key));
     }
 
     fn most_of(&self, item: &impl Item<Key = K>) -> Option<usize> {
@@ -370,7 +361,7 @@ mod tests {
             (batches.len(), batches[0].len(), number(&batches[1][0])),
             (2, 4, 2)
         );
-        isolated.keep(all[..2].iter().filter_map(Item::key));
+        isolated.keep(|uid| ["0", "1"].contains(&uid.as_str()));
         assert_eq!(isolated.batches(all, 10).len(), 1);
     }
 

@@ -175,13 +175,14 @@ fn in_flight(history: &[Seen], contender: &Contender, identity: &str, sent: Inst
     sent <= end + ON_THE_WAY
 }
 
-/// Times at which both said that they led. If somebody deletes the Lease and another process creates
-/// it, the former leader may still say so until its read of the Lease is answered.
+/// Times at which both said that they led. A former leader may still say so for as long as its
+/// requests count as [`in_flight`].
 fn both_lead(history: &[Seen], one: &Contender, other: &Contender) -> Vec<String> {
-    let excused = |from: Instant, to: Instant| {
-        let deletions = history.iter().filter(|seen| seen.holder.is_none());
-        let mut before = deletions.map(|seen| seen.at).filter(|at| *at <= from);
-        before.any(|deleted| to <= deleted + LOOK)
+    let excused = |at: Instant| {
+        [one, other].into_iter().any(|contender| {
+            let identity = contender.identity().unwrap_or_default();
+            contender.kind == Kind::Ours && in_flight(history, contender, &identity, at)
+        })
     };
     let terms = |contender: &Contender| {
         let looks = match contender.kind {
@@ -206,7 +207,7 @@ fn both_lead(history: &[Seen], one: &Contender, other: &Contender) -> Vec<String
     for (begin, end) in terms(one) {
         for (other_begin, other_end) in terms(other) {
             let (from, to) = (begin.max(other_begin), end.min(other_end));
-            if from < to && !excused(from, to) {
+            if from < to && !excused(to) {
                 let both = to - from;
                 wrong.push(format!(
                     "{:?} and {:?} both said for {both:?} that they led",

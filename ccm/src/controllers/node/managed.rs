@@ -58,12 +58,8 @@ impl Managed {
     }
 
     /// Forgets Nodes that no longer exist.
-    pub(super) fn keep(&self, nodes: &[Arc<Node>]) {
-        let there: BTreeSet<&str> = nodes
-            .iter()
-            .filter_map(|node| node.metadata.uid.as_deref())
-            .collect();
-        self.all().retain(|uid, _| there.contains(uid.as_str()));
+    pub(super) fn keep(&self, is_there: impl Fn(&String) -> bool) {
+        self.all().retain(|uid, _| is_there(uid));
     }
 
     fn all(&self) -> MutexGuard<'_, BTreeMap<String, Known>> {

@@ -25,7 +25,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::plan::{self, Ledger, Questions, WITNESSES};
 use crate::core::lock;
 use crate::planted::planted;
-use crate::provider::lookup::{self, Called, IsolatedKeys, Item};
+use crate::provider::lookup::{self, Called, IsolatedKeys};
 use crate::provider::{CallError, CallErrorCode, Session};
 
 /// The deadline of a call about one isolated Node, if this controller makes one call at a time.
@@ -309,7 +309,8 @@ impl Asker {
 
     /// Forgets Nodes that no longer exist.
     fn keep(&self, nodes: &[Arc<Node>]) {
-        self.isolated.keep(nodes.iter().filter_map(Item::key));
+        let uids: BTreeSet<&str> = nodes.iter().map(|node| plan::uid(node)).collect();
+        self.isolated.keep(|uid| uids.contains(uid.as_str()));
     }
 
     /// Whether a call about this Node is under way.

@@ -80,10 +80,10 @@ pub(super) struct Item {
 }
 
 impl lookup::Item for Item {
-    type Key = IpNet;
+    type Key = (IpNet, String);
 
-    fn key(&self) -> Option<IpNet> {
-        Some(self.destination)
+    fn key(&self) -> Option<Self::Key> {
+        Some((self.destination, self.route.route_key.clone()))
     }
 }
 

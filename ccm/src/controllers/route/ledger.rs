@@ -437,8 +437,9 @@ impl Ledger {
         })
     }
 
-    pub(super) fn destinations(&self) -> impl Iterator<Item = IpNet> {
-        self.entries.keys().copied()
+    /// Whether a Node wants this destination, or work on it is left.
+    pub(super) fn has(&self, destination: &IpNet) -> bool {
+        self.entries.contains_key(destination)
     }
 
     #[cfg(test)]

@@ -220,7 +220,8 @@ impl Routes {
             asked_at,
         };
         let pass = plan::pass(&mut state.ledger, &look);
-        self.isolated.keep(state.ledger.destinations());
+        self.isolated
+            .keep(|(destination, _)| state.ledger.has(destination));
         for destination in &pass.settled {
             self.calls.remove(destination);
         }
