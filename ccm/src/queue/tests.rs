@@ -461,7 +461,11 @@ async fn which_keys_are_busy_and_which_the_queue_holds() {
     queue.add(2);
     queue.add_at(3, Instant::now() + secs(9));
     assert_eq!(queue.busy(), [1, 2], "due");
+    let began = Instant::now();
     assert_eq!(now(&queue, 1).await, [1]);
+    advance(secs(1)).await;
+    assert_eq!(queue.working_since(&1), Some(began));
+    assert_eq!(queue.working_since(&2), None);
     assert_eq!(queue.busy(), [1, 2], "one is worked on");
     queue.done(&1, Requeue::Forget);
     assert_eq!(queue.busy(), [2]);

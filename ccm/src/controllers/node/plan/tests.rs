@@ -417,6 +417,12 @@ fn only_a_change_that_the_provider_sees_wakes_a_node() {
         annotated.metadata.annotations = pair(key);
         assert_eq!(wakes(Some(&node), &annotated), expected, "annotation {key}");
     }
+    for key in ["alpha.kubernetes.io/provided-node-ip", PROVIDER_LABEL] {
+        let mut changed = node.clone();
+        changed.metadata.annotations = pair(key);
+        changed.metadata.labels = pair(key);
+        assert!(wakes(Some(&node), &changed), "{key}");
+    }
     assert!(after(|node| node.metadata.uid = Some("v".to_owned())));
     assert!(after(|node| {
         node.spec.get_or_insert_default().provider_id = Some("mock://i-2".to_owned());
