@@ -19,7 +19,7 @@ impl Gate {
     pub(super) fn session<R: Reconciler>(&mut self, reconciler: &R) -> Option<Arc<Session>> {
         let driver = reconciler.driver();
         let context = &driver.context;
-        let now = context.status.borrow().clone();
+        let now = context.status.borrow();
         let Some(session) = now.usable(driver.needs) else {
             let refused = now.working().is_some() && !now.scope_accepted;
             if refused && !std::mem::replace(&mut self.refusal_logged, true) {
@@ -35,8 +35,11 @@ impl Gate {
         let current = Arc::downgrade(&session);
         if !current.ptr_eq(&self.last) {
             self.last = current;
+            // `renewed` may read the status itself.
+            let copy = now.clone();
+            drop(now);
             driver.queue.reset_transport_backoffs();
-            for key in reconciler.renewed(&session, &now) {
+            for key in reconciler.renewed(&session, &copy) {
                 driver.queue.add(key);
             }
         }
