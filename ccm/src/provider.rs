@@ -1,7 +1,7 @@
 //! The only module that uses the provider's socket: sessions with a provider, and the meaning of
 //! its answers.
 
-pub(crate) mod batch;
+mod batch;
 mod call_log;
 mod calls;
 mod claims;

@@ -8,13 +8,13 @@
 use super::CallErrorCode;
 
 /// The number of parts after a call that reached its deadline.
-pub(crate) const PARTS_OF_LATE: usize = 10;
+pub(super) const PARTS_OF_LATE: usize = 10;
 /// The number of parts after any other failure.
 const PARTS_OF_FAILED: usize = 2;
 
 /// Whether one of the items may have made the call fail. With the other codes a call fails whatever
 /// its items are.
-pub(crate) fn because_of_itself(code: CallErrorCode) -> bool {
+pub(super) fn because_of_itself(code: CallErrorCode) -> bool {
     match code {
         CallErrorCode::Invalid
         | CallErrorCode::NotFound
@@ -35,7 +35,7 @@ pub(crate) fn because_of_itself(code: CallErrorCode) -> bool {
 }
 
 /// How many items of a failed batch of `count` go into each smaller call.
-pub(crate) fn smaller(count: usize, code: CallErrorCode) -> usize {
+pub(super) fn smaller(count: usize, code: CallErrorCode) -> usize {
     let parts = match code {
         CallErrorCode::Deadline => PARTS_OF_LATE,
         _ => PARTS_OF_FAILED,
@@ -44,12 +44,12 @@ pub(crate) fn smaller(count: usize, code: CallErrorCode) -> usize {
 }
 
 /// How many calls the split makes.
-pub(crate) fn parts(count: usize, code: CallErrorCode) -> usize {
+pub(super) fn parts(count: usize, code: CallErrorCode) -> usize {
     count.div_ceil(smaller(count, code))
 }
 
 /// Splits a batch, in its order.
-pub(crate) fn cut<T: Clone>(items: &[T], code: CallErrorCode) -> Vec<Vec<T>> {
+pub(super) fn cut<T: Clone>(items: &[T], code: CallErrorCode) -> Vec<Vec<T>> {
     let parts = items.chunks(smaller(items.len(), code));
     parts.map(<[_]>::to_vec).collect()
 }

@@ -1,8 +1,9 @@
 //! Calls about many items, mostly Nodes. One item that makes a whole call fail does not starve the
 //! others.
 
+use std::cell::LazyCell;
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use futures::stream::{FuturesUnordered, Stream, StreamExt, unfold};
@@ -97,16 +98,16 @@ pub(crate) struct Lookup<T, I = Arc<Node>> {
 pub(crate) type Called<T> = Divided<Arc<Node>, T>;
 
 /// Makes one call for each batch, as [`divide`] does. Yields the answers of each call as
-/// they come. Each item comes once.
-pub(crate) fn answers<I: Item, T, C, F>(
-    batches: Vec<Vec<I>>,
+/// they come. Each Node comes once.
+pub(crate) fn answers<T, C, F>(
+    batches: Vec<Vec<Arc<Node>>>,
     call: C,
-) -> impl Stream<Item = Vec<Lookup<T, I>>>
+) -> impl Stream<Item = Vec<Lookup<T>>>
 where
-    C: Fn(Vec<I>) -> F,
-    F: Future<Output = Divided<I, T>>,
+    C: Fn(Vec<Arc<Node>>) -> F,
+    F: Future<Output = Called<T>>,
 {
-    divide(batches, call).map(|(items, outcome)| of_call(items, outcome))
+    divide(batches, call).map(|(nodes, outcome)| of_call(nodes, outcome))
 }
 
 /// The answer of one call, for each of its items.
@@ -148,13 +149,15 @@ impl<K: Ord> IsolatedKeys<K> {
     pub(crate) fn batches<I: Item<Key = K>>(&self, items: Vec<I>, max: usize) -> Vec<Vec<I>> {
         let max = max.max(1);
         let mut groups: BTreeMap<Reverse<usize>, Vec<I>> = BTreeMap::new();
+        let most = self.most();
         for item in items {
-            let allowed = self.most_of(&item).unwrap_or(max);
+            let allowed = most_of(&most, &item).unwrap_or(max);
             groups
                 .entry(Reverse(allowed.clamp(1, max)))
                 .or_default()
                 .push(item);
         }
+        drop(most);
         let mut batches: Vec<Vec<I>> = Vec::new();
         for (Reverse(size), items) in groups {
             batches.extend(items.chunks(size).map(<[_]>::to_vec));
@@ -164,23 +167,22 @@ impl<K: Ord> IsolatedKeys<K> {
 
     /// Whether a call about this item contains no other.
     pub(crate) fn is_alone(&self, item: &impl Item<Key = K>) -> bool {
-        self.most_of(item) == Some(1)
+        most_of(&self.most(), item) == Some(1)
     }
 
     /// Learns from the answers of one call.
     pub(crate) fn learn<T, I: Item<Key = K>>(&self, found: &[Lookup<T, I>]) {
+        let mut most = self.most();
         for lookup in found {
-            let Some(key) = lookup.item.key() else {
-                continue;
-            };
             match &lookup.answer {
                 Err(trouble) if lookup.whole => {
                     if found.len() == 1 && because_of_itself(trouble.code) {
-                        self.most().insert(key, 1);
+                        most.extend(lookup.item.key().map(|key| (key, 1)));
                     }
                 }
+                _ if most.is_empty() => {}
                 _ => {
-                    self.most().remove(&key);
+                    lookup.item.key().map(|key| most.remove(&key));
                 }
             }
         }
@@ -198,13 +200,27 @@ impl<K: Ord> IsolatedKeys<K> {
         self.most().retain(|key, _| is_there(key));
     }
 
-    fn most_of(&self, item: &impl Item<Key = K>) -> Option<usize> {
-        self.most().get(&item.key()?).copied()
-    }
-
     fn most(&self) -> MutexGuard<'_, BTreeMap<K, usize>> {
         lock(&self.most)
     }
+}
+
+/// Most maps are empty: then no key is made.
+fn most_of<I: Item>(most: &BTreeMap<I::Key, usize>, item: &I) -> Option<usize> {
+    if most.is_empty() {
+        return None;
+    }
+    most.get(&item.key()?).copied()
+}
+
+/// Tells whether one of these Nodes has a UID. The first question collects the UIDs.
+pub(crate) fn has_uid(nodes: &[Arc<Node>]) -> impl Fn(&String) -> bool {
+    let uids = LazyCell::new(|| {
+        let uids = nodes.iter();
+        let uids = uids.filter_map(|node| node.metadata.uid.as_deref());
+        uids.collect::<BTreeSet<&str>>()
+    });
+    move |uid| uids.contains(uid.as_str())
 }
 
 #[cfg(test)]
@@ -361,7 +377,7 @@ mod tests {
             (batches.len(), batches[0].len(), number(&batches[1][0])),
             (2, 4, 2)
         );
-        isolated.keep(|uid| ["0", "1"].contains(&uid.as_str()));
+        isolated.keep(has_uid(&all[..2]));
         assert_eq!(isolated.batches(all, 10).len(), 1);
     }
 

@@ -1,7 +1,6 @@
 //! Refreshes initialised Nodes every `--node-status-update-frequency` (B-N10 to ▲N12). The batches
 //! are planned at regular intervals of at most [`LONGEST_PACE`].
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use tokio::time::Instant;
 
 use super::{Worker, name, plan};
 use crate::ownership::NodeOwner;
+use crate::provider::lookup::has_uid;
 use crate::provider::{Capability, Session};
 
 /// The longest planned pause between batches of a round. With longer pauses, a Node that joins
@@ -50,11 +50,11 @@ impl Worker {
         let period = period.max(Duration::from_millis(100));
 
         let all = self.context().cluster.nodes.all();
-        let uids = all.iter().filter_map(|node| node.metadata.uid.as_deref());
-        let uids: BTreeSet<&str> = uids.collect();
-        self.isolated.keep(|uid| uids.contains(uid.as_str()));
-        self.managed.keep(|uid| uids.contains(uid.as_str()));
-        drop(uids);
+        {
+            let is_there = has_uid(&all);
+            self.isolated.keep(&is_there);
+            self.managed.keep(&is_there);
+        }
         let names: Vec<String> = all
             .iter()
             .filter(|node| self.is_refreshed(&session, node))

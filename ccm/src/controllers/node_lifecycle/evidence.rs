@@ -309,8 +309,7 @@ impl Asker {
 
     /// Forgets Nodes that no longer exist.
     fn keep(&self, nodes: &[Arc<Node>]) {
-        let uids: BTreeSet<&str> = nodes.iter().map(|node| plan::uid(node)).collect();
-        self.isolated.keep(|uid| uids.contains(uid.as_str()));
+        self.isolated.keep(lookup::has_uid(nodes));
     }
 
     /// Whether a call about this Node is under way.
