@@ -3,6 +3,7 @@
 //! observes each run. It knows the invariants, and not the implementation.
 
 pub mod api_server;
+pub mod check;
 pub mod checker;
 pub mod exhaustive;
 pub mod faults;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use ccm::planted::{Bug, plant};
 use clap::Parser;
+use simulation::check::Check;
 use simulation::plan::{Life, Plan, everything};
 use simulation::planted::{look, write};
 use simulation::regression::Regression;
@@ -41,6 +42,9 @@ struct Options {
     /// Prints the digest of each seed's trace instead of judging it.
     #[arg(long)]
     digest: bool,
+    /// Checks the kept plans, the table of planted bugs, or that a seed has one trace.
+    #[arg(long)]
+    check: Option<Check>,
     /// Plants each known bug, and prints the seed that finds it.
     #[arg(long)]
     planted: bool,
@@ -75,6 +79,13 @@ fn main() -> anyhow::Result<ExitCode> {
             println!("{seed} {:016x}", run(&Plan::of(seed))?.digest);
         }
         return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(check) = options.check {
+        let wrong = check.run()?;
+        for line in &wrong {
+            println!("{line}");
+        }
+        return Ok(verdict(wrong.is_empty()));
     }
     let kept = options.plan.as_deref().map(Regression::read).transpose()?;
     let plan = kept.map(|kept| kept.plan);
