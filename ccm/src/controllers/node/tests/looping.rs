@@ -87,7 +87,7 @@ impl Looping {
         let start = Instant::now();
         while !wanted(self) {
             assert!(start.elapsed() < longest, "never came: {what}");
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
         start.elapsed()
     }
