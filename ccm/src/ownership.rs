@@ -212,8 +212,8 @@ pub(crate) struct Clouds {
     pub(crate) new: usize,
     /// Nodes of a cloud without a provider here. The ccm leaves them alone (▲L4).
     pub(crate) others: usize,
-    /// The first of `others` by name, and its provider ID. The ID is empty if the label names the
-    /// cloud.
+    /// The name and the provider ID of one of these other Nodes: the first in the order of names.
+    /// The ID is empty if the label names the cloud.
     pub(crate) another: Option<(String, String)>,
 }
 

@@ -58,7 +58,7 @@ impl<K> Inbox<K> {
                 unread.insert(key.clone(), old.cloned());
             }
         }
-        // There is one reader. If it is not waiting, the permit waits for it.
+        // There is one reader. If it is not waiting now, its next wait returns at once.
         self.changed.notify_one();
     }
 

@@ -1,5 +1,5 @@
-//! TLS of the ports: the certificate for each name, from files that are read again when they
-//! change, or self-signed.
+//! TLS of the ports: the certificate for each server name. It comes from files, which are read
+//! again when they change. Without files it is self-signed.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;

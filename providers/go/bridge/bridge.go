@@ -54,7 +54,8 @@ type Bridge struct {
 	// Types and zones of a cloud with the older interfaces.
 	types, placed seldom
 
-	// Places for the cloud's methods, in separate groups, so that load balancers that hang do not delay the lookups of Nodes.
+	// Limits on how many of the cloud's methods run at once. Each group has its own limit, so that load balancers that hang do not delay the lookups
+	// of Nodes.
 	general, instances, balancers, routes *places
 
 	mu sync.RWMutex
@@ -195,7 +196,7 @@ func (b *Bridge) capabilities() *contract.Capabilities {
 	return offered
 }
 
-// admit returns the owner of a call, or the failure if its cluster is not the initialised one (CORE-10).
+// admit returns the Owner (the cluster) that a call is for, or the failure if its cluster is not the initialised one (CORE-10).
 func (b *Bridge) admit(cluster *contract.ClusterRef) (*Owner, *contract.Failure) {
 	if cluster.GetOwnerId() == "" {
 		return nil, invalid("the request's cluster %q has no owner_id", cluster.GetName())

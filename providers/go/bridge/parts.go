@@ -95,8 +95,8 @@ func offersOf(cloud cloudprovider.Interface, said []string) partSet {
 	return offers
 }
 
-// partsOf asks the cloud for its parts. told also has the parts that are a nil pointer: before Initialize such a part is an announcement. A part that
-// panics counts as missing if offers lacks it; otherwise the panic continues. nil offers mean all parts.
+// partsOf asks the cloud for its parts. told also has the parts for which the cloud returns a nil pointer: before Initialize, this says that the
+// cloud will offer the part. A part that panics counts as missing if offers lacks it; otherwise the panic continues. nil offers mean all parts.
 func partsOf(cloud cloudprovider.Interface, offers partSet) (found parts, told partSet) {
 	told = partSet{}
 	ask := func(part string, work func()) {

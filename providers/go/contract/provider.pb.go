@@ -624,7 +624,8 @@ type LoadBalancerCapability struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The values of `spec.loadBalancerClass` that this provider serves. Two providers of one cluster
 	// must not state the same class. At most 64 classes of at most 253 bytes. The characters are
-	// those of PROV-8, and the controller treats a later class as it treats a later prefix.
+	// those of PROV-8. As with prefixes (PROV-8), the controller serves a class that the provider
+	// adds later only if the operator allows it.
 	Classes []string `protobuf:"bytes,1,rep,name=classes,proto3" json:"classes,omitempty"`
 	// Services without a class are served too.
 	DefaultClass bool `protobuf:"varint,2,opt,name=default_class,json=defaultClass,proto3" json:"default_class,omitempty"`

@@ -38,9 +38,10 @@ const (
 // ROUTE-9: For each route, in a request or in a listing, the provider MUST answer as the table
 // below says. The first column is what the cloud has.
 //
-// CreateRoutes considers the routes to the destination of the request, DeleteRoutes the route with
-// its name and destination. The cloud's mark decides who owns a route; the provider ignores
-// `ownership` in a request. Routes have neither a handle nor a grant.
+// CreateRoutes considers the routes to the destination in the request. DeleteRoutes considers only
+// the route that has both the name and the destination in the request. The cloud's mark decides who
+// owns a route; the provider ignores `ownership` in a request. Routes have neither a handle nor a
+// grant.
 //
 //	There is                         | ListRoutes       | CreateRoutes        | DeleteRoutes
 //	---------------------------------+------------------+---------------------+------------------
@@ -207,9 +208,10 @@ func (c *routeServiceClient) DeleteRoutes(ctx context.Context, in *DeleteRoutesR
 // ROUTE-9: For each route, in a request or in a listing, the provider MUST answer as the table
 // below says. The first column is what the cloud has.
 //
-// CreateRoutes considers the routes to the destination of the request, DeleteRoutes the route with
-// its name and destination. The cloud's mark decides who owns a route; the provider ignores
-// `ownership` in a request. Routes have neither a handle nor a grant.
+// CreateRoutes considers the routes to the destination in the request. DeleteRoutes considers only
+// the route that has both the name and the destination in the request. The cloud's mark decides who
+// owns a route; the provider ignores `ownership` in a request. Routes have neither a handle nor a
+// grant.
 //
 //	There is                         | ListRoutes       | CreateRoutes        | DeleteRoutes
 //	---------------------------------+------------------+---------------------+------------------

@@ -116,13 +116,13 @@
 // reasons at most 1,024 bytes. A value beyond its limit is a fault of its item. A provider MUST
 // accept requests up to the `max_request_bytes` that it states (4 MiB unless stated). An answer
 // beyond the limits below is a fault, and the controller does not read it to its end. The provider
-// MUST cut a longer `message` or `reason` at its end and between two characters. The controller
-// also cuts longer texts. An identifier (a name, a provider ID, a handle, a resume token, a cloud
-// scope) MUST stay whole, because a shortened identifier names something else. So neither side cuts
-// one. For an item with an identifier beyond its limit, the provider answers `failed` with
-// INTERNAL. An item of a listing cannot be `failed`, so the whole listing fails. The controller
-// sends no request with an identifier beyond its limit, and a provider need not check for one.
-// Bytes are those of UTF-8.
+// MUST cut a longer `message`, `reason` or `load_balancer_name` (LB-33) at its end and between two
+// characters. The controller also cuts longer texts. An identifier (a name, a provider ID, a
+// handle, a resume token, a cloud scope) MUST stay whole, because a shortened identifier names
+// something else. So neither side cuts one. For an item with an identifier beyond its limit, the
+// provider answers `failed` with INTERNAL. An item of a listing cannot be `failed`, so the whole
+// listing fails. The controller sends no request with an identifier beyond its limit, and a
+// provider need not check for one. Bytes are those of UTF-8.
 //
 //   What the provider answers, at most                                   | bytes
 //   ---------------------------------------------------------------------+--------

@@ -29,7 +29,8 @@ pub(super) struct Facts<'a> {
 }
 
 impl Facts<'_> {
-    /// Whether this provider serves Services of this class; empty: without a class.
+    /// Whether this provider serves Services of this class. An empty class stands for Services
+    /// without a class.
     fn serves(&self, class: &str) -> bool {
         match class {
             "" => self.capability.default_class,

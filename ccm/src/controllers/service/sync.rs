@@ -44,7 +44,7 @@ pub(super) struct Job {
 /// Why a Service is not done yet.
 pub(super) struct Report {
     pub(super) reported: Reported,
-    /// `None`: the report is not about a call of the provider.
+    /// `None`: the report is not about a call to the provider.
     pub(super) rpc: Option<&'static str>,
     pub(super) call_id: Option<CallId>,
     pub(super) took: Option<Duration>,
@@ -365,7 +365,7 @@ impl<'a> Run<'a> {
         self.report(notes::sync_failed(&format!("{what}: {error}")), false);
     }
 
-    /// Reports at once what is not about a call of the provider.
+    /// Reports at once what is not about a call to the provider.
     fn report(&mut self, note: Note, when_changed: bool) {
         self.reports.push(Report {
             reported: Reported {

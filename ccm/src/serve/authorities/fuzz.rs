@@ -23,7 +23,8 @@ const PROXY: &str = "front-proxy";
 /// busy.
 const BUDGET: Duration = Duration::from_secs(10);
 
-/// The trusted authorities, and certificates that they signed.
+/// The trusted authorities, certificates that they signed, and some that no trusted authority
+/// signed.
 struct World {
     trust: Trust,
     port: AnyCertificate,
@@ -132,7 +133,7 @@ fn config() -> RequestHeaderConfig {
     }
 }
 
-/// Parses certificates, each preceded by its length.
+/// Splits the input into certificates, each preceded by its length. Does not parse them.
 fn chain(mut input: &[u8]) -> Vec<CertificateDer<'static>> {
     let mut chain = Vec::new();
     while let [high, low, rest @ ..] = input {

@@ -257,7 +257,7 @@ fn flapped(node: &Arc<Node>) -> Arc<Node> {
 }
 
 #[test]
-fn l6_an_answer_about_a_node_that_was_another_one_or_ready_meanwhile_counts_for_nothing() {
+fn l6_an_answer_is_discarded_if_the_node_was_replaced_or_became_ready_meanwhile() {
     for change in [anew, flapped] {
         let nodes = cluster(9, 1);
         let mut later = nodes.clone();
