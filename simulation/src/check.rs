@@ -1,6 +1,6 @@
 //! What `make seeds` checks beside new seeds. Each function returns what is wrong.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use ccm::planted::Bug;
@@ -24,45 +24,47 @@ pub enum Check {
 impl Check {
     /// Runs this check.
     pub fn run(self) -> anyhow::Result<Vec<String>> {
-        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let kept = files(&here.join("regressions"))?;
-        let kept = kept.iter().map(|file| Regression::read(file));
-        let kept: Vec<Regression> = kept.collect::<Result<_, _>>()?;
-        anyhow::ensure!(!kept.is_empty(), "simulation/regressions is empty");
         match self {
-            Self::Kept => plans(&kept),
-            Self::Planted => {
-                let document = here.join("../docs/simulation.md");
-                let read = std::fs::read_to_string(&document);
-                bugs(
-                    &read.with_context(|| document.display().to_string())?,
-                    &kept,
-                )
-            }
+            Self::Kept => plans(),
+            Self::Planted => bugs(),
             Self::Twice => twice(),
         }
     }
 }
 
-fn plans(kept: &[Regression]) -> anyhow::Result<Vec<String>> {
+const HERE: &str = env!("CARGO_MANIFEST_DIR");
+
+fn kept() -> anyhow::Result<Vec<(PathBuf, Regression)>> {
+    let directory = Path::new(HERE).join("regressions");
+    let files = files(&directory)?;
+    anyhow::ensure!(!files.is_empty(), "{} is empty", directory.display());
+    let read = |file: PathBuf| Regression::read(&file).map(|one| (file, one));
+    files.into_iter().map(read).collect()
+}
+
+fn plans() -> anyhow::Result<Vec<String>> {
     let mut wrong = Vec::new();
-    for one in kept {
+    for (file, one) in kept()? {
         let errors = one.check()?.into_iter();
-        wrong.extend(errors.map(|error| format!("the plan that shows {:?}: {error}", one.shows)));
+        wrong.extend(errors.map(|error| format!("{}: {error}", file.display())));
     }
     Ok(wrong)
 }
 
-fn bugs(document: &str, kept: &[Regression]) -> anyhow::Result<Vec<String>> {
+fn bugs() -> anyhow::Result<Vec<String>> {
+    let document = Path::new(HERE).join("../docs/simulation.md");
+    let read = std::fs::read_to_string(&document);
+    let document = read.with_context(|| document.display().to_string())?;
+    let kept = kept()?;
     let mut wrong = Vec::new();
     for bug in Bug::ALL {
         let name = format!("{bug:?}");
-        if let Some(seed) = seed_of(document, *bug) {
+        if let Some(seed) = seed_of(&document, *bug) {
             let looked = look(&[*bug], seed..seed + 1, |_, _, _| {})?;
             if looked.iter().all(|one| one.found.is_none()) {
                 wrong.push(format!("{name}: seed {seed} does not show it"));
             }
-        } else if kept.iter().all(|one| one.bug.as_ref() != Some(&name)) {
+        } else if kept.iter().all(|(_, one)| one.bug.as_ref() != Some(&name)) {
             wrong.push(format!("{name}: no seed and no kept plan shows it"));
         }
     }
@@ -73,9 +75,9 @@ fn twice() -> anyhow::Result<Vec<String>> {
     let mut wrong = Vec::new();
     for seed in 1..=20 {
         let (one, two) = (run(&Plan::of(seed))?, run(&Plan::of(seed))?);
-        if one.digest != two.digest {
-            let mut lines = one.lines.iter().zip(&two.lines);
-            let differ = lines.find(|(one, two)| one != two);
+        let mut lines = one.lines.iter().zip(&two.lines);
+        let differ = lines.find(|(one, two)| one != two);
+        if differ.is_some() || one.digest != two.digest {
             wrong.push(format!(
                 "seed {seed}: the first lines that differ: {differ:?}"
             ));
