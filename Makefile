@@ -26,7 +26,7 @@ help: ## this list
 .PHONY: quick
 quick: ## the inner loop: format, lints and unit tests of the crates that changed since main, committed or not (BASE=another branch)
 	@.ci/prerequisites cargo cc
-	@CARGO="$(CARGO)" BASE="$(BASE)" .ci/quick
+	@CARGO="$(CARGO)" BASE="$(BASE)" RUST_TEST_THREADS=$(or $(RUST_TEST_THREADS),4) .ci/quick
 
 .PHONY: demo
 demo: ## show the main job on a real API server (CLOUD=digitalocean or hetzner: with that provider, against its test API; KEEP=1 leaves it running)
