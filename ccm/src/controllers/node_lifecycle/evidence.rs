@@ -373,8 +373,8 @@ impl Asker {
         !self.answers.is_empty()
     }
 
-    /// Waits until all questions since the last `gather` have an answer, but not longer than `until`.
-    /// Returns all answers that have arrived.
+    /// Waits until all questions since the last `gather` have an answer, but not longer than
+    /// `until`. Returns all answers that have arrived.
     async fn gather(&mut self, until: Instant) -> Vec<Answer> {
         let mut gathered = self.reap();
         let round = self.round;

@@ -196,7 +196,8 @@ impl<'a> Index<'a> {
     }
 }
 
-/// Whether `hop` is an IP address that is not one of the Node's. False if the Node has no addresses.
+/// Whether `hop` is an IP address that is not one of the Node's. False if the Node has no
+/// addresses.
 fn is_strange(hop: &str, node: &NodeFacts) -> bool {
     let Ok(hop) = hop.parse::<IpAddr>() else {
         return false;
