@@ -49,7 +49,7 @@ cloud() {
 END
 }
 
-# Starts the test API of a cloud with the objects of the cloud's suite.yaml, and puts its URL into $API. It gets no Ctrl-C of a terminal, because the suite cleans up first.
+# Starts the test API of a cloud with the objects of the cloud's suite.yaml, and puts its URL into $API. The test API gets no Ctrl-C of a terminal, because the suite needs it to clean up.
 cloud_api() {
   export TESTAPI=$1-testapi
   (

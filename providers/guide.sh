@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the commands of docs/provider-guide.md (its indented blocks; provider-sdk/tests/readme.rs compares the fenced ones with files), each as printed and in their order, in one shell, in a copy of
-# the tracked files. It skips the command with `./my-provider`, the reader's own program. These things differ from a reader's shell: /tmp is a private directory, GOWORK is off, and cargo works in this checkout, reuses its target directory and installs debug builds.
+# Runs the commands of docs/provider-guide.md, which are its indented blocks (provider-sdk/tests/readme.rs compares the fenced blocks with files). It runs each as printed, in their order, in one
+# shell and in a copy of the tracked files. It skips the command with `./my-provider`, the reader's own program. These things differ from a reader's shell: /tmp is a private directory, GOWORK is off, and cargo works in this checkout, reuses its target directory and installs debug builds.
 # With CONFORMANCE_BIN the script does not call cargo, because the binaries exist. `providers/guide.sh list` prints the commands.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -78,7 +78,7 @@ class Image:
 
 
 class Inventory:
-    """The list as a file."""
+    """The list of an image's contents, in CycloneDX."""
 
     def __init__(self, image: Image) -> None:
         self.bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_OID, image.digest))
@@ -95,7 +95,7 @@ class Inventory:
         self.known: dict[str, Component] = {}
 
     def add(self, purl: PackageURL, license: str | None = None, sha256: str | None = None, type: ComponentType = ComponentType.LIBRARY, name: str | None = None) -> Component:
-        """One component, once."""
+        """Returns the component, and adds it if it is new."""
         reference = purl.to_string()
         if reference not in self.known:
             self.known[reference] = Component(

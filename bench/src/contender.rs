@@ -62,7 +62,7 @@ pub(crate) struct Contender {
 }
 
 impl Contender {
-    /// Starts our provider if the contender is ours, and no controller. The Go CCM's process
+    /// Starts no controller yet, only our provider if the contender is ours. The Go CCM's process
     /// contains its cloud. Go's cloud and ours have an instance for every Node name of a scenario.
     pub(crate) async fn new(kind: Kind, plane: &ControlPlane, number: usize) -> Result<Self> {
         Self::with_cloud(kind, plane, number, include_str!("cloud.yaml")).await

@@ -5,9 +5,9 @@
 //! upstream's `app` package, unchanged, with a cloud in memory; ours is `ccm` with `provider-mock`.
 //! Each call of Go's cloud takes 50 ms. Each RPC of our provider except Probe and GetProviderInfo
 //! takes 50 ms too, for any number of Nodes, as if its cloud answered for many at once. In
-//! `nodes-1000-each` the provider asks its cloud about each Node separately. The two widths differ
-//! there: the ccm has at most 32 calls in flight, and the tuned Go CCM 64. The scenario `clouds`
-//! has no Go CCM and runs once: it counts the calls that the vendors' test APIs get.
+//! `nodes-1000-each` the provider asks its cloud about each Node separately. There the ccm has at
+//! most 32 calls in flight, and the tuned Go CCM 64. The scenario `clouds` has no Go CCM and runs
+//! once: it counts the calls that the vendors' test APIs get.
 
 mod clouds;
 mod contender;

@@ -46,7 +46,7 @@ pub(crate) struct KubeClients {
 }
 
 impl KubeClients {
-    /// Another client as `write`, behind another fence: for controllers that run under another
+    /// A second client like `write`, behind another fence: for controllers that run under another
     /// Lease.
     pub(crate) fn fenced_by(&self, fence: Fence) -> Client {
         let gate = Gate {

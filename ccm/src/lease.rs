@@ -83,7 +83,8 @@ pub(crate) fn identity(host: &str, unique: uuid::Uuid) -> String {
     format!("{host}_{unique}")
 }
 
-/// Takes part in the election. Clones share one state, and only one of them at a time may do so.
+/// Takes part in the election. Clones share one state, and only one of them at a time may take
+/// part.
 #[derive(Clone)]
 pub(crate) struct Elector {
     shared: Arc<Shared>,
@@ -309,7 +310,8 @@ impl Shared {
         }
     }
 
-    /// Logs why this process cannot take the Lease: once, until the reason changes.
+    /// Warns why this process cannot take the Lease. Logs repeats of the same reason at DEBUG, until
+    /// an attempt succeeds or the reason changes.
     fn complain(&self, attempt: &Result<Attempt, AttemptError>, said: &mut String) {
         let Err(trouble) = attempt else {
             said.clear();

@@ -52,7 +52,7 @@ mod on {
         LanesOfEachSession, "A9", "Each Initialize creates a new call limiter beside the one with calls in flight.";
         OtherClassIsMine, "A14", "The ccm treats a Service as its own although it does not serve the class that the Service records.";
         TargetErrorsAreDropped, "", "Targets that Ensure or Update could not attach count as attached.";
-        LaterClassesAreNotServed, "A16", "A provider that comes back with more classes gets none of the Services that it could not serve.";
+        LaterClassesAreNotServed, "A16", "A provider that comes back with more classes gets none of the Services that it could not serve before.";
         UnlistedIsNotLookedAt, "A18", "The ccm reports a load balancer that the lists lack and does not check it.";
         ClassIsWrittenOnce, "A19", "The ccm writes provider and class only together with the finalizer.";
         FirstRouteFailureIsSilent, "A22", "A Node whose route the cloud refuses gets its condition only with the fourth failure.";
@@ -71,7 +71,7 @@ mod on {
         AllTaintsGo, "", "The ccm removes all taints together with the `uninitialized` taint.";
         AddressesAreCounted, "", "The ccm compares a Node's addresses by their number.";
         SettlingTargetsCountAsNew, "", "A call that the ccm makes while Nodes settle sends the old targets, but counts as if it had sent the new ones.";
-        ReleasedOnTypeChange, "", "The ccm releases a Service that is no load balancer any more before the cloud's object is gone.";
+        ReleasedOnTypeChange, "", "The ccm releases a Service whose type is no longer LoadBalancer before the cloud's object is gone.";
         VanishedIsNotSeen, "", "An object that is deleted during a gap of the watch stays in the cache.";
         ThrottleIsIgnored, "", "THROTTLED slows nothing down.";
         NameIsTheNode, "", "A new Node of the same name counts as the one to delete.";

@@ -2,10 +2,10 @@
 //! object that the decision was about.
 //!
 //! All patches but one are JSON merge patches: they merge labels and annotations by key (null
-//! removes a key) and replace whole lists. A list with other writers (taints, finalizers,
-//! conditions) is replaced only at the resourceVersion that was read. The exception is a Node's
-//! condition: the ccm's view of a Node lacks some conditions, so a strategic merge patch sets only
-//! the one of its type.
+//! removes a key) and replace whole lists. Taints, finalizers and conditions have other writers, so
+//! they are replaced only at the resourceVersion that was read. The one other patch is that of a
+//! Node's condition: the ccm's view of a Node lacks some conditions, so a strategic merge patch
+//! sets only the condition of its type.
 
 mod error;
 mod events;

@@ -187,9 +187,9 @@ impl LoadBalancers {
         handle
     }
 
-    /// The load balancer that the provider finds for the Service: by the handle or the native name,
-    /// of any owner; by the mark, its own; by an address or host name in the Service's status, an
-    /// unmarked one.
+    /// The load balancer that the provider finds for the Service: one of any owner by the handle or
+    /// the native name, the Service's own by the mark, or an unmarked one by an address or host
+    /// name in the Service's status.
     pub(crate) fn find(&self, asker: &Asker<'_>) -> Option<&LoadBalancer> {
         let by_handle = self.named(asker);
         let by_mark = || {

@@ -265,8 +265,8 @@ pub async fn serve(cloud: Cloud, endpoint: &str) -> Result<(), StartError> {
         .connections(connections)
         .endpoint(behind.as_deref().unwrap_or(endpoint))
         .serve_until_signal();
-    // The SDK ends the streams itself. The token `streams` is for the twist `DrainFails`. It and
-    // `DrainServes` show during the drain.
+    // The SDK ends the streams itself. The token `streams` is for the twist `DrainFails`. The
+    // twists `DrainFails` and `DrainServes` have effects only during the drain.
     let told = async {
         let serves = cloud.twisted(Twist::DrainServes);
         if (serves || cloud.twisted(Twist::DrainFails))

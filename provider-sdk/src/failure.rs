@@ -34,7 +34,7 @@ pub enum FailureCode {
     /// this service for `retry_after` (5 s if absent).
     Throttled,
     /// The cloud refuses the credentials. At first the controller records at most one event for all
-    /// objects. It tries one object every 20 s, and each object after 5 min.
+    /// objects. It tries one object every 20 s, and in any case each object after 5 min.
     Credentials,
     /// The cloud's API is unavailable. The controller records an event, and retries with backoff.
     Unavailable,
@@ -62,7 +62,7 @@ impl FailureCode {
         }
     }
 
-    /// The event's reason if the vendor gives none.
+    /// The reason if the vendor gives none.
     const fn default_reason(self) -> &'static str {
         match self {
             Self::Invalid => "Invalid",
@@ -162,8 +162,9 @@ impl Failure {
         }
     }
 
-    /// Sets the reason of the event: one word in CamelCase, for example `SubnetMissing`. At most
-    /// 1,024 bytes (cut beyond). Each code has a default reason.
+    /// Sets the reason: one word in CamelCase, for example `SubnetMissing`. The `ccm` shows it in
+    /// the text of an event, after the message. At most 1,024 bytes (cut beyond). Each code has a
+    /// default reason.
     #[must_use]
     pub fn with_reason(mut self, reason: impl Into<String>) -> Self {
         let mut reason = reason.into();

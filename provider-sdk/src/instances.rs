@@ -65,7 +65,7 @@ pub trait Instances: Send + Sync {
 }
 
 /// Lists all instances. It is a separate trait: the provider has the capability `listing` if
-/// [`Instances::listing`] returns it.
+/// [`Instances::listing`] returns `Some`.
 #[async_trait]
 pub trait ListInstances: Send + Sync {
     /// All instances of this cluster that the provider sees, each with its provider ID. The list
@@ -160,7 +160,8 @@ pub enum InstanceState {
 /// (PROV-8). An address of an IP kind parses as an IP address (INST-8). If an instance violates a
 /// limit, the SDK logs it and answers `failed: INTERNAL`: for its Node in a lookup, for the whole
 /// listing in ListInstances. The SDK logs and leaves out a type, zone or region that is no label
-/// value, and an address of another kind that is no DNS name of at most 253 bytes (INST-15).
+/// value. It does the same with an address of another kind that is no DNS name of at most 253 bytes
+/// (INST-15).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Instance {

@@ -3,7 +3,7 @@
 //!
 //! Implement [`Provider`], and a further trait for each service that the cloud has: [`Instances`],
 //! [`Zones`], [`LoadBalancers`], [`Routes`], [`Clusters`], [`Volumes`] or [`Changes`]. The traits
-//! that [`Provider`] returns determine the capabilities that the controller sees.
+//! that the methods of [`Provider`] return determine the capabilities that the controller sees.
 //! `examples/minimal.rs` is a complete provider.
 //!
 //! IDs such as INST-1 name rules of the contract. Their text is in the comments of

@@ -88,7 +88,7 @@ pub trait LoadBalancers: Send + Sync {
 }
 
 /// Lists all load balancers. It is a separate trait: the provider has the capability `listing` if
-/// [`LoadBalancers::listing`] returns it.
+/// [`LoadBalancers::listing`] returns `Some`.
 #[async_trait]
 pub trait ListLoadBalancers: Send + Sync {
     /// All load balancers that are marked for this cluster. The list must be complete; otherwise
@@ -222,7 +222,8 @@ pub struct UpdateLoadBalancer {
 #[non_exhaustive]
 pub struct DeleteLoadBalancer {
     /// The Service, as the controller last saw it. For an orphaned load balancer of a listing it
-    /// has only namespace, name, UID, type and the annotation with the handle.
+    /// has only namespace, name, UID, type and, if the listing gave a handle, the annotation with
+    /// the handle.
     pub service: Service,
     /// The handle of an earlier answer.
     pub handle: Option<String>,

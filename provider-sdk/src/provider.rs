@@ -10,8 +10,8 @@ use crate::{
 };
 
 /// A cloud. A vendor implements this trait, and the trait of each service that its cloud has. The
-/// SDK offers a service if the method for it here returns `Some`. These methods determine the
-/// capabilities that the controller sees.
+/// SDK offers a service if this trait's method for the service returns `Some`. These methods
+/// determine the capabilities that the controller sees.
 ///
 /// ```
 /// # use provider_sdk::*;
@@ -40,8 +40,8 @@ use crate::{
 ///
 /// Several calls of a method may run at once, except of [`Provider::initialize`]. Every method MUST
 /// be safe to repeat (CORE-6). The SDK logs a panic, and ends that one call with gRPC status
-/// INTERNAL, which the controller reads as "unknown". In the default of a batch method, a panic
-/// fails only its item.
+/// INTERNAL, which the controller reads as "unknown". In the default implementation of a batch
+/// method, a panic about one item fails only that item.
 #[async_trait]
 pub trait Provider: Send + Sync + 'static {
     /// The provider's identity. This method makes no call to the cloud (PROV-1), and must always

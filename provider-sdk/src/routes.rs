@@ -114,8 +114,8 @@ pub struct Route {
     pub provider_id: Option<String>,
     /// The target by IP address.
     pub next_hop: Option<String>,
-    /// The target's addresses. Without [`RouteOptions::tracks_node_addresses`], a route does not
-    /// differ from the requested route because of them.
+    /// The target's addresses. Without [`RouteOptions::tracks_node_addresses`], other addresses
+    /// alone do not make a route differ from the requested one.
     pub node_addresses: Vec<NodeAddress>,
     /// The target no longer exists.
     pub blackhole: bool,

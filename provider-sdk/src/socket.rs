@@ -20,8 +20,8 @@ pub const DEFAULT_ENDPOINT: &str = "unix:///run/cloud-provider/socket/provider.s
 
 /// The longest path in Linux's `sockaddr_un`, without the terminating zero.
 const MAX_PATH_BYTES: usize = 107;
-/// How long the server waits for a connection to an existing socket, and for the lock of another
-/// process on the directory.
+/// How long the server waits for a connection to an existing socket, and how long for the
+/// directory's lock if another process holds it.
 const NEIGHBOUR: Duration = Duration::from_secs(5);
 
 /// Why the server does not serve. `Debug` prints the same sentence as `Display`, so that
@@ -144,7 +144,7 @@ pub(crate) struct Socket {
 ///
 /// The socket is bound under a private name, gets its mode, and is then renamed. So no client can
 /// reach it at `path` with another mode. A lock on the directory serialises providers that start at
-/// once.
+/// the same time.
 pub(crate) async fn bind(
     path: PathBuf,
     group: Option<u32>,

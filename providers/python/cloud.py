@@ -69,7 +69,7 @@ class Write:
 class Cloud:
     def __init__(self, path: Path) -> None:
         self.path = path
-        #: When an operation last succeeded (seconds since 1970), and what was wrong with the last one.
+        #: When the cloud last answered (seconds since 1970; a refusal of one object is an answer), and how it has failed since then; None if it has not.
         self.last_success: float | None = None
         self.trouble: str | None = None
         #: Called when another process has changed the cloud: (before, after).

@@ -84,7 +84,7 @@ async def main(file: str, endpoint: str) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     socket = SocketFile(endpoint)  # Modes, stale files, symbolic links (CORE-2).
     await socket.claim()
-    size = 4 * 1024 * 1024 + 64 * 1024  # CORE-11: 4 MiB, and the frame around them.
+    size = 4 * 1024 * 1024  # CORE-11: a request has at most 4 MiB.
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", size)])
     machines = Machines(Path(file))
     provider_pb2_grpc.add_ProviderServiceServicer_to_server(machines, server)

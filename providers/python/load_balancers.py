@@ -102,7 +102,7 @@ def find_own(state: State, asker: Asker) -> LoadBalancer | None:
 
 
 def find_to_delete(state: State, asker: Asker, adopt: bool) -> LoadBalancer | None:
-    """The Service's own load balancer, else an unmarked one with its native name. Without the grant, such a one is a CONFLICT, never `done` (LB-26). With it, the unmarked one comes first if the handle names it."""
+    """The Service's own load balancer, else an unmarked one with the Service's native name. Without the grant an unmarked one is a CONFLICT, never `done` (LB-26). With the grant the unmarked one comes first if the handle names it."""
     living = state.living()
     unmarked = [lb for lb in living.values() if lb.get("owner") is None and lb["name"] == native_name(asker.service.uid)]
     if adopt and (named := living.get(asker.handle)) in unmarked:
@@ -115,7 +115,7 @@ def find_to_delete(state: State, asker: Asker, adopt: bool) -> LoadBalancer | No
 
 
 def find(state: State, asker: Asker) -> LoadBalancer | None:
-    """The Service's own load balancer, or a load balancer that conflicts with it or that it may adopt: by handle, mark, native name, or an address of its status (LB-9)."""
+    """The load balancer that Ensure has to use, adopt or refuse (LB-9). The search goes by the handle, then by the mark, then by the native name or an address in the Service's status."""
     living = state.living()
     if named := living.get(asker.handle):
         return named
@@ -156,7 +156,7 @@ def wanted(state: State, asker: Asker, targets: list[str] | None, adopt: bool, s
 
 
 def addresses_for(state: State, service: pb.ServiceView, lb: LoadBalancer, settings: Settings) -> list[str]:
-    """One address of each family of the Service (for PreferDualStack with two families: of each that has a pool). An existing one stays, unless the Service asks for another."""
+    """One address of each family of the Service. With PreferDualStack and two families, a family without a pool gets none. An existing address stays, unless the Service asks for another."""
     pools = [ipaddress.ip_network(pool) for pool in settings.pools]
     families = [6 if family == "IPv6" else 4 for family in service.ip_families] or [4]
     if service.ip_family_policy == "PreferDualStack" and len(families) > 1:

@@ -1,4 +1,5 @@
-//! What `make seeds` checks beside new seeds. Each function returns what is wrong.
+//! What `make seeds` checks besides the 2,000 seeds that it plays. Each function returns what is
+//! wrong.
 
 use std::path::{Path, PathBuf};
 

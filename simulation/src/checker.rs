@@ -48,7 +48,7 @@ pub struct Rules {
     /// Whether Services, routes and the lifecycle of Nodes run under the Lease of the leader
     /// migration.
     pub migration: bool,
-    /// How long an operation takes that goes on in the cloud after its cancellation. `None`: none
+    /// The duration of an operation that goes on in the cloud after its cancellation. `None`: none
     /// goes on.
     pub goes_on: Option<Duration>,
     /// How many calls of one service a provider takes at once.

@@ -78,7 +78,7 @@ struct State {
     happening: VecDeque<Step>,
     /// Until when the Lease was last out of a leader's reach.
     lease_trouble: Option<Instant>,
-    /// Until when requests to the API server last failed.
+    /// Until when requests to the API server last failed or were late.
     api_trouble: Option<Instant>,
     /// When the API server last refused a write of a Node's status, or a read of a Node.
     condition_refused: Option<Instant>,
@@ -134,7 +134,7 @@ impl Faults {
         trouble.is_some_and(|at| at.elapsed() <= within)
     }
 
-    /// Until when requests to the API server failed, as far as is known.
+    /// Until when requests to the API server failed or were late, as far as is known.
     #[must_use]
     pub fn hindered(&self) -> Option<Instant> {
         let state = self.state();

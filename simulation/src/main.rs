@@ -51,7 +51,7 @@ struct Options {
     /// Plants only these bugs, by name. With `--seed` or `--plan`, name one: only one is planted.
     #[arg(long, value_delimiter = ',')]
     bugs: Vec<String>,
-    /// Writes which seed finds which bug into this document.
+    /// Writes into this document which seed finds which bug.
     #[arg(long)]
     update_docs: Option<PathBuf>,
     /// Plays single faults and pairs of faults in the life of one Service and of one Node.

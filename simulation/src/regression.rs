@@ -13,7 +13,8 @@ use crate::run::judge;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Regression {
-    /// The violations, or the bug that caused them, with the finding that reported it.
+    /// The violations, or the bug that caused them. `A3` and the like are the numbers of bugs that
+    /// a review found.
     pub shows: String,
     /// The planted bug with which the plan fails again.
     #[serde(default, skip_serializing_if = "Option::is_none")]

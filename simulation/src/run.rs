@@ -112,7 +112,7 @@ struct Run {
     routes: bool,
     /// The faults have ended.
     calm: bool,
-    /// Nodes that have had their wrong ABSENT. Each gets only one.
+    /// Nodes for which a wrong ABSENT was planned. Each Node gets only one.
     lied: BTreeSet<u8>,
     /// Nodes whose route was led to an unknown address.
     strays: BTreeSet<u8>,

@@ -15,7 +15,8 @@ import (
 // cloudName is the bench cloud's value of --cloud-provider.
 const cloudName = "bench"
 
-// benchCloud is a cloud in memory in which every node has a machine of the same name. A machine runs unless the file of machines has another state.
+// benchCloud is a cloud in memory in which every node has a machine of the same name. A machine
+// runs unless the file of machines has another state.
 type benchCloud struct {
 	calls    *callCounter
 	machines machinesFile

@@ -15,7 +15,8 @@ const (
 	machineStopped = "stopped"
 )
 
-// machinesFile names a file with the states of the bench cloud's machines. Without a name or a file all of them run.
+// machinesFile names a file with the states of the bench cloud's machines. Without a name or a file
+// all of them run.
 type machinesFile string
 
 // machines is the content of the file.

@@ -39,10 +39,11 @@ func (c *callCounter) call(ctx context.Context, method string) error {
 	}
 }
 
-// writeTo writes the counts to the file at path: once a second, on SIGTERM or SIGINT, and when the caller
-// calls the returned function.
+// writeTo writes the counts to the file at path: once a second, on SIGTERM or SIGINT, and when the
+// caller calls the returned function.
 func (c *callCounter) writeTo(path string) (stop func()) {
-	// Upstream's manager mostly ends by os.Exit, so a deferred write alone would miss the last second.
+	// Upstream's manager mostly ends by os.Exit, so a deferred write alone would miss the last
+	// second.
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	go func() {

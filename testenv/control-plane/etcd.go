@@ -60,8 +60,8 @@ func serveEtcd(dir string, clientPort, peerPort int) error {
 	for {
 		select {
 		case <-ready:
-			// The parent process waits for this line, because an answer on the port could come from another
-			// process.
+			// The parent process waits for this line, because an answer on the port could come from
+			// another process.
 			fmt.Println(readyLine)
 			ready = nil
 		case <-stop:

@@ -23,11 +23,13 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/version"
 )
 
-// runGoCCM runs upstream's cloud-controller-manager as any Go vendor builds it: with --cloud-provider=bench on the cloud in bench_cloud.go, with
-// --cloud-provider=grpc-ccm on a provider of the contract (package adapter).
+// runGoCCM runs upstream's cloud-controller-manager as any Go vendor builds it. With
+// --cloud-provider=bench its cloud is the one in bench_cloud.go. With --cloud-provider=grpc-ccm its
+// cloud is a provider of the contract (package adapter).
 //
-// GO_CCM_LATENCY is how long each call of the bench cloud takes (default 50ms); GO_CCM_CALLS names a file that receives the number of calls by
-// method, as JSON, once a second and at the end; GO_CCM_MACHINES names a file with the states of its machines (type machines).
+// GO_CCM_LATENCY is how long each call of the bench cloud takes (default 50ms); GO_CCM_CALLS names
+// a file that receives the number of calls by method, as JSON, once a second and at the end;
+// GO_CCM_MACHINES names a file with the states of its machines (type machines).
 func runGoCCM() int {
 	latency := 50 * time.Millisecond
 	if text := os.Getenv("GO_CCM_LATENCY"); text != "" {

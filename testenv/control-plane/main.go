@@ -1,6 +1,7 @@
-// Command control-plane is a Kubernetes control plane for tests, in one binary: etcd, kube-apiserver, kubectl, and upstream's Go
-// cloud-controller-manager, with a cloud in memory (the yardstick of the benchmarks) or with a provider of the contract (the yardstick of
-// `make compat`). It links the programs of Kubernetes unchanged.
+// Command control-plane is a Kubernetes control plane for tests, in one binary: etcd,
+// kube-apiserver, kubectl, and upstream's Go cloud-controller-manager, with a cloud in memory (the
+// yardstick of the benchmarks) or with a provider of the contract (the yardstick of `make compat`).
+// It links the programs of Kubernetes unchanged.
 package main
 
 import (

@@ -1,4 +1,5 @@
-// Command helm is upstream's helm, which the tests build. It is a separate Go module, because its dependencies would change those of the control plane.
+// Command helm is upstream's helm, which the tests build. It is a separate Go module, because its
+// dependencies would change those of the control plane.
 package main
 
 import (

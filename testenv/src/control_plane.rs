@@ -78,9 +78,9 @@ impl ControlPlane {
 
     /// The control plane that all tests of this test binary share. The first caller starts it.
     ///
-    /// Each test uses names of its own. A test that kills or suspends a process needs its own
-    /// control plane: those methods take `&mut self`, so the compiler requires
-    /// [`start`](Self::start). The shared control plane ends with the process.
+    /// Each test uses names of its own. A test that kills or suspends kube-apiserver needs its own
+    /// control plane, such as that of [`start`](Self::start). The shared control plane ends with the
+    /// process.
     ///
     /// # Panics
     ///

@@ -1,5 +1,6 @@
-//! Checks the release process: builds use lock files and run in jobs that cannot publish. Releases are
-//! signed and attested. Images are built twice, compared, and scanned for known vulnerabilities.
+//! Checks the release process: builds use lock files and run in jobs that cannot publish. Releases
+//! are signed and attested. Images are built twice, compared, and scanned for known
+//! vulnerabilities.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeSet;

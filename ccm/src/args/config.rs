@@ -45,7 +45,7 @@ pub struct Config {
     /// The leader steps down after this long without an answer of its provider. 60 s.
     #[serde(serialize_with = "go_duration")]
     pub provider_timeout: Duration,
-    /// The provider's deadline hints raise no deadline of a call beyond this. 15 min.
+    /// The provider's deadline hints can raise the deadline of a call up to this. 15 min.
     #[serde(serialize_with = "go_duration")]
     pub max_call_deadline: Duration,
     /// Requests per second to the API server. `None`: no limit.

@@ -135,8 +135,8 @@ impl<K: Clone + Ord + Hash + Send + 'static> Driver<K> {
         until.filter(|until| *until > Instant::now())
     }
 
-    /// When the ccm tries this key next. `None`: the key is not waiting. `when_changed`: a change of
-    /// the object leads to another attempt at once.
+    /// When the ccm tries this key next. `None`: the key is not waiting. `when_changed`: a change
+    /// of the object leads to another attempt at once.
     pub(crate) fn next(&self, key: &K, when_changed: bool) -> Option<Next> {
         let due = self.queue.due(key)?;
         if self.session().is_none() {

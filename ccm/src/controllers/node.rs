@@ -69,7 +69,7 @@ struct Worker {
     metrics: Metrics,
     waiting: Mutex<Waiting<String>>,
     claims: claims::Claims,
-    /// What the Nodes in work wait for, and since when, after LookupInstances.
+    /// The stage of each Node in work once LookupInstances has answered, and when the stage began.
     stages: Mutex<BTreeMap<String, (Stage, Instant)>>,
     isolated: IsolatedKeys,
     managed: managed::Managed,
@@ -194,7 +194,7 @@ impl Worker {
         }
     }
 
-    /// The obstacle, or a THROTTLED that holds back a Node about which there is no answer.
+    /// [`Self::obstacle`]. If there is none and no answer about the Node: the wait after THROTTLED.
     fn waits_for(&self, name: &str, answered: Option<&Answered>) -> Option<report::Obstacle> {
         let obstacle = self.obstacle(name);
         if obstacle.is_some() || answered.is_some() {
@@ -205,7 +205,8 @@ impl Worker {
         Some(report::Obstacle::slowed(provider, "new Nodes", until))
     }
 
-    /// Why the ccm is not trying this Node now, or has no answer about it.
+    /// What the Node waits for: a usable provider, an answer or the writes. `None`: it waits in the
+    /// queue.
     fn obstacle(&self, name: &str) -> Option<report::Obstacle> {
         let provider = &self.context().provider;
         let status = self.context().status.borrow();
@@ -374,7 +375,8 @@ impl Reconciler for Worker {
             if let Some(node) = node {
                 nodes.push(node);
             } else {
-                // No change may come for a Node that was created and deleted between two reads.
+                // The store reports no change of a Node that was created and deleted between two
+                // reads of the changes.
                 self.waiting().gone(&name);
                 batch.settle(&name, Requeue::Forget);
             }

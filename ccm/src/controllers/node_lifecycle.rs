@@ -49,8 +49,8 @@ const DEBOUNCE: Duration = Duration::from_millis(100);
 /// The shortest time between the starts of two passes of a session, also after hints: two ABSENT
 /// answers must be independent.
 const LEAST_GAP: Duration = Duration::from_secs(1);
-/// The longest wait for the answers to one round of questions; a shorter period shortens it. A
-/// later answer triggers another pass.
+/// The longest wait for the answers to one round of questions. If the period is shorter, the wait
+/// is one period. A later answer triggers another pass.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// Outlives a loop: recent deletions still count in the next term of this process.
@@ -97,7 +97,7 @@ struct Lifecycle {
 
 /// The state that lasts from pass to pass.
 struct Passes {
-    /// The session of all answers; none if the last pass did not end.
+    /// The session that all kept answers are from. None if the last pass did not end.
     session: Weak<Session>,
     /// Whether the last pass could delete Nodes.
     could_delete: bool,
@@ -357,8 +357,8 @@ impl Lifecycle {
         };
         let pass = passes.ledger.pass(&mut lock(&self.brake), &findings);
         drop(nodes);
-        // The provider got the calls under way while it was not trustworthy, so their answers must
-        // not count.
+        // The ccm sent the calls under way while the provider was not trustworthy, so their answers
+        // must not count.
         if pass.void.is_some() {
             passes.evidence.give_up();
         }

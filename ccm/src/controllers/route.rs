@@ -6,9 +6,9 @@
 //! a destination that is due: DeleteRoutes, CreateRoutes -> condition
 //! ```
 //!
-//! A pass does not wait for calls of the pass before, unless `max_in_flight` is 1. It skips a
+//! A pass does not wait for the calls of an earlier pass, unless `max_in_flight` is 1. It skips a
 //! destination with a call in flight, so that a hanging call does not delay the next pass (▲M10).
-//! So passes and destinations are the keys of two drivers.
+//! Therefore passes and destinations are the keys of two drivers.
 
 mod calls;
 mod condition;
@@ -44,8 +44,8 @@ use facts::NodeFacts;
 use ledger::{Ledger, NodeName};
 use lists::Lists;
 
-/// Without any change, a pass starts after this time and up to a quarter more (▲R6). It also limits
-/// how long a destination waits for a list.
+/// Without any change, a pass starts after this time and up to a quarter more (▲R6). This time also
+/// limits how long a destination waits for a list.
 pub(crate) const RESYNC: Duration = Duration::from_hours(1);
 /// The longest backoff after a failed list or call. For lists it is the period if that is longer.
 const LONGEST_DELAY: Duration = Duration::from_mins(5);

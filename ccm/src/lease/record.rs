@@ -23,7 +23,7 @@ pub(super) enum Claim {
     Free,
     /// This process: the answer to its write was lost or late.
     Ours,
-    /// Another process, at least until then.
+    /// Another process. Its term ends no earlier than this, unless a later read shows a change.
     Until(Instant),
 }
 

@@ -358,7 +358,6 @@ async fn s20_foreign_fields_and_edits_stay() {
     assert_eq!(sim.holder(), "");
 }
 
-/// Finding A3.
 #[tokio::test(start_paused = true)]
 async fn b_m3_a_conflict_at_a_slow_api_server_loses_nothing() {
     for millis in [600, 900] {

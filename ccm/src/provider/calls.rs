@@ -159,9 +159,9 @@ type Answers<T> = Result<Vec<Result<T, CallError>>, CallError>;
 
 /// The kind of a batch's items.
 struct Items {
-    /// The begin of a fault's text about one item.
+    /// The beginning of a fault's text about one item.
     what: &'static str,
-    /// The begin of a fault's text about a result that is for no item of the request.
+    /// The beginning of a fault's text about a result that is for no item of the request.
     stray: &'static str,
     /// The codes of an item's failure that concern other calls too.
     of_all: &'static [CallErrorCode],
@@ -175,8 +175,8 @@ fn gone() -> CallError {
 }
 
 impl Session {
-    /// Makes one call. It fails if the request is too large. A call with a `fence` is mutating, and is sent only while this process
-    /// leads.
+    /// Makes one call. It fails if the request is too large. A call with a `fence` is mutating, and
+    /// is sent only while this process leads.
     async fn call<M: Message, T, F>(
         &self,
         rpc: Rpc<'_>,
@@ -307,9 +307,9 @@ impl Session {
         })
     }
 
-    /// Cuts the items into requests that fit, sends them, and gives each item its answer. `frame` is
-    /// how many bytes of a request are not items. `Err`: each request failed as a whole, and there
-    /// were at most `failed_as_one` requests.
+    /// Cuts the items into requests that fit, sends them, and gives each item its answer. `frame`
+    /// is how many bytes of a request are not items. `Err`: each request failed as a whole, and
+    /// there were at most `failed_as_one` requests.
     async fn in_requests<'a, I: Message + Default, T>(
         &self,
         mut items: Vec<I>,

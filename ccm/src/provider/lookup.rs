@@ -213,7 +213,8 @@ fn most_of<I: Item>(most: &BTreeMap<I::Key, usize>, item: &I) -> Option<usize> {
     most.get(&item.key()?).copied()
 }
 
-/// Tells whether one of these Nodes has a UID. The first question collects the UIDs.
+/// Returns a function that tells whether one of these Nodes has a given UID. Its first call
+/// collects the UIDs.
 pub(crate) fn has_uid(nodes: &[Arc<Node>]) -> impl Fn(&String) -> bool {
     let uids = LazyCell::new(|| {
         let uids = nodes.iter();

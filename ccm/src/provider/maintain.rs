@@ -1,8 +1,8 @@
 //! Keeps a provider connected, for ever: dials it, calls GetProviderInfo, and probes it. While this
 //! process leads, it also initialises the provider and receives its hints.
 //!
-//! Everything runs inside one future, but connections that drain are tasks that it owns. Dropping
-//! the future ends it all.
+//! All this is one future. It owns the tasks of connections, and those that drain connections.
+//! Dropping the future ends these tasks too.
 
 mod changes;
 mod lead;
@@ -379,8 +379,8 @@ impl Keeper {
     }
 
     /// A call of `maintain` itself. It needs no call limiter, and the end of a session does not cut
-    /// it. `sound` says whether an answer keeps to the contract. The metrics count any other answer
-    /// as a fault.
+    /// it. `fault` returns the code that the metrics count for an answer that carries a failure or
+    /// breaks the contract.
     async fn own_call<T>(
         &self,
         rpc: &'static str,

@@ -136,8 +136,8 @@ pub(crate) enum Verdict {
 /// Decides about a scope. `last_seen` is the scope that the Lease remembers, `operator_accepts` the
 /// value of `--accept-cloud-scope`.
 ///
-/// The first scope ever is accepted, unless the flag names another. A flag may name an older scope
-/// than the one that an operator accepted since by the annotation. Then the newer one stays
+/// The first scope ever is accepted, unless the flag names another. If an operator later accepts
+/// another scope by the annotation, the flag still names the old one. Then the newer one stays
 /// accepted.
 pub(crate) fn scope_verdict(
     last_seen: Option<&str>,

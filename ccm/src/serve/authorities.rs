@@ -360,8 +360,8 @@ impl Authorities {
         }
     }
 
-    /// Applies the ConfigMap, except for what files configure: the users' part, then the front
-    /// proxies' part. The first part with unusable content ends this, and its trust stays as it was.
+    /// Applies the ConfigMap: the users' part, then the front proxies' part, each only if no file
+    /// configures it. At unusable content this stops, and the trust of that part stays as it was.
     fn take(&self, map: ConfigMap) -> Result<(), String> {
         let config = &self.0.config;
         let data = map.data.unwrap_or_default();

@@ -130,7 +130,7 @@ impl Table {
     }
 }
 
-/// The slot of one connection. The last clone gives it back.
+/// The slot of one connection. Dropping the last clone frees it.
 #[derive(Clone)]
 pub(super) struct Slot(Arc<Held>);
 

@@ -34,7 +34,7 @@ use crate::core::registered;
 /// The limit for a review in bytes. A volume's annotations may have 256 KiB.
 const BODY_BYTES: usize = 512 * 1024;
 /// The limit for all reviews in progress in bytes: two of the largest, or many of ordinary size.
-/// Decoded, each takes some ten times its bytes.
+/// A decoded review takes some ten times its bytes.
 const BYTES_AT_ONCE: usize = 2 * BODY_BYTES;
 /// The time for receiving a body. A caller may be a stranger, and each holds a connection.
 const BODY_TIME: Duration = Duration::from_secs(5);
@@ -146,8 +146,8 @@ struct Webhook {
 
 async fn answer(State(webhook): State<Webhook>, request: Request) -> Response {
     let started = Instant::now();
-    // The review gets what reading the body leaves of three quarters of the time. The rest is for
-    // writing the answer.
+    // The review gets three quarters of the time, less the time for reading the body. The last
+    // quarter is for writing the answer.
     let patience = patience(request.uri().query());
     let answer = timeout(patience, review(&webhook, request, patience.mul_f64(0.75)));
     let answer = answer.await.unwrap_or_else(|_| {

@@ -20,8 +20,8 @@ pub(crate) enum WriteError {
     /// helps only after something else changed.
     #[error("the API server refused it: {0}")]
     Refused(String),
-    /// Any other failure, such as 401, 429 or 5xx after the client layer's retries, or of the
-    /// transport. Repeat with backoff.
+    /// Any other failure that remains after the client layer's retries: such as 401, 429, 5xx, or a
+    /// failure of the transport. Repeat with backoff.
     #[error("the API server failed: {0}")]
     Unavailable(String),
 }

@@ -35,7 +35,7 @@ use pending::{Draft, EventKey, Object, Pending};
 pub(crate) use writer::EventWriter;
 
 /// How many drafts may wait; the sink drops and counts further ones. Initialising 5,000 Nodes at
-/// once makes half as many.
+/// once makes 5,000 drafts.
 const BOUND: usize = 10_000;
 /// The API's limit for the message of a new event, in bytes.
 const MESSAGE_BYTES: usize = 1_024;

@@ -68,12 +68,12 @@ reasons! {
         "The provider reported a load balancer as another owner's, or as unmarked without `--adopt-unmarked-load-balancers`, and then made this Service ready at the same address. If load balancers do not share addresses, the provider took that one over: find its owner, and tell the provider's vendor.";
     INVALID_LOAD_BALANCER_HANDLE "InvalidLoadBalancerHandle" "Warning" "Service"
         "Somebody edited the annotation `grpc-ccm.io/load-balancer`, and the ccm cannot read it. The provider finds the load balancer by its own marks.";
-    UNSUPPORTED_SERVICE_FIELD "UnsupportedServiceField" "Warning" "Service" "The Service uses fields that this provider does not honour. The ccm does the rest.";
+    UNSUPPORTED_SERVICE_FIELD "UnsupportedServiceField" "Warning" "Service" "The Service uses fields that this provider does not honour. The provider ignores these fields, or refuses the Service (SyncLoadBalancerFailed).";
     ANNOTATIONS_REFUSED "AnnotationsRefused" "Warning" "Service" "The provider wanted to write annotations outside of `--provider-annotation-prefixes`, with invalid keys, or of more than 64 KiB. The ccm dropped these.";
     PROVIDER_CREDENTIALS_REFUSED "ProviderCredentialsRefused" "Warning" "Service"
         "The cloud refuses the provider's credentials. One Service shows this event for all Services. Renew the provider's secret.";
     PROVIDER_EVENT "ProviderEvent" "Normal, Warning" "Service" "An event of the provider whose reason is missing, is not one word, or is one of the ccm's reasons. The vendor documents the reasons of its other events.";
-    VOLUME_LABELS_FAILED "VolumeLabelsFailed" "Warning" "PersistentVolume" "The provider reported no usable labels, or a zone or region is not valid. The ccm retries.";
+    VOLUME_LABELS_FAILED "VolumeLabelsFailed" "Warning" "PersistentVolume" "The call for the labels failed, or a zone or region is not valid. The ccm retries.";
     VOLUME_NOT_FOUND "VolumeNotFound" "Warning" "PersistentVolume" "The cloud has no such disk. The ccm leaves the volume alone.";
     VOLUME_LABELS_DROPPED "VolumeLabelsDropped" "Warning" "PersistentVolume" "The provider reported labels with invalid values or keys, or with reserved keys. The ccm set the rest.";
     VOLUME_AFFINITY_NOT_SET "VolumeAffinityNotSet" "Warning" "PersistentVolume" "The ccm set the labels. It could not add zone and region to the node affinity that the volume was created with.";

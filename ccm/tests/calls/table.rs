@@ -14,8 +14,8 @@ const END: &str = "<!-- calls:end -->";
 
 const HEAD: &str = "## The calls that a cloud sees
 
-Each test cloud counts the calls of its own API: once linked into upstream's Go CCM, once unchanged behind the bridge with the `ccm`. Both controllers have an API server of their own and the same
-flags, except for those that name the cloud (the `ccm` also has `--node-deletion-brake` and `--provider-annotation-prefixes`), and see the same events. `make calls` fails if the `ccm` makes more calls than upstream. The last column of a cloud's table names the only exceptions: there a rule needs
+Each test cloud counts the calls of its own API: once linked into upstream's Go CCM, once unchanged behind the bridge with the `ccm`. Each controller has its own API server and sees the same events. Both have the same
+flags, except for those that name the cloud; the `ccm` also has `--node-deletion-brake` and `--provider-annotation-prefixes`. `make calls` fails if the `ccm` makes more calls than upstream. The last column of a cloud's table names the only exceptions: there a rule needs
 more, and \"at most twice\" means twice as many as upstream, or two if upstream makes none.
 
 How it is counted:
@@ -35,11 +35,11 @@ The clouds are shapes of those that are in use ([providers/go/bridge/shapes](../
 | cloud | what it is like |
 |---|---|
 | annotated | writes the ID of its load balancers onto Services |
-| byid | finds machines by provider ID alone, reads before it writes |
+| byid | finds machines by provider ID, and only `InstanceMetadata` also by name; reads before it writes |
 | careless | answers Nodes from a cache that it fills every five seconds under either controller (left out of the counts); its Update does not fail where there is no load balancer (`--get-before-update`) |
 | fake | upstream's `k8s.io/cloud-provider/fake`, with routes; a list of routes is two calls |
 | instancesv1 | the older interfaces `Instances` and `Zones` |
-| lister | is made with a lister of Nodes, caches machines for a moment, has routes |
+| lister | gets a lister of Nodes in its constructor, caches machines for a moment, has routes |
 
 All calls, upstream's / ours (bold: ours are more):
 

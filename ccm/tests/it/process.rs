@@ -65,8 +65,8 @@ fn socket(directory: &Path) -> PathBuf {
     directory.join("own/provider.sock")
 }
 
-/// The body of that process, which is this test binary with only this test. Without the environment
-/// variables it does nothing.
+/// The provider's process runs this: `Provider::start` starts this test binary with only this test.
+/// Without the environment variables it does nothing.
 #[test]
 fn provider_process() {
     let (Some(socket), Some(state)) = (env::var_os(SOCKET), env::var_os(STATE)) else {

@@ -306,8 +306,8 @@ async fn retry_after(run: &Run) -> Verdict {
 }
 
 /// Words that must not appear: the secrets in suite.yaml, the secret that the suite puts into the
-/// provider's environment, and the values of at least 8 bytes of its variables whose names look
-/// like those of secrets.
+/// provider's environment, and values of the provider's environment variables. Such a value counts
+/// if it has at least 8 bytes and the variable's name looks like that of a secret.
 async fn secret_words(run: &Run) -> Verdict<Vec<String>> {
     let mut secrets = run.config().secrets.clone();
     if run.target().is_ours() {

@@ -164,7 +164,8 @@ const REFUSED_STREAM: u32 = 7;
 const PATIENT: Duration = Duration::from_secs(20);
 
 async fn new_calls(run: &Run) -> Verdict {
-    // A caller's stack would react to GOAWAY. This connection has no stack, so the call arrives.
+    // A caller's HTTP/2 stack would react to GOAWAY. Here the suite writes the frames itself, so
+    // the call arrives.
     let session = run.session().await?;
     run.cloud_slow(SLOW).await?;
     let mut line = run.raw_connection().await?;

@@ -197,8 +197,9 @@ async fn refused(run: &Run, code: FailureCode) -> Verdict {
                     return Err(exchange.broke("INST-1", expected));
                 }
                 Err(_) => {
-                    let expected =
-                        format!("failed with {word}: with max_age zero the cloud is asked");
+                    let expected = format!(
+                        "failed with {word}: max_age is zero, so the provider must ask the cloud"
+                    );
                     return Err(exchange.broke("INST-5", expected));
                 }
             }

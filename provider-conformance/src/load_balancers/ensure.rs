@@ -84,7 +84,7 @@ const CHECKS: &[Check] = &[
     check!(
         "load-balancers/ensure-several-ports",
         ["LB-7", "LB-8"],
-        "A Service with five ports becomes ready, and is in sync after it",
+        "The load balancer of a Service with five ports becomes ready, and another Ensure changes nothing",
         [Need::LoadBalancers],
         several_ports
     ),

@@ -137,7 +137,7 @@ async fn ensure_by_deadline(run: &Run) -> Verdict {
     cut_after("Ensure", &deadlines, came)
 }
 
-/// Adds to a failure that calls of this RPC had these deadlines.
+/// If the check failed, adds that calls of this RPC had these deadlines.
 fn cut_after<T>(rpc: &str, deadlines: &[u64], came: Verdict<T>) -> Verdict<T> {
     after(
         format_args!("{rpc} again and again, with deadlines of {deadlines:?} ms"),
@@ -180,7 +180,7 @@ async fn killed_during<T>(run: &Run, call: impl Future<Output = Exchange<T>>, ms
     killed_after("a call", ms, run.target().revive().await)
 }
 
-/// Adds to a failure that the provider was killed this long after a call of this RPC began.
+/// If the check failed, adds that the provider was killed this long after a call of this RPC began.
 fn killed_after<T>(rpc: &str, ms: u64, came: Verdict<T>) -> Verdict<T> {
     after(
         format_args!("{rpc}, the provider killed {ms} ms after it began"),

@@ -178,7 +178,7 @@ async fn passes(directory: &Path, cloud: &str, selection: Selection) -> Vec<&'st
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert_eq!(report.left, Vec::<String>::new());
     let state = std::fs::read_to_string(directory.join("state.json")).unwrap_or_default();
-    // The file keeps objects whose deletion has ended until the next write.
+    // Until the next write the file keeps objects whose deletion has ended.
     let state: serde_json::Value = serde_json::from_str(&state).unwrap_or_default();
     let mut left = state["load_balancers"]
         .as_array()

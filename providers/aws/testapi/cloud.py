@@ -1,6 +1,6 @@
 """A small account in moto: a network, a subnet, a route table and instances, as an operator of a Kubernetes cluster makes them.
 
-cloud.py PORT setup NAME…      makes all of it, prints the cloud config and, a line each, # NODE_NAME PROVIDER_ID
+cloud.py PORT setup NAME…      makes all of it, prints the cloud config and, for each instance, a line # NODE_NAME PROVIDER_ID
 cloud.py PORT add NODE         makes one more instance, whose Node has this name; prints its provider ID
 cloud.py PORT remove ID        terminates an instance
 cloud.py PORT stop ID          shuts one down
@@ -9,7 +9,7 @@ cloud.py PORT routes           prints the routes of the route table
 cloud.py PORT unroute CIDR     deletes the route to it
 cloud.py PORT balancers        prints the load balancers, a line each: name, ports, instances of classic ones
 cloud.py PORT certificate      has a certificate made; prints its ARN
-cloud.py PORT unbalance HANDLE deletes the load balancer of which the bridge made this handle
+cloud.py PORT unbalance HANDLE deletes the load balancer that this handle of the bridge names
 cloud.py PORT console WHAT [KEY=VALUE]…   asks the server's console (server.py)
 """
 

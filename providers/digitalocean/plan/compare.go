@@ -73,7 +73,7 @@ func publicAddresses(node *sdk.Node) (v4, v6 bool) {
 	return v4, v6
 }
 
-// NoTarget returns the reason why a droplet (nil if it does not exist) can be no target of a load balancer in this region and network, or nil. An
+// NoTarget returns the reason why a droplet can be no target of a load balancer in this region and network, or nil. A nil droplet does not exist, and an
 // empty network is unknown.
 func NoTarget(id int, droplet *godo.Droplet, region, vpc string) error {
 	switch {

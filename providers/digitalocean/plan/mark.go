@@ -94,7 +94,7 @@ func Judge(lb *godo.LoadBalancer, call *sdk.Call, service *sdk.Service) *Found {
 	return found
 }
 
-// Own returns the load balancers that are marked for this Service: those with the present owner ID first. Those with equal owners are in the order of their age.
+// Own returns the load balancers that are marked for this Service. Those with the present owner ID come first, and within both groups the oldest.
 func Own(all []godo.LoadBalancer, call *sdk.Call, service *sdk.Service) (own []*Found) {
 	for i := range all {
 		if found := Judge(&all[i], call, service); found.Ownership == sdk.Ours {

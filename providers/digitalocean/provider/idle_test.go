@@ -39,7 +39,7 @@ func TestAnIdleHourTakesAFewCallsHoweverManyLoadBalancersThereAre(t *testing.T) 
 				}
 			}
 			refresh, _ := h.calls(func() {
-				// The first batch needs a new list, because that of the refresh before is too old. The other batches use the list of the first.
+				// The first batch needs a new list, because the list of the earlier refresh is too old. The other batches use the list of the first.
 				for i, batch := range slices.Collect(slices.Chunk(nodes, maxBatch)) {
 					request := &contract.LookupInstancesRequest{Cluster: us, Nodes: batch, MaxAge: durationpb.New(time.Duration(min(i, 1)) * 150 * time.Second)}
 					answer, err := h.instances.LookupInstances(h.ctx, request)

@@ -106,7 +106,7 @@ func (c *Cloud) paths() *http.ServeMux {
 	return mux
 }
 
-// right returns the custom scope that a call needs, by the name in the description.
+// right returns the custom scope that a call needs. The scopes have the names in DigitalOcean's description.
 func right(r *http.Request) string {
 	parts := strings.Split(r.URL.Path, "/")
 	if len(parts) < 3 {

@@ -103,7 +103,8 @@ func ask[Answer any](ctx context.Context, b *Bridge, taken *places, method strin
 	return answer, err
 }
 
-// guarded runs methods of the cloud in the caller's goroutine without a time limit: short ones, such as one that returns a name, and the cloud's start, which has a goroutine of its own.
+// guarded runs methods of the cloud in the caller's goroutine without a time limit. It is for short methods, such as one that returns a name, and for
+// the cloud's start, which runs in a separate goroutine.
 func guarded[Answer any](method string, work func() Answer) (Answer, error) {
 	return sdk.Guarded(logger, method, func() (Answer, error) { return work(), nil })
 }

@@ -34,8 +34,8 @@ const (
 // ownerChecker is the end of those reasons that do not apply to a cloud with OwnerChecker.
 const ownerChecker = ": OwnerChecker adds that"
 
-// beyondGo has, by reason, the checks that a cloud behind Go's interface cannot be expected to pass,
-// unless the vendor adds the methods of optional.go.
+// beyondGo has, by reason, the checks that a cloud behind Go's interface cannot be expected to pass.
+// If a reason names an interface of optional.go, a cloud that implements it can pass.
 var beyondGo = map[string][]string{
 	"Go's interface knows no owner ID" + ownerChecker: {
 		"load-balancers/ensure-longest-owner",

@@ -56,7 +56,8 @@ type Options struct {
 	NodeLabels []string
 	// NodeAnnotations are the annotations of Nodes that the cloud reads; none unless set.
 	NodeAnnotations []string
-	// ConcurrentCalls is how many methods of the cloud may run at once for instances and zones, as many for routes, and as many for the rest; 16 if zero.
+	// ConcurrentCalls is how many methods of the cloud may run at once; 16 if zero. It is a separate limit for instances and zones, for routes, and for
+	// the rest except load balancers.
 	ConcurrentCalls int
 	// ConcurrentServices is how many methods of the cloud's LoadBalancer may run at once; 1 if zero, as upstream's --concurrent-service-syncs. Many clouds
 	// have never had two such calls at once.

@@ -157,7 +157,7 @@ func (b *Bridge) routeView(route *cloudprovider.Route, name string) (*contract.R
 		return nil, errors.New("ListRoutes gave a route that is nil")
 	}
 	if route.TargetNode == "" && !route.Blackhole {
-		// Without this route the list would not be complete (ROUTE-1). Listed as a blackhole, the route would be deleted by the controller.
+		// Without this route the list would not be complete (ROUTE-1). If the bridge listed it as a blackhole, the controller would delete it.
 		return nil, errors.New("the cloud cannot name the Node of the route " + route.Name + " to " + route.DestinationCIDR +
 			"; clouds that know Nodes by their informer learn them from the controller's calls, within minutes, or by --kubeconfig")
 	}

@@ -30,8 +30,8 @@ var (
 	zoneLabels = []string{v1.LabelTopologyZone, v1.LabelTopologyRegion}
 )
 
-// rests reports whether the next request for the fact is not due. After a start the first request
-// comes at a random time within the hour, so that a restart causes no burst of calls.
+// rests reports whether the bridge still leaves the fact out, because the next request for it is not due. After a start
+// the first request comes at a random time within the hour, so that a restart causes no burst of calls.
 func (s *seldom) rests(node *v1.Node) bool {
 	shown := slices.ContainsFunc(s.labels, func(label string) bool { return node.Labels[label] != "" })
 	// A kubelet may have set the labels of a Node that is not initialised.

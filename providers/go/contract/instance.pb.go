@@ -425,13 +425,13 @@ type Instance struct {
 	State InstanceState `protobuf:"varint,1,opt,name=state,proto3,enum=cloudprovider.v1alpha1.InstanceState" json:"state,omitempty"`
 	// Its provider ID, beginning with one of the provider's prefixes. At most 1,024 bytes.
 	//
-	// INST-7: The provider ID MUST be set for PRESENT, RUNNING and STOPPED when METADATA was asked,
-	// and MUST be unique and stable for the life of the instance.
+	// INST-7: The provider ID MUST be set for PRESENT, RUNNING and STOPPED when METADATA was asked
+	// for, and MUST be unique and stable for the life of the instance.
 	ProviderId *string `protobuf:"bytes,2,opt,name=provider_id,json=providerId,proto3,oneof" json:"provider_id,omitempty"`
 	// Its type, for example `m5.large`: a valid label value.
 	InstanceType *string `protobuf:"bytes,3,opt,name=instance_type,json=instanceType,proto3,oneof" json:"instance_type,omitempty"`
 	// Its addresses in the order for the Node's status. The controller puts the kubelet's own node
-	// IPs first, and drops the other addresses of their types. Several addresses of one type are
+	// IPs first, and drops the other addresses of the same types. Several addresses of one type are
 	// allowed (dual stack). After an empty list the Node keeps the addresses that it has.
 	Addresses []*NodeAddress `protobuf:"bytes,4,rep,name=addresses,proto3" json:"addresses,omitempty"`
 	// Its zone: a valid label value.

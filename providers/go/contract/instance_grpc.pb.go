@@ -43,11 +43,11 @@ type InstanceServiceClient interface {
 	// INST-3: An instance is identified by the Node's provider ID where it has one, else by the
 	// Node's name.
 	//
-	// A Node without a provider ID belongs to the provider that claims it: PRESENT, RUNNING, STOPPED
-	// and PENDING claim it. If several providers serve one cluster, the controller asks all of them
-	// about the Node, and exactly one has to claim it. If several providers claim a Node, the
-	// controller leaves the Node tainted. While any of them answers with a failure, the controller
-	// decides nothing.
+	// A Node without a provider ID belongs to the provider that claims it. The answers PRESENT,
+	// RUNNING, STOPPED and PENDING claim a Node. If several providers serve one cluster, the
+	// controller asks all of them about the Node, and exactly one has to claim it. If several
+	// providers claim a Node, the controller leaves the Node tainted. While any of them answers with
+	// a failure, the controller decides nothing.
 	//
 	// INST-4: One Node's error MUST NOT fail the other Nodes: the provider answers `failed` in that
 	// Node's result. A request that breaks the contract fails as a whole (CORE-20).
@@ -160,11 +160,11 @@ type InstanceServiceServer interface {
 	// INST-3: An instance is identified by the Node's provider ID where it has one, else by the
 	// Node's name.
 	//
-	// A Node without a provider ID belongs to the provider that claims it: PRESENT, RUNNING, STOPPED
-	// and PENDING claim it. If several providers serve one cluster, the controller asks all of them
-	// about the Node, and exactly one has to claim it. If several providers claim a Node, the
-	// controller leaves the Node tainted. While any of them answers with a failure, the controller
-	// decides nothing.
+	// A Node without a provider ID belongs to the provider that claims it. The answers PRESENT,
+	// RUNNING, STOPPED and PENDING claim a Node. If several providers serve one cluster, the
+	// controller asks all of them about the Node, and exactly one has to claim it. If several
+	// providers claim a Node, the controller leaves the Node tainted. While any of them answers with
+	// a failure, the controller decides nothing.
 	//
 	// INST-4: One Node's error MUST NOT fail the other Nodes: the provider answers `failed` in that
 	// Node's result. A request that breaks the contract fails as a whole (CORE-20).

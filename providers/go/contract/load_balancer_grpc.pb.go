@@ -81,9 +81,9 @@ const (
 //  3. what is UNMARKED and has the native name or a tag of this Service;
 //  4. what is UNMARKED and has an address of `service.status`.
 //
-// The native name and the tag are those that this provider, or the program that served this cloud
-// before it, gives to this Service's load balancer. The provider considers tags and addresses if
-// the cloud can search by them. "+ adopt" is the same request with `adopt_unmarked`.
+// The native name and the tag are those that this provider gives to this Service's load balancer,
+// or those that the program before it gave. The provider considers tags and addresses if the cloud
+// can search by them. "+ adopt" is the same request with `adopt_unmarked`.
 //
 //	Found                      | Get       | Ensure   | Ensure   | Update    | Delete   | Delete
 //	                           |           |          | + adopt  |           |          | + adopt
@@ -152,9 +152,9 @@ const (
 // Service's UID. It can be tags, labels, a description, or a native name made of both (LB-30). A
 // load balancer that holds only the owner ID or only the UID carries no mark.
 //
-// On some clouds the native name is the only mark. There a load balancer with the name that is made
-// of this owner ID, or of a previous one, and of this UID is OURS. The provider does not find
-// another owner's load balancer there: row 8 of the table in LB-24 applies.
+// On some clouds the native name is the only mark. On such a cloud a load balancer is OURS if its
+// name is made of this UID and of this owner ID or a previous one. The provider does not find
+// another owner's load balancer: row 8 of the table in LB-24 applies.
 //
 // Other clouds keep only a name that is made of the UID, or nothing. Their load balancers do not
 // show which cluster owns them. The provider of such a cloud answers UNMARKED for every load
@@ -383,9 +383,9 @@ type LoadBalancerService_ListLoadBalancersClient = grpc.ServerStreamingClient[Li
 //  3. what is UNMARKED and has the native name or a tag of this Service;
 //  4. what is UNMARKED and has an address of `service.status`.
 //
-// The native name and the tag are those that this provider, or the program that served this cloud
-// before it, gives to this Service's load balancer. The provider considers tags and addresses if
-// the cloud can search by them. "+ adopt" is the same request with `adopt_unmarked`.
+// The native name and the tag are those that this provider gives to this Service's load balancer,
+// or those that the program before it gave. The provider considers tags and addresses if the cloud
+// can search by them. "+ adopt" is the same request with `adopt_unmarked`.
 //
 //	Found                      | Get       | Ensure   | Ensure   | Update    | Delete   | Delete
 //	                           |           |          | + adopt  |           |          | + adopt
@@ -454,9 +454,9 @@ type LoadBalancerService_ListLoadBalancersClient = grpc.ServerStreamingClient[Li
 // Service's UID. It can be tags, labels, a description, or a native name made of both (LB-30). A
 // load balancer that holds only the owner ID or only the UID carries no mark.
 //
-// On some clouds the native name is the only mark. There a load balancer with the name that is made
-// of this owner ID, or of a previous one, and of this UID is OURS. The provider does not find
-// another owner's load balancer there: row 8 of the table in LB-24 applies.
+// On some clouds the native name is the only mark. On such a cloud a load balancer is OURS if its
+// name is made of this UID and of this owner ID or a previous one. The provider does not find
+// another owner's load balancer: row 8 of the table in LB-24 applies.
 //
 // Other clouds keep only a name that is made of the UID, or nothing. Their load balancers do not
 // show which cluster owns them. The provider of such a cloud answers UNMARKED for every load

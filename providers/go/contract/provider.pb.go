@@ -282,7 +282,8 @@ type GetProviderInfoResponse struct {
 	// The cloud's short name, as in the old `--cloud-provider`: lower-case letters, digits and
 	// dashes, at most 63 bytes.
 	ProviderName string `protobuf:"bytes,1,opt,name=provider_name,json=providerName,proto3" json:"provider_name,omitempty"`
-	// The provider's own version, for logs and metrics.
+	// The provider's own version, for logs and status pages. If it changes, the controller asks again
+	// about volumes that it has left alone.
 	ProviderVersion string `protobuf:"bytes,2,opt,name=provider_version,json=providerVersion,proto3" json:"provider_version,omitempty"`
 	// The highest minor of v1alpha1 that the provider speaks. This text is minor 0.
 	ContractMinor uint32 `protobuf:"varint,3,opt,name=contract_minor,json=contractMinor,proto3" json:"contract_minor,omitempty"`
@@ -407,8 +408,8 @@ func (x *GetProviderInfoResponse) GetNodeProjection() *NodeProjection {
 	return nil
 }
 
-// The services that a provider offers besides ProviderService. It serves the services whose blocks
-// are present, and no others (CORE-5).
+// The services that a provider offers besides ProviderService, and whether it serves WatchChanges.
+// It serves the services whose blocks are present, and no others (CORE-5).
 type Capabilities struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// InstanceService.
@@ -1144,7 +1145,7 @@ type Initialized struct {
 	CloudScope string `protobuf:"bytes,1,opt,name=cloud_scope,json=cloudScope,proto3" json:"cloud_scope,omitempty"`
 	// The cloud's own ID of this cluster, where it has one.
 	ClusterId *string `protobuf:"bytes,2,opt,name=cluster_id,json=clusterId,proto3,oneof" json:"cluster_id,omitempty"`
-	// Wishes for longer deadlines.
+	// Longer deadlines that the provider asks for.
 	DeadlineHints *DeadlineHints `protobuf:"bytes,3,opt,name=deadline_hints,json=deadlineHints,proto3" json:"deadline_hints,omitempty"`
 	// The provider understood `InitializeRequest.read_only` and obeys it (PROV-20). If the caller set
 	// `read_only` in the request and it is false here, the provider does not know the field. The
@@ -1212,8 +1213,8 @@ func (x *Initialized) GetReadOnly() bool {
 	return false
 }
 
-// Wishes for longer deadlines. A hint raises the controller's default, up to the operator's cap,
-// and never lowers it.
+// Longer deadlines that the provider asks for. A hint raises the controller's default, up to the
+// operator's cap, and never lowers it.
 type DeadlineHints struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// LookupInstances, LookupZones and GetVolumeLabels; default 60 s.

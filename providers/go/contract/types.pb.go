@@ -11,9 +11,9 @@
 // Some rules hold for many RPCs. CORE-1 to CORE-3, CORE-5, CORE-17, CORE-18 and PROV-7 bind the
 // process, not one RPC. Every RPC keeps CORE-4, CORE-6, CORE-11, CORE-12 and CORE-13. Every RPC
 // with failures also keeps CORE-15 and CORE-21, and every RPC with a deadline CORE-19. Every RPC
-// whose request has `cluster` also keeps CORE-20, and with the exceptions that the rules name
-// CORE-10 and CORE-22. Every RPC that writes to the cloud also keeps CORE-7, CORE-8 and PROV-20,
-// and CORE-14 if it makes or marks objects.
+// whose request has `cluster` also keeps CORE-20. Each of these RPCs also keeps CORE-10 and
+// CORE-22, with the exceptions that these two rules name. Every RPC that writes to the cloud also
+// keeps CORE-7, CORE-8 and PROV-20, and CORE-14 if it makes or marks objects.
 //
 // Transport
 //
@@ -30,9 +30,9 @@
 //
 //   grpc-go      KeepaliveParams(keepalive.ServerParameters{Time: math.MaxInt64}),
 //                StaticStreamWindowSize(1 << 20) and StaticConnWindowSize(4 << 20). Set both: if
-//                only one is set, the other window has 64 KiB. In releases that lack them, use
-//                InitialWindowSize and InitialConnWindowSize. Only there these two switch the
-//                measurement off. No MaxConnectionIdle, no MaxConnectionAge.
+//                only one is set, the other window has 64 KiB. In releases that lack these two, use
+//                InitialWindowSize and InitialConnWindowSize, which switch the measurement off only
+//                in those releases. No MaxConnectionIdle, no MaxConnectionAge.
 //   grpc-java    NettyServerBuilder.keepAliveTime(Long.MAX_VALUE, NANOSECONDS) and
 //                flowControlWindow(4 << 20), not initialFlowControlWindow. No maxConnectionIdle, no
 //                maxConnectionAge.
@@ -97,9 +97,9 @@
 // `max_in_flight` for ever.
 //
 // CORE-10: Every request except GetProviderInfo and Probe carries `cluster`. A provider MUST answer
-// NOT_INITIALIZED to each of these requests, except Initialize, that arrives before Initialize
-// succeeded in this process. It MUST also answer NOT_INITIALIZED to such a request if its owner ID
-// is not that of the last Initialize that succeeded.
+// NOT_INITIALIZED to a request that carries `cluster`, except to Initialize, if no Initialize has
+// succeeded in this process when the request arrives. It MUST also answer NOT_INITIALIZED to such a
+// request if the owner ID in the request is not that of the last Initialize that succeeded.
 //
 // Connections
 //
@@ -136,9 +136,9 @@
 // The bytes are those of the encoded messages. Before the controller decodes an answer, it also
 // counts the memory that decoding would take, because many empty items need few bytes and much
 // memory. It decodes no answer that would take more than 96 MiB. All answers of one provider that
-// it reads at one time take at most 128 MiB together. The first 128 KiB of each answer do not
-// count. If that limit leaves no room for an answer, the controller does not read the answer, and
-// repeats the call.
+// it reads at one time take at most 128 MiB together. The first 128 KiB of each answer do not count
+// towards this limit. If the limit leaves no room for an answer, the controller does not read the
+// answer, and repeats the call.
 //
 // An `Instance`, a `LoadBalancerStatus` and `VolumeLabels` have at most 64 KiB each, because the
 // controller writes them into one Kubernetes object. The controller reads the first 32 `events` of
@@ -199,15 +199,15 @@
 // Requests and failures
 //
 // CORE-20: If a request breaks the contract, a provider MUST answer `failed` with INVALID for the
-// whole request. It changes nothing and does not ask the cloud. A request breaks the contract if it
-// has more items than the capability's `max_batch`. It does so if it names one item twice: two
-// Nodes of one name, whatever their UIDs, or two routes of one key. It does so if it lacks a
-// required field: `cluster` or its `owner_id`; a Node's name; a Service's name or UID; `service`;
-// `volume`. It also does so if it has a oneof that is unset. The `route_key` identifies a route,
-// and an empty key is a key like any other. An error in one route is a failure of that route alone
-// (ROUTE-10). An empty batch does not break the contract: the answer has no results. An empty list
-// of facets (INST-10) does not break it either, nor does a value that CORE-13 tells the provider to
-// ignore. If the request also calls for NOT_INITIALIZED (CORE-10), either code is right.
+// whole request. It changes nothing and does not ask the cloud. A request breaks the contract in
+// each of these cases. It has more items than the capability's `max_batch`. It names one item
+// twice: two Nodes of one name, whatever their UIDs, or two routes of one key. It lacks a required
+// field: `cluster` or its `owner_id`; a Node's name; a Service's name or UID; `service`; `volume`.
+// It has a oneof that is unset. The `route_key` identifies a route, and an empty key is a key like
+// any other. An error in one route is a failure of that route alone (ROUTE-10). An empty batch does
+// not break the contract: the answer has no results. An empty list of facets (INST-10) does not
+// break it either, nor does a value that CORE-13 tells the provider to ignore. If the request also
+// calls for NOT_INITIALIZED (CORE-10), either code is right.
 //
 // CORE-21: An RPC's list "Failures:" binds: a provider MUST NOT answer a code outside of it, except
 // for INVALID (CORE-20), PRECONDITION, BUSY (CORE-22), THROTTLED, NOT_INITIALIZED (CORE-10) and
@@ -618,8 +618,8 @@ type Failure struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The kind of failure. It decides what the controller does next.
 	Code FailureCode `protobuf:"varint,1,opt,name=code,proto3,enum=cloudprovider.v1alpha1.FailureCode" json:"code,omitempty"`
-	// CamelCase, one word, for machines: the reason of an event or condition (for example
-	// `SubnetMissing`). At most 1,024 bytes; may be empty.
+	// CamelCase, one word, for machines, for example `SubnetMissing`. The `ccm` shows it in the text
+	// of an event, after the message. At most 1,024 bytes; may be empty.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// One sentence for the operator who reads the event: which value is wrong, and what would be
 	// right. At most 1,024 bytes. No secrets.

@@ -17,7 +17,7 @@ import (
 )
 
 // The cloud: a state file that providers in any language can use in turn (../../README.md describes it). In your own provider, the client of your
-// cloud's API replaces this Go file. The file does not use gRPC: it has operations that can be slow and can fail, and a copy of the last state.
+// cloud's API replaces this Go file. This Go file does not use gRPC: it has operations that can be slow and can fail, and a copy of the last state.
 
 const (
 	format = 1
@@ -159,7 +159,7 @@ func Open(path string) (*Cloud, error) {
 	return c, c.save(c.state, &Write{Change: func(map[string]LoadBalancer, map[string]Route) {}})
 }
 
-// Health returns the time of the last answer of the cloud, and the text of the last failure with one of the codes in troubles, until the cloud answers again. It
+// Health returns when the cloud last answered, and the text of the last failure with one of the codes in troubles; empty if the cloud has answered since. It
 // reads only memory.
 func (c *Cloud) Health() (lastSuccess time.Time, trouble string) {
 	c.mutex.Lock()

@@ -13,7 +13,7 @@
 // controller. [Pending], [ErrHandledElsewhere] and [Retained] are no failures. Methods return them as errors, as Go's cloud providers return
 // RetryError and ImplementedElsewhere.
 //
-// Contexts: the context of a method ends at 70 % of the call's time, when the caller has gone, and when the server's drain is over. That of
+// Contexts: the context of a method ends at 70 % of the call's time, or earlier if the caller goes or the server's drain is over. The context of
 // [Changes.WatchChanges] has no time limit. A method passes its context to the cloud's client and calls [BeforeWrite] before each write (CORE-8). If
 // a method ignores its context, the server still answers the call. The object of a mutating call stays BUSY until the method returns. Once 2 methods
 // of one RPC for one item (such as a Node) have outlasted their calls, the server answers UNAVAILABLE for that item. Once 256 methods of one RPC have,

@@ -41,7 +41,7 @@ func (c Code) String() string {
 	return strings.TrimPrefix(contract.FailureCode(c).String(), "FAILURE_CODE_")
 }
 
-// The reasons of events if the vendor gives none.
+// The reasons if the vendor gives none.
 var defaultReasons = map[Code]string{
 	CodeInvalid:        "Invalid",
 	CodePrecondition:   "PreconditionMissing",
@@ -62,7 +62,7 @@ var defaultReasons = map[Code]string{
 type Failure struct {
 	// Code is the kind.
 	Code Code
-	// Reason is one word in CamelCase, for example SubnetMissing: the reason of an event. Each code has a default.
+	// Reason is one word in CamelCase, for example SubnetMissing. The ccm shows it in the text of an event, after the message. Each code has a default.
 	Reason string
 	// RetryAfter is how long the controller should wait before it repeats the call; the controller clamps it to 1 s..10 min.
 	RetryAfter time.Duration

@@ -31,7 +31,7 @@ func (c *conversations) Accept() (net.Conn, error) {
 	return connection, nil
 }
 
-// allTold returns a channel that is closed when the server has sent GOAWAY on each connection, or the connection is closed.
+// allTold returns a channel that is closed once the server has sent GOAWAY on each connection that is still open.
 func (c *conversations) allTold() <-chan struct{} {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()

@@ -26,7 +26,7 @@ type Provider interface {
 // HealthReporter is for a provider that knows its state. Without it a provider is READY.
 //
 // The provider should report DEGRADED after at most 5 failures of the cloud in a row: UNAVAILABLE, CREDENTIALS, THROTTLED, or no answer in the
-// provider's own time. The first call that the cloud answers ends it. A refusal of one object (INVALID, NOT_FOUND, CONFLICT, PRECONDITION) is an answer.
+// provider's own time. The first call that the cloud answers ends this state. A refusal of one object (INVALID, NOT_FOUND, CONFLICT, PRECONDITION) is an answer.
 // A call that the controller cancelled is neither a failure nor an answer (PROV-16).
 type HealthReporter interface {
 	// Health answers from memory and must not block: the controller calls it at least every 10 s (PROV-4).

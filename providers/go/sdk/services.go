@@ -53,9 +53,9 @@ const (
 	InstanceRunning = InstanceState(contract.InstanceState_INSTANCE_STATE_RUNNING)
 	// InstanceStopped: the instance exists and is shut down. With [InstanceOptions.PowerState] the Node can get the shutdown taint.
 	InstanceStopped = InstanceState(contract.InstanceState_INSTANCE_STATE_STOPPED)
-	// InstanceAbsent: the cloud answered for certain that the instance does not exist, so the controller may delete its Node (INST-1). An error, an
-	// empty page, a timeout, refused credentials, or an instance that a cache or the list of another account or region lacks, is no such answer: return
-	// an error.
+	// InstanceAbsent: the cloud answered for certain that the instance does not exist, so the controller may delete its Node (INST-1). These are no
+	// such answer: an error, an empty page, a timeout, refused credentials, or a missing entry in a cache or in the list of another account or region.
+	// Return an error then.
 	InstanceAbsent = InstanceState(contract.InstanceState_INSTANCE_STATE_ABSENT)
 	// InstancePending: the cloud does not show the instance completely yet. The controller deletes nothing, leaves the Node tainted, and asks again.
 	InstancePending = InstanceState(contract.InstanceState_INSTANCE_STATE_PENDING)

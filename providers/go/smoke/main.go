@@ -1,5 +1,5 @@
-// Command smoke tries a provider on a real account: it makes, checks and removes one load balancer and, if the cloud has routes and a machine runs, one
-// route, and reads machines. It first states the cost. At the end it removes what it made, also after an error or an interrupt:
+// Command smoke tries a provider on a real account: it reads machines, and makes, checks and removes one load balancer and, if the cloud has routes
+// and a machine runs, one route. It first states the cost. At the end it removes what it made, also after an error or an interrupt.
 //
 //	smoke --config ../../hetzner/smoke.json [--yes] -- COMMAND OF THE PROVIDER
 //

@@ -105,7 +105,7 @@ func Judge(lb *hcloud.LoadBalancer, call *sdk.Call, service *sdk.Service) *Found
 	return &Found{lb, OwnershipOf(lb, call, service), known}
 }
 
-// Own returns the load balancers that are marked for this Service: those with the present owner ID first, and within both groups the lowest ID first.
+// Own returns the load balancers that are marked for this Service. Those with the present owner ID come first, and within both groups the one with the lowest ID.
 func Own(all []*hcloud.LoadBalancer, call *sdk.Call, service *sdk.Service) (own []*Found) {
 	for _, lb := range all {
 		if found := Judge(lb, call, service); found.Ownership == sdk.Ours {

@@ -121,7 +121,7 @@ func (r *request) targets(ctx context.Context, there *hcloud.LoadBalancer, targe
 		return nil, nil, err
 	}
 	all, wrong, left := plan.Targets(nodes, r.service, r.p.planned(), there, most, func(int64) bool { return true })
-	// If few servers are new, the API's errors find the missing ones. If many are new, the list is read first.
+	// If few servers are new, the API's errors show which of them do not exist. If many are new, read the list of servers first.
 	if plan.NewServers(all, there) > r.p.listCalls() {
 		servers, err := r.p.servers.List(ctx, r.call, 0)
 		if err != nil {

@@ -34,7 +34,7 @@ func TestAnIdleHourTakesAFewCallsHoweverManyLoadBalancersThereAre(t *testing.T) 
 				}
 			}
 			refresh, _ := h.calls(func() {
-				// The list of the refresh before is too old.
+				// The list of the earlier refresh is too old.
 				answer, err := h.instances.LookupInstances(h.ctx, &contract.LookupInstancesRequest{Cluster: us, Nodes: nodes, MaxAge: durationpb.New(0)})
 				if err != nil || answer.Failed != nil || len(answer.Results) != len(nodes) {
 					t.Fatal(err, answer)

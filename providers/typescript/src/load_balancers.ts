@@ -104,7 +104,7 @@ function findOwn(state: State, asker: Asker): LoadBalancer | undefined {
   return named ?? living.find(isOurs);
 }
 
-/** The Service's own load balancer, else an unmarked one with its native name. Without the grant, such a one is a CONFLICT, never `done` (LB-26). With it, the unmarked one comes first if the handle names it. */
+/** The Service's own load balancer, else an unmarked one with the Service's native name. Without the grant an unmarked one is a CONFLICT, never `done` (LB-26). With the grant the unmarked one comes first if the handle names it. */
 function findToDelete(state: State, asker: Asker, adopt: boolean): LoadBalancer | undefined {
   const unmarked = state.living().filter((lb) => !lb.owner && lb.name === nativeName(asker.service.uid));
   const named = unmarked.find((lb) => lb.handle === asker.handle);
@@ -114,7 +114,7 @@ function findToDelete(state: State, asker: Asker, adopt: boolean): LoadBalancer 
   return own ?? unmarked[0];
 }
 
-/** The Service's own load balancer, or a load balancer that conflicts with it or that it may adopt: by handle, mark, native name, or an address of its status (LB-9). */
+/** The load balancer that Ensure has to use, adopt or refuse (LB-9). The search goes by the handle, then by the mark, then by the native name or an address in the Service's status. */
 function find(state: State, asker: Asker): LoadBalancer | undefined {
   const living = state.living();
   const points = asker.service.status?.ingress ?? [];
@@ -144,7 +144,7 @@ function wanted(state: State, asker: Asker, targets: string[] | undefined, adopt
   return { found, lb };
 }
 
-/** One address of each family of the Service (for PreferDualStack with two families: of each that has a pool). An existing one stays, unless the Service asks for another. */
+/** One address of each family of the Service. With PreferDualStack and two families, a family without a pool gets none. An existing address stays, unless the Service asks for another. */
 function addressesFor(state: State, service: ServiceView__Output, lb: LoadBalancer, settings: Settings): string[] {
   const pools = settings.pools.map((pool) => ({ pool, family: isIP(pool.split('/')[0]!) }));
   let families = service.ipFamilies.map((family) => (family === 'IPv6' ? 6 : 4));

@@ -1,4 +1,4 @@
-//! Objects, and the history that watches and lists of older versions read.
+//! The objects and their history. Watches read the history, and so do lists of older versions.
 
 mod write;
 

@@ -22,7 +22,7 @@ const OF_ITSELF: [&str; 2] = ["failed:INTERNAL", "failed:PRECONDITION"];
 /// What kept a leader from setting a condition.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hindered {
-    /// Until when requests to the API server failed, as far as is known.
+    /// Until when requests to the API server failed or were late, as far as is known.
     pub until: Option<Instant>,
     /// When the API server last refused a request of the kinds that set a condition.
     pub condition_refused: Option<Instant>,

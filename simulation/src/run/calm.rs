@@ -18,7 +18,8 @@ const CALM: Duration = Duration::from_mins(25);
 /// An active brake releases Nodes after a quarter of an hour, then one or two in ten minutes. This
 /// is enough time for all.
 const BRAKED: Duration = Duration::from_mins(75);
-/// After that, nothing may change for this time.
+/// A run that does not settle must be right after those times. Then nothing may change for this
+/// time.
 const STILL: Duration = Duration::from_mins(5);
 /// A run ends sooner if the state is right and nothing has changed for this time. Only a pending
 /// timer could undo that state. One seed in [`PATIENT`] waits longer, to find such a timer.
@@ -72,7 +73,8 @@ impl Run {
         Ok(())
     }
 
-    /// Makes the cloud accept everything, within 8 s each: otherwise a run would take hours.
+    /// Makes the cloud accept everything, and finish each operation within 8 s. Otherwise a run
+    /// would take hours.
     async fn hurry(&mut self) -> anyhow::Result<()> {
         let quick = self.slow_ms.min(8_000);
         if self.setup.has(Trait::GoesOn) {
@@ -97,8 +99,8 @@ impl Run {
         }
     }
 
-    /// Lets time pass until the state is right and stable. `false`: it was not by `until`, or
-    /// `patient` is set.
+    /// Lets time pass until the state is right and stable. `false`: it was not right and stable
+    /// before `until`, or `patient` is set.
     async fn settles(&mut self, until: Instant, patient: bool) -> anyhow::Result<bool> {
         let mut last = (self.events(), Instant::now(), self.faults.sent());
         while !patient && Instant::now() < until {

@@ -386,8 +386,8 @@ impl Run {
         }
     }
 
-    /// The kubelet of a machine registers. It waits while a Node of its name is left without a
-    /// machine.
+    /// The kubelet of a machine registers. It waits while a Node of its name exists whose own
+    /// machine is gone.
     fn register(&mut self, i: u8) {
         let running = |one: Instance| one.power == Power::Running;
         if !self.cloud.instance(&node(i)).is_some_and(running) {

@@ -39,7 +39,7 @@ const DIFFERENCES: &[Difference] = &[
         line: "GET nodes?limit=2&continue=$p1",
         refused: true,
         at: "/metadata/continue",
-        why: "A page that is too old offers no continue token.",
+        why: "The simulated API server gives no new token with its 410 for an expired continue token.",
     },
 ];
 

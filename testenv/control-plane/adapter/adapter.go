@@ -1,8 +1,9 @@
-// Package adapter lets an existing Go cloud-controller-manager use a provider of the gRPC contract: it is a
-// cloudprovider.Interface whose methods call the provider over its Unix socket.
+// Package adapter lets an existing Go cloud-controller-manager use a provider of the gRPC contract:
+// it is a cloudprovider.Interface whose methods call the provider over its Unix socket.
 //
-// A vendor's main package calls Register, as for any cloud, and starts with --cloud-provider=grpc-ccm --cloud-config=FILE (see Config).
-// docs/migration.md lists the features that Go's interface has no place for.
+// A vendor's main package calls Register, as for any cloud, and starts with
+// --cloud-provider=grpc-ccm --cloud-config=FILE (see Config). docs/migration.md lists the features
+// that Go's interface has no place for.
 package adapter
 
 import (
@@ -42,8 +43,8 @@ type Cloud struct {
 	instances, balancers, routes chan struct{}
 	// At most one call that changes a load balancer is in flight for each Service.
 	turns turns
-	// The routes of the last listing, by name and destination. DeleteRoute sends a route as ListRoutes
-	// received it.
+	// The routes of the last listing, by name and destination. DeleteRoute sends a route as
+	// ListRoutes received it.
 	listed sync.Map
 	// Initialize and SetInformers set these before the controllers start.
 	events record.EventRecorder
@@ -66,8 +67,9 @@ func Register() {
 	})
 }
 
-// Connect dials the provider and calls GetProviderInfo. It waits for the provider, because the framework chooses
-// the controllers by the provider's capabilities, but at most for the configured time.
+// Connect dials the provider and calls GetProviderInfo. It waits for the provider, because the
+// framework chooses the controllers by the provider's capabilities, but at most for the configured
+// time.
 func Connect(config Config) (*Cloud, error) {
 	session, err := dial(config.Endpoint)
 	if err != nil {
@@ -100,8 +102,9 @@ func inFlight(most uint32) chan struct{} {
 	return make(chan struct{}, most)
 }
 
-// Initialize initialises the provider for this cluster. The framework calls it on the leader, before the controllers start. A leader whose
-// provider cannot be initialised must not keep the Lease, so the process ends.
+// Initialize initialises the provider for this cluster. The framework calls it on the leader,
+// before the controllers start. A leader whose provider cannot be initialised must not keep the
+// Lease, so the process ends.
 func (c *Cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <-chan struct{}) {
 	client := clients.ClientOrDie(clientName)
 	ctx, cancel := context.WithTimeout(context.Background(), c.config.ConnectTimeout.Duration)
@@ -129,7 +132,8 @@ func (c *Cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <
 	}()
 }
 
-// initializeRequest names the cluster. The owner ID is the UID of the namespace kube-system, unless one is configured.
+// initializeRequest names the cluster. The owner ID is the UID of the namespace kube-system, unless
+// one is configured.
 func (c *Cloud) initializeRequest(ctx context.Context, client kubernetes.Interface) (*contract.InitializeRequest, error) {
 	owner := c.config.OwnerID
 	if owner == "" {
@@ -173,7 +177,8 @@ func (c *Cloud) InstancesV2() (cloudprovider.InstancesV2, bool) {
 	return c, c.info.GetCapabilities().GetInstances() != nil
 }
 
-// LoadBalancer exists if the provider serves Services without a class: the framework handles no others.
+// LoadBalancer exists if the provider serves Services without a class: the framework handles no
+// others.
 func (c *Cloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) {
 	return c, c.info.GetCapabilities().GetLoadBalancers().GetDefaultClass()
 }

@@ -17,7 +17,8 @@ import (
 type Config struct {
 	// Endpoint is the provider's address: unix:///PATH.
 	Endpoint string `json:"endpoint"`
-	// OwnerID is the cluster's identity as an owner of cloud objects; the UID of the namespace kube-system if empty.
+	// OwnerID is the cluster's identity as an owner of cloud objects; the UID of the namespace
+	// kube-system if empty.
 	OwnerID string `json:"ownerID"`
 	// PreviousOwnerIDs are the cluster's earlier owner IDs.
 	PreviousOwnerIDs []string `json:"previousOwnerIDs"`
@@ -25,9 +26,11 @@ type Config struct {
 	ClusterName string `json:"clusterName"`
 	// ClusterCIDRs are the same as --cluster-cidr.
 	ClusterCIDRs []string `json:"clusterCIDRs"`
-	// AdoptUnmarked lets the provider take over load balancers without a mark, which another Go CCM made before.
+	// AdoptUnmarked lets the provider take over load balancers without a mark, which another Go CCM
+	// made before.
 	AdoptUnmarked bool `json:"adoptUnmarkedLoadBalancers"`
-	// ConnectTimeout limits the wait for a provider that does not answer, at the start and when leading begins; 1m if empty.
+	// ConnectTimeout limits the wait for a provider that does not answer, at the start and when
+	// leading begins; 1m if empty.
 	ConnectTimeout metav1.Duration `json:"connectTimeout"`
 }
 

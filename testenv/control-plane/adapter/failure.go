@@ -22,8 +22,8 @@ const (
 // errUnset is the error for an answer that breaks the contract, and so proves nothing.
 var errUnset = errors.New("the provider's answer has no outcome that is known here")
 
-// failure returns the provider's failure as an error, or nil if there is none. With retry_after, and for BUSY, the error is an
-// api.RetryError.
+// failure returns the provider's failure as an error, or nil if there is none. With retry_after,
+// and for BUSY, the error is an api.RetryError.
 func failure(failed *contract.Failure) error {
 	if failed == nil {
 		return nil

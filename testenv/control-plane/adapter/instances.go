@@ -13,7 +13,8 @@ import (
 
 var _ cloudprovider.InstancesV2 = (*Cloud)(nil)
 
-// InstanceExists is false only for ABSENT, because the framework then deletes the Node. In doubt it returns an error.
+// InstanceExists is false only for ABSENT, because the framework then deletes the Node. In doubt it
+// returns an error.
 func (c *Cloud) InstanceExists(ctx context.Context, node *v1.Node) (bool, error) {
 	instance, err := c.lookup(ctx, node, contract.InstanceFacet_INSTANCE_FACET_EXISTENCE)
 	if err != nil {
@@ -22,7 +23,8 @@ func (c *Cloud) InstanceExists(ctx context.Context, node *v1.Node) (bool, error)
 	return instance.GetState() != contract.InstanceState_INSTANCE_STATE_ABSENT, nil
 }
 
-// InstanceShutdown is true for STOPPED. It makes no call if the provider does not distinguish running from stopped.
+// InstanceShutdown is true for STOPPED. It makes no call if the provider does not distinguish
+// running from stopped.
 func (c *Cloud) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, error) {
 	if !c.info.GetCapabilities().GetInstances().GetPowerState() {
 		return false, nil
@@ -34,7 +36,8 @@ func (c *Cloud) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, erro
 	return instance.GetState() == contract.InstanceState_INSTANCE_STATE_STOPPED, nil
 }
 
-// InstanceMetadata is nil if the instance is not this cloud's: the framework then leaves the Node alone.
+// InstanceMetadata is nil if the instance is not this cloud's: the framework then leaves the Node
+// alone.
 func (c *Cloud) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
 	instance, err := c.lookup(ctx, node, contract.InstanceFacet_INSTANCE_FACET_METADATA)
 	if err != nil {
@@ -66,8 +69,8 @@ func (c *Cloud) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudprov
 	return metadata, nil
 }
 
-// lookup asks the provider about one Node. For a Node with another cloud's provider ID it returns UNMANAGED without a
-// call.
+// lookup asks the provider about one Node. For a Node with another cloud's provider ID it returns
+// UNMANAGED without a call.
 func (c *Cloud) lookup(ctx context.Context, node *v1.Node, facet contract.InstanceFacet) (*contract.Instance, error) {
 	if node.Spec.ProviderID != "" && !c.owns(node) {
 		return &contract.Instance{State: contract.InstanceState_INSTANCE_STATE_UNMANAGED}, nil
@@ -115,8 +118,8 @@ type named interface {
 	GetNodeUid() string
 }
 
-// onlyResult returns the one result for the Node. If there is none, or more than one, it returns the zero value,
-// which has no outcome.
+// onlyResult returns the one result for the Node. If there is none, or more than one, it returns
+// the zero value, which has no outcome.
 func onlyResult[Result named](results []Result, node *v1.Node) Result {
 	var found, none Result
 	for _, result := range results {

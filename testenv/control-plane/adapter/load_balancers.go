@@ -23,8 +23,9 @@ func (c *Cloud) GetLoadBalancerName(_ context.Context, _ string, service *v1.Ser
 	return cloudprovider.DefaultLoadBalancerName(service)
 }
 
-// GetLoadBalancer reports an existing load balancer unless the provider answers ABSENT. If none exists, the framework removes the Service's
-// finalizer without a call of EnsureLoadBalancerDeleted.
+// GetLoadBalancer reports an existing load balancer unless the provider answers ABSENT. If none
+// exists, the framework removes the Service's finalizer without a call of
+// EnsureLoadBalancerDeleted.
 func (c *Cloud) GetLoadBalancer(ctx context.Context, _ string, service *v1.Service) (*v1.LoadBalancerStatus, bool, error) {
 	client := contract.NewLoadBalancerServiceClient(c.session.connection)
 	answer, err := call(ctx, c.session, c.balancerCalls(),
@@ -112,8 +113,8 @@ func (c *Cloud) UpdateLoadBalancer(ctx context.Context, _ string, service *v1.Se
 	}
 }
 
-// EnsureLoadBalancerDeleted removes the Service's cloud objects. If the provider keeps the load balancer on purpose, an event reports that, and the
-// method succeeds.
+// EnsureLoadBalancerDeleted removes the Service's cloud objects. If the provider keeps the load
+// balancer on purpose, an event reports that, and the method succeeds.
 func (c *Cloud) EnsureLoadBalancerDeleted(ctx context.Context, _ string, service *v1.Service) error {
 	done, err := c.turns.wait(ctx, service.UID)
 	if err != nil {
@@ -153,8 +154,9 @@ type remarks interface {
 	GetTargetErrors() []*contract.TargetError
 }
 
-// told returns a function that records an answer's events and target errors on the Service, and returns the answer's failure. The adapter does
-// not store the answer's handle and annotations: see docs/migration.md.
+// told returns a function that records an answer's events and target errors on the Service, and
+// returns the answer's failure. The adapter does not store the answer's handle and annotations: see
+// docs/migration.md.
 func told[Answer remarks](c *Cloud, service *v1.Service, failed func(Answer) *contract.Failure) func(Answer) *contract.Failure {
 	return func(answer Answer) *contract.Failure {
 		for _, event := range answer.GetEvents() {
@@ -175,8 +177,8 @@ func told[Answer remarks](c *Cloud, service *v1.Service, failed func(Answer) *co
 	}
 }
 
-// targets returns the Nodes that can be targets of this provider, in the order of their names, at most
-// max_targets of them.
+// targets returns the Nodes that can be targets of this provider, in the order of their names, at
+// most max_targets of them.
 func (c *Cloud) targets(nodes []*v1.Node) *contract.TargetSet {
 	offered := c.info.GetCapabilities().GetLoadBalancers()
 	views := make([]*contract.NodeView, 0, len(nodes))

@@ -17,8 +17,8 @@ import (
 
 var _ cloudprovider.Routes = (*Cloud)(nil)
 
-// ListRoutes lists the routes that this cluster may change. It hides routes that are marked for another owner, because the framework would delete
-// them.
+// ListRoutes lists the routes that this cluster may change. It hides routes that are marked for
+// another owner, because the framework would delete them.
 func (c *Cloud) ListRoutes(ctx context.Context, _ string) ([]*cloudprovider.Route, error) {
 	client := contract.NewRouteServiceClient(c.session.connection)
 	found, err := listed(ctx, c.session, kind{c.routes, listDeadline, (*contract.DeadlineHints).GetList},
@@ -132,7 +132,8 @@ func routeDone(route *cloudprovider.Route, results []*contract.RouteResult) erro
 	return nil
 }
 
-// isOnly tells whether there is exactly one result, and its key is this route's destination, which the adapter sends as the key.
+// isOnly tells whether there is exactly one result, and its key is this route's destination, which
+// the adapter sends as the key.
 func isOnly(route *cloudprovider.Route, results []*contract.RouteResult) bool {
 	return len(results) == 1 && results[0].GetRouteKey() == route.DestinationCIDR
 }
@@ -169,9 +170,10 @@ func namesOf(nodes []*v1.Node) names {
 	return found
 }
 
-// of returns the name of the route's Node, found by provider ID, name or address, in this order. If the Node of that name has another
-// provider ID, the route belonged to a former Node. The framework deletes a route whose Node it does not know. For such a route, of returns
-// the known part of the target.
+// of returns the name of the route's Node, found by provider ID, name or address, in this order. If
+// the Node of that name has another provider ID, the route belonged to a former Node. The framework
+// deletes a route whose Node it does not know. For such a route, of returns the known part of the
+// target.
 func (n names) of(route *contract.Route) types.NodeName {
 	if name, ok := n.byProviderID[route.GetProviderId()]; ok {
 		return name

@@ -31,8 +31,8 @@ const (
 	initializeAgain = time.Second
 )
 
-// session is the connection to the provider. gRPC dials again by itself. On a new connection the session calls Initialize
-// before the next call.
+// session is the connection to the provider. gRPC dials again by itself. On a new connection the
+// session calls Initialize before the next call.
 type session struct {
 	connection *grpc.ClientConn
 	// The number of connections so far.
@@ -54,8 +54,8 @@ type session struct {
 
 func dial(endpoint string) (*session, error) {
 	s := &session{lock: make(chan struct{}, 1), requestLimit: largestRequest}
-	// Windows of a fixed size: otherwise gRPC measures the bandwidth with HTTP/2 pings, which the contract does not
-	// have.
+	// Windows of a fixed size: otherwise gRPC measures the bandwidth with HTTP/2 pings, which the
+	// contract does not have.
 	const window = 1 << 20
 	connection, err := grpc.NewClient(endpoint,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -142,8 +142,8 @@ func (s *session) initializedWithin(ctx context.Context) error {
 	}
 }
 
-// ready returns the cluster that a call must name. If Initialize has not succeeded on the present connection,
-// ready calls GetProviderInfo and Initialize first.
+// ready returns the cluster that a call must name. If Initialize has not succeeded on the present
+// connection, ready calls GetProviderInfo and Initialize first.
 func (s *session) ready(ctx context.Context) (*contract.ClusterRef, error) {
 	if err := s.acquire(ctx); err != nil {
 		return nil, err
@@ -214,8 +214,8 @@ type kind struct {
 	hint     func(*contract.DeadlineHints) *durationpb.Duration
 }
 
-// call makes one call within the limit of its service and under its deadline, to an initialised provider. After NOT_INITIALIZED it initialises the provider and repeats the
-// call once.
+// call makes one call within the limit of its service and under its deadline, to an initialised
+// provider. After NOT_INITIALIZED it initialises the provider and repeats the call once.
 func call[Answer any](
 	ctx context.Context,
 	s *session,

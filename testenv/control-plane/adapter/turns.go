@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// turns allows one call at a time for each Service. The framework may update targets during an Ensure of the same Service, and the contract forbids
-// that.
+// turns allows one call at a time for each Service. The framework may update targets during an
+// Ensure of the same Service, and the contract forbids that.
 type turns struct {
 	mu   sync.Mutex
 	held map[types.UID]*turn

@@ -226,7 +226,8 @@ func statusView(status v1.LoadBalancerStatus) *contract.LoadBalancerStatus {
 	return view
 }
 
-// loadBalancerStatus has the addresses of the load balancer. An absent ip_mode becomes VIP, as in the API server.
+// loadBalancerStatus has the addresses of the load balancer. An absent ip_mode becomes VIP, as in
+// the API server.
 func loadBalancerStatus(view *contract.LoadBalancerStatus) (*v1.LoadBalancerStatus, error) {
 	status := &v1.LoadBalancerStatus{}
 	for _, point := range view.GetIngress() {
@@ -250,8 +251,8 @@ func loadBalancerStatus(view *contract.LoadBalancerStatus) (*v1.LoadBalancerStat
 	return status, nil
 }
 
-// handle returns the handle that the Rust ccm stored on this Service for this provider, if it led before. Without a handle the provider finds its
-// load balancer by mark, name and UID.
+// handle returns the handle that the Rust ccm stored on this Service for this provider, if it led
+// before. Without a handle the provider finds its load balancer by mark, name and UID.
 func (c *Cloud) handle(service *v1.Service) *string {
 	var record struct {
 		Provider string  `json:"provider"`

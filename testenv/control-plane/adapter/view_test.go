@@ -164,7 +164,8 @@ func TestAddressesOfUnknownTypesAreErrorsAndNotLost(t *testing.T) {
 	}
 }
 
-// The Rust ccm stores the handle. The adapter sends it if it belongs to this provider and this Service.
+// The Rust ccm stores the handle. The adapter sends it if it belongs to this provider and this
+// Service.
 func TestAStoredHandleIsUsedOnlyWhereItIsOurs(t *testing.T) {
 	rows := map[string]string{
 		`{"provider": "test", "uid": "u", "handle": "lb-1"}`:  "lb-1",

@@ -20,22 +20,24 @@ import (
 const (
 	// insideNode is the subcommand of a node's first process.
 	insideNode = "node-inside"
-	// sharedDirectory has the same content on all nodes of a site. Tests keep the cloud's files there.
+	// sharedDirectory has the same content on all nodes of a site. Tests keep the cloud's files
+	// there.
 	sharedDirectory = "/run/shared"
 	// ownProgram is the path of this executable on a node, because the node's mounts may hide its
 	// directory.
 	ownProgram = "/run/machine"
 	// nodeReadyLine is the line that a node prints when containerd accepts connections.
 	nodeReadyLine = "node: ready"
-	// bootDeadline is how long a node waits for its network interface, and how long for containerd's socket.
+	// bootDeadline is how long a node waits for its network interface, and how long for
+	// containerd's socket.
 	bootDeadline = 60 * time.Second
 	// containerdConfig is the path of containerd's configuration, on the node's disk.
 	containerdConfig = "/var/lib/containerd/config.toml"
 	containerdSocket = "/run/containerd/containerd.sock"
 )
 
-// tunables are the kernel settings that kubelet sets for the whole host. A node has its own files in their place, so the
-// host's settings stay unchanged.
+// tunables are the kernel settings that kubelet sets for the whole host. A node has its own files
+// in their place, so the host's settings stay unchanged.
 var tunables = []string{
 	"kernel/keys/root_maxbytes",
 	"kernel/keys/root_maxkeys",
@@ -45,8 +47,8 @@ var tunables = []string{
 	"vm/panic_on_oom",
 }
 
-// bootNode is the first process of a node: it mounts, configures the network, runs containerd, and reaps
-// processes.
+// bootNode is the first process of a node: it mounts, configures the network, runs containerd, and
+// reaps processes.
 func bootNode(args []string) error {
 	flags := flag.NewFlagSet(insideNode, flag.ExitOnError)
 	name := flags.String("name", "", "")
@@ -75,13 +77,14 @@ func bootNode(args []string) error {
 	return reap(containerd.Process.Pid)
 }
 
-// mountAll gives the node a /proc of its processes, its disk, a new /run at each boot, and tunables of its own.
+// mountAll gives the node a /proc of its processes, its disk, a new /run at each boot, and tunables
+// of its own.
 func mountAll(disk, shared string) error {
 	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("mounts of its own: %w", err)
 	}
-	// Opens all sources first, because a mount may hide the source of the next one: the disk may be below
-	// /var/lib.
+	// Opens all sources first, because a mount may hide the source of the next one: the disk may be
+	// below /var/lib.
 	var opened []*os.File
 	for _, path := range []string{"/proc/self/exe", shared, filepath.Join(disk, "lib"), filepath.Join(disk, "log")} {
 		file, err := os.Open(path)
@@ -196,8 +199,8 @@ func announce() {
 	fmt.Println(nodeReadyLine)
 }
 
-// reap waits for containerd and for orphaned processes. It returns when containerd ends, because the node
-// cannot work without it.
+// reap waits for containerd and for orphaned processes. It returns when containerd ends, because
+// the node cannot work without it.
 func reap(containerd int) error {
 	for {
 		var status syscall.WaitStatus

@@ -1,6 +1,8 @@
-// Command machine has the programs that `make e2e` needs beyond the control plane: kubelet, kube-controller-manager and kube-scheduler, unchanged, and the
-// simulation of hardware. A site is a separate network in which a control plane runs. A node is a machine in that network: separate namespaces for processes,
-// mounts, network and host name, with containerd. A node's processes end with its first process, and its mounts and settings do not change those of the host.
+// Command machine has the programs that `make e2e` needs beyond the control plane: kubelet,
+// kube-controller-manager and kube-scheduler, unchanged, and the simulation of hardware. A site is
+// a separate network in which a control plane runs. A node is a machine in that network: separate
+// namespaces for processes, mounts, network and host name, with containerd. A node's processes end
+// with its first process, and its mounts and settings do not change those of the host.
 package main
 
 import (
@@ -25,8 +27,8 @@ import (
 const usage = "usage: machine kubelet|kube-controller-manager|kube-scheduler|site|node|image [flags]"
 
 func init() {
-	// A network namespace belongs to a thread, and the signal at a parent's death depends on the thread that started the child. So this program does both on
-	// one thread.
+	// A network namespace belongs to a thread, and the signal at a parent's death depends on the
+	// thread that started the child. So this program does both on one thread.
 	runtime.LockOSThread()
 }
 

@@ -22,11 +22,12 @@ const (
 	bootLine = "node: boots as process %d\n"
 )
 
-// superviseNode switches a machine on. It switches the machine off after a signal, or when its parent process has ended. Then only the
-// machine's disk is left.
+// superviseNode switches a machine on. It switches the machine off after a signal, or when its
+// parent process has ended. Then only the machine's disk is left.
 //
-// It runs in the network of the site. It has to remove only the cgroups: processes end with the first one of their namespace, and mounts and network
-// interfaces with the last process of theirs.
+// It runs in the network of the site. It has to remove only the cgroups. All processes of a
+// namespace end with its first process. Mounts and network interfaces end with the last process of
+// their namespace.
 func superviseNode(args []string) error {
 	flags := flag.NewFlagSet("node", flag.ExitOnError)
 	name := flags.String("name", "", "host name")
@@ -77,8 +78,8 @@ func superviseNode(args []string) error {
 		case <-cut:
 		}
 	}
-	// Like pulling the plug: the kernel ends all processes of the namespace before the wait for this one
-	// returns.
+	// Like pulling the plug: the kernel ends all processes of the namespace before the wait for
+	// this one returns.
 	killed := first.Process.Kill()
 	if killed == nil {
 		<-ended

@@ -21,8 +21,9 @@ const (
 	siteReadyLine = "site: ready on port %s\n"
 )
 
-// openSite listens on a port of the loopback, then goes on in a network namespace of its own: a socket stays in the namespace where it was made.
-// So the parent process reaches the API server in the namespace, although no network connects the namespace with the host.
+// openSite listens on a port of the loopback, then goes on in a network namespace of its own: a
+// socket stays in the namespace where it was made. So the parent process reaches the API server in
+// the namespace, although no network connects the namespace with the host.
 func openSite(args []string) error {
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -65,8 +66,9 @@ func keepSite(args []string) error {
 	}
 	attributes := netlink.NewLinkAttrs()
 	attributes.Name = bridgeName
-	// A bridge without a fixed hardware address takes the lowest address of its ports. That address would change when the port's machine is switched
-	// off, and the other machines would send to the old address for some time.
+	// A bridge without a fixed hardware address takes the lowest address of its ports. That address
+	// would change when the port's machine is switched off, and the other machines would send to
+	// the old address for some time.
 	attributes.HardwareAddr = net.HardwareAddr{0x02, 0, 0, 0, 0, 0x01}
 	bridge := &netlink.Bridge{LinkAttrs: attributes}
 	if err := netlink.LinkAdd(bridge); err != nil {

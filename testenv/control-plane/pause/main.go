@@ -1,4 +1,5 @@
-// Command pause holds the namespaces of a pod. It waits for SIGTERM or SIGINT, and reaps orphaned processes.
+// Command pause holds the namespaces of a pod. It waits for SIGTERM or SIGINT, and reaps orphaned
+// processes.
 package main
 
 import (

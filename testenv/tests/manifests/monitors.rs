@@ -93,8 +93,8 @@ fn prometheus_knows_the_ccm_before_it_sends_its_token() {
                 assert!(token["name"].is_string(), "{name}: {scrape}");
                 assert_eq!(scrape["bearerTokenFile"], Value::Null, "{name}: {scrape}");
             }
-            // The ccm serves the certificate that the monitors expect, and no other container has its
-            // key.
+            // The ccm serves the certificate that the monitors expect, and no other container has
+            // its key.
             let pod = pod(&objects);
             let args = container(pod, "ccm")["args"].to_string();
             assert!(args.contains("--tls-private-key-file="), "{name}: {args}");

@@ -1,4 +1,5 @@
-//! The granted rights, with each set of values: only for the necessary objects and namespaces.
+//! Checks, with each set of values, that rights are granted only for the necessary objects and
+//! namespaces.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +10,8 @@ use crate::chart::value_sets;
 use crate::rendered::{COMPONENTS, with_components};
 use crate::{everything, rendered};
 
-/// What the chart and kustomize make of all sets of values, of each controller, and of some
-/// folders: the inputs and the objects.
+/// The objects that the chart and kustomize make, each list with its input: a set of values, one
+/// controller alone, a folder, or all components.
 fn made() -> Vec<(String, Vec<Value>)> {
     let mut sets = value_sets();
     let all = everything();

@@ -7,7 +7,8 @@ use k8s_openapi::api::core::v1::{Node, NodeAddress};
 
 use crate::planted::planted;
 
-/// The kubelet's `--node-ip`: one IP, or two of different families separated by a comma.
+/// The annotation with the kubelet's `--node-ip`: one IP, or two of different families separated by
+/// a comma.
 const PROVIDED_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
 const HOSTNAME: &str = "Hostname";
 

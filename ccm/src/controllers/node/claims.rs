@@ -1,5 +1,5 @@
-//! Keeps this controller from giving a Node the provider ID of another Node. A Node that is being
-//! deleted or has not been Ready for `STALE` does not count. A provider ID is immutable. The
+//! Keeps this controller from giving a Node the provider ID of another Node. Another Node does not
+//! count if it is being deleted or has not been Ready for `STALE`. A provider ID is immutable. The
 //! lifecycle controller deletes a Node if the instance with its ID is gone. So with the ID of
 //! another Node's instance, that controller could delete the wrong Node.
 
@@ -17,8 +17,8 @@ use crate::core::{is_ready, lock, ready_condition};
 use crate::provider::CallError;
 use crate::provider::lookup::Lookup;
 
-/// After this time without being Ready, a Node no longer keeps another Node from getting its
-/// provider ID: the machine may have returned under another name.
+/// After this time without being Ready, a Node no longer keeps its provider ID from other Nodes:
+/// the machine may have returned under another name.
 const STALE: Duration = Duration::from_mins(STALE_MINUTES);
 const STALE_MINUTES: u64 = 5;
 
@@ -81,8 +81,8 @@ impl Claims {
     }
 }
 
-/// Refuses an ID that the answers of one call give to several Nodes without an ID, because `ccm`
-/// cannot decide which Node is right. Only Nodes for which `is_in_the_way` holds count.
+/// Refuses an ID that the answers of one call give to several Nodes without an ID, because the ccm
+/// cannot decide which Node is right. Only Nodes for which `is_in_the_way` is true count.
 pub(super) fn refuse_what_is_given_twice(found: &mut [Lookup<api::Instance>], wall: Timestamp) {
     let mut given: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (place, lookup) in found.iter().enumerate() {
@@ -119,8 +119,8 @@ fn taken(id: &str, why: &str) -> CallError {
     ))
 }
 
-/// Whether this Node keeps other Nodes from getting its provider ID. It does, unless it is being
-/// deleted or has not been Ready for [`STALE`].
+/// Whether this Node keeps its provider ID from other Nodes. It does, unless it is being deleted or
+/// has not been Ready for [`STALE`].
 fn is_in_the_way(holder: &Node, wall: Timestamp) -> bool {
     if holder.metadata.deletion_timestamp.is_some() {
         return false;

@@ -1,5 +1,5 @@
-//! From a batch of Nodes to their writes, and what follows from each attempt: when the Node is
-//! tried again, and what is reported.
+//! Looks up a batch of Nodes, and writes the changes. After each attempt it decides when the ccm
+//! tries the Node again, and what the ccm reports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -218,7 +218,7 @@ impl Worker {
                 (Arc::clone(&lookup.item), report)
             }
         };
-        // Until the queue has settled it, the Node's stage shows what it waits for.
+        // Only here, because the stage shows what the Node waits for until its key is settled.
         lock(&self.stages).remove(&key);
         if let Some(report) = report {
             self.report(&node, &report, lookup.whole);
@@ -473,8 +473,8 @@ impl Worker {
         let retry_in_ms = due.map(|at| millis(at.saturating_duration_since(now)));
         let (code, rpc) = (answered.code, answered.rpc);
         let call_id = answered.call_id.as_deref();
-        // Of a Node that waits, only the first failure is a warning. A call that failed as a whole
-        // is in the log already.
+        // Only the first failure of a waiting Node is a warning. A call that failed as a whole is
+        // in the log already.
         if logged || report.quiet || attempt > 1 {
             tracing::debug!(node = key, %provider, rpc, call_id, code, error, attempt, retry_in_ms, "Node not synced");
         } else {

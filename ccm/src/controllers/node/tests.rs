@@ -113,7 +113,7 @@ async fn n7_two_writes_initialise_a_node_and_the_addresses_come_first() {
     assert!(bench.initialized("n"));
     assert_eq!(bench.events().len(), 1, "{:?}", bench.events());
     assert_eq!(bench.worker.driver.queue.len(), 0);
-    // Again, as after a restart: nothing to write.
+    // The same answer again, as after a restart, leads to no write.
     bench.settle(bench.stored("n"), Ok(instance())).await;
     assert_eq!(bench.api.writes().len(), 2);
 }
@@ -320,7 +320,6 @@ async fn n13_who_waits_is_told_why_even_without_a_provider() {
     );
 }
 
-/// Finding A11.
 #[tokio::test(start_paused = true)]
 async fn n13_a_node_of_another_provider_is_told_nothing_while_ours_is_away() {
     let bench = Bench::new();

@@ -4,11 +4,11 @@
 //! An ABSENT answer is a claim until a witness vouches for the provider. A claim may wait for its
 //! witnesses over several passes.
 //!
-//! A lookup that hangs delays the Nodes of its call until the call's deadline, and a pass only by
-//! the wait for answers (▲M10). Each batch is a call with a deadline of its own, and may outlast
-//! its pass. A pass takes the answers that have arrived. It asks about a Node only while no other
-//! call about that Node is under way. If a call about several Nodes misses its deadline, the next
-//! calls about them hold a tenth as many Nodes. That repeats until an answer comes.
+//! A lookup that hangs delays the Nodes of its call until the call's deadline. It delays a pass
+//! only by the wait for answers (▲M10). Each batch is a call with a deadline of its own, and may
+//! outlast its pass. A pass takes the answers that have arrived. It asks about a Node only while no
+//! other call about that Node is under way. If a call about several Nodes misses its deadline, the
+//! next calls about them hold a tenth as many Nodes. That repeats until an answer comes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -55,10 +55,10 @@ pub(super) struct Evidence {
     asker: Asker,
     /// ABSENT answers without a witness so far.
     claims: Vec<Answer>,
-    /// How many witnesses were asked for the claims, or together with Nodes whose answers may
-    /// become claims.
+    /// The number of witnesses that the ccm has asked about: for open claims, or in one call with
+    /// Nodes whose answers may become claims.
     asked: usize,
-    /// UIDs of the witnesses that have not answered yet.
+    /// UIDs of the witnesses about which no answer has come yet.
     witnesses: BTreeSet<String>,
     /// Set while the cloud refuses the provider's credentials. From this time on, the ccm asks
     /// about one Node at a time as a probe.
@@ -186,7 +186,7 @@ impl Evidence {
     }
 
     /// The next witnesses for claims without a witness. `None`: no more in this pass. `witnessed`:
-    /// this pass has asked some witnesses already.
+    /// this pass has looked for witnesses already.
     fn further_witnesses(
         &mut self,
         ledger: &mut Ledger,
@@ -197,8 +197,8 @@ impl Evidence {
         let claims = self.claims.iter();
         let open = claims.filter(|claim| !plan::is_vouched(claim, answers, nodes));
         let open = open.count();
-        // The witnesses of this pass had their time to answer. The next pass also asks about
-        // others, up to `WITNESSES` in all.
+        // Witnesses are unanswered, and this pass has waited for them or may ask about no more. The
+        // next pass may ask about others, up to `WITNESSES` in all.
         let awaited = !self.witnesses.is_empty() && (witnessed || self.asked >= WITNESSES);
         if open == 0 || self.is_refused() || awaited {
             return None;

@@ -65,7 +65,7 @@ pub(super) struct Ledger {
 /// The questions of a pass.
 #[derive(Debug, Default)]
 pub(super) struct Questions {
-    /// No Node is suspect: all are Ready, or on their way out.
+    /// No Node is suspect: all are Ready, or being deleted.
     pub(super) idle: bool,
     /// Nodes that are not Ready and have no ABSENT that counts.
     pub(super) suspects: Vec<Arc<Node>>,
@@ -324,8 +324,8 @@ impl Ledger {
         pass.engaged = verdict.engaged;
         pass.one_of_two = verdict.one_of_two;
         let allowed: BTreeSet<usize> = verdict.allowed.into_iter().collect();
-        // The ccm asks less often about a held Node, but at least about fifteen times in a hold.
-        // Each step of its absence still counts in full.
+        // The ccm asks less often about a held Node. This delay still allows about fifteen
+        // questions in a hold, and each step of the absence can count in full.
         let step = self.longest_step.saturating_sub(self.period);
         let next = found.start + step.min(brake.hold() / 15);
         for (place, node) in due.into_iter().enumerate() {

@@ -28,7 +28,7 @@ pub(super) struct Reported {
     stays: BTreeMap<(String, bool), Instant>,
 }
 
-/// Why a Node stays whose instance is gone by the answers.
+/// Why a Node stays although the answers say that its instance is gone.
 #[derive(Clone, Copy)]
 pub(super) enum Stays<'a> {
     /// Other Nodes have the same provider ID.

@@ -147,7 +147,8 @@ impl Ledger {
         }
     }
 
-    /// Whether work has ended after which another list is needed. Resets that.
+    /// Whether another list is needed because work has ended. The next call returns false, unless
+    /// more such work ends.
     pub(super) fn take_look_again(&mut self) -> bool {
         std::mem::take(&mut self.look_again)
     }
@@ -448,9 +449,10 @@ impl Ledger {
     }
 }
 
-/// The state of a wanted route in a list, if the list proves it. It proves none of a route with the
-/// Node's former addresses, of a route that leads nowhere or to an unknown address for the first
-/// time, and of a destination whose listed route violates the contract.
+/// The state of a wanted route, if the list proves it. The list proves nothing if a listed route of
+/// the destination violates the contract. It also proves nothing if no route leads to the Node, and
+/// one has the Node's former addresses, or leads nowhere or to an unknown address for the first
+/// time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
     /// It exists.

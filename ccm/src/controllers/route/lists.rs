@@ -110,7 +110,8 @@ impl Routes {
         matters(old.as_ref(), new.as_ref())
     }
 
-    /// Begins a pass. `Some`: it must wait until then, because passes keep one period apart (▲R6).
+    /// Begins a pass. `Some`: it must wait until then, because passes begin at least one period
+    /// apart (▲R6).
     fn begin_list(&self, session: &Arc<Session>, now: Instant) -> Option<Instant> {
         let mut state = self.state();
         let earliest = self.earliest(&state).filter(|earliest| *earliest > now);

@@ -331,8 +331,8 @@ impl<'a> Round<'a, '_> {
         seen
     }
 
-    /// Plans the destinations that no Node wants. Returns the UIDs of the Nodes that the routes to
-    /// remove lead to.
+    /// Plans the destinations that no Node wants. Returns the UIDs of the Nodes to which the
+    /// unwanted routes lead.
     fn unwanted(&mut self, wants: &Wants<'_>) -> BTreeSet<&'a str> {
         let mut still_routed = BTreeSet::new();
         for (destination, mut routes) in std::mem::take(&mut self.listed.routes) {

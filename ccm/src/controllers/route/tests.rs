@@ -264,7 +264,7 @@ impl World {
     }
 }
 
-/// Starts the provider's process. A fault may kill it.
+/// Starts the provider's process. A fault may kill this process.
 async fn start(process: &InMemory, cloud: &Cloud) {
     let dies = process.clone();
     let service = provider_mock::service(cloud, move |_| dies.kill()).await;

@@ -67,9 +67,9 @@ pub(super) fn rank(name: &str) -> u64 {
     word ^ (word >> 33)
 }
 
-/// The fingerprint of the fields of a Service whose change leads to a call (B-S4), and of its class.
-/// It leaves out two annotations: the ccm's own record and kubectl's last applied configuration.
-/// The plan decides whether a load balancer is wanted.
+/// The fingerprint of a Service's class, and of its fields whose change leads to a call (B-S4). It
+/// leaves out two annotations: the ccm's own record and kubectl's last applied configuration. The
+/// plan decides whether a load balancer is wanted.
 pub(super) fn service_inputs(service: &Service) -> Fingerprint {
     let none = ServiceSpec::default();
     let spec = service.spec.as_ref().unwrap_or(&none);
@@ -77,8 +77,8 @@ pub(super) fn service_inputs(service: &Service) -> Fingerprint {
     let annotations: BTreeMap<_, _> = annotations
         .filter(|(key, _)| *key != ANNOTATION && *key != LAST_APPLIED)
         .collect();
-    // An empty list, text or number is equal to an absent one. The API server fills in the fields of
-    // ports.
+    // An empty list, text or number is equal to an absent one. The API server fills in the fields
+    // of ports.
     let inputs = (
         &service.metadata.uid,
         annotations,

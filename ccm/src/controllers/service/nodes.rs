@@ -117,7 +117,8 @@ impl Worker {
         for (selector, set) in cut {
             self.report_cut(state, &selector, &set);
         }
-        // Runs even if no set changed: a Service may have got a set before the changes settled.
+        // Runs even if no set changed: before the changes settled, a Service may have got other
+        // targets.
         self.sets_changed(state);
         self.doubt(state);
     }

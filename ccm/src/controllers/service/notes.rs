@@ -120,7 +120,7 @@ pub(super) fn targets_cut(targets: &TargetSet, service: &Service) -> Note {
     )
 }
 
-/// Delete: the provider kept it on purpose.
+/// Delete: the provider kept the load balancer on purpose.
 pub(super) fn retained(why: &str) -> Note {
     warning(
         reason::RETAINED_LOAD_BALANCER,
@@ -136,7 +136,7 @@ pub(super) fn orphaned() -> Note {
     )
 }
 
-/// The load balancer is of another provider, or of a class that is not served here.
+/// The load balancer belongs to another provider, or to a class that is not served here.
 pub(super) fn blocked(by: &str, class: Option<&str>, me: &str) -> Note {
     let class = class.map_or_else(String::new, |class| match class {
         "" => " when it had no class".to_owned(),
@@ -223,7 +223,7 @@ pub(super) fn unsupported(fields: &[&str], me: &str) -> Note {
     )
 }
 
-/// Annotations that the provider may not write. `flag` allows those that lack only an allowed
+/// Annotations that the provider may not write. `flag` would allow those whose only fault is their
 /// prefix.
 pub(super) fn annotations_refused(keys: &[String], flag: Option<&str>) -> Note {
     const SHOWN: usize = 5;

@@ -189,7 +189,7 @@ mod tests {
         }
     }
 
-    /// The differences that are reported after two such lists.
+    /// What is reported once this list has come twice in a row.
     fn reported(listed: &[ListedLoadBalancer], services: &[Known<'_>]) -> Vec<Finding> {
         let mut standing = Standing::default();
         let first = standing.pass(listed, services);

@@ -365,7 +365,7 @@ impl<'a> Run<'a> {
         self.report(notes::sync_failed(&format!("{what}: {error}")), false);
     }
 
-    /// Reports at once what is not about a call to the provider.
+    /// Reports at once a problem that is not about a call to the provider.
     fn report(&mut self, note: Note, when_changed: bool) {
         self.reports.push(Report {
             reported: Reported {

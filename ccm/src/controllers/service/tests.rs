@@ -331,8 +331,8 @@ async fn s1_a_service_that_returns_with_a_foreign_class_is_let_go() {
     world
         .until("an address", |w| w.address("web").is_some())
         .await;
-    // While no loop runs, the Service's type changes twice, and another component serves it
-    // afterwards. The former process took on a second such Service but created nothing for it.
+    // While no loop runs, the Service gets the class of another component, as after two changes of
+    // its type. The former process took on a second such Service but created nothing for it.
     world.stop.cancel();
     world.tasks.join_next().await;
     world.server.edit("web", |service| {
@@ -384,7 +384,8 @@ async fn s19_an_annotation_that_somebody_took_off_is_written_again_with_its_hand
     assert_eq!(world.calls(), ["Ensure web -", "Get web -"]);
 }
 
-/// With and without `in_sync`. Without it, no Get comes before Ensure. The first read fails.
+/// Runs with and without `in_sync`. Without `in_sync`, no Get comes before Ensure. The new leader's
+/// first read of the Service fails.
 #[tokio::test(start_paused = true)]
 async fn s13_a_new_leader_creates_nothing_for_a_service_whose_deletion_the_watch_shows_late() {
     for in_sync in [true, false] {

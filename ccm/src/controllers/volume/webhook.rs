@@ -134,9 +134,10 @@ impl Webhook {
     }
 }
 
-/// Parses a review. Returns the answer that admits the object unchanged, and the volume in creation.
-/// `None`: the review is about something else, which a webhook rule that is too wide must not block.
-/// Callers are strangers, so only the metadata of other objects is kept.
+/// Parses a review. Returns the answer that admits the object unchanged, and the volume that is
+/// being created. `None`: the review is about something else, and the webhook must not block that,
+/// even if its rule matches too much. By default the webhook answers every caller, so this keeps
+/// only the metadata of other objects.
 fn understand(body: &[u8]) -> Result<(AdmissionResponse, Option<PersistentVolume>), String> {
     let about = request::<PartialObjectMeta<PersistentVolume>>(body)?;
     let resource = &about.resource;

@@ -26,7 +26,7 @@ type Answer = UnsyncBoxBody<Bytes, kube::Error>;
 /// The faults on the way to the server and back. Chances are per request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Faults {
-    /// The longest time of each way, besides `least`.
+    /// The longest random time of each way. It is added to `least`.
     pub(super) delay: Duration,
     /// The shortest time of each way.
     pub(super) least: Duration,

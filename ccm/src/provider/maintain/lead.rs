@@ -317,8 +317,8 @@ impl Keeper {
         }
     }
 
-    /// Decides about the scope and the claims again whenever the Lease's annotations change. Returns
-    /// when other claims count than at the start of the session.
+    /// Decides about the scope and the claims again whenever the Lease's annotations change.
+    /// Returns when other claims count than at the start of the session.
     async fn watch_memory(
         &self,
         info: &api::GetProviderInfoResponse,

@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use crate::core::LAST_APPLIED;
 
-/// The objects in a PersistentVolume's `spec` that are no volume source. Any other is one, and a
-/// volume has one of them.
+/// The objects in a PersistentVolume's `spec` that are no volume source. Every other object is a
+/// source, and a volume has one source.
 const NO_SOURCES: [&str; 3] = ["capacity", "claimRef", "nodeAffinity"];
 
 /// The volume with its source. `None` if it has no known source.
@@ -112,7 +112,7 @@ mod tests {
         T::default()
     }
 
-    /// An upgrade of k8s-openapi with another field does not compile here. An object that is no
+    /// If a new k8s-openapi adds a field to the spec, this does not compile. An object that is no
     /// source belongs into `NO_SOURCES`.
     #[test]
     fn b_v1_each_object_of_a_spec_is_a_source_or_is_known_to_be_none() {

@@ -95,7 +95,7 @@ async fn b_m4_a_client_certificate_says_who_asks() {
     );
     assert_eq!(port.api_server.asked().0, 0, "no token, no TokenReview");
 
-    // A caller with an untrusted certificate is nobody, unless a token identifies it.
+    // A caller with an untrusted certificate is refused, unless a token identifies it.
     for identity in [
         other.client("alice", "ops"),
         authority.signs("alice", "ops", ExtendedKeyUsagePurpose::ServerAuth),
@@ -160,7 +160,7 @@ async fn b_m4_a_front_proxy_says_in_headers_who_asks() {
     let bob = port.caller_with(&users.client("bob", ""));
     assert_eq!(bob.get_with("/metrics", &headers).await.status, 403);
     assert_eq!(port.api_server.last_access_review()["user"], "bob");
-    // A proxy that names no user is nobody: its own certificate is not a user's.
+    // A proxy that names no user is refused: its own certificate is not a user's.
     assert_eq!(front.get("/metrics", None).await.status, 401);
 }
 

@@ -27,7 +27,7 @@ pub(super) struct Written {
 
 impl Written {
     /// How long the next repeat waits: not at all for the first few, then longer and longer. After
-    /// 25 writes it is once in five minutes, as in client-go.
+    /// 25 writes there is one repeat in five minutes, as in client-go.
     fn gap(&self) -> Duration {
         Duration::from_secs(match self.writes {
             0..=3 => 0,

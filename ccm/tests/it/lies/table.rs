@@ -108,7 +108,7 @@ lies! {
     nameless_service_deleted: "nameless-service-deleted", Calls("LookupInstances", 8), Plain, Never, Untold("every Service has a name");
     cancelled_is_trouble: "cancelled-is-trouble", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm cancels no call here; DEGRADED is a valid state, and the ccm deletes no Node meanwhile");
     codes_of_elsewhere: "codes-of-elsewhere", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm does not ask for a volume's labels here");
-    failed_initialize_forgets: "failed-initialize-forgets", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm repeats an Initialize that fails until it succeeds, and no controller makes a call before");
+    failed_initialize_forgets: "failed-initialize-forgets", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm repeats an Initialize that fails, and no controller makes a call until one succeeds");
     initialize_asks_nothing: "initialize-asks-nothing", Calls("LookupInstances", 8), Plain, Never, Untold("the credentials are good here; if the cloud refuses them, the first call says so");
     overload_is_status: "overload-is-status", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm keeps to max_in_flight");
     read_only_ignored: "read-only-ignored", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm never initialises with read_only");
@@ -129,7 +129,7 @@ lies! {
     latest_owner_marks: "latest-owner-marks", Calls("LookupInstances", 8), Plain, Never, Untold("one ccm has one owner ID");
     deadline_is_internal: "deadline-is-internal", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm ends a call at its deadline itself, and a status other than OK fails a call whatever its code");
     drain_fails_new_calls: "drain-fails-new-calls", Calls("LookupInstances", 8), Plain, Never, Untold("the ccm makes no call on a connection that ends, and a status other than OK fails a call whatever its code");
-    serves_in_the_drain: "serves-in-the-drain", Calls("LookupInstances", 8), Plain, Never, Untold("a provider that shuts down answers the ccm's calls, and the next process the others");
+    serves_in_the_drain: "serves-in-the-drain", Calls("LookupInstances", 8), Plain, Never, Untold("the process that shuts down answers the ccm's calls until it ends, and then the next process answers them");
     status_on_failure: "status-on-failure", Throttled("LookupInstances", 6), Plain, Lied, Told(&["outcome=\"unknown\""]);
     wrong_code: "wrong-code", Throttled("LookupInstances", 6), Plain, Lied, Told(&["outcome=\"conflict\""]);
     too_many_classes: "too-many-classes", Calls("GetProviderInfo", 2), Plain, Lied, Told(&["rpc=\"GetProviderInfo\",outcome=\"fault\""]);

@@ -14,7 +14,7 @@ use super::{EARLY, MEANWHILE, SLOW, lookups_at_once};
 
 /// The limit for the next call. It is shorter than the time that a continued call would take.
 const NEXT: Duration = Duration::from_secs(5);
-/// How many rounds of calls the check makes, each as large as the provider's limit, but at most 16.
+/// How many rounds of calls the check makes. A round has as many calls as [`lookups_at_once`].
 const ROUNDS: usize = 4;
 
 pub(super) fn checks() -> Vec<Check> {

@@ -65,7 +65,7 @@ fn moments(run: &Run) -> [u64; 6] {
     [10, run.draw(11..=94), 95, 105, run.draw(106..=180), 210]
 }
 
-/// Adds to a failure that the process was killed this long after the call began.
+/// If the check failed, adds that the process was killed this long after the call began.
 fn killed_after(ms: u64, came: Verdict) -> Verdict {
     after(
         format_args!("kill -9 {ms} ms after the first call began"),

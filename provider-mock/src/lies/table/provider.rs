@@ -72,7 +72,7 @@ pub(super) const LIES: &[Lie] = &[
     ),
     twist(
         "info-needs-the-cloud",
-        "GetProviderInfo waits for the cloud, and fails with it",
+        "GetProviderInfo waits for the cloud, and fails when the cloud fails",
         &["PROV-1"],
         "provider/info-without-a-cloud-call",
         Twist::InfoNeedsCloud,

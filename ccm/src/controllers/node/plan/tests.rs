@@ -383,7 +383,7 @@ fn zones_fill_in_what_the_metadata_left_out() {
     );
 }
 
-/// Finding A5: only what the provider sees can change its answer.
+/// Only a change that the provider sees can change its answer.
 #[test]
 fn only_a_change_that_the_provider_sees_wakes_a_node() {
     let projection = api::NodeProjection {

@@ -3,7 +3,6 @@
 use super::super::testing::Fault;
 use super::*;
 
-/// Finding A7.
 #[tokio::test(start_paused = true)]
 async fn l6_an_id_whose_write_did_not_happen_is_free_for_the_machine_under_its_new_name() {
     for refusal in [422, 503] {

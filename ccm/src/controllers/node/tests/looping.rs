@@ -162,7 +162,6 @@ async fn one_poison_node_keeps_only_itself_waiting() {
     looping.stop().await;
 }
 
-/// Finding A5.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_was_refused_is_asked_about_again_when_what_the_provider_reads_of_it_changes() {
     const KEY: &str = "example.com/rack";

@@ -31,8 +31,9 @@ pub(in super::super) fn is_too_old(claim: &Answer, now: Instant) -> bool {
     now.saturating_duration_since(claim.began) > OLDEST_ANSWER
 }
 
-/// Whether one of these answers vouches for an ABSENT: it came no earlier, and the provider
-/// recognises a Ready Node in it. If no Node is Ready, any recognised Node is enough.
+/// Whether one of these answers vouches for an ABSENT: that answer is not older than the ABSENT,
+/// and the provider recognises a Ready Node in it. If no Node is Ready, any recognised Node is
+/// enough.
 pub(in super::super) fn is_vouched(
     claim: &Answer,
     answers: &[Answer],
@@ -126,7 +127,7 @@ fn mixed_up<'a>(found: &'a Findings<'_>) -> Option<(&'a str, &'a str)> {
 
 /// A Node is due after this many ABSENT answers in a row.
 const ENOUGH: u32 = 2;
-/// An ABSENT that comes later than this after the last one starts a new row.
+/// If an ABSENT comes later than this after the previous one, it starts a new row.
 pub(super) const LONGEST_PENDING: Duration = Duration::from_mins(10);
 /// The longest pause before the ccm asks about a Node again, in periods, unless the brake holds the
 /// Node back.
@@ -243,7 +244,8 @@ impl Known {
         // After a failed lookup the ccm asks again each period.
         let steady = !again && self.state != Unspecified;
         let due = if steady { found.start + pause } else { least };
-        // After a slow answer the provider gets as much time for other Nodes, up to `longest`.
+        // After a slow answer, the ccm leaves the provider as much time for other Nodes as the
+        // answer took, up to `longest`.
         let rested = answer.at + took.min(longest);
         self.due = if again { due } else { due.max(rested) };
         // The provider may have answered before the change that it hinted at, so the Node is due

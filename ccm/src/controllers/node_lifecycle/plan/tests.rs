@@ -197,7 +197,7 @@ fn b_l2_l6_two_absent_answers_in_valid_passes_in_a_row() {
     assert!(driver.pass(&nodes, Absent).delete.is_empty());
     let second = driver.pass(&nodes, Absent);
     assert_eq!(names(&second.delete), ["down-000"]);
-    // Its deletion is on its way, so the ccm does not ask about it again.
+    // The ccm is deleting the Node, so it does not ask about the Node again.
     let questions = driver
         .ledger
         .questions(&mut driver.brake, &nodes, |_| false, driver.now);
@@ -520,8 +520,8 @@ fn b_l3_stopped_is_tainted_and_ready_is_not() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Whatever the answers, the ledger deletes no Ready Node, no Node after one answer, and none
-    /// beyond the limit.
+    /// Whatever the answers, the ledger deletes no Ready Node, no Node after only one ABSENT, and
+    /// no Node beyond the limit.
     #[test]
     fn l6_no_sequence_of_answers_deletes_what_must_stay(
         size in 1_usize..40,

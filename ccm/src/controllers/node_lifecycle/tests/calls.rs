@@ -56,8 +56,9 @@ async fn l1_a_node_about_which_nothing_changes_is_asked_about_less_often() {
     assert!(took <= 7 * PERIOD + SOON, "{took:?}");
 }
 
-/// The reads of a cloud without batches, compared with upstream's. Upstream asks each period, for
-/// each Node that is not Ready: whether its instance exists, and then whether it is shut down.
+/// The reads that a cloud without batches needs, compared with upstream's. In each period upstream
+/// asks about each Node that is not Ready: whether its instance exists, then whether it is shut
+/// down.
 #[tokio::test(start_paused = true)]
 async fn l1_calls_by_situation() {
     use api::InstanceState::{Absent, Running, Stopped};

@@ -120,7 +120,7 @@ async fn m10_one_call_at_a_time_is_enough() {
     assert!(took <= 6 * PERIOD, "{took:?}");
 }
 
-/// Finding A21: the node controller initialises Nodes through the same `max_in_flight`.
+/// The node controller initialises Nodes within the same `max_in_flight`.
 #[tokio::test(start_paused = true)]
 async fn m10_slow_calls_of_a_pass_leave_a_place_to_a_node_that_is_initialised() {
     for places in [2, 8] {
@@ -156,14 +156,14 @@ async fn l6_where_no_node_is_ready_a_slow_answer_vouches_too() {
     cloud.state().delay = Duration::from_secs(20);
     looping.down(1..5, api::InstanceState::Running);
     looping.down([0], api::InstanceState::Absent);
-    // The ccm asks about n0000 first. No other Node has an answer yet when its answer comes.
+    // The ccm asks about n0000 first. When that answer comes, no other Node has an answer yet.
     let took = looping.until("deleted", |this| this.left() == 4).await;
     assert!(took <= Duration::from_mins(20), "{took:?}");
     assert!(looping.api.node("n0000").is_none());
 }
 
-/// Finding A1: of `down` Nodes one has no instance, and a call takes `per_node` for each of its
-/// Nodes.
+/// `down` Nodes are not Ready, and one of them has no instance. A call takes `per_node` longer for
+/// each of its Nodes.
 async fn goes_in_time(down: usize, per_node: Duration, batch: u32) {
     let offer = |offered: &mut api::InstanceCapability| {
         offered.max_batch = Some(batch);

@@ -6,8 +6,8 @@ const NOW: Duration = Duration::from_secs(1);
 /// The longest time to the next list. After some failures only a list shows the result.
 const LIST: Duration = Duration::from_secs(11);
 
-/// How long after the first call the condition is set. Later attempts change nothing, and in the
-/// end the route is created.
+/// How long after the first call the condition is set. Checks that later attempts do not change the
+/// condition, and that the route is created in the end.
 async fn set_after(fault: Fault) -> Duration {
     let shown = format!("{fault:?}");
     let mut world = World::of_days(1).await;
@@ -26,7 +26,7 @@ async fn set_after(fault: Fault) -> Duration {
     assert_eq!(world.condition(0), "False RouteCreated", "{shown}");
     assert_eq!(world.api.writes().len(), 2, "{shown}");
     world.cloud.clear_faults();
-    // A failure that only a change can fix waits for a change, or for half an hour.
+    // After a failure that only a change can fix, the ccm waits for a change, or for half an hour.
     sleep(Duration::from_mins(31)).await;
     assert!(world.all_created(2), "{shown}");
     assert_eq!(world.api.writes().len(), 3, "{shown}: one for each change");

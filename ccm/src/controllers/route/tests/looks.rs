@@ -99,7 +99,7 @@ async fn r6_a_node_that_joins_is_routed_within_a_second_when_it_is_complete() {
     let took = world.until("routed", |world| world.routed(4)).await;
     assert!(took <= Duration::from_secs(1), "{took:?}");
     world.until("condition", |world| world.all_created(4)).await;
-    // When it leaves, its route is removed.
+    // When the Node leaves, its route is removed.
     sleep(Duration::from_mins(1)).await;
     world.api.delete(&name(3));
     let took = world.until("removed", |world| world.routed(3)).await;

@@ -317,11 +317,10 @@ fn s13_what_is_in_sync_has_an_address_and_all_its_targets() {
     };
     let address = load_balancer_status(&address, &[]);
     written.status.get_or_insert_default().load_balancer = Some(address.unwrap());
-    // A20: the status of this Service was never written.
+    // The status of this Service was never written.
     assert_eq!(found(&service(), Vec::new()), ensure);
     assert_eq!(found(&written, Vec::new()), Verdict::InSync(None));
-    // A15: a load balancer with a target that could not be attached is not in sync either, also
-    // after a restart.
+    // A load balancer with a target that could not be attached is not in sync either.
     assert_eq!(found(&written, vec![api::TargetError::default()]), ensure);
 }
 

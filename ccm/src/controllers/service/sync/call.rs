@@ -30,8 +30,8 @@ const AFTER_REFUSAL: Duration = Duration::from_secs(5);
 /// such limit, because it grows.
 const REWRITTEN: Duration = Duration::from_secs(30);
 
-/// The most repetitions of a write after a call because of conflicts, each with the resourceVersion
-/// of a fresh read.
+/// After conflicts, the ccm repeats a write of an answer at most this many times, each time with
+/// the resourceVersion of a fresh read.
 const CONFLICTS: u8 = 3;
 
 impl Run<'_> {

@@ -19,7 +19,7 @@ const LONGEST: Duration = Duration::from_secs(5);
 pub(in crate::controllers::service) struct Pool {
     pub(in crate::controllers::service) candidates: Candidates,
     pub(in crate::controllers::service) sets: Sets,
-    /// The first and the last change of a Node that wait.
+    /// When the first and the last change came that have not settled yet.
     waiting: Option<(Instant, Instant)>,
     /// Current sets while changes of Nodes settle, for calls that are made meanwhile.
     unsettled: BTreeMap<NodeSelector, Arc<TargetSet>>,
@@ -38,7 +38,7 @@ impl Pool {
             .map(|(first, last)| (last + QUIET).min(first + LONGEST))
     }
 
-    /// Builds the used sets again. No change waits any longer. Returns the sets that leave out
+    /// Builds the used sets again. After that, no change waits. Returns the sets that leave out
     /// matching Nodes.
     pub(in crate::controllers::service) fn settle(
         &mut self,

@@ -96,7 +96,7 @@ pub(super) struct State {
     /// The target errors of each Ensure and Update. In an Update they come before those of
     /// `bad_targets`.
     pub(super) target_errors: Vec<api::TargetError>,
-    /// The annotations in each answer of Ensure, instead of a handle, and of Update.
+    /// The annotations in each answer of Ensure and Update. With them, Ensure gives no handle.
     pub(super) annotations: Option<api::AnnotationChanges>,
     /// The numbers of targets in Ensures and Updates, by the Service's UID.
     pub(super) sets: BTreeMap<String, Vec<usize>>,

@@ -70,7 +70,7 @@ impl World {
         }
     }
 
-    /// SIGKILL, and a new process.
+    /// Ends the ccm as SIGKILL does, and starts a new process.
     async fn kill_ccm(&mut self) {
         self.tasks.abort_all();
         while self.tasks.join_next().await.is_some() {}

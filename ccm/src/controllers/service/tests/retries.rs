@@ -151,7 +151,7 @@ async fn s9_a_provider_that_writes_something_new_with_each_failure_is_asked_less
         ..failure(code, "no")
     };
     for (code, after, expected) in [
-        // After 5 s, 10 s, 20 s, and so on.
+        // The retries come after 5 s, 10 s, 20 s, and so on.
         (api::FailureCode::Internal, None, 6..=8),
         (api::FailureCode::Internal, Some(1), 15..=25),
         (api::FailureCode::Credentials, Some(1), 15..=25),
@@ -208,7 +208,7 @@ async fn s9_a_provider_whose_address_changes_with_each_answer_is_asked_less_ofte
             node_name: "n0".to_owned(),
             failure: Some(soon()),
         }];
-        // So that an Ensure follows each Update.
+        // Each Update fails, so an Ensure follows it.
         state.update_fails = Some(soon());
     }
     world.server.put(&service());
@@ -439,7 +439,7 @@ async fn fault_service_refused_credentials_are_tried_with_one_service() {
     }
 }
 
-/// A hint about `web` and a Resync, `times` times, with this gap.
+/// Sends a hint about `web` and a Resync, `times` times, with this gap.
 async fn storm(world: &World, times: u32, gap: Duration) {
     // The loop has subscribed by then.
     sleep(Duration::from_millis(10)).await;

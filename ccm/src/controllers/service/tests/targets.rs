@@ -347,7 +347,7 @@ async fn s20_a_provider_that_comes_back_with_another_class_gets_the_services_tha
     }
 }
 
-/// Finding A16: the whole offer counts, not its classes alone.
+/// The whole offer counts, not its classes alone.
 #[tokio::test(start_paused = true)]
 async fn s9_a_provider_that_comes_back_with_more_features_is_asked_again_about_what_it_refused() {
     let world = World::new(1).await;

@@ -18,7 +18,8 @@ struct Seen {
     reported: bool,
 }
 
-/// Runs the Node's life three times. In each run, another one of its writes fails `times` times.
+/// Plays the Node's life in three runs. In the first run the first write about the Node fails
+/// `times` times, in the second run the second write, and in the third run the third write.
 async fn in_each_write(fault: Fault, times: usize, check: fn(&Seen, &str)) {
     for number in 1..=3 {
         let what = format!("write {number}, {fault:?}, {times} times");

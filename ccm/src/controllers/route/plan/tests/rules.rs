@@ -259,7 +259,7 @@ fn b_r4_r4_what_is_not_known_changes_no_condition() {
         }
         assert_eq!(scene.conditions(), "a=failed", "{code:?}");
     }
-    // The provider answered, for this route or for the whole call.
+    // The provider answered with a failure of this route, or of the whole call.
     let mut scene = Scene::new(&node, &[]);
     for whole in [false, true] {
         scene = Scene::new(&node, &[]);
@@ -282,7 +282,7 @@ fn r5_a_create_that_failed_is_tried_again_later_and_others_at_once() {
     let mut pass = scene.look();
     pass.tasks.truncate(1);
     scene.fails(&pass, CallErrorCode::Conflict, false);
-    // CONFLICT waits for its time, but the other Node does not wait.
+    // After CONFLICT the destination waits for its time. The other Node's destination does not.
     assert_eq!(scene.shown(), "+b:10.8.2.0/24");
     let again = scene.due("10.8.1.0/24");
     assert_eq!(
@@ -290,7 +290,7 @@ fn r5_a_create_that_failed_is_tried_again_later_and_others_at_once() {
         Due::Work(Box::new(pass.tasks.remove(0))),
         "without a list"
     );
-    // INVALID waits for a change of the Node, or half an hour.
+    // After INVALID the destination waits for a change of the Node, or half an hour.
     let mut scene = Scene::new(&["a 10.8.1.0/24"], &[]);
     let pass = scene.look();
     scene.fails(&pass, CallErrorCode::Invalid, false);
@@ -359,7 +359,7 @@ fn b_r2_a_list_from_before_a_call_says_nothing_of_what_it_did() {
         scene.ledger.take_look_again(),
         "and then a new list is needed"
     );
-    // The answer of a list that was requested earlier still has the route that was removed.
+    // A list that was requested before the removal still has the removed route.
     let routes = vec![route("r1 10.8.1.0/24 >gone")];
     let late = super::pass(
         &mut scene.ledger,

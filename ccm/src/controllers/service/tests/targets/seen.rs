@@ -167,7 +167,7 @@ async fn b_s7_a_call_that_is_made_anyway_sends_targets_as_they_are_now() {
     assert_eq!(world.calls().len(), SERVICES + 2);
 }
 
-/// At its first refresh, the node controller labels one Node after the other while Services are
+/// As in the node controller's first refresh, one Node after another gets labels while Services are
 /// being created.
 #[tokio::test(start_paused = true)]
 async fn b_s7_s12_labels_of_our_own_update_nobody_and_no_update_follows_an_ensure() {

@@ -53,7 +53,7 @@ record Cidr(byte[] network, int length) {
     return text(address);
   }
 
-  /** The usual form: IPv6 without its longest run of zeros, the first of equal ones (RFC 5952). */
+  /** The usual form of an address. In IPv6 `::` replaces the longest run of zeros; of equally long runs, the first (RFC 5952). */
   static String text(byte[] address) {
     try {
       String text = InetAddress.getByAddress(address).getHostAddress();

@@ -96,7 +96,7 @@ final class Cloud {
   private final ReentrantLock turn = new ReentrantLock(true);
   /** Called when another process has changed the cloud: before, after. */
   volatile BiConsumer<State, State> onForeignChange = (before, after) -> {};
-  /** When an operation last succeeded, and what was wrong with the last one. */
+  /** When the cloud last answered (a refusal of one object is an answer), and how it has failed since then; null if it has not. */
   volatile Instant lastSuccess;
   volatile String trouble;
   private State state = new State(List.of(), Map.of(), Map.of(), Map.of(), Map.of(), 0, 0);

@@ -164,7 +164,7 @@ final class LoadBalancers extends LoadBalancerServiceImplBase {
     return named != null ? named : first(living, asker::owns);
   }
 
-  /** The Service's own load balancer, else an unmarked one with its native name. Without the grant, such a one is a CONFLICT, never done (LB-26). With it, the unmarked one comes first if the handle names it. */
+  /** The Service's own load balancer, else an unmarked one with the Service's native name. Without the grant an unmarked one is a CONFLICT, never done (LB-26). With the grant the unmarked one comes first if the handle names it. */
   private static ObjectNode findToDelete(State state, Asker asker, boolean adopt) throws Fail {
     String name = nativeName(asker.service.getUid());
     List<ObjectNode> unmarked = state.living().stream().filter(lb -> !lb.path("owner").isObject() && lb.path("name").asText().equals(name)).toList();
@@ -175,7 +175,7 @@ final class LoadBalancers extends LoadBalancerServiceImplBase {
     return own != null ? own : first(unmarked, lb -> true);
   }
 
-  /** The Service's own load balancer, or a load balancer that conflicts with it or that it may adopt: by handle, mark, native name, or an address of its status (LB-9). */
+  /** The load balancer that Ensure has to use, adopt or refuse (LB-9). The search goes by the handle, then by the mark, then by the native name or an address in the Service's status. */
   private static ObjectNode find(State state, Asker asker) {
     List<ObjectNode> living = state.living();
     Set<String> reachedAt = new HashSet<>();
@@ -230,7 +230,7 @@ final class LoadBalancers extends LoadBalancerServiceImplBase {
     return new Wanted(found, lb);
   }
 
-  /** One address of each family of the Service (for PreferDualStack with two families: of each that has a pool). An existing one stays, unless the Service asks for another. */
+  /** One address of each family of the Service. With PreferDualStack and two families, a family without a pool gets none. An existing address stays, unless the Service asks for another. */
   private static List<String> addressesFor(State state, ServiceView service, JsonNode lb, Settings settings) throws Fail {
     List<Cidr> pools = settings.pools().stream().map(Cidr::parse).filter(Objects::nonNull).toList();
     List<Boolean> families = service.getIpFamiliesCount() == 0 ? List.of(false) : service.getIpFamiliesList().stream().map("IPv6"::equals).toList();

@@ -202,7 +202,7 @@ final class ProviderRpcs extends ProviderServiceImplBase {
     return last;
   }
 
-  /** The number that a token names: the last one if it is empty, an invalid one if it is unknown. */
+  /** The number that a token names: the last number if the token is empty, an invalid number if the token is unknown. */
   private synchronized long numberOf(String token) {
     if (token.isEmpty()) return last;
     boolean known = token.startsWith(provider.bootId + "/") && token.substring(provider.bootId.length() + 1).matches("\\d{1,15}");

@@ -18,8 +18,8 @@ struct Seen {
     events: Vec<String>,
 }
 
-/// Initialises a Node twice. In each run another one of its two writes gets the fault, `times`
-/// times.
+/// Initialises a Node in two runs. Its first write gets the fault `times` times in the first run,
+/// its second write in the second run.
 async fn in_each_write(fault: Fault, times: usize, check: fn(&Seen, &str)) {
     for number in 1..=2 {
         let looping = Looping::start(0).await;
