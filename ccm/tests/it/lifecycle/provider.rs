@@ -7,7 +7,8 @@ use super::{EVERY_SECOND, asked, crowd, passes, settle};
 use crate::world::{SOON, World};
 
 #[tokio::test]
-async fn l6_s20_degraded_deletes_nothing_and_another_scope_touches_nothing_until_accepted() {
+async fn l6_s20_nothing_is_deleted_while_degraded_and_another_scope_touches_nothing_until_accepted()
+{
     let mut world = World::new(Fixture::default()).await;
     crowd(&world, 5).await;
     settle(&world, "limping", "False").await;

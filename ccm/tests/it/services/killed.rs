@@ -116,9 +116,9 @@ async fn killed_at_each_write(world: &mut World, proxy: &Proxy, ccm: &mut Proces
 }
 
 /// Fault: the ccm process is killed (SIGKILL) right before or right after each write of a Service's
-/// life reaches a real API server: finalizer, handle, status, and the end of the finalizer when it
-/// is deleted or changes its type | makes one load balancer only; leaves none in the cloud; a kill
-/// comes at each of the four writes
+/// life reaches a real API server: finalizer, handle, status, and the removal of the finalizer when
+/// the Service is deleted or changes its type | makes one load balancer only; leaves none in the
+/// cloud; a kill comes at each of the four writes
 #[tokio::test]
 async fn fault_service_ccm_process_killed_between_writes() {
     let mut world = World::new(Fixture::default()).await;

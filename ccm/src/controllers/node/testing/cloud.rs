@@ -38,10 +38,7 @@ pub(crate) struct State {
     pub(crate) failures: VecDeque<api::FailureCode>,
     /// The `retry_after` of these failures.
     pub(crate) retry_after: Option<Duration>,
-    /// The listing lacks its last part, so it is not complete.
-    pub(crate) listing_fails: bool,
-    /// The listing is never answered.
-    pub(crate) listing_hangs: bool,
+    pub(crate) listing: ListingEnd,
     /// How long the listing takes.
     pub(crate) listing_takes: Duration,
     /// The number of listings so far.
@@ -81,8 +78,7 @@ impl Cloud {
             instead: BTreeMap::new(),
             failures: VecDeque::new(),
             retry_after: None,
-            listing_fails: false,
-            listing_hangs: false,
+            listing: ListingEnd::Whole,
             listing_takes: Duration::ZERO,
             listings: 0,
             listed: Vec::new(),
@@ -139,6 +135,17 @@ pub(crate) enum Instead {
     Failed(i32),
     /// A result without an outcome.
     Nothing,
+}
+
+/// How ListInstances ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ListingEnd {
+    Whole,
+    /// Without the last part, so it is not complete.
+    Cut,
+    Failed(api::FailureCode),
+    /// There is no answer.
+    Hangs,
 }
 
 fn failure(code: i32) -> api::Failure {
@@ -310,12 +317,12 @@ impl InstanceService for Cloud {
         _request: Request<api::ListInstancesRequest>,
     ) -> Answer<Self::ListInstancesStream> {
         use api::list_instances_response::Part;
-        let (hangs, takes) = {
+        let (listing, takes) = {
             let mut state = self.state();
             state.listings += 1;
-            (state.listing_hangs, state.listing_takes)
+            (state.listing, state.listing_takes)
         };
-        if hangs {
+        if let ListingEnd::Hangs = listing {
             std::future::pending::<()>().await;
         }
         if !takes.is_zero() {
@@ -333,12 +340,12 @@ impl InstanceService for Cloud {
         let instances = api::InstanceList {
             instances: instances.collect(),
         };
-        let whole = !self.state().listing_fails;
-        let parts = [Part::Instances(instances)];
-        let parts = parts
-            .into_iter()
-            .chain(whole.then_some(Part::End(end)))
-            .collect::<Vec<_>>();
+        let mut parts = vec![Part::Instances(instances)];
+        match listing {
+            ListingEnd::Whole => parts.push(Part::End(end)),
+            ListingEnd::Failed(code) => parts.push(Part::Failed(failure(code.into()))),
+            ListingEnd::Cut | ListingEnd::Hangs => {}
+        }
         let parts = parts
             .into_iter()
             .map(|part| Ok(api::ListInstancesResponse { part: Some(part) }));

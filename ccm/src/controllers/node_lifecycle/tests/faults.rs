@@ -6,7 +6,7 @@
 use cloud_provider_api::v1alpha1::FailureCode;
 
 use super::*;
-use crate::controllers::node::testing::Instead;
+use crate::controllers::node::testing::{Instead, ListingEnd};
 
 mod api_server;
 
@@ -382,18 +382,24 @@ async fn fault_lifecycle_provider_dies() {
 /// deletes no other Node
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_provider_lists_nothing() {
-    let looping = Looping::start(20).await;
-    looping.cloud.state().listing_fails = true;
-    looping.goes(3 * PERIOD).await;
+    for listing in [
+        ListingEnd::Cut,
+        ListingEnd::Failed(FailureCode::Internal),
+        ListingEnd::Failed(FailureCode::Unavailable),
+    ] {
+        let looping = Looping::start(20).await;
+        looping.cloud.state().listing = listing;
+        looping.goes(3 * PERIOD).await;
+    }
 }
 
-/// Fault: ListInstances is never answered, where it could veto a deletion | a machine that is shut
-/// down meanwhile still gets its taint; the Nodes to delete wait for the list until its deadline (5
-/// min), and then the lookups alone decide; makes one such call at a time
+/// Fault: a call of ListInstances that could veto a deletion is never answered | a machine that is
+/// shut down meanwhile still gets its taint; the Nodes to delete wait for the list until its
+/// deadline (5 min), and then the lookups alone decide; makes one such call at a time
 #[tokio::test(start_paused = true)]
 async fn fault_lifecycle_the_listing_hangs() {
     let looping = Looping::start(20).await;
-    looping.cloud.state().listing_hangs = true;
+    looping.cloud.state().listing = ListingEnd::Hangs;
     looping.down([3], api::InstanceState::Absent);
     let listed = |this: &Looping| this.cloud.state().listings == 1;
     looping.until("listed", listed).await;
@@ -428,7 +434,7 @@ async fn fault_lifecycle_the_listing_hangs() {
 async fn fault_lifecycle_the_listing_hangs_in_the_only_place() {
     let one = |offered: &mut api::InstanceCapability| offered.max_in_flight = Some(1);
     let (looping, _) = Looping::start_offering(20, one).await;
-    looping.cloud.state().listing_hangs = true;
+    looping.cloud.state().listing = ListingEnd::Hangs;
     looping.down([3], api::InstanceState::Absent);
     let took = looping.until("deleted", |this| this.left() == 19).await;
     let given_up = Duration::from_secs(10);

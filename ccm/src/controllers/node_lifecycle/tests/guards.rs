@@ -1,10 +1,10 @@
 //! The deletion guards (▲L6), in the whole loop.
 
 use super::*;
-use crate::controllers::node::testing::Fault;
+use crate::controllers::node::testing::{Fault, ListingEnd};
 
 #[tokio::test(start_paused = true)]
-async fn l6_the_listing_vetoes_and_degraded_deletes_nothing() {
+async fn l6_the_listing_vetoes_and_nothing_is_deleted_while_degraded() {
     let looping = Looping::start(20).await;
     looping.cloud.state().listed.push("mock://n0003".to_owned());
     looping.down([3], api::InstanceState::Absent);
@@ -72,7 +72,7 @@ async fn l6_the_brake_outlives_the_loop() {
         tokio::time::sleep(Duration::from_mins(1)).await;
         assert_eq!(looping.left(), 90, "round {round}");
     }
-    // The brake still holds after the window: for a quarter of an hour since the last start.
+    // The brake still holds after the window. The quarter of an hour begins again with each start.
     tokio::time::sleep(Duration::from_mins(13)).await;
     looping.again().await;
     let took = looping.until("the next", |this| this.left() < 90).await;
@@ -157,7 +157,7 @@ async fn l6_of_two_nodes_the_one_whose_machine_is_gone_goes_at_once() {
 #[tokio::test(start_paused = true)]
 async fn l6_of_two_nodes_the_one_goes_only_by_a_complete_list() {
     let looping = Looping::start(2).await;
-    looping.cloud.state().listing_fails = true;
+    looping.cloud.state().listing = ListingEnd::Cut;
     looping.down([1], api::InstanceState::Absent);
     let took = looping.until("deleted", |this| this.left() == 1).await;
     let hold = Duration::from_mins(15);

@@ -15,7 +15,7 @@ const CODES: [FailureCode; 10] = [
     FailureCode::Internal,
 ];
 
-/// Fault: CreateRoutes answers one route with each code of the error table | routes the others at
+/// Fault: CreateRoutes answers each code of the error table for one route | routes the others at
 /// once; makes that one in the end; makes nothing twice; an event reports the failure, except a
 /// single BUSY, NOT_INITIALIZED or CREDENTIALS
 #[tokio::test(start_paused = true)]
@@ -131,27 +131,30 @@ async fn fault_route_a_call_fails_as_a_whole_with_each_code() {
     }
 }
 
-/// Fault: DeleteRoutes answers a route with each code of the error table | routes all Nodes in the
-/// end; removes the wrong route and makes both missing ones
+/// Fault: DeleteRoutes fails with each code of the error table, as a whole or for the route | routes
+/// all Nodes in the end; removes the wrong route and makes both missing ones
 #[tokio::test(start_paused = true)]
 async fn fault_route_a_delete_fails_with_each_code() {
-    for code in CODES {
+    let whole = CODES.map(|code| Fault::failure("DeleteRoutes", code));
+    let single = whole.clone().map(|fault| fault.subject(cidr(1)));
+    for fault in whole.into_iter().chain(single) {
         let mut world = World::new(2, |_| {}).await;
         // This route leads to the other Node.
         let mut wrong = Route::new("wrong", cidr(1));
         wrong.node_name = Some(name(0));
         wrong.owner_id = Some("owner".to_owned());
         world.cloud.plant_route(wrong).unwrap();
-        world.fault(Fault::failure("DeleteRoutes", code).times(1));
+        world.fault(fault.clone().times(1));
         world.lead().await;
         world
             .until("routes all Nodes in the end", |world| world.all_created(2))
             .await;
-        assert!(world.routed(2), "{code:?}");
+        assert!(world.routed(2), "{fault:?}");
+        assert!(world.deletes() >= 2, "{fault:?}");
         assert_eq!(
             world.cloud.cloud_writes(),
             3,
-            "removes the wrong route and makes both missing ones: {code:?}"
+            "removes the wrong route and makes both missing ones: {fault:?}"
         );
     }
 }
@@ -431,8 +434,9 @@ async fn fault_route_the_provider_dies_before_and_after_the_effect() {
     }
 }
 
-/// Fault: results are missing, doubled, in another order, unset, under another key, or of routes
-/// that the ccm did not ask about | routes all Nodes in the end; makes nothing twice
+/// Fault: results of CreateRoutes are missing, doubled, in another order, unset, or of a route that
+/// the ccm did not ask about; or the answer is empty, too large, unreadable, or a failure after the
+/// effect | routes all Nodes in the end; makes nothing twice
 #[tokio::test(start_paused = true)]
 async fn fault_route_results_that_break_the_contract_are_no_results() {
     for kind in [
@@ -462,8 +466,8 @@ async fn fault_route_results_that_break_the_contract_are_no_results() {
     }
 }
 
-/// Fault: the API server answers 409, 422, 429 or 500 to the write of a condition, or forbids
-/// reading the Node after a 409 (403) | the routes do not wait for it; writes it within 3 min;
+/// Fault: the API server answers 409, 422, 429 or 500 to the write of a condition, or after a 409
+/// answers 403 to the read of the Node | the routes do not wait for it; writes it within 3 min;
 /// makes no route again
 #[tokio::test(start_paused = true)]
 async fn fault_route_the_api_server_refuses_the_condition() {

@@ -178,8 +178,9 @@ async fn b_v1_what_is_none_of_ours_is_admitted_as_it_is_and_nobody_is_asked() {
     assert_eq!(bench.cloud.call_count(GET), 0);
 }
 
-/// Fault: the provider fails, hangs or answers nonsense while a volume is created | admits the
-/// volume without labels; a warning says so; answers within the API server's timeout
+/// Fault: the provider fails, hangs, disconnects or answers without an outcome while a volume is
+/// created | admits the volume without labels; a warning says so; answers within the API server's
+/// timeout
 #[tokio::test(start_paused = true)]
 async fn fault_volume_a_creation_never_waits_for_the_provider() {
     let wrong_zone = Fault::failure(GET, FailureCode::Internal);

@@ -63,7 +63,7 @@ fn l6_a_gap_between_two_answers_holds_no_longer_than_the_longest_step() {
 }
 
 #[test]
-fn l6_a_new_session_starts_over_and_degraded_deletes_nothing() {
+fn l6_a_new_session_starts_over_and_nothing_is_deleted_while_degraded() {
     let mut driver = Driver::new();
     let nodes = cluster(9, 1);
     driver.pass(&nodes, Absent);

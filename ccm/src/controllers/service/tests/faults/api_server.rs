@@ -127,8 +127,8 @@ async fn a_life_without_faults_has_so_many_writes() {
 }
 
 /// Fault: the API server answers 409 to a write of a Service (finalizer, handle, status, clearing
-/// of the status, end of the finalizer) | reconciles the Service again at once; makes no call twice
-/// for it
+/// of the status, removal of the finalizer) | reconciles the Service again at once; makes no call
+/// twice for it
 #[tokio::test(start_paused = true)]
 async fn fault_service_api_server_answers_409() {
     in_each_write(WriteFault::Refused(409), 1, &[at_once, no_call_more]).await;
