@@ -31,7 +31,6 @@ pub(crate) use call_log::CallId;
 pub(crate) use calls::BalancerAnswer;
 #[cfg(any(test, fuzzing))]
 pub(crate) use calls::Parts;
-pub(crate) use claims::within_bounds;
 #[cfg(feature = "simulation")]
 pub(crate) use connect::Pipe;
 pub(crate) use connect::{Connector, UnixConnector};

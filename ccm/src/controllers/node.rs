@@ -170,6 +170,9 @@ impl Worker {
     }
 
     fn report_overdue(&self, patience: Duration) {
+        if self.said().is_none() {
+            self.keep_concerned();
+        }
         let obstacle = |name: &String, answered: Option<&Answered>| self.waits_for(name, answered);
         let overdue = self.waiting().overdue(Instant::now(), patience, obstacle);
         for overdue in overdue {
@@ -268,10 +271,19 @@ impl Worker {
         said.clone()
     }
 
-    /// Whether the Node may belong to this provider. Before the first session, every Node may.
+    /// Whether the Node may belong to this provider, by the last session, or before the first one
+    /// by GetProviderInfo. Before that is answered, every Node may.
     fn concerns(&self, node: &Node) -> bool {
-        self.said()
-            .is_none_or(|said| said.ownership.concerns(&self.context().provider, node))
+        let context = self.context();
+        let said = self.said().map(|said| Arc::clone(&said.ownership));
+        let known = said.or_else(|| context.status.borrow().ownership(&context.config.providers));
+        known.is_none_or(|ownership| ownership.concerns(&context.provider, node))
+    }
+
+    /// Drops the waiting Nodes of other providers.
+    fn keep_concerned(&self) {
+        let concerns = |name: &String| self.node(name).is_some_and(|node| self.concerns(&node));
+        self.waiting().keep(concerns);
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting<String>> {
@@ -346,8 +358,7 @@ impl Reconciler for Worker {
         }));
         let mut nodes = self.context().cluster.nodes.all();
         nodes.retain(|node| plan::is_uninitialized(node) && self.concerns(node));
-        let concerns = |name: &String| self.node(name).is_some_and(|node| self.concerns(&node));
-        self.waiting().keep(concerns);
+        self.keep_concerned();
         let due = nodes.iter().map(|node| {
             self.wait_for(node);
             name(node).to_owned()

@@ -6,6 +6,9 @@ use cloud_provider_api::v1alpha1 as api;
 use tokio::time::Instant;
 
 use super::Session;
+use super::claims::within_bounds;
+use crate::args::ProviderEndpoint;
+use crate::ownership::Ownership;
 
 /// The state of a provider, published in a `watch` channel. `default()` means: never connected.
 ///
@@ -93,6 +96,22 @@ impl ProviderStatus {
             Capability::Volumes => offered.volumes.is_some(),
         });
         offered.then(|| Arc::clone(session))
+    }
+
+    /// Which Nodes belong to the provider; `None` if that is unknown now. Then the caller keeps its
+    /// last value.
+    pub(crate) fn ownership(&self, configured: &[ProviderEndpoint]) -> Option<Arc<Ownership>> {
+        if let Some(session) = &self.session {
+            return Some(Arc::clone(&session.ownership));
+        }
+        // The provider answers but is not initialised. Its prefixes count if the operator's flag
+        // allows them.
+        let [endpoint] = configured else {
+            return None;
+        };
+        let info = within_bounds(self.info.as_deref()?, endpoint);
+        let ownership = Ownership::of(&[(&endpoint.name, &info)], None).ok()?;
+        Some(Arc::new(ownership))
     }
 
     /// Whether Nodes and routes may be deleted: the provider is READY, and its scope is accepted.

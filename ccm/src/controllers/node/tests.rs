@@ -43,7 +43,7 @@ struct Bench {
     api: FakeApi,
     worker: Worker,
     /// Keeps the channel open.
-    _status: watch::Sender<ProviderStatus>,
+    status: watch::Sender<ProviderStatus>,
 }
 
 impl Bench {
@@ -55,11 +55,12 @@ impl Bench {
             ..ProviderStatus::default()
         });
         let metrics = Metrics::register(&mut prometheus_client::registry::Registry::default());
-        let worker = Worker::new(api.context(status.subscribe()), metrics);
+        let flags = ["--provider=mock=unix:///mock.sock"];
+        let worker = Worker::new(api.context_with(status.subscribe(), &flags), metrics);
         Self {
             api,
             worker,
-            _status: status,
+            status,
         }
     }
 
@@ -320,39 +321,51 @@ async fn n13_who_waits_is_told_why_even_without_a_provider() {
     );
 }
 
+/// Without a session, the ownership is that of the last session, or that of GetProviderInfo if
+/// Initialize has never succeeded.
 #[tokio::test(start_paused = true)]
 async fn n13_a_node_of_another_provider_is_told_nothing_while_ours_is_away() {
-    let bench = Bench::new();
-    let info = api::GetProviderInfoResponse {
-        provider_id_prefixes: vec!["mock://".to_owned()],
-        capabilities: Some(api::Capabilities {
-            instances: Some(api::InstanceCapability::default()),
-            ..api::Capabilities::default()
-        }),
-        ..api::GetProviderInfoResponse::default()
-    };
-    let me = bench.worker.driver.context.provider.clone();
-    *bench.worker.said.lock().unwrap() = Some(Arc::new(Said {
-        ownership: Arc::new(Ownership::of(&[(&me, &info)], None).unwrap()),
-        projection: api::NodeProjection::default(),
-    }));
-    for (name, id) in [("theirs", "other://i-1"), ("ours", "mock://i-2")] {
-        let mut node = fresh(name);
-        node.spec.get_or_insert_default().provider_id = Some(id.to_owned());
-        bench.api.put(&node);
+    for led_before in [true, false] {
+        let bench = Bench::new();
+        let info = api::GetProviderInfoResponse {
+            provider_id_prefixes: vec!["mock://".to_owned()],
+            capabilities: Some(api::Capabilities {
+                instances: Some(api::InstanceCapability::default()),
+                ..api::Capabilities::default()
+            }),
+            ..api::GetProviderInfoResponse::default()
+        };
+        let me = bench.worker.driver.context.provider.clone();
+        if led_before {
+            *bench.worker.said.lock().unwrap() = Some(Arc::new(Said {
+                ownership: Arc::new(Ownership::of(&[(&me, &info)], None).unwrap()),
+                projection: api::NodeProjection::default(),
+            }));
+        }
+        for (name, id) in [("theirs", "other://i-1"), ("ours", "mock://i-2")] {
+            let mut node = fresh(name);
+            node.spec.get_or_insert_default().provider_id = Some(id.to_owned());
+            bench.api.put(&node);
+        }
+        let stop = bench.worker.driver.context.stop.clone();
+        let watching = bench.watching();
+        let within_a_minute = async {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            // Only now the provider answers GetProviderInfo.
+            if !led_before {
+                let known = |status: &mut ProviderStatus| status.info = Some(Arc::new(info));
+                bench.status.send_modify(known);
+            }
+            tokio::time::sleep(Duration::from_secs(40)).await;
+            stop.cancel();
+        };
+        tokio::join!(watching, within_a_minute);
+        let events = bench.events();
+        assert!(
+            events.len() == 1 && events[0].contains("NodeNotInitialized ours"),
+            "{led_before}: {events:?}"
+        );
     }
-    let stop = bench.worker.driver.context.stop.clone();
-    let watching = bench.watching();
-    let within_a_minute = async {
-        tokio::time::sleep(Duration::from_secs(45)).await;
-        stop.cancel();
-    };
-    tokio::join!(watching, within_a_minute);
-    let events = bench.events();
-    assert!(
-        events.len() == 1 && events[0].contains("NodeNotInitialized ours"),
-        "{events:?}"
-    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,11 +11,9 @@ use super::listing::Heard;
 use super::plan::{self, Pass};
 use super::reported::Stays;
 use super::{Lifecycle, Passes, owned};
-use crate::args::ProviderEndpoint;
 use crate::controller::LoopContext;
 use crate::core::lock;
-use crate::ownership::Ownership;
-use crate::provider::{ProviderStatus, Session, within_bounds};
+use crate::provider::Session;
 use crate::writes::{EventType, NodePatch, WriteError, reason};
 
 /// The most concurrent writes of a pass, and of [`watch_ready`].
@@ -214,7 +212,7 @@ pub(super) async fn watch_ready(context: &LoopContext) {
     let mut ownership = None;
     loop {
         let start = Instant::now();
-        let now = known(&context.status.borrow(), &context.config.providers);
+        let now = context.status.borrow().ownership(&context.config.providers);
         ownership = now.or(ownership);
         if let Some(ownership) = &ownership {
             let nodes = owned(context, ownership);
@@ -225,22 +223,6 @@ pub(super) async fn watch_ready(context: &LoopContext) {
             return;
         }
     }
-}
-
-/// Which Nodes belong to the provider; `None` if that is unknown now. Then the caller keeps its
-/// last value.
-fn known(status: &ProviderStatus, configured: &[ProviderEndpoint]) -> Option<Arc<Ownership>> {
-    if let Some(session) = &status.session {
-        return Some(Arc::clone(&session.ownership));
-    }
-    // The provider answers but is not initialised. Its prefixes count if the operator's flag allows
-    // them.
-    let [endpoint] = configured else {
-        return None;
-    };
-    let info = within_bounds(status.info.as_deref()?, endpoint);
-    let ownership = Ownership::of(&[(&endpoint.name, &info)], None).ok()?;
-    Some(Arc::new(ownership))
 }
 
 #[cfg(test)]

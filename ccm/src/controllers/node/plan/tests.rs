@@ -182,6 +182,22 @@ fn b_n2_an_id_of_another_prefix_is_not_written() {
 }
 
 #[test]
+fn b_n2_an_empty_id_is_reported_as_no_id() {
+    for provider_id in [None, Some(String::new())] {
+        let instance = api::Instance {
+            provider_id,
+            ..running()
+        };
+        let plan = plan(&fresh(), instance);
+        let Then::Lasting(text) = &plan.then else {
+            panic!("{:?}", plan.then);
+        };
+        assert!(text.contains("reports no provider ID"), "{text}");
+        assert!(writes_nothing(&plan));
+    }
+}
+
+#[test]
 fn b_n5_a_node_ip_that_the_provider_does_not_know() {
     let annotation = [(
         "alpha.kubernetes.io/provided-node-ip".to_owned(),

@@ -6,6 +6,7 @@ use tokio::sync::watch;
 use super::super::{Memory, Metrics};
 use super::*;
 use crate::controllers::node::testing::FakeApi;
+use crate::args::ProviderEndpoint;
 use crate::core::Key;
 use crate::ownership::Ownership;
 use crate::provider::ProviderStatus;
@@ -152,7 +153,7 @@ fn s21_prefixes_outside_of_the_flag_do_not_count_before_initialize_either() {
             load_balancer_classes: None,
             provider_id_prefixes: bounds,
         };
-        let ownership = known(&status, &[endpoint]).unwrap();
+        let ownership = status.ownership(&[endpoint]).unwrap();
         ownership.owner_of_id(id).map(str::to_owned)
     };
     let bounds = || Some(vec!["mock://".to_owned()]);
