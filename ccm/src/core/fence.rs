@@ -139,7 +139,7 @@ impl Fence {
     /// Allows writes until `deadline`.
     pub(crate) fn extend(&self, deadline: Instant) {
         let nanos = deadline.saturating_duration_since(self.base).as_nanos();
-        let nanos = u64::try_from(nanos).map_or(FOR_EVER - 1, |nanos| nanos.min(FOR_EVER - 1));
+        let nanos = u64::try_from(nanos).unwrap_or(FOR_EVER);
         self.until.store(nanos, Ordering::SeqCst);
     }
 
