@@ -341,6 +341,49 @@ fn r5_a_route_whose_removal_failed_is_removed_on_a_list_of_that_time() {
 }
 
 #[test]
+fn r5_a_wrong_route_whose_removal_failed_waits_although_the_right_one_exists() {
+    let mut scene = Scene::new(
+        &["a 10.8.1.0/24"],
+        &["r1 10.8.1.0/24 >a", "r2 10.8.1.0/24 >gone"],
+    );
+    let pass = scene.look();
+    assert_eq!(show(&pass), "-r2");
+    assert_eq!(scene.conditions(), "a=created");
+    let trouble = CallError::new(CallErrorCode::Invalid, "no");
+    scene
+        .ledger
+        .begin(&pass.tasks[0].destination, true, scene.now);
+    let ended = Ended::Failed(&trouble);
+    scene
+        .ledger
+        .deleted(pass.tasks[0].destination, false, ended, scene.now);
+    // The next list shows both routes again.
+    let pass = scene.look();
+    assert_eq!((show(&pass), pass.settled), (String::new(), Vec::new()));
+    assert_eq!(scene.conditions(), "a=created");
+}
+
+#[test]
+fn b_r2_a_pass_reports_at_most_ten_faults() {
+    let mut scene = Scene::new(&["a 10.8.1.0/24"], &[]);
+    let bad = api::Route {
+        ownership: 77,
+        ..route("r1 10.8.1.0/24 >a")
+    };
+    scene.routes = vec![bad; 12];
+    assert_eq!(scene.look().faults.len(), 10);
+}
+
+#[test]
+fn b_r2_each_route_of_a_deletion_has_its_own_key() {
+    let routes = ["r1 10.8.1.0/24 >gone", "r2 10.8.1.0/24 >gone"];
+    let pass = Scene::new(&["a 10.8.2.0/24"], &routes).look();
+    let deleted = pass.tasks.iter().flat_map(|task| &task.delete);
+    let keys: Vec<&str> = deleted.map(|route| route.route_key.as_str()).collect();
+    assert_eq!(keys, ["r1 10.8.1.0/24", "r2 10.8.1.0/24"]);
+}
+
+#[test]
 fn b_r2_a_list_from_before_a_call_says_nothing_of_what_it_did() {
     let mut scene = Scene::new(
         &["a 10.8.1.0/24", "b 10.8.2.0/24"],
