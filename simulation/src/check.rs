@@ -1,5 +1,5 @@
-//! What `make seeds` checks besides the 2,000 seeds that it plays. Each function returns what is
-//! wrong.
+//! The checks of `simulate --check`, which `make seeds` runs besides its 2,000 seeds. Each function
+//! returns what is wrong.
 
 use std::path::{Path, PathBuf};
 

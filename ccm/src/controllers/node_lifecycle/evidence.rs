@@ -197,8 +197,8 @@ impl Evidence {
         let claims = self.claims.iter();
         let open = claims.filter(|claim| !plan::is_vouched(claim, answers, nodes));
         let open = open.count();
-        // Witnesses are unanswered, and this pass has waited for them or may ask about no more. The
-        // next pass may ask about others, up to `WITNESSES` in all.
+        // Answers about witnesses are still to come, and this pass has waited for them or may ask
+        // about no more witnesses. The next pass may ask about others, up to `WITNESSES` in all.
         let awaited = !self.witnesses.is_empty() && (witnessed || self.asked >= WITNESSES);
         if open == 0 || self.is_refused() || awaited {
             return None;

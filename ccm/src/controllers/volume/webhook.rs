@@ -136,8 +136,8 @@ impl Webhook {
 
 /// Parses a review. Returns the answer that admits the object unchanged, and the volume that is
 /// being created. `None`: the review is about something else, and the webhook must not block that,
-/// even if its rule matches too much. By default the webhook answers every caller, so this keeps
-/// only the metadata of other objects.
+/// even if its rule matches too much. By default the webhook answers every caller, so the review may
+/// hold any object: this parses only its metadata until it knows that a volume is being created.
 fn understand(body: &[u8]) -> Result<(AdmissionResponse, Option<PersistentVolume>), String> {
     let about = request::<PartialObjectMeta<PersistentVolume>>(body)?;
     let resource = &about.resource;

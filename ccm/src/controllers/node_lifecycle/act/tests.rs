@@ -5,8 +5,8 @@ use tokio::sync::watch;
 
 use super::super::{Memory, Metrics};
 use super::*;
-use crate::controllers::node::testing::FakeApi;
 use crate::args::ProviderEndpoint;
+use crate::controllers::node::testing::FakeApi;
 use crate::core::Key;
 use crate::ownership::Ownership;
 use crate::provider::ProviderStatus;
