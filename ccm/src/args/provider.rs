@@ -66,7 +66,7 @@ impl ProviderArgs {
             wrong.push(InvalidFlag::new(
                 "--provider",
                 &second.name,
-                "only one provider for now; for a second cloud run a second ccm with its own Lease (--leader-elect-resource-name) and other load balancer classes (--load-balancer-classes)",
+                "only one provider for now; for a second cloud run a second ccm with another provider name, its own Lease (--leader-elect-resource-name) and other load balancer classes (--load-balancer-classes)",
             ));
         }
         self.provider

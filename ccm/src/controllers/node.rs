@@ -77,6 +77,8 @@ struct Worker {
     lookups: Permits,
     /// The last session's information about the provider. It is kept while the provider is away.
     said: Mutex<Option<Arc<Said>>>,
+    /// Before the first session: which Nodes the provider claims in its last GetProviderInfo.
+    claimed: Mutex<Option<Arc<Ownership>>>,
     /// The addresses that this controller wrote to Nodes that still have the taint. The watch
     /// returns them, and that change must not make the Node due.
     addressed: Mutex<BTreeMap<String, Vec<NodeAddress>>>,
@@ -115,6 +117,7 @@ impl Worker {
             writers: Semaphore::new(WRITERS),
             lookups: Permits::default(),
             said: Mutex::default(),
+            claimed: Mutex::default(),
             addressed: Mutex::default(),
             metrics,
         }
@@ -170,9 +173,7 @@ impl Worker {
     }
 
     fn report_overdue(&self, patience: Duration) {
-        if self.said().is_none() {
-            self.keep_concerned();
-        }
+        self.take_claims();
         let obstacle = |name: &String, answered: Option<&Answered>| self.waits_for(name, answered);
         let overdue = self.waiting().overdue(Instant::now(), patience, obstacle);
         for overdue in overdue {
@@ -271,19 +272,38 @@ impl Worker {
         said.clone()
     }
 
-    /// Whether the Node may belong to this provider, by the last session, or before the first one
-    /// by GetProviderInfo. Before that is answered, every Node may.
+    /// Whether the Node may belong to this provider: by the last session, or before the first one by
+    /// the last GetProviderInfo. Before both, every Node may.
     fn concerns(&self, node: &Node) -> bool {
-        let context = self.context();
         let said = self.said().map(|said| Arc::clone(&said.ownership));
-        let known = said.or_else(|| context.status.borrow().ownership(&context.config.providers));
-        known.is_none_or(|ownership| ownership.concerns(&context.provider, node))
+        let known = said.or_else(|| lock(&self.claimed).clone());
+        known.is_none_or(|ownership| ownership.concerns(&self.context().provider, node))
     }
 
-    /// Drops the waiting Nodes of other providers.
-    fn keep_concerned(&self) {
+    /// Before the first session, other claims in GetProviderInfo change which Nodes wait.
+    fn take_claims(&self) {
+        let context = self.context();
+        if self.said().is_some() {
+            return;
+        }
+        let Some(now) = context.status.borrow().ownership(&context.config.providers) else {
+            return;
+        };
+        if lock(&self.claimed).replace(Arc::clone(&now)) != Some(now) {
+            self.wait_again();
+        }
+    }
+
+    /// All uninitialised Nodes that may belong to the provider wait, and no others. Returns them.
+    fn wait_again(&self) -> Vec<Arc<Node>> {
+        let mut nodes = self.context().cluster.nodes.all();
+        nodes.retain(|node| plan::is_uninitialized(node) && self.concerns(node));
         let concerns = |name: &String| self.node(name).is_some_and(|node| self.concerns(&node));
         self.waiting().keep(concerns);
+        for node in &nodes {
+            self.wait_for(node);
+        }
+        nodes
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting<String>> {
@@ -356,14 +376,8 @@ impl Reconciler for Worker {
             ownership: Arc::clone(&session.ownership),
             projection: session.projections.nodes.clone(),
         }));
-        let mut nodes = self.context().cluster.nodes.all();
-        nodes.retain(|node| plan::is_uninitialized(node) && self.concerns(node));
-        self.keep_concerned();
-        let due = nodes.iter().map(|node| {
-            self.wait_for(node);
-            name(node).to_owned()
-        });
-        due.collect()
+        let nodes = self.wait_again();
+        nodes.iter().map(|node| name(node).to_owned()).collect()
     }
 
     fn width(&self, session: &Arc<Session>) -> Width {

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until};
 #[derive(Clone, Debug)]
 pub(crate) struct Fence {
     base: Instant,
-    /// Nanoseconds after `base` until which writes may be issued; 0 is closed.
+    /// Nanoseconds after `base` until which writes may be issued; 0: closed; [`FOR_EVER`]: open.
     until: Arc<AtomicU64>,
     /// Notified when the fence closes before its deadline.
     closing: Arc<Notify>,

@@ -42,7 +42,7 @@ fn instance() -> api::Instance {
 struct Bench {
     api: FakeApi,
     worker: Worker,
-    /// Keeps the channel open.
+    /// Publishes the state of the provider.
     status: watch::Sender<ProviderStatus>,
 }
 
@@ -321,51 +321,86 @@ async fn n13_who_waits_is_told_why_even_without_a_provider() {
     );
 }
 
-/// Without a session, the ownership is that of the last session, or that of GetProviderInfo if
-/// Initialize has never succeeded.
+/// The information of a provider that claims these prefixes of provider IDs.
+fn claiming(prefixes: &[&str]) -> api::GetProviderInfoResponse {
+    api::GetProviderInfoResponse {
+        provider_id_prefixes: prefixes.iter().map(|&prefix| prefix.to_owned()).collect(),
+        capabilities: Some(api::Capabilities {
+            instances: Some(api::InstanceCapability::default()),
+            ..api::Capabilities::default()
+        }),
+        ..api::GetProviderInfoResponse::default()
+    }
+}
+
+/// An uninitialised Node with this provider ID.
+fn with_id(name: &str, id: &str) -> Node {
+    let mut node = fresh(name);
+    node.spec.get_or_insert_default().provider_id = Some(id.to_owned());
+    node
+}
+
 #[tokio::test(start_paused = true)]
 async fn n13_a_node_of_another_provider_is_told_nothing_while_ours_is_away() {
-    for led_before in [true, false] {
-        let bench = Bench::new();
-        let info = api::GetProviderInfoResponse {
-            provider_id_prefixes: vec!["mock://".to_owned()],
-            capabilities: Some(api::Capabilities {
-                instances: Some(api::InstanceCapability::default()),
-                ..api::Capabilities::default()
-            }),
-            ..api::GetProviderInfoResponse::default()
-        };
-        let me = bench.worker.driver.context.provider.clone();
-        if led_before {
-            *bench.worker.said.lock().unwrap() = Some(Arc::new(Said {
-                ownership: Arc::new(Ownership::of(&[(&me, &info)], None).unwrap()),
-                projection: api::NodeProjection::default(),
-            }));
-        }
-        for (name, id) in [("theirs", "other://i-1"), ("ours", "mock://i-2")] {
-            let mut node = fresh(name);
-            node.spec.get_or_insert_default().provider_id = Some(id.to_owned());
-            bench.api.put(&node);
-        }
-        let stop = bench.worker.driver.context.stop.clone();
-        let watching = bench.watching();
-        let within_a_minute = async {
-            tokio::time::sleep(Duration::from_secs(5)).await;
-            // Only now the provider answers GetProviderInfo.
-            if !led_before {
-                let known = |status: &mut ProviderStatus| status.info = Some(Arc::new(info));
-                bench.status.send_modify(known);
-            }
-            tokio::time::sleep(Duration::from_secs(40)).await;
-            stop.cancel();
-        };
-        tokio::join!(watching, within_a_minute);
-        let events = bench.events();
+    let bench = Bench::new();
+    let me = bench.worker.driver.context.provider.clone();
+    *bench.worker.said.lock().unwrap() = Some(Arc::new(Said {
+        ownership: Arc::new(Ownership::of(&[(&me, &claiming(&["mock://"]))], None).unwrap()),
+        projection: api::NodeProjection::default(),
+    }));
+    bench.api.put(&with_id("theirs", "other://i-1"));
+    bench.api.put(&with_id("ours", "mock://i-2"));
+    let stop = bench.worker.driver.context.stop.clone();
+    let watching = bench.watching();
+    let within_a_minute = async {
+        tokio::time::sleep(Duration::from_secs(45)).await;
+        stop.cancel();
+    };
+    tokio::join!(watching, within_a_minute);
+    let events = bench.events();
+    assert!(
+        events.len() == 1 && events[0].contains("NodeNotInitialized ours"),
+        "{events:?}"
+    );
+}
+
+/// Initialize never succeeds. Whose a Node is, the last answer of GetProviderInfo says, also while
+/// the provider is away.
+#[tokio::test(start_paused = true)]
+async fn n13_before_the_first_session_the_claims_of_the_provider_decide_who_is_told() {
+    let bench = Bench::new();
+    let answers = |info: Option<api::GetProviderInfoResponse>| {
+        bench
+            .status
+            .send_modify(|status| status.info = info.map(Arc::new));
+    };
+    bench.api.put(&with_id("theirs", "other://i-1"));
+    bench.api.put(&with_id("ours", "mock://i-2"));
+    let stop = bench.worker.driver.context.stop.clone();
+    let watching = bench.watching();
+    let script = async {
+        let told = || bench.events().join("\n");
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        answers(Some(claiming(&["mock://"])));
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        answers(None);
+        bench.api.put(&with_id("later", "other://i-3"));
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        let first = told();
+        assert!(first.contains("NodeNotInitialized ours"), "{first}");
         assert!(
-            events.len() == 1 && events[0].contains("NodeNotInitialized ours"),
-            "{led_before}: {events:?}"
+            !first.contains("theirs") && !first.contains("later"),
+            "{first}"
         );
-    }
+        // Another version claims more.
+        answers(Some(claiming(&["mock://", "other://"])));
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        let second = told();
+        assert!(second.contains("NodeNotInitialized theirs"), "{second}");
+        assert!(second.contains("NodeNotInitialized later"), "{second}");
+        stop.cancel();
+    };
+    tokio::join!(watching, script);
 }
 
 #[tokio::test(start_paused = true)]

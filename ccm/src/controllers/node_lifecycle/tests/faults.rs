@@ -390,6 +390,7 @@ async fn fault_lifecycle_provider_lists_nothing() {
         let looping = Looping::start(20).await;
         looping.cloud.state().listing = listing;
         looping.goes(3 * PERIOD).await;
+        assert!(looping.cloud.state().listings > 0, "{listing:?}");
     }
 }
 
