@@ -272,8 +272,8 @@ impl Worker {
         said.clone()
     }
 
-    /// Whether the Node may belong to this provider: by the last session, or before the first one by
-    /// the last GetProviderInfo. Before both, every Node may.
+    /// Whether the Node may belong to this provider: by the last session, or before the first one
+    /// by the last GetProviderInfo. Before both, every Node may.
     fn concerns(&self, node: &Node) -> bool {
         let said = self.said().map(|said| Arc::clone(&said.ownership));
         let known = said.or_else(|| lock(&self.claimed).clone());

@@ -30,9 +30,9 @@
 //
 //   grpc-go      KeepaliveParams(keepalive.ServerParameters{Time: math.MaxInt64}),
 //                StaticStreamWindowSize(1 << 20) and StaticConnWindowSize(4 << 20). Set both: if
-//                only one is set, the other window has 64 KiB. In releases that lack these two, use
-//                InitialWindowSize and InitialConnWindowSize, which switch the measurement off only
-//                in those releases. No MaxConnectionIdle, no MaxConnectionAge.
+//                only one is set, the other window has 64 KiB. In releases that lack these two,
+//                InitialWindowSize and InitialConnWindowSize do the same.
+//                No MaxConnectionIdle, no MaxConnectionAge.
 //   grpc-java    NettyServerBuilder.keepAliveTime(Long.MAX_VALUE, NANOSECONDS) and
 //                flowControlWindow(4 << 20), not initialFlowControlWindow. No maxConnectionIdle, no
 //                maxConnectionAge.
