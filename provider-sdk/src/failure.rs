@@ -34,7 +34,8 @@ pub enum FailureCode {
     /// this service for `retry_after` (5 s if absent).
     Throttled,
     /// The cloud refuses the credentials. At first the controller records at most one event for all
-    /// objects. It tries one object every 20 s, and in any case each object after 5 min.
+    /// objects. It tries one object every 20 s and, except in the node lifecycle controller, each
+    /// object after 5 min at the latest. A `retry_after` replaces both times.
     Credentials,
     /// The cloud's API is unavailable. The controller records an event, and retries with backoff.
     Unavailable,

@@ -15,7 +15,7 @@ const END: &str = "<!-- calls:end -->";
 const HEAD: &str = "## The calls that a cloud sees
 
 Each test cloud counts the calls of its own API: once linked into upstream's Go CCM, once unchanged behind the bridge with the `ccm`. Each controller has its own API server and sees the same events. Both have the same
-flags, except for those that name the cloud; the `ccm` also has `--node-deletion-brake` and `--provider-annotation-prefixes`. `make calls` fails if the `ccm` makes more calls than upstream. The last column of a cloud's table names the only exceptions: there a rule needs
+flags, except for those that name the cloud. Upstream also has `--allow-untagged-cloud`, and the `ccm` has `--node-deletion-brake` and `--provider-annotation-prefixes`. `make calls` fails if the `ccm` makes more calls than upstream. The last column of a cloud's table names the only exceptions: there a rule needs
 more, and \"at most twice\" means twice as many as upstream, or two if upstream makes none.
 
 How it is counted:

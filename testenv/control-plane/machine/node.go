@@ -25,9 +25,9 @@ const (
 // superviseNode switches a machine on. It switches the machine off after a signal, or when its
 // parent process has ended. Then only the machine's disk is left.
 //
-// It runs in the network of the site. It has to remove only the cgroups. All processes of a
+// It runs in the network of the site. It has to remove only the cgroups. All processes of a PID
 // namespace end with its first process. Mounts and network interfaces end with the last process of
-// their namespace.
+// their own namespace.
 func superviseNode(args []string) error {
 	flags := flag.NewFlagSet("node", flag.ExitOnError)
 	name := flags.String("name", "", "host name")

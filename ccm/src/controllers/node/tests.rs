@@ -364,8 +364,8 @@ async fn n13_a_node_of_another_provider_is_told_nothing_while_ours_is_away() {
     );
 }
 
-/// Initialize never succeeds. Whose a Node is, the last answer of GetProviderInfo says, also while
-/// the provider is away.
+/// Initialize never succeeds. The last answer of GetProviderInfo decides which Nodes may be this
+/// provider's, also while the provider is away.
 #[tokio::test(start_paused = true)]
 async fn n13_before_the_first_session_the_claims_of_the_provider_decide_who_is_told() {
     let bench = Bench::new();
