@@ -78,9 +78,9 @@ const (
 //
 // The controller leaves an UNMARKED route alone if it has no target (ROUTE-11), or if neither its
 // address nor its destination belongs to a Node. It makes no second route to the destination of
-// such a route. The destination of a route may be a Pod CIDR only of Nodes that are not this
-// provider's, or that are being deleted. The controller leaves such a route alone too. It never
-// removes a FOREIGN route, or a route outside `--cluster-cidr`.
+// such a route. If every Node with the route's destination as a Pod CIDR is another provider's or
+// is being deleted, the controller leaves the route alone too. It never removes a FOREIGN route, or
+// a route outside `--cluster-cidr`.
 //
 // ROUTE-12: If the cloud cannot mark routes, the provider MUST list every route as UNMARKED, even
 // the routes that it made. Only a mark makes a route OURS or FOREIGN.
@@ -248,9 +248,9 @@ func (c *routeServiceClient) DeleteRoutes(ctx context.Context, in *DeleteRoutesR
 //
 // The controller leaves an UNMARKED route alone if it has no target (ROUTE-11), or if neither its
 // address nor its destination belongs to a Node. It makes no second route to the destination of
-// such a route. The destination of a route may be a Pod CIDR only of Nodes that are not this
-// provider's, or that are being deleted. The controller leaves such a route alone too. It never
-// removes a FOREIGN route, or a route outside `--cluster-cidr`.
+// such a route. If every Node with the route's destination as a Pod CIDR is another provider's or
+// is being deleted, the controller leaves the route alone too. It never removes a FOREIGN route, or
+// a route outside `--cluster-cidr`.
 //
 // ROUTE-12: If the cloud cannot mark routes, the provider MUST list every route as UNMARKED, even
 // the routes that it made. Only a mark makes a route OURS or FOREIGN.

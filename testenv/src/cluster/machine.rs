@@ -220,17 +220,26 @@ impl Machine {
 
     /// Kills all processes of a container (SIGKILL), and returns how many there were.
     pub fn kill(container: &str) -> usize {
-        Self::signal(container, Signal::KILL)
+        Self::signal(Self::processes_of(container), Signal::KILL)
     }
 
-    /// Stops all processes of a container (SIGSTOP): they exist but do not respond. Returns how
-    /// many there were.
+    /// Stops the processes of a container (SIGSTOP): they exist but do not respond. Returns how many
+    /// there were. A probe that runs in the container at this moment goes on, because the kubelet
+    /// waits minutes for a stopped one.
     pub fn hang(container: &str) -> usize {
-        Self::signal(container, Signal::STOP)
+        let is_probe = |pid: u32| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let argument = line.split(|byte| *byte == 0).nth(1).unwrap_or_default();
+            // `init`: the container's runtime is about to start the probe.
+            argument == b"probe" || argument == b"init"
+        };
+        let mut processes = Self::processes_of(container);
+        processes.retain(|pid| !is_probe(*pid));
+        Self::signal(processes, Signal::STOP)
     }
 
-    fn signal(container: &str, signal: Signal) -> usize {
-        let reached = Self::processes_of(container)
+    fn signal(processes: Vec<u32>, signal: Signal) -> usize {
+        let reached = processes
             .into_iter()
             .filter_map(|pid| Pid::from_raw(i32::try_from(pid).ok()?))
             .filter(|pid| kill_process(*pid, signal).is_ok());
