@@ -189,7 +189,7 @@ mod tests {
         }
     }
 
-    /// What is reported once this list has come twice in a row.
+    /// The differences that the controller reports when it gets this list twice in a row.
     fn reported(listed: &[ListedLoadBalancer], services: &[Known<'_>]) -> Vec<Finding> {
         let mut standing = Standing::default();
         let first = standing.pass(listed, services);
