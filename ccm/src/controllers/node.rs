@@ -22,7 +22,7 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -75,9 +75,9 @@ struct Worker {
     managed: managed::Managed,
     writers: Semaphore,
     lookups: Permits,
-    /// The last session's information about the provider. It is kept while the provider is away.
-    said: Mutex<Option<Arc<Said>>>,
-    /// Before the first session: which Nodes the provider claims in its last GetProviderInfo.
+    /// The fields of a Node that the provider of the last session sees.
+    projection: Mutex<Arc<api::NodeProjection>>,
+    /// The provider's claims when it was last decided which Nodes wait.
     claimed: Mutex<Option<Arc<Ownership>>>,
     /// The addresses that this controller wrote to Nodes that still have the taint. The watch
     /// returns them, and that change must not make the Node due.
@@ -90,13 +90,6 @@ enum Stage {
     Instances,
     Zones,
     Writes,
-}
-
-/// Information about a provider, from its session.
-struct Said {
-    ownership: Arc<Ownership>,
-    /// The fields of a Node that the provider sees.
-    projection: api::NodeProjection,
 }
 
 impl Worker {
@@ -116,7 +109,7 @@ impl Worker {
             managed: managed::Managed::default(),
             writers: Semaphore::new(WRITERS),
             lookups: Permits::default(),
-            said: Mutex::default(),
+            projection: Mutex::default(),
             claimed: Mutex::default(),
             addressed: Mutex::default(),
             metrics,
@@ -139,11 +132,9 @@ impl Worker {
                 }
                 // The controller may have left this Node alone with its taint. Then the Node waits
                 // again only if `plan::wakes` accepts the change, or after a new session.
-                let said = self.said();
-                let nothing = api::NodeProjection::default();
-                let projection = said.as_ref().map_or(&nothing, |said| &said.projection);
+                let projection = Arc::clone(&lock(&self.projection));
                 let own = self.addressed().get(name).cloned();
-                plan::wakes(change.old.as_deref(), node, projection, own.as_deref()).then(|| {
+                plan::wakes(change.old.as_deref(), node, &projection, own.as_deref()).then(|| {
                     self.wait_for(node);
                     Wake::Due(name.to_owned())
                 })
@@ -173,7 +164,10 @@ impl Worker {
     }
 
     fn report_overdue(&self, patience: Duration) {
-        self.take_claims();
+        // Without a session, nothing else reports other claims of the provider.
+        if *lock(&self.claimed) != self.context().status.borrow().ownership {
+            self.wait_again();
+        }
         let obstacle = |name: &String, answered: Option<&Answered>| self.waits_for(name, answered);
         let overdue = self.waiting().overdue(Instant::now(), patience, obstacle);
         for overdue in overdue {
@@ -267,39 +261,22 @@ impl Worker {
         lock(&self.addressed)
     }
 
-    fn said(&self) -> Option<Arc<Said>> {
-        let said = lock(&self.said);
-        said.clone()
-    }
-
-    /// Whether the Node may belong to this provider: by the last session, or before the first one
-    /// by the last GetProviderInfo. Before both, every Node may.
+    /// Whether the Node may belong to this provider. Every Node may while its claims are unknown.
     fn concerns(&self, node: &Node) -> bool {
-        let said = self.said().map(|said| Arc::clone(&said.ownership));
-        let known = said.or_else(|| lock(&self.claimed).clone());
-        known.is_none_or(|ownership| ownership.concerns(&self.context().provider, node))
-    }
-
-    /// Before the first session, other claims in GetProviderInfo change which Nodes wait.
-    fn take_claims(&self) {
         let context = self.context();
-        if self.said().is_some() {
-            return;
-        }
-        let Some(now) = context.status.borrow().ownership(&context.config.providers) else {
-            return;
-        };
-        if lock(&self.claimed).replace(Arc::clone(&now)) != Some(now) {
-            self.wait_again();
-        }
+        let status = context.status.borrow();
+        let known = status.ownership.as_ref();
+        known.is_none_or(|ownership| ownership.concerns(&context.provider, node))
     }
 
     /// All uninitialised Nodes that may belong to the provider wait, and no others. Returns them.
     fn wait_again(&self) -> Vec<Arc<Node>> {
-        let mut nodes = self.context().cluster.nodes.all();
+        let context = self.context();
+        lock(&self.claimed).clone_from(&context.status.borrow().ownership);
+        let mut nodes = context.cluster.nodes.all();
         nodes.retain(|node| plan::is_uninitialized(node) && self.concerns(node));
-        let concerns = |name: &String| self.node(name).is_some_and(|node| self.concerns(&node));
-        self.waiting().keep(concerns);
+        let names: BTreeSet<&str> = nodes.iter().map(|node| name(node)).collect();
+        self.waiting().keep(|waits| names.contains(waits.as_str()));
         for node in &nodes {
             self.wait_for(node);
         }
@@ -372,10 +349,7 @@ impl Reconciler for Worker {
 
     /// The provider of a new session may know other Nodes than before, and own other Nodes.
     fn renewed(&self, session: &Arc<Session>, _: &ProviderStatus) -> Vec<String> {
-        *lock(&self.said) = Some(Arc::new(Said {
-            ownership: Arc::clone(&session.ownership),
-            projection: session.projections.nodes.clone(),
-        }));
+        *lock(&self.projection) = Arc::new(session.projections.nodes.clone());
         let nodes = self.wait_again();
         nodes.iter().map(|node| name(node).to_owned()).collect()
     }

@@ -294,12 +294,7 @@ impl Keeper {
             said.before = 0;
         }
         self.with.status.send_modify(|status| {
-            *status = ProviderStatus {
-                last_answer: Some(Instant::now()),
-                info: Some(Arc::clone(&info)),
-                cloud_scope: status.cloud_scope.take(),
-                ..ProviderStatus::default()
-            };
+            status.connected(Arc::clone(&info), &self.with.endpoint);
         });
         tokio::select! {
             biased;

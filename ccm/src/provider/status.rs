@@ -36,6 +36,9 @@ pub(crate) struct ProviderStatus {
     pub(crate) info: Option<Arc<api::GetProviderInfoResponse>>,
     /// The cloud scope in the last answer of Initialize.
     pub(crate) cloud_scope: Option<String>,
+    /// Which Nodes belong to the provider: by its last session, or before the first one by its last
+    /// GetProviderInfo. Kept while the provider is away. `None` before both.
+    pub(crate) ownership: Option<Arc<Ownership>>,
 }
 
 /// A capability that a controller needs.
@@ -98,20 +101,28 @@ impl ProviderStatus {
         offered.then(|| Arc::clone(session))
     }
 
-    /// Which Nodes belong to the provider; `None` if that is unknown now. Then the caller keeps its
-    /// last value.
-    pub(crate) fn ownership(&self, configured: &[ProviderEndpoint]) -> Option<Arc<Ownership>> {
-        if let Some(session) = &self.session {
-            return Some(Arc::clone(&session.ownership));
-        }
-        // The provider answers but is not initialised. Its prefixes count if the operator's flag
-        // allows them.
-        let [endpoint] = configured else {
-            return None;
+    /// The provider answered GetProviderInfo on a new connection.
+    pub(super) fn connected(
+        &mut self,
+        info: Arc<api::GetProviderInfoResponse>,
+        endpoint: &ProviderEndpoint,
+    ) {
+        let before = std::mem::take(self);
+        // Without a session the stored claims are unknown, so only the operator's flags limit the
+        // claims. A session knows both, so its ownership stays.
+        let ownership = before.ownership.filter(|_| before.cloud_scope.is_some());
+        let ownership = ownership.or_else(|| {
+            let within = within_bounds(&info, endpoint);
+            let ownership = Ownership::of(&[(&endpoint.name, &within)], None);
+            ownership.ok().map(Arc::new)
+        });
+        *self = Self {
+            last_answer: Some(Instant::now()),
+            info: Some(info),
+            cloud_scope: before.cloud_scope,
+            ownership,
+            ..Self::default()
         };
-        let info = within_bounds(self.info.as_deref()?, endpoint);
-        let ownership = Ownership::of(&[(&endpoint.name, &info)], None).ok()?;
-        Some(Arc::new(ownership))
     }
 
     /// Whether Nodes and routes may be deleted: the provider is READY, and its scope is accepted.
@@ -204,6 +215,62 @@ mod tests {
                 "{last_seen:?} {operator:?}"
             );
         }
+    }
+
+    #[test]
+    fn s21_prefixes_outside_of_the_flag_do_not_count_before_initialize_either() {
+        let owner = |flag: Option<&str>, id: &str| {
+            let status = connected(ProviderStatus::default(), &["mock://", "aws://"], flag);
+            let ownership = status.ownership.unwrap();
+            ownership.owner_of_id(id).map(str::to_owned)
+        };
+        let flag = Some("mock://");
+        assert_eq!(owner(flag, "mock://1").as_deref(), Some("mock"));
+        assert_eq!(owner(flag, "aws://1"), None);
+        assert_eq!(owner(None, "aws://1").as_deref(), Some("mock"));
+    }
+
+    #[test]
+    fn s21_what_a_session_knew_stays_until_the_next_one() {
+        let owns = |status: &ProviderStatus, id: &str| {
+            let ownership = status.ownership.as_ref().unwrap();
+            ownership.owner_of_id(id).is_some()
+        };
+        let first = connected(ProviderStatus::default(), &["mock://"], None);
+        // Another version claims more. Before the first session its claims count.
+        let more = ["mock://", "aws://"];
+        let second = connected(first.clone(), &more, None);
+        assert!(!owns(&first, "aws://1") && owns(&second, "aws://1"));
+        // After a session, the stored claims limit them, and Initialize must tell how.
+        let initialized = ProviderStatus {
+            cloud_scope: Some(String::new()),
+            ..first
+        };
+        let third = connected(initialized, &more, None);
+        assert!(owns(&third, "mock://1") && !owns(&third, "aws://1"));
+        assert_eq!(third.cloud_scope.as_deref(), Some(""));
+    }
+
+    /// The status after a provider with these claims connected.
+    fn connected(
+        mut status: ProviderStatus,
+        claims: &[&str],
+        flag: Option<&str>,
+    ) -> ProviderStatus {
+        let info = api::GetProviderInfoResponse {
+            provider_id_prefixes: claims.iter().map(|&prefix| prefix.to_owned()).collect(),
+            ..Default::default()
+        };
+        let endpoint = ProviderEndpoint {
+            name: "mock".into(),
+            socket: "/a.sock".into(),
+            peer_uid: None,
+            accepted_cloud_scope: None,
+            load_balancer_classes: None,
+            provider_id_prefixes: flag.map(|prefix| vec![prefix.to_owned()]),
+        };
+        status.connected(Arc::new(info), &endpoint);
+        status
     }
 
     #[test]

@@ -321,15 +321,22 @@ async fn n13_who_waits_is_told_why_even_without_a_provider() {
     );
 }
 
-/// The information of a provider that claims these prefixes of provider IDs.
-fn claiming(prefixes: &[&str]) -> api::GetProviderInfoResponse {
-    api::GetProviderInfoResponse {
-        provider_id_prefixes: prefixes.iter().map(|&prefix| prefix.to_owned()).collect(),
-        capabilities: Some(api::Capabilities {
-            instances: Some(api::InstanceCapability::default()),
-            ..api::Capabilities::default()
-        }),
-        ..api::GetProviderInfoResponse::default()
+impl Bench {
+    /// The provider's status when it claims these prefixes of provider IDs.
+    fn claims(&self, prefixes: &[&str]) {
+        let info = api::GetProviderInfoResponse {
+            provider_id_prefixes: prefixes.iter().map(|&prefix| prefix.to_owned()).collect(),
+            capabilities: Some(api::Capabilities {
+                instances: Some(api::InstanceCapability::default()),
+                ..api::Capabilities::default()
+            }),
+            ..api::GetProviderInfoResponse::default()
+        };
+        let me = &self.worker.driver.context.provider;
+        let ownership = Ownership::of(&[(me, &info)], None).unwrap();
+        let ownership = Some(Arc::new(ownership));
+        self.status
+            .send_modify(|status| status.ownership = ownership);
     }
 }
 
@@ -343,11 +350,7 @@ fn with_id(name: &str, id: &str) -> Node {
 #[tokio::test(start_paused = true)]
 async fn n13_a_node_of_another_provider_is_told_nothing_while_ours_is_away() {
     let bench = Bench::new();
-    let me = bench.worker.driver.context.provider.clone();
-    *bench.worker.said.lock().unwrap() = Some(Arc::new(Said {
-        ownership: Arc::new(Ownership::of(&[(&me, &claiming(&["mock://"]))], None).unwrap()),
-        projection: api::NodeProjection::default(),
-    }));
+    bench.claims(&["mock://"]);
     bench.api.put(&with_id("theirs", "other://i-1"));
     bench.api.put(&with_id("ours", "mock://i-2"));
     let stop = bench.worker.driver.context.stop.clone();
@@ -364,16 +367,10 @@ async fn n13_a_node_of_another_provider_is_told_nothing_while_ours_is_away() {
     );
 }
 
-/// Initialize never succeeds. The last answer of GetProviderInfo decides which Nodes may be this
-/// provider's, also while the provider is away.
+/// Initialize never succeeds.
 #[tokio::test(start_paused = true)]
 async fn n13_before_the_first_session_the_claims_of_the_provider_decide_who_is_told() {
     let bench = Bench::new();
-    let answers = |info: Option<api::GetProviderInfoResponse>| {
-        bench
-            .status
-            .send_modify(|status| status.info = info.map(Arc::new));
-    };
     bench.api.put(&with_id("theirs", "other://i-1"));
     bench.api.put(&with_id("ours", "mock://i-2"));
     let stop = bench.worker.driver.context.stop.clone();
@@ -381,9 +378,8 @@ async fn n13_before_the_first_session_the_claims_of_the_provider_decide_who_is_t
     let script = async {
         let told = || bench.events().join("\n");
         tokio::time::sleep(Duration::from_secs(3)).await;
-        answers(Some(claiming(&["mock://"])));
+        bench.claims(&["mock://"]);
         tokio::time::sleep(Duration::from_secs(10)).await;
-        answers(None);
         bench.api.put(&with_id("later", "other://i-3"));
         tokio::time::sleep(Duration::from_mins(1)).await;
         let first = told();
@@ -393,7 +389,7 @@ async fn n13_before_the_first_session_the_claims_of_the_provider_decide_who_is_t
             "{first}"
         );
         // Another version claims more.
-        answers(Some(claiming(&["mock://", "other://"])));
+        bench.claims(&["mock://", "other://"]);
         tokio::time::sleep(Duration::from_mins(1)).await;
         let second = told();
         assert!(second.contains("NodeNotInitialized theirs"), "{second}");

@@ -209,13 +209,11 @@ async fn set_taints(context: &LoopContext, node: &Node, taints: Vec<Taint>, what
 /// `context.stop`.
 pub(super) async fn watch_ready(context: &LoopContext) {
     let period = context.config.node_lifecycle.monitor_period;
-    let mut ownership = None;
     loop {
         let start = Instant::now();
-        let now = context.status.borrow().ownership(&context.config.providers);
-        ownership = now.or(ownership);
-        if let Some(ownership) = &ownership {
-            let nodes = owned(context, ownership);
+        let ownership = context.status.borrow().ownership.clone();
+        if let Some(ownership) = ownership {
+            let nodes = owned(context, &ownership);
             change_taints(context, &nodes, plan::without_shutdown_taint, "removed").await;
         }
         let next = sleep_until(start + period);

@@ -251,6 +251,7 @@ impl Keeper {
         self.with.status.send_modify(|status| {
             status.held = held;
             status.session = Some(Arc::clone(session));
+            status.ownership = Some(Arc::clone(&session.ownership));
             status.scope_accepted = accepted;
             status.cloud_scope = Some(scope.to_owned());
             status.message = message;

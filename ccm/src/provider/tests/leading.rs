@@ -228,6 +228,14 @@ async fn s21_a_new_prefix_is_held_until_it_is_accepted_without_a_restart() {
     let session = running.session().await;
     let first = session.info.provider_id_prefixes.clone();
 
+    provider.kill();
+    let status = running.until("the loss", |s| !s.reachable()).await;
+    assert_eq!(
+        status.ownership.unwrap(),
+        session.ownership,
+        "kept while the provider is away"
+    );
+
     let greedy = Fake::new("2");
     greedy.set(|s| s.info.provider_id_prefixes.push("aws:///".into()));
     provider.start(greedy.service());

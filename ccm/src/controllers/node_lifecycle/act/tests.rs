@@ -5,7 +5,6 @@ use tokio::sync::watch;
 
 use super::super::{Memory, Metrics};
 use super::*;
-use crate::args::ProviderEndpoint;
 use crate::controllers::node::testing::FakeApi;
 use crate::core::Key;
 use crate::ownership::Ownership;
@@ -132,32 +131,4 @@ async fn b_l3_the_shutdown_taint_comes_and_goes() {
     let writes = server.writes().len();
     take_off().await;
     assert_eq!(server.writes().len(), writes);
-}
-
-#[test]
-fn s21_prefixes_outside_of_the_flag_do_not_count_before_initialize_either() {
-    let info = api::GetProviderInfoResponse {
-        provider_id_prefixes: vec!["mock://".into(), "aws://".into()],
-        ..Default::default()
-    };
-    let status = ProviderStatus {
-        info: Some(Arc::new(info)),
-        ..ProviderStatus::default()
-    };
-    let owner = |bounds: Option<Vec<String>>, id: &str| {
-        let endpoint = ProviderEndpoint {
-            name: "mock".into(),
-            socket: "/a.sock".into(),
-            peer_uid: None,
-            accepted_cloud_scope: None,
-            load_balancer_classes: None,
-            provider_id_prefixes: bounds,
-        };
-        let ownership = status.ownership(&[endpoint]).unwrap();
-        ownership.owner_of_id(id).map(str::to_owned)
-    };
-    let bounds = || Some(vec!["mock://".to_owned()]);
-    assert_eq!(owner(bounds(), "mock://1").as_deref(), Some("mock"));
-    assert_eq!(owner(bounds(), "aws://1"), None);
-    assert_eq!(owner(None, "aws://1").as_deref(), Some("mock"));
 }
