@@ -123,15 +123,20 @@ impl Passes {
                 return Err(self.earliest);
             }
         } else {
-            self.ledger.start_over();
-            self.evidence.give_up();
-            self.listing.give_up();
+            self.forget();
         }
         self.earliest = start + LEAST_GAP;
         if start >= self.tick {
             self.tick = start + period;
         }
         Ok(start)
+    }
+
+    /// Drops all earlier answers, and does not wait for those to come.
+    fn forget(&mut self) {
+        self.ledger.start_over();
+        self.evidence.give_up();
+        self.listing.give_up();
     }
 }
 
@@ -238,13 +243,14 @@ impl Lifecycle {
         }
     }
 
-    /// Discards the answers to earlier calls when the provider stops being usable.
+    /// Drops all earlier answers when the provider stops being usable, so that two ABSENT in a row
+    /// are from before or from after that.
     async fn follow_status(&self) {
         let mut status = self.context().status.clone();
         loop {
             let session = status.borrow_and_update().usable(Capability::Instances);
             if session.is_none() {
-                self.passes.lock().await.evidence.give_up();
+                self.passes.lock().await.forget();
             }
             drop(session);
             if status.changed().await.is_err() {

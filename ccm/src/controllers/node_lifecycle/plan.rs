@@ -132,7 +132,7 @@ impl Ledger {
         }
     }
 
-    /// Begins a new session: no earlier answer counts. The brake keeps its deletions.
+    /// From now on no earlier answer counts. The brake keeps its deletions.
     pub(super) fn start_over(&mut self) {
         self.absences.clear();
         self.known.clear();

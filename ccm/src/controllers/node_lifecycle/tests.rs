@@ -166,6 +166,20 @@ async fn m9_what_a_provider_was_asked_before_it_was_away_counts_for_nothing() {
     looping.cloud.state().slow.insert(slow.0, slow.1);
     looping.down([3], api::InstanceState::Absent);
     looping.until("asked", |this| this.lookups() == 1).await;
+    broken_and_ready(&looping).await;
+    let took = looping.until("again", |this| this.lookups() == 2).await;
+    assert!(
+        took <= PERIOD,
+        "the first answer is not waited for: {took:?}"
+    );
+    looping.until("deleted", |this| this.left() == 19).await;
+    let lookups = looping.cloud.state().lookups.clone();
+    let about = lookups.iter().flatten().filter(|name| *name == "n0003");
+    assert_eq!(about.count(), 3, "two answers since: {lookups:?}");
+}
+
+/// The provider is BROKEN for a while, in one session.
+async fn broken_and_ready(looping: &Looping) {
     for (state, is_there) in [
         (api::ProbeState::Broken, false),
         (api::ProbeState::Ready, true),
@@ -176,15 +190,26 @@ async fn m9_what_a_provider_was_asked_before_it_was_away_counts_for_nothing() {
             .until("it is seen", |it| it.working().is_some() == is_there);
         seen.await;
     }
-    let took = looping.until("again", |this| this.lookups() == 2).await;
-    assert!(
-        took <= PERIOD,
-        "the first answer is not waited for: {took:?}"
-    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn l6_an_absent_from_before_the_provider_was_broken_does_not_count() {
+    let looping = Looping::start(20).await;
+    looping.down([3], api::InstanceState::Absent);
+    let first = looping.until("the Node and a witness", |this| this.lookups() == 2);
+    first.await;
+    // The second answer does not come before the provider is BROKEN.
+    let slow = ("n0003".to_owned(), Duration::from_mins(1));
+    looping.cloud.state().slow.insert(slow.0, slow.1);
+    looping
+        .until("asked again", |this| this.lookups() == 3)
+        .await;
+    looping.cloud.state().slow.clear();
+    broken_and_ready(&looping).await;
     looping.until("deleted", |this| this.left() == 19).await;
     let lookups = looping.cloud.state().lookups.clone();
     let about = lookups.iter().flatten().filter(|name| *name == "n0003");
-    assert_eq!(about.count(), 3, "two answers since: {lookups:?}");
+    assert_eq!(about.count(), 4, "two answers since: {lookups:?}");
 }
 
 #[tokio::test(start_paused = true)]
