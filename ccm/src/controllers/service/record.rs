@@ -102,8 +102,10 @@ pub(super) struct Record {
     pub(super) check: bool,
     /// The targets of the last attempt. The same targets wait for their retry.
     pub(super) tried: Option<Fingerprint>,
-    /// Failures in a row.
+    /// Failures in a row. The first Delete after other calls begins a new row.
     pub(super) failures: u32,
+    /// The last call was a Delete.
+    pub(super) deletes: bool,
     /// The inputs whose unsupported fields were reported.
     pub(super) unsupported_told: Option<Fingerprint>,
     /// Whether it was reported that the provider does not accept all targets.
@@ -122,6 +124,7 @@ impl Record {
             check: true,
             tried: None,
             failures: 0,
+            deletes: false,
             unsupported_told: None,
             cut_told: false,
         }

@@ -28,7 +28,7 @@
 //! | Update | missing | as before | unconfirmed | no | as before | at once |
 //! | Update | INVALID | as before | rejected | no | one more | when it changes |
 //! | Update | fails | as before | rejected | no | one more | backoff |
-//! | Delete | is sent | may stand | unconfirmed | as before | as before | |
+//! | Delete | is sent | may stand | unconfirmed | as before | as before after a Delete, else 0 | |
 //! | Delete | gone | deleted | unconfirmed | no | 0 | at once |
 //! | Delete | retained | kept | unconfirmed | no | 0 | at once |
 //! | Delete | orphaned | as before | unconfirmed | no | one more | slowly |
@@ -57,7 +57,7 @@ use crate::writes::ServicePatch;
 
 /// The delay if only a change of the Service can help.
 pub(super) const SLOW: Duration = Duration::from_mins(30);
-/// From this many failures in a row on, a failed Delete is reported at once (▲S18).
+/// From this many failed Deletes in a row on, each is reported at once (▲S18).
 const DELETES_TOLD: u32 = 3;
 
 /// A call of the provider.
@@ -148,9 +148,15 @@ fn may_stand(call: &Call<'_>) -> Cloud {
 fn before(record: &mut Record, call: &Call<'_>, capability: &LoadBalancerCapability) -> Vec<Note> {
     let mut notes = Vec::new();
     let pending = record.progress.is_pending();
-    let first = record.failures == 0 && !pending;
+    let deletes = call.op == Op::Delete;
+    let first_delete = deletes && !record.deletes;
+    record.deletes = deletes;
+    if first_delete {
+        record.failures = 0;
+    }
+    let first = first_delete || record.failures == 0 && !pending;
     let targets = call.targets.filter(|_| !capability.ignores_nodes);
-    if call.op != Op::Delete {
+    if !deletes {
         let inputs = service_inputs(call.service);
         let fields = unsupported(call.service, capability);
         if record.unsupported_told.replace(inputs) != Some(inputs) && !fields.is_empty() {
@@ -160,7 +166,7 @@ fn before(record: &mut Record, call: &Call<'_>, capability: &LoadBalancerCapabil
     if call.op != Op::Update && first && Stored::of(call.service) == Stored::Garbage {
         notes.push(notes::garbage());
     }
-    if call.op != Op::Delete {
+    if !deletes {
         let cut = targets.filter(|targets| targets.left_out > 0);
         let reported = std::mem::replace(&mut record.cut_told, cut.is_some());
         let cut = cut.filter(|_| !reported);
@@ -175,7 +181,7 @@ fn before(record: &mut Record, call: &Call<'_>, capability: &LoadBalancerCapabil
                 notes.push(notes::no_nodes());
             }
         }
-        Op::Delete if first => notes.push(notes::deleting()),
+        Op::Delete if first_delete => notes.push(notes::deleting()),
         Op::Get | Op::Update | Op::Delete => {}
     }
     notes

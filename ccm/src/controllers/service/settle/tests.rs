@@ -222,6 +222,30 @@ fn s18_a_delete_that_keeps_failing_says_so_whatever_the_failure() {
 }
 
 #[test]
+fn s18_the_first_delete_is_reported_as_such_whatever_failed_before() {
+    let (now, service, set) = (Instant::now(), service(), set());
+    let deletes = call(Op::Delete, &service, &set);
+    let trouble = |code| Verdict::Failed(trouble(code, None));
+    for before in [
+        Verdict::Pending(secs(17), String::new()),
+        trouble(CallErrorCode::Internal),
+    ] {
+        let mut record = record();
+        for _ in 0..5 {
+            run(&mut record, Op::Ensure, &before, now);
+        }
+        for reported in [vec![notes::deleting()], Vec::new()] {
+            let (sent, notes) = begin(record, &deletes, &LoadBalancerCapability::default());
+            assert_eq!(notes, reported, "{before:?}");
+            let busy = trouble(CallErrorCode::Busy);
+            let (settled, effects) = settle(sent, &deletes, &busy, None, reaction, now);
+            assert!(!effects.reported.unwrap().at_once, "{before:?}");
+            record = settled;
+        }
+    }
+}
+
+#[test]
 fn s14_target_errors_never_fail_the_rest_and_are_tried_again() {
     let now = Instant::now();
     let mut record = record();

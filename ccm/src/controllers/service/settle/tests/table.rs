@@ -122,12 +122,18 @@ fn records(op: Op) -> Vec<Record> {
     let mut all = Vec::new();
     for cloud in &clouds {
         for progress in &progresses {
-            for (check, failures) in [(false, 0), (true, 0), (true, 3)] {
+            for (check, failures, deletes) in [
+                (false, 0, false),
+                (true, 0, true),
+                (true, 3, false),
+                (true, 3, true),
+            ] {
                 all.push(Record {
                     cloud: cloud.clone(),
                     progress: progress.clone(),
                     check,
                     failures,
+                    deletes,
                     ..record()
                 });
             }
@@ -184,6 +190,7 @@ fn expected(row: &Row, before: &Record, op: Op, verdict: Option<&Verdict>) -> Re
         "as before" => before.failures,
         "one more" => before.failures + 1,
         "0" => 0,
+        "as before after a Delete, else 0" => before.failures * u32::from(before.deletes),
         other => panic!("failures: {other}"),
     };
     record
