@@ -346,13 +346,18 @@ fn annotations(
     sent: &Sent<'_>,
     changes: api::AnnotationChanges,
 ) -> (BTreeMap<String, Option<String>>, Vec<String>) {
-    /// All annotations of an object may have 256 KiB in total. This limit leaves most of that to
-    /// other writers.
+    /// All annotations of an object may have 256 KiB in total. Those that the provider may write
+    /// have at most this much, so that the rest is left to other writers.
     const MOST_BYTES: usize = 64 * 1024;
     let now = sent.service.annotations();
+    let size = |key: &str, value: Option<&String>| value.map_or(0, |it| key.len() + it.len());
+    let own = now.iter().filter(|(key, _)| may_write(key, sent.prefixes));
+    let mut sizes: BTreeMap<String, usize> = own
+        .map(|(key, value)| (key.clone(), size(key, Some(value))))
+        .collect();
+    let mut bytes: usize = sizes.values().sum();
     let mut granted = BTreeMap::new();
     let mut refused = Vec::new();
-    let mut bytes = 0;
     let wishes = changes.remove.into_iter().map(|key| (key, None)).chain(
         changes
             .set
@@ -360,10 +365,16 @@ fn annotations(
             .map(|(key, value)| (key, Some(value))),
     );
     for (key, value) in wishes {
-        bytes += key.len() + value.as_ref().map_or(0, String::len);
-        if !may_write(&key, sent.prefixes) || bytes > MOST_BYTES {
+        let (size, before) = (size(&key, value.as_ref()), sizes.get(&key).copied());
+        let before = before.unwrap_or(0);
+        let after = bytes - before + size;
+        if !may_write(&key, sent.prefixes) || size > before && after > MOST_BYTES {
             refused.push(key);
-        } else if now.get(&key) == value.as_ref() {
+            continue;
+        }
+        bytes = after;
+        sizes.insert(key.clone(), size);
+        if now.get(&key) == value.as_ref() {
             granted.remove(&key);
         } else {
             granted.insert(key, value);

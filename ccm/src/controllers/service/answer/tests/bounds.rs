@@ -55,6 +55,44 @@ fn s19_annotations_of_64_kib_in_all_are_written_and_one_byte_more_is_not() {
 }
 
 #[test]
+fn s19_annotations_of_several_answers_have_64_kib_in_all() {
+    let half = || "x".repeat(32 * 1024 - "mock.io/k".len());
+    let mut service = service();
+    service.metadata.annotations = Some(
+        [("mock.io/1", half()), ("mock.io/2", half())]
+            .map(|(key, value)| (key.to_owned(), value))
+            .into(),
+    );
+    let written = |set: &[(&str, String)], remove: &[&str]| {
+        let set = set
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), value.clone()));
+        let answer = after_ensure(
+            &sent(&service, None, &["mock.io/".to_owned()]),
+            api::EnsureLoadBalancerResponse {
+                annotations: Some(api::AnnotationChanges {
+                    set: set.collect(),
+                    remove: remove.iter().map(|&key| key.to_owned()).collect(),
+                }),
+                outcome: Some(ready(Some(ip("192.0.2.1")))),
+                ..api::EnsureLoadBalancerResponse::default()
+            },
+        );
+        let patch = answer.metadata.unwrap_or_default();
+        let keys = patch.annotations.into_keys();
+        keys.filter(|key| key.starts_with("mock.io/"))
+            .collect::<Vec<_>>()
+    };
+    let more = ("mock.io/3", half());
+    assert_eq!(written(std::slice::from_ref(&more), &[]), [""; 0]);
+    assert_eq!(
+        written(&[("mock.io/2", "short".to_owned())], &[]),
+        ["mock.io/2"]
+    );
+    assert_eq!(written(&[more], &["mock.io/1"]), ["mock.io/1", "mock.io/3"]);
+}
+
+#[test]
 fn s19_a_handle_of_1024_bytes_is_stored() {
     let handle = "x".repeat(1024);
     let answer = after_ensure(
