@@ -192,7 +192,8 @@ impl Ledger {
     /// balancer.
     pub(super) fn adopt(&mut self, ghost: &Arc<Service>, by: &str) -> Option<Task> {
         let task = Task::Departed(Key::of(&**ghost), uid(ghost).to_owned());
-        if self.departed >= MOST_DEPARTED || self.entries.contains_key(&task) {
+        let known = self.entries.contains_key(&task) || self.works_on(&task);
+        if known || self.departed >= MOST_DEPARTED {
             return None;
         }
         self.departed += 1;
