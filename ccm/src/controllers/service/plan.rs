@@ -141,8 +141,8 @@ pub(super) fn next_step(
     }
 
     let changed = planted!(ReleasedOnTypeChange) && service.metadata.deletion_timestamp.is_none();
-    if changed && has_finalizer(service) && stored.provider() == Some(facts.me) {
-        return release(service, *cloud == Cloud::Kept, left);
+    if changed && has_finalizer(service) && stored.provider().is_some() {
+        return release(service, false, left);
     }
     match cloud {
         Cloud::Deleted | Cloud::Kept => return release(service, *cloud == Cloud::Kept, left),

@@ -163,6 +163,11 @@ fn s1_what_another_ccm_of_the_same_provider_took_on_is_left_to_it() {
     // the class.
     let known = confirmed(&deleting(took(bare())), 1);
     assert_eq!(step(&deleting(took(bare())), Some(&known)), Step::Delete);
+    let known = confirmed(&returned, 1);
+    assert!(matches!(
+        step(&returned, Some(&known)),
+        Step::StoreHandle(_)
+    ));
 }
 
 #[test]
