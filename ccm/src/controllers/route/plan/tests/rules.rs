@@ -435,6 +435,14 @@ fn b_r2_a_route_that_breaks_the_contract_is_left_alone() {
             ..route("r1 10.8.1.0/24 >b")
         },
         api::Route {
+            node_name: Some("n".repeat(254)),
+            ..route("r1 10.8.1.0/24 >b")
+        },
+        api::Route {
+            provider_id: Some("p".repeat(1025)),
+            ..route("r1 10.8.1.0/24 >b")
+        },
+        api::Route {
             blackhole: false,
             ..route("r1 10.8.1.0/24 !")
         },
