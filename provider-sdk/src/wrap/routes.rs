@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use ipnet::IpNet;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
@@ -19,6 +20,12 @@ use crate::{Answers, Failure, Ownership, Route};
 enum Write {
     Create,
     Delete,
+}
+
+/// The CIDR in one form, because the same network may be written in several ways (ROUTE-8).
+fn network(cidr: &str) -> String {
+    cidr.parse::<IpNet>()
+        .map_or_else(|_| cidr.to_owned(), |net| net.trunc().to_string())
 }
 
 #[tonic::async_trait]
@@ -138,15 +145,13 @@ impl Wrap {
                         refused.push((route.key, nameless));
                         continue;
                     }
-                    let hold = holds
-                        .entry(route.destination_cidr.clone())
-                        .or_insert_with(|| {
-                            core.held.take(format!(
-                                "the route to {} of the cluster {}",
-                                route.destination_cidr,
-                                call.cluster().owner_id
-                            ))
-                        });
+                    let destination = network(&route.destination_cidr);
+                    let hold = holds.entry(destination).or_insert_with_key(|destination| {
+                        core.held.take(format!(
+                            "the route to {destination} of the cluster {}",
+                            call.cluster().owner_id
+                        ))
+                    });
                     match hold {
                         Ok(_) => free.push(route),
                         Err(failure) => refused.push((route.key, failure.clone())),

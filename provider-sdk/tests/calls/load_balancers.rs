@@ -70,11 +70,12 @@ async fn an_overlap_on_the_same_service_or_route_is_busy() {
     };
     let running = Running::initialized().await;
     let mut client = running.routes().await;
-    let gated = routes("gated", &["10.0.1.0/24"]);
+    let gated = routes("gated", &["fd00:1::/64"]);
     let first = tokio::spawn(async move { client.create_routes(gated).await });
     running.cloud.journal.until("write 1").await;
     let mut client = running.routes().await;
-    let both = routes("", &["10.0.1.0/24", "10.0.2.0/24"]);
+    // The same network, written in another way (ROUTE-8).
+    let both = routes("", &["FD00:0001:0::/64", "10.0.2.0/24"]);
     let results = client
         .create_routes(both)
         .await
