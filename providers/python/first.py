@@ -85,7 +85,8 @@ async def main(file: str, endpoint: str) -> None:
     socket = SocketFile(endpoint)  # Modes, stale files, symbolic links (CORE-2).
     await socket.claim()
     size = 4 * 1024 * 1024  # CORE-11: a request has at most 4 MiB.
-    server = grpc.aio.server(options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", size)])
+    pings = [("grpc.keepalive_time_ms", 2**31 - 1), ("grpc.http2.bdp_probe", 0)]  # CORE-1: none.
+    server = grpc.aio.server(options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", size), *pings])
     machines = Machines(Path(file))
     provider_pb2_grpc.add_ProviderServiceServicer_to_server(machines, server)
     instance_pb2_grpc.add_InstanceServiceServicer_to_server(machines, server)

@@ -236,7 +236,7 @@ func (s *session) ListLoadBalancers(request *contract.ListLoadBalancersRequest, 
 			}
 			listed := &contract.ListedLoadBalancer{LoadBalancerName: cutTo(lb.Name, nameBytes), Handle: optional(lb.Handle)}
 			for _, owner := range lb.Owners {
-				if err := errors.Join(atMost("the namespace", owner.Namespace, nameBytes), atMost("the Service's name", owner.Name, nameBytes), atMost("the Service's UID", owner.UID, idBytes)); err != nil {
+				if err := errors.Join(atMost("the namespace", owner.Namespace, nameBytes), atMost("the Service's name", owner.Name, nameBytes), atMost("the Service's UID", owner.UID, nameBytes)); err != nil {
 					return nil, err
 				}
 				listed.Owners = append(listed.Owners, &contract.ServiceRef{Namespace: owner.Namespace, Name: owner.Name, Uid: owner.UID})
