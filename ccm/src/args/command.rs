@@ -84,10 +84,9 @@ impl Args {
         line: impl IntoIterator<Item = impl Into<OsString>>,
     ) -> Result<Self, ArgsError> {
         let command = command();
-        let line: Vec<OsString> = line
+        let line: Vec<OsString> = joined(line.into_iter().map(Into::into))
             .into_iter()
-            .map(Into::into)
-            .filter(|argument: &OsString| !says_nothing(argument.to_str(), &command))
+            .filter(|argument| !says_nothing(argument.to_str(), &command))
             .collect();
         let matches = command.clone().try_get_matches_from(line.clone())?;
         let Some(path) = matches.get_one::<std::path::PathBuf>("config").cloned() else {
@@ -106,6 +105,23 @@ impl Args {
         args.origins = origins.into_iter().collect();
         Ok(args)
     }
+}
+
+/// The arguments, with `--flag=` instead of `--flag ""`.
+fn joined(line: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut arguments = Vec::<OsString>::new();
+    for argument in line {
+        match arguments.last_mut() {
+            Some(flag) if argument.is_empty() && awaits_value(flag) => flag.push("="),
+            _ => arguments.push(argument),
+        }
+    }
+    arguments
+}
+
+fn awaits_value(argument: &OsString) -> bool {
+    let argument = argument.to_string_lossy();
+    argument.starts_with("--") && !argument.contains('=')
 }
 
 /// Whether this is a flag with an empty value (`--kubeconfig=`) for a file, a directory or one of

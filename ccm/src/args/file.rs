@@ -65,7 +65,12 @@ pub(super) fn parse(
             || file.to_owned(),
             |at| format!("{file}:{}:{}", at.line(), at.column()),
         );
-        let what = error.without_snippet().to_string();
+        let what = match error.without_snippet() {
+            serde_yaml::Error::DuplicateMappingKey { key: Some(key), .. } => {
+                format!("{key}: given twice; keep one")
+            }
+            error => error.to_string(),
+        };
         vec![FileFault { place, what }]
     })?;
     let fields = match document {
@@ -80,18 +85,10 @@ pub(super) fn parse(
             return Err(vec![FileFault { place, what }]);
         }
     };
-    let (mut entries, mut faults) = (Vec::<Entry>::new(), Vec::new());
+    let (mut entries, mut faults) = (Vec::new(), Vec::new());
     for (key, value) in fields {
         let line = |location: &Location| format!("{file}:{}", location.line());
         let place = line(&key.referenced);
-        if let Some(first) = entries.iter().find(|entry| entry.key == key.value) {
-            let what = format!(
-                "{}: given twice, first at {}; keep one",
-                key.value, first.place
-            );
-            faults.push(FileFault { place, what });
-            continue;
-        }
         match entry(&key.value, &value.value, place.clone(), command) {
             Ok(entry) => entries.push(entry),
             Err(what) => faults.push(FileFault { place, what }),

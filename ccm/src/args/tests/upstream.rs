@@ -325,6 +325,12 @@ fn b_m5_an_empty_file_name_is_none_as_for_a_go_ccm() {
     let flags: Vec<&str> = files.iter().map(String::as_str).collect();
     let shown = |flags: &[&str]| serde_json::to_value(config(flags).unwrap()).unwrap();
     assert_eq!(shown(&flags), shown(&[]));
+    let two: Vec<&str> = flags
+        .iter()
+        .flat_map(|flag| [flag.trim_end_matches('='), ""])
+        .collect();
+    assert_eq!(shown(&two), shown(&[]), "as two arguments");
     // A name must not be empty.
     refused(&["--cluster-name="], &["--cluster-name="]);
+    refused(&["--cluster-name", ""], &["--cluster-name="]);
 }
