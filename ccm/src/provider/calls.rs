@@ -170,7 +170,7 @@ struct Items {
 fn gone() -> CallError {
     CallError::new(
         CallErrorCode::Disconnected,
-        "the connection to the provider is gone",
+        "the session with the provider is over",
     )
 }
 

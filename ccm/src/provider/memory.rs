@@ -86,14 +86,13 @@ impl Memory {
         (self.store)(&self.claims.key, claims);
     }
 
-    /// The command that accepts a scope when `=SCOPE` is appended to it.
-    pub(super) fn accept_scope(&self) -> String {
-        let command = |annotate: &String| format!("{annotate} {}", self.scope.key);
-        let annotate = self.annotate.as_ref();
-        annotate.map_or_else(|| "ccm --accept-cloud-scope".to_owned(), command)
+    /// The command that accepts a scope when `='SCOPE'` is appended to it. `None` without a Lease.
+    pub(super) fn accept_scope(&self) -> Option<String> {
+        let annotate = self.annotate.as_ref()?;
+        Some(format!("{annotate} {}", self.scope.key))
     }
 
-    /// The command that accepts claims when `='CLAIMS'` is appended to it.
+    /// The command that accepts claims when `='CLAIMS'` is appended to it. `None` without a Lease.
     pub(super) fn accept_claims(&self) -> Option<String> {
         let annotate = self.annotate.as_ref()?;
         Some(format!("{annotate} {}", self.claims.key))

@@ -71,7 +71,7 @@ impl Webhook {
                 }
                 Err(why) => {
                     let then = if self.heals {
-                        "the ccm adds them later"
+                        "the ccm asks the provider again later"
                     } else {
                         "no controller adds them later: the persistent-volume-label-controller is off"
                     };

@@ -308,9 +308,13 @@ impl Keeper {
                 (true, String::new())
             }
             Verdict::Refused { accepted } => {
-                let command = self.with.memory.accept_scope();
+                let flag = format!("start the ccm with --accept-cloud-scope='{scope}'");
+                let accept = match self.with.memory.accept_scope() {
+                    Some(command) => format!("{command}='{scope}', or {flag}"),
+                    None => flag,
+                };
                 let message = limits::cut(&format!(
-                    "the provider's credentials reach another cloud scope: {scope:?} instead of {accepted:?}; the ccm creates and deletes nothing. To accept it: {command}='{scope}', or start the ccm with --accept-cloud-scope='{scope}'. Otherwise give the provider its former credentials"
+                    "the provider's credentials reach another cloud scope: {scope:?} instead of {accepted:?}; the ccm creates and deletes nothing. To accept it: {accept}. Otherwise give the provider its former credentials"
                 ));
                 tracing::error!(provider = %self.name, cloud_scope = scope, accepted, "{message}");
                 (false, message)

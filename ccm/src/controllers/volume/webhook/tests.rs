@@ -187,18 +187,18 @@ async fn fault_volume_a_creation_never_waits_for_the_provider() {
     for (fault, says) in [
         (
             Fault::failure(GET, FailureCode::Unavailable),
-            "the ccm adds them later",
+            "the ccm asks the provider again later",
         ),
         (
             Fault::failure(GET, FailureCode::NotFound),
-            "the ccm adds them later",
+            "the ccm asks the provider again later",
         ),
-        (wrong_zone, "the ccm adds them later"),
+        (wrong_zone, "the ccm asks the provider again later"),
         (Fault::new(GET, FaultKind::Hang), "did not answer in time"),
         (Fault::new(GET, FaultKind::UnsetOutcome), "no outcome"),
         (
             Fault::new(GET, FaultKind::Disconnect),
-            "the ccm adds them later",
+            "the ccm asks the provider again later",
         ),
     ] {
         let bench = Bench::new().await;
