@@ -39,6 +39,6 @@ pub mod v1alpha1 {
         }
     }
 
-    /// The most bytes of any one message (CORE-11).
+    /// The most bytes of any one message of an answer (CORE-11).
     pub const MOST_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 }

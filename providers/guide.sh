@@ -30,7 +30,7 @@ cargo() {
   [ "$verb" != install ] || set -- --debug --root "$directory" "$@"
   (cd "$root" && CARGO_TARGET_DIR=$target command cargo "$verb" --quiet "$@")
 }
-# Expects this exit code of the suite, and a line that begins with this text.
+# Expects this exit code of the command, and a line that begins with this text.
 verdict() {
   local code=0
   eval "$3" >"$directory/said" 2>&1 || code=$?

@@ -50,8 +50,9 @@ pub struct Args {
     #[arg(long, value_name = "URL", help_heading = "Misc flags")]
     master: Option<String>,
 
-    /// Requests per second to the API server. Without this flag, or with a negative value, the ccm
-    /// sets no limit of its own: it obeys 429 and Retry-After.
+    /// Requests per second to the API server, except those for the Lease and the HTTPS port.
+    /// Without this flag, or with a negative value, the ccm sets no limit of its own: it obeys 429
+    /// and Retry-After.
     #[arg(long, value_name = "QPS", value_parser = parse::expecting::<f32>("a number such as 20 or 0.5"))]
     kube_api_qps: Option<f32>,
 
@@ -209,7 +210,7 @@ impl Args {
         self.version.and_then(version::text)
     }
 
-    /// A notice for each given flag that works differently here, or has no effect.
+    /// Notices for given flags, or their values, that have no effect here.
     pub fn notices(&self) -> Vec<Notice> {
         let mut notices = self.legacy.given();
         notices.extend(self.serving.notices());

@@ -129,7 +129,7 @@ pub(crate) struct Store<K> {
 struct Shared<K> {
     state: RwLock<State<K>>,
     first: tokio::sync::watch::Sender<First>,
-    /// The last failure of the watch, until the next event.
+    /// The last failure of the watch, until the next event other than `Init`.
     trouble: std::sync::Mutex<Option<(Instant, String)>>,
 }
 

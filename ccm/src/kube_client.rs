@@ -38,7 +38,8 @@ pub(crate) struct KubeClients {
     pub(crate) write: Client,
     /// For the Lease. It is not fenced, because the Lease sets the fence.
     pub(crate) lease: Client,
-    /// TokenReviews and SubjectAccessReviews for the HTTPS port. It is not fenced.
+    /// TokenReviews, SubjectAccessReviews and the lookup of client CAs, for the HTTPS port. It is
+    /// not fenced.
     pub(crate) review: Client,
     /// For building further clients.
     gate: Gate,

@@ -5,8 +5,8 @@
 //! - Every update of an existing Lease carries the resourceVersion of the last read or write.
 //! - Another holder's Lease expires only by the local monotonic clock, counted from the last change
 //!   of its spec that this process saw.
-//! - This process's own term ends at the *start* of the last good renewal plus the renew deadline,
-//!   which is shorter than the duration that others wait.
+//! - This process's own term ends at the latest at the *start* of the last good renewal plus the
+//!   renew deadline, which is shorter than the duration that others wait.
 //! - The fence is open only until then.
 
 mod annotations;
@@ -42,8 +42,9 @@ use wake::Wake;
 
 pub(crate) use term::{Lost, Term};
 
-/// The wait after a conflict, and between attempts to release. Also the shortest wait after a
-/// failed renewal, and the shortest time from a renewal to one that stores an annotation.
+/// The wait after a conflict in an acquisition, and between attempts to release. Also the shortest
+/// wait after a failed renewal, and the shortest time from a renewal to one that stores an
+/// annotation.
 const SOON: Duration = Duration::from_millis(200);
 /// After a release a standby waits up to this long, at random, so that not all standbys ask at
 /// once.
@@ -117,7 +118,7 @@ struct Other {
 /// The result of one attempt.
 enum Attempt {
     Held(Box<Lease>, Instant),
-    /// When the Lease may be free. The next attempt comes after the retry period at the latest.
+    /// When the Lease may be free. The next attempt comes after [`Shared::retry`] at the latest.
     Wait(Instant),
 }
 

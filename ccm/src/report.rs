@@ -20,7 +20,7 @@ const AWAY: Duration = Duration::from_secs(10);
 /// Without a new attempt, an unchanged report is repeated only after this time. By default the API
 /// server deletes events after an hour.
 pub(crate) const REPORT_AGAIN: Duration = Duration::from_mins(15);
-/// The API's limit for an event's message, in bytes.
+/// The limit of `events.k8s.io/v1` for a message, in bytes.
 const MESSAGE_BYTES: usize = 1_024;
 
 /// How the last attempt ended.

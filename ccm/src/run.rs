@@ -115,7 +115,8 @@ pub(crate) async fn run(mut deps: Deps, config: Config) -> Result<(), RunError> 
 struct Tasks {
     /// These tasks never end by themselves.
     background: JoinSet<()>,
-    /// Keeps the client CAs of the HTTPS port. It ends with an error in their configuration.
+    /// Keeps the client CAs of the HTTPS port. It ends, with the reason, only if the API server
+    /// refuses the ConfigMap with them before the first read.
     authorities: JoinSet<String>,
     /// These tasks end after `stop` and `stop_serving`.
     closing: JoinSet<()>,

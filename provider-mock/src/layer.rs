@@ -297,7 +297,7 @@ impl FaultLayer {
         })
     }
 
-    /// The answer if a fault or a twist keeps the request from the cloud.
+    /// The answer if a fault, a twist or a forgotten Initialize keeps the request from the cloud.
     async fn before(
         &self,
         rpc: &'static str,

@@ -1,7 +1,7 @@
 //! Named lies: violations of the contract by a provider, and a few deviations that the contract
 //! allows. Each is a row of a table. The row of a violation has the rules that it violates and the
 //! check of the conformance suite that finds it. Some are scripted faults. The others are twists,
-//! which the layer, [`Twisted`] and [`Front`] apply to an honest provider.
+//! which the layer, [`Twisted`], [`Front`] and the server apply to an honest provider.
 
 pub(crate) mod answers;
 pub(crate) mod calls;

@@ -9,8 +9,8 @@ use crate::{Call, Failure};
 /// (PROV-5).
 #[async_trait]
 pub trait Changes: Send + Sync {
-    /// Sends hints until the call ends. `resume_token` is the last token that the controller
-    /// received; empty for its first call. Answer an unknown token with [`Change::Resync`].
+    /// Sends hints until the call ends. `resume_token` is the token of the last message that the
+    /// controller received; empty if it has none. Answer an unknown token with [`Change::Resync`].
     /// Otherwise begin with [`Hints::bookmark`] (PROV-21).
     ///
     /// The call has no deadline. The SDK drops the future when the controller disconnects or the

@@ -9,8 +9,8 @@ use std::time::Duration;
 pub const MAX_TEXT_BYTES: usize = 1024;
 
 /// The kinds of failure. Each decides how the controller reacts (`FailureCode` in `types.proto`,
-/// CORE-15). In a call about an object, a [`Failure::retry_after`] replaces the delay that is
-/// stated here.
+/// CORE-15). The reactions below are those to a call about one object. In such a call a
+/// [`Failure::retry_after`] replaces the delay that is stated here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FailureCode {
     /// The object itself is wrong or unsupported. The controller records a Warning event, and

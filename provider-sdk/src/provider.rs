@@ -216,7 +216,7 @@ pub struct InitializeRequest {
     pub cluster_cidrs: Vec<String>,
     /// The version of the API server, for example `v1.36.3`.
     pub kubernetes_version: String,
-    /// The provider must write nothing to the cloud until an Initialize without this field
+    /// The provider must write nothing to the cloud until an Initialize without this field succeeds
     /// (PROV-20). The SDK refuses the RPCs that write. Other writes, for example in `initialize`,
     /// are the provider's responsibility.
     pub read_only: bool,

@@ -95,9 +95,10 @@ impl Default for RouteOptions {
 /// A route: packets to the destination go to the Node.
 ///
 /// Limits: a name has at most 253 bytes, a provider ID at most 1,024 bytes, and `next_hop` is an IP
-/// address. In a listing, `ownership` must be set, and a route of this cluster needs a target
-/// unless it is a `blackhole`. If one route violates a limit, the whole listing fails, because it
-/// would be incomplete. A route to a gateway or a peering has no target (ROUTE-11).
+/// address. In a listing, name, destination and `ownership` must be set, and a route of this
+/// cluster needs a target unless it is a `blackhole`. If one route violates a limit, the whole
+/// listing fails, because it would be incomplete. A route to a gateway or a peering has no target
+/// (ROUTE-11).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Route {
     /// In requests: a key that is unique within the request. Empty in listings.

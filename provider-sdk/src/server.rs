@@ -55,8 +55,8 @@ const CLOSE: Duration = Duration::from_secs(1);
 /// answers on an existing socket, or if the file at the path is no socket. It replaces a socket on
 /// which no process answers.
 ///
-/// At the shutdown health reports `NOT_SERVING`. The server removes the socket's file, accepts no
-/// more connections, and ends the open WatchChanges and health streams with status OK. Calls in
+/// At the shutdown the open health streams get `NOT_SERVING`. The server removes the socket's file,
+/// accepts no more connections, and ends these and the WatchChanges streams with status OK. Calls in
 /// flight may finish within [`Server::drain`]. After that the server cancels them (gRPC status
 /// UNAVAILABLE, "unknown" to the controller).
 ///
@@ -114,7 +114,7 @@ impl Server {
     }
 
     /// Sets the group of the socket, and of the directories that the server creates for it. `None`,
-    /// the default: the process's primary group.
+    /// the default: the process's primary group, or that of a parent directory with the setgid bit.
     pub fn socket_group(mut self, gid: impl Into<Option<u32>>) -> Self {
         self.socket_group = gid.into();
         self

@@ -92,8 +92,7 @@ pub struct NodeAddress {
     /// The kind of address.
     pub kind: AddressKind,
     /// The address. For the IP kinds it must parse as an IP address. For the other kinds it is a
-    /// DNS name of at most 253 bytes. The SDK leaves an address that is no DNS name out of an
-    /// instance.
+    /// DNS name of at most 253 bytes; if it is not, the SDK leaves it out of an instance.
     pub address: String,
 }
 

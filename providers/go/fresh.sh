@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Shows that modules outside of this checkout build on the SDK, and on the bridge, without `replace`, as after a release. A folder serves as module proxy for the contract, the SDK and the
-# bridge; their dependencies come from the ordinary proxy. A module on the SDK must inherit no module of Kubernetes or of AWS. A module on the bridge must inherit none of AWS.
+# bridge; their dependencies come from the module cache or the ordinary proxy. A module on the SDK must inherit no module of Kubernetes or of AWS. A module on the bridge must inherit none of AWS.
 set -euo pipefail
 cd "$(dirname "$0")"
 here=$PWD

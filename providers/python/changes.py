@@ -37,7 +37,7 @@ class Changes:
         self._hints.append((self._number, hint))
 
     async def after(self, token: str) -> AsyncIterator[pb.WatchChangesResponse]:
-        """Yields all hints after this token, until the provider shuts down. If it does not know the token, or no longer has all of these hints, it yields a `resync` (PROV-5)."""
+        """Yields all hints after this token (from now on if it is empty), until the provider shuts down. If it does not know the token, or no longer has all of these hints, it yields a `resync` (PROV-5)."""
         last: int | None = self._number if not token else self._number_of(token)
         if last is not None:
             # Before the first change, it sends the point from which it reports changes (PROV-21).

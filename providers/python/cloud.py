@@ -1,7 +1,7 @@
 """The cloud: a state file that providers in any language can use in turn (../README.md describes it).
 
-In your own provider this module is the client of your cloud's API. It knows neither gRPC nor the contract: it offers
-operations that can be slow and can fail, and a copy of the last state.
+In your own provider this module is the client of your cloud's API. It knows no gRPC, and of the contract only the
+codes of failures. It offers operations that can be slow and can fail, and a copy of the last state.
 """
 
 import asyncio
@@ -163,7 +163,7 @@ class Cloud:
             os.close(lock)
 
     def look(self) -> State:
-        """The current file; read again only if another process replaced it. `on_foreign_change` gets the changes of others."""
+        """The current state; the file is read only if it is not the one in memory. `on_foreign_change` gets the changes of others."""
         try:
             stat = os.stat(self.path)
             file = (stat.st_ino, stat.st_mtime_ns, stat.st_size)

@@ -34,7 +34,7 @@ class Instances(instance_pb2_grpc.InstanceServiceServicer, zone_pb2_grpc.ZoneSer
     @unary(lambda failure: pb.LookupInstancesResponse(failed=failure))
     async def LookupInstances(self, request: pb.LookupInstancesRequest, owner: Owner, context: Any) -> pb.LookupInstancesResponse:
         within_batch("nodes", (node.name for node in request.nodes))
-        # One operation of the cloud for all Nodes. The state is complete: an instance that is not in it does not exist (INST-1).
+        # At most one operation of the cloud for all Nodes. The state is complete: an instance that is not in it does not exist (INST-1).
         state = await self.provider.cloud.read(request.max_age.ToTimedelta().total_seconds())
         response = pb.LookupInstancesResponse()
         for node in request.nodes:

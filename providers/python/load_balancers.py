@@ -115,7 +115,7 @@ def find_to_delete(state: State, asker: Asker, adopt: bool) -> LoadBalancer | No
 
 
 def find(state: State, asker: Asker) -> LoadBalancer | None:
-    """The load balancer that Ensure has to use, adopt or refuse (LB-9). The search goes by the handle, then by the mark, then by the native name or an address in the Service's status."""
+    """The load balancer that Ensure has to use, adopt or refuse (LB-9). The search goes by the handle, then by the mark, then by the native name or, for an unmarked one, an address in the Service's status."""
     living = state.living()
     if named := living.get(asker.handle):
         return named

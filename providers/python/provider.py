@@ -43,7 +43,7 @@ OPTIONS = [
     # No HTTP/2 pings (CORE-1): neither for keepalive nor to measure bandwidth.
     ("grpc.keepalive_time_ms", 2**31 - 1),
     ("grpc.http2.bdp_probe", 0),
-    # No other process may bind the same socket.
+    # No other process may bind the same port (gRPC never shares a Unix socket).
     ("grpc.so_reuseport", 0),
 ]
 

@@ -8,7 +8,7 @@ from cloudprovider.v1alpha1 import route_pb2 as pb
 from cloudprovider.v1alpha1 import route_pb2_grpc, types_pb2
 from service import Fail, Owner, Provider, failure_of, is_cidr, listing, unary, within_batch
 
-#: How many routes of one call the provider writes at once.
+#: The most routes of one call that the provider handles at once.
 AT_ONCE = 8
 TARGET = ("node_name", "provider_id", "next_hop")
 Route = dict[str, Any]

@@ -9,8 +9,8 @@ use crate::error::{Error, While};
 pub(crate) const PREFIX: &str = "ccm-testenv-";
 const LOCK: &str = "owner.lock";
 
-/// A temporary directory, removed on drop (with `TESTENV_KEEP=1` never). If its owner was killed,
-/// or held it in a static, the next process that makes one removes it.
+/// A temporary directory, removed on drop. If it is still there when its owner has ended, the next
+/// process that makes one removes it. With `TESTENV_KEEP=1` a process removes none.
 ///
 /// A living owner holds the lock on a file in the directory. The kernel releases the lock whenever
 /// the owner ends.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! binary         the Go programs of control-plane/ and helm/, built when their sources changed
-//! process        one child process: log file, signals, deadline; ends with its parent
+//! process        one child process: log file, signals, deadline; killed when dropped
 //! ports          loopback ports
 //! document       documents that tests generate: compared with the text, or written
 //! directory      the temporary directory of one control plane; removes those of ended processes
@@ -22,7 +22,7 @@
 //!
 //! Environment: `TESTENV_KUBERNETES=1.35` selects an older minor than the newest,
 //! `TESTENV_CONTROL_PLANE` names a control plane that is built already, `TESTENV_KEEP=1` keeps the
-//! temporary directories with the logs.
+//! temporary directories with the logs until a run without it.
 
 mod binary;
 mod cluster;

@@ -33,8 +33,8 @@ const SETTLE: Duration = Duration::from_secs(20);
 /// Before the next test gets a control plane, the pool deletes the objects that the last test left.
 /// The pool discards a control plane if its test panicked, took `&mut ControlPlane` (for example,
 /// to kill its API server), or gave it options. It also does so if the test changed objects that
-/// the control plane began with, or left objects that the pool cannot delete. A living process that
-/// has one of the control plane's files as an argument is a reason too.
+/// the control plane began with, or left objects that the pool cannot delete, or too many. A living
+/// process that has one of the control plane's files as an argument is a reason too.
 #[derive(Debug)]
 pub struct Pool {
     prepare: fn(&ControlPlane),

@@ -59,8 +59,8 @@ impl Process {
         })
     }
 
-    /// Starts the command in a separate process group: a terminal's Ctrl-C reaches only the test,
-    /// and the end of the test ends this child.
+    /// Starts the command in a separate process group: a terminal's Ctrl-C reaches only the test.
+    /// A test that ends without a drop ends this child only if the child reads its standard input.
     pub(crate) fn start_apart(
         mut command: Command,
         log: impl Into<PathBuf>,

@@ -22,7 +22,8 @@ pub const LEASE: &str = "cloud-controller-manager";
 /// A test's view of a cluster. Its Services are in the namespace `default`.
 ///
 /// A failed request panics, which ends the test, unless the method returns a `Result`. Methods that
-/// wait try again, and panic after [`patience`](Self::patience).
+/// wait, except [`event`](Self::event), try a failed request again. They all panic after
+/// [`patience`](Self::patience).
 #[derive(Clone)]
 pub struct View {
     /// The client, for requests without a method here.

@@ -252,7 +252,7 @@ pub struct NodeConfig {
     pub status_update_frequency: Duration,
 
     /// How many lookups of Nodes the node controller makes at once. The default is what the
-    /// provider allows, at most 32. This flag can only lower it.
+    /// provider allows (8 if it states no number), at most 32. This flag can only lower it.
     #[arg(id = "concurrent-node-syncs", long, value_name = "COUNT", value_parser = parse::workers)]
     pub concurrent_syncs: Option<usize>,
 
@@ -276,9 +276,9 @@ pub struct NodeLifecycleConfig {
     /// How fast the ccm may delete Nodes. Within WINDOW it deletes at most FLOOR Nodes or SHARE of
     /// the provider's Nodes, whichever is more, and less than half of them. In the first WINDOW of
     /// each term it deletes at most FLOOR Nodes. If more are due, it deletes a Node only after its
-    /// instance was absent for HOLD, and still no more than that number within WINDOW.
-    /// docs/node-deletion.md has the exceptions for one and two Nodes. The ccm deletes no Node that
-    /// is younger than MIN-AGE.
+    /// instance was absent for HOLD, and still no more than that number, but at least one, within
+    /// WINDOW. docs/node-deletion.md has the exceptions for one and two Nodes. The ccm deletes no
+    /// Node that is younger than MIN-AGE.
     #[arg(
         long = "node-deletion-brake",
         value_parser = parse::brake,
@@ -325,7 +325,7 @@ impl Default for BrakeConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "camelCase")]
 pub enum OrphanPolicy {
-    /// Do not look for them.
+    /// Do not list the load balancers.
     Ignore,
     /// Record an event and a metric, and log it.
     Report,
@@ -338,8 +338,8 @@ pub enum OrphanPolicy {
 #[serde(rename_all = "camelCase")]
 #[command(next_help_heading = "Service-lb-controller flags")]
 pub struct ServiceConfig {
-    /// How many Services are reconciled at once. The default is what the provider allows, at most
-    /// 32. This flag can only lower it.
+    /// How many Services are reconciled at once. The default is what the provider allows (8 if it
+    /// states no number), at most 32. This flag can only lower it.
     #[arg(id = "concurrent-service-syncs", long, value_name = "COUNT", value_parser = parse::workers)]
     pub concurrent_syncs: Option<usize>,
 

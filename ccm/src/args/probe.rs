@@ -8,8 +8,8 @@ use clap::Parser;
 
 use super::parse;
 
-/// Probe the provider on a socket, print one line, and exit with 0 or 1. It serves exec probes, since
-/// the kubelet's gRPC probe takes no Unix socket.
+/// Probe the provider on a socket, print one line, and exit with 0 or 1. It serves exec probes,
+/// since the kubelet's gRPC probe takes no Unix socket.
 ///
 /// Any answer means that the provider is alive: the kubelet must not kill it because its cloud is
 /// down. With --ready the answer must be READY or DEGRADED.
@@ -20,8 +20,8 @@ pub struct ProbeArgs {
     #[arg(long, value_name = "ENDPOINT", env = "CLOUD_PROVIDER_ENDPOINT", default_value = "unix:///run/cloud-provider/socket/provider.sock", value_parser = parse::endpoint)]
     endpoint: PathBuf,
 
-    /// How long the provider may take. Choose less than the probe's `timeoutSeconds`, or the kubelet
-    /// ends this command before it prints the reason.
+    /// How long the provider may take. Choose less than the probe's `timeoutSeconds`, or the
+    /// kubelet ends this command before it prints the reason.
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = parse::positive)]
     timeout: Duration,
 

@@ -31,9 +31,9 @@ pub(super) struct ProviderArgs {
     pub(super) max_provider_call_deadline: Duration,
 
     /// Accept this cloud scope (account, project, region) after the provider's credentials
-    /// changed. The ccm remembers the first scope that a provider reports. While the provider
-    /// reports another one, the ccm creates and deletes nothing. The log and an event on the Lease
-    /// show the new scope.
+    /// changed. Without this flag the ccm accepts the first scope that a provider reports. While
+    /// the provider reports another scope than the accepted one, the ccm creates and deletes
+    /// nothing. The log and an event on the Lease show the new scope.
     #[arg(long, value_name = "SCOPE")]
     accept_cloud_scope: Option<String>,
 
@@ -44,8 +44,9 @@ pub(super) struct ProviderArgs {
     #[arg(long, value_name = "CLASS", value_delimiter = ',')]
     load_balancer_classes: Option<Vec<String>>,
 
-    /// The prefixes of provider IDs that the provider may claim, such as `aws:///`. Without this
-    /// flag the ccm accepts and holds prefixes as it does load balancer classes.
+    /// What the prefixes of provider IDs that the provider claims must begin with, such as
+    /// `aws:///`. Without this flag the ccm accepts and holds prefixes as it does load balancer
+    /// classes.
     #[arg(long, value_name = "PREFIX", value_delimiter = ',')]
     provider_id_prefixes: Option<Vec<String>>,
 }

@@ -95,8 +95,8 @@ pub struct AuthenticationConfig {
     #[arg(long = "authentication-skip-lookup", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean)]
     pub skip_lookup: bool,
 
-    /// Start although the ccm cannot read the ConfigMap extension-apiserver-authentication. Until it
-    /// can, the port accepts no client certificate of the authorities in it.
+    /// Start although the ccm cannot read the ConfigMap extension-apiserver-authentication. Until
+    /// it can, the port accepts no client certificate of the authorities in it.
     #[arg(long = "authentication-tolerate-lookup-failure", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean)]
     pub tolerate_lookup_failure: bool,
 

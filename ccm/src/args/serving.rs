@@ -29,9 +29,9 @@ pub(super) struct ServingArgs {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", action = clap::ArgAction::Set, value_parser = parse::boolean)]
     permit_port_sharing: bool,
 
-    /// The directory of the self-signed certificate, cloud-controller-manager.crt and .key. The
-    /// ccm uses the files that are there. Without this flag the certificate is in memory only.
-    /// Ignored with --tls-cert-file.
+    /// The directory of the self-signed certificate, cloud-controller-manager.crt and .key. If
+    /// neither file exists, the ccm makes both. Without this flag the certificate is in memory
+    /// only. Ignored with --tls-cert-file.
     #[arg(long, value_name = "DIRECTORY")]
     cert_dir: Option<PathBuf>,
 

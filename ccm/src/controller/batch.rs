@@ -50,7 +50,7 @@ impl<'a, K: Clone + Ord + Hash + Send + 'static> Batch<'a, K> {
     }
 
     /// Returns how to react to a failed call for this key. It counts only BUSY. The queue counts
-    /// other failures when the key is settled, which is left to the caller.
+    /// failures with backoff when the key is settled, which is left to the caller.
     pub(crate) fn reaction(&self, key: &K, trouble: &CallError) -> Failed {
         let (driver, now) = (self.driver, Instant::now());
         let queued = self.left().contains(key);

@@ -28,8 +28,8 @@ pub(crate) struct Failed {
 #[derive(Debug)]
 pub(super) struct Failures<K> {
     seed: u64,
-    /// How often in a row a key was BUSY. The queue does not count BUSY, because such a key returns
-    /// at its own time.
+    /// How often in a row a key was BUSY. The queue does not count the quick retries after BUSY,
+    /// because such a key returns at its own time.
     busy: BTreeMap<K, u32>,
     credentials_reported: Option<Instant>,
     /// The log already has a failure that concerns all keys.

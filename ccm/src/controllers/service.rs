@@ -1,6 +1,6 @@
 //! The service controller (B-S1 to ▲S22): load balancers for Services.
 //!
-//! A change of a Service's inputs, or of its target set, makes the Service due. A job ([`sync`])
+//! A change of a Service's inputs, or of its target set, can make the Service due. A job ([`sync`])
 //! reconciles the Service step by step. Many jobs run at once, but at most one for each Service.
 //! The [`record`] is this process's knowledge of a Service.
 

@@ -33,7 +33,7 @@ pub(super) struct Attempt {
     pub(super) took: Duration,
     /// The size of the request's body in bytes.
     pub(super) sent: usize,
-    /// The size of the answer's body in bytes; `None`: it is streamed.
+    /// The size of the answer's body in bytes; `None`: no answer, or it is streamed.
     pub(super) received: Option<u64>,
 }
 

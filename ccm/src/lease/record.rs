@@ -21,9 +21,9 @@ pub(super) struct Observed {
 pub(super) enum Claim {
     /// None: never held, released, or expired.
     Free,
-    /// This process: the answer to its write was lost or late.
+    /// This process: the answer to its write was lost or late, or it did not release the Lease.
     Ours,
-    /// Another process. Its term ends no earlier than this, unless a later read shows a change.
+    /// Another process. Nobody may take the Lease before this, unless a later read shows a change.
     Until(Instant),
 }
 
@@ -61,7 +61,7 @@ pub(super) fn claim(
     }
 }
 
-/// The holder's identity; empty if the Lease is free.
+/// The holder's identity; empty if the Lease names none.
 pub(super) fn holder(lease: &Lease) -> &str {
     lease
         .spec

@@ -136,7 +136,7 @@ impl Term {
     fn retry(&mut self, start: Instant, error: String) {
         let left = self.deadline().saturating_duration_since(Instant::now());
         tracing::warn!(%error, lost_in = ?left, "cannot renew the Lease");
-        // Sooner than the next regular renewal, but not at once.
+        // Usually sooner than the next regular renewal, but not at once.
         let again = start + self.shared.retry() / 2;
         self.next = again.max(Instant::now() + SOON);
         self.last_error = error;

@@ -1,4 +1,4 @@
-//! Elections against an API server in memory, under paused time.
+//! Elections against an API server in memory, under paused time. Those in `real` use a real one.
 
 mod fence;
 mod real;
@@ -90,7 +90,7 @@ impl Candidate {
     }
 }
 
-/// Holds the Lease in the background. Returns the term when `stop` is cancelled.
+/// Holds the Lease in the background. Returns the term when it is lost or `stop` is cancelled.
 fn keep(mut term: Term, stop: CancellationToken) -> tokio::task::JoinHandle<(Term, Option<Lost>)> {
     tokio::spawn(async move {
         let lost = tokio::select! {

@@ -1,8 +1,8 @@
 //! Which claims of a provider count: classes and provider ID prefixes (▲S21). Pure.
 //!
-//! The operator's flags limit which claims count. Without a flag, only the claims that the provider made
-//! first in its cloud scope count. The Lease remembers them. A later claim is held until an
-//! operator accepts it.
+//! The operator's flags limit which claims count. Without a flag, only the claims that the provider
+//! made first in its cloud scope count. The Lease remembers them, or without one the process. A
+//! later claim is held until an operator accepts it.
 
 use std::collections::BTreeSet;
 

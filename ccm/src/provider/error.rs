@@ -13,21 +13,21 @@ use super::weigh::Refused;
 use crate::planted::planted;
 use crate::queue::{PROBE, Requeue};
 
-/// Why a call, or an item of one, did not succeed. Only `NotFound` says something about the
-/// existence of an object.
+/// Why a call, or an item of one, did not succeed. Only `NotFound` says that an object does not
+/// exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{code:?}: {message}")]
 pub(crate) struct CallError {
     /// The kind of failure.
     pub(crate) code: CallErrorCode,
-    /// The provider's CamelCase reason, or empty. At most 1 KiB.
+    /// The provider's CamelCase reason, `ContractFault`, or empty. At most 1 KiB.
     pub(crate) reason: String,
     /// A text for the operator. At most 1 KiB.
     pub(crate) message: String,
     /// Already clamped to 1 s..10 min.
     pub(crate) retry_after: Option<Duration>,
-    /// The RPC that failed or was not sent. `None`: the ccm found the fault in an answer only after
-    /// the call.
+    /// The RPC that failed or was not sent. `None`: the failure names none, such as a fault that
+    /// the ccm found in an answer only after the call.
     pub(crate) rpc: Option<&'static str>,
     /// The ID of the call. `None`: it was not sent, or as for `rpc`.
     pub(crate) call_id: Option<CallId>,
@@ -56,11 +56,12 @@ pub(crate) enum CallErrorCode {
     NotInitialized,
     /// A fault of the provider.
     Internal,
-    /// A gRPC status other than OK, or no memory for the answer: nothing is known.
+    /// A gRPC status other than OK and DEADLINE_EXCEEDED, or no memory for the answer: nothing is
+    /// known.
     Unknown,
-    /// The deadline passed: nothing is known.
+    /// The deadline passed, perhaps before the call was sent: nothing is known.
     Deadline,
-    /// The connection is gone: nothing is known.
+    /// The connection is gone, or the session makes no further calls: nothing is known.
     Disconnected,
     /// The answer breaks the contract, or the ccm cannot send the request (it is too large, or the
     /// provider does not offer the service).
@@ -143,8 +144,8 @@ const SLOW: Duration = Duration::from_mins(5);
 const BUSY_TRIES: u32 = 5;
 /// How long calls are held back after a THROTTLED without `retry_after`.
 const SLOWED: Duration = Duration::from_secs(5);
-/// After this many lost connections, or NOT_INITIALIZED, in a row, the next failure gets an event
-/// on the object. The status page shows the state of the connection from the first failure on.
+/// After this many counted failures in a row, a lost connection or NOT_INITIALIZED gets an event on
+/// the object. The status page shows the state of the connection from the first failure on.
 const DISCONNECTS_TOLD: u32 = 5;
 
 impl Retry {

@@ -78,8 +78,8 @@ impl Memory {
         (self.store)(&self.scope.key, scope);
     }
 
-    /// Stores claims. [`Self::claims`] returns them at once, even before they are stored. So no
-    /// other claims can count as the first ones.
+    /// Stores claims. If no others are stored, [`Self::claims`] returns them at once, even before
+    /// they are stored. So no other claims can count as the first ones.
     pub(super) fn store_claims(&self, claims: &str) {
         let mut seen = lock(&self.claims.seen);
         *seen = Some(claims.to_owned());

@@ -156,7 +156,8 @@ impl Candidate<'_> {
     }
 }
 
-/// Returns when the loops have drained and the attempt to acquire the migration's Lease is over.
+/// Returns when the loops have drained and the attempt to acquire the migration's Lease is over, or
+/// when their time ([`DRAIN`], [`STOOD`]) is over.
 async fn step_down(loops: &mut Loops, stands: &mut watch::Receiver<Standing>) {
     let stood = async {
         let _ = stands

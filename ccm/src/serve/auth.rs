@@ -269,7 +269,7 @@ fn keep<V: Clone>(cache: &Mutex<Cache<V>>, question: Digest, answer: V) {
 /// The Authorization header of a request.
 #[derive(Debug, PartialEq, Eq)]
 enum Credentials<'a> {
-    /// No header, or a scheme that is not supported (`Basic`).
+    /// No header, no token, or a scheme that is not supported (`Basic`).
     None,
     Token(&'a str),
     /// A header that is not text.

@@ -170,8 +170,8 @@ struct Inner {
     trust: RwLock<Arc<Trust>>,
     /// Whether a read of the ConfigMap has succeeded.
     looked_up: AtomicBool,
-    /// Permits one chain at a time, on a thread of its own. Certificates of strangers must not take
-    /// more than one core, nor the threads that renew the Lease.
+    /// Permits the port one chain at a time, on a thread of its own. Certificates of strangers must
+    /// not take more than one core for it, nor the threads that renew the Lease.
     building: Arc<Semaphore>,
 }
 
@@ -256,7 +256,8 @@ impl Authorities {
     }
 
     /// Reads files and ConfigMap again and again. It returns, with the reason, only if the
-    /// ConfigMap is needed and the API server refuses it (403) before the first successful read.
+    /// ConfigMap is needed, the API server refuses it (403) before the first successful read, and
+    /// the configuration does not tolerate that.
     pub(crate) async fn keep(self, client: Client) -> String {
         let files = self.keep_files();
         let lookup = self.keep_lookup(client);

@@ -15,7 +15,7 @@ use axum::routing::get;
 use super::{Site, plain};
 use crate::core::text;
 
-/// The longest reason: the kubelet copies it into events.
+/// The longest reason, in characters.
 const REASON_CHARS: usize = 256;
 /// The text instead of a reason for other callers, as in upstream's components.
 const WITHHELD: &str = "reason withheld";

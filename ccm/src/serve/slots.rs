@@ -77,7 +77,7 @@ impl Slots {
         let mut table = self.table();
         let evicts = table.held.len() >= self.max;
         if evicts {
-            // Any valid token makes a user known, and a stranger can make requests last. Neither
+            // Any valid token can make a user known, and a stranger can make requests last. Neither
             // may displace a probe, whose connection is idle until its handshake ends. So a class
             // with more than half of the connections is closed first.
             let crowded = [Class::Resting, Class::Asking].into_iter().find(|class| {

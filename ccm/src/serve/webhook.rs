@@ -146,7 +146,7 @@ struct Webhook {
 
 async fn answer(State(webhook): State<Webhook>, request: Request) -> Response {
     let started = Instant::now();
-    // The review gets three quarters of the time, less the time for reading the body. The last
+    // The review gets three quarters of the time, less the time until it begins. The last
     // quarter is for writing the answer.
     let patience = patience(request.uri().query());
     let answer = timeout(patience, review(&webhook, request, patience.mul_f64(0.75)));

@@ -37,7 +37,7 @@ pub(crate) use writer::EventWriter;
 /// How many drafts may wait; the sink drops and counts further ones. Initialising 5,000 Nodes at
 /// once makes 5,000 drafts.
 const BOUND: usize = 10_000;
-/// The API's limit for the message of a new event, in bytes.
+/// The limit of `events.k8s.io/v1` for a message, in bytes.
 const MESSAGE_BYTES: usize = 1_024;
 /// The component of events that name none.
 const COMPONENT: &str = "cloud-controller-manager";

@@ -192,7 +192,7 @@ async fn m11_writes_wait_as_long_as_the_server_says_and_conflicts_are_read_again
         proxy.seen("", "/nodes/changed")
     );
 
-    // 500 and 503 without Retry-After: with backoff.
+    // 500 and 503 without Retry-After: written again.
     proxy.answer(Rule::new("PATCH", "/nodes/error", 1, 500));
     proxy.answer(Rule::new("PATCH", "/nodes/error", 1, 503));
     world.join("error").await;

@@ -63,7 +63,7 @@ enum Work {
 /// The evidence that the ccm received the lie.
 #[derive(Clone, Copy, Debug)]
 enum Met {
-    /// Answers were changed on their way, or did not come.
+    /// Requests or answers were changed on their way, answers did not come, or frames were added.
     Lied,
     /// The provider wrote this to the cloud.
     Wrote(&'static str),

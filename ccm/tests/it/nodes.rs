@@ -332,7 +332,7 @@ async fn n11_one_node_that_breaks_every_call_starves_nobody() {
         world.initialised(name).await;
     }
     world.is_uninitialised("poison").await;
-    // The call was halved at once, without waiting for a retry.
+    // The call was halved.
     let calls = world.cloud().calls(Some("LookupInstances"));
     let counts: Vec<usize> = calls.iter().map(|call| call.count).collect();
     assert!(

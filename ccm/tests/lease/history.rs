@@ -175,8 +175,8 @@ fn in_flight(history: &[Seen], contender: &Contender, identity: &str, sent: Inst
     sent <= end + ON_THE_WAY
 }
 
-/// Times at which both said that they led. A former leader may still say so for as long as its
-/// requests count as [`in_flight`].
+/// Times at which both said that they led. A ccm that led before may still say so for as long as
+/// its requests count as [`in_flight`].
 fn both_lead(history: &[Seen], one: &Contender, other: &Contender) -> Vec<String> {
     let excused = |at: Instant| {
         [one, other].into_iter().any(|contender| {

@@ -42,7 +42,7 @@ struct Shared {
 struct Condition {
     /// Nothing passes. Everything that was sent arrives when the link is mended.
     cut: bool,
-    /// How long each direction takes.
+    /// How long the request, the head of the answer and each part of its body take.
     delay: Duration,
     /// How far ahead the clock of the Lease's writer is.
     ahead: SignedDuration,
@@ -157,7 +157,7 @@ impl Shared {
         self.sent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One direction: takes the delay, and waits while the link is cut.
+    /// One part of a request or an answer: takes the delay, and waits while the link is cut.
     async fn way(&self) {
         let mut condition = self.condition.subscribe();
         let delay = condition.borrow_and_update().delay;

@@ -16,9 +16,10 @@ use crate::history::last_wrong_write;
 /// standby checks every 2 to 4.4 s (the upper bound, with a margin for a busy machine).
 const EXPIRED: std::ops::Range<Duration> = Duration::from_millis(12_500)..Duration::from_secs(26);
 
-/// [`EXPIRED`] with a delay of half a second in each direction. Three requests take a second longer
-/// each: the check just before the Lease expires, the check that finds it expired, and the request
-/// that acquires it. client-go counts its 2 to 4.4 s from the answer to the first of them.
+/// [`EXPIRED`] with a delay of half a second for each request, head and body. Three requests take
+/// 1.5 s longer each: the check just before the Lease expires, the check that finds it expired, and
+/// the request that acquires it. client-go counts its 2 to 4.4 s from the answer to the first of
+/// them.
 const EXPIRED_SLOWLY: std::ops::Range<Duration> =
     Duration::from_millis(12_500)..Duration::from_secs(32);
 
@@ -145,7 +146,7 @@ async fn b_m3_cut_off_go_ends_before_ours_leads() {
     cut_off("cut-go", [Go, Ours]).await;
 }
 
-/// Each message of both contenders takes half a second.
+/// Each request of both contenders, and the head and the body of each answer, take half a second.
 async fn slow(name: &str, kinds: [Kind; 2]) {
     let plane = ControlPlane::shared().await;
     let mut arena = Arena::new(plane, name).await;

@@ -211,8 +211,9 @@ fn sane_status<T: Debug>(asked: &Exchange<T>, status: &pb::LoadBalancerStatus) -
     Ok(())
 }
 
-/// Whether this is a DNS-1123 subdomain. The Kubernetes API asks for one in
-/// `status.loadBalancer.ingress[].hostname`, and also refuses an IP address there.
+/// Whether this is a DNS-1123 subdomain, with labels of at most 63 bytes as DNS asks. The
+/// Kubernetes API asks for such a subdomain in `status.loadBalancer.ingress[].hostname`, with
+/// labels of any length, and also refuses an IP address there.
 fn is_dns_name(name: &str) -> bool {
     let label = |label: &str| {
         (1..=63).contains(&label.len())

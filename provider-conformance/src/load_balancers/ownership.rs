@@ -156,7 +156,7 @@ async fn other_cluster_get(run: &Run) -> Verdict {
         let mut theirs = theirs.clone();
         theirs.handle = handle;
         let asked = theirs.get(Some(stage.targets())).await?;
-        // CONFLICT is a valid answer too.
+        // With the handle, CONFLICT is a valid answer too (LB-24, note d).
         if asked.answer()?.failed().is_some() {
             asked.failure("LB-4", &[FailureCode::Conflict])?;
             continue;

@@ -44,8 +44,8 @@ impl Cloud {
 
     /// How many deviations from an honest provider the layer and the socket in front have made
     /// since the beginning or the last reset. Examples are a changed or omitted answer, a changed
-    /// request, and a frame of their own. Delays do not count, nor do deviations of the provider
-    /// inside.
+    /// request, and a frame of their own. Some do not count, such as delays and garbage on a
+    /// connection, nor do deviations of the provider inside.
     pub fn lied(&self) -> u64 {
         self.state().calls.lied
     }
@@ -62,8 +62,8 @@ impl Cloud {
     }
 
     /// How many times the provider wrote to the cloud: it created, changed, adopted or deleted a
-    /// load balancer, or created or deleted a route. A call that found nothing to change wrote
-    /// nothing.
+    /// load balancer, or created, replaced or deleted a route. A call that found nothing to change
+    /// wrote nothing.
     pub fn cloud_writes(&self) -> u64 {
         self.state().cloud_writes
     }

@@ -19,8 +19,9 @@ impl Cloud {
     }
 
     /// Changes any setting: capabilities (which a controller sees at its next connection), address
-    /// pools, scope, zones, clusters, volumes. Changed lists of objects and faults have no effect.
-    /// Fails if the settings are invalid.
+    /// pools, scope, zones, clusters, volumes. A service that was not offered is served only after
+    /// a restart. Changed lists of objects and faults have no effect. Fails if the settings are
+    /// invalid.
     pub fn change_settings(&self, change: impl FnOnce(&mut Fixture)) -> Result<(), CloudError> {
         {
             let mut state = self.state();

@@ -124,7 +124,7 @@ pub struct LoadBalancer {
     /// Its addresses.
     pub status: Option<LoadBalancerStatus>,
     /// Whether `ensure` with the same Service, targets and handle would write nothing and answer
-    /// [`Ensured::Ready`] (LB-14). Set this field if
+    /// [`Ensured::Ready`] without a target error (LB-14). Set this field if
     /// [`LoadBalancerOptions::in_sync`](super::LoadBalancerOptions::in_sync) is true.
     pub in_sync: Option<bool>,
 }

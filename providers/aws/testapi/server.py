@@ -1,6 +1,6 @@
 """moto's server, with what AWS does and moto leaves out, and a console by which a test makes the cloud fail.
 
-- A new classic load balancer has a health check; a network load balancer has a name of AWS's form.
+- A new classic load balancer has a health check; a network load balancer has a DNS name of AWS's form.
 - A call that asks for an instance twice gets it once. DescribeInstanceTopology is refused, as in a region without topology.
 - One call after the other: moto's state is not made for threads.
 - An instance can be given the private DNS name of its Node: GET /console/name?instance=ID&name=NAME.

@@ -15,8 +15,9 @@ import (
 //
 //	[CUSTOM.]NAMESPACE.NAME.UID.OWNER.ccm
 //
-// where CUSTOM is the value of the annotation for the name. Because the name is unique, the API refuses a create that is repeated after its answer was lost, and
-// makes no second load balancer.
+// where CUSTOM is the value of the annotation for the name. Because the name is unique, the API
+// refuses a create that is repeated with this name after its answer was lost, and makes no second
+// load balancer.
 
 const (
 	nameEnd = ".ccm"

@@ -38,9 +38,10 @@ const kubeProxyHealthPort = 10256
 
 var customName = regexp.MustCompile(`^[a-zA-Z0-9]([-.a-zA-Z0-9]*[a-zA-Z0-9])?$`)
 
-// Want returns the desired load balancer of this Service. The argument `there` has the existing load balancer, or nil. Its immutable fields stay, and Want
-// refuses a Service that asks for other values. The argument `certificate` is the ID of the certificate that the annotations name. With nil as targets
-// the targets stay, unless Settings.TargetTag is set.
+// Want returns the desired load balancer of this Service. The argument `there` has the existing
+// load balancer, or nil. Its type, network and network stack stay, and Want refuses a Service that
+// asks for others. The argument `certificate` is the ID of the certificate that the annotations
+// name. With nil as targets the targets stay, unless Settings.TargetTag is set.
 func Want(service *sdk.Service, call *sdk.Call, settings *Settings, there *godo.LoadBalancer, certificate string, targets *Eligible) (*Wanted, error) {
 	v := &values{annotations: service.Annotations}
 	for key := range service.Annotations {

@@ -150,7 +150,7 @@ func TestWhatHasNoEffectIsTold(t *testing.T) {
 	}
 }
 
-// docs/digitalocean.md names each annotation that the provider reads.
+// docs/digitalocean.md names each of the known annotations.
 func TestThePageNamesEachAnnotation(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/digitalocean.md")
 	if err != nil {

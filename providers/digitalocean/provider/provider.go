@@ -15,7 +15,7 @@ import (
 // Version is the provider's; the build may set another.
 var Version = "0.1.0"
 
-// The most Nodes in one lookup. A thousand Nodes then need at most three lists.
+// The most Nodes in one lookup. A thousand Nodes at once then need at most three lists.
 const maxBatch = 500
 
 // Settings are the operator's.
@@ -131,5 +131,5 @@ func (p *Provider) checkPlace(ctx context.Context, call *sdk.Call) error {
 	return nil
 }
 
-// Health reports from memory (PROV-4) how the last call of the API ended.
+// Health reports the API's last error from memory (PROV-4), until a call shows that the API works.
 func (p *Provider) Health() sdk.Health { return p.api.Health() }

@@ -25,7 +25,8 @@ const (
 	suiteVariable = "PROVIDER_CONFORMANCE"
 	// How many checks the summary names for one rule; the suite's own output names all.
 	mostShown = 8
-	// How many of the last lines of the provider's log are shown if the suite wrote no report or no check passed.
+	// How many of the last lines of the provider's log are shown if the suite failed without a
+	// report, or no check passed.
 	lastLines = 20
 	// The exit code for a wrong command line, here and in the suite, and if the suite cannot be run or its report cannot be read.
 	wrongUsage = 2

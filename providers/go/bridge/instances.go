@@ -32,8 +32,10 @@ func askedOf(request *contract.LookupInstancesRequest, powerState bool) asked {
 	}
 }
 
-// LookupInstances asks the cloud about each Node. Go's interface has no batches, so the bridge calls the cloud for each Node. The
-// bridge's places limit how many of these calls run at once. The bridge caches no existence and no power state (INST-5); the cloud may cache.
+// LookupInstances asks the cloud about each Node, except those with a provider ID of another
+// provider. Go's interface has no batches, so the bridge calls the cloud for each Node. The
+// bridge's places limit how many of these calls run at once. The bridge caches no existence and no
+// power state (INST-5); the cloud may cache.
 func (b *Bridge) LookupInstances(ctx context.Context, request *contract.LookupInstancesRequest) (*contract.LookupInstancesResponse, error) {
 	owner, failure := b.admit(request.GetCluster())
 	if failure == nil {

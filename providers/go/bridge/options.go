@@ -17,8 +17,9 @@ import (
 type Options struct {
 	// Version is the provider's own version.
 	Version string
-	// New makes a cloud that is not in the registry. The bridge calls it at the first Initialize, with the controller's data about the cluster. Its
-	// error fails that Initialize, and the next one calls New again. With New, Name and Offers must be set.
+	// New makes a cloud that is not in the registry. The bridge calls it at the first Initialize,
+	// with the controller's data about the cluster. Its error fails that Initialize, and the next
+	// one calls New again. With New, Offers must be set, and also Name, unless Main gets the name.
 	New func(ctx context.Context, deps Deps) (cloudprovider.Interface, error)
 	// Name is the name of the cloud that New makes.
 	Name string

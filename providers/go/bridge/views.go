@@ -179,8 +179,9 @@ func statusOf(view *contract.LoadBalancerStatus) v1.LoadBalancerStatus {
 	return status
 }
 
-// statusView returns the cloud's addresses of a load balancer. Nil, and an ingress without address and host name, count as no address. A value that
-// the API server would refuse, or that the contract cannot express, is an error.
+// statusView returns the cloud's addresses of a load balancer. Nil, and an ingress without address
+// and host name, count as no address. An invalid IP address or IP mode, or a host name that the
+// contract cannot express, is an error.
 func statusView(status *v1.LoadBalancerStatus) (*contract.LoadBalancerStatus, error) {
 	view := &contract.LoadBalancerStatus{}
 	if status == nil {

@@ -300,7 +300,7 @@ func (c *Cloud) lock(ctx context.Context) (unlock func(), err error) {
 	return nil, err
 }
 
-// Look returns the current state. It reads the file the first time, and later only if another process has replaced it. In that case it calls
+// Look returns the current state. It reads the file the first time, and later only if it is not the one in memory. In that case it calls
 // OnForeignChange.
 func (c *Cloud) Look() (*State, error) {
 	c.mutex.Lock()

@@ -20,7 +20,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
-// Tests over a real socket: a provider, and a controller in front of it.
+// Tests over a real socket: a provider, and a test client in place of the controller.
 
 var (
 	us   = &contract.ClusterRef{Name: "test", OwnerId: "us"}

@@ -92,8 +92,8 @@ func check(service *sdk.Service, settings *Settings) error {
 	return nil
 }
 
-// addressesFor returns one address for each IP family of the Service. With PreferDualStack it leaves out a family that has no pool. It keeps existing
-// addresses, unless spec.loadBalancerIP names another one.
+// addressesFor returns one address for each IP family of the Service. With PreferDualStack and two families it leaves out one that has no pool. It keeps
+// existing addresses, unless spec.loadBalancerIP names another one.
 func addressesFor(state *State, service *sdk.Service, lb *LoadBalancer, settings *Settings) ([]string, error) {
 	pools := map[bool][]netip.Prefix{}
 	for _, text := range settings.Pools {

@@ -58,8 +58,8 @@ func findToDelete(state *State, a *Asker, adopt bool) (*LoadBalancer, error) {
 	return &living[at], sdk.MayTake(sdk.Unmarked, adopt, "load balancer "+living[at].Handle)
 }
 
-// find returns the load balancer that Ensure has to use, adopt or refuse (LB-9). It searches by the handle, then by the mark, then by the native name or
-// an address in the Service's status.
+// find returns the load balancer that Ensure has to use, adopt or refuse (LB-9). It searches by the handle, then by the mark, then by the native name or,
+// for an unmarked one, an address in the Service's status.
 func find(state *State, a *Asker) *LoadBalancer {
 	living := state.Living()
 	alike := func(lb *LoadBalancer) bool {

@@ -71,7 +71,7 @@ func putRoute(route Route) *Write {
 	}
 }
 
-// planCreate returns the write that makes this route with its mark (ROUTE-3). The route's name has the cluster's name, the hint and the destination. If
+// planCreate returns the write that makes this route with its mark (ROUTE-3). A new route's name has the cluster's name, the hint and the destination. If
 // the route is already as asked, the result is nil.
 func planCreate(state *State, asked sdk.Route, call *sdk.Call) (*Write, error) {
 	cidr := asked.DestinationCIDR

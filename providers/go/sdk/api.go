@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// Common parts of providers for clouds with a web API: a token in a file, lists in pages that lookups share, and the result of the API's last call.
+// Common parts of providers for clouds with a web API: a token in a file, lists in pages, lists
+// that lookups share, and the API's last error.
 
 // Token is the secret for calls of an API.
 type Token struct {
@@ -42,8 +43,9 @@ type Trouble struct {
 	text  string
 }
 
-// Done records the outcome of a call of the API for the server, which reports when the cloud last answered, and for [Trouble.Health]. It returns the
-// failure as an error, which is nil if the failure is nil.
+// Done records the outcome of a call of the API for the server, which reports when the cloud last
+// answered with success, and for [Trouble.Health]. It returns the failure as an error, which is nil
+// if the failure is nil.
 func (t *Trouble) Done(ctx context.Context, call *Call, failure *Failure) error {
 	if failure == nil {
 		call.CloudAnswered()
@@ -52,7 +54,7 @@ func (t *Trouble) Done(ctx context.Context, call *Call, failure *Failure) error 
 	}
 	switch failure.Code {
 	case CodeCredentials, CodeThrottled, CodeUnavailable, CodeInternal:
-		if ctx.Err() == nil { // The failure of a cancelled call shows no fault of the cloud.
+		if ctx.Err() == nil { // After the context's end a failure shows no fault of the cloud.
 			t.note(failure.Error())
 		}
 	default:
@@ -67,7 +69,8 @@ func (t *Trouble) note(text string) {
 	t.text = text
 }
 
-// Health is DEGRADED after a call that was not cancelled and failed with CREDENTIALS, THROTTLED, UNAVAILABLE or INTERNAL, until a call succeeds or fails with another code.
+// Health is DEGRADED after a call that failed with CREDENTIALS, THROTTLED, UNAVAILABLE or INTERNAL
+// before its context ended, until a call succeeds or fails with another code.
 func (t *Trouble) Health() Health {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
@@ -87,9 +90,10 @@ type Page[T any] struct {
 	Last bool
 }
 
-// Pages gets all pages of a listing; their numbers begin with 1. A change between two pages can hide an existing object: a removal moves the later
-// objects into a page that was read already. So Pages reads the listing again if its pages state different totals, or if it has read another number of
-// objects than the total. After three such readings it fails with [Unavailable].
+// Pages gets all pages of a listing; their numbers begin with 1. A change between two pages can
+// hide an existing object: a removal may move a later object into a page that was read already. So
+// Pages reads the listing again if its pages state different totals, or if it has read another
+// number of objects than the total. After three such readings it fails with [Unavailable].
 func Pages[T any, K comparable](what string, key func(T) K, page func(number int) (Page[T], error)) ([]T, error) {
 	for range 3 {
 		all, seen, total, changed := []T{}, map[K]bool{}, -1, false

@@ -1,11 +1,13 @@
 // Package sdk serves the cloud provider contract (cloudprovider.v1alpha1) on a Unix socket. With it a vendor writes a provider: the process through
 // which the Kubernetes controllers use the vendor's cloud.
 //
-// A vendor implements [Provider] and, on the same value, the interfaces that the cloud supports: [Instances], [Zones], [LoadBalancers], [Routes],
-// [Clusters], [Volumes] and [Changes]. A cloud that answers for many Nodes or routes at once implements [InstanceBatches], [ZoneBatches] or
-// [RouteBatches]; one that can list completely implements [InstanceLister] or [LoadBalancerLister]. The capabilities that the controller sees follow
-// from that. [Server] does the rest: the socket, the check of the peer, the session, BUSY, limits, batches, deadlines, panics, health, reflection and
-// the end of the process.
+// A vendor implements [Provider] and, on the same value, the interfaces that the cloud supports:
+// [Instances], [Zones], [LoadBalancers], [Routes], [Clusters], [Volumes] and [Changes]. A cloud
+// that answers for many Nodes or routes at once implements [InstanceBatches], [ZoneBatches] or
+// [RouteBatches]; one that can list completely implements [InstanceLister] or [LoadBalancerLister].
+// The capabilities that the controller sees follow from that and from [Info]. [Server] does the
+// rest: the socket, the check of the peer, the session, BUSY, limits, batches, deadlines, panics,
+// health, reflection and the end of the process.
 //
 // Errors: each code of the contract except NOT_INITIALIZED has a constructor ([Invalid], [Precondition], [NotFound], [Conflict], [Busy], [Throttled],
 // [Credentials], [Unavailable], [Internal]). The server finds such an error also if it is wrapped. An error of a context is UNAVAILABLE, or pending

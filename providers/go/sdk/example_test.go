@@ -10,7 +10,8 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
 
-// A cloud of one machine. It implements Provider and Instances, and so offers instances.
+// A cloud with a machine for every Node. It implements Provider and Instances, and so offers
+// instances.
 type cloud struct{}
 
 func (cloud) Info() sdk.Info {

@@ -139,7 +139,8 @@ func Unavailable(text string, arguments ...any) *Failure {
 	return Fail(CodeUnavailable, text, arguments...)
 }
 
-// Internal says that the provider has a fault. Operators read its text. The text of an error that is no Failure goes only to the log.
+// Internal says that the provider has a fault. Operators read its text. The text of an error that
+// this package does not know goes only to the log.
 func Internal(text string, arguments ...any) *Failure { return Fail(CodeInternal, text, arguments...) }
 
 // PendingError says that the work is not finished. It is no failure: see [Pending].

@@ -19,8 +19,10 @@ import (
 // load balancer that a handle names, because a user can edit the handle (LB-4). It must work without a handle (LB-5). [FindOwn], [Call.Mark],
 // [Call.Ownership] and [MayTake] help.
 //
-// While Ensure, Update or Delete of a Service runs, the server answers BUSY to another such call for the same Service (CORE-7). Their context ends at
-// 70 % of the call's time. If the method then stops, or still runs, the server answers pending (CORE-9), and the next call continues the work.
+// While Ensure, Update or Delete of a Service runs, the server answers BUSY to another such call
+// for the same Service (CORE-7). Their context ends at 70 % of the call's time. If the method then
+// returns the context's error, or still runs, the server answers pending (CORE-9), and the next
+// call continues the work.
 type LoadBalancers interface {
 	// GetLoadBalancer returns the state of this Service's load balancer. It writes nothing (LB-6). Deadline 5 min.
 	GetLoadBalancer(ctx context.Context, call *Call, request GetLoadBalancer) (LoadBalancer, error)
@@ -134,8 +136,9 @@ func (n *Notes) write(change func()) {
 	}
 }
 
-// Handle sets the cloud's own ID of the load balancer: opaque, 1 to 1,024 bytes. Call it as soon as the cloud has given the ID. The controller stores the
-// handle before its next call and sends it in later calls. Without it the earlier handle stays (LB-3).
+// Handle sets the cloud's own ID of the load balancer: opaque, 1 to 1,024 bytes. Call it as soon as
+// the cloud has given the ID. The controller stores the handle before its next call and sends it in
+// later calls without AdoptUnmarked. Without it the earlier handle stays (LB-3).
 func (n *Notes) Handle(handle string) { n.write(func() { n.handle = &handle }) }
 
 // Event records an event of type Normal on the Service: a reason of one word in CamelCase, and a sentence.
@@ -293,8 +296,10 @@ type LoadBalancer struct {
 	Name string
 	// Status has its addresses.
 	Status LoadBalancerStatus
-	// InSync says whether Ensure with the same Service, targets and handle would write nothing and answer ready (LB-14). The server sends it only
-	// with [LoadBalancerOptions.InSync], and only for a present load balancer. [Same] can compute it.
+	// InSync says whether Ensure with the same Service, targets and handle would write nothing and
+	// answer ready without a target error (LB-14). The server sends it only with
+	// [LoadBalancerOptions.InSync], and only for a present load balancer. [Same] helps to compute
+	// it.
 	InSync bool
 }
 
@@ -308,8 +313,9 @@ type ListedLoadBalancer struct {
 
 // ServiceRef names a Service.
 type ServiceRef struct {
-	// Namespace, Name and UID are of metadata. A new Service can have the name of a deleted one,
-	// but never its UID, so marks have the UID (LB-1).
+	// Namespace, Name and UID are of metadata. UID is empty if the mark holds only the UID's digits
+	// (LB-30). A new Service can have the name of a deleted one, but never its UID, so marks have
+	// the UID (LB-1).
 	Namespace, Name, UID string
 }
 

@@ -13,7 +13,7 @@ const (
 // limits above keep such methods from adding up (CORE-18).
 type overdue struct {
 	mutex sync.Mutex
-	// Two counts for each method: by RPC with an empty item, and by RPC and item.
+	// The counts by RPC, with an empty item, and by RPC and item.
 	counts map[attempted]int
 }
 

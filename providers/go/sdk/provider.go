@@ -12,8 +12,9 @@ import (
 
 // Provider is a cloud. A vendor implements it and, on the same value, the other interfaces that its cloud supports.
 //
-// The server calls the methods concurrently, except Info and Initialize. A repeated call must do no harm (CORE-6). A panic in a call of the contract
-// fails only its call, or its item of a batch. The server logs it.
+// The server calls all methods except Info concurrently. Only one Initialize runs at a time. A
+// repeated call must do no harm (CORE-6). A panic in a call of the contract fails only its call, or
+// its item of a batch. The server logs it.
 type Provider interface {
 	// Info describes the provider. The server calls it once, at its start. It must make no call to the cloud (PROV-1).
 	Info() Info
@@ -25,18 +26,20 @@ type Provider interface {
 
 // HealthReporter is for a provider that knows its state. Without it a provider is READY.
 //
-// The provider should report DEGRADED after at most 5 failures of the cloud in a row: UNAVAILABLE, CREDENTIALS, THROTTLED, or no answer in the
-// provider's own time. The first call that the cloud answers ends this state. A refusal of one object (INVALID, NOT_FOUND, CONFLICT, PRECONDITION) is an answer.
-// A call that the controller cancelled is neither a failure nor an answer (PROV-16).
+// The provider should report DEGRADED after at most 5 failures of the cloud in a row: UNAVAILABLE,
+// CREDENTIALS, THROTTLED, or no answer in the provider's own time. The first call that the cloud
+// answers ends this state. A refusal of one object (INVALID, NOT_FOUND, CONFLICT, PRECONDITION) is
+// an answer. A call that the controller cancelled, or whose deadline passed, is neither a failure
+// nor an answer (PROV-16).
 type HealthReporter interface {
 	// Health answers from memory and must not block: the controller calls it at least every 10 s (PROV-4).
 	Health() Health
 }
 
-// ServiceName names one of the contract's services.
+// ServiceName names one of the contract's services, or WatchChanges.
 type ServiceName string
 
-// The contract's services that can be left out with [Info.Without].
+// What can be left out with [Info.Without].
 const (
 	ServiceInstances     ServiceName = "instances"
 	ServiceZones         ServiceName = "zones"
@@ -186,7 +189,8 @@ type Health struct {
 	State HealthState
 	// Message is the cause, for people; empty if the provider is ready.
 	Message string
-	// LastCloudSuccess is when the cloud last answered, as the vendor knows it. The server reports the later of this and the last [Call.CloudAnswered].
+	// LastCloudSuccess is when the cloud last answered with success, as the vendor knows it. The
+	// server reports the later of this and the last [Call.CloudAnswered].
 	LastCloudSuccess time.Time
 }
 

@@ -212,7 +212,8 @@ func TestACodeThatIsNotListedIsInternal(t *testing.T) {
 	}
 }
 
-// The failure in each RPC's answer. If the answer has items, it is the failure of the first item.
+// The failure in the answer of each RPC that it calls. If the answer has items, it is the failure
+// of the first item.
 func (s *served) failures() map[string]*contract.Failure {
 	s.Helper()
 	instances, balancers, routes := contract.NewInstanceServiceClient(s.connection), contract.NewLoadBalancerServiceClient(s.connection), contract.NewRouteServiceClient(s.connection)

@@ -47,7 +47,8 @@ type ServeOptions struct {
 	Endpoint string
 	// PeerUID is the only user beside the process's own whose connections the server accepts (CORE-3); nil: all users that the socket's mode admits.
 	PeerUID *int
-	// SocketGroup is the group of the socket, and of the directories that the server makes; nil: the process's own group.
+	// SocketGroup is the group of the socket, and of the directories that the server makes; nil:
+	// that of a setgid directory above, else the process's own.
 	SocketGroup *int
 	// Drain is how long calls in flight may take after the shutdown begins; [DefaultDrain] if zero.
 	Drain time.Duration
@@ -59,7 +60,8 @@ type ServeOptions struct {
 	// Observe gets each call that reached a handler when the call has ended, for metrics. It must not block. The server logs a panic of it; the call's
 	// answer stays.
 	Observe func(Observation)
-	// Serve calls Closing after it has sent GOAWAY, at the latest after 1 s, and before it waits for calls in flight. Calls that would never end by
+	// Serve calls Closing after it has sent GOAWAY, at the latest after 1 s, or after Drain if that
+	// is shorter, and before it waits for calls in flight. Calls that would never end by
 	// themselves, such as streams of hints, must end then.
 	Closing func()
 	// Options are further options of gRPC, such as interceptors and stats handlers.
@@ -97,7 +99,7 @@ func (o *ServeOptions) maxMessageBytes() int {
 }
 
 func (o *ServeOptions) serve(ctx context.Context, register func(grpc.ServiceRegistrar), listener net.Listener, remove func()) error {
-	// Closed when the streams of health and reflection have to end.
+	// Closed when the streams of health, reflection and the vendor's own services have to end.
 	ending := make(chan struct{})
 	server := grpc.NewServer(append([]grpc.ServerOption{
 		grpc.MaxRecvMsgSize(o.maxMessageBytes()),

@@ -123,7 +123,7 @@ func (s *session) Initialize(ctx context.Context, request *contract.InitializeRe
 		if err := atMost("the cluster ID", initialized.ClusterID, nameBytes); err != nil {
 			return nil, err
 		}
-		// If the caller has gone, the session keeps the earlier cluster.
+		// If the call's context has ended, the session keeps the earlier cluster.
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
@@ -178,8 +178,9 @@ type Hints struct {
 	sent chan *contract.WatchChangesResponse
 }
 
-// Send sends one hint, with the token from which the controller resumes after a reconnect. If the token has more than 1,024 bytes, Send logs an error
-// and sends no token. It waits while 128 hints are unsent. The end of the stream ends the wait with an error.
+// Send sends one hint, with the token from which the controller resumes after a reconnect. If the
+// token has more than 1,024 bytes or is not UTF-8, Send logs an error and sends no token. It waits
+// while 128 hints are unsent. The end of the stream ends the wait with an error.
 func (h *Hints) Send(change Change, resumeToken string) error {
 	hint := &contract.WatchChangesResponse{}
 	if err := change.check(); err != nil {
@@ -313,9 +314,10 @@ func (f *Feed) Add(change Change) {
 	f.latest = make(chan struct{})
 }
 
-// Watch is a complete [Changes.WatchChanges] for a provider that calls [Feed.Add]. It sends a bookmark (PROV-21), the hints after the token, and then
-// each new hint until the context ends. If it does not know the token, or no longer has all hints after it, it sends a resync instead of the bookmark
-// and those hints.
+// Watch is a complete [Changes.WatchChanges] for a provider that calls [Feed.Add]. It sends a
+// bookmark (PROV-21), the hints after the token, and then each new hint until the context ends. If
+// it does not know the token, or no longer has all hints that are due, it sends a resync instead of
+// them. A resync at the beginning also replaces the bookmark.
 func (f *Feed) Watch(ctx context.Context, resumeToken string, hints *Hints) error {
 	from := f.number(resumeToken)
 	for begins, last := true, from; ; begins = false {

@@ -170,7 +170,8 @@ func refuseLinks(path string) error {
 	return nil
 }
 
-// makeDirectory makes each missing level with mode 0750. The controller reaches the socket only if its group can pass every level.
+// makeDirectory makes each missing level with mode 0750. The controller reaches the socket only if
+// its group can pass every such level.
 func makeDirectory(directory string, group *int) error {
 	found, err := os.Lstat(directory)
 	switch {

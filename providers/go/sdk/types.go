@@ -177,7 +177,7 @@ func optional(text string) *string {
 	return &text
 }
 
-// fits returns an error unless value has 1 to most bytes.
+// fits returns an error unless value has 1 to most bytes of UTF-8.
 func fits(what, value string, most int) error {
 	if value == "" {
 		return contractBroken("%s is empty", what)

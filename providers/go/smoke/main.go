@@ -1,5 +1,7 @@
-// Command smoke tries a provider on a real account: it reads machines, and makes, checks and removes one load balancer and, if the cloud has routes
-// and a machine runs, one route. It first states the cost. At the end it removes what it made, also after an error or an interrupt.
+// Command smoke tries a provider on a real account: it reads machines, and makes, checks and removes
+// one load balancer and, if the configuration has a destination and a listed machine runs, one
+// route. It leaves out what the provider does not serve. It first states the cost. At the end it
+// removes what it made, also after an error or an interrupt.
 //
 //	smoke --config ../../hetzner/smoke.json [--yes] -- COMMAND OF THE PROVIDER
 //

@@ -9,7 +9,7 @@ import (
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
-// aRoute makes a route, and checks that it exists.
+// aRoute makes a route to a machine, if there is one, and checks that it exists.
 func (t *trial) aRoute(ctx context.Context, machine *contract.Instance) error {
 	t.step("make a route to %s", t.config.Route)
 	if machine == nil {
@@ -67,7 +67,7 @@ func (t *trial) deleteRoute(ctx context.Context, route *contract.Route) error {
 	return nil
 }
 
-// each repeats a call for one route until the route is done.
+// each repeats a call for one route, as again does.
 func (t *trial) each(ctx context.Context, what string, ask func(context.Context) (*contract.Failure, []*contract.RouteResult, error)) error {
 	return again(ctx, t, what, func(ctx context.Context) (bool, *contract.Pending, *contract.Failure, error) {
 		failure, results, err := ask(ctx)

@@ -153,7 +153,7 @@ func (t *trial) initialize(ctx context.Context) error {
 	return nil
 }
 
-// machines lists the machines, and looks up one as the controller does.
+// machines lists the machines, and looks up one that runs, as the controller does.
 func (t *trial) machines(ctx context.Context) (*contract.Instance, error) {
 	t.step("read machines")
 	client := contract.NewInstanceServiceClient(t.connection)

@@ -14,7 +14,8 @@ import (
 
 // Step is one call of the API that brings a load balancer closer to its desired state.
 type Step struct {
-	// What describes the step, for people. Node is the Node whose target the step attaches; a failure of such a step is only that target's.
+	// What describes the step, for people. Node is the Node whose target the step attaches; a
+	// refusal of such a step is only that target's.
 	What, Node string
 	// Network says that the later steps have to be computed again, because addresses and targets depend on the network.
 	Network bool

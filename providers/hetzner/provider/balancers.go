@@ -288,8 +288,9 @@ func (r *request) ended(ctx context.Context, what string, err error) error {
 	return r.p.api.done(ctx, r.call, what, err)
 }
 
-// carryOut makes the calls of the steps, and then reads the load balancer again, because addresses depend on networks. A target that could not be attached
-// becomes a target error, and carryOut does not try it again.
+// carryOut makes the calls of the steps, and then reads the load balancer again, because addresses
+// depend on networks. A target that Hetzner refuses becomes a target error, and carryOut does not
+// try it again.
 func (r *request) carryOut(ctx context.Context, lb *hcloud.LoadBalancer, wanted *plan.Wanted, wrong map[string]error, made bool) (*hcloud.LoadBalancer, error) {
 	for range 4 {
 		steps := plan.Steps(lb, wanted)

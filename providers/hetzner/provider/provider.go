@@ -19,7 +19,8 @@ var Version = "0.1.0"
 const (
 	// The most Nodes in one lookup: a thousand share one list.
 	maxBatch = 1000
-	// The most routes in one call: each takes two calls of the API and an action, one after the other.
+	// The most routes in one call: each takes at least two calls of the API, and an action. They
+	// run one after the other.
 	maxRoutes = 20
 )
 
@@ -165,7 +166,7 @@ func (p *Provider) checkWrites(ctx context.Context, call *sdk.Call) error {
 	return nil
 }
 
-// Health reports from memory (PROV-4) how the last call of the API ended.
+// Health reports the API's last error from memory (PROV-4), until a call shows that the API works.
 func (p *Provider) Health() sdk.Health { return p.api.Health() }
 
 // planned returns the settings for package plan, with the network that Initialize found.

@@ -96,7 +96,8 @@ func (p *Provider) finder(ctx context.Context, call *sdk.Call, routes int) (func
 	}, nil
 }
 
-// each carries out the decision for each route, and updates its copy of the network.
+// each carries out the decision for each route, until the API refuses calls, and updates its copy
+// of the network.
 func (p *Provider) each(ctx context.Context, call *sdk.Call, network *hcloud.Network, routes []sdk.Route, decide func(sdk.Route) (*hcloud.NetworkRoute, error), add bool) sdk.Answers[struct{}] {
 	answers := sdk.Answers[struct{}]{}
 	var refused error

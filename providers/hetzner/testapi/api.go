@@ -30,7 +30,8 @@ const (
 
 // Settings set the behaviour of the cloud. All times are in milliseconds.
 type Settings struct {
-	// ActionMS is how long an action runs; while it runs its object is locked. A list lacks a new load balancer for ListLagMS.
+	// ActionMS is how long an action runs; while it runs, its object takes no other action and no
+	// deletion. A list lacks a new load balancer for ListLagMS.
 	ActionMS  int `json:"action_ms"`
 	ListLagMS int `json:"list_lag_ms"`
 	// LoadBalancerLimit is the project's quota; none if zero.

@@ -59,7 +59,7 @@ export class Changes {
       this.provider.admit(call.request.cluster);
       call.sendMetadata(new Metadata()); // Opens the stream before the first hint.
       let last = this.numberOf(call.request.resumeToken);
-      // Before the first change, it sends the point from which it reports changes (PROV-21).
+      // A stream that has nothing to catch up on begins with the point from which it reports changes (PROV-21).
       if (last === this.last) call.write({ resumeToken: this.token() });
       while (!closing.aborted && !call.cancelled) {
         const hints = this.after(last);

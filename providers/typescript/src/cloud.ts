@@ -242,7 +242,7 @@ export class Cloud {
     });
   }
 
-  /** The current file; read again only if another process replaced it. `onForeignChange` gets the changes of others. */
+  /** The current state; the file is read only if it is not the one in memory. `onForeignChange` gets the changes of others. */
   look(): State {
     try {
       const { ino, mtimeNs, size } = fs.statSync(this.path, { bigint: true });

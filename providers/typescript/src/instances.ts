@@ -31,7 +31,7 @@ export function instanceService(provider: Provider): InstanceServiceHandlers {
   return {
     LookupInstances: unary(provider, 'LookupInstances', async (request, { signal, callId }) => {
       withinBatch('nodes', request.nodes.map((node) => node.name));
-      // One operation of the cloud for all Nodes. The state is complete: an instance that is not in it does not exist (INST-1).
+      // At most one operation of the cloud for all Nodes. The state is complete: an instance that is not in it does not exist (INST-1).
       const state = await provider.cloud.read(signal, milliseconds(request.maxAge));
       const metadata = request.facets.includes('INSTANCE_FACET_METADATA');
       const results = request.nodes.map((node): LookupInstanceResult => {

@@ -114,7 +114,7 @@ function findToDelete(state: State, asker: Asker, adopt: boolean): LoadBalancer 
   return own ?? unmarked[0];
 }
 
-/** The load balancer that Ensure has to use, adopt or refuse (LB-9). The search goes by the handle, then by the mark, then by the native name or an address in the Service's status. */
+/** The load balancer that Ensure has to use, adopt or refuse (LB-9). The search goes by the handle, then by the mark, then by the native name or, for an unmarked one, an address in the Service's status. */
 function find(state: State, asker: Asker): LoadBalancer | undefined {
   const living = state.living();
   const points = asker.service.status?.ingress ?? [];
@@ -183,7 +183,7 @@ export function members(pool: string): (address: string) => boolean {
   return (address) => list.check(address, type);
 }
 
-/** The lowest free address. It tries at most the pool's first 65,536 addresses, without the first one and, for IPv4, without the last of these. */
+/** The lowest free address. It tries at most the first 65,536 addresses from the one with which the pool is written, without that one and, for IPv4, without the last of these. */
 function firstFree(pool: string, taken: Set<string>): string | undefined {
   const [network = '', length] = pool.split('/');
   const isMember = members(pool);

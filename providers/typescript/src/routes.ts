@@ -6,7 +6,7 @@ import type { RouteResult } from './contract/cloudprovider/v1alpha1/RouteResult.
 import type { RouteServiceHandlers } from './contract/cloudprovider/v1alpha1/RouteService.js';
 import { type Context, failureOf, isCidr, listing, type Owner, type Provider, quoted, unary, withinBatch } from './service.js';
 
-/** How many routes of one call the provider writes at once. */
+/** The most routes of one call that the provider handles at once. */
 const AT_ONCE = 8;
 
 function isBlackhole(route: Route, state: State): boolean {

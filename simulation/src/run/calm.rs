@@ -18,8 +18,8 @@ const CALM: Duration = Duration::from_mins(25);
 /// An active brake releases Nodes after a quarter of an hour, then one or two in ten minutes. This
 /// is enough time for all.
 const BRAKED: Duration = Duration::from_mins(75);
-/// If a run has not settled after [`CALM`] or [`BRAKED`], nothing may change for this time, and
-/// then the state must be right.
+/// If a run has not settled after [`CALM`], nothing may change for this time, and then the state
+/// must be right. If a brake may act, this time begins later: see [`BRAKED`].
 const STILL: Duration = Duration::from_mins(5);
 /// A run ends sooner if the state is right and nothing has changed for this time. Only a pending
 /// timer could undo that state. One seed in [`PATIENT`] waits longer, to find such a timer.

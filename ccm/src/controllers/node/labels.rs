@@ -65,7 +65,8 @@ pub(super) fn initial(existing: &Labels, instance: &api::Instance) -> LabelChang
     }
     for (key, value) in &instance.labels {
         if is_reserved_key(key) {
-            // A reserved label is no mistake if the Node has it already, or if this plan sets it.
+            // A reserved label is no mistake if the Node has this value already, or if this plan
+            // sets it.
             let holds = |labels: &Labels| labels.get(key) == Some(value);
             if !holds(existing) && !holds(&changes.set) {
                 changes.reserved.push(describe(key, value));

@@ -6,12 +6,12 @@
 //! The limit for each window stays the same, but is at least one. The brake holds until no absence
 //! is left.
 //!
-//! Small clusters: one Node of one or two is half or more. If the brake does not hold yet, the ccm
-//! may still delete one of two Nodes without the wait for `hold`, on four conditions. It is the
-//! only due Node. Nothing was deleted within the window. Floor or share allow one deletion. The
-//! other Node was Ready and vouched for the provider in the same passes. Otherwise the Node waits
-//! for `hold`, and the limit is one in each window. The only Node of a cluster stays: it has no
-//! witness, so its passes are void.
+//! Small clusters: one Node of one or two is half or more. If the brake does not hold yet, it still
+//! lets one of two Nodes go without the wait for `hold`, on four conditions. It is the only due
+//! Node. Nothing was deleted within the window. Floor or share allow one deletion. The other Node
+//! was Ready and vouched for the provider in the same passes. Otherwise the Node waits for `hold`,
+//! and the limit is one in each window. The only Node of a cluster stays: it has no witness, so its
+//! passes are void.
 //!
 //! A Node counts once. A delete request without an answer counts, because it may have succeeded. If
 //! that Node is due again, it was not deleted, and its next deletion takes the same room.

@@ -43,7 +43,7 @@ const EXISTENCE: &[api::InstanceFacet] = &[api::InstanceFacet::Existence];
 pub(super) struct Answer {
     /// The Node, as it was when the ccm asked.
     pub(super) node: Arc<Node>,
-    /// When the ccm sent the call.
+    /// When the ccm began the call.
     pub(super) began: Instant,
     /// When the answer came.
     pub(super) at: Instant,
@@ -273,8 +273,7 @@ struct Asker {
     arrived: Arc<Notify>,
 }
 
-/// Limits the calls under way. A call that waits in the session's limiter for longer than its
-/// deadline fails.
+/// Limits the calls under way. A call that waits in the session's limiter for too long fails.
 struct Places {
     width: usize,
     all: Semaphore,

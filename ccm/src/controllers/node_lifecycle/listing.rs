@@ -76,7 +76,7 @@ impl Listing {
     }
 }
 
-/// The provider IDs of a complete list.
+/// The provider IDs in a complete list, without those of ABSENT instances.
 async fn list(session: Arc<Session>) -> Result<BTreeSet<String>, CallError> {
     let instances = session
         .list_instances(&[api::InstanceFacet::Existence])

@@ -1,8 +1,8 @@
 //! One pass over the Nodes that are not Ready: what to ask, and what the answers lead to. Pure.
 //!
-//! A Node is due for deletion after ABSENT in two *valid* passes in a row. The ccm discards a void
-//! pass. A pass is void in three cases: a Ready Node gets ABSENT, an answer is about another Node's
-//! instance, or the provider recognises no witness for an ABSENT.
+//! A Node that is old enough is due for deletion after ABSENT in two *valid* passes in a row. The
+//! ccm discards a void pass. A pass is void in three cases: a Ready Node gets ABSENT, an answer is
+//! about another Node's instance, or the provider recognises no witness for an ABSENT.
 //!
 //! Witnesses are Ready Nodes. Each pass takes the next ones by name. The ccm asks about them only
 //! if a Node gets ABSENT, or got it last time. It asks about as many witnesses as there are such
@@ -12,7 +12,7 @@
 //! these Nodes, the pass is void.
 //!
 //! So if a provider reads the wrong account and recognises no Node, the ccm deletes no Node. If all
-//! instances of a cluster are gone, its Nodes stay until the provider recognises one of them.
+//! instances of a cluster are gone, its Nodes stay until the provider recognises a Node.
 //!
 //! The ccm asks less often about a Node that does not change. It waits for a tenth of the time
 //! since the last change, at least one period and at most `MOST_PERIODS` periods. A Node may wait
@@ -324,7 +324,7 @@ impl Ledger {
         pass.engaged = verdict.engaged;
         pass.one_of_two = verdict.one_of_two;
         let allowed: BTreeSet<usize> = verdict.allowed.into_iter().collect();
-        // The ccm asks less often about a held Node. This delay still allows about fifteen
+        // The ccm asks less often about a held Node. This delay still allows at least about fifteen
         // questions in a hold, and each step of the absence can count in full.
         let step = self.longest_step.saturating_sub(self.period);
         let next = found.start + step.min(brake.hold() / 15);
@@ -350,8 +350,8 @@ impl Ledger {
         }
     }
 
-    /// The Nodes with enough ABSENT answers. Those that share their provider ID go to
-    /// `pass.shared`.
+    /// The Nodes that are old enough and have enough ABSENT answers. Those that share their
+    /// provider ID go to `pass.shared`.
     fn due<'a>(
         &self,
         suspects: &[&'a Arc<Node>],

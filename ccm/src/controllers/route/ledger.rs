@@ -449,10 +449,10 @@ impl Ledger {
     }
 }
 
-/// The state of a wanted route, if the list proves it. The list proves nothing if a listed route of
-/// the destination violates the contract. It also proves nothing if no route leads to the Node, and
-/// one has the Node's former addresses, or leads nowhere or to an unknown address for the first
-/// time.
+/// The state of a wanted route, if the list proves it. The list proves nothing without
+/// [`Says::Something`], or if a listed route of the destination violates the contract. It also
+/// proves nothing if no route leads to the Node, and one has the Node's former addresses, or leads
+/// nowhere or to an unknown address for the first time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
     /// It exists.

@@ -43,9 +43,9 @@ pub(super) struct Ledger {
 /// A task with a job.
 #[derive(Debug, Default)]
 struct Working {
-    /// The record when the job began, or when its last call was sent or answered.
+    /// The record when the job began, or when its last call began or was answered.
     record: Option<Record>,
-    /// The call in flight, and when it was sent.
+    /// The call in flight, and when it began.
     call: Option<(Op, Instant)>,
     meanwhile: Meanwhile,
 }
@@ -141,7 +141,7 @@ impl Ledger {
         }
     }
 
-    /// The call in flight of a task, and when it was sent.
+    /// The call in flight of a task, and when it began.
     pub(super) fn call(&self, task: &Task) -> Option<(Op, Instant)> {
         self.working.get(task)?.call
     }
@@ -188,8 +188,8 @@ impl Ledger {
     }
 
     /// Adds a listed load balancer whose Service is gone (▲S16). Returns the task to queue. `None`:
-    /// the task is known already, or the ledger is full. `by` is the provider that lists the load
-    /// balancer.
+    /// the task has a record already, or the ledger is full. `by` is the provider that lists the
+    /// load balancer.
     pub(super) fn adopt(&mut self, ghost: &Arc<Service>, by: &str) -> Option<Task> {
         let task = Task::Departed(Key::of(&**ghost), uid(ghost).to_owned());
         let known = self.entries.contains_key(&task) || self.works_on(&task);
@@ -222,7 +222,7 @@ impl Ledger {
         confirmed.map(|(_, record)| record.uid()).collect()
     }
 
-    /// Stores the selector of the Service's targets. `None`: it needs none.
+    /// Stores the selector of the Service's targets. `None`: it uses none.
     pub(super) fn uses(&mut self, key: &Key, selector: Option<NodeSelector>) {
         match selector {
             Some(selector) => self.selectors.insert(key.clone(), selector),

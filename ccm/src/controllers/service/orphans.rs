@@ -12,7 +12,7 @@ use crate::core::{Key, is_dns_name};
 /// The most deletions after one list, or a tenth of the list if that is more.
 const FEW: usize = 5;
 
-/// A load balancer whose Service is gone, or that names no Service.
+/// A load balancer with the mark of a Service that is gone, or without any Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Orphan {
     /// The Service in the load balancer's mark.

@@ -45,7 +45,7 @@ pub(super) enum Step {
     /// Do nothing.
     Ignore,
     /// The load balancer belongs to another provider, or to a class that is not served here. The
-    /// ccm creates and deletes nothing until the user acts.
+    /// ccm creates and deletes nothing.
     Blocked {
         /// The provider that owns the load balancer.
         by: String,
@@ -358,7 +358,7 @@ pub(super) fn is_news(service: &Service, record: Option<&Record>) -> bool {
 
 /// Whether a changed target set is a reason for a call now. A set that was tried waits for its
 /// retry. A new set does not wait in [`Progress::Confirmed`] and [`Progress::Rejected`] (B-S7). In
-/// other states it waits for the next job.
+/// other states it causes no call by itself.
 pub(super) fn wants_targets(record: &Record, targets: Fingerprint) -> bool {
     let concerned = match &record.progress {
         Progress::Confirmed { targets: now, .. } => *now != Some(targets),

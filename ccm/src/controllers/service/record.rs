@@ -48,13 +48,14 @@ pub(super) enum Progress {
         /// Ensure is compared with it.
         theirs: Option<Theirs>,
     },
-    /// The provider answered `pending` to Ensure, Update or Delete, with the time to ask again.
+    /// The provider answered `pending` to Ensure, Update or Delete.
     Pending {
         /// After an Update: the inputs, which stay confirmed.
         inputs: Option<Fingerprint>,
     },
     /// The provider answered INVALID, or an Update failed (B-S10). For a wanted Service, Ensure is
-    /// next, unless a check is due. Changed targets make the Service due at once.
+    /// next, unless a check is due. Changed targets make the Service due at once, unless the
+    /// provider ignores Nodes.
     Rejected,
     /// The load balancer is in sync.
     Confirmed {

@@ -113,7 +113,7 @@ impl Worker {
         }
     }
 
-    /// Whether the Service belongs, or may belong, to this provider.
+    /// Whether the Service belongs, or probably belongs, to this provider.
     fn concerns(&self, state: &State, service: &Service) -> bool {
         if !asks(service) {
             return has_finalizer(service);

@@ -1,9 +1,9 @@
 //! The changes that a call and its answer make in a Service's record, and what follows. Pure.
 //!
 //! [`begin`] applies the rows "is sent", before the call. If the answer is "in sync", "ready" or
-//! "done" and one of its writes fails, the record keeps these values. [`settle`] applies the other
-//! rows, after the answer's writes. In them, "as before" is the value that the row "is sent" left.
-//! A test compares this table with the code.
+//! "done" (also "but for targets") and one of its writes fails, the record keeps these values.
+//! [`settle`] applies the other rows, after the answer's writes. In them, "as before" is the value
+//! that the row "is sent" left. A test compares this table with the code.
 //!
 //! | call | answer | cloud | progress | check | failures | next |
 //! |---|---|---|---|---|---|---|

@@ -8,7 +8,7 @@ use cloud_provider_api::v1alpha1::ListedLoadBalancer;
 /// The number of lists in a row that must agree.
 const LISTS: u32 = 2;
 /// The most checks after one list, or a tenth of the compared Services if that is more. A wrong
-/// list must not cause a call for every Service.
+/// list must not cause a call for every Service at once.
 const LOOKS: usize = 10;
 
 /// A Service for the comparison.
@@ -39,10 +39,10 @@ pub(super) type Finding = (usize, Odd);
 /// The result of one list.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Stands {
-    /// New differences to report. Each is reported once as long as it lasts.
+    /// New differences to report. Within a session, each is here once as long as it lasts.
     pub(super) news: Vec<Finding>,
-    /// Services to check because their load balancer is not listed. Each is checked once as long as
-    /// that lasts.
+    /// Services to check because their load balancer is not listed. Within a session, each is here
+    /// once as long as that lasts.
     pub(super) looks: Vec<usize>,
     /// The number of Services with several load balancers in this list and the one before.
     pub(super) several: usize,

@@ -35,7 +35,7 @@ pub(super) struct Job {
     pub(super) record: Option<Record>,
     pub(super) offer: Arc<Offer>,
     pub(super) selector: Result<NodeSelector, String>,
-    /// `None` if the Service needs no targets.
+    /// `None` if the Service needs no targets, or its selector is invalid.
     pub(super) targets: Option<Arc<TargetSet>>,
     /// The number of this attempt: one more than the attempts since the Service began to wait.
     pub(super) attempt: u32,
@@ -259,7 +259,7 @@ impl<'a> Run<'a> {
     }
 
     /// Reports that the Service needs a change. Without a change, the next attempt is after
-    /// [`SLOW`].
+    /// [`SLOW`] at the latest.
     fn invalid(&mut self, note: Note) -> Stop {
         self.report(note, true);
         self.record();

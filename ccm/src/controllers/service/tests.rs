@@ -159,7 +159,7 @@ impl World {
         }
     }
 
-    /// Lets 20 s of paused time pass. After that, only retries and lists follow.
+    /// Lets 20 s of paused time pass. After that, only retries and lists call the provider.
     async fn rest(&self) {
         sleep(Duration::from_secs(20)).await;
     }

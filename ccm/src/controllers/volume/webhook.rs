@@ -2,9 +2,9 @@
 //! volume, because afterwards the API server refuses changes to existing node affinity.
 //!
 //! It fails open: if the provider fails or does not answer in time, the webhook admits the volume
-//! unchanged, with a warning. The controller, if it runs, labels the volume later. Every replica
-//! serves the webhook. A standby's provider is not initialised, so a standby asks nothing, and
-//! warns where it would have to ask.
+//! unchanged, with a warning. The controller, if it runs, asks about the volume later. Every
+//! replica serves the webhook. A standby's provider is not initialised, so a standby asks nothing,
+//! and warns where it would have to ask.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -15,8 +15,8 @@ use crate::provider::limits;
 /// would refuse a value, or if no load balancer can have the address, such as one in
 /// `service_ranges`.
 ///
-/// The API server sets an absent `ip_mode` to `VIP`. This function does the same, so that its
-/// result equals the stored status.
+/// For an ingress with an IP, the API server sets an absent `ip_mode` to `VIP`. This function does
+/// the same, so that its result equals the stored status.
 pub(crate) fn load_balancer_status(
     status: &api::LoadBalancerStatus,
     service_ranges: &[IpNet],

@@ -29,7 +29,7 @@ pub(super) struct EventKey {
 }
 
 impl EventKey {
-    /// Whether its first write counts against the limit for all objects; repeats always count.
+    /// Whether its first write counts against the limit for all objects, as repeats do.
     /// The first write of a `Normal` event of the ccm itself does not count: the number of objects
     /// bounds these.
     pub(super) fn is_limited(&self) -> bool {

@@ -351,7 +351,7 @@ async fn b_m3_a_flush_holds_nothing_back() {
 }
 
 /// A provider invents a new reason every second on each of these objects, for ten minutes. Returns
-/// the number of event writes, the most on one object, and the number of dropped events.
+/// the number of event writes, the most new events on one object, and the number of dropped events.
 async fn made_up(objects: usize) -> (usize, usize, u64) {
     use std::collections::BTreeMap;
     use std::time::Duration;

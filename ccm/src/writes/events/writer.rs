@@ -158,7 +158,8 @@ impl EventWriter {
         };
         if let (Some(_), Err(WriteError::Refused(_) | WriteError::Unavailable(_))) = (&own, &answer)
         {
-            // This client is not used again: all later events would wait for its failures.
+            // This client is not used again until the controller starts again: all later events
+            // would wait for its failures.
             self.shared.own().remove(key.component);
             answer = self.attempt(&self.client.clone(), &key, &draft).await;
         }
@@ -294,7 +295,7 @@ async fn repeat(events: &Api<Event>, written: &Written, draft: &Draft) -> Result
     insistent(|| events.patch(&written.name, &params, &patch)).await
 }
 
-/// Writes, with further attempts after [`DELAYS`] if the API server does not answer.
+/// Writes, with further attempts after [`DELAYS`] if the API server is unavailable.
 async fn insistent<T, F: Future<Output = kube::Result<T>>>(
     mut write: impl FnMut() -> F,
 ) -> Result<(), WriteError> {

@@ -13,7 +13,8 @@ import (
 const fileUsage = "usage: clouds file STATE SCHEME instance-add|instance-remove|instance-stop|instance-start NAME | cloud-writes | cloud-fail CODE | cloud-slow MS | cloud-late MS | pending-for TIMES | " +
 	"load-balancer-remove HANDLE | load-balancer-marks HANDLE | load-balancer-unmarked NAME"
 
-// file changes the state of a cloud from outside. Most of its commands are hooks of provider-conformance.
+// file changes or reads the state of a cloud from outside. Most of its commands are hooks of
+// provider-conformance.
 func file(arguments []string) int {
 	if err := edit(arguments); err != nil {
 		fmt.Fprintln(os.Stderr, err)

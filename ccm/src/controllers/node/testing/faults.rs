@@ -63,7 +63,7 @@ impl Faults {
         state.of_writes = Some(Plan { from, times, fault });
     }
 
-    /// Gives the next `times` GETs of a Node this fault.
+    /// Gives the next `times` GETs this fault.
     pub(crate) fn reads(&self, times: usize, fault: Fault) {
         let mut state = self.state.lock().unwrap();
         state.reads = 0;

@@ -130,7 +130,7 @@ const ENOUGH: u32 = 2;
 /// If an ABSENT comes later than this after the previous one, it starts a new row.
 pub(super) const LONGEST_PENDING: Duration = Duration::from_mins(10);
 /// The longest pause before the ccm asks about a Node again, in periods, unless the brake holds the
-/// Node back.
+/// Node back or the cloud refuses the provider's credentials.
 pub(crate) const MOST_PERIODS: u32 = 6;
 /// The ccm asks about a Node again after the time since the last change, divided by this.
 const PART: u32 = 10;

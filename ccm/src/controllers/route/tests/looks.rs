@@ -112,7 +112,7 @@ async fn r6_a_node_that_leaves_before_it_is_ours_takes_the_route_of_its_namesake
     let world = World::started(3, |_| {}).await;
     world.until("routes", |world| world.all_created(3)).await;
     sleep(Duration::from_mins(1)).await;
-    // The Node registers again. Its instance is gone before the Node gets a provider ID.
+    // The Node registers again, and is deleted before it gets a provider ID.
     world.api.delete(&name(2));
     let mut anew = node(2);
     anew.spec.get_or_insert_default().provider_id = None;

@@ -209,7 +209,7 @@ impl Cloud {
     }
 }
 
-/// A call in progress. Dropping it ends the call.
+/// A call that has not begun its work. Dropping it ends the count of the call.
 struct Leaving<'a>(&'a Cloud, &'a str);
 
 impl Drop for Leaving<'_> {

@@ -24,8 +24,8 @@ import java.util.function.BiConsumer;
 
 /**
  * The cloud: a state file that providers in any language can use in turn (providers/README.md describes it). In your own provider this class is the client of your cloud's API. It does not
- * know gRPC: it offers operations that can be slow and can fail, and a copy of the last state. Operations block. If a thread is interrupted while one waits, the operation throws
- * InterruptedException before any write.
+ * know gRPC: it offers operations that can be slow and can fail, and a copy of the last state. Operations block. If a thread is interrupted while one waits, the operation
+ * writes nothing, and normally throws InterruptedException.
  */
 final class Cloud {
   private static final int FORMAT = 1;
@@ -190,7 +190,7 @@ final class Cloud {
     }
   }
 
-  /** The current file; read again only if another process replaced it. onForeignChange gets the changes of others. */
+  /** The current state; the file is read only if it is not the one in memory. onForeignChange gets the changes of others. */
   synchronized State look() throws Fail {
     try {
       String found = identity(path);

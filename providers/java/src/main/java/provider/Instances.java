@@ -58,7 +58,7 @@ final class Instances extends InstanceServiceImplBase {
   public void lookupInstances(LookupInstancesRequest request, StreamObserver<LookupInstancesResponse> out) {
     provider.answer("LookupInstances", request.getCluster(), out, failure -> LookupInstancesResponse.newBuilder().setFailed(failure).build(), owner -> {
       Provider.withinBatch("nodes", request.getNodesList().stream().map(NodeView::getName).toList());
-      // One operation of the cloud for all Nodes. The state is complete: an instance that is not in it does not exist (INST-1).
+      // At most one operation of the cloud for all Nodes. The state is complete: an instance that is not in it does not exist (INST-1).
       State state = provider.cloud.read(request.hasMaxAge() ? Math.max(0, request.getMaxAge().getSeconds()) * 1000 + request.getMaxAge().getNanos() / 1_000_000 : 0);
       boolean metadata = request.getFacetsList().contains(InstanceFacet.INSTANCE_FACET_METADATA);
       LookupInstancesResponse.Builder response = LookupInstancesResponse.newBuilder();

@@ -175,7 +175,7 @@ final class LoadBalancers extends LoadBalancerServiceImplBase {
     return own != null ? own : first(unmarked, lb -> true);
   }
 
-  /** The load balancer that Ensure has to use, adopt or refuse (LB-9). The search goes by the handle, then by the mark, then by the native name or an address in the Service's status. */
+  /** The load balancer that Ensure has to use, adopt or refuse (LB-9). The search goes by the handle, then by the mark, then by the native name or, for an unmarked one, an address in the Service's status. */
   private static ObjectNode find(State state, Asker asker) {
     List<ObjectNode> living = state.living();
     Set<String> reachedAt = new HashSet<>();

@@ -135,7 +135,7 @@ final class ProviderRpcs extends ProviderServiceImplBase {
     try {
       provider.admit(request.getCluster());
       long seen = numberOf(request.getResumeToken());
-      // Before the first change, it sends the point from which it reports changes (PROV-21).
+      // A stream that has nothing to catch up on begins with the point from which it reports changes (PROV-21).
       bookmark(seen).ifPresent(out::onNext);
       do {
         List<WatchChangesResponse> news = new ArrayList<>();
