@@ -21,7 +21,7 @@ export IMAGES PLATFORMS IMAGE_SOURCE REGISTRY
 
 .PHONY: help
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 16
 
 .PHONY: quick
 quick: ## the inner loop: format, lints and unit tests of the crates that changed since main, committed or not (BASE=another branch)
