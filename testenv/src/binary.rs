@@ -231,7 +231,9 @@ impl Module {
         );
         // Builds under another name first. So an interrupted build leaves no incomplete executable,
         // and processes that run the old executable keep it.
-        let unfinished = binary.with_extension("new");
+        let mut unfinished = binary.as_os_str().to_owned();
+        unfinished.push(".new");
+        let unfinished = PathBuf::from(unfinished);
         let output = self
             .go()
             .arg("build")
