@@ -31,7 +31,7 @@ mod on {
                     }
                 }
 
-                /// The finding of the review that reported it. Empty for a bug that was made up.
+                /// The finding of the review that reported it. Empty for any other bug.
                 #[must_use]
                 pub fn finding(self) -> &'static str {
                     match self {

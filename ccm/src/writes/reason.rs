@@ -51,7 +51,7 @@ reasons! {
     UPDATED_LOAD_BALANCER "UpdatedLoadBalancer" "Normal" "Service" "The provider set the current Nodes as targets. `UpdateLoadBalancerFailed` reports targets that are not attached.";
     LOAD_BALANCER_PENDING "LoadBalancerPending" "Normal, Warning" "Service" "The cloud still works on the load balancer (Normal), or the Service waits for something else (Warning): the provider is away or has not answered yet, its cloud scope is not accepted, the cloud asked to slow down, or no call is free. The ccm retries.";
     DELETING_LOAD_BALANCER "DeletingLoadBalancer" "Normal" "Service" "The ccm calls Delete, or the cloud still works on the deletion.";
-    DELETED_LOAD_BALANCER "DeletedLoadBalancer" "Normal" "Service" "The provider answered that nothing of the load balancer is left, or, if the Service has no handle, that another controller handles it. The ccm has removed the finalizer.";
+    DELETED_LOAD_BALANCER "DeletedLoadBalancer" "Normal" "Service" "The provider answered that nothing of the load balancer is left, or, if neither the Service nor the answer has a handle, that another controller handles it. The ccm has removed the finalizer.";
     SYNC_LOAD_BALANCER_FAILED "SyncLoadBalancerFailed" "Warning" "Service" "The ccm could not create, read or delete the load balancer, or write the Service. The text has the cause, such as the provider's answer.";
     UPDATE_LOAD_BALANCER_FAILED "UpdateLoadBalancerFailed" "Warning" "Service" "The ccm could not change the load balancer's targets, or the cloud could not attach one of them.";
     DELETE_LOAD_BALANCER_FAILED "DeleteLoadBalancerFailed" "Warning" "Service" "The ccm could not delete the load balancer of a Service that is gone. It retries.";

@@ -293,7 +293,7 @@ async fn b_m3_ten_hand_overs_in_a_row_between_ours_and_go() {
 }
 
 #[tokio::test]
-async fn m3_ten_hand_overs_in_a_row_among_ours_take_less_than_a_second_each() {
+async fn m3_of_ten_hand_overs_in_a_row_among_ours_eight_take_less_than_a_second() {
     let plane = ControlPlane::shared().await;
     let mut arena = Arena::new(plane, "ten-ours").await;
     arena.start(plane, Ours).await;

@@ -26,7 +26,7 @@ const HEAD: &str = "\
 # When something fails
 
 Each row has a fault that one controller meets, what the controller does then, and the test that plays it. Each part of the
-second column, up to a semicolon, is the message of an assertion in the test or its helpers.
+second column, up to a semicolon, is the message of an assertion in the test or its helpers. A delay after a failure holds if the answer has no `retry_after`.
 
 <!-- Made from the tests: `make docs`. -->
 ";
