@@ -431,8 +431,10 @@ type Instance struct {
 	// Its type, for example `m5.large`: a valid label value.
 	InstanceType *string `protobuf:"bytes,3,opt,name=instance_type,json=instanceType,proto3,oneof" json:"instance_type,omitempty"`
 	// Its addresses in the order for the Node's status. The controller puts the kubelet's own node
-	// IPs first, and drops the other addresses of the same types. Several addresses of one type are
-	// allowed (dual stack). After an empty list the Node keeps the addresses that it has.
+	// IPs (`--node-ip`) first, and drops the other addresses of the same types. If the list lacks one
+	// of these IPs, the Node keeps the addresses that it has, and a new Node is not initialised.
+	// Several addresses of one type are allowed (dual stack). After an empty list the Node keeps the
+	// addresses that it has.
 	Addresses []*NodeAddress `protobuf:"bytes,4,rep,name=addresses,proto3" json:"addresses,omitempty"`
 	// Its zone: a valid label value.
 	Zone *string `protobuf:"bytes,5,opt,name=zone,proto3,oneof" json:"zone,omitempty"`

@@ -44,10 +44,9 @@ type InstanceServiceClient interface {
 	// Node's name.
 	//
 	// A Node without a provider ID belongs to the provider that claims it. The answers PRESENT,
-	// RUNNING, STOPPED and PENDING claim a Node. If several providers serve one cluster, the
-	// controller asks all of them about the Node, and exactly one has to claim it. If several
-	// providers claim a Node, the controller leaves the Node tainted. While any of them answers with
-	// a failure, the controller decides nothing.
+	// RUNNING, STOPPED and PENDING claim a Node. If several providers serve one cluster, each of them
+	// may be asked about the Node, and only one may claim it. A `ccm` has one provider. After that
+	// provider's PRESENT, RUNNING or STOPPED it initialises the Node, whatever another provider says.
 	//
 	// INST-4: One Node's error MUST NOT fail the other Nodes: the provider answers `failed` in that
 	// Node's result. A request that breaks the contract fails as a whole (CORE-20).
@@ -161,10 +160,9 @@ type InstanceServiceServer interface {
 	// Node's name.
 	//
 	// A Node without a provider ID belongs to the provider that claims it. The answers PRESENT,
-	// RUNNING, STOPPED and PENDING claim a Node. If several providers serve one cluster, the
-	// controller asks all of them about the Node, and exactly one has to claim it. If several
-	// providers claim a Node, the controller leaves the Node tainted. While any of them answers with
-	// a failure, the controller decides nothing.
+	// RUNNING, STOPPED and PENDING claim a Node. If several providers serve one cluster, each of them
+	// may be asked about the Node, and only one may claim it. A `ccm` has one provider. After that
+	// provider's PRESENT, RUNNING or STOPPED it initialises the Node, whatever another provider says.
 	//
 	// INST-4: One Node's error MUST NOT fail the other Nodes: the provider answers `failed` in that
 	// Node's result. A request that breaks the contract fails as a whole (CORE-20).

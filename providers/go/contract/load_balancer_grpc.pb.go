@@ -43,9 +43,9 @@ const (
 //
 // LB-3: The `handle` is the cloud's own ID of the load balancer. It is an opaque string of at most
 // 1,024 bytes. The provider SHOULD return the handle as soon as the cloud knows it, also in a
-// pending or failed answer. The controller stores the handle before its next call for the Service.
-// It sends the handle with each later call, unless the call has `adopt_unmarked`. If an answer has
-// no handle, the controller keeps the stored one.
+// pending or failed answer. While the Service exists, the controller stores the handle before its
+// next call for the Service. It sends the handle with each later call, unless the call has
+// `adopt_unmarked`. If an answer has no handle, the controller keeps the stored one.
 //
 // LB-4: A user can edit the stored handle. The provider MUST check who owns the load balancer that
 // a handle names. If the owner is another one, the provider MUST answer CONFLICT (or FOREIGN, in
@@ -345,9 +345,9 @@ type LoadBalancerService_ListLoadBalancersClient = grpc.ServerStreamingClient[Li
 //
 // LB-3: The `handle` is the cloud's own ID of the load balancer. It is an opaque string of at most
 // 1,024 bytes. The provider SHOULD return the handle as soon as the cloud knows it, also in a
-// pending or failed answer. The controller stores the handle before its next call for the Service.
-// It sends the handle with each later call, unless the call has `adopt_unmarked`. If an answer has
-// no handle, the controller keeps the stored one.
+// pending or failed answer. While the Service exists, the controller stores the handle before its
+// next call for the Service. It sends the handle with each later call, unless the call has
+// `adopt_unmarked`. If an answer has no handle, the controller keeps the stored one.
 //
 // LB-4: A user can edit the stored handle. The provider MUST check who owns the load balancer that
 // a handle names. If the owner is another one, the provider MUST answer CONFLICT (or FOREIGN, in

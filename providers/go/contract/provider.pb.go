@@ -296,8 +296,9 @@ type GetProviderInfoResponse struct {
 	// lives. At most 253 bytes, never empty.
 	BootId string `protobuf:"bytes,5,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
 	// The prefixes of this provider's provider IDs, for example `aws://`. At least one if instances
-	// are offered; at most 16 of at most 253 bytes. If a Node's provider ID begins with prefixes of
-	// several providers, the Node belongs to the provider with the longest prefix.
+	// are offered; at most 16 of at most 253 bytes. If two providers serve one cluster, no prefix of
+	// one may begin with a prefix of the other. A `ccm` has one provider, and counts each Node whose
+	// provider ID begins with one of its prefixes as that provider's.
 	//
 	// PROV-8: Every provider ID that the provider hands out MUST begin with one of the prefixes. A
 	// prefix MUST contain `://`; its characters are ASCII letters, digits and `._:/@+-`. The
@@ -625,15 +626,15 @@ type LoadBalancerCapability struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The values of `spec.loadBalancerClass` that this provider serves. Two providers of one cluster
 	// must not state the same class. At most 64 classes of at most 253 bytes. The characters are
-	// those of PROV-8. As with prefixes (PROV-8), the controller serves a class that the provider
-	// adds later only if the operator allows it.
+	// those of PROV-8. As with prefixes (PROV-8), the controller serves a class, or the Services
+	// without a class, that the provider adds later only if the operator allows it.
 	Classes []string `protobuf:"bytes,1,rep,name=classes,proto3" json:"classes,omitempty"`
 	// Services without a class are served too.
 	DefaultClass bool `protobuf:"varint,2,opt,name=default_class,json=defaultClass,proto3" json:"default_class,omitempty"`
 	// ListLoadBalancers is served.
 	Listing bool `protobuf:"varint,3,opt,name=listing,proto3" json:"listing,omitempty"`
-	// GetLoadBalancer answers `in_sync`. Then a restarted controller calls Get for each Service
-	// first, and Ensure only if the load balancer is not in sync.
+	// GetLoadBalancer answers `in_sync`. Then a restarted controller first calls Get for each Service
+	// that may have a load balancer, and Ensure only if the load balancer is not in sync.
 	InSync bool `protobuf:"varint,4,opt,name=in_sync,json=inSync,proto3" json:"in_sync,omitempty"`
 	// The targets do not matter to this cloud, so the controller makes no call when Nodes change.
 	IgnoresNodes bool `protobuf:"varint,5,opt,name=ignores_nodes,json=ignoresNodes,proto3" json:"ignores_nodes,omitempty"`
@@ -651,10 +652,10 @@ type LoadBalancerCapability struct {
 	// calls UpdateLoadBalancer for every load balancer that has the target. Name, UID, provider ID
 	// and addresses always matter. The controller sends targets with these fields and with those of
 	// `node_projection`. If only `node_projection` names a field, the controller sends the field, and
-	// a change of the field causes no call. Leave this projection absent or empty if you can. With
-	// `NODE_FIELD_GROUP_TAINTS` a cordon of a Node updates every load balancer that has the Node as a
-	// target. With `NODE_FIELD_GROUP_READINESS` a Node that is not ready for a moment causes the same
-	// updates.
+	// a change of it causes a call only if other Nodes become the targets. Leave this projection
+	// absent or empty if you can. With `NODE_FIELD_GROUP_TAINTS` a cordon of a Node updates every
+	// load balancer that has the Node as a target. With `NODE_FIELD_GROUP_READINESS` a Node that is
+	// not ready for a moment causes the same updates.
 	TargetProjection *NodeProjection `protobuf:"bytes,10,opt,name=target_projection,json=targetProjection,proto3" json:"target_projection,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache

@@ -73,14 +73,15 @@ const (
 // The controller reads a listing by these rules, within `--cluster-cidr`. It treats an UNMARKED
 // route like one that is OURS if the route names a Node or an instance, leads to the address of a
 // Node, or is a blackhole. If such a route leads to the Node that has the destination as a Pod
-// CIDR, the controller keeps it. It removes the route if it leads elsewhere, or if no Node has the
+// CIDR, the controller keeps it, unless it has former `node_addresses` (with
+// `tracks_node_addresses`). It removes the route if it leads elsewhere, or if no Node has the
 // destination as a Pod CIDR.
 //
 // The controller leaves an UNMARKED route alone if it has no target (ROUTE-11), or if neither its
 // address nor its destination belongs to a Node. It makes no second route to the destination of
-// such a route. If every Node with the route's destination as a Pod CIDR is another provider's or
-// is being deleted, the controller leaves the route alone too. It never removes a FOREIGN route, or
-// a route outside `--cluster-cidr`.
+// such a route. If every Node with the route's destination as a Pod CIDR is another provider's, is
+// no provider's yet, or is being deleted, the controller leaves the route alone too. It never
+// removes a FOREIGN route, or a route outside `--cluster-cidr`.
 //
 // ROUTE-12: If the cloud cannot mark routes, the provider MUST list every route as UNMARKED, even
 // the routes that it made. Only a mark makes a route OURS or FOREIGN.
@@ -243,14 +244,15 @@ func (c *routeServiceClient) DeleteRoutes(ctx context.Context, in *DeleteRoutesR
 // The controller reads a listing by these rules, within `--cluster-cidr`. It treats an UNMARKED
 // route like one that is OURS if the route names a Node or an instance, leads to the address of a
 // Node, or is a blackhole. If such a route leads to the Node that has the destination as a Pod
-// CIDR, the controller keeps it. It removes the route if it leads elsewhere, or if no Node has the
+// CIDR, the controller keeps it, unless it has former `node_addresses` (with
+// `tracks_node_addresses`). It removes the route if it leads elsewhere, or if no Node has the
 // destination as a Pod CIDR.
 //
 // The controller leaves an UNMARKED route alone if it has no target (ROUTE-11), or if neither its
 // address nor its destination belongs to a Node. It makes no second route to the destination of
-// such a route. If every Node with the route's destination as a Pod CIDR is another provider's or
-// is being deleted, the controller leaves the route alone too. It never removes a FOREIGN route, or
-// a route outside `--cluster-cidr`.
+// such a route. If every Node with the route's destination as a Pod CIDR is another provider's, is
+// no provider's yet, or is being deleted, the controller leaves the route alone too. It never
+// removes a FOREIGN route, or a route outside `--cluster-cidr`.
 //
 // ROUTE-12: If the cloud cannot mark routes, the provider MUST list every route as UNMARKED, even
 // the routes that it made. Only a mark makes a route OURS or FOREIGN.

@@ -117,12 +117,12 @@
 // accept requests up to the `max_request_bytes` that it states (4 MiB unless stated). An answer
 // beyond the limits below is a fault, and the controller does not read it to its end. The provider
 // MUST cut a longer `message`, `reason` or `load_balancer_name` (LB-33) at its end and between two
-// characters. The controller also cuts longer texts. An identifier (a name, a provider ID, a
-// handle, a resume token, a cloud scope) MUST stay whole, because a shortened identifier names
-// something else. So neither side cuts one. For an item with an identifier beyond its limit, the
-// provider answers `failed` with INTERNAL. An item of a listing cannot be `failed`, so the whole
-// listing fails. The controller sends no request with an identifier beyond its limit, and a
-// provider need not check for one. Bytes are those of UTF-8.
+// characters. The controller also cuts a longer `message` or `reason`. An identifier (a name, a
+// provider ID, a handle, a resume token, a cloud scope) MUST stay whole, because a shortened
+// identifier names something else. So neither side cuts one. For an item with an identifier beyond
+// its limit, the provider answers `failed` with INTERNAL. An item of a listing cannot be `failed`,
+// so the whole listing fails. The controller sends no request with an identifier beyond its limit,
+// and a provider need not check for one. Bytes are those of UTF-8.
 //
 //   What the provider answers, at most                                   | bytes
 //   ---------------------------------------------------------------------+--------
@@ -212,8 +212,8 @@
 // CORE-21: An RPC's list "Failures:" binds: a provider MUST NOT answer a code outside of it, except
 // for INVALID (CORE-20), PRECONDITION, BUSY (CORE-22), THROTTLED, NOT_INITIALIZED (CORE-10) and
 // INTERNAL. Every RPC with `cluster` may answer those. So NOT_FOUND and CONFLICT have a meaning
-// only in an RPC that lists them. The controller reads a code that is not listed as INTERNAL.
-// Unless the list says otherwise, it holds for the whole call and for each item.
+// only in an RPC that lists them. The controller reads any other code as INTERNAL. Unless the list
+// says otherwise, it holds for the whole call and for each item.
 //
 // CORE-22: For each service, one controller process has at most `max_in_flight` calls in flight,
 // listings included. It may have fewer (the `ccm` has at most 32). More calls can still arrive:
@@ -625,9 +625,9 @@ type Failure struct {
 	// right. At most 1,024 bytes. No secrets.
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	// How long the controller should wait before it repeats the call, clamped to 1 s..10 min. The
-	// controller honours it for every code in a call about an object. In a periodic lookup of Nodes
-	// the controller may ignore it. For Initialize it waits 30 s at most. In WatchChanges it ignores
-	// this field.
+	// controller honours it for every code but NOT_FOUND in a call about an object. In a periodic
+	// lookup of Nodes the controller may ignore it. For Initialize it waits 30 s at most. In
+	// WatchChanges it ignores this field.
 	RetryAfter    *durationpb.Duration `protobuf:"bytes,4,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -877,7 +877,8 @@ type NodeView struct {
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// `metadata.uid`.
 	Uid string `protobuf:"bytes,2,opt,name=uid,proto3" json:"uid,omitempty"`
-	// `spec.providerID`; absent while the Node has none, never empty.
+	// `spec.providerID`; absent while the Node has none, and for one of more than 1,024 bytes; never
+	// empty.
 	ProviderId *string `protobuf:"bytes,3,opt,name=provider_id,json=providerId,proto3,oneof" json:"provider_id,omitempty"`
 	// `status.addresses`, in their order, without those that a `NodeAddress` cannot express.
 	Addresses []*NodeAddress `protobuf:"bytes,4,rep,name=addresses,proto3" json:"addresses,omitempty"`
