@@ -170,8 +170,8 @@ struct Inner {
     trust: RwLock<Arc<Trust>>,
     /// Whether a read of the ConfigMap has succeeded.
     looked_up: AtomicBool,
-    /// Permits the port one chain at a time, on a thread of its own. Certificates of strangers must
-    /// not take more than one core for it, nor the threads that renew the Lease.
+    /// Permits the port one chain at a time, on a thread of its own. So strangers' certificates
+    /// take at most one core of each port, and none of the threads that renew the Lease.
     building: Arc<Semaphore>,
 }
 

@@ -16,7 +16,7 @@ pub(super) const SERVICES: [&[Lie]; 4] = [
     others::LIES,
 ];
 
-/// A deviation of the layer, the provider, the server or the socket in front.
+/// A deviation that the gRPC layer, the provider, the server or the socket in front of it adds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Twist {
     LastResultMissing,
