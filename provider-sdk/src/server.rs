@@ -56,8 +56,8 @@ const CLOSE: Duration = Duration::from_secs(1);
 /// which no process answers.
 ///
 /// At the shutdown the open health streams get `NOT_SERVING`. The server removes the socket's file,
-/// accepts no more connections, and ends these and the WatchChanges streams with status OK. Calls in
-/// flight may finish within [`Server::drain`]. After that the server cancels them (gRPC status
+/// accepts no more connections, and ends the health and the WatchChanges streams with status OK.
+/// Calls in flight may finish within [`Server::drain`]. After that the server cancels them (gRPC status
 /// UNAVAILABLE, "unknown" to the controller).
 ///
 /// The process must be built with `panic = "unwind"` (Cargo's default), or a panic ends it.

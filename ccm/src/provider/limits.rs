@@ -151,8 +151,8 @@ pub(crate) struct Matched<T> {
     pub(crate) strays: Vec<String>,
 }
 
-/// Gives each item to the Node or route that it names, by name and UID; `asked` has both, and
-/// `what` begins the faults' texts. If a result is missing, duplicated, unset or for another UID,
+/// Gives each item to the Node or route that it names, by name and UID; `asked` has both.
+/// `what` is the kind of item in the faults' texts, such as `node`. If a result is missing, duplicated, unset or for another UID,
 /// its Node or route gets a fault. Results for anything outside the request are ignored.
 pub(crate) fn match_results<T>(
     what: &str,

@@ -67,7 +67,7 @@ func (t *trial) deleteRoute(ctx context.Context, route *contract.Route) error {
 	return nil
 }
 
-// each repeats a call for one route, as again does.
+// each is again for a call about one route.
 func (t *trial) each(ctx context.Context, what string, ask func(context.Context) (*contract.Failure, []*contract.RouteResult, error)) error {
 	return again(ctx, t, what, func(ctx context.Context) (bool, *contract.Pending, *contract.Failure, error) {
 		failure, results, err := ask(ctx)

@@ -245,6 +245,60 @@ fn s18_the_first_delete_is_reported_as_such_whatever_failed_before() {
     }
 }
 
+/// The warnings about the Service come with the first call only.
+#[test]
+fn s15_s17_s19_what_is_reported_before_a_call() {
+    use crate::controllers::service::handle::ANNOTATION;
+
+    let plain = service();
+    let mut unreadable = plain.clone();
+    unreadable.metadata.annotations = Some([(ANNOTATION.to_owned(), "?".to_owned())].into());
+    let mut affine = plain.clone();
+    affine.spec.as_mut().unwrap().session_affinity = Some("ClientIP".to_owned());
+    let few = TargetSet {
+        left_out: 2,
+        ..set()
+    };
+    let garbage = notes::garbage();
+    let unsupported = notes::unsupported(&["spec.sessionAffinity: ClientIP"], ME);
+    let cut = notes::targets_cut(&few, &plain);
+    for op in [Op::Get, Op::Ensure, Op::Update, Op::Delete] {
+        let before = |record: Record, service: &Service, targets: &TargetSet| {
+            let call = call(op, service, targets);
+            let (record, mut notes) = begin(record, &call, &LoadBalancerCapability::default());
+            notes.retain(|note| *note != notes::ensuring() && *note != notes::deleting());
+            (record, notes)
+        };
+        // The notes before a first call, and before the next one, which follows after a failure.
+        let both = |service: &Service, targets: &TargetSet| {
+            let (record, first) = before(record(), service, targets);
+            let record = Record {
+                failures: 1,
+                ..record
+            };
+            let (_, next) = before(record, service, targets);
+            assert_eq!(next, [], "{op:?}");
+            first
+        };
+        let shown =
+            |is: bool, note: &Note| is.then(|| note.clone()).into_iter().collect::<Vec<_>>();
+        assert_eq!(both(&plain, &set()), [], "{op:?}");
+        let first = both(&unreadable, &set());
+        assert_eq!(first, shown(op != Op::Update, &garbage), "{op:?}");
+        let first = both(&affine, &set());
+        assert_eq!(first, shown(op != Op::Delete, &unsupported), "{op:?}");
+        let first = both(&plain, &few);
+        assert_eq!(first, shown(op != Op::Delete, &cut), "{op:?}");
+        // After `pending` it is no first call either.
+        let waiting = Record {
+            progress: Progress::Pending { inputs: None },
+            deletes: op == Op::Delete,
+            ..record()
+        };
+        assert_eq!(before(waiting, &unreadable, &set()).1, [], "{op:?}");
+    }
+}
+
 #[test]
 fn s14_target_errors_never_fail_the_rest_and_are_tried_again() {
     let now = Instant::now();

@@ -43,6 +43,11 @@ fn b_s2_status_only_when_it_differs() {
             ingress(|it| it.ip_mode = Some("Proxy".into())),
             ingress(|it| it.ip_mode = Some("VIP".into())),
         ),
+        (
+            "another host name",
+            ingress(|it| it.hostname = Some("a".into())),
+            ingress(|it| it.hostname = Some("b".into())),
+        ),
         ("ports come", status("192.0.2.1"), tcp.clone()),
         ("ports go", tcp.clone(), status("192.0.2.1")),
         (
