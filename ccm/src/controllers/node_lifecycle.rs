@@ -19,6 +19,7 @@ mod plan;
 mod reported;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -93,6 +94,8 @@ struct Lifecycle {
     arrived: Arc<Notify>,
     /// Locked for as long as a pass runs.
     passes: sync::Mutex<Passes>,
+    /// The provider was not usable since the pass began.
+    interrupted: AtomicBool,
 }
 
 /// The state that lasts from pass to pass.
@@ -123,7 +126,9 @@ impl Passes {
                 return Err(self.earliest);
             }
         } else {
-            self.forget();
+            self.ledger.start_over();
+            self.evidence.give_up();
+            self.listing.give_up();
         }
         self.earliest = start + LEAST_GAP;
         if start >= self.tick {
@@ -132,9 +137,10 @@ impl Passes {
         Ok(start)
     }
 
-    /// Drops all earlier answers, and does not wait for those to come.
-    fn forget(&mut self) {
-        self.ledger.start_over();
+    /// No earlier ABSENT counts, and no call under way. How long a Node has been absent stays, so
+    /// that the brake does not hold it for longer.
+    fn interrupted(&mut self) {
+        self.ledger.break_rows();
         self.evidence.give_up();
         self.listing.give_up();
     }
@@ -220,6 +226,7 @@ impl Lifecycle {
             hinted: Mutex::default(),
             arrived,
             passes: sync::Mutex::new(passes),
+            interrupted: AtomicBool::new(false),
         }
     }
 
@@ -243,14 +250,17 @@ impl Lifecycle {
         }
     }
 
-    /// Drops all earlier answers when the provider stops being usable, so that two ABSENT in a row
-    /// are from before or from after that.
+    /// Begins all counts of ABSENT again when the provider stops being usable, and ends the pass
+    /// that runs.
     async fn follow_status(&self) {
         let mut status = self.context().status.clone();
         loop {
             let session = status.borrow_and_update().usable(Capability::Instances);
             if session.is_none() {
-                self.passes.lock().await.forget();
+                self.interrupted.store(true, Ordering::Relaxed);
+                let mut passes = self.passes.lock().await;
+                passes.interrupted();
+                self.interrupted.store(false, Ordering::Relaxed);
             }
             drop(session);
             if status.changed().await.is_err() {
@@ -379,11 +389,12 @@ impl Lifecycle {
         }
     }
 
+    /// Whether the pass may go on: the provider has been usable with this session since it began.
     fn is_current(&self, session: &Arc<Session>) -> bool {
         let status = self.context().status.borrow();
-        status
-            .working()
-            .is_some_and(|current| Arc::ptr_eq(current, session))
+        let current = status.working();
+        !self.interrupted.load(Ordering::Relaxed)
+            && current.is_some_and(|current| Arc::ptr_eq(current, session))
     }
 
     /// Whether this session's answers may delete Nodes now.

@@ -132,7 +132,7 @@ impl Ledger {
         }
     }
 
-    /// From now on no earlier answer counts. The brake keeps its deletions.
+    /// Begins a new session: no earlier answer counts. The brake keeps its deletions.
     pub(super) fn start_over(&mut self) {
         self.absences.clear();
         self.known.clear();
@@ -451,7 +451,8 @@ impl Ledger {
         known.plan(answer, again, self.period, found);
     }
 
-    fn break_rows(&mut self) {
+    /// The next ABSENT of each Node begins a new row.
+    pub(super) fn break_rows(&mut self) {
         for absence in self.absences.values_mut() {
             absence.break_row();
         }

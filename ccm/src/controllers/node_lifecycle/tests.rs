@@ -19,8 +19,8 @@ use tokio_util::sync::CancellationToken;
 use super::{Memory, Metrics, run};
 use crate::controller::LoopContext;
 use crate::controllers::node::testing::{Cloud, FakeApi};
-use crate::provider::Hint;
-use crate::provider::testing::{InMemory, Running, maintained};
+use crate::provider::testing::{InMemory, Running, maintained_probed};
+use crate::provider::{Hint, PROBE_PERIOD};
 
 const PERIOD: Duration = Duration::from_secs(5);
 const SOON: Duration = Duration::from_secs(1);
@@ -62,13 +62,21 @@ impl Looping {
         nodes: usize,
         offer: impl FnOnce(&mut api::InstanceCapability),
     ) -> (Self, Cloud) {
+        Self::start_probed(nodes, PROBE_PERIOD, offer).await
+    }
+
+    async fn start_probed(
+        nodes: usize,
+        probe_period: Duration,
+        offer: impl FnOnce(&mut api::InstanceCapability),
+    ) -> (Self, Cloud) {
         let (api, cloud) = (FakeApi::default(), Cloud::new());
         offer(&mut cloud.state().offered);
         for i in 0..nodes {
             api.put(&node(i, "True"));
         }
         let process = InMemory::running(cloud.service());
-        let provider = maintained(process.clone());
+        let provider = maintained_probed(process.clone(), probe_period);
         provider.lead();
         provider
             .until("a session", crate::provider::ProviderStatus::may_delete)
@@ -208,6 +216,21 @@ async fn l6_an_absent_from_before_the_provider_was_broken_does_not_count() {
     broken_and_ready(&looping).await;
     looping.until("deleted", |this| this.left() == 19).await;
     let lookups = looping.cloud.state().lookups.clone();
+    let about = lookups.iter().flatten().filter(|name| *name == "n0003");
+    assert_eq!(about.count(), 4, "two answers since: {lookups:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn l6_a_pass_during_which_the_provider_was_broken_deletes_nothing() {
+    let second = Duration::from_secs(1);
+    let (looping, cloud) = Looping::start_probed(20, second, |it| it.listing = true).await;
+    cloud.state().listing_takes = 4 * second;
+    looping.down([3], api::InstanceState::Absent);
+    let listed = |this: &Looping| this.cloud.state().listings == 1;
+    looping.until("a list is under way", listed).await;
+    broken_and_ready(&looping).await;
+    looping.until("deleted", |this| this.left() == 19).await;
+    let lookups = cloud.state().lookups.clone();
     let about = lookups.iter().flatten().filter(|name| *name == "n0003");
     assert_eq!(about.count(), 4, "two answers since: {lookups:?}");
 }
