@@ -69,7 +69,7 @@ reasons! {
     INVALID_LOAD_BALANCER_HANDLE "InvalidLoadBalancerHandle" "Warning" "Service"
         "Somebody edited the annotation `grpc-ccm.io/load-balancer`, and the ccm cannot read it. The provider finds the load balancer by its own marks.";
     UNSUPPORTED_SERVICE_FIELD "UnsupportedServiceField" "Warning" "Service" "The Service uses fields that this provider does not honour. The provider ignores these fields, or refuses the Service (SyncLoadBalancerFailed).";
-    ANNOTATIONS_REFUSED "AnnotationsRefused" "Warning" "Service" "The provider wanted to write annotations outside of `--provider-annotation-prefixes`, with invalid keys, or of more than 64 KiB. The ccm dropped these.";
+    ANNOTATIONS_REFUSED "AnnotationsRefused" "Warning" "Service" "The provider wanted to write annotations outside of `--provider-annotation-prefixes`, with invalid keys, or so many that all annotations under these prefixes would have more than 64 KiB. The ccm dropped these.";
     PROVIDER_CREDENTIALS_REFUSED "ProviderCredentialsRefused" "Warning" "Service"
         "The cloud refuses the provider's credentials. One Service shows this event for all Services. Renew the provider's secret.";
     PROVIDER_EVENT "ProviderEvent" "Normal, Warning" "Service" "An event of the provider whose reason is missing, is not one word, or is one of the ccm's reasons. The vendor documents the reasons of its other events.";

@@ -364,6 +364,12 @@ fn annotations(
             .into_iter()
             .map(|(key, value)| (key, Some(value))),
     );
+    // What makes room comes first.
+    let mut wishes: Vec<_> = wishes.collect();
+    wishes.sort_by_key(|(key, value)| {
+        let before = sizes.get(key).copied().unwrap_or(0);
+        value.is_some() && size(key, value.as_ref()) > before
+    });
     for (key, value) in wishes {
         let (size, before) = (size(&key, value.as_ref()), sizes.get(&key).copied());
         let before = before.unwrap_or(0);

@@ -188,8 +188,8 @@ impl Ledger {
     }
 
     /// Adds a listed load balancer whose Service is gone (▲S16). Returns the task to queue. `None`:
-    /// the task has a record or a job already, or the ledger is full. `by` is the provider that
-    /// lists the load balancer.
+    /// the task has a record already, or the ledger is full. `by` is the provider that lists the
+    /// load balancer.
     pub(super) fn adopt(&mut self, ghost: &Arc<Service>, by: &str) -> Option<Task> {
         let task = Task::Departed(Key::of(&**ghost), uid(ghost).to_owned());
         if self.departed >= MOST_DEPARTED || self.entries.contains_key(&task) {

@@ -105,7 +105,7 @@ pub(super) struct Record {
     pub(super) tried: Option<Fingerprint>,
     /// Failures in a row. The first Delete after other calls begins a new row.
     pub(super) failures: u32,
-    /// The last call was a Delete.
+    /// The last call was a Delete, and it is not done.
     pub(super) deletes: bool,
     /// The inputs whose unsupported fields were reported.
     pub(super) unsupported_told: Option<Fingerprint>,

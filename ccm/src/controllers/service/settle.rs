@@ -267,6 +267,7 @@ fn out_of_sync(record: &mut Record, found: Option<Cloud>, theirs: Option<Theirs>
 
 fn gone(record: &mut Record, retained: bool) -> Effects {
     record.failures = 0;
+    record.deletes = false;
     record.cloud = if retained {
         Cloud::Kept
     } else {

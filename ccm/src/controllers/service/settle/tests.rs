@@ -242,6 +242,17 @@ fn s18_the_first_delete_is_reported_as_such_whatever_failed_before() {
             assert!(!effects.reported.unwrap().at_once, "{before:?}");
             record = settled;
         }
+        // It is made again, and deleted again.
+        run(
+            &mut record,
+            Op::Delete,
+            &Verdict::Gone { retained: false },
+            now,
+        );
+        assert!(!record.deletes);
+        run(&mut record, Op::Ensure, &ready(), now);
+        let (_, notes) = begin(record, &deletes, &LoadBalancerCapability::default());
+        assert_eq!(notes, [notes::deleting()], "{before:?}");
     }
 }
 

@@ -89,6 +89,18 @@ fn s19_annotations_of_several_answers_have_64_kib_in_all() {
         written(&[("mock.io/2", "short".to_owned())], &[]),
         ["mock.io/2"]
     );
+    let other = "x".repeat(32 * 1024 - "mock.io/1".len() + 1);
+    assert_eq!(
+        written(
+            &[
+                ("mock.io/1", other.clone()),
+                ("mock.io/2", "short".to_owned())
+            ],
+            &[]
+        ),
+        ["mock.io/1", "mock.io/2"],
+        "in any order"
+    );
     assert_eq!(written(&[more], &["mock.io/1"]), ["mock.io/1", "mock.io/3"]);
 }
 
