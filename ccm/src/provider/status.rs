@@ -36,8 +36,9 @@ pub(crate) struct ProviderStatus {
     pub(crate) info: Option<Arc<api::GetProviderInfoResponse>>,
     /// The cloud scope in the last answer of Initialize.
     pub(crate) cloud_scope: Option<String>,
-    /// Which Nodes belong to the provider: by its last session, or before the first one by its last
-    /// GetProviderInfo. Kept while the provider is away. `None` before both.
+    /// Which Nodes belong to the provider: by its last session with the accepted scope, or before
+    /// the first session by its last GetProviderInfo. Kept while the provider is away. `None`
+    /// before both.
     pub(crate) ownership: Option<Arc<Ownership>>,
 }
 
@@ -123,6 +124,17 @@ impl ProviderStatus {
             ownership,
             ..Self::default()
         };
+    }
+
+    /// The session's scope was compared with the accepted one. Another account's Nodes are not this
+    /// cluster's.
+    pub(super) fn judged(&mut self, accepted: bool, message: String) {
+        self.scope_accepted = accepted;
+        self.message = message;
+        let session = self.session.as_ref().filter(|_| accepted);
+        if let Some(session) = session {
+            self.ownership = Some(Arc::clone(&session.ownership));
+        }
     }
 
     /// Whether Nodes and routes may be deleted: the provider is READY, and its scope is accepted.

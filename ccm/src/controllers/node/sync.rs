@@ -343,11 +343,7 @@ impl Worker {
     async fn read(&self, node: &Node) -> Result<Arc<Node>, WriteError> {
         let fresh = self.context().writes.read_node(name(node)).await?;
         let same = fresh.filter(|fresh| fresh.metadata.uid == node.metadata.uid);
-        let same = same.filter(|fresh| {
-            let session = self.session();
-            session
-                .is_none_or(|session| session.ownership.concerns(&self.context().provider, fresh))
-        });
+        let same = same.filter(|fresh| self.concerns(fresh));
         same.map(Arc::new).ok_or(WriteError::Gone)
     }
 

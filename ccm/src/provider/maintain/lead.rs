@@ -251,10 +251,8 @@ impl Keeper {
         self.with.status.send_modify(|status| {
             status.held = held;
             status.session = Some(Arc::clone(session));
-            status.ownership = Some(Arc::clone(&session.ownership));
-            status.scope_accepted = accepted;
             status.cloud_scope = Some(scope.to_owned());
-            status.message = message;
+            status.judged(accepted, message);
         });
     }
 
@@ -343,10 +341,9 @@ impl Keeper {
                     tracing::info!(provider = %self.name, cloud_scope = scope, "accepted the cloud scope");
                 }
                 self.with.metrics.scope(&self.name, Some(accepted));
-                self.with.status.send_modify(|status| {
-                    status.scope_accepted = accepted;
-                    status.message = message;
-                });
+                self.with
+                    .status
+                    .send_modify(|status| status.judged(accepted, message));
             }
             if self.counted(info, scope).info != counted.info {
                 return;
