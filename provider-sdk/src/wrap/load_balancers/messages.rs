@@ -5,7 +5,7 @@ use std::time::Duration;
 use cloud_provider_api::v1alpha1 as pb;
 
 use crate::wrap::convert;
-use crate::wrap::limits::{ID_BYTES, NAME_BYTES, fits, is_ip};
+use crate::wrap::limits::{ID_BYTES, NAME_BYTES, at_most, fits, is_ip};
 use crate::{
     Failure, Ingress, IpMode, ListedLoadBalancer, LoadBalancer, LoadBalancerStatus, Node,
     PortStatus, Presence, Service, ServicePort,
@@ -40,6 +40,11 @@ fn name_to(mut name: String) -> String {
 pub(super) fn listed_to(item: ListedLoadBalancer) -> Result<pb::ListedLoadBalancer, String> {
     if let Some(handle) = &item.handle {
         fits("the handle", handle, ID_BYTES)?;
+    }
+    for owner in &item.owners {
+        at_most("the namespace", &owner.namespace, NAME_BYTES)?;
+        at_most("the Service's name", &owner.name, NAME_BYTES)?;
+        at_most("the Service's UID", &owner.uid, NAME_BYTES)?;
     }
     Ok(pb::ListedLoadBalancer {
         load_balancer_name: name_to(item.name),
