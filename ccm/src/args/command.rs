@@ -84,10 +84,7 @@ impl Args {
         line: impl IntoIterator<Item = impl Into<OsString>>,
     ) -> Result<Self, ArgsError> {
         let command = command();
-        let line: Vec<OsString> = joined(line.into_iter().map(Into::into))
-            .into_iter()
-            .filter(|argument| !says_nothing(argument.to_str(), &command))
-            .collect();
+        let line = without_empty(line.into_iter().map(Into::into), &command);
         let matches = command.clone().try_get_matches_from(line.clone())?;
         let Some(path) = matches.get_one::<std::path::PathBuf>("config").cloned() else {
             return Ok(Self::from_arg_matches(&matches)?);
@@ -107,21 +104,23 @@ impl Args {
     }
 }
 
-/// The arguments, with `--flag=` instead of `--flag ""`.
-fn joined(line: impl Iterator<Item = OsString>) -> Vec<OsString> {
+/// The arguments without the flags that [say nothing](says_nothing), also as two arguments
+/// (`--kubeconfig ""`).
+fn without_empty(line: impl Iterator<Item = OsString>, command: &Command) -> Vec<OsString> {
     let mut arguments = Vec::<OsString>::new();
     for argument in line {
-        match arguments.last_mut() {
-            Some(flag) if argument.is_empty() && awaits_value(flag) => flag.push("="),
-            _ => arguments.push(argument),
+        let mut flag = argument.clone();
+        if let Some(last) = arguments.last().filter(|_| argument.is_empty()) {
+            flag.clone_from(last);
+            flag.push("=");
+        }
+        if !says_nothing(flag.to_str(), command) {
+            arguments.push(argument);
+        } else if argument.is_empty() {
+            arguments.pop();
         }
     }
     arguments
-}
-
-fn awaits_value(argument: &OsString) -> bool {
-    let argument = argument.to_string_lossy();
-    argument.starts_with("--") && !argument.contains('=')
 }
 
 /// Whether this is a flag with an empty value (`--kubeconfig=`) for a file, a directory or one of
