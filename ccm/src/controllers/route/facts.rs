@@ -226,14 +226,11 @@ pub(super) fn read(
     let Some(cidr) = destination else {
         return wrong("its destination is no CIDR");
     };
-    if route.name.len() > 253 {
-        return wrong("its name is longer than 253 bytes");
+    // A request to delete the route would carry these (CORE-11).
+    if route.name.len() > 253 || route.node_name().len() > 253 {
+        return wrong("its name or its Node's name is longer than 253 bytes");
     }
-    // A request to delete the route would carry these too (CORE-11).
-    if given(route.node_name.as_ref()).is_some_and(|name| name.len() > 253) {
-        return wrong("its Node's name is longer than 253 bytes");
-    }
-    if given(route.provider_id.as_ref()).is_some_and(|id| id.len() > 1024) {
+    if route.provider_id().len() > 1024 {
         return wrong("its provider ID is longer than 1,024 bytes");
     }
     let target = !names_no_node(route) || given(route.next_hop.as_ref()).is_some();
