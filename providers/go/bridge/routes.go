@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -110,7 +111,7 @@ func listedRoute(there []*cloudprovider.Route, view *contract.Route) (*cloudprov
 	var found []int
 	for index, route := range there {
 		switch {
-		case route == nil || route.DestinationCIDR != view.GetDestinationCidr():
+		case route == nil || network(route.DestinationCIDR) != network(view.GetDestinationCidr()):
 		case view.GetNodeName() != "" && view.GetNodeName() != string(route.TargetNode):
 			if died(route, view) {
 				found = append(found, index)
@@ -238,7 +239,7 @@ func (b *Bridge) knowTargets(ctx context.Context, routes []*contract.Route) {
 
 // sameRoute reports whether a route is as asked.
 func (b *Bridge) sameRoute(route, wanted *cloudprovider.Route) bool {
-	return route.DestinationCIDR == wanted.DestinationCIDR && route.TargetNode == wanted.TargetNode && !route.Blackhole &&
+	return network(route.DestinationCIDR) == network(wanted.DestinationCIDR) && route.TargetNode == wanted.TargetNode && !route.Blackhole &&
 		(!b.options.RoutesTrackAddresses || slices.Equal(route.TargetNodeAddresses, wanted.TargetNodeAddresses))
 }
 
@@ -261,14 +262,29 @@ func (b *Bridge) DeleteRoutes(ctx context.Context, request *contract.DeleteRoute
 	return &contract.DeleteRoutesResponse{Failed: failed, Results: results}, nil
 }
 
-// leadsElsewhere reports whether this call holds another route to the same destination with another Node (ROUTE-13).
-func leadsElsewhere(routes []*contract.Route, held []func(), view *contract.Route) bool {
-	for index, route := range routes {
-		if held[index] != nil && route.GetDestinationCidr() == view.GetDestinationCidr() {
-			return route.GetNodeName() != view.GetNodeName()
-		}
+// network returns a CIDR in one form, so that all ways to write the same network are equal (ROUTE-8).
+func network(cidr string) string {
+	_, parsed, err := net.ParseCIDR(cidr)
+	if err != nil {
+		return cidr
 	}
-	return false
+	return parsed.String()
+}
+
+// twinOf returns the index of the earlier route of one request that is the same as this one: for CreateRoute by the destination (ROUTE-13), for
+// DeleteRoute by name and destination (ROUTE-8). It is -1 if there is none. A route without a Node or name is refused, so it is nobody's twin.
+func twinOf(routes []*contract.Route, index int, creates bool) int {
+	identity := func(route *contract.Route) string {
+		if creates {
+			return route.GetNodeName()
+		}
+		return route.GetName()
+	}
+	view := routes[index]
+	return slices.IndexFunc(routes[:index], func(route *contract.Route) bool {
+		return identity(view) != "" && identity(route) != "" && network(route.GetDestinationCidr()) == network(view.GetDestinationCidr()) &&
+			(creates || route.GetName() == view.GetName())
+	})
 }
 
 // onRoute makes or removes one route. The argument `there` has the existing routes.
@@ -297,21 +313,41 @@ func (b *Bridge) eachRoute(ctx context.Context, cluster *contract.ClusterRef, ro
 	}
 	within := sdk.BudgetOf(ctx)
 	ctx = withOwner(ctx, owner)
-	// Take the destinations before the list is read, so that no other call makes or removes these routes in between.
+	// Take the destinations before the list is read, so that no other call makes or removes these routes in between. Several routes of a DeleteRoutes may
+	// share a destination: the last of them releases it.
+	creates := method == "CreateRoute"
 	held := make([]func(), len(routes))
+	shared := map[string]*heldDestination{}
 	results := make([]*contract.RouteResult, len(routes))
+	twins := map[int]int{}
 	for index, view := range routes {
 		results[index] = &contract.RouteResult{RouteKey: view.GetRouteKey()}
+		refuse := func(failure *contract.Failure) {
+			results[index].Outcome = &contract.RouteResult_Failed{Failed: failure}
+		}
 		if _, _, err := net.ParseCIDR(view.GetDestinationCidr()); err != nil {
 			// The cloud need not refuse such a destination, and a listing with it would be invalid (ROUTE-5).
-			results[index].Outcome = &contract.RouteResult_Failed{Failed: invalid("the destination_cidr %q of the route %q is no CIDR; write one such as 10.0.1.0/24", view.GetDestinationCidr(), view.GetRouteKey())}
-		} else if release, free := b.holds.Take("route " + view.GetDestinationCidr()); free {
-			held[index] = release
-		} else if method == "CreateRoute" && leadsElsewhere(routes[:index], held, view) {
-			results[index].Outcome = &contract.RouteResult_Failed{Failed: fail(contract.FailureCode_FAILURE_CODE_CONFLICT, "DestinationTwice", "another route of the request leads %s to another Node", view.GetDestinationCidr())}
-		} else {
-			results[index].Outcome = &contract.RouteResult_Failed{Failed: busy("the route to " + view.GetDestinationCidr())}
+			refuse(invalid("the destination_cidr %q of the route %q is no CIDR; write one such as 10.0.1.0/24", view.GetDestinationCidr(), view.GetRouteKey()))
+			continue
 		}
+		if first := twinOf(routes, index, creates); first >= 0 {
+			if creates && routes[first].GetNodeName() != view.GetNodeName() {
+				refuse(fail(contract.FailureCode_FAILURE_CODE_CONFLICT, "DestinationTwice", "another route of the request leads %s to another Node", view.GetDestinationCidr()))
+			} else {
+				twins[index] = first
+			}
+			continue
+		}
+		to := network(view.GetDestinationCidr())
+		if shared[to] == nil {
+			release, free := b.holds.Take("route " + to)
+			if !free {
+				refuse(busy("the route to " + view.GetDestinationCidr()))
+				continue
+			}
+			shared[to] = &heldDestination{release: release}
+		}
+		held[index] = shared[to].share()
 	}
 	var err error
 	there, known := b.recent.of(owner.ClusterName, routes)
@@ -329,7 +365,7 @@ func (b *Bridge) eachRoute(ctx context.Context, cluster *contract.ClusterRef, ro
 			results[index].Outcome = &contract.RouteResult_Failed{Failed: b.failure(err)}
 			return
 		}
-		destination := routes[index].GetDestinationCidr()
+		destination := network(routes[index].GetDestinationCidr())
 		b.recent.work(destination)
 		ended := func() {
 			b.recent.work(destination)
@@ -358,5 +394,24 @@ func (b *Bridge) eachRoute(ctx context.Context, cluster *contract.ClusterRef, ro
 			results[index].Outcome = &contract.RouteResult_Failed{Failed: b.failure(err)}
 		}
 	})
+	for index, first := range twins {
+		results[index].Outcome = results[first].Outcome
+	}
 	return results, nil
+}
+
+// heldDestination is a destination that a call holds. The last of its routes to end releases it.
+type heldDestination struct {
+	routes  atomic.Int32
+	release func()
+}
+
+// share returns the function that ends one route's work. The call shares a destination before any of this work begins.
+func (h *heldDestination) share() func() {
+	h.routes.Add(1)
+	return func() {
+		if h.routes.Add(-1) == 0 {
+			h.release()
+		}
+	}
 }

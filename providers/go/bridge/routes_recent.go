@@ -19,7 +19,7 @@ type recentRoutes struct {
 	cluster string
 	began   time.Time
 	routes  []*cloudprovider.Route
-	// When a call of this process last worked on each destination.
+	// When a call of this process last worked on each destination, which is in the form of network.
 	changed map[string]time.Time
 }
 
@@ -47,7 +47,7 @@ func (r *recentRoutes) of(cluster string, asked []*contract.Route) ([]*cloudprov
 	}
 	for _, route := range asked {
 		// CreateRoutes answers INVALID for a route without a Node. A failure of the cloud must come before that (CORE-15), so the kept list is not used.
-		if _, worked := r.changed[route.GetDestinationCidr()]; worked || route.GetNodeName() == "" {
+		if _, worked := r.changed[network(route.GetDestinationCidr())]; worked || route.GetNodeName() == "" {
 			return nil, false
 		}
 	}

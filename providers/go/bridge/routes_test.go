@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -194,5 +195,82 @@ func TestARouteThatSomebodyElseRemovedAfterTheListIsGone(t *testing.T) {
 	listed = bridge.listed()
 	if result := bridge.deleteRoute(listed[0]); result.GetFailed() == nil {
 		t.Errorf("it is still there: %v", result)
+	}
+}
+
+// ROUTE-8: all ways to write one network are one destination.
+func TestADestinationIsComparedAsANetwork(t *testing.T) {
+	var created int
+	cloud := router(to("fd00::/64", "one", "r-1"))
+	cloud.create = func(context.Context, *cloudprovider.Route) error {
+		created++
+		return nil
+	}
+	bridge := initialised(t, cloud, Options{})
+	made, err := bridge.routes.CreateRoutes(bridge.context(patience), &contract.CreateRoutesRequest{Cluster: cluster(), Routes: []*contract.Route{
+		{RouteKey: "key", NodeName: new("one"), DestinationCidr: "fd00:0:0::/64"},
+	}})
+	must(t, err)
+	if made.GetResults()[0].GetDone() == nil || created != 0 {
+		t.Errorf("%v; created %d", made, created)
+	}
+	asked := &contract.Route{Name: "r-1", NodeName: new("one"), DestinationCidr: "fd00:0::/64"}
+	if result := bridge.deleteRoute(asked); result.GetDone() == nil || len(bridge.listed()) != 0 {
+		t.Errorf("%v", result)
+	}
+}
+
+// ROUTE-13: the cloud is asked once for routes of one request that are the same. CORE-7: routes of one request are not in each other's way.
+func TestRoutesOfOneRequestToOneDestination(t *testing.T) {
+	var mutex sync.Mutex
+	var calls []string
+	note := func(call string) {
+		mutex.Lock()
+		defer mutex.Unlock()
+		calls = append(calls, call)
+	}
+	there := []*cloudprovider.Route{to("fd00::/64", "one", "a"), to("fd00::/64", "two", "b")}
+	cloud := &scripted{
+		list: func(context.Context) ([]*cloudprovider.Route, error) { return slices.Clone(there), nil },
+		create: func(_ context.Context, route *cloudprovider.Route) error {
+			note("create " + route.DestinationCIDR)
+			return nil
+		},
+		unmake: func(_ context.Context, route *cloudprovider.Route) error {
+			note("delete " + route.Name)
+			return nil
+		},
+	}
+	bridge := initialised(t, cloud, Options{})
+	route := func(key, name, node, cidr string) *contract.Route {
+		return &contract.Route{RouteKey: key, Name: name, NodeName: &node, DestinationCidr: cidr}
+	}
+	for range 2 {
+		calls = nil
+		made, err := bridge.routes.CreateRoutes(bridge.context(patience), &contract.CreateRoutesRequest{Cluster: cluster(), Routes: []*contract.Route{
+			{RouteKey: "nowhere", DestinationCidr: "fd01::/64"}, route("one", "", "one", "fd01::/64"), route("twin", "", "one", "fd01::/64"),
+			route("spelt", "", "one", "fd01:0::/64"), route("rival", "", "two", "fd01:0:0::/64"),
+		}})
+		must(t, err)
+		results := made.GetResults()
+		code(t, results[0].GetFailed(), contract.FailureCode_FAILURE_CODE_INVALID)
+		for _, result := range results[1:4] {
+			if result.GetDone() == nil {
+				t.Errorf("%v", result)
+			}
+		}
+		code(t, results[4].GetFailed(), contract.FailureCode_FAILURE_CODE_CONFLICT)
+		removed, err := bridge.routes.DeleteRoutes(bridge.context(patience), &contract.DeleteRoutesRequest{Cluster: cluster(), Routes: []*contract.Route{
+			route("one", "a", "one", "fd00::/64"), route("twin", "a", "one", "fd00::/64"), route("spelt", "a", "one", "fd00:0::/64"), route("other", "b", "two", "fd00::/64"),
+		}})
+		must(t, err)
+		for _, result := range removed.GetResults() {
+			if result.GetDone() == nil {
+				t.Errorf("%v", result)
+			}
+		}
+		if slices.Sort(calls[1:]); !slices.Equal(calls, []string{"create fd01::/64", "delete a", "delete b"}) {
+			t.Errorf("%q", calls)
+		}
 	}
 }
