@@ -54,10 +54,20 @@ func text(optional *string) string {
 	return *optional
 }
 
+// sameNetwork reports whether two CIDRs are the same network: fd00::/64 is fd00:0:0::/64 (ROUTE-8).
+func sameNetwork(one, other string) bool {
+	first, err := netip.ParsePrefix(one)
+	second, otherErr := netip.ParsePrefix(other)
+	if err != nil || otherErr != nil {
+		return one == other
+	}
+	return first.Masked() == second.Masked()
+}
+
 // routeTo returns the first route, by name, to this destination.
 func routeTo(state *State, cidr string) *Route {
 	for _, route := range sorted(state.Routes) {
-		if route.DestinationCIDR == cidr {
+		if sameNetwork(route.DestinationCIDR, cidr) {
 			return &route
 		}
 	}
@@ -97,13 +107,14 @@ func planCreate(state *State, asked sdk.Route, call *sdk.Call) (*Write, error) {
 	if there == nil {
 		return putRoute(route), nil
 	}
-	if there.DestinationCIDR == cidr && there.sameTarget(&route) && there.ownership(call) != sdk.Foreign {
+	sameDestination := sameNetwork(there.DestinationCIDR, cidr)
+	if sameDestination && there.sameTarget(&route) && there.ownership(call) != sdk.Foreign {
 		return nil, nil // It has the right target; an unmarked route is not adopted (ROUTE-9).
 	}
 	if there.ownership(call) != sdk.Ours {
 		return nil, sdk.Conflict("the route %q to %s was not made for this cluster; remove it or choose another CIDR", there.Name, there.DestinationCIDR)
 	}
-	if there.DestinationCIDR == cidr && !there.isBlackhole(state) {
+	if sameDestination && !there.isBlackhole(state) {
 		return nil, sdk.Conflict("the route %q leads %s to another instance; delete it first", there.Name, cidr).Because("DestinationTaken")
 	}
 	route.Name = there.Name
@@ -113,7 +124,7 @@ func planCreate(state *State, asked sdk.Route, call *sdk.Call) (*Write, error) {
 // planDelete returns the write that removes a listed route, or nil if the route does not exist.
 func planDelete(state *State, asked sdk.Route, call *sdk.Call) (*Write, error) {
 	there, ok := state.Routes[asked.Name]
-	if !ok || there.DestinationCIDR != asked.DestinationCIDR {
+	if !ok || !sameNetwork(there.DestinationCIDR, asked.DestinationCIDR) {
 		return nil, nil
 	}
 	if there.ownership(call) == sdk.Foreign {

@@ -66,3 +66,19 @@ func TestAForeignRouteIsNeverRemoved(t *testing.T) {
 	h.check(err)
 	h.equal(outcomes(response.Results), []string{"done", "done"})
 }
+
+// ROUTE-8: all ways to write one network are one destination.
+func TestADestinationIsComparedAsANetwork(t *testing.T) {
+	h := serveInitialized(t)
+	h.equal(h.createRoutes(us, route("fd00::/64", "a"), route("fd00:0::/64", "a"), route("fd00:0:0::/64", "b")), []string{"done", "done", "CONFLICT"})
+	h.equal(h.createRoutes(us, route("fd00:0:0::/64", "a")), []string{"done"})
+	h.equal(h.createRoutes(us, route("fd00:0:0::/64", "b")), []string{"CONFLICT"})
+	h.equal(h.writes(), 1)
+	stream, err := h.routes.ListRoutes(h.ctx, &contract.ListRoutesRequest{Cluster: us})
+	made := drained(h, stream, err)[0].GetRoutes().GetRoutes()[0]
+	made.DestinationCidr = "fd00:0:0::/64"
+	response, err := h.routes.DeleteRoutes(h.ctx, &contract.DeleteRoutesRequest{Cluster: us, Routes: []*contract.Route{made}})
+	h.check(err)
+	h.equal(outcomes(response.Results), []string{"done"})
+	h.equal(h.writes(), 2)
+}
