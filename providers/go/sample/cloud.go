@@ -175,10 +175,11 @@ func (c *Cloud) Read(ctx context.Context, maxAge time.Duration) (*State, error) 
 	if maxAge > 0 && age <= maxAge {
 		return state, nil
 	}
-	return state, c.operation(ctx, func() (err error) {
+	err := c.operation(ctx, func() (err error) {
 		state, err = c.Look()
 		return err
 	})
+	return state, err
 }
 
 // Write is one operation that may write: decide gets the present state and returns the write, or nil.
@@ -218,7 +219,8 @@ type Catalogue struct {
 
 // Catalogue reads the catalogue as one operation.
 func (c *Cloud) Catalogue(ctx context.Context) (catalogue Catalogue, err error) {
-	return catalogue, c.operation(ctx, func() error { return c.json(".catalogue.json", &catalogue) })
+	err = c.operation(ctx, func() error { return c.json(".catalogue.json", &catalogue) })
+	return catalogue, err
 }
 
 // operation applies the weather file (a delay, a failure) to an operation. The delay is outside of all locks, so no other operation waits for it.
