@@ -138,6 +138,21 @@ func TestTokensThatDoNotWorkAreRefusedAtInitialize(t *testing.T) {
 	h.initialize(us)
 }
 
+// PROV-17: an Initialize that fails changes nothing, so the operator can put right a token of another project.
+func TestAnInitializeThatFailsLeavesTheProjectOpen(t *testing.T) {
+	for name, network := range map[string]string{"with a network": "cluster", "without a network": ""} {
+		t.Run(name, func(t *testing.T) {
+			h := serve(t, func(s *Settings) { s.Network = network })
+			h.cloud.Token("elsewhere", &api.Token{Elsewhere: true})
+			h.cloud.Token("read-only", &api.Token{ReadOnly: true})
+			h.token("read-only")
+			h.must(h.tryInitialize(us).GetFailed(), sdk.CodeCredentials, "TokenLacksRight")
+			h.token("elsewhere")
+			h.initialize(us)
+		})
+	}
+}
+
 func TestWrongLocationAndNetworkAreNamed(t *testing.T) {
 	h := serve(t, func(s *Settings) { s.Location = "mars1" })
 	h.must(h.tryInitialize(us).GetFailed(), sdk.CodePrecondition, "LocationUnknown", "mars1")

@@ -108,49 +108,52 @@ func (p *Provider) Info() sdk.Info {
 // Initialize checks that the API accepts the token, that the configured network and location exist, and, unless the call is read-only, that the token may
 // write (PROV-3).
 func (p *Provider) Initialize(ctx context.Context, call *sdk.Call, request sdk.InitializeRequest) (sdk.Initialized, error) {
-	scope := "Hetzner Cloud"
-	if err := p.checkPlace(ctx, call); err != nil {
+	network, servers, err := p.checkPlace(ctx, call)
+	if err != nil {
 		return sdk.Initialized{}, err
-	}
-	if id := p.network.Load(); id != 0 {
-		scope += fmt.Sprintf(", project of network %d", id)
 	}
 	if !request.ReadOnly {
 		if err := p.checkWrites(ctx, call); err != nil {
 			return sdk.Initialized{}, err
 		}
 	}
-	return sdk.Initialized{CloudScope: scope}, nil
+	// An Initialize that fails changes nothing (PROV-17).
+	if err := ctx.Err(); err != nil {
+		return sdk.Initialized{}, err
+	}
+	if network == nil {
+		p.sawServers(servers)
+		return sdk.Initialized{CloudScope: "Hetzner Cloud"}, nil
+	}
+	p.network.Store(network.ID)
+	p.api.tokens.witness("/networks/" + strconv.FormatInt(network.ID, 10))
+	return sdk.Initialized{CloudScope: fmt.Sprintf("Hetzner Cloud, project of network %d", network.ID)}, nil
 }
 
-func (p *Provider) checkPlace(ctx context.Context, call *sdk.Call) error {
+// checkPlace returns the configured network; if none is configured, the first servers of the project.
+func (p *Provider) checkPlace(ctx context.Context, call *sdk.Call) (*hcloud.Network, []*hcloud.Server, error) {
 	if name := p.settings.Location; name != "" {
 		location, _, err := p.api.Location.GetByName(ctx, name)
 		if err := p.api.done(ctx, call, "asking for the location "+name, err); err != nil {
-			return err
+			return nil, nil, err
 		}
 		if location == nil {
-			return sdk.Precondition("--load-balancer-location: Hetzner Cloud has no location %q; right would be one such as fsn1", name).Because("LocationUnknown")
+			return nil, nil, sdk.Precondition("--load-balancer-location: Hetzner Cloud has no location %q; right would be one such as fsn1", name).Because("LocationUnknown")
 		}
 	}
 	if p.settings.Network == "" {
 		// Any call shows whether the API accepts the token.
 		servers, _, err := p.api.Server.List(ctx, hcloud.ServerListOpts{ListOpts: hcloud.ListOpts{Page: 1, PerPage: 3}, Sort: []string{"id:asc"}})
-		if err == nil {
-			p.sawServers(servers)
-		}
-		return p.api.done(ctx, call, "listing servers", err)
+		return nil, servers, p.api.done(ctx, call, "listing servers", err)
 	}
 	network, _, err := p.api.Network.Get(ctx, p.settings.Network)
 	if err := p.api.done(ctx, call, "asking for the network "+p.settings.Network, err); err != nil {
-		return err
+		return nil, nil, err
 	}
 	if network == nil {
-		return sdk.Precondition("--network: the project of this token has no network %q", p.settings.Network).Because("NetworkUnknown")
+		return nil, nil, sdk.Precondition("--network: the project of this token has no network %q", p.settings.Network).Because("NetworkUnknown")
 	}
-	p.network.Store(network.ID)
-	p.api.tokens.witness("/networks/" + strconv.FormatInt(network.ID, 10))
-	return nil
+	return network, nil, nil
 }
 
 // checkWrites asks for a load balancer without a name, which the API refuses. An error of rights shows that the token may not write. Nothing is written.
