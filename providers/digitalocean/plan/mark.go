@@ -2,6 +2,7 @@
 package plan
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -60,6 +61,17 @@ func ReadMark(name string) (Mark, bool) {
 		}
 	}
 	return Mark{last[0], last[1], last[2], last[3]}, true
+}
+
+var digest = regexp.MustCompile(fmt.Sprintf(`^[0-9a-f]{%d}$`, idBytes))
+
+// Service returns the Service that the mark names, for a listing. It has no UID if the mark holds only the UID's digits (LB-30).
+func (m Mark) Service() sdk.ServiceRef {
+	service := sdk.ServiceRef{Namespace: m.Namespace, Name: m.Name, UID: m.UID}
+	if digest.MatchString(service.UID) {
+		service.UID = ""
+	}
+	return service
 }
 
 // OwnedBy reports whether the mark has this cluster's present owner ID or a previous one.

@@ -209,3 +209,15 @@ func TestMarks(t *testing.T) { // LB-27, LB-30
 		}
 	}
 }
+
+// LB-30: the digits of a UID are no UID.
+func TestAListedOwnerHasAUIDOnlyIfTheMarkHoldsIt(t *testing.T) {
+	for uid, listed := range map[string]string{serviceUID: serviceUID, "no UUID": "", strings.Repeat("a", 64): ""} {
+		s := service()
+		s.UID = uid
+		mark, marked := ReadMark(MarkOf(s, "owner-1").String())
+		if owner := mark.Service(); !marked || owner != (sdk.ServiceRef{Namespace: "default", Name: "web", UID: listed}) {
+			t.Errorf("%q: %+v", uid, owner)
+		}
+	}
+}

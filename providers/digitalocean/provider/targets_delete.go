@@ -204,7 +204,7 @@ func (p *Provider) ListLoadBalancers(ctx context.Context, call *sdk.Call) (list 
 	}
 	for _, lb := range all {
 		if mark, marked := plan.ReadMark(lb.Name); marked && mark.OwnedBy(call) {
-			list = append(list, sdk.ListedLoadBalancer{Name: lb.Name, Handle: lb.ID, Owners: []sdk.ServiceRef{{Namespace: mark.Namespace, Name: mark.Name, UID: mark.UID}}})
+			list = append(list, sdk.ListedLoadBalancer{Name: lb.Name, Handle: lb.ID, Owners: []sdk.ServiceRef{mark.Service()}})
 		}
 	}
 	return list, nil

@@ -5,6 +5,7 @@ package plan
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -151,9 +152,15 @@ func ByAddress(all []*hcloud.LoadBalancer, call *sdk.Call, service *sdk.Service)
 	return nil
 }
 
-// Owner returns the Service for which a load balancer of ours is marked, for a listing.
+var digest = regexp.MustCompile(`^[0-9a-f]{63}$`)
+
+// Owner returns the Service for which a load balancer of ours is marked, for a listing. It has no UID if the mark holds only the UID's digits (LB-30).
 func Owner(lb *hcloud.LoadBalancer) sdk.ServiceRef {
-	return sdk.ServiceRef{Namespace: lb.Labels[labelNamespace], Name: lb.Labels[labelName], UID: lb.Labels[LabelService]}
+	owner := sdk.ServiceRef{Namespace: lb.Labels[labelNamespace], Name: lb.Labels[labelName], UID: lb.Labels[LabelService]}
+	if digest.MatchString(owner.UID) {
+		owner.UID = ""
+	}
+	return owner
 }
 
 // Handle returns the handle of a load balancer: its ID.
