@@ -198,6 +198,9 @@ func TestADisownedLoadBalancerIsLeftAlone(t *testing.T) {
 	}
 	b.service.Annotations[plan.AnnotationDisown] = "yes, please"
 	h.must(b.ensure().GetFailed(), sdk.CodeInvalid, "AnnotationInvalid", plan.AnnotationDisown)
+	if b.update().GetDone() == nil {
+		t.Error("Update refused the annotation, and only Ensure may")
+	}
 	if b.remove().GetRetained() == nil {
 		t.Error("an annotation that cannot be read let the load balancer go")
 	}
