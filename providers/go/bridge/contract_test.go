@@ -193,6 +193,19 @@ func TestAScopeWithOtherCharactersIsRefused(t *testing.T) {
 	}
 }
 
+// PROV-8.
+func TestAPrefixOfAnotherFormIsRefused(t *testing.T) {
+	for prefix, allowed := range map[string]bool{
+		"scripted://": true, "aws:///eu-1a/i-": true, "": false, "scripted": false, "scripted:": false, "scr ipted://": false, "scripted://\n": false,
+		"scripted://" + strings.Repeat("a", 253): false,
+	} {
+		options := Options{ProviderIDPrefixes: []string{prefix}}
+		if err := options.complete("scripted"); (err == nil) != allowed {
+			t.Errorf("%q: %v", prefix, err)
+		}
+	}
+}
+
 type otherScope struct{ marked }
 
 func (o *otherScope) CloudScope(context.Context) (string, error) { return "acct $(x)", nil }

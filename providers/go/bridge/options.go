@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -142,8 +143,8 @@ func (o *Options) complete(providerName string) error {
 		wrong = append(wrong, fmt.Errorf("provider-id-prefix: %d prefixes; the contract allows 16", len(o.ProviderIDPrefixes)))
 	}
 	for _, prefix := range o.ProviderIDPrefixes {
-		if prefix == "" || len(prefix) > nameBytes {
-			wrong = append(wrong, fmt.Errorf("provider-id-prefix: %q has %d bytes; write 1 to %d, such as aws://", prefix, len(prefix), nameBytes))
+		if len(prefix) > nameBytes || !providerIDPrefix.MatchString(prefix) {
+			wrong = append(wrong, fmt.Errorf("provider-id-prefix: %q is none (PROV-8); write at most %d letters, digits and any of ._:/@+-, with :// among them, such as aws://", prefix, nameBytes))
 		}
 	}
 	wrong = append(wrong, checkOffers(o.Offers))
@@ -156,6 +157,9 @@ func (o *Options) complete(providerName string) error {
 	}
 	return errors.Join(wrong...)
 }
+
+// providerIDPrefix matches the prefixes that PROV-8 allows.
+var providerIDPrefix = regexp.MustCompile(`^[A-Za-z0-9._:/@+-]*://[A-Za-z0-9._:/@+-]*$`)
 
 // checkScope refuses a scope with a character that PROV-9 does not allow.
 func checkScope(scope string) error {
