@@ -257,6 +257,10 @@ func (b *Bridge) Initialize(ctx context.Context, request *contract.InitializeReq
 			return failed(fault("CloudScope did not answer a valid scope: %v", err))
 		}
 	}
+	// If the call's context has ended, the caller sees a failure: the bridge keeps the earlier cluster (PROV-17).
+	if err := ctx.Err(); err != nil {
+		return failed(b.failure(err))
+	}
 	b.mu.Lock()
 	b.owner, b.readOnly = owner, request.GetReadOnly()
 	b.mu.Unlock()

@@ -219,6 +219,31 @@ func TestAScopeOfTheCloudsOwnWithOtherCharactersFailsInitialize(t *testing.T) {
 	}
 }
 
+type endingScope struct {
+	marked
+	end func()
+}
+
+func (e *endingScope) CloudScope(context.Context) (string, error) {
+	e.end()
+	return "account 1", nil
+}
+
+// PROV-17.
+func TestAnInitializeWhoseCallerIsGoneChangesNothing(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	bridge, err := New(&endingScope{end: cancel}, Options{})
+	must(t, err)
+	defer bridge.Close()
+	answer, err := bridge.Initialize(ctx, &contract.InitializeRequest{Cluster: cluster()})
+	must(t, err)
+	if answer.GetFailed() == nil {
+		t.Errorf("the answer is %v", answer)
+	}
+	_, failed := bridge.admit(cluster())
+	code(t, failed, contract.FailureCode_FAILURE_CODE_NOT_INITIALIZED)
+}
+
 // CORE-4: the bridge replaces invalid UTF-8 in annotations, port errors, volume labels and messages, because gRPC would not send the answer.
 func TestATextOfTheCloudThatIsNoUTF8IsMadeReadable(t *testing.T) {
 	bad := "a\xffb"
