@@ -39,7 +39,7 @@ func (o *overdue) begin(rpc, item string) (*attempt, error) {
 }
 
 func hangs(what string, many int) error {
-	return Unavailable("%d earlier calls of %s have not returned from the provider's code after their deadlines; no new one starts before one of them returns", many, what).Because("CallsHang")
+	return Unavailable("%d earlier calls of %s have ended, and the provider's code for them has not returned; no new one starts before one of them returns", many, what).Because("CallsHang")
 }
 
 // late records that the attempt's call has ended, unless the method has just ended too.

@@ -36,7 +36,7 @@ func TestLookupsThatHangDoNotAddUp(t *testing.T) {
 	if many := hang.Load(); many != mostOverdueOfItem {
 		t.Errorf("%d lookups hang", many)
 	}
-	if said := lookUp(); !strings.Contains(said[0], "2 earlier calls of LookupInstances about hangs") {
+	if said := lookUp(); !strings.Contains(said[0], "2 earlier calls of LookupInstances about hangs have ended") {
 		t.Error(said)
 	}
 	close(release)
