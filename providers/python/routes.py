@@ -6,7 +6,7 @@ from typing import Any
 from cloud import State, Write
 from cloudprovider.v1alpha1 import route_pb2 as pb
 from cloudprovider.v1alpha1 import route_pb2_grpc, types_pb2
-from service import Fail, Owner, Provider, failure_of, is_cidr, listing, unary, within_batch
+from service import Fail, Owner, Provider, failure_of, is_cidr, listing, network, unary, within_batch
 
 #: The most routes of one call that the provider handles at once.
 AT_ONCE = 8
@@ -51,10 +51,11 @@ def plan_create(state: State, route: pb.Route, owner: Owner) -> Write | None:
     if is_blackhole(new, state):
         target = new.get("provider_id") or new.get("node_name") or ""
         raise Fail("PRECONDITION", f"the target {target!r} of the route to {route.destination_cidr} is no instance of this cloud", "InstanceMissing")
-    there = next((r for r in state.routes.values() if r["destination_cidr"] == new["destination_cidr"]), state.routes.get(new["name"]))
+    to = network(route.destination_cidr)
+    there = next((r for r in state.routes.values() if network(r["destination_cidr"]) == to), state.routes.get(new["name"]))
     if there is None:
         return Write(f"put route {new['name']} to {new['destination_cidr']}", routes={new["name"]: new})
-    same_destination = there["destination_cidr"] == new["destination_cidr"]
+    same_destination = network(there["destination_cidr"]) == to
     if same_destination and same_target(there, new) and ownership(there, owner) != types_pb2.OWNERSHIP_FOREIGN:
         return None  # The route has the right target. If it is unmarked, it stays unmarked (ROUTE-9).
     if ownership(there, owner) != types_pb2.OWNERSHIP_OURS:
@@ -69,7 +70,7 @@ def plan_delete(state: State, route: pb.Route, owner: Owner) -> Write | None:
     if not route.name:
         raise Fail("INVALID", f"the route to {cidr} has no name; send it as ListRoutes gave it")
     there = state.routes.get(route.name)
-    if there is None or there["destination_cidr"] != cidr:
+    if there is None or network(there["destination_cidr"]) != network(cidr):
         return None
     if ownership(there, owner) == types_pb2.OWNERSHIP_FOREIGN:
         raise Fail("CONFLICT", f"the route {there['name']!r} to {cidr} is marked for another owner")
@@ -110,7 +111,7 @@ class Routes(route_pb2_grpc.RouteServiceServicer):
         async def one(route: pb.Route) -> pb.RouteResult:
             try:
                 async with turns:
-                    with self.provider.hold(owner, f"the route to {route.destination_cidr}"):
+                    with self.provider.hold(owner, f"the route to {network(route.destination_cidr)}"):
                         await self.provider.cloud.write(lambda state: (None, plan(state, route, owner)))
                 return pb.RouteResult(route_key=route.route_key, done=types_pb2.Done())
             except Exception as error:  # One route's error does not fail the others (ROUTE-2).
@@ -122,6 +123,6 @@ class Routes(route_pb2_grpc.RouteServiceServicer):
 
         by_destination: dict[str, list[pb.Route]] = {}
         for route in routes:
-            by_destination.setdefault(route.destination_cidr, []).append(route)
+            by_destination.setdefault(network(route.destination_cidr), []).append(route)
         answered = await asyncio.gather(*(several(routes) for routes in by_destination.values()))
         return [result for results in answered for result in results]

@@ -211,3 +211,8 @@ def is_cidr(text: str) -> bool:
         return "/" in text and bool(ipaddress.ip_network(text, strict=False))
     except ValueError:
         return False
+
+
+def network(cidr: str) -> str:
+    """A CIDR in one form, so that all ways to write the same network are equal (ROUTE-8)."""
+    return str(ipaddress.ip_network(cidr, strict=False)) if is_cidr(cidr) else cidr

@@ -33,6 +33,19 @@ async def test_each_route_has_its_own_result_and_a_converged_one_writes_nothing(
     assert await create(ours, route("10.0.1.0/24", "b")) == ["done"], "a blackhole is replaced"
 
 
+async def test_a_destination_is_compared_as_a_network(ours):
+    """ROUTE-8: all ways to write one network are one destination."""
+    twins = [route("fd00::/64"), route("fd00:0::/64"), route("fd00:0:0::/64", "b")]
+    assert await create(ours, *twins) == ["done", "done", "FAILURE_CODE_CONFLICT"]
+    assert await create(ours, route("fd00:0:0::/64"), route("fd00:0::/64", "b")) == ["done", "FAILURE_CODE_CONFLICT"]
+    assert [made["destination_cidr"] for made in ours.content()["routes"]] == ["fd00::/64"]
+    gone = route("fd00:0::/64")
+    gone.name = ours.content()["routes"][0]["name"]
+    (removed,) = (await ours.routes.DeleteRoutes(route_pb2.DeleteRoutesRequest(cluster=US, routes=[gone]))).results
+    assert removed.HasField("done")
+    assert ours.content()["routes"] == []
+
+
 async def test_a_foreign_route_is_never_removed(ours):
     await create(ours, route("10.0.1.0/24"))
     await ours.initialize(THEM)
