@@ -1,9 +1,11 @@
 /** RouteService. */
+import { isIP } from 'node:net';
 import { Fail, type Route, type State, type Write } from './cloud.js';
 import type { Ownership } from './contract/cloudprovider/v1alpha1/Ownership.js';
 import type { Route as Shown, Route__Output } from './contract/cloudprovider/v1alpha1/Route.js';
 import type { RouteResult } from './contract/cloudprovider/v1alpha1/RouteResult.js';
 import type { RouteServiceHandlers } from './contract/cloudprovider/v1alpha1/RouteService.js';
+import { members } from './load_balancers.js';
 import { type Context, failureOf, isCidr, listing, type Owner, type Provider, quoted, unary, withinBatch } from './service.js';
 
 /** The most routes of one call that the provider handles at once. */
@@ -23,6 +25,17 @@ function sameTarget(one: Route, other: Route): boolean {
 function ownership(route: Route, owner: Owner): Ownership {
   if (route.owner_id === undefined) return 'OWNERSHIP_UNMARKED';
   return owner.owns(route.owner_id) ? 'OWNERSHIP_OURS' : 'OWNERSHIP_FOREIGN';
+}
+
+/** Returns the function that says whether another CIDR is the same network: `fd00::/64` is `fd00:0:0::/64` (ROUTE-8). */
+function sameNetwork(cidr: string): (other: string) => boolean {
+  if (!isCidr(cidr)) return (other) => other === cidr;
+  const [address = '', length] = cidr.split('/');
+  const isMember = members(cidr);
+  return (other) => {
+    const [first = '', its] = other.split('/');
+    return isIP(first) === isIP(address) && Number(its) === Number(length) && isMember(first);
+  };
 }
 
 function put(route: Route): Write {
@@ -45,15 +58,17 @@ function planCreate(state: State, asked: Route__Output, owner: Owner): Write | u
     const target = quoted(wanted.provider_id ?? wanted.node_name ?? '');
     throw new Fail('PRECONDITION', `the target ${target} of the route to ${cidr} is no instance of this cloud`, 'InstanceMissing');
   }
-  const there = [...state.routes.values()].find((route) => route.destination_cidr === cidr) ?? state.routes.get(wanted.name);
+  const isDestination = sameNetwork(cidr);
+  const there = [...state.routes.values()].find((route) => isDestination(route.destination_cidr)) ?? state.routes.get(wanted.name);
   if (!there) return put(wanted);
-  if (there.destination_cidr === cidr && sameTarget(there, wanted) && ownership(there, owner) !== 'OWNERSHIP_FOREIGN') {
+  const sameDestination = isDestination(there.destination_cidr);
+  if (sameDestination && sameTarget(there, wanted) && ownership(there, owner) !== 'OWNERSHIP_FOREIGN') {
     return undefined; // The route has the right target. If it is unmarked, it stays unmarked (ROUTE-9).
   }
   if (ownership(there, owner) !== 'OWNERSHIP_OURS') {
     throw new Fail('CONFLICT', `the route ${quoted(there.name)} to ${there.destination_cidr} was not made for this cluster; remove it or choose another CIDR`);
   }
-  if (there.destination_cidr === cidr && !isBlackhole(there, state)) {
+  if (sameDestination && !isBlackhole(there, state)) {
     throw new Fail('CONFLICT', `the route ${quoted(there.name)} leads ${cidr} to another instance; delete it first`, 'DestinationTaken');
   }
   return put({ ...wanted, name: there.name });
@@ -64,7 +79,7 @@ function planDelete(state: State, asked: Route__Output, owner: Owner): Write | u
   const cidr = asked.destinationCidr;
   if (!asked.name) throw new Fail('INVALID', `the route to ${cidr} has no name; send it as ListRoutes gave it`);
   const there = state.routes.get(asked.name);
-  if (!there || there.destination_cidr !== cidr) return undefined;
+  if (!there || !sameNetwork(cidr)(there.destination_cidr)) return undefined;
   if (ownership(there, owner) === 'OWNERSHIP_FOREIGN') {
     throw new Fail('CONFLICT', `the route ${quoted(there.name)} to ${cidr} is marked for another owner`);
   }
@@ -90,8 +105,9 @@ export function routeService(provider: Provider): RouteServiceHandlers {
     // Routes to one destination run one after the other: the second sees the result of the first (ROUTE-13).
     const byDestination = new Map<string, [number, Route__Output][]>();
     for (const [at, route] of routes.entries()) {
-      const same = byDestination.get(route.destinationCidr) ?? [];
-      byDestination.set(route.destinationCidr, [...same, [at, route]]);
+      const destination = [...byDestination.keys()].find(sameNetwork(route.destinationCidr)) ?? route.destinationCidr;
+      const same = byDestination.get(destination) ?? [];
+      byDestination.set(destination, [...same, [at, route]]);
     }
     const left = byDestination.values();
     const worker = async () => {

@@ -378,6 +378,17 @@ test('each route has its own result, and a converged one writes nothing', async 
   assert.deepEqual(await h.routes('CreateRoutes', [['10.0.1.0/24', 'b']]), ['done']); // CreateRoutes replaces a blackhole.
 });
 
+// ROUTE-8: all ways to write one network are one destination.
+test('a destination is compared as a network', async (t) => {
+  const h = await served(t);
+  assert.deepEqual(await h.routes('CreateRoutes', [['fd00::/64', 'a'], ['fd00:0::/64', 'a'], ['fd00:0:0::/64', 'b']]), ['done', 'done', 'CONFLICT']);
+  assert.deepEqual(await h.routes('CreateRoutes', [['fd00:0:0::/64', 'a'], ['fd00:0::/64', 'b']]), ['done', 'CONFLICT']);
+  const made = h.content().routes;
+  assert.deepEqual(made.map((route: any) => route.destination_cidr), ['fd00::/64']);
+  assert.deepEqual(await h.routes('DeleteRoutes', [['fd00:0::/64', 'a', made[0].name]]), ['done']);
+  assert.deepEqual(h.content().routes, []);
+});
+
 test('a foreign route is never removed', async (t) => {
   const h = await served(t);
   await h.routes('CreateRoutes', [['10.0.1.0/24', 'a']]);
