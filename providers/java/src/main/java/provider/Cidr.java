@@ -31,6 +31,12 @@ record Cidr(byte[] network, int length) {
     return new Cidr(network, Integer.parseInt(parts[1]));
   }
 
+  /** A CIDR in one form, so that all ways to write the same network are equal: `fd00::/64` is `fd00:0:0::/64` (ROUTE-8). */
+  static String network(String text) {
+    Cidr cidr = parse(text);
+    return cidr == null ? text : cidr.text(cidr.first()) + "/" + cidr.length;
+  }
+
   boolean isIpv6() {
     return network.length == 16;
   }
@@ -43,13 +49,21 @@ record Cidr(byte[] network, int length) {
   /** The n-th address as text, without the first and, for IPv4, the last one of the CIDR; null beyond these. */
   String nth(long n) {
     int hostBits = network.length * 8 - length;
-    BigInteger first = new BigInteger(1, network).shiftRight(hostBits).shiftLeft(hostBits);
     BigInteger size = BigInteger.ONE.shiftLeft(hostBits).subtract(isIpv6() ? BigInteger.ZERO : BigInteger.ONE);
     if (BigInteger.valueOf(n + 1).compareTo(size) >= 0) return null;
-    byte[] number = first.add(BigInteger.valueOf(n + 1)).toByteArray();
+    return text(first().add(BigInteger.valueOf(n + 1)));
+  }
+
+  private BigInteger first() {
+    int hostBits = network.length * 8 - length;
+    return new BigInteger(1, network).shiftRight(hostBits).shiftLeft(hostBits);
+  }
+
+  private String text(BigInteger number) {
+    byte[] digits = number.toByteArray();
     byte[] address = new byte[network.length];
-    int bytes = Math.min(number.length, address.length);
-    System.arraycopy(number, number.length - bytes, address, address.length - bytes, bytes);
+    int bytes = Math.min(digits.length, address.length);
+    System.arraycopy(digits, digits.length - bytes, address, address.length - bytes, bytes);
     return text(address);
   }
 

@@ -51,7 +51,11 @@ final class Routes extends RouteServiceImplBase {
   }
 
   private static ObjectNode to(State state, String cidr) {
-    return state.routes().values().stream().filter(route -> cidr.equals(text(route, "destination_cidr"))).findFirst().orElse(null);
+    return state.routes().values().stream().filter(route -> leadsTo(route, cidr)).findFirst().orElse(null);
+  }
+
+  private static boolean leadsTo(JsonNode route, String cidr) {
+    return Cidr.network(cidr).equals(Cidr.network(text(route, "destination_cidr")));
   }
 
   private interface Plan {
@@ -76,7 +80,7 @@ final class Routes extends RouteServiceImplBase {
     if (there == null) there = state.routes().get(name);
     if (there != null) {
       String its = text(there, "name");
-      boolean sameDestination = cidr.equals(text(there, "destination_cidr"));
+      boolean sameDestination = leadsTo(there, cidr);
       if (sameDestination && sameTarget(there, wanted) && ownership(there, owner) != Ownership.OWNERSHIP_FOREIGN) {
         return null; // The route has the right target. If it is unmarked, it stays unmarked (ROUTE-9).
       }
@@ -96,7 +100,7 @@ final class Routes extends RouteServiceImplBase {
     String cidr = asked.getDestinationCidr();
     if (asked.getName().isEmpty()) throw new Fail("INVALID", "the route to " + cidr + " has no name; send it as ListRoutes gave it");
     ObjectNode there = state.routes().get(asked.getName());
-    if (there == null || !cidr.equals(text(there, "destination_cidr"))) return null;
+    if (there == null || !leadsTo(there, cidr)) return null;
     String name = text(there, "name");
     if (ownership(there, owner) == Ownership.OWNERSHIP_FOREIGN) throw new Fail("CONFLICT", "the route \"" + name + "\" to " + cidr + " is marked for another owner");
     return Write.route("remove route " + name, name, null);
@@ -140,7 +144,7 @@ final class Routes extends RouteServiceImplBase {
       Route route = routes.get(at);
       RouteResult.Builder result = RouteResult.newBuilder().setRouteKey(route.getRouteKey());
       try {
-        provider.holding(owner, "the route to " + route.getDestinationCidr(), same -> provider.cloud.write(state -> new Decision<>(null, plan.of(state, route, owner))));
+        provider.holding(owner, "the route to " + Cidr.network(route.getDestinationCidr()), same -> provider.cloud.write(state -> new Decision<>(null, plan.of(state, route, owner))));
         result.setDone(Done.getDefaultInstance());
       } catch (Fail | RuntimeException error) {
         result.setFailed(Provider.failureOf(rpc, error)); // One route's error does not fail the others (ROUTE-2).

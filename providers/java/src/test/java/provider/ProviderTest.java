@@ -450,6 +450,18 @@ final class ProviderTest {
     assertEquals(List.of("done", "done"), outcomes(routes.deleteRoutes(delete.setCluster(US).build()).getResultsList()));
   }
 
+  /** ROUTE-8: all ways to write one network are one destination. */
+  @Test
+  void aDestinationIsComparedAsANetwork() throws Exception {
+    assertEquals(List.of("done", "done", "CONFLICT"), create(US, route("fd00::/64", "a"), route("fd00:0::/64", "a"), route("fd00:0:0::/64", "b")));
+    assertEquals(List.of("done"), create(US, route("fd00:0:0::/64", "a")));
+    assertEquals(1, writes());
+    Route made = routes.listRoutes(ListRoutesRequest.newBuilder().setCluster(US).build()).next().getRoutes().getRoutes(0);
+    DeleteRoutesRequest delete = DeleteRoutesRequest.newBuilder().setCluster(US).addRoutes(made.toBuilder().setRouteKey("made").setDestinationCidr("fd00:0::/64")).build();
+    assertEquals(List.of("done"), outcomes(routes.deleteRoutes(delete).getResultsList()));
+    assertEquals(2, writes());
+  }
+
   @Test
   void clustersAndDisksAreTold() {
     GetControlPlaneAddressRequest asked = GetControlPlaneAddressRequest.newBuilder().setCluster(US).setClusterName("test").build();
