@@ -11,6 +11,7 @@ use tonic::Code;
 
 use super::call::{Answer, shown};
 use super::check::{Stop, cut};
+use super::config::RouteMarks;
 use super::hooks::Hook;
 use super::ledger::{Key, Thing};
 use super::run::Shared;
@@ -305,7 +306,9 @@ async fn of_owner(
             Thing::LoadBalancer {
                 service, handle, ..
             } => load_balancer(&session, service, handle.as_deref(), share).await,
-            Thing::Route { cidr, .. } => route(&session, cidr, share).await,
+            Thing::Route { cidr, .. } => {
+                route(&session, cidr, shared.config.route_marks, share).await
+            }
             _ => Ok(()),
         };
         let error = match gone {
@@ -362,9 +365,11 @@ async fn still_listed(shared: &Shared, session: &Session) -> Result<Vec<Thing>, 
         let request = pb::ListRoutesRequest::default();
         let listed = session.list_within(request, CALL).await;
         let routes = listed.items().map_err(|stop| said(&stop))?;
-        let ours = routes
-            .into_iter()
-            .filter(|route| route.ownership() == pb::Ownership::Ours);
+        let ours = routes.into_iter().filter(|route| {
+            may_be_ours(route, shared.config.route_marks)
+                && (route.ownership() == pb::Ownership::Ours
+                    || shared.ledger.has_lost_route(&route.destination_cidr))
+        });
         left.extend(ours.map(|route| Thing::Route {
             cluster: cluster.clone(),
             cidr: route.destination_cidr,
@@ -432,7 +437,23 @@ async fn load_balancer(
     }
 }
 
-async fn route(session: &Session, cidr: &str, share: Duration) -> Result<(), Stays> {
+/// Whether the owner of the session may have made the listed route. If the cloud keeps no marks,
+/// every route is UNMARKED (ROUTE-12). Then the caller must check the destination, because only
+/// this run uses its destinations.
+fn may_be_ours(route: &pb::Route, marks: RouteMarks) -> bool {
+    match route.ownership() {
+        pb::Ownership::Ours => true,
+        pb::Ownership::Unmarked => marks == RouteMarks::None,
+        pb::Ownership::Foreign | pb::Ownership::Unspecified => false,
+    }
+}
+
+async fn route(
+    session: &Session,
+    cidr: &str,
+    marks: RouteMarks,
+    share: Duration,
+) -> Result<(), Stays> {
     let listed = session
         .list_within(pb::ListRoutesRequest::default(), share)
         .await;
@@ -449,7 +470,7 @@ async fn route(session: &Session, cidr: &str, share: Duration) -> Result<(), Sta
     };
     let ours: Vec<_> = routes
         .into_iter()
-        .filter(|route| route.destination_cidr == cidr && route.ownership() == pb::Ownership::Ours)
+        .filter(|route| route.destination_cidr == cidr && may_be_ours(route, marks))
         .enumerate()
         .map(|(number, route)| pb::Route {
             route_key: number.to_string(),

@@ -238,6 +238,17 @@ impl Ledger {
         self.state().cidrs.insert(cidr.to_owned())
     }
 
+    /// Whether only this run makes routes to this destination, and none of them is recorded any
+    /// more.
+    pub(crate) fn has_lost_route(&self, cidr: &str) -> bool {
+        let state = self.state();
+        let recorded = state.things.values().any(|thing| match thing {
+            Thing::Route { cidr: of, .. } | Thing::UnmarkedRoute { cidr: of, .. } => of == cidr,
+            _ => false,
+        });
+        state.cidrs.contains(cidr) && !recorded
+    }
+
     /// Checks that a mutating call concerns only issued names. Before the call, records what it may
     /// create.
     pub(crate) fn permit(&self, made: &Made) -> Result<(), String> {
@@ -527,6 +538,31 @@ mod tests {
             ledger.take_unseen(),
             BTreeSet::from(["conformance-1234-1-a".to_owned()])
         );
+    }
+
+    #[test]
+    fn a_route_is_lost_if_its_destination_is_of_this_run_and_nothing_records_it() {
+        let ledger = Ledger::new(RUN.into());
+        ledger.issue_cidr("100.64.1.0/24");
+        assert!(ledger.has_lost_route("100.64.1.0/24"));
+        assert!(!ledger.has_lost_route("10.0.0.0/24"));
+        let cluster = pb::ClusterRef::default();
+        let cidr = "100.64.1.0/24".to_owned();
+        for thing in [
+            Thing::Route {
+                cluster,
+                cidr: cidr.clone(),
+            },
+            Thing::UnmarkedRoute {
+                name: "by-a-hook".into(),
+                cidr: cidr.clone(),
+            },
+        ] {
+            ledger.note(thing.clone());
+            assert!(!ledger.has_lost_route(&cidr), "{thing}");
+            ledger.gone(&thing.key());
+        }
+        assert!(ledger.has_lost_route(&cidr));
     }
 
     #[test]

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use provider_conformance::{Config, Hook, Lack, Options, Outcome, Provider, Selection, run};
+use provider_conformance::{
+    Config, Hook, Lack, Options, Outcome, Provider, RouteMarks, Selection, run,
+};
 use provider_mock::{Fixture, Mock};
 
-use super::{BLIND, CLOUD, config, mock, report_of};
+use super::{BINARY, BLIND, CLOUD, config, mock, report_of};
 
 /// A run that is interrupted in a check leaves no load balancer.
 #[tokio::test(flavor = "multi_thread")]
@@ -132,6 +134,39 @@ async fn what_is_retained_is_named_with_its_handle() {
         assert!(left.contains(word), "{word:?} is not in: {left}");
     }
     assert_eq!(report.left.len(), 1, "{left}");
+}
+
+/// A cloud that keeps no marks with routes lists all as UNMARKED (ROUTE-12). The clean-up removes
+/// the routes of this run alone, also one that a listing has left out for a while.
+#[tokio::test(flavor = "multi_thread")]
+async fn routes_without_marks_are_removed_by_their_destinations() {
+    let theirs = "{name: theirs, destination_cidr: 10.9.0.0/16, node_name: node-0}";
+    let cloud = format!("{CLOUD}routes: [{theirs}]\n");
+    let mut config = config();
+    config.route_marks = RouteMarks::None;
+    let hook = config.hooks[&Hook::RouteBlackhole].replace("--owner-id \"$OWNER_ID\" ", "");
+    let adds = hook.replace("exec ", "");
+    // The check and the first attempt of the clean-up do not see the route.
+    let hides = format!(
+        "{adds} && '{BINARY}' ctl --endpoint '{{endpoint}}' fault set ListRoutes list-empty --times 2"
+    );
+    let only = ["routes/list-is-whole", "routes/blackholes-are-listed"];
+    for (hook, passed) in [(hook, 2), (hides, 1)] {
+        config.hooks.insert(Hook::RouteBlackhole, hook);
+        let directory = tempfile::tempdir().unwrap();
+        let Provider::Command(line) = mock(directory.path(), &cloud) else {
+            unreachable!("it is started")
+        };
+        let provider = Provider::Command(format!("{line} --fault route-without-mark"));
+        let report = report_of(provider, config.clone(), &only).await;
+        assert_eq!(report.passed(), passed, "{:?}", report.entries);
+        assert_eq!(report.left, Vec::<String>::new());
+        let state = std::fs::read_to_string(directory.path().join("state.json")).unwrap();
+        let state: serde_json::Value = serde_json::from_str(&state).unwrap();
+        let routes = state["routes"].as_array().unwrap();
+        let names: Vec<_> = routes.iter().map(|route| &route["name"]).collect();
+        assert_eq!(names, ["theirs"], "{routes:?}");
+    }
 }
 
 /// A load balancer of a former owner ID now has the mark of the current owner ID. With the fault
