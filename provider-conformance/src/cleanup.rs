@@ -352,7 +352,7 @@ async fn still_listed(shared: &Shared, session: &Session) -> Result<Vec<Thing>, 
                     service: Box::new(pb::ServiceView {
                         namespace: owner.namespace.clone(),
                         name: owner.name.clone(),
-                        uid: owner.uid.clone(),
+                        uid: shared.ledger.uid_of(owner),
                         r#type: "LoadBalancer".into(),
                         ..Default::default()
                     }),

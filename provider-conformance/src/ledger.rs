@@ -40,6 +40,9 @@ impl Drop for Open<'_> {
 struct State {
     uids: BTreeSet<String>,
     cidrs: BTreeSet<String>,
+    /// The UID of each Service for which a load balancer may have been created, by namespace and
+    /// name. If two Services had one name, that of the later one.
+    uid_by_name: BTreeMap<(String, String), String>,
     things: BTreeMap<Key, Thing>,
     /// Objects that the suite could not remove. It tries them again only at the end.
     stubborn: BTreeSet<Key>,
@@ -249,6 +252,17 @@ impl Ledger {
         state.cidrs.contains(cidr) && !recorded
     }
 
+    /// The UID of a listed owner, also if the listing does not have it (LB-30). Empty if this run
+    /// has no such Service.
+    pub(crate) fn uid_of(&self, owner: &pb::ServiceRef) -> String {
+        if !owner.uid.is_empty() {
+            return owner.uid.clone();
+        }
+        let name = (owner.namespace.clone(), owner.name.clone());
+        let state = self.state();
+        state.uid_by_name.get(&name).cloned().unwrap_or_default()
+    }
+
     /// Checks that a mutating call concerns only issued names. Before the call, records what it may
     /// create.
     pub(crate) fn permit(&self, made: &Made) -> Result<(), String> {
@@ -423,6 +437,10 @@ impl State {
             // clouds creates a load balancer then.
             Made::Ensure(_) | Made::Update(_) => {
                 if let (Some(key), Some(service)) = (load_balancer_key(made), made.service()) {
+                    self.uid_by_name.insert(
+                        (service.namespace.clone(), service.name.clone()),
+                        service.uid.clone(),
+                    );
                     let known = self.things.get(&key);
                     let handle = match known {
                         Some(Thing::LoadBalancer { handle, .. }) => handle.clone(),

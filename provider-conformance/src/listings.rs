@@ -3,12 +3,21 @@
 
 use std::time::Duration;
 
-use cloud_provider_api::v1alpha1::FailureCode;
+use cloud_provider_api::v1alpha1::{self as pb, FailureCode};
 
 use super::call::{Exchange, Listed, Listing, ListingPart, Part, short_code};
 use super::check::{Verdict, must};
 use super::run::Run;
 use super::well_formed;
+
+/// Whether a listed owner is this Service. If the mark holds only the UID's digits, the owner has
+/// no UID (LB-30). Then the namespace and the name decide.
+pub(super) fn is_owner(owner: &pb::ServiceRef, service: &pb::ServiceView) -> bool {
+    if owner.uid.is_empty() {
+        return owner.namespace == service.namespace && owner.name == service.name;
+    }
+    owner.uid == service.uid
+}
 
 /// While the cloud fails with this code, a listing must end with that failure. Afterwards the
 /// listing must be complete again.

@@ -14,6 +14,7 @@ use cloud_provider_api::v1alpha1 as pb;
 
 use super::super::check::{Check, Need, Verdict, must};
 use super::super::hooks::Hook;
+use super::super::listings::is_owner;
 use super::super::run::{Run, targets};
 use super::super::session::Session;
 use super::tour;
@@ -76,7 +77,7 @@ async fn listed(run: &Run, session: &Session, service: &pb::ServiceView) -> Verd
         .items()?;
     let ours = all
         .iter()
-        .filter(|of| of.owners.iter().any(|owner| owner.uid == service.uid));
+        .filter(|of| of.owners.iter().any(|owner| is_owner(owner, service)));
     Ok(Some(ours.count()))
 }
 

@@ -6,8 +6,10 @@ use cloud_provider_api::v1alpha1 as pb;
 use futures::future::try_join_all;
 
 use crate::check::{Check, Need, Verdict, check, must, must_equal};
+use crate::listings::is_owner;
 use crate::run::Run;
 
+use super::balancer::Balancer;
 use super::stage::{Stage, is_of, list};
 
 pub(super) fn checks() -> Vec<Check> {
@@ -82,8 +84,8 @@ async fn complete(run: &Run) -> Verdict {
     for _ in 0..5 {
         made.push(stage.ready("listed").await?);
         let listed = stage.list().await?;
-        let came: BTreeSet<_> = listed.iter().flat_map(owners).collect();
         let expected: BTreeSet<_> = made.iter().map(|one| of(&one.service)).collect();
+        let came: BTreeSet<_> = listed.iter().flat_map(|one| owners(one, &made)).collect();
         must_equal(
             &came,
             &expected,
@@ -111,11 +113,17 @@ fn of(service: &pb::ServiceView) -> Owner {
     (service.namespace, service.name, service.uid)
 }
 
-fn owners(listed: &pb::ListedLoadBalancer) -> Vec<Owner> {
-    let owners = listed.owners.iter().cloned();
-    owners
-        .map(|owner| (owner.namespace, owner.name, owner.uid))
-        .collect()
+/// Who owns the listed load balancer. An owner without a UID has that of its Service.
+fn owners(listed: &pb::ListedLoadBalancer, made: &[Balancer]) -> Vec<Owner> {
+    let owners = listed.owners.iter().map(|owner| {
+        let service = made
+            .iter()
+            .map(|one| &one.service)
+            .find(|service| owner.uid.is_empty() && is_owner(owner, service));
+        let uid = service.map_or(&owner.uid, |service| &service.uid);
+        (owner.namespace.clone(), owner.name.clone(), uid.clone())
+    });
+    owners.collect()
 }
 
 async fn handles(run: &Run) -> Verdict {
@@ -124,7 +132,7 @@ async fn handles(run: &Run) -> Verdict {
     let listed = stage.list().await?;
     let handle = listed
         .iter()
-        .find(|one| is_of(one, &balancer.service.uid))
+        .find(|one| is_of(one, &balancer.service))
         .and_then(|one| one.handle.clone());
     must_equal(
         &handle,
@@ -146,7 +154,7 @@ async fn name(run: &Run) -> Verdict {
     let listed = stage.list().await?;
     let names: Vec<_> = listed
         .iter()
-        .filter(|one| is_of(one, &balancer.service.uid))
+        .filter(|one| is_of(one, &balancer.service))
         .map(|one| one.load_balancer_name.clone())
         .collect();
     must_equal(
@@ -207,13 +215,16 @@ async fn while_changing(run: &Run) -> Verdict {
         loop {
             let listed = stage.list().await?;
             for balancer in &steady {
-                let uid = &balancer.service.uid;
-                let times = listed.iter().filter(|one| is_of(one, uid)).count();
+                let service = &balancer.service;
+                let times = listed.iter().filter(|one| is_of(one, service)).count();
                 must(
                     times == 1,
                     "LB-13",
                     "ListLoadBalancers while others are made and deleted",
-                    format_args!("the load balancer of the Service with UID {uid} once"),
+                    format_args!(
+                        "the load balancer of the Service with UID {} once",
+                        service.uid
+                    ),
                     format_args!("{times} times, in {listed:?}"),
                 )?;
             }

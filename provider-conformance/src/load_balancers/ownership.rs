@@ -4,7 +4,8 @@ use cloud_provider_api::v1alpha1::{self as pb, FailureCode, Ownership};
 use pb::delete_load_balancer_response::Outcome as Deleted;
 
 use crate::call::{Answer, Exchange};
-use crate::check::{Check, Need, Stop, Verdict, check, must_equal};
+use crate::check::{Check, Need, Stop, Verdict, check, must, must_equal};
+use crate::listings::is_owner;
 use crate::run::Run;
 
 use super::answer::found;
@@ -279,11 +280,36 @@ async fn recreated_service(run: &Run) -> Verdict {
     let (stage, mut old, mut new) = two_uids(run).await?;
     for balancer in [&mut old, &mut new] {
         stage.converged(balancer, Some(stage.targets())).await?;
-        stage.listed_times(balancer, 1, "LB-1").await?;
     }
+    both_listed(&stage, &old, &new).await?;
     let mut changed = new.changed(|service| service.ports[0].port = 8_080);
     changed.ensured(Some(stage.targets())).await?;
     stage.converged(&mut old, Some(stage.targets())).await
+}
+
+/// Checks that two Services of one name are listed, each once. Without UIDs (LB-30) the listing
+/// shows only that two are there.
+async fn both_listed(stage: &Stage<'_>, one: &Balancer, other: &Balancer) -> Verdict {
+    if !stage.run.sees(&[Need::LoadBalancerListing]) {
+        return Ok(());
+    }
+    let services = [&one.service, &other.service];
+    let listed = stage.list().await?;
+    let owners = listed.iter().flat_map(|of| &of.owners);
+    let mut uids: Vec<_> = owners
+        .filter(|owner| services.iter().any(|service| is_owner(owner, service)))
+        .map(|owner| owner.uid.as_str())
+        .collect();
+    uids.sort_unstable();
+    let mut expected = services.map(|service| service.uid.as_str());
+    expected.sort_unstable();
+    must(
+        uids == expected || uids == ["", ""],
+        "LB-1",
+        "ListLoadBalancers: the UIDs of two Services of one name",
+        format_args!("{expected:?}"),
+        format_args!("{listed:?}"),
+    )
 }
 
 async fn recreated_service_delete(run: &Run) -> Verdict {
@@ -417,14 +443,15 @@ async fn marks_outlive(run: &Run) -> Verdict {
     if run.sees(&[Need::LoadBalancerListing]) {
         let listed = list(&session).await?;
         for balancer in &made {
-            let uid = &balancer.service.uid;
-            let times = listed.iter().filter(|one| is_of(one, uid)).count();
+            let service = &balancer.service;
+            let times = listed.iter().filter(|one| is_of(one, service)).count();
             must_equal(
                 &times,
                 &1,
                 "CORE-14",
                 format_args!(
-                    "ListLoadBalancers after the provider was killed and started again: how often the Service with UID {uid} is there"
+                    "ListLoadBalancers after the provider was killed and started again: how often the Service with UID {} is there",
+                    service.uid
                 ),
             )?;
         }

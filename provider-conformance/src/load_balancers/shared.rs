@@ -6,6 +6,7 @@ use pb::delete_load_balancer_response::Outcome as Deleted;
 
 use crate::call::Answer;
 use crate::check::{Check, Need, Stop, Verdict, check, must, must_equal};
+use crate::listings::is_owner;
 use crate::run::Run;
 
 use super::answer::found;
@@ -356,16 +357,16 @@ async fn listed(run: &Run) -> Verdict {
     let both = neighbours(&stage).await?;
     let listed = stage.list().await?;
     for one in &both {
-        let uid = &one.balancer.service.uid;
-        let of_it: Vec<_> = listed.iter().filter(|it| is_of(it, uid)).collect();
+        let service = &one.balancer.service;
+        let uid = &service.uid;
+        let of_it: Vec<_> = listed.iter().filter(|it| is_of(it, service)).collect();
         let handles: Vec<_> = of_it.iter().map(|it| it.handle.clone()).collect();
         let sent = format!("ListLoadBalancers: the handles of what the UID {uid} owns");
         must_equal(&handles, &vec![one.balancer.handle.clone()], "LB-23", sent)?;
-        let service = &one.balancer.service;
         let named = of_it
             .iter()
             .flat_map(|it| &it.owners)
-            .filter(|owner| owner.uid == *uid);
+            .filter(|owner| is_owner(owner, service));
         let names: Vec<_> = named
             .map(|owner| (owner.namespace.as_str(), owner.name.as_str()))
             .collect();

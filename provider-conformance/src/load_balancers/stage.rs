@@ -10,6 +10,7 @@ use crate::call::Exchange;
 use crate::check::{Need, Stop, Verdict, must, must_equal};
 use crate::config::EmptyTargetSets;
 use crate::hooks::Hook;
+use crate::listings::is_owner;
 use crate::run::{Run, targets};
 use crate::session::Session;
 
@@ -125,12 +126,15 @@ impl<'a> Stage<'a> {
             return Ok(());
         }
         let listed = list(&balancer.session).await?;
-        let uid = &balancer.service.uid;
-        let of_it: Vec<_> = listed.iter().filter(|one| is_of(one, uid)).collect();
+        let service = &balancer.service;
+        let of_it: Vec<_> = listed.iter().filter(|one| is_of(one, service)).collect();
         must(
             of_it.len() == times,
             rule,
-            format_args!("ListLoadBalancers after this for the Service with UID {uid}"),
+            format_args!(
+                "ListLoadBalancers after this for the Service with UID {}",
+                service.uid
+            ),
             format_args!("{times} load balancers of it"),
             format_args!("{of_it:?}"),
         )
@@ -302,9 +306,9 @@ pub(super) fn need_feature(run: &Run, feature: pb::ServiceFeature) -> Verdict {
     )))
 }
 
-/// Whether a listed load balancer is marked for the Service with this UID.
-pub(super) fn is_of(one: &pb::ListedLoadBalancer, uid: &str) -> bool {
-    one.owners.iter().any(|owner| owner.uid == uid)
+/// Whether a listed load balancer is marked for this Service.
+pub(super) fn is_of(one: &pb::ListedLoadBalancer, service: &pb::ServiceView) -> bool {
+    one.owners.iter().any(|owner| is_owner(owner, service))
 }
 
 /// A complete listing. Each entry is within the limits.
@@ -319,8 +323,11 @@ pub(super) async fn list(session: &Session) -> Verdict<Vec<pb::ListedLoadBalance
             "CORE-11",
             "names of at most 253 bytes, handles of 1 to 1,024 bytes",
         )?;
+        let says_which = |owner: &pb::ServiceRef| {
+            !owner.uid.is_empty() || !(owner.namespace.is_empty() || owner.name.is_empty())
+        };
         asked.must(
-            !item.owners.is_empty() && item.owners.iter().all(|owner| !owner.uid.is_empty()),
+            !item.owners.is_empty() && item.owners.iter().all(says_which),
             "LB-13",
             "each entry says for which Services it is marked",
         )?;

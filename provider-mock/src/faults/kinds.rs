@@ -190,6 +190,8 @@ kinds! {
     FailedMidway = "failed-midway", Answer, LISTS, "";
     /// The handle is `value`; without it there is none.
     Handle = "handle", Answer, LOAD_BALANCERS, "the handle";
+    /// Each owner of each load balancer has the UID `value`; without it none (which the contract allows).
+    OwnerUid = "owner-uid", Answer, &["ListLoadBalancers"], "the UID";
     /// `in_sync` is `value`; without `value` it is absent.
     InSync = "in-sync", Answer, &["GetLoadBalancer"], "true or false";
     /// The presence is `value`; without it UNSPECIFIED.

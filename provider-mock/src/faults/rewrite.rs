@@ -106,7 +106,19 @@ pub(crate) fn rewrite(
             });
             listing::<pb::ListRoutesResponse>(fault, &messages)
         }
-        "ListLoadBalancers" => listing::<pb::ListLoadBalancersResponse>(fault, &messages),
+        "ListLoadBalancers" => {
+            use pb::list_load_balancers_response::Part;
+            let messages = each(messages, |answer: &mut pb::ListLoadBalancersResponse| {
+                if let (FaultKind::OwnerUid, Some(Part::LoadBalancer(listed))) =
+                    (fault.kind, &mut answer.part)
+                {
+                    for owner in &mut listed.owners {
+                        owner.uid = fault.value.clone().unwrap_or_default();
+                    }
+                }
+            });
+            listing::<pb::ListLoadBalancersResponse>(fault, &messages)
+        }
         "ListClusters" => listing::<pb::ListClustersResponse>(fault, &messages),
         _ => load_balancer(rpc, fault, messages),
     }

@@ -88,31 +88,34 @@ async fn what_nobody_can_look_at_is_skipped_and_not_passed() {
 /// lists after its deletion. It has the data that a person needs to remove them.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_removed_is_named() {
-    let directory = tempfile::tempdir().unwrap();
     let mut config = config();
     let refuses = "echo no rights for that >&2; exit 1";
     config.hooks.insert(Hook::InstanceRemove, refuses.into());
-    let Provider::Command(line) = mock(directory.path(), CLOUD) else {
-        unreachable!("it is started")
-    };
-    let liar = Provider::Command(format!("{line} --fault delete-leaves-it"));
     let only = [
         "instances/new-is-found-or-pending",
         "load-balancers/delete-done",
     ];
-    let report = report_of(liar, config, &only).await;
-    let left = report.left.join("\n");
-    for word in [
-        "the instance new-",
-        "provider ID mock://zone-a/",
-        "no rights for that",
-        "the load balancer of the Service default/delete-",
-        "handle ",
-        "it is still in the list",
-    ] {
-        assert!(left.contains(word), "{word:?} is not in: {left}");
+    for faults in ["", "faults: [{rpc: ListLoadBalancers, kind: owner-uid}]\n"] {
+        let directory = tempfile::tempdir().unwrap();
+        let Provider::Command(line) = mock(directory.path(), &format!("{CLOUD}{faults}")) else {
+            unreachable!("it is started")
+        };
+        let liar = Provider::Command(format!("{line} --fault delete-leaves-it"));
+        let report = report_of(liar, config.clone(), &only).await;
+        let left = report.left.join("\n");
+        for word in [
+            "the instance new-",
+            "provider ID mock://zone-a/",
+            "no rights for that",
+            "the load balancer of the Service default/delete-",
+            "handle ",
+            "it is still in the list",
+        ] {
+            assert!(left.contains(word), "{word:?} is not in: {left}");
+        }
+        assert!(!left.contains("(UID ,"), "{left}");
+        assert_eq!(report.left.len(), 2, "{left}");
     }
-    assert_eq!(report.left.len(), 2, "{left}");
 }
 
 /// A retained load balancer still exists, so the report names it.
