@@ -92,7 +92,7 @@ async fn each_is_found_by_the_check_that_the_table_names() {
 
 /// Lies that more than one check finds. A row of the table names only one.
 #[tokio::test]
-async fn what_goes_on_behind_its_deadline_and_an_open_door_are_found_by_each_check_of_them() {
+async fn what_several_checks_find_is_found_by_each_of_them() {
     let root = rustix::process::geteuid().is_root();
     let stranger: &[&str] = &["core/another-user-is-refused"];
     let of_modes: &[&str] = &["core/directory-has-mode-0750"];
@@ -105,6 +105,14 @@ async fn what_goes_on_behind_its_deadline_and_an_open_door_are_found_by_each_che
                 "core/a-create-routes-left-alone-writes-nothing-past-its-deadline",
                 "core/a-delete-left-alone-writes-nothing-past-its-deadline",
             ][..],
+        ),
+        (
+            "foreign-name-conflicts",
+            "LB-24",
+            &[
+                "load-balancers/owner-other-cluster-get",
+                "load-balancers/owner-other-cluster-delete",
+            ],
         ),
         (
             "open-socket",

@@ -19,8 +19,8 @@ pub(super) fn checks() -> Vec<Check> {
 const CHECKS: &[Check] = &[
     check!(
         "load-balancers/owner-other-cluster-get",
-        ["LB-1", "LB-32", "CORE-14"],
-        "Get of another cluster's load balancer, same namespace, name and UID, never answers OURS or its handle",
+        ["LB-1", "LB-24", "LB-32", "CORE-14"],
+        "Get of another cluster's load balancer, same namespace, name and UID, never answers OURS or its handle, and answers CONFLICT only with its handle",
         [Need::LoadBalancers],
         other_cluster_get
     ),
@@ -156,12 +156,14 @@ async fn other_cluster_get(run: &Run) -> Verdict {
     for handle in handles {
         let mut theirs = theirs.clone();
         theirs.handle = handle;
+        let by_handle = theirs.handle.is_some();
         let asked = theirs.get(Some(stage.targets())).await?;
-        // With the handle, CONFLICT is a valid answer too (LB-24, note d).
-        if asked.answer()?.failed().is_some() {
+        // Only with the handle, CONFLICT is a valid answer too (LB-24, note d).
+        if by_handle && asked.answer()?.failed().is_some() {
             asked.failure("LB-4", &[FailureCode::Conflict])?;
             continue;
         }
+        asked.success("LB-24")?;
         let found = found(&asked)?;
         asked.must(
             found.ownership() != Ownership::Ours && found.in_sync != Some(true),

@@ -154,7 +154,12 @@ impl LoadBalancers for Twisted {
         };
         let foreign = shown.ownership == Some(Ownership::Foreign);
         let handle = Some(found.told_handle());
-        if foreign && request.handle == handle && self.has(Twist::ForeignGetConflicts) {
+        let conflicts = if request.handle == handle {
+            Twist::ForeignGetConflicts
+        } else {
+            Twist::ForeignNameConflicts
+        };
+        if foreign && self.has(conflicts) {
             let name = found.told_name();
             return Err(Failure::conflict(format!(
                 "load balancer {name} seems to belong to another owner"

@@ -259,7 +259,7 @@ pub(super) const LIES: &[Lie] = &[
     ),
     twist(
         "foreign-name-conflicts",
-        "Delete answers CONFLICT if only another owner's load balancer has the native name",
+        "Get and Delete answer CONFLICT if only another owner's load balancer has the native name",
         &["LB-24"],
         "load-balancers/owner-other-cluster-delete",
         Twist::ForeignNameConflicts,
