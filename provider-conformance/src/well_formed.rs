@@ -134,16 +134,22 @@ pub(super) fn is_label_value(text: &str) -> bool {
 
 /// Whether this can be the key of a label.
 pub(super) fn is_label_key(text: &str) -> bool {
-    let is_dns_label = |label: &str| {
-        let inner = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
-        is_qualified(label) && label.bytes().all(|c| inner(c) || c == b'-')
-    };
     match text.split_once('/') {
         None => is_qualified(text),
-        Some((domain, name)) => {
-            is_qualified(name) && domain.len() <= NAME_BYTES && domain.split('.').all(is_dns_label)
-        }
+        Some((domain, name)) => is_qualified(name) && is_dns_name(domain),
     }
+}
+
+/// Whether this is a DNS name for Kubernetes (RFC 1123 subdomain). Its labels have any length.
+pub(super) fn is_dns_name(text: &str) -> bool {
+    let outer = |c: &u8| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let is_label = |label: &str| {
+        let bytes = label.as_bytes();
+        bytes.first().is_some_and(outer)
+            && bytes.last().is_some_and(outer)
+            && bytes.iter().all(|c| outer(c) || *c == b'-')
+    };
+    text.len() <= NAME_BYTES && text.split('.').all(is_label)
 }
 
 /// Whether a label with this key is Kubernetes' own.
@@ -392,8 +398,10 @@ mod tests {
 
     #[test]
     fn labels_and_failures_are_what_kubernetes_and_the_contract_take() {
+        let long = format!("{}/c", "a".repeat(253));
         for (key, valid) in [
             ("a", true),
+            (&long, true),
             ("a.b/c", true),
             ("A.b/c", false),
             ("a/", false),
