@@ -107,6 +107,11 @@ async fn what_several_checks_find_is_found_by_each_of_them() {
             ][..],
         ),
         (
+            "broken-requests-taken",
+            "CORE-20",
+            &["instances/beyond-max-batch", "zones/beyond-max-batch"],
+        ),
+        (
             "foreign-name-conflicts",
             "LB-24",
             &[

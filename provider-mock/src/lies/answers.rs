@@ -148,6 +148,21 @@ fn failed(
         };
         return Ok(vec![answer.encode_to_vec()]);
     }
+    if taken && rpc == "LookupZones" {
+        let nodes = pb::LookupZonesRequest::decode(request)
+            .unwrap_or_default()
+            .nodes;
+        let nowhere = |node: pb::NodeView| pb::LookupZoneResult {
+            node_name: node.name,
+            node_uid: node.uid,
+            outcome: Some(pb::lookup_zone_result::Outcome::Zone(pb::Zone::default())),
+        };
+        let answer = pb::LookupZonesResponse {
+            failed: None,
+            results: nodes.into_iter().map(nowhere).collect(),
+        };
+        return Ok(vec![answer.encode_to_vec()]);
+    }
     if twists.has(Twist::NamelessServiceDeleted) && code == "INVALID" && rpc == "DeleteLoadBalancer"
     {
         use pb::delete_load_balancer_response::Outcome;

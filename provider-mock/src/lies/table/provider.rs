@@ -163,7 +163,7 @@ pub(super) const LIES: &[Lie] = &[
     ),
     twist(
         "broken-requests-taken",
-        "the provider answers a LookupInstances request that breaks the contract",
+        "the provider answers a LookupInstances or LookupZones request that breaks the contract",
         &["CORE-20"],
         "core/requests-that-break-the-contract-are-invalid",
         Twist::BrokenRequestsTaken,
