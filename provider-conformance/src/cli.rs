@@ -61,8 +61,9 @@ pub struct Args {
     /// Also write the whole report to this file, as one JSON object. --format does not change it.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Also print a line for each check that needs a capability that the provider does not offer.
-    /// The other formats always have them.
+    /// Also print a line for each check that needs a capability that the provider does not offer,
+    /// or that did not run because the provider does not answer. The other formats always have
+    /// them.
     #[arg(long)]
     verbose: bool,
     /// Print each check's ID, rules and title.
