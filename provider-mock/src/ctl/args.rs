@@ -23,7 +23,7 @@ pub struct Args {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Serve a cloud until SIGTERM.
+    /// Serve a cloud until SIGTERM or SIGINT.
     Serve {
         /// The socket: unix:// and an absolute path, in a directory of its own.
         #[arg(long, env = "PROVIDER_MOCK_ENDPOINT", default_value = provider_sdk::DEFAULT_ENDPOINT)]
@@ -177,11 +177,12 @@ pub enum Ctl {
         /// The most calls to show of each RPC.
         #[arg(long, default_value_t = 20)]
         last: usize,
-        /// Forget all calls and writes instead.
+        /// Forget all calls except those in flight, and all writes, instead.
         #[arg(long)]
         reset: bool,
     },
-    /// Restore the objects, settings and faults of the YAML file, and forget all calls.
+    /// Restore the objects, settings and faults of the YAML file, and forget all calls except those
+    /// in flight.
     Reset,
     /// Run a command in JSON.
     Run {
