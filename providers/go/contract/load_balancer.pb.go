@@ -958,8 +958,8 @@ func (x *Event) GetMessage() string {
 
 // Changes to the Service's annotations. The controller applies a change if its key begins with a
 // prefix that the operator granted. It drops other changes, invalid keys, keys that begin with
-// `grpc-ccm.io/`, and everything beyond 64 KiB of keys and values. It records one event for all
-// keys of an answer that it drops.
+// `grpc-ccm.io/`, and what would bring the Service's annotations under the granted prefixes beyond
+// 64 KiB of keys and values. It records one event for all keys of an answer that it drops.
 type AnnotationChanges struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Keys and values to set.

@@ -626,15 +626,15 @@ type LoadBalancerCapability struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The values of `spec.loadBalancerClass` that this provider serves. Two providers of one cluster
 	// must not state the same class. At most 64 classes of at most 253 bytes. The characters are
-	// those of PROV-8. As with prefixes (PROV-8), the controller serves a class, or the Services
-	// without a class, that the provider adds later only if the operator allows it.
+	// those of PROV-8. If the provider adds a class later, or the Services without a class, the
+	// controller serves them only if the operator allows it, as with prefixes (PROV-8).
 	Classes []string `protobuf:"bytes,1,rep,name=classes,proto3" json:"classes,omitempty"`
 	// Services without a class are served too.
 	DefaultClass bool `protobuf:"varint,2,opt,name=default_class,json=defaultClass,proto3" json:"default_class,omitempty"`
 	// ListLoadBalancers is served.
 	Listing bool `protobuf:"varint,3,opt,name=listing,proto3" json:"listing,omitempty"`
-	// GetLoadBalancer answers `in_sync`. Then a restarted controller first calls Get for each Service
-	// that may have a load balancer, and Ensure only if the load balancer is not in sync.
+	// GetLoadBalancer answers `in_sync`. Then a restarted controller first calls Get for each wanted
+	// Service that may have a load balancer, and Ensure only if the load balancer is not in sync.
 	InSync bool `protobuf:"varint,4,opt,name=in_sync,json=inSync,proto3" json:"in_sync,omitempty"`
 	// The targets do not matter to this cloud, so the controller makes no call when Nodes change.
 	IgnoresNodes bool `protobuf:"varint,5,opt,name=ignores_nodes,json=ignoresNodes,proto3" json:"ignores_nodes,omitempty"`

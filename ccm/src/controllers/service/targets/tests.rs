@@ -205,7 +205,11 @@ fn b_s7_s14_what_a_target_is_changes_a_set_and_what_is_sent_with_it_does_not() {
         let other = candidates.select(&all);
         assert_ne!(other.fingerprint, before.fingerprint, "{name}");
     }
+    let before = candidates.select(&all);
     assert!(candidates.observe("a", None), "gone");
+    observe(&mut candidates, node("b"));
+    assert!(!candidates.is_current(&before), "one went and one came");
+    candidates.observe("b", None);
     assert!(!candidates.observe("a", None), "gone already");
     let empty = candidates.select(&all);
     candidates.clear(0);
