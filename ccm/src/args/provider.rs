@@ -44,7 +44,7 @@ pub(super) struct ProviderArgs {
     #[arg(long, value_name = "CLASS", value_delimiter = ',')]
     load_balancer_classes: Option<Vec<String>>,
 
-    /// What the prefixes of provider IDs that the provider claims must begin with, such as
+    /// The provider may claim only prefixes of provider IDs that begin with one of these, such as
     /// `aws:///`. Without this flag the ccm accepts and holds prefixes as it does load balancer
     /// classes.
     #[arg(long, value_name = "PREFIX", value_delimiter = ',')]

@@ -164,7 +164,7 @@ impl Worker {
     }
 
     fn report_overdue(&self, patience: Duration) {
-        // Without a session, nothing else reports other claims of the provider.
+        // Without a session, nothing else notices that the provider's claims have changed.
         if *lock(&self.claimed) != self.context().status.borrow().ownership {
             self.wait_again();
         }

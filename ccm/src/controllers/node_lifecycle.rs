@@ -94,7 +94,7 @@ struct Lifecycle {
     arrived: Arc<Notify>,
     /// Locked for as long as a pass runs.
     passes: sync::Mutex<Passes>,
-    /// The provider was not usable since the pass began.
+    /// The provider was unusable at some moment since the pass began.
     interrupted: AtomicBool,
 }
 
@@ -373,8 +373,8 @@ impl Lifecycle {
         };
         let pass = passes.ledger.pass(&mut lock(&self.brake), &findings);
         drop(nodes);
-        // The ccm sent the calls under way while the provider was not trustworthy, so their answers
-        // must not count.
+        // The calls that are still under way may have gone to a provider that was not trustworthy,
+        // so their answers must not count.
         if pass.void.is_some() {
             passes.evidence.give_up();
         }

@@ -406,7 +406,7 @@ type heldDestination struct {
 	release func()
 }
 
-// share returns the function that ends one route's work. The call shares a destination before any of this work begins.
+// share returns the function that ends one route's work. A call takes the shares of all its routes before work on any of them begins, so no early end releases the destination.
 func (h *heldDestination) share() func() {
 	h.routes.Add(1)
 	return func() {

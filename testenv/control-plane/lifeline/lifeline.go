@@ -12,8 +12,8 @@ const Variable = "TESTENV_DIE_WITH_STDIN"
 // Cut returns a channel that closes when standard input ends. If Variable is not 1, the channel
 // never closes.
 //
-// The parent process holds the other end of the pipe, and the kernel closes that end in whatever
-// way the parent ends. PR_SET_PDEATHSIG would depend on the thread that started us, which may end
+// The parent process holds the other end of the pipe. However the parent ends, the kernel closes
+// its side. PR_SET_PDEATHSIG would depend on the thread that started us, which may end
 // long before its process.
 func Cut() <-chan struct{} {
 	cut := make(chan struct{})

@@ -218,8 +218,8 @@ struct Round<'a, 'l> {
 struct Seen<'a> {
     /// A route leads to the Node, or nothing shows that it does not.
     there: bool,
-    /// Routes to remove: they lead elsewhere, or in two lists in a row nowhere or to an unknown
-    /// address.
+    /// Routes to remove: they lead elsewhere, or two lists in a row show that they lead nowhere or
+    /// to an unknown address.
     wrong: Vec<&'a api::Route>,
     /// Routes with the Node's former addresses.
     old: Vec<&'a api::Route>,
