@@ -11,7 +11,6 @@ use tonic::Code;
 
 use super::call::{Answer, shown};
 use super::check::{Stop, cut};
-use super::config::RouteMarks;
 use super::hooks::Hook;
 use super::ledger::{Key, Thing};
 use super::run::Shared;
@@ -307,7 +306,8 @@ async fn of_owner(
                 service, handle, ..
             } => load_balancer(&session, service, handle.as_deref(), share).await,
             Thing::Route { cidr, .. } => {
-                route(&session, cidr, shared.config.route_marks, share).await
+                let unmarked = shared.clears_unmarked && shared.ledger.has_issued(cidr);
+                route(&session, cidr, unmarked, share).await
             }
             _ => Ok(()),
         };
@@ -366,7 +366,7 @@ async fn still_listed(shared: &Shared, session: &Session) -> Result<Vec<Thing>, 
         let listed = session.list_within(request, CALL).await;
         let routes = listed.items().map_err(|stop| said(&stop))?;
         let ours = routes.into_iter().filter(|route| {
-            may_be_ours(route, shared.config.route_marks)
+            may_be_ours(route, shared.clears_unmarked)
                 && (route.ownership() == pb::Ownership::Ours
                     || shared.ledger.has_lost_route(&route.destination_cidr))
         });
@@ -438,12 +438,12 @@ async fn load_balancer(
 }
 
 /// Whether the owner of the session may have made the listed route. If the cloud keeps no marks,
-/// every route is UNMARKED (ROUTE-12). Then the caller must check the destination, because only
-/// this run uses its destinations.
-fn may_be_ours(route: &pb::Route, marks: RouteMarks) -> bool {
+/// every route is UNMARKED (ROUTE-12). Then `unmarked` is set if the destination can decide: nobody
+/// else has a route to a destination of this run.
+fn may_be_ours(route: &pb::Route, unmarked: bool) -> bool {
     match route.ownership() {
         pb::Ownership::Ours => true,
-        pb::Ownership::Unmarked => marks == RouteMarks::None,
+        pb::Ownership::Unmarked => unmarked,
         pb::Ownership::Foreign | pb::Ownership::Unspecified => false,
     }
 }
@@ -451,7 +451,7 @@ fn may_be_ours(route: &pb::Route, marks: RouteMarks) -> bool {
 async fn route(
     session: &Session,
     cidr: &str,
-    marks: RouteMarks,
+    unmarked: bool,
     share: Duration,
 ) -> Result<(), Stays> {
     let listed = session
@@ -470,7 +470,7 @@ async fn route(
     };
     let ours: Vec<_> = routes
         .into_iter()
-        .filter(|route| route.destination_cidr == cidr && may_be_ours(route, marks))
+        .filter(|route| route.destination_cidr == cidr && may_be_ours(route, unmarked))
         .enumerate()
         .map(|(number, route)| pb::Route {
             route_key: number.to_string(),

@@ -40,6 +40,8 @@ impl Drop for Open<'_> {
 struct State {
     uids: BTreeSet<String>,
     cidrs: BTreeSet<String>,
+    /// The destinations of somebody else's routes, if the cloud keeps no marks with routes.
+    foreign_cidrs: BTreeSet<String>,
     /// The UID of each Service for which a load balancer may have been created, by namespace and
     /// name. If two Services had one name, that of the later one.
     uid_by_name: BTreeMap<(String, String), String>,
@@ -236,9 +238,21 @@ impl Ledger {
         self.state().uids.insert(uid.to_owned());
     }
 
-    /// Permits calls that write routes to this destination. `false`: they were permitted already.
+    /// Permits calls that write routes to this destination. `false`: they were permitted already,
+    /// or somebody else has a route to it.
     pub(crate) fn issue_cidr(&self, cidr: &str) -> bool {
-        self.state().cidrs.insert(cidr.to_owned())
+        let mut state = self.state();
+        !state.foreign_cidrs.contains(cidr) && state.cidrs.insert(cidr.to_owned())
+    }
+
+    /// Somebody else has a route to this destination.
+    pub(crate) fn avoid_cidr(&self, cidr: &str) {
+        self.state().foreign_cidrs.insert(cidr.to_owned());
+    }
+
+    /// Whether only this run makes routes to this destination.
+    pub(crate) fn has_issued(&self, cidr: &str) -> bool {
+        self.state().cidrs.contains(cidr)
     }
 
     /// Whether only this run makes routes to this destination, and none of them is recorded any
@@ -561,9 +575,13 @@ mod tests {
     #[test]
     fn a_route_is_lost_if_its_destination_is_of_this_run_and_nothing_records_it() {
         let ledger = Ledger::new(RUN.into());
-        ledger.issue_cidr("100.64.1.0/24");
+        assert!(ledger.issue_cidr("100.64.1.0/24"));
         assert!(ledger.has_lost_route("100.64.1.0/24"));
         assert!(!ledger.has_lost_route("10.0.0.0/24"));
+        ledger.avoid_cidr("100.64.2.0/24");
+        assert!(!ledger.issue_cidr("100.64.2.0/24"), "somebody else's");
+        assert!(!ledger.has_issued("100.64.2.0/24"));
+        assert!(!ledger.has_lost_route("100.64.2.0/24"));
         let cluster = pb::ClusterRef::default();
         let cidr = "100.64.1.0/24".to_owned();
         for thing in [

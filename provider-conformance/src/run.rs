@@ -29,6 +29,9 @@ pub(crate) struct Shared {
     pub(crate) ledger: Arc<Ledger>,
     /// GetProviderInfo's answer at the start.
     pub(crate) info: pb::GetProviderInfoResponse,
+    /// The cloud keeps no marks with routes, and the run knows the routes from before it. Then the
+    /// clean-up knows its own routes by their destinations.
+    pub(crate) clears_unmarked: bool,
     /// How long each check for growing memory or open files runs (`--soak`).
     pub(crate) soak: Duration,
     pub(crate) numbers: AtomicU64,

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::breaker::Breaker;
 use super::check::{Check, Stop, Verdict};
 use super::cleanup::{after_a_check, at_the_end};
-use super::config::Config;
+use super::config::{Config, RouteMarks};
 use super::hooks::Hooks;
 use super::ledger::Ledger;
 use super::report::{Entry, Outcome, Report};
@@ -189,15 +189,36 @@ async fn begin(options: &Options) -> Result<Arc<Shared>, String> {
     })?;
     options.config.fits(&info.provider_id_prefixes)?;
     let hooks = Hooks::new(options.config.hooks.clone(), target.endpoint());
+    let clears_unmarked = options.config.route_marks == RouteMarks::None
+        && avoids_foreign_routes(&session, &ledger).await;
     Ok(Arc::new(Shared {
         target,
         config: options.config.clone(),
         hooks,
         ledger,
         info,
+        clears_unmarked,
         soak: options.soak,
         numbers: AtomicU64::new(0),
     }))
+}
+
+/// Keeps the run from the destinations of all routes that the cloud has. `false`: they are unknown,
+/// because a call failed or the provider has no routes.
+async fn avoids_foreign_routes(session: &Session, ledger: &Ledger) -> bool {
+    let request = pb::InitializeRequest::default();
+    let asked = session.call_within(request, HANDSHAKE).await;
+    if asked.success("PROV-2").is_err() {
+        return false;
+    }
+    let request = pb::ListRoutesRequest::default();
+    let Ok(routes) = session.list_within(request, HANDSHAKE).await.items() else {
+        return false;
+    };
+    for route in routes {
+        ledger.avoid_cidr(&route.destination_cidr);
+    }
+    true
 }
 
 async fn one(shared: &Arc<Shared>, check: &Check, breaker: &mut Breaker) -> Entry {
