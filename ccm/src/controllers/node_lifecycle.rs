@@ -96,6 +96,8 @@ struct Lifecycle {
     passes: sync::Mutex<Passes>,
     /// The provider was unusable at some moment since the pass began.
     interrupted: AtomicBool,
+    /// The provider was not READY at some moment since the pass began.
+    degraded: AtomicBool,
 }
 
 /// The state that lasts from pass to pass.
@@ -227,6 +229,7 @@ impl Lifecycle {
             arrived,
             passes: sync::Mutex::new(passes),
             interrupted: AtomicBool::new(false),
+            degraded: AtomicBool::new(false),
         }
     }
 
@@ -251,11 +254,17 @@ impl Lifecycle {
     }
 
     /// Begins all counts of ABSENT again when the provider stops being usable, and ends the pass
-    /// that runs.
+    /// that runs. If the provider only becomes DEGRADED, that pass goes on and deletes nothing.
     async fn follow_status(&self) {
         let mut status = self.context().status.clone();
         loop {
-            let session = status.borrow_and_update().usable(Capability::Instances);
+            let session = {
+                let status = status.borrow_and_update();
+                if !status.may_delete() {
+                    self.degraded.store(true, Ordering::Relaxed);
+                }
+                status.usable(Capability::Instances)
+            };
             if session.is_none() {
                 self.interrupted.store(true, Ordering::Relaxed);
                 let mut passes = self.passes.lock().await;
@@ -278,6 +287,7 @@ impl Lifecycle {
         start: Instant,
         batch: &Batch<'_, ()>,
     ) -> Option<Requeue> {
+        self.degraded.store(false, Ordering::Relaxed);
         let may_delete = self.may_delete(session);
         let could_delete = std::mem::replace(&mut passes.could_delete, may_delete);
         // Answers to calls from before deletions were allowed must not count afterwards.
@@ -401,6 +411,7 @@ impl Lifecycle {
     fn may_delete(&self, session: &Arc<Session>) -> bool {
         !self.context().stop.is_cancelled()
             && self.is_current(session)
+            && !self.degraded.load(Ordering::Relaxed)
             && self.context().status.borrow().may_delete()
     }
 }

@@ -25,6 +25,8 @@ enum Fate {
     Deleted,
     /// Not deleted: the provider's own list has its instance.
     Listed,
+    /// Not deleted: nothing may be deleted now.
+    Interrupted,
     /// The ccm certainly did not delete the Node.
     Spared,
     /// The API server may have deleted it.
@@ -64,17 +66,16 @@ impl Lifecycle {
             .await;
         passes.reported.forget_old();
         for (node, fate) in fates {
-            let certain = fate != Fate::Unknown;
-            match fate {
-                Fate::Deleted => {
-                    self.metrics.deleted(&self.context().provider);
-                    continue;
-                }
-                Fate::Listed => passes.reported.stays(self, &node, Stays::Listed),
-                Fate::Spared | Fate::Unknown => {}
+            if fate == Fate::Listed {
+                passes.reported.stays(self, &node, Stays::Listed);
             }
             let brake = &mut lock(&self.brake);
-            passes.ledger.spare(brake, &node, certain);
+            match fate {
+                Fate::Deleted => self.metrics.deleted(&self.context().provider),
+                Fate::Interrupted => passes.ledger.interrupt(brake, &node),
+                Fate::Listed | Fate::Spared => passes.ledger.spare(brake, &node, true),
+                Fate::Unknown => passes.ledger.spare(brake, &node, false),
+            }
         }
     }
 
@@ -140,7 +141,7 @@ impl Lifecycle {
             return Fate::Spared;
         }
         if !may_delete() {
-            return Fate::Spared;
+            return Fate::Interrupted;
         }
         let message =
             format!("Deleting node {name} because it does not exist in the cloud provider");

@@ -415,6 +415,15 @@ impl Ledger {
         brake.uncount(uid(node));
     }
 
+    /// A Node of `Pass::delete` was not deleted, because nothing may be deleted now: it needs two
+    /// new answers. How long it has been absent stays.
+    pub(super) fn interrupt(&mut self, brake: &mut Brake, node: &Node) {
+        self.postpone(brake, node);
+        if let Some(absence) = self.absences.get_mut(uid(node)) {
+            absence.break_row();
+        }
+    }
+
     /// Makes the Node due with the next pass: the list that it waits for may come soon.
     pub(super) fn hurry(&mut self, node: &Node, now: Instant) {
         if let Some(known) = self.known.get_mut(uid(node)) {

@@ -91,7 +91,8 @@ async fn l6_what_changed_since_is_seen_and_the_node_stays() {
         assert!(api.writes().is_empty() && events(&lifecycle).is_empty());
     }
     let (api, lifecycle, seen) = bench();
-    assert_eq!(lifecycle.delete_one(&seen, || false).await, Fate::Spared);
+    let fate = lifecycle.delete_one(&seen, || false).await;
+    assert_eq!(fate, Fate::Interrupted);
     assert!(api.writes().is_empty());
     // A change between the last read and the request: the preconditions catch it.
     let edits: [Edit; 2] = [edits[0], edits[1]];

@@ -171,6 +171,12 @@ fn l6_where_nothing_is_known_the_row_begins_again_and_the_hold_goes_on() {
     assert_eq!(driver.due(&nodes)[1], [""; 0], "no row");
     assert!(minute(&mut driver, Absent).delete.is_empty());
     assert_eq!(minute(&mut driver, Absent).delete.len(), 1);
+    // The provider became unusable before the request.
+    for node in &nodes {
+        driver.ledger.interrupt(&mut driver.brake, node);
+    }
+    assert!(minute(&mut driver, Absent).delete.is_empty());
+    assert_eq!(minute(&mut driver, Absent).delete.len(), 1);
 }
 
 #[test]
@@ -197,6 +203,13 @@ fn l6_a_deletion_that_is_put_off_needs_no_new_answers_and_leaves_its_room() {
         let pass = driver.reported(&nodes, Absent, AT_ONCE);
         assert_eq!(names(&pass.delete), ["down-000"]);
         driver.ledger.postpone(&mut driver.brake, &nodes[0]);
+    }
+    // If nothing may be deleted any more, two new answers are needed.
+    driver.ledger.interrupt(&mut driver.brake, &nodes[0]);
+    for deleted in [0, 1] {
+        driver.now += PERIOD;
+        let pass = driver.reported(&nodes, Absent, AT_ONCE);
+        assert_eq!(pass.delete.len(), deleted);
     }
 }
 
