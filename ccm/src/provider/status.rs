@@ -40,6 +40,8 @@ pub(crate) struct ProviderStatus {
     /// the first session by its last GetProviderInfo. Kept while the provider is away. `None`
     /// before both.
     pub(crate) ownership: Option<Arc<Ownership>>,
+    /// Whether a session gave `ownership`.
+    pub(crate) of_session: bool,
 }
 
 /// A capability that a controller needs.
@@ -111,7 +113,7 @@ impl ProviderStatus {
         let before = std::mem::take(self);
         // Without a session the stored claims are unknown, so only the operator's flags limit the
         // claims. A session knows both, so its ownership stays.
-        let ownership = before.ownership.filter(|_| before.cloud_scope.is_some());
+        let ownership = before.ownership.filter(|_| before.of_session);
         let ownership = ownership.or_else(|| {
             let within = within_bounds(&info, endpoint);
             let ownership = Ownership::of(&[(&endpoint.name, &within)], None);
@@ -122,6 +124,7 @@ impl ProviderStatus {
             info: Some(info),
             cloud_scope: before.cloud_scope,
             ownership,
+            of_session: before.of_session,
             ..Self::default()
         };
     }
@@ -134,6 +137,7 @@ impl ProviderStatus {
         let session = self.session.as_ref().filter(|_| accepted);
         if let Some(session) = session {
             self.ownership = Some(Arc::clone(&session.ownership));
+            self.of_session = true;
         }
     }
 
@@ -253,14 +257,14 @@ mod tests {
         let more = ["mock://", "aws://"];
         let second = connected(first.clone(), &more, None);
         assert!(!owns(&first, "aws://1") && owns(&second, "aws://1"));
-        // After a session, the stored claims limit them, and Initialize must tell how.
+        // After a session, the stored claims limit new ones, so the former claims count until the
+        // next session.
         let initialized = ProviderStatus {
-            cloud_scope: Some(String::new()),
+            of_session: true,
             ..first
         };
         let third = connected(initialized, &more, None);
         assert!(owns(&third, "mock://1") && !owns(&third, "aws://1"));
-        assert_eq!(third.cloud_scope.as_deref(), Some(""));
     }
 
     /// The status after a provider with these claims connected.
