@@ -164,7 +164,7 @@ impl Failure {
     }
 
     /// Sets the reason: one word in CamelCase, for example `SubnetMissing`. The `ccm` shows it in
-    /// the text of an event, after the message. At most 1,024 bytes (cut beyond). Each code has a
+    /// the text of an event, with the message. At most 1,024 bytes (cut beyond). Each code has a
     /// default reason.
     #[must_use]
     pub fn with_reason(mut self, reason: impl Into<String>) -> Self {

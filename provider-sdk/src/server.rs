@@ -114,7 +114,8 @@ impl Server {
     }
 
     /// Sets the group of the socket, and of the directories that the server creates for it. `None`,
-    /// the default: the process's primary group, or that of a parent directory with the setgid bit.
+    /// the default: each has the group of its parent directory if that has the setgid bit, else the
+    /// process's primary group. The directories that the server creates have no setgid bit.
     pub fn socket_group(mut self, gid: impl Into<Option<u32>>) -> Self {
         self.socket_group = gid.into();
         self

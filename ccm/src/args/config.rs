@@ -276,8 +276,8 @@ pub struct NodeLifecycleConfig {
     /// How fast the ccm may delete Nodes. Within WINDOW it deletes at most FLOOR Nodes or SHARE of
     /// the provider's Nodes, whichever is more, and less than half of them. In the first WINDOW of
     /// each term it deletes at most FLOOR Nodes. If more are due, it deletes a Node only after its
-    /// instance was absent for HOLD, and still no more than that number, but at least one, within
-    /// WINDOW. docs/node-deletion.md has the exceptions for one and two Nodes. The ccm deletes no
+    /// instance was absent for HOLD. The limit within WINDOW stays, but is at least one Node.
+    /// docs/node-deletion.md has the exceptions for one and two Nodes. The ccm deletes no
     /// Node that is younger than MIN-AGE.
     #[arg(
         long = "node-deletion-brake",

@@ -62,7 +62,7 @@ var defaultReasons = map[Code]string{
 type Failure struct {
 	// Code is the kind.
 	Code Code
-	// Reason is one word in CamelCase, for example SubnetMissing. The ccm shows it in the text of an event, after the message. Each code has a default.
+	// Reason is one word in CamelCase, for example SubnetMissing. The ccm shows it in the text of an event, with the message. Each code has a default.
 	Reason string
 	// RetryAfter is how long the controller should wait before it repeats the call; the controller clamps it to 1 s..10 min.
 	RetryAfter time.Duration
