@@ -626,8 +626,9 @@ type LoadBalancerCapability struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The values of `spec.loadBalancerClass` that this provider serves. Two providers of one cluster
 	// must not state the same class. At most 64 classes of at most 253 bytes. The characters are
-	// those of PROV-8. If the provider adds a class later, or the Services without a class, the
-	// controller serves them only if the operator allows it, as with prefixes (PROV-8).
+	// those of PROV-8. If the provider later adds a class, or begins to serve Services without a
+	// class, the controller serves these Services only if the operator allows it, as with prefixes
+	// (PROV-8).
 	Classes []string `protobuf:"bytes,1,rep,name=classes,proto3" json:"classes,omitempty"`
 	// Services without a class are served too.
 	DefaultClass bool `protobuf:"varint,2,opt,name=default_class,json=defaultClass,proto3" json:"default_class,omitempty"`

@@ -619,7 +619,7 @@ type Failure struct {
 	// The kind of failure. It decides what the controller does next.
 	Code FailureCode `protobuf:"varint,1,opt,name=code,proto3,enum=cloudprovider.v1alpha1.FailureCode" json:"code,omitempty"`
 	// CamelCase, one word, for machines, for example `SubnetMissing`. The `ccm` shows it in the text
-	// of an event, after the message. At most 1,024 bytes; may be empty.
+	// of an event, with the message. At most 1,024 bytes; may be empty.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// One sentence for the operator who reads the event: which value is wrong, and what would be
 	// right. At most 1,024 bytes. No secrets.
