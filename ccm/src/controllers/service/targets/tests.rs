@@ -307,6 +307,10 @@ fn s17_of_a_set_that_is_cut_the_ready_nodes_come_first() {
     }
     let whole = candidates.select(&all);
     assert_eq!(whole.left_out, 0);
+    // Nor does it without a limit.
+    let mut unlimited = Candidates::default();
+    observe(&mut unlimited, is("a", "False"));
+    assert!(!observe(&mut unlimited, is("a", "True")));
     assert!(
         !observe(&mut candidates, is("c", "True")),
         "no reason for a call (B-S7)"
