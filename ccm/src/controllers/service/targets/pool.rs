@@ -103,6 +103,10 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
+    use cloud_provider_api::v1alpha1 as api;
+    use k8s_openapi::api::core::v1::Node;
+
+    use super::super::Candidate;
     use super::*;
 
     /// When sets are built if Nodes change at these milliseconds.
@@ -134,5 +138,45 @@ mod tests {
         assert!(rounds((0..20).map(|i| i * 500)).len() <= 3);
         // Endless changes still lead to rounds.
         assert_eq!(rounds((0..200).map(|i| i * 100)).len(), 4);
+    }
+
+    fn join(pool: &mut Pool, name: &str) {
+        let view = api::NodeView {
+            name: name.to_owned(),
+            ..api::NodeView::default()
+        };
+        let node = Arc::new(Node::default());
+        let candidate = Candidate::new(node, view.clone(), &view);
+        pool.candidates.observe(name, Some(candidate));
+    }
+
+    #[test]
+    fn s17_each_round_tells_which_sets_are_cut() {
+        let all = NodeSelector::default();
+        for (most, cut) in [(0, 0), (1, 1), (2, 0)] {
+            let mut pool = Pool::default();
+            pool.candidates.clear(most);
+            for name in ["a", "b"] {
+                join(&mut pool, name);
+            }
+            let told = pool.settle(&[&all].into());
+            assert_eq!(told.len(), cut, "{most}");
+            assert!(told.iter().all(|(_, set)| set.left_out == 1));
+        }
+    }
+
+    #[test]
+    fn s12_a_call_sees_changes_that_settle_and_the_other_services_wait() {
+        let all = NodeSelector::default();
+        let mut pool = Pool::default();
+        join(&mut pool, "a");
+        pool.settle(&[&all].into());
+        join(&mut pool, "b");
+        pool.changed(Instant::now());
+        let targets = |set: &TargetSet| set.nodes.len();
+        assert_eq!(pool.targets_now(&all).as_deref().map(targets), Some(2));
+        assert_eq!(pool.sets.get(&all).map(|set| targets(set)), Some(1));
+        pool.settle(&[&all].into());
+        assert_eq!(pool.sets.get(&all).map(|set| targets(set)), Some(2));
     }
 }
