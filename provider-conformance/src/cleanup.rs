@@ -11,6 +11,7 @@ use tonic::Code;
 
 use super::call::{Answer, shown};
 use super::check::{Stop, cut};
+use super::config::RouteMarks;
 use super::hooks::Hook;
 use super::ledger::{Key, Thing};
 use super::run::Shared;
@@ -306,7 +307,9 @@ async fn of_owner(
                 service, handle, ..
             } => load_balancer(&session, service, handle.as_deref(), share).await,
             Thing::Route { cidr, .. } => {
-                let unmarked = shared.clears_unmarked && shared.ledger.has_issued(cidr);
+                let unmarked =
+                    shared.config.route_marks == RouteMarks::None && shared.ledger.has_issued(cidr);
+                let unmarked = unmarked.then_some(shared.clears_unmarked);
                 route(&session, cidr, unmarked, share).await
             }
             _ => Ok(()),
@@ -451,7 +454,8 @@ fn may_be_ours(route: &pb::Route, unmarked: bool) -> bool {
 async fn route(
     session: &Session,
     cidr: &str,
-    unmarked: bool,
+    // Whether an unmarked route is of this run. `Some(false)`: nobody knows.
+    unmarked: Option<bool>,
     share: Duration,
 ) -> Result<(), Stays> {
     let listed = session
@@ -468,15 +472,26 @@ async fn route(
     let Ok(routes) = listed.items() else {
         return asks(format!("ListRoutes: {:?}", listed.came));
     };
+    let is_unmarked = |route: &pb::Route| route.ownership() == pb::Ownership::Unmarked;
+    let left = unmarked == Some(false)
+        && routes
+            .iter()
+            .any(|it| it.destination_cidr == cidr && is_unmarked(it));
     let ours: Vec<_> = routes
         .into_iter()
-        .filter(|route| route.destination_cidr == cidr && may_be_ours(route, unmarked))
+        .filter(|route| {
+            route.destination_cidr == cidr && may_be_ours(route, unmarked == Some(true))
+        })
         .enumerate()
         .map(|(number, route)| pb::Route {
             route_key: number.to_string(),
             ..route
         })
         .collect();
+    if ours.is_empty() && left {
+        let why = "it has no mark, and the suite could not list the routes before the run";
+        return Err(Stays::ForGood(why.into()));
+    }
     if ours.is_empty() {
         return Ok(());
     }

@@ -189,8 +189,12 @@ async fn begin(options: &Options) -> Result<Arc<Shared>, String> {
     })?;
     options.config.fits(&info.provider_id_prefixes)?;
     let hooks = Hooks::new(options.config.hooks.clone(), target.endpoint());
-    let clears_unmarked = options.config.route_marks == RouteMarks::None
-        && avoids_foreign_routes(&session, &ledger).await;
+    let mut clears_unmarked = false;
+    if options.config.route_marks == RouteMarks::None {
+        clears_unmarked = avoids_foreign_routes(&session, &ledger).await;
+        // If that ended the process, the checks shall find which call does.
+        target.start().await?;
+    }
     Ok(Arc::new(Shared {
         target,
         config: options.config.clone(),
@@ -207,12 +211,12 @@ async fn begin(options: &Options) -> Result<Arc<Shared>, String> {
 /// because a call failed or the provider has no routes.
 async fn avoids_foreign_routes(session: &Session, ledger: &Ledger) -> bool {
     let request = pb::InitializeRequest::default();
-    let asked = session.call_within(request, HANDSHAKE).await;
+    let asked = session.call(request).await;
     if asked.success("PROV-2").is_err() {
         return false;
     }
     let request = pb::ListRoutesRequest::default();
-    let Ok(routes) = session.list_within(request, HANDSHAKE).await.items() else {
+    let Ok(routes) = session.list(request).await.items() else {
         return false;
     };
     for route in routes {
