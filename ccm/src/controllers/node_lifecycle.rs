@@ -96,7 +96,7 @@ struct Lifecycle {
     passes: sync::Mutex<Passes>,
     /// The provider was unusable at some moment since the pass began.
     interrupted: AtomicBool,
-    /// The provider was not READY at some moment since the pass began.
+    /// The provider was not READY at some moment since the last pass began.
     degraded: AtomicBool,
 }
 
@@ -287,11 +287,14 @@ impl Lifecycle {
         start: Instant,
         batch: &Batch<'_, ()>,
     ) -> Option<Requeue> {
-        self.degraded.store(false, Ordering::Relaxed);
+        let degraded = self.degraded.swap(false, Ordering::Relaxed);
+        if degraded {
+            passes.ledger.break_rows();
+        }
         let may_delete = self.may_delete(session);
         let could_delete = std::mem::replace(&mut passes.could_delete, may_delete);
         // Answers to calls from before deletions were allowed must not count afterwards.
-        if may_delete && !could_delete {
+        if may_delete && (degraded || !could_delete) {
             passes.evidence.give_up();
         }
         let asking = self.ask(passes, session, may_delete, start);
