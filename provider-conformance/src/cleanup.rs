@@ -369,9 +369,8 @@ async fn still_listed(shared: &Shared, session: &Session) -> Result<Vec<Thing>, 
         let listed = session.list_within(request, CALL).await;
         let routes = listed.items().map_err(|stop| said(&stop))?;
         let ours = routes.into_iter().filter(|route| {
-            may_be_ours(route, shared.clears_unmarked)
-                && (route.ownership() == pb::Ownership::Ours
-                    || shared.ledger.has_lost_route(&route.destination_cidr))
+            let lost = || shared.ledger.has_lost_route(&route.destination_cidr);
+            may_be_ours(route, shared.clears_unmarked && lost())
         });
         left.extend(ours.map(|route| Thing::Route {
             cluster: cluster.clone(),
@@ -488,11 +487,11 @@ async fn route(
             ..route
         })
         .collect();
-    if ours.is_empty() && left {
-        let why = "it has no mark, and the suite could not list the routes before the run";
-        return Err(Stays::ForGood(why.into()));
-    }
     if ours.is_empty() {
+        if left {
+            let why = "it has no mark, and the suite could not list the routes before the run";
+            return Err(Stays::ForGood(why.into()));
+        }
         return Ok(());
     }
     let request = pb::DeleteRoutesRequest {
