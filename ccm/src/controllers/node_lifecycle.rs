@@ -96,7 +96,7 @@ struct Lifecycle {
     passes: sync::Mutex<Passes>,
     /// The provider was unusable at some moment since the pass began.
     interrupted: AtomicBool,
-    /// The provider was not READY at some moment since the last pass began.
+    /// The provider was not READY at some moment since a pass last began with a READY one.
     degraded: AtomicBool,
 }
 
@@ -104,8 +104,6 @@ struct Lifecycle {
 struct Passes {
     /// The session that all kept answers are from. None if the last pass did not end.
     session: Weak<Session>,
-    /// Whether the last pass could delete Nodes.
-    could_delete: bool,
     /// When the next pass is due by the period.
     tick: Instant,
     /// When the next pass may begin.
@@ -207,7 +205,6 @@ impl Lifecycle {
         let arrived = Arc::default();
         let passes = Passes {
             session: Weak::new(),
-            could_delete: false,
             tick: now,
             earliest: now,
             ledger: Ledger::new(config.brake.min_age, period, longest_step),
@@ -292,9 +289,10 @@ impl Lifecycle {
             passes.ledger.break_rows();
         }
         let may_delete = self.may_delete(session);
-        let could_delete = std::mem::replace(&mut passes.could_delete, may_delete);
-        // Answers to calls from before deletions were allowed must not count afterwards.
-        if may_delete && (degraded || !could_delete) {
+        if !may_delete {
+            self.degraded.store(true, Ordering::Relaxed);
+        } else if degraded {
+            // Answers to calls from before deletions were allowed must not count afterwards.
             passes.evidence.give_up();
         }
         let asking = self.ask(passes, session, may_delete, start);
