@@ -72,9 +72,7 @@ impl<K: Clone + Ord + Hash> Failures<K> {
         let reaction = trouble.reaction_jittered(failures, self.jitter(key, failures));
         let refused = trouble.code == CallErrorCode::Credentials;
         let first = match trouble.code {
-            CallErrorCode::Credentials | CallErrorCode::Unavailable | CallErrorCode::Throttled => {
-                !std::mem::replace(&mut self.common_logged, true)
-            }
+            code if code.concerns_all() => !std::mem::replace(&mut self.common_logged, true),
             CallErrorCode::Fenced => false,
             _ => failures == 0,
         };

@@ -61,6 +61,8 @@ impl Worker {
             let retry_in_ms = due.map(|due| millis(due.saturating_duration_since(now)));
             if answered.kind == EventType::Normal {
                 debug!(service = %name, %provider, rpc, call_id, code, took_ms, error, attempt, retry_in_ms, "load balancer is pending");
+            } else if reported.logged {
+                debug!(service = %name, %provider, rpc, call_id, code, took_ms, error, attempt, retry_in_ms, "load balancer not synced");
             } else {
                 warn!(service = %name, %provider, rpc, call_id, code, took_ms, error, attempt, retry_in_ms, "load balancer not synced");
             }

@@ -102,6 +102,8 @@ pub(super) struct Reported {
     pub(super) at_once: bool,
     /// A change of the Service leads to another attempt at once.
     pub(super) when_changed: bool,
+    /// The log has a warning about the same outage already.
+    pub(super) logged: bool,
 }
 
 impl Effects {
@@ -294,6 +296,7 @@ fn not_attached(
             code: None,
             at_once: true,
             when_changed: false,
+            logged: false,
         }),
         ..Effects::with(again.map_or(Requeue::Retry, |after| Requeue::At(now + after)))
     }
@@ -306,6 +309,7 @@ fn pending(op: Op, again: Instant, what: &str) -> Effects {
             code: Some("PENDING"),
             at_once: true,
             when_changed: false,
+            logged: false,
         }),
         ..Effects::with(Requeue::At(again))
     }
@@ -349,6 +353,7 @@ fn failed(
             code: Some(trouble.code.name()),
             at_once: reaction.event && !credentials || stuck,
             when_changed,
+            logged: trouble.code.concerns_all() && !reaction.warn,
         }),
         ..Effects::with(reaction.retry.outcome(now))
     }

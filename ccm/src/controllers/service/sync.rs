@@ -373,6 +373,7 @@ impl<'a> Run<'a> {
                 code: None,
                 at_once: true,
                 when_changed,
+                logged: false,
             },
             rpc: None,
             call_id: None,

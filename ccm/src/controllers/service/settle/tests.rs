@@ -158,6 +158,25 @@ fn b_s9_refused_credentials_are_reported_for_all_where_the_driver_says_so() {
 }
 
 #[test]
+fn b_s9_an_outage_that_is_logged_is_not_logged_for_each_service() {
+    let (service, set) = (service(), set());
+    let call = call(Op::Ensure, &service, &set);
+    let logged = |code, warn| {
+        let verdict = Verdict::Failed(trouble(code, None));
+        let reaction = |trouble: &CallError| Failed {
+            warn,
+            ..reaction(trouble)
+        };
+        let (_, effects) = settle(record(), &call, &verdict, None, reaction, Instant::now());
+        effects.reported.unwrap().logged
+    };
+    assert!(!logged(CallErrorCode::Unavailable, true));
+    assert!(logged(CallErrorCode::Unavailable, false));
+    // Each failure of the Service itself is a warning.
+    assert!(!logged(CallErrorCode::Internal, false));
+}
+
+#[test]
 fn b_s3_failures_in_upstreams_words() {
     let now = Instant::now();
     let set = set();
