@@ -73,7 +73,10 @@ pub(crate) enum CallErrorCode {
 impl CallErrorCode {
     /// The failure is one of the whole cloud, and calls for other objects fail with it too.
     pub(crate) fn concerns_all(self) -> bool {
-        matches!(self, Self::Credentials | Self::Unavailable | Self::Throttled)
+        matches!(
+            self,
+            Self::Credentials | Self::Unavailable | Self::Throttled
+        )
     }
 
     /// The value of a metric's label.

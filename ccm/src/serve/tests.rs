@@ -54,16 +54,9 @@ impl Port {
         made.inc();
         registry.register("things_made", "Things", made);
         let site = Site {
-            status: Arc::new(|| "all is well\n".to_owned()),
             health: health.clone(),
             registry: Arc::new(registry),
-            reviewer: Reviewer::new(
-                api_server.client(),
-                api_server.client(),
-                authorities.clone(),
-                &config.serve,
-            ),
-            config: Arc::new(config),
+            ..site(config, &api_server, authorities.clone())
         };
         let shutdown = CancellationToken::new();
         let serving = tokio::spawn(super::serve_within(
@@ -92,6 +85,21 @@ impl Port {
 impl Drop for Port {
     fn drop(&mut self) {
         self.serving.abort();
+    }
+}
+
+fn site(config: Config, api_server: &ApiServer, authorities: Authorities) -> Site {
+    Site {
+        status: Arc::new(|| "all is well\n".to_owned()),
+        health: Health::default(),
+        registry: Arc::default(),
+        reviewer: Reviewer::new(
+            api_server.client(),
+            api_server.client(),
+            authorities,
+            &config.serve,
+        ),
+        config: Arc::new(config),
     }
 }
 

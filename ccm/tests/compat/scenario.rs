@@ -110,7 +110,7 @@ impl Scenario {
 
     /// Requires this difference in this line.
     pub fn differs(
-        mut self,
+        self,
         id: &'static str,
         why: &'static str,
         line: &str,
@@ -122,8 +122,7 @@ impl Scenario {
             go: go.map(str::to_owned),
             ours: ours.map(str::to_owned),
         };
-        self.differences.push(Difference { id, why, what });
-        self
+        self.known(id, why, what)
     }
 
     /// Requires that only this side records this event, and only once.
@@ -149,52 +148,54 @@ impl Scenario {
 
     /// Requires that this side records this event at least this often, and the other side once.
     pub fn again(
-        mut self,
+        self,
         id: &'static str,
         why: &'static str,
         who: Who,
         line: &str,
         least: u64,
     ) -> Self {
-        let what = What::Again {
-            path: line.to_owned(),
-            who,
-            least,
-            most: 1,
-        };
-        self.differences.push(Difference { id, why, what });
-        self
+        self.known(
+            id,
+            why,
+            What::Again {
+                path: line.to_owned(),
+                who,
+                least,
+                most: 1,
+            },
+        )
     }
 
     /// Requires that this side records this event at least this often, and the other side at least
     /// once and not more often than this side.
     pub fn not_less(
-        mut self,
+        self,
         id: &'static str,
         why: &'static str,
         who: Who,
         line: &str,
         least: u64,
     ) -> Self {
-        let what = What::Again {
-            path: line.to_owned(),
-            who,
-            least,
-            most: u64::MAX,
-        };
-        self.differences.push(Difference { id, why, what });
-        self
+        self.known(
+            id,
+            why,
+            What::Again {
+                path: line.to_owned(),
+                who,
+                least,
+                most: u64::MAX,
+            },
+        )
     }
 
     /// Requires that only this side has this object.
-    pub fn only_there(
-        mut self,
-        id: &'static str,
-        why: &'static str,
-        who: Who,
-        object: &str,
-    ) -> Self {
+    pub fn only_there(self, id: &'static str, why: &'static str, who: Who, object: &str) -> Self {
         let what = What::OnlyThere(object.to_owned(), who);
+        self.known(id, why, what)
+    }
+
+    fn known(mut self, id: &'static str, why: &'static str, what: What) -> Self {
         self.differences.push(Difference { id, why, what });
         self
     }

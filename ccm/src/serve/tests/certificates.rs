@@ -1,7 +1,6 @@
 //! Certificates from files, and the port's address.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use rustls_pki_types::CertificateDer;
@@ -10,9 +9,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::api_server::ApiServer;
 use super::caller::Caller;
-use super::{Limits, config, eventually};
+use super::{Limits, config, eventually, site};
 use crate::args::{Config, TlsFiles};
-use crate::serve::{Health, Listener, Reviewer, Site, serve_within};
+use crate::serve::{Listener, serve_within};
 
 struct Pair {
     certificate: CertificateDer<'static>,
@@ -121,19 +120,7 @@ async fn b_m4_changed_files_are_taken_and_a_half_written_pair_is_not() {
     let trusting =
         |pair: &Pair| Caller::trusting(listener.address(), std::slice::from_ref(&pair.certificate));
     let (knows_old, knows_new) = (trusting(&old), trusting(&new));
-    let api_server = ApiServer::default();
-    let site = Site {
-        status: Arc::new(|| "all is well\n".to_owned()),
-        health: Health::default(),
-        registry: Arc::default(),
-        reviewer: Reviewer::new(
-            api_server.client(),
-            api_server.client(),
-            listener.authorities(),
-            &config.serve,
-        ),
-        config: Arc::new(config),
-    };
+    let site = site(config, &ApiServer::default(), listener.authorities());
     let limits = Limits {
         reload: Duration::from_millis(5),
         ..Limits::default()
@@ -247,19 +234,7 @@ async fn b_m4_a_pair_that_cannot_be_read_any_more_holds_up_no_other() {
     }];
     let listener = Listener::bind(&config.serve).await.unwrap();
     let knows_new = Caller::trusting(listener.address(), std::slice::from_ref(&new.certificate));
-    let api_server = ApiServer::default();
-    let site = Site {
-        status: Arc::new(|| "all is well\n".to_owned()),
-        health: Health::default(),
-        registry: Arc::default(),
-        reviewer: Reviewer::new(
-            api_server.client(),
-            api_server.client(),
-            listener.authorities(),
-            &config.serve,
-        ),
-        config: Arc::new(config),
-    };
+    let site = site(config, &ApiServer::default(), listener.authorities());
     let limits = Limits {
         reload: Duration::from_millis(5),
         ..Limits::default()
