@@ -451,6 +451,6 @@ async fn call(
 fn no_answer() -> CallError {
     let waited = ONLY_PLACE.as_secs();
     let message =
-        format!("no answer within {waited} s, and the provider takes no other call meanwhile");
+        format!("no answer within {waited} s, and the pass can start no other lookup meanwhile");
     CallError::new(CallErrorCode::Deadline, message)
 }
