@@ -163,9 +163,14 @@ struct Items {
     what: &'static str,
     /// The beginning of a fault's text about a result that is for no item of the request.
     stray: &'static str,
-    /// The codes of an item's failure that concern other calls too.
-    of_all: &'static [CallErrorCode],
 }
+
+/// The codes of an item's failure that concern other calls too.
+const OF_ALL: [CallErrorCode; 3] = [
+    CallErrorCode::Throttled,
+    CallErrorCode::Credentials,
+    CallErrorCode::NotInitialized,
+];
 
 fn gone() -> CallError {
     CallError::new(
@@ -408,7 +413,7 @@ fn reported<T>(
     let of_all = results
         .iter()
         .filter_map(|result| result.as_ref().err())
-        .filter(|trouble| kind.of_all.contains(&trouble.code))
+        .filter(|trouble| OF_ALL.contains(&trouble.code))
         .max_by_key(|trouble| (trouble.code, trouble.retry_after));
     let stray = || {
         Some(CallError::fault(format!(

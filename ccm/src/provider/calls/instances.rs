@@ -13,18 +13,13 @@ use super::super::connect::Link;
 use super::super::failures::{self, Place};
 use super::super::limits::{self, Named};
 use super::super::view::node_view;
-use super::super::{CallError, CallErrorCode, Session};
+use super::super::{CallError, Session};
 use super::listing::{Part, collect};
 use super::{Answered, Answers, Items, Rpc};
 
 const NODES: Items = Items {
     what: "node",
     stray: "nobody asked about node",
-    of_all: &[
-        CallErrorCode::Throttled,
-        CallErrorCode::Credentials,
-        CallErrorCode::NotInitialized,
-    ],
 };
 
 fn client(link: Link) -> InstanceServiceClient<Link> {

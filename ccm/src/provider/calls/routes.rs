@@ -8,7 +8,7 @@ use prost::Message;
 use super::super::connect::Link;
 use super::super::failures::{self, Place};
 use super::super::limits::{self, Named};
-use super::super::{CallError, CallErrorCode, Session};
+use super::super::{CallError, Session};
 use super::listing::{Part, collect};
 use super::{Answered, Answers, Items, Rpc};
 use crate::core::Fence;
@@ -16,7 +16,6 @@ use crate::core::Fence;
 const ROUTES: Items = Items {
     what: "the route",
     stray: "nobody asked for the route",
-    of_all: &[CallErrorCode::Throttled, CallErrorCode::NotInitialized],
 };
 
 fn client(link: Link) -> RouteServiceClient<Link> {
@@ -177,6 +176,7 @@ fn named(rpc: &str, results: Vec<api::RouteResult>) -> impl Iterator<Item = Name
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::CallErrorCode;
     use super::super::super::limits::{Matched, match_results};
     use super::super::reported;
     use super::*;
@@ -206,13 +206,18 @@ mod tests {
         assert_eq!(read(vec![done("b")]), (1, None), "a fault of its route");
         let stray = vec![done("a"), done("z")];
         assert_eq!(read(stray), (1, Some(CallErrorCode::Fault)));
-        // A failure that slows all calls comes first.
-        let throttled = api::Failure {
-            code: api::FailureCode::Throttled.into(),
-            ..api::Failure::default()
-        };
-        let both = vec![done("z"), result("a", Some(Failed(throttled)))];
-        assert_eq!(read(both), (0, Some(CallErrorCode::Throttled)));
+        // A failure that concerns all calls comes first.
+        for (code, expected) in [
+            (api::FailureCode::Throttled, CallErrorCode::Throttled),
+            (api::FailureCode::Credentials, CallErrorCode::Credentials),
+        ] {
+            let failure = api::Failure {
+                code: code.into(),
+                ..api::Failure::default()
+            };
+            let both = vec![done("z"), result("a", Some(Failed(failure)))];
+            assert_eq!(read(both), (0, Some(expected)));
+        }
     }
 
     #[test]
