@@ -212,8 +212,10 @@ func listeners(r *reader, service *sdk.Service, settings *Settings, certificates
 				r.fail(name, "it needs "+Prefix+"protocol to be http or https")
 			}
 		}
-	case http.RedirectHTTP && protocol != "https":
+	case protocol == "http" && http.RedirectHTTP:
 		r.fail("http-redirect-http", "it needs "+Prefix+"protocol to be https")
+	case protocol == "http" && len(http.Certificates) > 0:
+		r.fail("http-certificates", "it needs "+Prefix+"protocol to be https")
 	}
 	if protocol != "tcp" {
 		shared.HTTP = http

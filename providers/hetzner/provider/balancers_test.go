@@ -77,6 +77,11 @@ func TestAnnotationsThatCannotBeHonouredAreRefusedByName(t *testing.T) {
 		answer := h.service(uid, name, value).ensure()
 		h.must(answer.GetFailed(), sdk.CodeInvalid, "AnnotationInvalid", plan.Prefix+name)
 	}
+	h.cloud.AddCertificate("web")
+	for name, value := range map[string]string{"http-certificates": "web", "http-redirect-http": "true"} {
+		answer := h.service(uid, "protocol", "http", name, value).ensure()
+		h.must(answer.GetFailed(), sdk.CodeInvalid, "AnnotationInvalid", plan.Prefix+name)
+	}
 	if all := h.cloud.LoadBalancers(); len(all) > 0 {
 		t.Errorf("made: %v", all)
 	}

@@ -115,7 +115,7 @@ func (p *Provider) each(ctx context.Context, call *sdk.Call, network *hcloud.Net
 			switch failure.Code {
 			case sdk.CodeThrottled, sdk.CodeCredentials, sdk.CodeUnavailable:
 				refused = err
-			case sdk.CodeInvalid, sdk.CodeNotFound:
+			case sdk.CodeInvalid, sdk.CodePrecondition:
 				err = p.again(ctx, call, network, route, decide, err)
 			}
 		}
