@@ -253,7 +253,7 @@ func (r *request) checkID(ctx context.Context, found *plan.Found) error {
 	if judged := plan.Judge(other, r.call, r.service); judged.Ownership == sdk.Ours {
 		return nil
 	}
-	return sdk.Invalid("annotation %s: the load balancer %q (%s) is not this Service's: neither a mark nor the name %s says so; remove the annotation, or rename the load balancer to that", plan.AnnotationID, id, other.Name, plan.VendorName(r.service.UID)).Because("LoadBalancerIDNotOurs")
+	return sdk.Invalid("annotation %s: the load balancer %q (%s) is not marked as this Service's; remove the annotation or, if the Service has no other load balancer, rename that one to %s", plan.AnnotationID, id, other.Name, plan.VendorName(r.service.UID)).Because("LoadBalancerIDNotOurs")
 }
 
 // EnsureLoadBalancer makes the load balancer, or changes it to match the Service.

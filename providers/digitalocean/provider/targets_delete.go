@@ -17,7 +17,7 @@ import (
 // UpdateLoadBalancer adds and removes droplets. It changes nothing else of the load balancer (LB-16).
 func (p *Provider) UpdateLoadBalancer(ctx context.Context, call *sdk.Call, asked sdk.UpdateLoadBalancer) error {
 	r := &request{p: p, call: call, service: &asked.Service, handle: asked.Handle, notes: asked.Notes}
-	// Only Ensure refuses an invalid value: Update answers INVALID only by CORE-20 and LB-15 (LB-24).
+	// Only Ensure refuses an invalid value (LB-24).
 	if elsewhere, err := disowned(r.service); elsewhere && err == nil {
 		return sdk.ErrHandledElsewhere
 	}
