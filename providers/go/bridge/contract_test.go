@@ -178,10 +178,17 @@ func TestElsewhereBesideAnotherErrorIsAFailure(t *testing.T) {
 	cloud := &scripted{remove: func(context.Context, *v1.Service) error {
 		return errors.Join(cloudprovider.ImplementedElsewhere, errors.New("the API is down"))
 	}}
+	cloud.get = func(ctx context.Context, service *v1.Service) (*v1.LoadBalancerStatus, bool, error) {
+		return nil, false, cloud.remove(ctx, service)
+	}
 	bridge := initialised(t, cloud, Options{})
 	answer, err := bridge.balancers.DeleteLoadBalancer(bridge.context(patience), &contract.DeleteLoadBalancerRequest{Cluster: cluster(), Service: service("a")})
 	if err != nil || answer.GetFailed() == nil {
 		t.Errorf("the answer is %v, %v", answer, err)
+	}
+	found, err := bridge.balancers.GetLoadBalancer(bridge.context(patience), &contract.GetLoadBalancerRequest{Cluster: cluster(), Service: service("a")})
+	if err != nil || found.GetFailed() == nil {
+		t.Errorf("Get answers %v, %v", found, err)
 	}
 }
 

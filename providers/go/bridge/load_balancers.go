@@ -236,7 +236,7 @@ func (b *Bridge) GetLoadBalancer(ctx context.Context, request *contract.GetLoadB
 	switch {
 	case errors.As(err, &own):
 		return failed(own.failure)
-	case errors.Is(err, cloudprovider.ImplementedElsewhere):
+	case only(err, cloudprovider.ImplementedElsewhere):
 		found = &contract.LoadBalancer{Presence: contract.LoadBalancerPresence_LOAD_BALANCER_PRESENCE_ABSENT}
 	case err != nil:
 		return failed(b.failure(err))
