@@ -32,6 +32,8 @@ pub(crate) struct FakeApi {
     store: Store<Node>,
     /// The faults of requests through `LoopContext::writes`, and of the watch.
     pub(crate) faults: Faults,
+    /// Guards the writes of `LoopContext::writes`.
+    pub(crate) fence: Fence,
 }
 
 impl Default for FakeApi {
@@ -40,6 +42,7 @@ impl Default for FakeApi {
             state: Arc::default(),
             store: std::iter::empty().collect(),
             faults: Faults::default(),
+            fence: Fence::open(),
         }
     }
 }
@@ -193,7 +196,7 @@ impl FakeApi {
             &mut prometheus_client::registry::Registry::default(),
         );
         let faulty = self.faults.around(self.client());
-        crate::kube_client::clients(faulty, Fence::open(), &metrics, None, 1).write
+        crate::kube_client::clients(faulty, self.fence.clone(), &metrics, None, 1).write
     }
 
     /// The inputs of a loop for provider `mock`.
@@ -222,7 +225,7 @@ impl FakeApi {
             watch_client: self.client(),
             writes: Writes::new(self.gated(), EventSink::unwritten()),
             status,
-            fence: Fence::open(),
+            fence: self.fence.clone(),
             wall: Arc::new(|| jiff::Timestamp::from_second(1_000_000).unwrap()),
             seed: 1,
             stop: tokio_util::sync::CancellationToken::new(),

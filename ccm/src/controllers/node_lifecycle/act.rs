@@ -157,7 +157,9 @@ impl Lifecycle {
                 tracing::info!(node = name, %provider, provider_id = plan::provider_id(&fresh), "Node deleted: its instance does not exist any more");
                 Fate::Deleted
             }
-            Err(WriteError::Gone | WriteError::Conflict | WriteError::Fenced(_)) => Fate::Spared,
+            Err(WriteError::Gone | WriteError::Conflict) => Fate::Spared,
+            // The closed fence may have dropped a request that the API server executes.
+            Err(WriteError::Fenced(_)) => Fate::Unknown,
             Err(error @ WriteError::Refused(_)) => {
                 failed(&error);
                 Fate::Spared

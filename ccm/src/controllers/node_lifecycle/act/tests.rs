@@ -105,6 +105,14 @@ async fn l6_what_changed_since_is_seen_and_the_node_stays() {
 }
 
 #[tokio::test]
+async fn l5_a_deletion_that_the_fence_cut_off_may_have_happened() {
+    let (api, lifecycle, seen) = bench();
+    api.before_next_write(|api| api.fence.close());
+    assert_eq!(lifecycle.delete_one(&seen, || true).await, Fate::Unknown);
+    assert!(api.node("n").is_none() && !api.writes().is_empty());
+}
+
+#[tokio::test]
 async fn b_l3_the_shutdown_taint_comes_and_goes() {
     let (server, lifecycle, seen) = bench();
     let context = lifecycle.context();
