@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs provider-conformance against these providers: `providers/conformance.sh [python|python-first|rust-first|go|go-first|typescript|java|digitalocean|hetzner …]`, all of them unless named. Arguments after `--` go
-# to provider-conformance: `providers/conformance.sh python -- --only 'instances/*'`. With several providers, JOBS of them (3 unless set) run in parallel, each with a separate cloud, and the script does not print the checks that passed.
+# to provider-conformance: `providers/conformance.sh python -- --only 'instances/*'`. With several providers, JOBS of them (3 unless set) run in parallel, each with a separate cloud, and the script prints neither the checks that passed nor the skipped ones.
 # After SIGINT or SIGTERM it ends when each suite has removed its objects; a second signal skips that.
 set -euo pipefail
 cd "$(dirname "$0")/.."

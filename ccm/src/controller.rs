@@ -45,7 +45,7 @@ pub(crate) struct LoopContext {
     pub(crate) provider: Arc<str>,
     pub(crate) config: Arc<Config>,
     pub(crate) cluster: Cluster,
-    /// For a watch that only one loop needs.
+    /// For a watch that only one loop needs, and for reading the cluster's identity.
     pub(crate) watch_client: kube::Client,
     pub(crate) writes: Writes,
     /// The provider's status, as it changes.

@@ -1,4 +1,5 @@
-//! The controllers: each is a room of its own and imports none of the others.
+//! The controllers: each is a room of its own and imports none of the others, except in tests and
+//! fuzzing.
 
 pub(crate) mod node;
 pub(crate) mod node_lifecycle;

@@ -32,7 +32,7 @@ pub(crate) use refusal::{refusal, refusal_of_watch};
 /// The clients of this process. Each goes through the layer of this module.
 #[derive(Clone)]
 pub(crate) struct KubeClients {
-    /// Lists and watches. It refuses everything but GETs.
+    /// Lists, watches and other reads. It refuses everything but GETs.
     pub(crate) watch: Client,
     /// Reads and writes. Everything but a GET needs an open fence.
     pub(crate) write: Client,

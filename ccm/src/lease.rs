@@ -43,8 +43,8 @@ use wake::Wake;
 pub(crate) use term::{Lost, Term};
 
 /// The wait after a conflict in an acquisition, and between attempts to release. Also the shortest
-/// wait after a failed renewal, and the shortest time from a renewal to one that stores an
-/// annotation.
+/// wait after a failed renewal, and the shortest time from a renewal to one that an
+/// annotation brings forward.
 const SOON: Duration = Duration::from_millis(200);
 /// After a release a standby waits up to this long, at random, so that not all standbys ask at
 /// once.

@@ -166,8 +166,7 @@ impl<K: Clone + Ord + Send + 'static> Queue<K> {
         self.shared.lock().failures(key)
     }
 
-    /// When this key is due. `None`: the key is not waiting, and nobody
-    /// added it during the work.
+    /// When this key is due. `None`: the key is not waiting, and nobody added it during the work.
     pub(crate) fn due(&self, key: &K) -> Option<Instant> {
         self.shared.lock().due(key)
     }

@@ -1,5 +1,5 @@
-//! The HTTPS ports: one for health, metrics, configz and the status page (B-M4), another for
-//! admission webhooks.
+//! The HTTPS ports: one for health, metrics, configz, the version and the status page (B-M4),
+//! another for admission webhooks.
 //!
 //! ```text
 //! connections (TLS, limits)  ->  admit (method, always-allowed path, reviewer)  ->  one of the endpoints

@@ -393,7 +393,7 @@ impl Ledger {
         state.stubborn = state.things.keys().cloned().collect();
     }
 
-    /// Records that a hook removed the object of these variables.
+    /// Forgets the instance or the unmarked object that a hook removed.
     pub(crate) fn removed_by(&self, hook: Hook, variables: &[(&str, &str)]) {
         let of = |name: &str| {
             let found = variables.iter().find(|(key, _)| *key == name);

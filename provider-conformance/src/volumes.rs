@@ -150,8 +150,8 @@ fn view(run: &Run, known: &KnownVolume) -> pb::VolumeView {
     }
 }
 
-/// A source of this cloud with a disk that does not exist. If suite.yaml names a volume, it is the
-/// source of that volume, with each value changed except `driver` and `fsType`. Otherwise it is a
+/// A source of this cloud with a disk that does not exist. If suite.yaml names volumes, it is the
+/// source of the first, with each value changed except `driver` and `fsType`. Otherwise it is a
 /// source of a CSI driver, if `source_types` begins with one.
 fn of_no_disk(run: &Run) -> Verdict<pb::VolumeView> {
     if let Some(known) = run.config().volumes.first() {

@@ -39,8 +39,9 @@ pub enum FailureCode {
     Credentials,
     /// The cloud's API is unavailable. The controller records an event, and retries with backoff.
     Unavailable,
-    /// No `Initialize` has succeeded in this process, or the last one was for another owner ID. The
-    /// controller initialises the provider and repeats the call. The SDK answers this by itself.
+    /// No `Initialize` has succeeded in this process, or the last one that succeeded was for
+    /// another owner ID. The controller initialises the provider and tries again. The SDK answers
+    /// this by itself.
     NotInitialized,
     /// A fault of the provider. The controller records an event, and retries with backoff.
     Internal,
@@ -144,8 +145,8 @@ impl Failure {
         credentials => Credentials;
         /// The cloud's API is down or unreachable.
         unavailable => Unavailable;
-        /// No `Initialize` has succeeded in this process, or the last one was for another owner ID.
-        /// The SDK answers this by itself; vendors hardly need it.
+        /// No `Initialize` has succeeded in this process, or the last one that succeeded was for
+        /// another owner ID. The SDK answers this by itself; vendors hardly need it.
         not_initialized => NotInitialized;
         /// A fault of the provider. Use it when in doubt.
         internal => Internal;

@@ -111,7 +111,7 @@ pub struct LoadBalancerOptions {
     pub ignores_nodes: bool,
     /// Which Nodes can be targets. [`TargetScope::Owned`] by default.
     pub target_scope: TargetScope,
-    /// The most targets of one load balancer. `None`: no limit.
+    /// The most targets of one load balancer. `None` or 0: no limit.
     pub max_targets: Option<u32>,
     /// The supported fields of a Service. If a Service uses a further [`ServiceFeature`], the
     /// controller records a Warning event. Empty by default.
@@ -123,7 +123,8 @@ pub struct LoadBalancerOptions {
     /// provider ID and addresses always have this effect. The controller sends targets with these
     /// fields and with those of
     /// [`ProviderInfo::node_projection`](crate::ProviderInfo::node_projection). A change of a field
-    /// that only `node_projection` names causes no call. Empty by default.
+    /// that only `node_projection` names causes a call only if other Nodes become the targets.
+    /// Empty by default.
     pub target_projection: NodeProjection,
 }
 

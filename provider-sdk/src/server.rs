@@ -34,7 +34,7 @@ use crate::wrap::{Core, Wrap};
 pub type GrpcService =
     BoxCloneSyncService<http::Request<Body>, http::Response<Body>, tonic::codegen::StdError>;
 
-/// The default time for calls in flight after a signal.
+/// The default time for calls in flight after the shutdown begins.
 const DRAIN: Duration = Duration::from_secs(20);
 /// How long the server waits for connections to close: once after it cancels the calls, and once
 /// after it cuts the connections.
@@ -57,8 +57,8 @@ const CLOSE: Duration = Duration::from_secs(1);
 ///
 /// At the shutdown the open health streams get `NOT_SERVING`. The server removes the socket's file,
 /// accepts no more connections, and ends the health and the WatchChanges streams with status OK.
-/// Calls in flight may finish within [`Server::drain`]. After that the server cancels them (gRPC status
-/// UNAVAILABLE, "unknown" to the controller).
+/// Calls in flight may finish within [`Server::drain`]. After that the server cancels them (gRPC
+/// status UNAVAILABLE, "unknown" to the controller).
 ///
 /// The process must be built with `panic = "unwind"` (Cargo's default), or a panic ends it.
 #[must_use = "a server does nothing until it is served"]

@@ -41,7 +41,7 @@ pub struct Node {
     /// `spec.providerID`; `None` while the Node has none. It identifies the instance. Without it,
     /// the Node's name does (INST-3).
     pub provider_id: Option<String>,
-    /// `status.addresses` in their order, without addresses of unknown kinds.
+    /// `status.addresses` in their order, without those that the contract cannot express.
     pub addresses: Vec<NodeAddress>,
     /// The labels that the projection names.
     pub labels: BTreeMap<String, String>,

@@ -223,7 +223,8 @@ impl Wrong {
 /// A faulty request: the `number`th (from 1) at this site after `from_ms`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Strike {
-    /// An RPC, or the verb and kind of a request to the API server.
+    /// An RPC, the verb and kind of a request to the API server, or `EVENT` and the kind of a watch
+    /// for its events.
     pub site: String,
     /// The number counts from this time on.
     pub from_ms: u64,
@@ -395,7 +396,8 @@ pub struct Plan {
     pub strikes: Vec<Strike>,
 }
 
-/// The call sites of the API server whose requests can have faults.
+/// The call sites of the API server whose requests can have faults. `EVENT` stands for the events
+/// of a watch.
 pub const SITES: [&str; 15] = [
     "PATCH services",
     "PATCH services/status",

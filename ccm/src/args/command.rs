@@ -71,7 +71,7 @@ pub fn command() -> Command {
         .max_term_width(120)
         .disable_help_flag(true)
         .disable_help_subcommand(true)
-        // As with Go's flags: if a flag is given twice, the last one counts.
+        // As with Go's flags: if a flag with one value is given twice, the last one counts.
         .args_override_self(true)
         .after_help("`ccm probe` probes a provider, for exec probes of the kubelet: see `ccm probe --help`.")
         .args(args)

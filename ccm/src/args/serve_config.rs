@@ -128,7 +128,8 @@ pub struct RequestHeaderConfig {
     #[arg(id = "requestheader-client-ca-file", long, value_name = "FILE")]
     pub client_ca_file: Option<PathBuf>,
 
-    /// The common names that a front proxy may have. Any name, if empty.
+    /// The common names that a front proxy may have. Any name, if empty. This flag and those for
+    /// headers count only with --requestheader-client-ca-file: the ConfigMap has its own values.
     #[arg(
         long = "requestheader-allowed-names",
         value_name = "NAMES",

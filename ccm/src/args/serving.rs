@@ -21,7 +21,7 @@ pub(super) struct ServingArgs {
     )]
     bind_address: IpAddr,
 
-    /// The HTTPS port: health, metrics, configz. 0 turns it off.
+    /// The HTTPS port: health, metrics, configz, statusz, version. 0 turns it off.
     #[arg(long, value_name = "PORT", default_value_t = 10258)]
     secure_port: u16,
 

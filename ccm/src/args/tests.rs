@@ -377,7 +377,7 @@ fn b_m5_flags_of_the_go_ccm_are_answered_unless_they_ask_for_what_is_so_anyway()
         ]),
         silent
     );
-    // As with Go's flags: if a flag is given twice, the last one counts.
+    // As with Go's flags: if a flag with one value is given twice, the last one counts.
     assert_eq!(answered(&["--profiling", "--profiling=false"]), silent);
     assert_eq!(
         config(&["--cluster-name=a", "--cluster-name=b"])

@@ -9,7 +9,7 @@ use super::Cluster;
 
 impl Cluster {
     /// The ranges of `--service-cluster-ip-range`, else those of all ServiceCIDRs. `None`: not
-    /// known yet.
+    /// known.
     pub(crate) fn service_ranges(&self) -> Option<Vec<IpNet>> {
         if !self.watched.service_cidrs {
             return Some(self.given_ranges.to_vec());

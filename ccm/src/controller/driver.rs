@@ -61,7 +61,7 @@ pub(crate) trait Reconciler: Send + Sync + 'static {
 /// The settings of a controller's loop.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spec {
-    /// The name in events and in the log, the same as upstream's.
+    /// The name in events and in the log: upstream's, if upstream has the controller.
     pub(crate) name: &'static str,
     /// The `name` label of its `workqueue_*` metrics.
     pub(crate) queue: &'static str,

@@ -250,8 +250,9 @@ impl Lifecycle {
         }
     }
 
-    /// Begins all counts of ABSENT again when the provider stops being usable, and ends the pass
-    /// that runs. If the provider only becomes DEGRADED, that pass goes on and deletes nothing.
+    /// Begins all counts of ABSENT again when the provider stops being usable. The pass that runs
+    /// then judges no more answers, and deletes nothing more. If the provider only becomes
+    /// DEGRADED, that pass goes on, but deletes nothing more.
     async fn follow_status(&self) {
         let mut status = self.context().status.clone();
         loop {

@@ -1,7 +1,8 @@
 //! The route controller (B-R1 to ▲R10): routes to the Pods of each Node.
 //!
 //! ```text
-//! a pass (after a change of Nodes, a hint, a new session, work that needs a list, or the resync):
+//! a pass (after a change of Nodes, a hint, a new session, a provider that becomes READY again,
+//! work that needs a list, or the resync):
 //!     ListRoutes -> plan::pass -> destinations with work become due; conditions
 //! a destination that is due: DeleteRoutes, CreateRoutes -> condition
 //! ```

@@ -97,7 +97,7 @@ struct State {
     /// The provider's last offer. It stays while the provider is unavailable.
     offer: Option<Arc<Offer>>,
     pool: Pool,
-    /// Nodes that are too large for a request and are therefore no targets.
+    /// Nodes whose part of a request would be too large. They are no targets.
     too_large: BTreeSet<String>,
     /// When the current round of target updates began, and the Services that it has not tried yet.
     round: Option<(Instant, BTreeSet<Task>)>,

@@ -1,4 +1,5 @@
-//! Makes text from outside safe to print: one line, without control or bidirectional characters.
+//! Makes text from outside safe to print: one line, without control characters or bidirectional
+//! controls.
 //!
 //! A provider's text appears in events, in the log and in `kubectl describe`. A line break in it
 //! could forge a log line. An escape sequence could control a terminal. A bidirectional control
@@ -13,7 +14,7 @@ use tracing_subscriber::fmt::MakeWriter;
 pub(crate) const TEXT_LIMIT: usize = 1024;
 
 /// The text with a space in place of each control character, each bidirectional control, and the
-/// invisible characters that `obeyed` lists.
+/// separators and invisible characters that `obeyed` lists.
 #[must_use]
 pub fn plain(text: &str) -> Cow<'_, str> {
     if text.contains(obeyed) {

@@ -7,9 +7,9 @@
 
 use super::CallErrorCode;
 
-/// The number of parts after a call that reached its deadline.
+/// The most parts after a call that reached its deadline.
 pub(super) const PARTS_OF_LATE: usize = 10;
-/// The number of parts after any other failure.
+/// The most parts after any other failure.
 const PARTS_OF_FAILED: usize = 2;
 
 /// Whether one of the items may have made the call fail. With the other codes a call fails whatever
@@ -34,7 +34,7 @@ pub(super) fn because_of_itself(code: CallErrorCode) -> bool {
     }
 }
 
-/// How many items of a failed batch of `count` go into each smaller call.
+/// How many items of a failed batch of `count` go into each smaller call, at most.
 pub(super) fn smaller(count: usize, code: CallErrorCode) -> usize {
     let parts = match code {
         CallErrorCode::Deadline => PARTS_OF_LATE,

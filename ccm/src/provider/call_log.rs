@@ -97,7 +97,8 @@ impl CallLog {
         );
     }
 
-    /// Remembers whether the cloud refuses the provider's credentials, and logs each change once.
+    /// Remembers for each RPC whether it got a refusal of the credentials, and logs each change
+    /// once.
     fn note_credentials(&self, rpc: &'static str, call_id: &str, reported: Option<&CallError>) {
         let mut refused = lock(&self.refused);
         match reported {

@@ -40,7 +40,7 @@ pub(crate) struct CallLimiter {
 }
 
 /// The longest wait of a call in its call limiter for one THROTTLED. A call that would have to wait
-/// longer fails at once, and its key waits in the queue.
+/// longer fails at once, and its caller tries again later.
 const LONGEST_SLOWING: Duration = Duration::from_secs(30);
 
 impl CallLimiter {

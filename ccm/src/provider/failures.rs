@@ -14,8 +14,8 @@ pub(super) enum Place {
     Item,
 }
 
-/// Whether this RPC may answer this code at this place: the lists "Failures:" of the contract. A
-/// test compares them with the comments in `proto/`.
+/// Whether this RPC may answer this code at this place: the codes that CORE-21 allows to every RPC,
+/// and the lists "Failures:" of the contract. Tests compare them with the comments in `proto/`.
 fn may_answer(rpc: &str, place: Place, code: Code) -> bool {
     let any_rpc = matches!(
         code,
@@ -40,8 +40,8 @@ fn may_answer(rpc: &str, place: Place, code: Code) -> bool {
         }
 }
 
-/// The failure as the controller reads it. A code that the RPC does not list becomes INTERNAL
-/// (CORE-21), and the message names the code.
+/// The failure as the controller reads it. A code that the RPC may not answer becomes
+/// INTERNAL (CORE-21), and the message names the code.
 pub(super) fn read(rpc: &str, place: Place, mut failure: api::Failure) -> api::Failure {
     let code = failure.code();
     // An unknown code is UNSPECIFIED here, which `CallError` reads as INTERNAL.

@@ -147,13 +147,15 @@ pub(crate) struct Named<T> {
 pub(crate) struct Matched<T> {
     /// In the order of the request.
     pub(crate) results: Vec<Result<T, CallError>>,
-    /// Names in the answer that the request did not contain (cut, at most 10), for the log.
+    /// Names in the answer that the request did not contain (cut, at most 10), for the log and the
+    /// fault about them.
     pub(crate) strays: Vec<String>,
 }
 
 /// Gives each item to the Node or route that it names, by name and UID; `asked` has both.
-/// `what` is the kind of item in the faults' texts, such as `node`. If a result is missing, duplicated, unset or for another UID,
-/// its Node or route gets a fault. Results for anything outside the request are ignored.
+/// `what` is the kind of item in the faults' texts, such as `node`. If a result is missing,
+/// duplicated, unset or for another UID, its Node or route gets a fault. Results for anything
+/// outside the request are strays.
 pub(crate) fn match_results<T>(
     what: &str,
     asked: &[(String, String)],

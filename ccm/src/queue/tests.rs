@@ -297,7 +297,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     /// The model is `wanted`: the time at which each waiting key is due at the latest. For a key in
-    /// work, it has the due time that a caller requested during the work.
+    /// work, it has the due time of an `add` during the work.
     #[test]
     fn never_lost_never_twice_at_once_in_the_order_of_due_times(steps in prop::collection::vec(step(), 1..80)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();

@@ -69,8 +69,8 @@ pub(super) struct Memories {
 
 impl Candidate<'_> {
     /// Leads until something ends the term. Renews the Leases while the loops drain. Releases the
-    /// migration's Lease; the caller releases the main one. `term` is `None` with
-    /// `--leader-elect=false`.
+    /// migration's Lease, unless a Lease was lost; the caller releases the main one. `term` is
+    /// `None` with `--leader-elect=false`.
     pub(super) async fn lead(&self, term: Option<&mut Term>) -> End {
         let mut second = None;
         let end = self.lead_with(term, &mut second).await;

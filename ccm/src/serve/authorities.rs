@@ -106,7 +106,7 @@ pub(super) struct Verdict {
     pub(super) proxy: Option<RequestHeaderConfig>,
     /// The user in the certificate.
     pub(super) user: Option<User>,
-    /// The authorities of users or of front proxies rejected the certificate.
+    /// The check for users or that for front proxies refused the certificate.
     pub(super) refused: bool,
 }
 

@@ -29,7 +29,7 @@ pub(crate) enum Probe {
     /// `/healthz`: whether the process does its work. A leader that cannot renew the Lease does
     /// not.
     Health,
-    /// `/readyz`: whether the caches are synced and the provider is available.
+    /// `/readyz`: whether the caches are synced and the provider is connected.
     Ready,
 }
 

@@ -39,8 +39,8 @@ impl From<kube::Error> for WriteError {
             409 => Self::Conflict,
             // The UID is immutable, so the API server refuses a patch with another UID.
             422 if names_uid(&status) => Self::Gone,
-            // A token that has just expired or been rotated, a request that arrived too slowly, or
-            // too many requests.
+            // A token that has just expired or been rotated, a request that arrived too slowly, an
+            // expired resourceVersion, or too many requests.
             401 | 408 | 410 | 429 => Self::Unavailable(status.message),
             400..=499 => Self::Refused(status.message),
             _ => Self::Unavailable(status.message),

@@ -9,8 +9,8 @@
 //! code is in between: the bridge, and the contract's adapter as its cloud. `ways` lists the
 //! allowed differences with their reasons.
 //!
-//! Scenarios of one group run at once on both sides. A scenario has Nodes of its own, or a
-//! namespace of its own with a Service.
+//! Scenarios of one group run at once on both sides. Except for `metrics`, a scenario has Nodes of
+//! its own, or a namespace of its own with a Service.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

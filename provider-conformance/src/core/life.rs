@@ -15,7 +15,7 @@ use super::tour;
 
 /// The contract's limit, with a margin for a busy machine.
 const END: Duration = Duration::from_secs(30);
-/// How long each operation of the cloud takes during the shutdown.
+/// How long each operation of the cloud takes during the shutdown, at least.
 const SLOW: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(25);
 

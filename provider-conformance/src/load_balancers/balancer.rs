@@ -17,7 +17,7 @@ use crate::session::Session;
 
 use super::answer::{Outcome, Said, found, sane};
 
-/// How long a load balancer may take to become ready, or to be deleted.
+/// How long a load balancer may take to become ready, to be updated, or to be deleted.
 const PATIENCE: Duration = Duration::from_mins(2);
 /// A longer `retry_after` counts as this, because a check has a time limit.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
@@ -381,7 +381,7 @@ impl Balancer {
     }
 }
 
-/// Waits as `pending` or BUSY asks. Any other answer fails.
+/// Waits as `pending` or BUSY asks. Fails after any other answer, or if the wait ends too late.
 async fn wait<T: Said + Debug>(
     asked: &Exchange<T>,
     until: Instant,

@@ -156,7 +156,7 @@ const CHECKS: &[Check] = &[
 async fn ready(run: &Run) -> Verdict {
     let stage = Stage::new(run).await?;
     let mut balancer = stage.balancer("ready");
-    // `ensured` checks the status. The rest of this check shows that the load balancer exists.
+    // `ensured` checks the status. The two calls after it show that the load balancer exists.
     balancer.ensured(Some(stage.targets())).await?;
     balancer.present(Some(stage.targets())).await?;
     stage.listed_times(&balancer, 1, "LB-13").await?;

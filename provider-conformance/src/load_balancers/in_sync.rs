@@ -1,5 +1,5 @@
-//! After a restart the controller calls no Ensure if `in_sync` is true. So a wrong `true` would
-//! leave differences in the cloud.
+//! After a restart, `in_sync: true` lets the controller do without an Ensure. So a wrong `true`
+//! would leave differences in the cloud.
 
 use cloud_provider_api::v1alpha1::{self as pb, FailureCode};
 use pb::ensure_load_balancer_response::Outcome as Ensured;

@@ -178,7 +178,7 @@ fn nested(tag: u32, message: &Bytes, to: &mut BytesMut) {
 async fn unknown_fields(run: &Run) -> Verdict {
     let stage = Stage::new(run).await?;
     let mut balancer = stage.balancer("later");
-    // The ledger records the Service, and the status is for comparison.
+    // This call also records the Service in the ledger. The status is for comparison.
     let status = balancer.ensured(Some(stage.targets())).await?;
     let before = stage.writes().await?;
     let request = balancer.ensure_request(Some(stage.targets()), false);

@@ -34,7 +34,8 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// With this many Nodes as targets. Skips the check if this cloud ignores targets.
+    /// With this many Nodes as targets. Skips the check if this cloud ignores targets, or if the
+    /// suite finds fewer instances.
     pub(super) async fn with_targets(run: &'a Run, count: usize) -> Verdict<Self> {
         if offered(run).ignores_nodes {
             return Err(Stop::not_offered(

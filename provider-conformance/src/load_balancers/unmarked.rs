@@ -1,4 +1,5 @@
-//! Unmarked load balancers: nobody touches them without a grant, and the grant adopts them.
+//! Unmarked load balancers: the provider touches none without a grant. With the grant, Ensure
+//! adopts those that match the Service.
 
 use cloud_provider_api::v1alpha1::{FailureCode, LoadBalancerPresence, Ownership};
 

@@ -1,4 +1,4 @@
-//! Several routes at once (ROUTE-2).
+//! Several routes at once (ROUTE-2, ROUTE-13).
 
 use cloud_provider_api::v1alpha1::{self as pb, FailureCode};
 

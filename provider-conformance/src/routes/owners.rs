@@ -1,4 +1,4 @@
-//! Owners of routes: no other owner's route is touched (ROUTE-3, ROUTE-4, CORE-14).
+//! Owners of routes: other owners, former owners, and routes without a mark (CORE-10, CORE-14).
 
 use cloud_provider_api::v1alpha1::{self as pb, FailureCode, Ownership};
 

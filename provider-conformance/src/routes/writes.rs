@@ -1,5 +1,5 @@
 //! Routes that are created, listed and deleted, and calls that are repeated (ROUTE-1 to ROUTE-5,
-//! ROUTE-8 to ROUTE-10).
+//! ROUTE-8 to ROUTE-10, ROUTE-12).
 
 use cloud_provider_api::v1alpha1::{self as pb, FailureCode, Ownership};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-/// A Service with every field that concerns a load balancer. Unless a comment says otherwise,
+/// A Service with the fields that concern a load balancer. Unless a comment says otherwise,
 /// absent and empty fields are as in the Kubernetes API.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]

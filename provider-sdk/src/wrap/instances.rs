@@ -188,8 +188,8 @@ pub(super) fn formed(what: &str, item: &str, value: Option<String>) -> Option<St
     None
 }
 
-/// An instance's addresses without the names that are no DNS names: the contract cannot express them
-/// (INST-8, INST-15).
+/// An instance's addresses without the names that are no DNS names: the contract cannot express
+/// them (INST-8, INST-15).
 fn expressible(item: &str, addresses: Vec<NodeAddress>) -> Vec<NodeAddress> {
     let is_ip = |kind| matches!(kind, AddressKind::InternalIp | AddressKind::ExternalIp);
     let fits = |address: &NodeAddress| {

@@ -35,7 +35,7 @@ var known = []string{
 	"healthcheck-unhealthy-threshold", "healthcheck-healthy-threshold",
 }
 
-// The annotations that only the type REGIONAL supports.
+// The annotations that Want refuses for the type REGIONAL_NETWORK, unless their value turns them off.
 var regionalOnly = []string{
 	"protocol", "http-ports", "tls-ports", "http2-ports", "http3-port", "tls-passthrough", "certificate-id", "certificate-name", "sticky-sessions-type", "redirect-http-to-https",
 	"disable-lets-encrypt-dns-records", "enable-proxy-protocol", "enable-backend-keepalive", "http-idle-timeout-seconds",

@@ -110,7 +110,7 @@ func every(branches []error, wanted error) bool {
 	return len(branches) > 0
 }
 
-// retryOf returns the retry error that an error is or wraps, or nil. errors.As does not search a utilerrors.Aggregate. It counts as a retry error if all
+// retryOf returns the retry error that an error is or wraps, or nil. errors.As does not search a utilerrors.Aggregate. An Aggregate counts as a retry error if all
 // its errors are retry errors.
 func retryOf(err error) *api.RetryError {
 	var retry *api.RetryError

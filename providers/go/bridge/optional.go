@@ -13,13 +13,13 @@ import (
 // It looks for those about load balancers or instances also on the result of LoadBalancer(), InstancesV2() or Instances().
 
 // ScopeTeller returns the account, project and region that the credentials reach (PROV-9), and so verifies them (PROV-3): its error fails Initialize.
-// Without it the scope is the value of --cloud-scope, else the provider's name, and nothing detects a change of the account.
+// Without it the scope is the value of --cloud-scope, else the provider's name, and a change of the account alone goes unnoticed.
 type ScopeTeller interface {
 	CloudScope(ctx context.Context) (string, error)
 }
 
 // OwnerChecker returns the owner of the load balancer that the cloud would use for this Service, by a mark with the owner ID of OwnerOf(ctx). The bridge
-// calls it before each method that writes a load balancer. Without it a load balancer that the cloud finds for a Service counts as that Service's: see
+// calls it before each method that writes a load balancer, and after GetLoadBalancer has found one. Without it a load balancer that the cloud finds for a Service counts as that Service's: see
 // the README.
 type OwnerChecker interface {
 	LoadBalancerOwnership(ctx context.Context, clusterName string, service *v1.Service) (contract.Ownership, error)

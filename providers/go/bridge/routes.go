@@ -193,7 +193,8 @@ func (b *Bridge) routeOf(view *contract.Route) *cloudprovider.Route {
 
 // CreateRoutes makes each route by one call. Go's method need not accept an existing route, so the
 // bridge reads the cloud's list first (ROUTE-2). It uses the list of the last ListRoutes, if that
-// list is at most 5 s old and no call has worked on these destinations since.
+// list is at most 5 s old, no call has worked on these destinations since, and each route names its
+// Node.
 func (b *Bridge) CreateRoutes(ctx context.Context, request *contract.CreateRoutesRequest) (*contract.CreateRoutesResponse, error) {
 	if _, failure := b.admit(request.GetCluster()); failure == nil {
 		b.knowTargets(ctx, request.GetRoutes())

@@ -33,7 +33,7 @@ type starting struct {
 	stop chan struct{}
 	// All informers of the cloud. Only the current run uses this field.
 	informers informers.SharedInformerFactory
-	// The informers that the cloud got, if it asked for any and the stand-in feeds them.
+	// The informers that the stand-in feeds, for a cloud that can use informers.
 	nodes, services cache.SharedIndexInformer
 }
 

@@ -70,8 +70,8 @@ func (c *Call) Ownership(mark Mark, serviceUID string, place Place) Ownership {
 	return Foreign
 }
 
-// MayTake returns nil if a call may write an object: it is ours, or it is unmarked and the operator has granted its adoption
-// ([EnsureLoadBalancer.AdoptUnmarked]; the provider must then mark it, LB-9). Otherwise the result is a [Conflict]. Its text begins with the argument
+// MayTake returns nil if a call may write an object: it is ours, or it is unmarked and the operator has granted its removal
+// ([DeleteLoadBalancer.AdoptUnmarked]) or its adoption ([EnsureLoadBalancer.AdoptUnmarked]; the provider must then mark it, LB-9). Otherwise the result is a [Conflict]. Its text begins with the argument
 // what, for example "load balancer lb-1".
 func MayTake(ownership Ownership, adoptUnmarked bool, what string) error {
 	switch {

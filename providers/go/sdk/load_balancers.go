@@ -138,7 +138,7 @@ func (n *Notes) write(change func()) {
 
 // Handle sets the cloud's own ID of the load balancer: opaque, 1 to 1,024 bytes. Call it as soon as
 // the cloud has given the ID. The controller stores the handle before its next call and sends it in
-// later calls without AdoptUnmarked. Without it the earlier handle stays (LB-3).
+// later calls, but not in those with AdoptUnmarked. Without it the earlier handle stays (LB-3).
 func (n *Notes) Handle(handle string) { n.write(func() { n.handle = &handle }) }
 
 // Event records an event of type Normal on the Service: a reason of one word in CamelCase, and a sentence.

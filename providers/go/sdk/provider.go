@@ -57,7 +57,7 @@ type Info struct {
 	// Version is the provider's own.
 	Version string
 	// ProviderIDPrefixes are the prefixes of the cloud's provider IDs, for example aws://. There must be at least one if instances are offered, and at
-	// most 16, each of at most 253 bytes. Each contains ://; the characters are ASCII letters, digits and ._:/@+- (PROV-8). The server answers UNMANAGED for a Node whose provider ID begins with none of them (INST-9).
+	// most 16, each of at most 253 bytes. Each contains ://; the characters are ASCII letters, digits and ._:/@+- (PROV-8). To a lookup of a Node's instance the server answers UNMANAGED if the provider ID begins with none of them (INST-9).
 	ProviderIDPrefixes []string
 	// NodeProjection names the fields of each Node that the provider wants to see.
 	NodeProjection NodeProjection

@@ -31,8 +31,8 @@ type Server struct {
 	Endpoint string
 	// PeerUID is the only user beside the process's own whose connections the server accepts (CORE-3); nil: all users that the socket's mode admits.
 	PeerUID *int
-	// SocketGroup is the group of the socket, and of the directories that the server makes; nil:
-	// that of a setgid directory above, else the process's own.
+	// SocketGroup is the group of the socket, and of the directories that the server makes; for nil
+	// see [ServeOptions.SocketGroup].
 	SocketGroup *int
 	// Drain is how long calls in flight may take after the shutdown begins; [DefaultDrain] if zero.
 	Drain time.Duration

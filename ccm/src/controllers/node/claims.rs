@@ -1,7 +1,7 @@
-//! Keeps this controller from giving a Node the provider ID of another Node. Another Node does not
-//! count if it is being deleted or has not been Ready for `STALE`. A provider ID is immutable. The
-//! lifecycle controller deletes a Node if the instance with its ID is gone. So with the ID of
-//! another Node's instance, that controller could delete the wrong Node.
+//! Keeps this controller from giving a Node the provider ID of another Node. A Node that has the ID
+//! does not count if it is being deleted or has not been Ready for `STALE`. A provider ID is
+//! immutable. The lifecycle controller may delete a Node once the instance with its ID is gone. So
+//! with the ID of another Node's instance, that controller could delete the wrong Node.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -27,8 +27,8 @@ const STALE_MINUTES: u64 = 5;
 pub(super) struct Claims(Mutex<BTreeMap<String, String>>);
 
 impl Claims {
-    /// Reserves this ID for this Node before the write. `Err`: another Node has the ID or has
-    /// reserved it.
+    /// Reserves this ID for this Node before the write. `Err`: another Node keeps the ID from it,
+    /// or has reserved it.
     pub(super) fn claim(
         &self,
         node: &Node,

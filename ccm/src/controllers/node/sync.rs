@@ -261,8 +261,8 @@ impl Worker {
                     managed = self.managed.of(&node);
                 }
                 Err(error) => {
-                    // After these errors the ID was certainly not written, so the claim ends. After
-                    // other errors the claim stays until the next attempt or the watch ends it.
+                    // After these errors the ID was certainly not written, so the claim may end.
+                    // After other errors it stays until the next attempt or the watch ends it.
                     if matches!(error, WriteError::Refused(_) | WriteError::Gone) {
                         self.release(&node).await;
                     }
@@ -312,7 +312,7 @@ impl Worker {
         let main = plan.main.as_ref();
         let nodes = &self.context().cluster.nodes;
         let Some(id) = main.and_then(|main| main.provider_id.as_deref()) else {
-            // This plan gives the Node no ID, so its claim from an earlier answer ends.
+            // This plan gives the Node no ID, so its claim from an earlier answer may end.
             self.release(node).await;
             return Ok(());
         };
@@ -338,8 +338,8 @@ impl Worker {
         self.claims.settled(name);
     }
 
-    /// The same Node from the API server. `Gone` if it no longer exists, or now belongs to another
-    /// provider.
+    /// The same Node from the API server. `Gone` if it no longer exists, or can no longer belong to
+    /// this provider.
     async fn read(&self, node: &Node) -> Result<Arc<Node>, WriteError> {
         let fresh = self.context().writes.read_node(name(node)).await?;
         let same = fresh.filter(|fresh| fresh.metadata.uid == node.metadata.uid);

@@ -315,7 +315,8 @@ impl FakeApi {
     }
 }
 
-/// Merges conditions as a strategic merge patch does: one of each type.
+/// Sets one condition of each type. Unlike a strategic merge patch, it keeps no field of the old
+/// condition.
 fn merge_conditions(status: &mut Value, patch: &Value) {
     let empty = Vec::new();
     let mut all = status["conditions"].as_array().unwrap_or(&empty).clone();

@@ -199,7 +199,7 @@ async fn set_taints(context: &LoopContext, node: &Node, taints: Vec<Taint>, what
     let (name, provider) = (plan::name(node), &context.provider);
     match context.writes.patch_node(node, &patch).await {
         Ok(_) => tracing::info!(node = name, %provider, "shutdown taint {what}"),
-        // The next pass decides by the Node's new state.
+        // The next try decides by the Node's new state.
         Err(WriteError::Gone | WriteError::Conflict | WriteError::Fenced(_)) => {}
         Err(error @ (WriteError::Refused(_) | WriteError::Unavailable(_))) => {
             tracing::warn!(node = name, %provider, %error, "shutdown taint not {what}");

@@ -47,9 +47,9 @@ pub(super) struct Due<'a> {
     pub(super) waiting: usize,
     /// The UIDs of all due Nodes.
     pub(super) uids: &'a [&'a str],
-    /// Ready Nodes vouched for the provider in each pass that reported one of these Nodes ABSENT.
+    /// Ready Nodes vouched for the provider in each pass of these Nodes' rows of ABSENT answers.
     pub(super) witnessed: bool,
-    /// How many Nodes the provider has now, the due ones included.
+    /// How many Nodes the provider has now: the due ones included, those being deleted not.
     pub(super) nodes: usize,
 }
 

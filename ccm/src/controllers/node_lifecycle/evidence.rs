@@ -1,8 +1,8 @@
 //! Asks about Nodes, and collects the answers that a pass judges. An ABSENT answer counts for a
 //! deletion only with a witness (▲L6).
 //!
-//! An ABSENT answer is a claim until a witness vouches for the provider. A claim may wait for its
-//! witnesses over several passes.
+//! An ABSENT answer about a Node that is not Ready is a claim until a witness vouches for the
+//! provider. A claim may wait for its witnesses over several passes.
 //!
 //! A lookup that hangs delays the Nodes of its call until the call's deadline. It delays a pass
 //! only by the wait for answers (▲M10). Each batch is a call with a deadline of its own, and may
@@ -55,8 +55,8 @@ pub(super) struct Evidence {
     asker: Asker,
     /// ABSENT answers without a witness so far.
     claims: Vec<Answer>,
-    /// The number of witnesses that the ccm has asked about: for open claims, or together
-    /// with Nodes whose answers may become claims.
+    /// The number of witnesses that the ccm has asked about: for open claims, or together with
+    /// Nodes whose answers may become claims.
     asked: usize,
     /// UIDs of the witnesses about which no answer has come yet.
     witnesses: BTreeSet<String>,

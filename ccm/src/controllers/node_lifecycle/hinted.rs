@@ -20,7 +20,7 @@ impl Hinted {
     /// the provider is not usable; no pass takes them then.
     const MOST: usize = 10_000;
 
-    /// Takes a hint. Returns whether it is about instances.
+    /// Takes a hint. Returns whether it may be about instances.
     pub(super) fn add(&mut self, hint: &Hint) -> bool {
         match hint {
             Hint::LoadBalancer { .. } | Hint::Routes => return false,

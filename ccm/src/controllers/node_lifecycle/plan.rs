@@ -2,21 +2,22 @@
 //!
 //! A Node that is old enough is due for deletion after ABSENT in two *valid* passes in a row. The
 //! ccm discards a void pass. A pass is void in three cases: a Ready Node gets ABSENT, an answer is
-//! about another Node's instance, or the provider recognises no witness for an ABSENT.
+//! about another Node's instance, or, while Nodes may be deleted, the provider recognises no
+//! witness for an ABSENT.
 //!
 //! Witnesses are Ready Nodes. Each pass takes the next ones by name. The ccm asks about them only
 //! if a Node gets ABSENT, or got it last time. It asks about as many witnesses as there are such
 //! Nodes, at most three. If the provider recognises none of them, the ccm asks about the rest of
 //! the three. A witness's answer must not be older than the ABSENT that it vouches for. If no Node
 //! is Ready, the Nodes that are not Ready vouch for each other. If the provider recognises none of
-//! these Nodes, the pass is void.
+//! these Nodes, a pass with an ABSENT is void.
 //!
 //! So if a provider reads the wrong account and recognises no Node, the ccm deletes no Node. If all
 //! instances of a cluster are gone, its Nodes stay until the provider recognises a Node.
 //!
 //! The ccm asks less often about a Node that does not change. It waits for a tenth of the time
 //! since the last change, at least one period and at most `MOST_PERIODS` periods. A Node may wait
-//! longer after a slow answer, or if the brake holds it back.
+//! longer, for example after a slow answer, or if the brake holds it back.
 
 mod answers;
 mod nodes;
@@ -95,7 +96,7 @@ pub(super) struct Findings<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Pass {
     /// The Nodes to delete if they are still the same when read again. They count as deleted until
-    /// `Ledger::spare` or `Ledger::postpone`.
+    /// `Ledger::postpone`, `Ledger::interrupt`, or `Ledger::spare` with `certain`.
     pub(super) delete: Vec<Arc<Node>>,
     /// The Node in `delete` is one of two. If the provider offers a list, the deletion needs a
     /// complete one.

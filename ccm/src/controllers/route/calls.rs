@@ -99,7 +99,7 @@ impl Item {
 }
 
 /// The work on a destination with routes to delete. If a route to it is planned, that route is
-/// created after the deletions.
+/// created after the deletions, if all succeed.
 struct Chain {
     task: Task,
     /// Deletions that have not ended.

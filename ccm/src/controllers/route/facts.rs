@@ -36,7 +36,7 @@ pub(super) enum Owner {
     /// Unknown: the Node has no provider ID yet, and may become this provider's.
     Unclaimed,
     /// Another provider, or no configured one. The controller leaves routes to the Node's Pods
-    /// alone.
+    /// alone, unless a Node of this provider has the same Pod CIDR.
     Others,
 }
 

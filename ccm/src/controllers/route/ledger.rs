@@ -11,7 +11,7 @@ use super::plan::Task;
 use crate::planted::planted;
 use crate::provider::{CallError, CallErrorCode};
 
-/// Routes are removed only on a list that is no older than this.
+/// Routes are removed only on a list that is younger than this.
 const REMOVED_ON: Duration = Duration::from_mins(5);
 
 /// The state of the route that a Node wants.
@@ -97,7 +97,7 @@ pub(super) enum Ended<'a> {
     Failed(&'a CallError),
     /// The call failed as a whole.
     Whole(&'a CallError),
-    /// BUSY: another operation holds the route. It is tried again within seconds.
+    /// BUSY: another operation holds the route. It is tried again without backoff.
     Busy,
     /// The call was not sent, or its result is unknown.
     Unsent,
@@ -457,7 +457,7 @@ impl Ledger {
 pub(super) enum Known {
     /// It exists.
     There,
-    /// It exists, and others beside it are removed.
+    /// It exists, and others beside it should go.
     Crowded,
     /// It is missing, or another route is in its place.
     Missing,

@@ -1,7 +1,7 @@
 //! Fingerprints of a provider's inputs: of a Service (B-S4), and of a set of targets. Pure.
 //!
-//! They are the same in every process with this code. So the chosen subset of targets stays the
-//! same after a restart.
+//! They, and the ranks of names, are the same in every process with this code. So the same Nodes
+//! lead to the same subset of targets after a restart.
 
 use std::collections::BTreeMap;
 use std::io;

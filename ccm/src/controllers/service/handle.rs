@@ -7,9 +7,9 @@
 //! - `uid` is the Service's. An annotation from a copied manifest has another UID and does not
 //!   count.
 //! - `class` is the last `loadBalancerClass` with which the provider took the Service on; empty if
-//!   it had none. The API server drops the class when the type changes. If the
-//!   Service later has another class, which this provider does not serve, the Service went to
-//!   another component. An annotation written by hand or by an early version may lack this field.
+//!   it had none. The API server drops the class when the type changes. If the Service later has
+//!   another class, which this provider does not serve, the Service went to another component. An
+//!   annotation written by hand or by an early version may lack this field.
 //! - `handle` is absent until the provider gives one.
 
 use k8s_openapi::api::core::v1::Service;

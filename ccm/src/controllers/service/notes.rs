@@ -18,7 +18,7 @@ pub(super) struct Note {
     pub(super) message: String,
 }
 
-/// The calls of the provider.
+/// The calls about one load balancer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Op {
     Get,

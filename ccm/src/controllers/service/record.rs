@@ -1,7 +1,7 @@
 //! This process's knowledge of a Service: its load balancer and its progress. Pure.
 //!
 //! A record is lost with the process, and the provider's answers rebuild it. [`super::settle`] has
-//! the table of its changes.
+//! the table of what calls change in it.
 
 use std::sync::Arc;
 

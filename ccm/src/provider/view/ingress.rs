@@ -11,9 +11,9 @@ use crate::core::is_dns_name;
 use crate::provider::CallError;
 use crate::provider::limits;
 
-/// The addresses of a load balancer, as `status.loadBalancer` of a Service. `Err` if the API server
-/// would refuse a value, or if no load balancer can have the address, such as one in
-/// `service_ranges`.
+/// The addresses of a load balancer, as `status.loadBalancer` of a Service. `Err` if the
+/// provider's status breaks the contract, if the API server would refuse a value, or if no load
+/// balancer can have the address, such as one in `service_ranges`.
 ///
 /// For an ingress with an IP, the API server sets an absent `ip_mode` to `VIP`. This function does
 /// the same, so that its result equals the stored status.

@@ -166,8 +166,8 @@ async fn record(
 
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = crate::fuzz::noise(200);
-    // 300 Services get the same event every ten seconds. Random input hardly ever repeats an event
-    // that often.
+    // 300 Services get an event every ten seconds: the same one, or one of two in turn. Random
+    // input hardly ever repeats an event that often.
     let burst = |kind, reason| [3, 1, kind, reason, 0, 0, 0x27, 0x10];
     let (warning, normal) = (0, 1);
     seeds.push(burst(normal, 1).repeat(60));

@@ -48,7 +48,7 @@ pub(super) struct Series {
 }
 
 impl Series {
-    /// The earliest time for a repeat of that Event. `None`: it would be the first.
+    /// The earliest time for a repeat of that Event. `None`: it would create a new Event.
     pub(super) fn not_before(&self, key: &EventKey, now: Instant) -> Option<Instant> {
         let (_, at, written) = self.written.get(key)?;
         (now.saturating_duration_since(*at) < WINDOW).then(|| *at + written.gap())

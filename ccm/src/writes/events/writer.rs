@@ -20,7 +20,7 @@ use crate::writes::{FIELD_MANAGER, WriteError};
 
 /// How long after the stop the waiting events may still be written.
 const DRAIN: Duration = Duration::from_secs(5);
-/// Waits between the attempts for one event. After the last attempt the writer drops it.
+/// Waits between the attempts of one request. After the last attempt the request has failed.
 const DELAYS: [Duration; 3] = [
     Duration::from_millis(500),
     Duration::from_secs(2),

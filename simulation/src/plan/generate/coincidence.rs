@@ -85,7 +85,7 @@ impl Generator {
     }
 
     /// Plans one of four coincidences that hardly any plan has by chance. They need two processes,
-    /// and a cloud that is slow or quick, so they change the setup.
+    /// and most of them a cloud that is slow or quick, so they change the setup.
     pub(super) fn rare(&mut self, at: u64) {
         if self.setup.ccms < 2 {
             self.setup.ccms = 2;

@@ -129,8 +129,8 @@ fn mixed_up<'a>(found: &'a Findings<'_>) -> Option<(&'a str, &'a str)> {
 const ENOUGH: u32 = 2;
 /// If an ABSENT comes later than this after the previous one, it starts a new row.
 pub(super) const LONGEST_PENDING: Duration = Duration::from_mins(10);
-/// The longest pause before the ccm asks about a Node again, in periods, unless the brake holds the
-/// Node back or the cloud refuses the provider's credentials.
+/// The longest pause before the ccm asks about a Node again, in periods. A slow answer, the brake,
+/// refused credentials or THROTTLED can make it longer.
 pub(crate) const MOST_PERIODS: u32 = 6;
 /// The ccm asks about a Node again after the time since the last change, divided by this.
 const PART: u32 = 10;
@@ -145,7 +145,7 @@ pub(super) struct Absence {
     /// The sum of the times between consecutive ABSENT answers in valid passes, each limited to the
     /// longest step.
     pub(super) held: Duration,
-    /// When the last ABSENT came; `None` if another answer or a void pass followed.
+    /// When the last ABSENT came. `None`: the row was broken since.
     pub(super) last: Option<Instant>,
     /// The ccm is deleting the Node.
     pub(super) sent: bool,

@@ -138,7 +138,8 @@ impl Scene {
         self.ledger.begin(&destination, true, self.now)
     }
 
-    /// The tasks of a pass: `-route` and `+node:cidr` in the order of the destinations.
+    /// The tasks of a pass: `-route` and `+node:cidr`. The wanted destinations come first, then the
+    /// others, each in their order.
     fn shown(&mut self) -> String {
         show(&self.look())
     }

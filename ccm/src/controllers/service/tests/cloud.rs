@@ -98,7 +98,8 @@ pub(super) struct State {
     pub(super) target_errors: Vec<api::TargetError>,
     /// The annotations in each answer of Ensure and Update. With them, Ensure gives no handle.
     pub(super) annotations: Option<api::AnnotationChanges>,
-    /// The numbers of targets in Ensures and Updates, by the Service's UID.
+    /// The numbers of targets in Updates and in Ensures that change the cloud, by the Service's
+    /// UID.
     pub(super) sets: BTreeMap<String, Vec<usize>>,
     /// The number of lists.
     pub(super) lists: usize,
@@ -209,7 +210,7 @@ impl Cloud {
     }
 }
 
-/// A call that has not begun its work. Dropping it ends the count of the call.
+/// A call before its work, which counts as running. Dropping this ends the count.
 struct Leaving<'a>(&'a Cloud, &'a str);
 
 impl Drop for Leaving<'_> {
