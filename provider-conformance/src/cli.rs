@@ -28,8 +28,8 @@ const INTERRUPTED: u8 = 130;
 /// other owner IDs. A controller of the same provider then gets NOT_INITIALIZED, so never run the
 /// suite against a provider that a controller uses.
 ///
-/// Exit codes. 0: each check passed, warned, or needs a capability that the provider does not
-/// offer.
+/// Exit codes. 0: each check passed, warned, or needs something that the provider, its cloud or this
+/// machine does not have.
 /// 1: a check failed, could not run or lacks its setup (unless --allow-skipped), or the suite could
 /// not remove an object.
 /// 2: the command line or suite.yaml is wrong, the suite cannot reach the provider, or it cannot

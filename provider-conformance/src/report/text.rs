@@ -76,7 +76,7 @@ pub(super) fn summary(report: &Report, verbose: bool) -> String {
     };
     let _ = write!(
         text,
-        "\n{}: {} passed, {} failed, {} with a warning, {} skipped because the provider does not offer them, {} skipped because they lack their setup{not_tried}{left}; {:.1} s\n",
+        "\n{}: {} passed, {} failed, {} with a warning, {} skipped because the provider, its cloud or this machine lacks what they check, {} skipped because they lack their setup{not_tried}{left}; {:.1} s\n",
         report.provider,
         report.passed(),
         report.failed(),

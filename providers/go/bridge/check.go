@@ -141,7 +141,9 @@ func runCheck(flags, forSuite []string, output, errorOutput io.Writer) int {
 	if errors.Is(err, os.ErrNotExist) {
 		// There is no report: the suite ended early and printed the reason, or its arguments ask for
 		// something else, such as --list.
-		if code != 0 {
+		if code == 0 {
+			_ = os.RemoveAll(work)
+		} else {
 			showEnd(log, errorOutput)
 		}
 		return code
