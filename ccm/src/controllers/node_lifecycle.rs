@@ -127,8 +127,7 @@ impl Passes {
             }
         } else {
             self.ledger.start_over();
-            self.evidence.give_up();
-            self.listing.give_up();
+            self.give_up();
         }
         self.earliest = start + LEAST_GAP;
         if start >= self.tick {
@@ -141,6 +140,11 @@ impl Passes {
     /// that the brake does not hold it for longer.
     fn interrupted(&mut self) {
         self.ledger.break_rows();
+        self.give_up();
+    }
+
+    /// Drops all calls under way, and the answers that no pass has judged.
+    fn give_up(&mut self) {
         self.evidence.give_up();
         self.listing.give_up();
     }
@@ -294,12 +298,12 @@ impl Lifecycle {
             self.degraded.store(true, Ordering::Relaxed);
         } else if degraded {
             // Answers to calls from before deletions were allowed must not count afterwards.
-            passes.evidence.give_up();
+            passes.give_up();
         }
         let asking = self.ask(passes, session, may_delete, start);
         let answers = self.context().stop.run_until_cancelled(asking).await?;
         let Some(answers) = answers else {
-            passes.evidence.give_up();
+            passes.give_up();
             passes.reported.pass(self, &Pass::default());
             return None;
         };
@@ -388,7 +392,7 @@ impl Lifecycle {
         // The calls that are still under way may have gone to a provider that was not trustworthy,
         // so their answers must not count.
         if pass.void.is_some() {
-            passes.evidence.give_up();
+            passes.give_up();
         }
         passes.reported.pass(self, &pass);
         let (context, with_taint) = (self.context(), plan::with_shutdown_taint);

@@ -20,14 +20,17 @@ pub(super) enum Outcome<'a> {
 }
 
 /// The wait before attempt `attempt + 1` (the first is 1). `None`: the outcome is final. A write is
-/// sent again only if the server said that it did not execute it. `jitter` is from 0.0 to 1.0 and
-/// adds up to a fifth.
+/// sent again only if the server said that it did not execute it, and a DELETE never: what led to it
+/// may not hold any more. `jitter` is from 0.0 to 1.0 and adds up to a fifth.
 pub(super) fn again(
     method: &Method,
     attempt: u32,
     outcome: &Outcome<'_>,
     jitter: f64,
 ) -> Option<Duration> {
+    if *method == Method::DELETE {
+        return None;
+    }
     let wait = match outcome {
         Outcome::Answer(StatusCode::TOO_MANY_REQUESTS, headers) if attempt < PUT_OFF => {
             retry_after(headers).unwrap_or_else(|| doubling(500, attempt))
@@ -58,7 +61,7 @@ mod tests {
 
     #[test]
     fn m11_what_is_sent_again_and_when() {
-        let (get, patch) = (Method::GET, Method::PATCH);
+        let (get, patch, delete) = (Method::GET, Method::PATCH, Method::DELETE);
         let answer = |code: u16, after: Option<&str>| {
             let mut headers = HeaderMap::new();
             if let Some(after) = after {
@@ -82,6 +85,8 @@ mod tests {
             (&patch, 1, answer(504, Some("1")), None),
             (&patch, 1, answer(409, Some("1")), None),
             (&patch, 1, None, None),
+            (&delete, 1, answer(429, Some("2")), None),
+            (&delete, 1, answer(503, Some("1")), None),
             (&get, 1, None, Some(100)),
             (&get, 2, None, Some(200)),
             (&get, 3, None, None),

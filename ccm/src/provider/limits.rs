@@ -232,6 +232,19 @@ pub(crate) fn check_instance(
     Ok(instance)
 }
 
+/// Checks an instance of a listing. Without its provider ID no Node could be matched (INST-16).
+pub(crate) fn check_listed(
+    instance: api::Instance,
+    prefixes: &[String],
+) -> Result<api::Instance, CallError> {
+    if instance.provider_id.is_none() {
+        return Err(CallError::fault(
+            "an instance of the listing has no provider_id",
+        ));
+    }
+    check_instance(instance, prefixes)
+}
+
 /// Checks that a provider ID belongs to this provider (PROV-8).
 pub(crate) fn check_provider_id(id: &str, prefixes: &[String]) -> Result<(), CallError> {
     check_text("provider_id", id)?;

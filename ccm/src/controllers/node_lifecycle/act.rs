@@ -25,9 +25,9 @@ enum Fate {
     Deleted,
     /// Not deleted: the provider's own list has its instance.
     Listed,
-    /// Not deleted: nothing may be deleted now.
+    /// Not deleted: nothing may be deleted now, or a request failed.
     Interrupted,
-    /// The ccm certainly did not delete the Node.
+    /// Not deleted: the Node is gone, or must stay.
     Spared,
     /// The API server may have deleted it.
     Unknown,
@@ -72,9 +72,9 @@ impl Lifecycle {
             let brake = &mut lock(&self.brake);
             match fate {
                 Fate::Deleted => self.metrics.deleted(&self.context().provider),
-                Fate::Interrupted => passes.ledger.interrupt(brake, &node),
-                Fate::Listed | Fate::Spared => passes.ledger.spare(brake, &node, true),
-                Fate::Unknown => passes.ledger.spare(brake, &node, false),
+                Fate::Interrupted => passes.ledger.interrupt(brake, &node, true),
+                Fate::Listed | Fate::Spared => passes.ledger.spare(brake, &node),
+                Fate::Unknown => passes.ledger.interrupt(brake, &node, false),
             }
         }
     }
@@ -124,7 +124,7 @@ impl Lifecycle {
             Ok(None) => return Fate::Spared,
             Err(error) => {
                 tracing::warn!(node = name, %provider, %error, "Node not deleted: cannot read it again");
-                return Fate::Spared;
+                return Fate::Interrupted;
             }
         };
         let min_age = self.context().config.node_lifecycle.brake.min_age;
@@ -157,12 +157,13 @@ impl Lifecycle {
                 tracing::info!(node = name, %provider, provider_id = plan::provider_id(&fresh), "Node deleted: its instance does not exist any more");
                 Fate::Deleted
             }
-            Err(WriteError::Gone | WriteError::Conflict) => Fate::Spared,
+            Err(WriteError::Gone) => Fate::Spared,
+            Err(WriteError::Conflict) => Fate::Interrupted,
             // The closed fence may have dropped a request that the API server executes.
             Err(WriteError::Fenced(_)) => Fate::Unknown,
             Err(error @ WriteError::Refused(_)) => {
                 failed(&error);
-                Fate::Spared
+                Fate::Interrupted
             }
             Err(error @ WriteError::Unavailable(_)) => {
                 failed(&error);

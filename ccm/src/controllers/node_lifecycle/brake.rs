@@ -60,8 +60,6 @@ pub(super) struct Verdict {
     pub(super) allowed: Vec<usize>,
     /// How many of `Due::held` stay.
     pub(super) held: usize,
-    /// The brake began to hold in this call, and at least one due Node stays.
-    pub(super) engaged: bool,
     /// The Node that the ccm may delete is one of two.
     pub(super) one_of_two: bool,
 }
@@ -100,9 +98,8 @@ impl Brake {
             && due.held.first().is_none_or(|held| !long_enough(held));
         let limit = limit.max(usize::from(one_of_two));
         let room = limit.saturating_sub(gone);
-        let was_holding = self.holding;
         // A single due Node beyond the limit is enough to make the brake hold.
-        self.holding = was_holding || count > room;
+        self.holding |= count > room;
         let room = if self.holding {
             // The limit is at least one Node in each window.
             limit.max(1).saturating_sub(gone)
@@ -119,7 +116,6 @@ impl Brake {
             .collect();
         Verdict {
             held: due.held.len() - allowed.len(),
-            engaged: self.holding && !was_holding && count > allowed.len(),
             allowed,
             one_of_two,
         }
@@ -248,7 +244,6 @@ mod tests {
         };
         let verdict = brake().judge(&one, now);
         assert_eq!((verdict.allowed, verdict.one_of_two), (vec![0], true));
-        assert!(!verdict.engaged);
         // If one of the conditions fails, the Node stays.
         let two = [Duration::ZERO; 2];
         let none = BrakeConfig {
@@ -300,7 +295,7 @@ mod tests {
         };
         let mut brake = brake();
         let verdict = brake.judge(&due, Instant::now());
-        assert!(verdict.engaged && verdict.allowed.is_empty());
+        assert!(brake.holds() && verdict.allowed.is_empty());
     }
 
     #[test]
@@ -327,10 +322,10 @@ mod tests {
             18,
             start + Duration::from_mins(1),
         );
-        assert_eq!((third.allowed.len(), third.engaged), (0, true));
+        assert!(third.allowed.is_empty() && brake.holds());
         let later = start + Duration::from_mins(11);
         let third = judged(&mut brake, &[Duration::from_mins(10)], 18, later);
-        assert_eq!((third.held, third.engaged), (1, false));
+        assert_eq!(third.held, 1);
         assert_eq!(
             allowed(&mut brake, &[LONG], 18, start + Duration::from_mins(16)),
             1
@@ -394,6 +389,7 @@ mod tests {
         brake.count("b", now);
         brake.uncount("b");
         assert_eq!(judged(&mut brake, &[Duration::ZERO], 20, now).allowed, [0]);
+        assert_eq!((brake.gone(&["a"]), brake.gone(&["b"])), (0, 1));
     }
 
     #[test]
@@ -417,22 +413,8 @@ mod tests {
     }
 
     #[test]
-    fn l6_one_of_many_is_not_one_of_two_and_where_all_go_the_brake_was_not_engaged() {
-        let now = Instant::now();
-        let due = |held: Duration, witnessed, nodes| {
-            let held = &[held];
-            let due = Due {
-                held,
-                waiting: 0,
-                uids: &[],
-                witnessed,
-                nodes,
-            };
-            brake().judge(&due, now)
-        };
-        let many = due(Duration::ZERO, true, 10);
-        assert!(many.allowed == [0] && !many.one_of_two, "{many:?}");
-        let two = due(LONG, false, 2);
-        assert!(two.allowed == [0] && !two.engaged, "{two:?}");
+    fn l6_one_of_many_is_not_one_of_two() {
+        let verdict = judged(&mut brake(), &[Duration::ZERO], 10, Instant::now());
+        assert!(verdict.allowed == [0] && !verdict.one_of_two, "{verdict:?}");
     }
 }

@@ -127,7 +127,7 @@ impl Evidence {
     ) -> Vec<Answer> {
         self.asker.keep(nodes);
         let questions = self.affordable(ledger, questions);
-        let mut witnessed = self.ask(session, ledger, nodes, questions);
+        let witnessed = self.ask(session, ledger, nodes, questions);
         let mut answers = Vec::new();
         self.gather(&mut answers).await;
         if !may_delete {
@@ -136,16 +136,40 @@ impl Evidence {
         }
         let now = Instant::now();
         self.claims.retain(|claim| !plan::is_too_old(claim, now));
-        while let Some(next) = self.further_witnesses(ledger, nodes, witnessed, &mut answers) {
-            witnessed = true;
+        let none_ready = plan::is_none_ready(nodes);
+        let mut rounds = 0;
+        let vouched = loop {
+            let vouched = plan::vouched_until(&answers, none_ready);
+            let witnessed = witnessed || rounds > 0;
+            let open = self.claims.iter().filter(|claim| Some(claim.at) > vouched);
+            let open = open.count();
+            if open == 0 || !self.needs_witnesses(witnessed, vouched, rounds) {
+                break vouched;
+            }
+            let count = if self.asked == 0 {
+                open.min(WITNESSES)
+            } else {
+                WITNESSES.saturating_sub(self.asked)
+            };
+            let next = self.next_witnesses(ledger, nodes, count, &[]);
+            if next.is_empty() {
+                // If no Node is Ready, any other Node whose answer is still to come may vouch.
+                let awaited = none_ready && self.asker.is_asking();
+                if vouched.is_none() && self.witnesses.is_empty() && !awaited {
+                    // The claims stay without a witness, so the pass is void.
+                    answers.append(&mut self.claims);
+                }
+                break vouched;
+            }
             self.asker.ask(session, next, EXISTENCE);
             self.gather(&mut answers).await;
-        }
-        let (vouched, open) = std::mem::take(&mut self.claims)
+            rounds += 1;
+        };
+        let (counted, open) = std::mem::take(&mut self.claims)
             .into_iter()
-            .partition(|claim| plan::is_vouched(claim, &answers, nodes));
+            .partition(|claim| Some(claim.at) <= vouched);
         self.claims = open;
-        answers.extend::<Vec<_>>(vouched);
+        answers.extend::<Vec<_>>(counted);
         if self.claims.is_empty() && self.witnesses.is_empty() {
             self.asked = 0;
         }
@@ -185,41 +209,28 @@ impl Evidence {
         true
     }
 
-    /// The next witnesses for claims without a witness. `None`: no more in this pass. `witnessed`:
-    /// this pass has looked for witnesses already.
-    fn further_witnesses(
+    /// Whether this pass asks about further witnesses, for claims that came after `vouched`, the
+    /// last answer of a witness. `witnessed`: this pass has looked for witnesses already.
+    fn needs_witnesses(
         &mut self,
-        ledger: &mut Ledger,
-        nodes: &[Arc<Node>],
         witnessed: bool,
-        answers: &mut Vec<Answer>,
-    ) -> Option<Vec<Arc<Node>>> {
-        let claims = self.claims.iter();
-        let open = claims.filter(|claim| !plan::is_vouched(claim, answers, nodes));
-        let open = open.count();
+        vouched: Option<Instant>,
+        rounds: usize,
+    ) -> bool {
+        if self.is_refused() {
+            return false;
+        }
+        if vouched.is_some() {
+            // The provider recognised a witness, but these claims came later. Other witnesses may
+            // vouch for them, in the next pass at the latest.
+            self.asked = self.witnesses.len();
+            if rounds >= WITNESSES {
+                return false;
+            }
+        }
         // Answers about witnesses are still to come, and this pass has waited for them or may ask
         // about no more witnesses. The next pass may ask about others, up to `WITNESSES` in all.
-        let awaited = !self.witnesses.is_empty() && (witnessed || self.asked >= WITNESSES);
-        if open == 0 || self.is_refused() || awaited {
-            return None;
-        }
-        let count = if self.asked == 0 {
-            open.min(WITNESSES)
-        } else {
-            WITNESSES.saturating_sub(self.asked)
-        };
-        let next = self.next_witnesses(ledger, nodes, count, &[]);
-        if !next.is_empty() {
-            return Some(next);
-        }
-        // If no Node is Ready, any other Node whose answer is still to come may vouch for the
-        // claims.
-        let awaited = plan::is_none_ready(nodes) && self.asker.is_asking();
-        if self.witnesses.is_empty() && !awaited {
-            // The claims stay without a witness, so the pass is void.
-            answers.append(&mut self.claims);
-        }
-        None
+        self.witnesses.is_empty() || !witnessed && self.asked < WITNESSES
     }
 
     /// Picks witnesses to ask now, and takes note of them.

@@ -38,7 +38,7 @@ use crate::planted::planted;
 #[cfg(test)]
 pub(crate) use answers::MOST_PERIODS;
 use answers::{Absence, Known, failed, is_recognised, void, vouches_as_ready};
-pub(super) use answers::{is_claim, is_none_ready, is_too_old, is_vouched};
+pub(super) use answers::{is_claim, is_none_ready, is_too_old, vouched_until};
 use nodes::{
     condition, has_shutdown_taint, ids_of_several, is_going, is_older, is_suspect, is_witness,
 };
@@ -110,8 +110,6 @@ pub(super) struct Pass {
     pub(super) shared: Vec<Arc<Node>>,
     /// Some due Nodes got no answer in this pass.
     pub(super) waiting: bool,
-    /// The brake began to hold in this pass, and at least one due Node stays.
-    pub(super) engaged: bool,
     /// Why the pass is void, for people.
     pub(super) void: Option<String>,
     /// Why the pass learned nothing: all answers are failures, and not only missed deadlines. Nodes
@@ -287,7 +285,9 @@ impl Ledger {
         if self.absences.is_empty() {
             // The ledger may be new. Only answers about all suspects show that no absence is left.
             let known = |node: &&Arc<Node>| self.known.get(uid(node));
-            let reported = |node| known(node).is_some_and(|known| known.state != Unspecified);
+            let reported = |node| {
+                known(node).is_some_and(|known| !matches!(known.state, Absent | Unspecified))
+            };
             if suspects.iter().all(reported) {
                 brake.release();
             }
@@ -322,7 +322,6 @@ impl Ledger {
             .partition(|node| reported.contains(uid(node)));
         pass.waiting = !waiting.is_empty();
         let verdict = self.brake(brake, &due, &waiting, found);
-        pass.engaged = verdict.engaged;
         pass.one_of_two = verdict.one_of_two;
         let allowed: BTreeSet<usize> = verdict.allowed.into_iter().collect();
         // The ccm asks less often about a held Node. This delay still allows at least about fifteen
@@ -399,30 +398,33 @@ impl Ledger {
         brake.judge(&due, found.now)
     }
 
-    /// A Node of `Pass::delete` was not deleted, or may have been: it needs two new answers.
-    /// `certain`: nothing was deleted.
-    pub(super) fn spare(&mut self, brake: &mut Brake, node: &Node, certain: bool) {
+    /// A Node of `Pass::delete` was certainly not deleted, and its absence is over.
+    pub(super) fn spare(&mut self, brake: &mut Brake, node: &Node) {
         self.absences.remove(uid(node));
+        brake.uncount(uid(node));
+    }
+
+    /// A Node of `Pass::delete` waits for the provider's list. Its ABSENT answers still count.
+    pub(super) fn postpone(&mut self, brake: &mut Brake, node: &Node) {
+        self.unsend(node);
+        brake.uncount(uid(node));
+    }
+
+    /// A Node of `Pass::delete` was not deleted, or may have been: it needs two new answers. How
+    /// long it has been absent stays. `certain`: nothing was deleted.
+    pub(super) fn interrupt(&mut self, brake: &mut Brake, node: &Node, certain: bool) {
+        if let Some(absence) = self.unsend(node) {
+            absence.break_row();
+        }
         if certain {
             brake.uncount(uid(node));
         }
     }
 
-    /// A Node of `Pass::delete` waits for the provider's list. Its ABSENT answers still count.
-    pub(super) fn postpone(&mut self, brake: &mut Brake, node: &Node) {
-        if let Some(absence) = self.absences.get_mut(uid(node)) {
-            absence.sent = false;
-        }
-        brake.uncount(uid(node));
-    }
-
-    /// A Node of `Pass::delete` was not deleted, because nothing may be deleted now: it needs two
-    /// new answers. How long it has been absent stays.
-    pub(super) fn interrupt(&mut self, brake: &mut Brake, node: &Node) {
-        self.postpone(brake, node);
-        if let Some(absence) = self.absences.get_mut(uid(node)) {
-            absence.break_row();
-        }
+    fn unsend(&mut self, node: &Node) -> Option<&mut Absence> {
+        let absence = self.absences.get_mut(uid(node))?;
+        absence.sent = false;
+        Some(absence)
     }
 
     /// Makes the Node due with the next pass: the list that it waits for may come soon.
@@ -473,7 +475,8 @@ impl Ledger {
         if self.absences.is_empty() {
             return;
         }
-        let there: BTreeSet<&str> = nodes.iter().map(|node| uid(node)).collect();
+        let there = nodes.iter().filter(|node| !is_going(node));
+        let there: BTreeSet<&str> = there.map(|node| uid(node)).collect();
         self.absences.retain(|uid, absence| {
             suspects.contains(uid.as_str()) || absence.sent && there.contains(uid.as_str())
         });

@@ -22,7 +22,7 @@ const TOLD_AT: usize = 10;
 pub(super) struct Reported {
     /// The last pass was void, or learned nothing.
     void: bool,
-    /// When the brake was last reported since it began to hold.
+    /// When the brake was last reported in this term, since it began to hold.
     brake: Option<Instant>,
     /// When the ccm last reported that a Node stays: by UID, and whether it shares its provider ID.
     stays: BTreeMap<(String, bool), Instant>,
@@ -60,8 +60,9 @@ impl Reported {
         if !lock(&lifecycle.brake).holds() {
             self.brake = None;
         }
-        let again = self.brake.is_some_and(|at| at.elapsed() >= REPORT_AGAIN);
-        if pass.engaged || again && !pass.held.is_empty() {
+        // The brake may have begun to hold in an earlier term.
+        let due = self.brake.is_none_or(|at| at.elapsed() >= REPORT_AGAIN);
+        if due && !pass.held.is_empty() {
             self.brake = Some(Instant::now());
             brake(lifecycle, &pass.held);
         }

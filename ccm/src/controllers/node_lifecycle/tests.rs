@@ -234,6 +234,8 @@ async fn l6_a_pass_during_which_the_provider_was_not_ready_deletes_nothing() {
             let about = lookups.iter().flatten().filter(|name| *name == "n0003");
             // Two answers since. While a list is awaited, the controller asks again.
             assert!(about.count() >= 4, "{state:?} {takes}: {lookups:?}");
+            let listings = cloud.state().listings;
+            assert_eq!(listings, 2, "{state:?} {takes}: a new list vetoes");
         }
     }
 }

@@ -157,7 +157,7 @@ impl Session {
             .await?;
             let prefixes = &self.info.provider_id_prefixes;
             list.into_iter()
-                .map(|instance| limits::check_instance(instance, prefixes))
+                .map(|instance| limits::check_listed(instance, prefixes))
                 .collect::<Result<_, _>>()
                 .map(Answered::well)
         })

@@ -5,7 +5,7 @@ use tokio::sync::watch;
 
 use super::super::{Memory, Metrics};
 use super::*;
-use crate::controllers::node::testing::FakeApi;
+use crate::controllers::node::testing::{FakeApi, Fault};
 use crate::core::Key;
 use crate::ownership::Ownership;
 use crate::provider::ProviderStatus;
@@ -95,11 +95,10 @@ async fn l6_what_changed_since_is_seen_and_the_node_stays() {
     assert_eq!(fate, Fate::Interrupted);
     assert!(api.writes().is_empty());
     // A change between the last read and the request: the preconditions catch it.
-    let edits: [Edit; 2] = [edits[0], edits[1]];
-    for edit in edits {
+    for (edit, expected) in [(edits[0], Fate::Interrupted), (edits[1], Fate::Spared)] {
         let (api, lifecycle, seen) = bench();
         api.before_next_write(edit);
-        assert_eq!(lifecycle.delete_one(&seen, || true).await, Fate::Spared);
+        assert_eq!(lifecycle.delete_one(&seen, || true).await, expected);
         assert!(api.node("n").is_some() && api.writes().is_empty());
     }
 }
@@ -107,9 +106,15 @@ async fn l6_what_changed_since_is_seen_and_the_node_stays() {
 #[tokio::test]
 async fn l5_a_deletion_that_the_fence_cut_off_may_have_happened() {
     let (api, lifecycle, seen) = bench();
-    api.before_next_write(|api| api.fence.close());
-    assert_eq!(lifecycle.delete_one(&seen, || true).await, Fate::Unknown);
-    assert!(api.node("n").is_none() && !api.writes().is_empty());
+    api.faults.writes(1, 1, Fault::Lost);
+    let closed = async {
+        while api.node("n").is_some() {
+            tokio::task::yield_now().await;
+        }
+        api.fence.close();
+    };
+    let (fate, ()) = tokio::join!(lifecycle.delete_one(&seen, || true), closed);
+    assert_eq!(fate, Fate::Unknown);
 }
 
 #[tokio::test]

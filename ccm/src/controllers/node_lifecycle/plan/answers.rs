@@ -31,23 +31,13 @@ pub(in super::super) fn is_too_old(claim: &Answer, now: Instant) -> bool {
     now.saturating_duration_since(claim.began) > OLDEST_ANSWER
 }
 
-/// Whether one of these answers vouches for an ABSENT: that answer is not older than the ABSENT,
-/// and the provider recognises a Ready Node in it. If no Node is Ready, any recognised Node is
-/// enough.
-pub(in super::super) fn is_vouched(
-    claim: &Answer,
-    answers: &[Answer],
-    nodes: &[Arc<Node>],
-) -> bool {
-    let none_ready = is_none_ready(nodes);
-    answers.iter().any(|answer| {
-        let vouches = if none_ready {
-            is_recognised(answer.state())
-        } else {
-            vouches_as_ready(answer)
-        };
-        vouches && answer.at >= claim.at
-    })
+/// The time of the last answer that vouches for the provider: it recognises a Ready Node there. If
+/// no Node is Ready, any recognised Node is enough. ABSENT answers until then have a witness.
+pub(in super::super) fn vouched_until(answers: &[Answer], none_ready: bool) -> Option<Instant> {
+    let vouching = answers
+        .iter()
+        .filter(|answer| is_recognised(answer.state()) && (none_ready || is_ready(&answer.node)));
+    vouching.map(|answer| answer.at).max()
 }
 
 /// Whether no Node is Ready. Then the Nodes that are not Ready vouch for each other.
@@ -86,10 +76,12 @@ pub(super) fn void(
             "the provider's result for Node {name} names {id}, which is another Node's instance"
         ));
     }
+    let none_ready = is_none_ready(found.nodes);
+    let vouched = vouched_until(found.answers, none_ready);
     let mut claims = relevant.iter().filter(|answer| is_claim(answer));
-    if !found.may_delete || claims.all(|claim| is_vouched(claim, found.answers, found.nodes)) {
+    if !found.may_delete || claims.all(|claim| Some(claim.at) <= vouched) {
         None
-    } else if is_none_ready(found.nodes) {
+    } else if none_ready {
         Some("no Node is Ready, and the provider recognises none of them".to_owned())
     } else {
         Some("the provider recognises none of the Ready Nodes in the lookups".to_owned())
@@ -127,7 +119,8 @@ fn mixed_up<'a>(found: &'a Findings<'_>) -> Option<(&'a str, &'a str)> {
 
 /// A Node is due after this many ABSENT answers in a row.
 const ENOUGH: u32 = 2;
-/// If an ABSENT comes later than this after the previous one, it starts a new row.
+/// If an ABSENT comes later than this and the longest step after the previous one, it starts a new
+/// row.
 pub(super) const LONGEST_PENDING: Duration = Duration::from_mins(10);
 /// The longest pause before the ccm asks about a Node again, in periods. A slow answer, the brake,
 /// refused credentials or THROTTLED can make it longer.
@@ -171,7 +164,8 @@ impl Absence {
     /// counts.
     pub(super) fn answered(&mut self, witnessed: bool, longest_step: Duration, now: Instant) {
         let since = |last: Instant| now.saturating_duration_since(last);
-        if self.last.is_some_and(|last| since(last) > LONGEST_PENDING) {
+        let longest = LONGEST_PENDING.max(longest_step);
+        if self.last.is_some_and(|last| since(last) > longest) {
             self.break_row();
         }
         if let Some(last) = self.last {

@@ -72,6 +72,10 @@ async fn l6_the_brake_outlives_the_loop() {
         tokio::time::sleep(Duration::from_mins(1)).await;
         assert_eq!(looping.left(), 90, "round {round}");
     }
+    // A brake that holds since an earlier term is reported in each term.
+    let events = looping.context.writes.events.recorded();
+    let held = |event: &String| event.contains("NodeDeletionHeld n0010") && event.contains("(x4)");
+    assert!(events.iter().any(held), "{events:?}");
     // The brake still holds after the window. The quarter of an hour begins again with each start.
     tokio::time::sleep(Duration::from_mins(13)).await;
     looping.again().await;

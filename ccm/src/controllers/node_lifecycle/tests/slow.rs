@@ -185,6 +185,26 @@ async fn m10_a_provider_whose_latency_grows_with_the_batch_is_waited_for() {
     goes_in_time(96, Duration::from_millis(400), 100).await;
 }
 
+/// The witnesses answer in an earlier call than most of the Nodes that they vouch for.
+#[tokio::test(start_paused = true)]
+async fn m10_many_absent_nodes_in_several_calls_have_their_witnesses() {
+    for (batch, places) in [(1, 8), (1, 1), (4, 3)] {
+        let offer = |offered: &mut api::InstanceCapability| {
+            offered.max_batch = Some(batch);
+            offered.max_in_flight = Some(places);
+        };
+        let (looping, cloud) = Looping::start_offering(60, offer).await;
+        cloud.state().delay = Duration::from_millis(200);
+        looping.down(0..10, api::InstanceState::Absent);
+        // The brake holds them for a quarter of an hour.
+        let took = looping.until("deleted", |this| this.left() < 60).await;
+        assert!(
+            took <= Duration::from_mins(18),
+            "{batch} {places}: {took:?}"
+        );
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn m10_a_provider_without_batches_is_waited_for() {
     goes_in_time(96, Duration::from_millis(400), 1).await;

@@ -135,6 +135,17 @@ fn l6_absent_answers_ten_minutes_apart_belong_together_and_no_longer_ones() {
 }
 
 #[test]
+fn l6_with_a_long_period_two_absent_answers_belong_together_too() {
+    let period = Duration::from_mins(11);
+    let mut driver = Driver::new();
+    driver.ledger = Ledger::new(BrakeConfig::default().min_age, period, period * 2);
+    let nodes = cluster(3, 1);
+    driver.reported(&nodes, Absent, AT_ONCE);
+    driver.now += period;
+    assert_eq!(driver.reported(&nodes, Absent, AT_ONCE).delete.len(), 1);
+}
+
+#[test]
 fn l6_one_of_two_goes_where_a_ready_node_vouched_for_both_answers() {
     let mut driver = Driver::new();
     let nodes = cluster(1, 1);
@@ -173,7 +184,7 @@ fn l6_where_nothing_is_known_the_row_begins_again_and_the_hold_goes_on() {
     assert_eq!(minute(&mut driver, Absent).delete.len(), 1);
     // The provider became unusable before the request.
     for node in &nodes {
-        driver.ledger.interrupt(&mut driver.brake, node);
+        driver.ledger.interrupt(&mut driver.brake, node, true);
     }
     assert!(minute(&mut driver, Absent).delete.is_empty());
     assert_eq!(minute(&mut driver, Absent).delete.len(), 1);
@@ -186,7 +197,7 @@ fn l6_a_held_node_is_asked_about_once_a_minute_and_at_once_after_a_hint() {
     driver.reported(&nodes, Absent, AT_ONCE);
     driver.now += PERIOD;
     let pass = driver.reported(&nodes, Absent, AT_ONCE);
-    assert_eq!((pass.held.len(), pass.engaged), (2, true));
+    assert_eq!((pass.held.len(), driver.brake.holds()), (2, true));
     assert!(driver.is_due_after(&nodes, Duration::from_secs(55)));
     driver.ledger.hinted(&nodes[0], driver.now);
     driver.reported(&nodes, Absent, PERIOD);
@@ -205,7 +216,7 @@ fn l6_a_deletion_that_is_put_off_needs_no_new_answers_and_leaves_its_room() {
         driver.ledger.postpone(&mut driver.brake, &nodes[0]);
     }
     // If nothing may be deleted any more, two new answers are needed.
-    driver.ledger.interrupt(&mut driver.brake, &nodes[0]);
+    driver.ledger.interrupt(&mut driver.brake, &nodes[0], true);
     for deleted in [0, 1] {
         driver.now += PERIOD;
         let pass = driver.reported(&nodes, Absent, AT_ONCE);
@@ -222,7 +233,7 @@ fn l6_a_node_whose_delete_request_was_not_answered_goes_after_two_new_answers() 
         driver.now += PERIOD;
         let pass = driver.reported(&nodes, Absent, AT_ONCE);
         assert_eq!(names(&pass.delete), ["down-000"]);
-        driver.ledger.spare(&mut driver.brake, &nodes[0], false);
+        driver.ledger.interrupt(&mut driver.brake, &nodes[0], false);
         driver.now += PERIOD;
     }
 }

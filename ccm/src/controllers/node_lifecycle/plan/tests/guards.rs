@@ -8,7 +8,7 @@ fn l6_the_brake_holds_a_mass_absence_for_a_quarter_of_an_hour() {
     let nodes = cluster(80, 20);
     driver.pass(&nodes, Absent);
     let second = driver.pass(&nodes, Absent);
-    assert!(second.engaged && second.delete.is_empty() && second.held.len() == 20);
+    assert!(second.delete.is_empty() && second.held.len() == 20);
     assert!(driver.brake.holds());
     let mut passes = 2;
     let gone = loop {
@@ -22,6 +22,45 @@ fn l6_the_brake_holds_a_mass_absence_for_a_quarter_of_an_hour() {
     // When all absent Nodes recover, the brake is released.
     let nodes = &nodes[10..];
     driver.pass(nodes, Running);
+    assert!(!driver.brake.holds());
+}
+
+#[test]
+fn l6_a_node_that_is_spared_is_still_absent_for_the_brake() {
+    let mut driver = Driver::new();
+    let nodes = cluster(80, 20);
+    driver.pass(&nodes, Absent);
+    let held = driver.pass(&nodes, Absent).held;
+    for node in &held {
+        driver.ledger.spare(&mut driver.brake, node);
+    }
+    // A pass without an answer about these Nodes.
+    driver.pass_with(&nodes, &nodes, |_| None);
+    assert!(driver.brake.holds());
+    driver.pass(&nodes, Running);
+    assert!(!driver.brake.holds());
+}
+
+#[test]
+fn l6_a_deleted_node_that_lingers_counts_once_and_lets_the_brake_go() {
+    let mut driver = Driver::new();
+    let mut nodes = cluster(4, 1);
+    driver.pass(&nodes, Absent);
+    assert_eq!(driver.pass(&nodes, Absent).delete.len(), 1);
+    // A finalizer keeps it.
+    nodes[0] = edited(&nodes[0], |node| {
+        node.metadata.deletion_timestamp = Some(Time(wall()));
+    });
+    nodes.push(node("down-001", None));
+    driver.pass(&nodes, Absent);
+    assert_eq!(names(&driver.pass(&nodes, Absent).delete), ["down-001"]);
+    // A third one within the window is beyond the limit.
+    nodes.push(node("down-002", None));
+    driver.pass(&nodes, Absent);
+    assert_eq!(driver.pass(&nodes, Absent).held.len(), 1);
+    nodes.pop();
+    nodes.pop();
+    driver.pass(&nodes, Absent);
     assert!(!driver.brake.holds());
 }
 
