@@ -35,13 +35,14 @@ impl From<kube::Error> for WriteError {
             return Self::Unavailable(error.to_string());
         };
         match status.code {
-            404 => Self::Gone,
+            // A proxy's own 404 says nothing about the object.
+            404 if status.reason == "NotFound" => Self::Gone,
             409 => Self::Conflict,
             // The UID is immutable, so the API server refuses a patch with another UID.
             422 if names_uid(&status) => Self::Gone,
-            // A token that has just expired or been rotated, a request that arrived too slowly, an
-            // expired resourceVersion, or too many requests.
-            401 | 408 | 410 | 429 => Self::Unavailable(status.message),
+            // A token that has just expired or been rotated, no answer of the API server itself, a
+            // request that arrived too slowly, an expired resourceVersion, or too many requests.
+            401 | 404 | 408 | 410 | 429 => Self::Unavailable(status.message),
             400..=499 => Self::Refused(status.message),
             _ => Self::Unavailable(status.message),
         }
@@ -63,7 +64,8 @@ mod tests {
     use super::*;
 
     fn answer(code: u16, field: Option<&str>) -> WriteError {
-        let mut status = Status::failure("text", "Reason").with_code(code);
+        let reason = if code == 404 { "NotFound" } else { "Reason" };
+        let mut status = Status::failure("text", reason).with_code(code);
         status.details = field
             .map(|field| serde_json::json!({ "causes": [{ "field": field }] }))
             .map(|details| serde_json::from_value(details).unwrap());
@@ -90,6 +92,13 @@ mod tests {
                 "{code}"
             );
         }
+    }
+
+    #[test]
+    fn m11_a_404_that_is_not_the_api_servers_says_nothing_about_the_object() {
+        let status = Status::failure("<html>", "Failed to parse error data").with_code(404);
+        let error = WriteError::from(kube::Error::Api(status.boxed()));
+        assert!(matches!(error, WriteError::Unavailable(_)), "{error}");
     }
 
     #[test]
