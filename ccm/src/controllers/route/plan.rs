@@ -85,7 +85,7 @@ pub(super) fn deletions(tasks: &[Task]) -> usize {
 }
 
 /// The tasks of a second pass whose deletions the first pass also has. The second pass used the
-/// Nodes from the API server. Tasks without deletions are left out.
+/// Nodes from the API server. Tasks without deletions stay: it dropped the plans of the first pass.
 pub(super) fn confirmed(first: &[Task], second: Vec<Task>) -> Vec<Task> {
     let deletes: BTreeSet<(IpNet, &str)> = first
         .iter()
@@ -98,7 +98,7 @@ pub(super) fn confirmed(first: &[Task], second: Vec<Task>) -> Vec<Task> {
     tasks.retain(|task| {
         let mut routes = task.delete.iter();
         let known = |route: &api::Route| deletes.contains(&(task.destination, route.name.as_str()));
-        !task.delete.is_empty() && routes.all(known)
+        routes.all(known)
     });
     tasks
 }
