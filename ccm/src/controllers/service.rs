@@ -110,17 +110,20 @@ struct State {
 struct Offer {
     /// The name that the provider states.
     name: String,
+    /// The load balancers of another scope do not exist in this one.
+    cloud_scope: Option<String>,
     load_balancers: LoadBalancerCapability,
     ownership: Arc<Ownership>,
     projections: Projections,
 }
 
 impl Offer {
-    fn of(session: &Session) -> Self {
+    fn of(session: &Session, cloud_scope: Option<String>) -> Self {
         let offered = session.info.capabilities.as_ref();
         let load_balancers = offered.and_then(|offered| offered.load_balancers.clone());
         Self {
             name: session.info.provider_name.clone(),
+            cloud_scope,
             load_balancers: load_balancers.unwrap_or_default(),
             ownership: Arc::clone(&session.ownership),
             projections: session.projections.clone(),
@@ -184,8 +187,11 @@ impl Worker {
             None
         } else if state.ledger.is_news(&key, change.new.as_deref()) {
             Some(Wake::Due(task))
+        } else if change.new.is_none() {
+            state.ledger.uses(&key, None);
+            Some(Wake::Gone(task))
         } else {
-            change.new.is_none().then_some(Wake::Gone(task))
+            None
         }
     }
 
@@ -223,14 +229,18 @@ impl Worker {
         }
         state.session = current;
         state.lists.start_over();
-        let offer = Offer::of(session);
-        if state.offer.as_deref() == Some(&offer) {
+        let cloud_scope = self.driver.context.status.borrow().cloud_scope.clone();
+        let offer = Arc::new(Offer::of(session, cloud_scope));
+        if state.offer.as_ref() == Some(&offer) {
             return Vec::new();
         }
-        let is_first = state.offer.replace(Arc::new(offer)).is_none();
+        let before = state.offer.replace(Arc::clone(&offer));
         self.rebuild(state);
-        if is_first {
+        let Some(before) = before else {
             return Vec::new();
+        };
+        if before.cloud_scope != offer.cloud_scope {
+            state.ledger.check_all();
         }
         self.metrics.unsaid(&self.driver.context.provider);
         // Includes Services without a record: the provider may not have served their class before.

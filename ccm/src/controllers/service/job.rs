@@ -72,6 +72,8 @@ impl Worker {
         let targets = used.map(|selector| state.pool.targets_now(selector));
         if targets.as_ref().is_some_and(Option::is_none) {
             self.doubt(state);
+            let uid = service.metadata.uid.as_deref();
+            state.waiting.seen(task, uid, None, Instant::now());
             state.ledger.put(task, taken.record);
             batch.settle(task, Requeue::At(Instant::now() + TARGETS_AGAIN));
             return None;
@@ -103,6 +105,9 @@ impl Worker {
             && let Task::Service(key) = task
         {
             let now = driver.context.cluster.services.get(key);
+            if now.is_none() {
+                state.ledger.uses(key, None);
+            }
             again |= state.ledger.is_news(key, now.as_deref());
         }
         // While changes of Nodes settle, this Service may have newer targets than other Services.

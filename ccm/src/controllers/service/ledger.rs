@@ -256,6 +256,15 @@ impl Ledger {
             .is_some_and(|record| is_news(&record.latest, Some(record)))
     }
 
+    /// Whether the Service needs targets, and its set is not known yet.
+    pub(super) fn lacks_targets(&self, task: &Task, sets: &Sets) -> bool {
+        let Task::Service(key) = task else {
+            return false;
+        };
+        let selector = self.selectors.get(key);
+        selector.is_some_and(|selector| sets.get(selector).is_none())
+    }
+
     /// Whether the Service's targets are a reason for a call now.
     pub(super) fn wants_targets(&self, task: &Task, sets: &Sets) -> bool {
         let Task::Service(key) = task else {
@@ -319,6 +328,14 @@ impl Ledger {
     pub(super) fn is_pending(&self, task: &Task) -> bool {
         let record = self.entries.get(task);
         record.is_some_and(|record| record.progress.is_pending())
+    }
+
+    /// Marks all tasks for a check, after their jobs.
+    pub(super) fn check_all(&mut self) {
+        let records = self.entries.values_mut();
+        records.for_each(|record| record.check = true);
+        let working = self.working.values_mut();
+        working.for_each(|working| working.meanwhile.check = true);
     }
 
     /// Marks the task for a check. Returns whether the task has a record and no job. If a job runs,

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::api::core::v1::Node;
+use prost::Message as _;
 use tokio::time::{Instant, sleep_until};
 use tracing::warn;
 
@@ -64,9 +66,9 @@ impl Worker {
     /// Stores the current state of a Node. Returns whether this can change a set.
     fn observe(&self, state: &mut State, offer: &Offer, node: &Arc<Node>) -> bool {
         let name = node.metadata.name.as_deref().unwrap_or_default();
-        let view = is_target(node, offer, &self.driver.context.provider)
-            .then(|| node_view(node, &offer.projections.targets));
-        let bytes = view.as_ref().map_or(0, prost::Message::encoded_len);
+        let view =
+            is_target(node, offer, &self.driver.context.provider).then(|| target_view(node, offer));
+        let bytes = view.as_ref().map_or(0, |view| view.encoded_len());
         let now = view.filter(|_| bytes <= TARGET_BYTES).map(|view| {
             let identity = node_view(node, &offer.projections.target_identity);
             Candidate::new(Arc::clone(node), view, &identity)
@@ -169,7 +171,10 @@ impl Worker {
                 self.driver.context.writes.client.clone(),
                 &self.driver.context.provider,
             );
-            let eligible = |node: &Node| is_target(node, &offer, provider);
+            let eligible = |node: &Node| {
+                is_target(node, &offer, provider)
+                    && target_view(node, &offer).encoded_len() <= TARGET_BYTES
+            };
             let asked = still_empty(client, selectors.clone(), eligible);
             let Some(empty) = self.driver.context.stop.run_until_cancelled(asked).await else {
                 return;
@@ -201,6 +206,11 @@ impl Worker {
             warn!(%provider, "the cache has no target, but the API server did not confirm that: keeping the targets");
         }
     }
+}
+
+/// The Node as a request has it among the targets.
+fn target_view(node: &Node, offer: &Offer) -> api::NodeView {
+    node_view(node, &offer.projections.targets)
 }
 
 fn is_target(node: &Node, offer: &Offer, provider: &str) -> bool {

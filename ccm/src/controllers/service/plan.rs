@@ -119,7 +119,11 @@ pub(super) fn next_step(
     let cloud = record.map_or(&Cloud::Unknown, |record| &record.cloud);
     let known = cloud.by().is_some();
     if facts.departed {
-        return if known { Step::Delete } else { Step::Ignore };
+        return match cloud.by() {
+            Some(by) if by != facts.me => blocked(by, None),
+            Some(_) => Step::Delete,
+            None => Step::Ignore,
+        };
     }
     let stored = Stored::of(service);
     let other = stored.provider().filter(|provider| *provider != facts.me);

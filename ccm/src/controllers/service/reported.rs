@@ -150,6 +150,10 @@ impl Worker {
             let until = self.driver.context.wall_time(until);
             return Some(Obstacle::slowed(provider, "load balancers", until));
         }
+        if state.ledger.lacks_targets(task, &state.pool.sets) {
+            let text = "waits for its targets: the cache has no target for it, and the API server has not confirmed that";
+            return Some(Obstacle::new(text.to_owned(), None));
+        }
         let due = driver.queue.due(task)? <= Instant::now();
         let jobs = state.ledger.working();
         (due && jobs >= self.most_jobs(&*session?)).then(|| {

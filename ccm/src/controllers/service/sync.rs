@@ -157,7 +157,10 @@ impl<'a> Run<'a> {
                 Err(Stop::With(outcome)) => return outcome,
             }
         }
-        // Somebody writes to the Service faster than this job.
+        let why = format!(
+            "the Service still needs a write after {MOST_STEPS} steps: another component seems to undo the ccm's writes to it"
+        );
+        self.report(notes::sync_failed(&why), false);
         Requeue::Retry
     }
 
@@ -171,6 +174,8 @@ impl<'a> Run<'a> {
             // The job began without targets, because the Service needed none then.
             let needless = self.job.selector.is_ok() && self.job.targets.is_none();
             if !same || needless {
+                // The next job must see this version, also if the watch is late.
+                self.record();
                 return Err(Stop::With(Requeue::At(Instant::now())));
             }
             if let Err(why) = &self.job.selector {

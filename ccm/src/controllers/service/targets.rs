@@ -29,8 +29,8 @@ const AUTOSCALER_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
 /// The targets of all Services with one selector. Those Services share one set.
 #[derive(Debug)]
 pub(super) struct TargetSet {
-    /// In the order of their names.
-    pub(super) nodes: Vec<api::NodeView>,
+    /// In the order of their names. Sets share them: there may be many sets of many Nodes.
+    pub(super) nodes: Vec<Arc<api::NodeView>>,
     /// Covers the fields that identify targets: names, UIDs, provider IDs, addresses, and those
     /// that the provider names (B-S7, ▲S14).
     pub(super) fingerprint: Fingerprint,
@@ -49,7 +49,7 @@ impl TargetSet {
     pub(super) fn to_request(&self) -> api::TargetSet {
         api::TargetSet {
             set: Some(api::target_set::Set::Inline(api::TargetList {
-                nodes: self.nodes.clone(),
+                nodes: self.nodes.iter().map(|node| (**node).clone()).collect(),
             })),
         }
     }
@@ -85,7 +85,7 @@ pub(super) fn eligible(node: &Node, scope: api::TargetScope, owned: bool) -> boo
 pub(super) struct Candidate {
     ready: bool,
     node: Arc<Node>,
-    view: api::NodeView,
+    view: Arc<api::NodeView>,
     fingerprint: Fingerprint,
 }
 
@@ -101,7 +101,7 @@ impl Candidate {
         Self {
             ready: is_ready(&node),
             node,
-            view,
+            view: Arc::new(view),
             fingerprint: digest.finish(),
         }
     }
@@ -179,7 +179,7 @@ impl Candidates {
         TargetSet {
             nodes: chosen
                 .iter()
-                .map(|(_, candidate)| candidate.view.clone())
+                .map(|(_, candidate)| Arc::clone(&candidate.view))
                 .collect(),
             fingerprint: digest.finish(),
             version: self.version,

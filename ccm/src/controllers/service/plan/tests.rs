@@ -5,7 +5,6 @@ mod stored;
 
 use std::sync::Arc;
 
-use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, PortStatus, ServiceStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -36,7 +35,7 @@ fn facts(capability: &LoadBalancerCapability) -> Facts<'_> {
 
 fn set(fingerprint: u128) -> TargetSet {
     TargetSet {
-        nodes: vec![api::NodeView::default()],
+        nodes: vec![Arc::default()],
         fingerprint: Fingerprint(fingerprint),
         version: 0,
         left_out: 0,
@@ -351,6 +350,14 @@ fn s19_what_another_provider_made_in_this_process_is_not_deleted_through_this_on
         assert_eq!(step(&service, Some(&made(ME))), Step::Delete);
         let expected = blocked("other", None);
         assert_eq!(step(&service, Some(&made("other"))), expected);
+        // The Service is gone, and only its load balancer is left.
+        let capability = capability();
+        let facts = Facts {
+            departed: true,
+            ..facts(&capability)
+        };
+        let step = |by| next_step(&service, Some(&made(by)), None, &facts);
+        assert_eq!((step(ME), step("other")), (Step::Delete, expected));
     }
 }
 

@@ -13,10 +13,10 @@ const ME: &str = "mock";
 
 fn set() -> TargetSet {
     TargetSet {
-        nodes: vec![api::NodeView {
+        nodes: vec![Arc::new(api::NodeView {
             name: "a".into(),
             ..api::NodeView::default()
-        }],
+        })],
         fingerprint: Fingerprint(7),
         version: 0,
         left_out: 0,

@@ -11,7 +11,7 @@ use tracing::{info, warn};
 use super::{Report, Run, Stop};
 use crate::controllers::service::answer::{self, Answer, Sent, Verdict};
 use crate::controllers::service::notes::{self, Op};
-use crate::controllers::service::plan::{handle_to_send, status_patch};
+use crate::controllers::service::plan::{asks, class, handle_to_send, status_patch};
 use crate::controllers::service::record::Record;
 use crate::controllers::service::settle::{Call, begin, settle};
 use crate::controllers::service::support::conditions;
@@ -125,7 +125,7 @@ impl Run<'_> {
         };
         let mut rewritten = false;
         if let Verdict::Ready(status, _) | Verdict::InSync(Some(status)) = &verdict {
-            rewritten = self.write_status(status).await?;
+            rewritten = self.write_status(call, status).await?;
         }
         // Only a patch that was applied counts. Otherwise its missing annotations would look like a
         // user's change.
@@ -286,9 +286,17 @@ impl Run<'_> {
     }
 
     /// Writes the status if it differs. Returns whether the API server stored it.
-    async fn write_status(&mut self, status: &LoadBalancerStatus) -> Result<bool, Stop> {
+    async fn write_status(
+        &mut self,
+        call: &Call<'_>,
+        status: &LoadBalancerStatus,
+    ) -> Result<bool, Stop> {
         let mut retries = CONFLICTS;
         loop {
+            // The controller of another class may have written its own status already.
+            if !asks(&self.base) || class(&self.base) != class(call.service) {
+                return Err(Stop::Again);
+            }
             let Some(patch) = status_patch(&self.base, status) else {
                 return Ok(false);
             };

@@ -194,7 +194,7 @@ fn b_s7_s14_what_a_target_is_changes_a_set_and_what_is_sent_with_it_does_not() {
         );
         assert!(!candidates.is_current(&before), "{name}");
         let sent = candidates.select(&all);
-        assert_eq!(sent.nodes, std::slice::from_ref(&changed), "{name}");
+        assert_eq!(sent.nodes, [Arc::new(changed.clone())], "{name}");
         assert_eq!(sent.fingerprint, before.fingerprint, "{name}");
         // The change affects the target's identity, or a field that the provider names.
         observe(&mut candidates, node("a"));

@@ -41,7 +41,7 @@ struct Script {
 }
 
 /// A patch that arrived.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(super) struct Attempt {
     /// The Service's name, followed by `/status` if the patch is of the status.
     pub(super) of: String,

@@ -67,6 +67,8 @@ pub(super) struct State {
     pub(super) faults: BTreeMap<&'static str, VecDeque<Fault>>,
     /// How many of the next Ensures hang, of any Service.
     pub(super) hang: usize,
+    /// The cloud scope; `account 1` if unset.
+    pub(super) scope: Option<&'static str>,
     /// The number of Initialize calls.
     pub(super) initialized: usize,
     /// All calls about a Service, with their faults.

@@ -140,6 +140,56 @@ async fn s14_a_node_that_is_too_large_is_no_target_and_blocks_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn s14_where_each_node_is_too_large_a_service_has_no_targets() {
+    let world = World::new(0).await;
+    let mut many = node("many");
+    let address = NodeAddress {
+        type_: "InternalDNS".to_owned(),
+        address: "b".repeat(250),
+    };
+    many.status = Some(NodeStatus {
+        addresses: Some(vec![address; 1000]),
+        ..NodeStatus::default()
+    });
+    world.server.put_node(many);
+    world.server.put(&service());
+    world.until("made", |w| w.cloud.called("Ensure") == 1).await;
+    assert!(world.targets().is_empty());
+}
+
+/// The cache has lost a Node that the API server still has.
+#[tokio::test(start_paused = true)]
+async fn n13_a_service_tells_that_its_targets_are_in_doubt() {
+    let world = World::new(1).await;
+    world.server.lose_node("n0");
+    world.server.put(&service());
+    world
+        .until("told", |w| {
+            let events = w.events.recorded();
+            events
+                .iter()
+                .any(|event| event.contains("waits for its targets"))
+        })
+        .await;
+    assert_eq!(world.cloud.called("Ensure"), 0);
+}
+
+/// The watch of Services is late, and the selector has changed since.
+#[tokio::test(start_paused = true)]
+async fn s17_a_selector_that_the_watch_does_not_show_yet_is_followed() {
+    let world = World::new(1).await;
+    world.server.put(&service());
+    world.server.cut_watch();
+    world.server.edit("web", |service| {
+        let selector = ("grpc-ccm.io/node-selector".to_owned(), "!spot".to_owned());
+        service.metadata.annotations = Some([selector].into());
+    });
+    world.until("targets", |w| w.targets() == ["n0"]).await;
+    let attempts = world.server.attempts();
+    assert!(attempts.len() < 8, "{attempts:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn s17_a_set_that_is_cut_is_told_and_follows_the_nodes_that_are_ready() {
     let world = World::that_says(0, |info| {
         let offered = info.capabilities.as_mut().unwrap();
@@ -288,7 +338,7 @@ async fn s17_a_set_in_doubt_keeps_no_other_service_waiting() {
 
 impl World {
     /// A new process of the provider, which changes its info with `says`.
-    async fn comes_back(&self, says: fn(&mut api::GetProviderInfoResponse)) {
+    pub(super) async fn comes_back(&self, says: fn(&mut api::GetProviderInfoResponse)) {
         self.cloud.state().says = Some(says);
         self.provider.kill();
         self.running

@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
+use api::ensure_load_balancer_response::Outcome;
 use cloud_provider_api::v1alpha1 as api;
+use k8s_openapi::api::core::v1::LoadBalancerIngress;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use tokio::time::{Instant, sleep};
 
 use super::{World, named};
 use crate::controllers::service::fixtures::{node, service};
 use crate::controllers::service::handle;
+use crate::controllers::service::plan::has_finalizer;
 
 #[tokio::test(start_paused = true)]
 async fn b_s9_pending_and_failures() {
@@ -121,6 +124,79 @@ async fn s20_nothing_is_made_or_deleted_in_another_account() {
             w.server.get("web").is_none() && w.address("s1").is_some()
         })
         .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn s20_in_an_accepted_new_account_each_load_balancer_is_made() {
+    let world = World::new(1).await;
+    for i in 0..3 {
+        world.server.put(&named(i));
+    }
+    world
+        .until("all made", |w| w.cloud.state().balancers.len() == 3)
+        .await;
+    world.rest().await;
+    {
+        let mut state = world.cloud.state();
+        state.balancers.clear();
+        state.scope = Some("account 2");
+    }
+    world.comes_back(|_| {}).await;
+    let refused = world.running.until("refused", |status| {
+        status.working().is_some() && !status.scope_accepted
+    });
+    refused.await;
+    let key = crate::provider::testing::SCOPE_KEY.to_owned();
+    let annotations = &world.running.annotations;
+    annotations.send_replace([(key, "account 2".to_owned())].into());
+    world
+        .until("all made again", |w| w.cloud.state().balancers.len() == 3)
+        .await;
+}
+
+/// The user gives the Service to another component while Ensure runs.
+#[tokio::test(start_paused = true)]
+async fn s1_the_status_of_a_service_that_went_to_another_class_is_left_alone() {
+    let world = World::new(1).await;
+    world.server.put(&service());
+    world
+        .until("an address", |w| w.address("web").is_some())
+        .await;
+    world.rest().await;
+    world.server.edit("web", |service| {
+        service.spec.as_mut().unwrap().ports.as_mut().unwrap()[0].port = 81;
+    });
+    let address = api::LoadBalancerIngress {
+        ip: Some("192.0.2.2".into()),
+        ..Default::default()
+    };
+    let status = Some(api::LoadBalancerStatus {
+        ingress: vec![address],
+    });
+    let ready = Outcome::Ready(api::LoadBalancerReady { status });
+    world.cloud.state().instead.push_back(ready);
+    world
+        .until("a second Ensure", |w| w.cloud.called("Ensure") == 2)
+        .await;
+    world.server.edit("web", |service| {
+        service.spec.as_mut().unwrap().load_balancer_class = Some("other.io/lb".to_owned());
+        let ingress = LoadBalancerIngress {
+            ip: Some("203.0.113.99".to_owned()),
+            ..LoadBalancerIngress::default()
+        };
+        let status = service.status.get_or_insert_default();
+        status.load_balancer.get_or_insert_default().ingress = Some(vec![ingress]);
+    });
+    world
+        .until("released", |w| {
+            !has_finalizer(&w.server.get("web").unwrap())
+        })
+        .await;
+    let writes = world.server.writes();
+    let statuses = writes.iter().filter(|of| *of == "web/status");
+    assert_eq!(statuses.count(), 1, "{writes:?}");
+    assert_eq!(world.address("web").as_deref(), Some("203.0.113.99"));
+    assert!(world.cloud.state().balancers.is_empty());
 }
 
 #[tokio::test(start_paused = true)]

@@ -44,7 +44,7 @@ impl ProviderService for Cloud {
         Ok(Response::new(api::InitializeResponse {
             outcome: Some(api::initialize_response::Outcome::Initialized(
                 api::Initialized {
-                    cloud_scope: "account 1".into(),
+                    cloud_scope: self.state().scope.unwrap_or("account 1").into(),
                     ..Default::default()
                 },
             )),
