@@ -200,7 +200,8 @@ pub struct Pending {
     /// The operation in progress, for people. At most 1,024 bytes; cut beyond.
     pub message: String,
     /// The delay before the controller asks again. The controller clamps it to 1 s..10 min, and
-    /// takes 5 s for `None`.
+    /// takes 5 s for `None`. It waits at least 30 s if the call before was unfinished too, and this
+    /// answer changes the handle or the annotations.
     pub retry_after: Option<Duration>,
 }
 

@@ -23,6 +23,9 @@ func TestWrongFlagsAreNamed(t *testing.T) {
 		"selector":     {[]string{"--target-selector", "a in"}, token, "--target-selector"},
 		"environment":  {nil, map[string]string{"HCLOUD_TOKEN": "t", "HCLOUD_LOAD_BALANCERS_USE_PRIVATE_IP": "perhaps"}, "HCLOUD_LOAD_BALANCERS_USE_PRIVATE_IP"},
 		"an argument":  {[]string{"serve"}, token, "serve"},
+		"interval":     {[]string{"--health-check-interval", "1s"}, token, "--health-check-interval"},
+		"timeout":      {[]string{"--health-check-timeout", "2m"}, token, "--health-check-timeout"},
+		"retries":      {[]string{"--health-check-retries", "9"}, token, "--health-check-retries"},
 		"two in token": {nil, map[string]string{"HCLOUD_TOKEN": "a b"}, "white space"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -30,7 +30,8 @@ const PROGRESS: Duration = Duration::from_secs(10);
 /// Plays the whole ccm in virtual time.
 #[derive(Parser)]
 struct Options {
-    /// Plays only this seed, and prints its trace.
+    /// Plays only this seed, and prints its trace. If it fails, prints instead the trace of the
+    /// shortest plan that still fails.
     #[arg(long)]
     seed: Option<u64>,
     /// The number of seeds to play.

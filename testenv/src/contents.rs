@@ -62,7 +62,7 @@ impl Contents {
         self.0.keys().filter(added).cloned().collect()
     }
 
-    /// The keys that were deleted or written since `before`, without those in [`RESTLESS`].
+    /// The keys of `before` that were deleted or written since, without those in [`RESTLESS`].
     pub(crate) fn changed_since(&self, before: &Self) -> Vec<String> {
         let changed = |(key, revision): &(&String, &u64)| {
             self.0.get(*key) != Some(*revision) && !is_restless(key)

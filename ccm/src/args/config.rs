@@ -88,7 +88,8 @@ pub struct ClusterConfig {
     pub name: String,
 
     /// The ID that marks this cluster as the owner of cloud objects. The default is the UID of the
-    /// namespace kube-system. A rebuilt cluster keeps its load balancers if it keeps this ID.
+    /// namespace kube-system. A cluster that is restored from a backup keeps its load
+    /// balancers if it keeps this ID and the UIDs of its Services.
     #[arg(
         long = "cluster-owner-id",
         value_name = "ID",

@@ -21,8 +21,8 @@ pub(super) struct ProviderArgs {
     #[arg(long, value_name = "UID")]
     provider_peer_uid: Option<u32>,
 
-    /// How long the leader waits for an answer to Probe, GetProviderInfo or Initialize before it
-    /// steps down.
+    /// How long the leader waits for a usable answer to Probe, GetProviderInfo or Initialize before
+    /// it steps down.
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse::duration)]
     pub(super) provider_timeout: Duration,
 

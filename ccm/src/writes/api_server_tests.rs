@@ -126,8 +126,8 @@ async fn m12_whole_lists_are_replaced_only_at_the_version_they_were_read_at() {
     let spec = untainted.spec.clone().unwrap_or_default();
     assert_eq!(spec.taints.unwrap_or_default(), []);
 
-    // The API server keeps managed fields only if the object had fields of metadata or spec at its
-    // creation.
+    // The API server tracks managed fields only if the object was created with a label, an
+    // annotation or a field of spec.
     let now = writes.read_node("w-versions").await.unwrap().unwrap();
     let managers: Vec<_> = now.metadata.managed_fields.iter().flatten().collect();
     assert!(

@@ -276,7 +276,7 @@ impl Side {
         self.0.controllers.lock().unwrap().last().unwrap().port
     }
 
-    /// Keeps the logs of this side's controllers, and says where.
+    /// Keeps the logs of this side's controllers that still run, and says where.
     pub fn keep_logs(&self) -> String {
         let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let mut kept = String::new();

@@ -160,7 +160,8 @@ impl Arena {
         .await;
     }
 
-    /// Waits until this contender has ended. Returns when the test saw that, and the exit code.
+    /// Waits until this contender has ended. Returns the time at which the test
+    /// saw that, and the exit code.
     pub async fn ends(&mut self, index: usize) -> (Instant, Option<i32>) {
         let process = &mut self.contenders[index].process;
         let status = process.wait(SOON).await.unwrap();

@@ -401,7 +401,7 @@ func (*LookupInstanceResult_Found) isLookupInstanceResult_Outcome() {}
 // created, and not to be used yet      PENDING, or RUNNING once its ID and addresses are known
 // starting, rebooting, migrating       RUNNING
 // stopping, hibernating                RUNNING until it is down; then STOPPED
-// stopped, suspended, hibernated,      STOPPED: nothing runs on it, and it may come back; also where
+// stopped, suspended, hibernated,      STOPPED: nothing runs on it, and it may come back; also if
 // paused, deallocated, shelved         the cloud goes on charging for it
 // terminating, being deleted           STOPPED, or PRESENT if the cloud does not report power: it
 //

@@ -622,7 +622,7 @@ type LoadBalancerIngress struct {
 	Ip *string `protobuf:"bytes,1,opt,name=ip,proto3,oneof" json:"ip,omitempty"`
 	// A DNS name; absent where it has only an address.
 	Hostname *string `protobuf:"bytes,2,opt,name=hostname,proto3,oneof" json:"hostname,omitempty"`
-	// How traffic to `ip` arrives at the Nodes (KEP-1860); absent is VIP.
+	// How traffic to `ip` arrives at the Nodes (KEP-1860); set only with `ip`. Absent is VIP.
 	IpMode *IpMode `protobuf:"varint,3,opt,name=ip_mode,json=ipMode,proto3,enum=cloudprovider.v1alpha1.IpMode,oneof" json:"ip_mode,omitempty"`
 	// The ports and their errors.
 	Ports         []*PortStatus `protobuf:"bytes,4,rep,name=ports,proto3" json:"ports,omitempty"`
@@ -1015,11 +1015,12 @@ func (x *AnnotationChanges) GetRemove() []string {
 }
 
 // One target that could not be attached. The controller calls again after `Failure.retry_after`, or
-// with backoff.
+// with backoff, whatever the code of the failure. It does not if the provider declares
+// `ignores_nodes`.
 //
 // LB-17: A target that cannot be attached MUST NOT fail the other targets. The provider attaches
 // the other targets, and the outcome is the same as without the failed target. A target error names
-// a target of the request.
+// a target of the request, and each target has at most one.
 //
 // The controller reads target errors beside `ready` of Ensure, `done` of Update and `found` of Get.
 // With a target error, the load balancer that Get found is not in sync (LB-14). The controller

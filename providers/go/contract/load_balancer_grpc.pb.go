@@ -41,7 +41,7 @@ const (
 // Service's UID identify the owner. Several Services may share one load balancer. Each Service then
 // owns parts of it, and the provider answers CONFLICT only for a part that collides (LB-21).
 //
-// LB-3: The `handle` is the cloud's own ID of the load balancer. It is an opaque string of at most
+// LB-3: The `handle` is the cloud's own ID of the load balancer. It is an opaque string of 1 to
 // 1,024 bytes. The provider SHOULD return the handle as soon as the cloud knows it, also in a
 // pending or failed answer. While the Service exists, the controller stores the handle before its
 // next call for the Service. It sends the handle with each later call, unless the call has
@@ -124,7 +124,8 @@ const (
 // These answers take precedence over the table: `handled_elsewhere`, a failure because of `service`
 // or `cluster` (INVALID, NOT_INITIALIZED), BUSY (CORE-7), and PRECONDITION after `read_only`
 // (PROV-20). Only Ensure validates the Service's fields. If Ensure would refuse the Service, Get
-// answers `in_sync` false. Update and Delete answer INVALID only by CORE-20 and LB-15.
+// answers `in_sync` false. Update and Delete answer INVALID only by CORE-20 and LB-15, or if the
+// cloud refuses a request of theirs as invalid.
 //
 // LB-25: A mark with a previous owner ID counts as a difference: Ensure MUST mark such a load
 // balancer with the present owner ID, and `in_sync` MUST be false until then.
@@ -343,7 +344,7 @@ type LoadBalancerService_ListLoadBalancersClient = grpc.ServerStreamingClient[Li
 // Service's UID identify the owner. Several Services may share one load balancer. Each Service then
 // owns parts of it, and the provider answers CONFLICT only for a part that collides (LB-21).
 //
-// LB-3: The `handle` is the cloud's own ID of the load balancer. It is an opaque string of at most
+// LB-3: The `handle` is the cloud's own ID of the load balancer. It is an opaque string of 1 to
 // 1,024 bytes. The provider SHOULD return the handle as soon as the cloud knows it, also in a
 // pending or failed answer. While the Service exists, the controller stores the handle before its
 // next call for the Service. It sends the handle with each later call, unless the call has
@@ -426,7 +427,8 @@ type LoadBalancerService_ListLoadBalancersClient = grpc.ServerStreamingClient[Li
 // These answers take precedence over the table: `handled_elsewhere`, a failure because of `service`
 // or `cluster` (INVALID, NOT_INITIALIZED), BUSY (CORE-7), and PRECONDITION after `read_only`
 // (PROV-20). Only Ensure validates the Service's fields. If Ensure would refuse the Service, Get
-// answers `in_sync` false. Update and Delete answer INVALID only by CORE-20 and LB-15.
+// answers `in_sync` false. Update and Delete answer INVALID only by CORE-20 and LB-15, or if the
+// cloud refuses a request of theirs as invalid.
 //
 // LB-25: A mark with a previous owner ID counts as a difference: Ensure MUST mark such a load
 // balancer with the present owner ID, and `in_sync` MUST be false until then.

@@ -279,11 +279,11 @@ func (x *GetProviderInfoRequest) GetContractMinor() uint32 {
 // Response of GetProviderInfo.
 type GetProviderInfoResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The cloud's short name, as in the old `--cloud-provider`: lower-case letters, digits and
-	// dashes, at most 63 bytes.
+	// The cloud's short name, as in the old `--cloud-provider`: 1 to 63 lower-case letters, digits
+	// and dashes.
 	ProviderName string `protobuf:"bytes,1,opt,name=provider_name,json=providerName,proto3" json:"provider_name,omitempty"`
-	// The provider's own version, for logs and status pages. If it changes, the controller asks again
-	// about volumes that it has left alone.
+	// The provider's own version, for logs and status pages; never empty. If it changes, the
+	// controller asks again about volumes that it has left alone.
 	ProviderVersion string `protobuf:"bytes,2,opt,name=provider_version,json=providerVersion,proto3" json:"provider_version,omitempty"`
 	// The highest minor of v1alpha1 that the provider speaks. This text is minor 0.
 	ContractMinor uint32 `protobuf:"varint,3,opt,name=contract_minor,json=contractMinor,proto3" json:"contract_minor,omitempty"`
@@ -296,9 +296,9 @@ type GetProviderInfoResponse struct {
 	// lives. At most 253 bytes, never empty.
 	BootId string `protobuf:"bytes,5,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
 	// The prefixes of this provider's provider IDs, for example `aws://`. At least one if instances
-	// are offered; at most 16 of at most 253 bytes. If two providers serve one cluster, no prefix of
-	// one may begin with a prefix of the other. A `ccm` has one provider, and counts each Node whose
-	// provider ID begins with one of its prefixes as that provider's.
+	// are offered; at most 16 of at most 253 bytes, none twice. If two providers serve one cluster,
+	// no prefix of one may begin with a prefix of the other. A `ccm` has one provider, and counts
+	// each Node whose provider ID begins with one of its prefixes as that provider's.
 	//
 	// PROV-8: Every provider ID that the provider hands out MUST begin with one of the prefixes. A
 	// prefix MUST contain `://`; its characters are ASCII letters, digits and `._:/@+-`. The
@@ -308,7 +308,7 @@ type GetProviderInfoResponse struct {
 	// The largest request in bytes that the provider accepts. The controller splits its batches
 	// accordingly. 4 MiB if absent; at least 64 KiB.
 	MaxRequestBytes *uint64 `protobuf:"varint,7,opt,name=max_request_bytes,json=maxRequestBytes,proto3,oneof" json:"max_request_bytes,omitempty"`
-	// The services that the provider offers.
+	// The services that the provider offers: at least one block.
 	Capabilities *Capabilities `protobuf:"bytes,8,opt,name=capabilities,proto3" json:"capabilities,omitempty"`
 	// The fields of each Node that the provider wants to see.
 	NodeProjection *NodeProjection `protobuf:"bytes,9,opt,name=node_projection,json=nodeProjection,proto3" json:"node_projection,omitempty"`
@@ -625,12 +625,12 @@ func (*ZoneCapability) Descriptor() ([]byte, []int) {
 type LoadBalancerCapability struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The values of `spec.loadBalancerClass` that this provider serves. Two providers of one cluster
-	// must not state the same class. At most 64 classes of at most 253 bytes. The characters are
-	// those of PROV-8. If the provider later adds a class, or begins to serve Services without a
+	// must not state the same class. At most 64 classes of 1 to 253 bytes, none twice. The characters
+	// are those of PROV-8. If the provider later adds a class, or begins to serve Services without a
 	// class, the controller serves these Services only if the operator allows it, as with prefixes
 	// (PROV-8).
 	Classes []string `protobuf:"bytes,1,rep,name=classes,proto3" json:"classes,omitempty"`
-	// Services without a class are served too.
+	// Services without a class are served too. Set if `classes` is empty.
 	DefaultClass bool `protobuf:"varint,2,opt,name=default_class,json=defaultClass,proto3" json:"default_class,omitempty"`
 	// ListLoadBalancers is served.
 	Listing bool `protobuf:"varint,3,opt,name=listing,proto3" json:"listing,omitempty"`
@@ -963,9 +963,10 @@ type InitializeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The cluster that the provider works for.
 	Cluster *ClusterRef `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	// Owner IDs that this cluster had before. An object that is marked with one of them is OURS
-	// (PROV-11). At the next Ensure the provider marks a load balancer with the present owner ID
-	// (LB-25). A route keeps its earlier mark (ROUTE-7).
+	// Owner IDs that this cluster had before. A mark with one of them makes an object OURS, as one
+	// with the present owner ID does (PROV-11). At the next Ensure the provider marks a load balancer
+	// with the present owner ID, if the cloud can change the mark (LB-25). A route keeps its earlier
+	// mark (ROUTE-7).
 	PreviousOwnerIds []string `protobuf:"bytes,2,rep,name=previous_owner_ids,json=previousOwnerIds,proto3" json:"previous_owner_ids,omitempty"`
 	// The cluster's Pod CIDRs (`--cluster-cidr`), IPv4 and IPv6; empty if not configured. For clouds
 	// that need the addresses of Pods, for example for firewall rules or to find the network for
@@ -1404,7 +1405,7 @@ type WatchChangesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The cluster whose changes matter.
 	Cluster *ClusterRef `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	// The last token that was received; empty for the first call.
+	// The token of the last message that was received (PROV-21); empty for the first call.
 	ResumeToken   string `protobuf:"bytes,2,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1602,7 +1603,8 @@ func (*WatchChangesResponse_LoadBalancer) isWatchChangesResponse_Change() {}
 
 func (*WatchChangesResponse_Routes) isWatchChangesResponse_Change() {}
 
-// Hints were lost: the controller checks everything again.
+// Hints were lost. The controller checks again the routes, and each Node that is not initialised or
+// not Ready. It checks the load balancers only with `LoadBalancerCapability.in_sync`.
 type Resync struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields

@@ -45,9 +45,10 @@ type ProviderServiceClient interface {
 	// Rules: CORE-4, CORE-5, CORE-6, CORE-11, CORE-12, CORE-13, CORE-19, PROV-1, PROV-7, PROV-8,
 	// PROV-10.
 	GetProviderInfo(ctx context.Context, in *GetProviderInfoRequest, opts ...grpc.CallOption) (*GetProviderInfoResponse, error)
-	// Sets the cluster that the provider works for from now on. The elected leader calls it after
-	// every connect and reconnect, before any other call but GetProviderInfo and Probe. It calls
-	// Initialize again after NOT_INITIALIZED.
+	// Sets the cluster that the provider works for from now on. The elected leader calls it when it
+	// begins to lead and on every new connection, before any other call but GetProviderInfo and
+	// Probe. It calls Initialize again after NOT_INITIALIZED, and when the operator's decision
+	// changes which prefixes or classes it serves (PROV-8).
 	//
 	// PROV-2: Initialize MUST be idempotent; a repeated call with other values replaces the earlier
 	// ones.
@@ -56,8 +57,9 @@ type ProviderServiceClient interface {
 	// the cloud refuses them. One call that reads is enough. A provider that does not verify them
 	// answers CREDENTIALS at the first call that needs them.
 	//
-	// PROV-11: An object that is marked with one of `previous_owner_ids` MUST be OURS, for as long as
-	// the last Initialize that succeeded named that ID.
+	// PROV-11: A mark with one of `previous_owner_ids` MUST make an object OURS, as a mark with the
+	// present owner ID does. This holds for as long as the last Initialize that succeeded named that
+	// ID.
 	//
 	// PROV-14: The answer to Initialize MUST keep the limits that its fields state; a deadline hint
 	// is a positive time.
@@ -86,8 +88,8 @@ type ProviderServiceClient interface {
 	// Rules: CORE-4, CORE-6, CORE-11, CORE-12, CORE-13, CORE-15, CORE-19, CORE-20, CORE-21, PROV-2,
 	// PROV-3, PROV-9, PROV-11, PROV-14, PROV-17, PROV-18, PROV-19, PROV-20.
 	Initialize(ctx context.Context, in *InitializeRequest, opts ...grpc.CallOption) (*InitializeResponse, error)
-	// Reads the provider's state. The controller calls it at least every 10 s, even while it does
-	// not lead.
+	// Reads the provider's state. On a connection that it uses, the controller calls Probe at least
+	// every 10 s, even while it does not lead.
 	//
 	// PROV-4: Probe MUST answer before `Initialize`, MUST answer from memory (without waiting for a
 	// call to the cloud), and MUST NOT be slowed by other calls.
@@ -212,9 +214,10 @@ type ProviderServiceServer interface {
 	// Rules: CORE-4, CORE-5, CORE-6, CORE-11, CORE-12, CORE-13, CORE-19, PROV-1, PROV-7, PROV-8,
 	// PROV-10.
 	GetProviderInfo(context.Context, *GetProviderInfoRequest) (*GetProviderInfoResponse, error)
-	// Sets the cluster that the provider works for from now on. The elected leader calls it after
-	// every connect and reconnect, before any other call but GetProviderInfo and Probe. It calls
-	// Initialize again after NOT_INITIALIZED.
+	// Sets the cluster that the provider works for from now on. The elected leader calls it when it
+	// begins to lead and on every new connection, before any other call but GetProviderInfo and
+	// Probe. It calls Initialize again after NOT_INITIALIZED, and when the operator's decision
+	// changes which prefixes or classes it serves (PROV-8).
 	//
 	// PROV-2: Initialize MUST be idempotent; a repeated call with other values replaces the earlier
 	// ones.
@@ -223,8 +226,9 @@ type ProviderServiceServer interface {
 	// the cloud refuses them. One call that reads is enough. A provider that does not verify them
 	// answers CREDENTIALS at the first call that needs them.
 	//
-	// PROV-11: An object that is marked with one of `previous_owner_ids` MUST be OURS, for as long as
-	// the last Initialize that succeeded named that ID.
+	// PROV-11: A mark with one of `previous_owner_ids` MUST make an object OURS, as a mark with the
+	// present owner ID does. This holds for as long as the last Initialize that succeeded named that
+	// ID.
 	//
 	// PROV-14: The answer to Initialize MUST keep the limits that its fields state; a deadline hint
 	// is a positive time.
@@ -253,8 +257,8 @@ type ProviderServiceServer interface {
 	// Rules: CORE-4, CORE-6, CORE-11, CORE-12, CORE-13, CORE-15, CORE-19, CORE-20, CORE-21, PROV-2,
 	// PROV-3, PROV-9, PROV-11, PROV-14, PROV-17, PROV-18, PROV-19, PROV-20.
 	Initialize(context.Context, *InitializeRequest) (*InitializeResponse, error)
-	// Reads the provider's state. The controller calls it at least every 10 s, even while it does
-	// not lead.
+	// Reads the provider's state. On a connection that it uses, the controller calls Probe at least
+	// every 10 s, even while it does not lead.
 	//
 	// PROV-4: Probe MUST answer before `Initialize`, MUST answer from memory (without waiting for a
 	// call to the cloud), and MUST NOT be slowed by other calls.

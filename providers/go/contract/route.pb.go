@@ -59,10 +59,10 @@ type Route struct {
 	ProviderId *string `protobuf:"bytes,6,opt,name=provider_id,json=providerId,proto3,oneof" json:"provider_id,omitempty"`
 	// The target by IP address.
 	NextHop *string `protobuf:"bytes,7,opt,name=next_hop,json=nextHop,proto3,oneof" json:"next_hop,omitempty"`
-	// The target's addresses. Every CreateRoutes request has them, because some clouds search them
-	// for the address that the route leads to. A route depends on them only with
-	// `RouteCapability.tracks_node_addresses`. Without that capability a change of the addresses
-	// makes no difference, and a listing leaves them out.
+	// The target's addresses. Every CreateRoutes request has those of the Node, because some clouds
+	// search them for the address that the route leads to. A route depends on them only with
+	// `RouteCapability.tracks_node_addresses`. Without that capability the controller does not
+	// compare them, and a listing leaves them out.
 	NodeAddresses []*NodeAddress `protobuf:"bytes,8,rep,name=node_addresses,json=nodeAddresses,proto3" json:"node_addresses,omitempty"`
 	// The target was a Node, an instance or an address, and does not exist any more.
 	Blackhole bool `protobuf:"varint,9,opt,name=blackhole,proto3" json:"blackhole,omitempty"`

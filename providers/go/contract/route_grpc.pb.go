@@ -72,13 +72,13 @@ const (
 //
 // The controller reads a listing by these rules, within `--cluster-cidr`. It treats an UNMARKED
 // route like one that is OURS if the route names a Node or an instance, leads to the address of a
-// Node, or is a blackhole. If such a route leads to the Node that has the destination as a Pod
-// CIDR, the controller keeps it, unless it has former `node_addresses` (with
-// `tracks_node_addresses`). It removes the route if it leads elsewhere, or if no Node has the
-// destination as a Pod CIDR.
+// Node, or is a blackhole. The same holds for a route to any address if its destination is a Pod
+// CIDR of a Node. If such a route leads to the Node that has the destination as a Pod CIDR, the
+// controller keeps it, unless it has former `node_addresses` (with `tracks_node_addresses`). It
+// removes the route if it leads elsewhere, or if no Node has the destination as a Pod CIDR.
 //
-// The controller leaves an UNMARKED route alone if it has no target (ROUTE-11), or if neither its
-// address nor its destination belongs to a Node. It makes no second route to the destination of
+// The controller leaves every other UNMARKED route alone: one without a target (ROUTE-11), and one
+// whose address and destination belong to no Node. It makes no second route to the destination of
 // such a route. If every Node with the route's destination as a Pod CIDR is another provider's, is
 // no provider's yet, or is being deleted, the controller leaves the route alone too. It never
 // removes a FOREIGN route, or a route outside `--cluster-cidr`.
@@ -243,13 +243,13 @@ func (c *routeServiceClient) DeleteRoutes(ctx context.Context, in *DeleteRoutesR
 //
 // The controller reads a listing by these rules, within `--cluster-cidr`. It treats an UNMARKED
 // route like one that is OURS if the route names a Node or an instance, leads to the address of a
-// Node, or is a blackhole. If such a route leads to the Node that has the destination as a Pod
-// CIDR, the controller keeps it, unless it has former `node_addresses` (with
-// `tracks_node_addresses`). It removes the route if it leads elsewhere, or if no Node has the
-// destination as a Pod CIDR.
+// Node, or is a blackhole. The same holds for a route to any address if its destination is a Pod
+// CIDR of a Node. If such a route leads to the Node that has the destination as a Pod CIDR, the
+// controller keeps it, unless it has former `node_addresses` (with `tracks_node_addresses`). It
+// removes the route if it leads elsewhere, or if no Node has the destination as a Pod CIDR.
 //
-// The controller leaves an UNMARKED route alone if it has no target (ROUTE-11), or if neither its
-// address nor its destination belongs to a Node. It makes no second route to the destination of
+// The controller leaves every other UNMARKED route alone: one without a target (ROUTE-11), and one
+// whose address and destination belong to no Node. It makes no second route to the destination of
 // such a route. If every Node with the route's destination as a Pod CIDR is another provider's, is
 // no provider's yet, or is being deleted, the controller leaves the route alone too. It never
 // removes a FOREIGN route, or a route outside `--cluster-cidr`.

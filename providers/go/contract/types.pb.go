@@ -62,9 +62,9 @@
 // CORE-4: The provider MUST state its outcome in the body of the answer. Every answer except those
 // of GetProviderInfo and Probe has `failed` for that. In the answer to a batch, `failed` is beside
 // `results`. In every other answer and in every item of a batch, it is in a oneof with the other
-// outcomes. A gRPC status other than OK means "unknown": the controller repeats the call with
-// backoff and concludes nothing from the status. One exception: UNIMPLEMENTED for GetProviderInfo
-// shows that the process does not speak this version of the contract.
+// outcomes. A gRPC status other than OK means "unknown": the controller concludes nothing from it,
+// and tries again later. One exception: UNIMPLEMENTED for GetProviderInfo shows that the process
+// does not speak this version of the contract.
 //
 // CORE-5: A provider MUST leave out of `Capabilities` the block, or the field, of each service and
 // RPC that it does not implement. It MUST NOT advertise an RPC there and answer it with gRPC status
@@ -106,9 +106,10 @@
 // The controller connects to the socket and calls GetProviderInfo. When it leads, it also calls
 // Initialize. After a lost connection it dials again for ever, with delays from 0.1 s to 5 s. If it
 // cannot work with the provider (because of a prefix that breaks PROV-8, for example), it first
-// waits 30 s, or until the connection ends. A new `boot_id` shows that another process answers. The
-// controller calls Probe at least every 10 s. It closes the connection after two failed Probes in a
-// row. Without a connection the control loops pause. They draw no conclusions from missing answers.
+// waits 30 s, or until the connection ends. A new `boot_id` shows that another process answers. On
+// a connection that it uses, the controller calls Probe at least every 10 s. It closes the
+// connection after two failed Probes in a row. Without a connection the control loops pause. They
+// draw no conclusions from missing answers.
 //
 // Limits
 //
@@ -138,7 +139,7 @@
 // memory. It decodes no answer that would take more than 96 MiB. All answers of one provider that
 // it reads at one time take at most 128 MiB together. The first 128 KiB of each answer do not count
 // towards this limit. If the limit leaves no room for an answer, the controller does not read the
-// answer, and repeats the call.
+// answer, and tries again later.
 //
 // An `Instance`, a `LoadBalancerStatus` and `VolumeLabels` have at most 64 KiB each, because the
 // controller writes them into one Kubernetes object. The controller reads the first 32 `events` of
@@ -176,15 +177,15 @@
 //
 // CORE-17: On SIGTERM a provider MUST accept no further connection. It MUST let the calls in flight
 // end for up to 20 s (streams of hints end at once, PROV-6), and exit. A connection without a call,
-// or a call whose request never ends, MUST NOT delay the exit. The provider first removes the
-// socket file, so that the next process can bind it. Then it sends GOAWAY on every connection, and
-// ends the streams of hints. It exits as soon as no call is in flight. 20 s after the signal it
-// ends the remaining calls with gRPC status UNAVAILABLE, or closes their connection. That takes 2 s
-// at most. A new call may arrive after GOAWAY on an existing connection, because its caller has not
-// seen GOAWAY yet. The provider MUST either answer the call like any other, within the rest of the
-// 20 s, or refuse it before any work. It refuses with REFUSED_STREAM, or with gRPC status
-// UNAVAILABLE (or CANCELLED, which gRPC's C core uses). The caller repeats the call with the next
-// process. A second SIGTERM changes nothing.
+// or a call whose request never ends, MUST NOT delay the exit for longer. The provider first
+// removes the socket file, so that the next process can bind it. Then it sends GOAWAY on every
+// connection, and ends the streams of hints. It exits as soon as no call is in flight. 20 s after
+// the signal it ends the remaining calls with gRPC status UNAVAILABLE, or closes their connection.
+// That takes 2 s at most. A new call may arrive after GOAWAY on an existing connection, because its
+// caller has not seen GOAWAY yet. The provider MUST either answer the call like any other, within
+// the rest of the 20 s, or refuse it before any work. It refuses with REFUSED_STREAM, or with gRPC
+// status UNAVAILABLE (or CANCELLED, which gRPC's C core uses). The caller repeats the call with the
+// next process. A second SIGTERM changes nothing.
 //
 // CORE-18: The resources that a provider holds (memory, descriptors, files) SHOULD NOT grow with
 // the number of calls and connections that it has served.
@@ -299,7 +300,7 @@ const (
 	// The controller records an event and backs off.
 	FailureCode_FAILURE_CODE_UNAVAILABLE FailureCode = 8
 	// No Initialize has succeeded in this process, or the last one that succeeded named another owner
-	// ID (CORE-10). The controller initialises the provider and repeats the call.
+	// ID (CORE-10). The controller initialises the provider and tries again.
 	FailureCode_FAILURE_CODE_NOT_INITIALIZED FailureCode = 9
 	// A fault of the provider, or an answer of the cloud that the provider does not understand. The
 	// controller records an event and backs off.
@@ -367,7 +368,7 @@ func (FailureCode) EnumDescriptor() ([]byte, []int) {
 type NodeAddressType int32
 
 const (
-	// Never sent; a fault of the item.
+	// Never sent; in an answer a fault of the item.
 	NodeAddressType_NODE_ADDRESS_TYPE_UNSPECIFIED NodeAddressType = 0
 	// `Hostname`.
 	NodeAddressType_NODE_ADDRESS_TYPE_HOSTNAME NodeAddressType = 1
@@ -499,7 +500,7 @@ func (NodeFieldGroup) EnumDescriptor() ([]byte, []int) {
 type Ownership int32
 
 const (
-	// Never sent; a fault.
+	// A fault, except in requests and for a load balancer that is ABSENT.
 	Ownership_OWNERSHIP_UNSPECIFIED Ownership = 0
 	// Marked with this cluster's owner ID, or with a previous one
 	// (`InitializeRequest.previous_owner_ids`). A load balancer is also marked with this Service's
@@ -561,8 +562,9 @@ type ClusterRef struct {
 	// in the names that a cloud shows. It is not unique.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// The identity of the cluster as an owner of cloud objects: the UID of its `kube-system`
-	// namespace unless the operator sets one. A rebuilt or restored cluster that keeps its owner ID
-	// keeps its load balancers. At most 253 bytes, never empty. Marks carry it (CORE-14).
+	// namespace unless the operator sets one. A restored cluster that keeps its owner ID and the UIDs
+	// of its Services keeps its load balancers (LB-1). At most 253 bytes, never empty. Marks carry it
+	// (CORE-14).
 	OwnerId       string `protobuf:"bytes,2,opt,name=owner_id,json=ownerId,proto3" json:"owner_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -695,7 +697,8 @@ func (x *Failure) GetRetryAfter() *durationpb.Duration {
 // failure.
 type Pending struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// When to ask again. Clamped to 1 s..10 min; 5 s where absent.
+	// When to ask again. Clamped to 1 s..10 min; 5 s where absent. For a Service it is at least 30 s
+	// if the call before was unfinished too, and this answer changes the handle or the annotations.
 	RetryAfter *durationpb.Duration `protobuf:"bytes,1,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	// The reason for the wait, for people. At most 1,024 bytes.
 	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
@@ -1014,8 +1017,8 @@ type NodeAddress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The kind of address.
 	Type NodeAddressType `protobuf:"varint,1,opt,name=type,proto3,enum=cloudprovider.v1alpha1.NodeAddressType" json:"type,omitempty"`
-	// An IPv4 or IPv6 address without a prefix length, or a DNS name (RFC 1123), as the type asks;
-	// anything else is a fault of the item.
+	// An IPv4 or IPv6 address without a prefix length, or a DNS name (RFC 1123), as the type asks. In
+	// an answer anything else is a fault of the item. In a request it is what the Node shows.
 	Address       string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

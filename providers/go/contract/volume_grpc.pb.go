@@ -35,8 +35,8 @@ type VolumeServiceClient interface {
 	// `labels` without entries.
 	//
 	// VOL-2: A provider SHOULD name the sources of its cloud in `VolumeCapability.source_types`.
-	// Otherwise the controller asks after every restart about every volume that has no labels of
-	// this cloud. For example, it asks about all volumes of other CSI drivers.
+	// Otherwise the controller asks after every restart about volumes that have no labels of this
+	// cloud. For example, it asks about volumes of other CSI drivers.
 	//
 	// VOL-3: The provider answers only lasting facts of the disk as labels, because the controller
 	// does not ask again about a volume that has its labels. Zone and region MUST be right or absent,
@@ -85,8 +85,8 @@ type VolumeServiceServer interface {
 	// `labels` without entries.
 	//
 	// VOL-2: A provider SHOULD name the sources of its cloud in `VolumeCapability.source_types`.
-	// Otherwise the controller asks after every restart about every volume that has no labels of
-	// this cloud. For example, it asks about all volumes of other CSI drivers.
+	// Otherwise the controller asks after every restart about volumes that have no labels of this
+	// cloud. For example, it asks about volumes of other CSI drivers.
 	//
 	// VOL-3: The provider answers only lasting facts of the disk as labels, because the controller
 	// does not ask again about a volume that has its labels. Zone and region MUST be right or absent,

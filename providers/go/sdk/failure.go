@@ -147,7 +147,8 @@ func Internal(text string, arguments ...any) *Failure { return Fail(CodeInternal
 type PendingError struct {
 	// Message names the reason for the wait, for people.
 	Message string
-	// RetryAfter is when to ask again; 5 s if zero. The controller clamps it to 1 s..10 min.
+	// RetryAfter is when to ask again; 5 s if zero. The controller clamps it to 1 s..10 min. It waits at least 30 s if the call before was unfinished
+	// too, and this answer changes the handle or the annotations.
 	RetryAfter time.Duration
 }
 

@@ -262,6 +262,9 @@ func health(r *reader, service *sdk.Service, settings *Settings, protocol hcloud
 		Timeout:  r.duration("health-check-timeout", cmp.Or(settings.HealthTimeout, defaultTimeout), time.Second, 60*time.Second),
 		Retries:  r.number("health-check-retries", cmp.Or(settings.HealthRetries, defaultRetries), 1, 5),
 	}
+	if !r.has("health-check-timeout") {
+		check.Timeout = min(check.Timeout, check.Interval)
+	}
 	if check.Timeout > check.Interval {
 		r.fail("health-check-timeout", "it is longer than the interval "+check.Interval.String())
 	}

@@ -66,6 +66,15 @@ func TestAnnotationsAreHonoured(t *testing.T) {
 	}
 }
 
+func TestAShortHealthCheckIntervalShortensTheTimeout(t *testing.T) {
+	h := initialized(t)
+	b := h.service(uid, "health-check-interval", "5s")
+	b.ensured()
+	if check := h.only().Services[0].HealthCheck; check.Interval != 5 || check.Timeout != 5 {
+		t.Errorf("%+v", check)
+	}
+}
+
 func TestAnnotationsThatCannotBeHonouredAreRefusedByName(t *testing.T) {
 	h := initialized(t)
 	for name, value := range map[string]string{

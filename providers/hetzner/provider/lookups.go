@@ -43,7 +43,7 @@ func (r *request) typeOf(ctx context.Context, there *hcloud.LoadBalancer, name s
 		cache.types[kind.Name] = kind
 	}
 	if cache.types[name] == nil {
-		return nil, sdk.Invalid("the annotation %stype: Hetzner Cloud has no type %q of load balancers; right would be one such as lb11", plan.Prefix, name).Because("AnnotationInvalid")
+		return nil, sdk.Invalid("the annotation %stype or --load-balancer-type: Hetzner Cloud has no type %q of load balancers; right would be one such as lb11", plan.Prefix, name).Because("AnnotationInvalid")
 	}
 	return cache.types[name], nil
 }

@@ -56,11 +56,16 @@ func (c *Cloud) EnsureLoadBalancer(ctx context.Context, _ string, service *v1.Se
 		return nil, err
 	}
 	defer done()
+	// A user can edit the handle. With the grant, an edited handle could make the provider adopt another load balancer.
+	handle := c.handle(service)
+	if c.config.AdoptUnmarked {
+		handle = nil
+	}
 	client := contract.NewLoadBalancerServiceClient(c.session.connection)
 	answer, err := call(ctx, c.session, c.balancerCalls(),
 		func(ctx context.Context, cluster *contract.ClusterRef, options ...grpc.CallOption) (*contract.EnsureLoadBalancerResponse, error) {
 			return client.EnsureLoadBalancer(ctx, &contract.EnsureLoadBalancerRequest{
-				Cluster: cluster, Service: serviceView(service), Handle: c.handle(service),
+				Cluster: cluster, Service: serviceView(service), Handle: handle,
 				Targets: c.targets(nodes), AdoptUnmarked: c.config.AdoptUnmarked,
 			}, options...)
 		},

@@ -170,8 +170,8 @@ func namesOf(nodes []*v1.Node) names {
 	return found
 }
 
-// of returns the name of the route's Node, found by provider ID, name or address, in this order. If
-// the Node of that name has another provider ID, the route belonged to a former Node. The framework
+// of returns the name of the route's Node. It finds the Node by provider ID, else by name, or by
+// address if the route has no name. If the Node of that name has another provider ID, the route belonged to a former Node. The framework
 // deletes a route whose Node it does not know. For such a route, of returns the known part of the
 // target.
 func (n names) of(route *contract.Route) types.NodeName {

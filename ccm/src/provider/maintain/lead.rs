@@ -117,8 +117,8 @@ impl Keeper {
             if has_other_claims {
                 continue;
             }
-            // The provider reported NOT_INITIALIZED soon after Initialize. From the second time in
-            // a row the ccm pauses before the next Initialize.
+            // The provider reported NOT_INITIALIZED soon after Initialize. This counts as a failed
+            // Initialize. From the second failure in a row the ccm pauses before the next one.
             if was_uninitialized && started.elapsed() < LASTED {
                 failures = failures.saturating_add(1);
                 if failures > 1 {

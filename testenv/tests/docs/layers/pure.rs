@@ -10,7 +10,7 @@ use super::source::{Code, Module};
 const MARKER: &str = "Pure.";
 
 /// Forbidden paths, from the root of their crate, with the reason. Each forbids all paths that
-/// begin with it, or, after `..`, all that contain it.
+/// begin with it. One that begins with `..` forbids all paths that contain the rest.
 const PATHS: [(&str, &str); 36] = [
     ("..::Instant::now", "a clock"),
     ("..::SystemTime", "a clock"),
