@@ -11,7 +11,7 @@ use cloud_provider_api::v1alpha1 as api;
 use crate::args::ProviderEndpoint;
 
 /// The entry in the list of classes that means Services without a class.
-const NO_CLASS: &str = "default";
+pub(super) const NO_CLASS: &str = "default";
 /// Precedes the cloud scope in the stored text. The scope may contain spaces, so it comes last.
 const OF_SCOPE: &str = " scope=";
 
@@ -132,6 +132,7 @@ pub(crate) fn judge(
     let said = Claims::of(info);
     let remembered = remembered.and_then(|text| Claims::remembered(text, scope));
     let known = remembered.clone().unwrap_or_else(|| said.clone());
+    let known_prefixes: Vec<String> = known.prefixes.iter().cloned().collect();
     let in_bounds = |one: &str, bounds: Option<&Vec<String>>| {
         bounds.is_none_or(|bounds| bounds.iter().any(|bound| bound == one))
     };
@@ -147,6 +148,9 @@ pub(crate) fn judge(
     refused.prefixes.retain(|one| !within(one, prefixes));
     // A flag says which claims are allowed, so these count at once.
     let mut held = said.without(&refused).without(&known);
+    // A part of an accepted prefix is accepted too.
+    held.prefixes
+        .retain(|one| !within(one, Some(&known_prefixes)));
     if classes.is_some() {
         held.classes.clear();
     }
@@ -154,9 +158,19 @@ pub(crate) fn judge(
         held.prefixes.clear();
     }
     let out = refused.and(&held);
+    // The accepted part of a prefix that does not count as a whole. Otherwise another spelling of
+    // the same prefix would take all Nodes from the provider, and all targets from its load
+    // balancers.
+    let accepted = prefixes.unwrap_or(&known_prefixes);
+    let is_part = |one: &&String| {
+        let whole = |whole: &String| one.starts_with(whole);
+        out.prefixes.iter().any(whole) && !said.prefixes.contains(*one)
+    };
+    let parts = accepted.iter().filter(is_part).cloned();
     let mut info = info.clone();
     info.provider_id_prefixes
         .retain(|one| !out.prefixes.contains(one));
+    info.provider_id_prefixes.extend(parts);
     if let Some(offered) = &mut info.capabilities
         && let Some(balancers) = &mut offered.load_balancers
     {
@@ -250,6 +264,28 @@ mod tests {
         assert_eq!(counted.info, other);
         let text = counted.to_record.unwrap();
         assert_eq!(text, "classes=c/d prefixes=aws:/// scope=account 2");
+    }
+
+    #[test]
+    fn s21_of_another_spelling_of_a_prefix_what_was_accepted_counts() {
+        let counts = |said: &str, flag: Option<&[&str]>, before: Option<&str>| {
+            let said = info(&[], true, &[said]);
+            let counted = judge(&said, &endpoint(None, flag), before, "account 1");
+            let complains = !counted.complaint(Some("accept")).is_empty();
+            (counted.info.provider_id_prefixes.join(","), complains)
+        };
+        let before = Some("classes=default prefixes=aws:///");
+        assert_eq!(counts("aws:///", None, before), ("aws:///".into(), false));
+        // A part of what was accepted, more than that, and something else.
+        assert_eq!(
+            counts("aws:///eu", None, before),
+            ("aws:///eu".into(), false)
+        );
+        assert_eq!(counts("aws://", None, before), ("aws:///".into(), true));
+        assert_eq!(counts("gce://", None, before), (String::new(), true));
+        let flag = Some(&["aws:///"][..]);
+        assert_eq!(counts("aws://", flag, None), ("aws:///".into(), true));
+        assert_eq!(counts("gce://", flag, None), (String::new(), true));
     }
 
     #[test]

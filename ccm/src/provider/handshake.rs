@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
 
+use super::claims::NO_CLASS;
 use super::limits::{self, LEAST_REQUEST_BYTES, NAME_LIMIT};
 
 /// The most prefixes of provider IDs that a provider may claim.
@@ -89,6 +90,11 @@ fn check_claims(info: &api::GetProviderInfoResponse, name: &str) -> Result<(), S
         return Err(format!(
             "provider {name:?} has {} classes of load balancers; at most {MOST_CLASSES} are allowed",
             classes.len()
+        ));
+    }
+    if classes.iter().any(|class| class == NO_CLASS) {
+        return Err(format!(
+            "provider {name:?} has a class of load balancers with the name {NO_CLASS:?}, which stands for Services without a class; right would be a name with a prefix, such as example.com/lb"
         ));
     }
     // Prefixes and classes appear in a command that an operator is asked to run.

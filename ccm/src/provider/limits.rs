@@ -215,7 +215,7 @@ pub(crate) fn match_results<T>(
 /// that a provider ID, if there is one, is of this provider (PROV-8).
 pub(crate) fn check_instance(
     instance: api::Instance,
-    prefixes: &[String],
+    prefixes: Option<&[String]>,
 ) -> Result<api::Instance, CallError> {
     check_item("the instance", &instance)?;
     // Includes an unknown state.
@@ -225,24 +225,13 @@ pub(crate) fn check_instance(
             instance.state
         )));
     }
-    if let Some(id) = &instance.provider_id {
-        check_provider_id(id, prefixes)?;
+    match (&instance.provider_id, prefixes) {
+        (Some(id), Some(prefixes)) => check_provider_id(id, prefixes)?,
+        (Some(id), None) => check_text("provider_id", id)?,
+        (None, _) => {}
     }
     view::node_addresses(&instance.addresses)?;
     Ok(instance)
-}
-
-/// Checks an instance of a listing. Without its provider ID no Node could be matched (INST-16).
-pub(crate) fn check_listed(
-    instance: api::Instance,
-    prefixes: &[String],
-) -> Result<api::Instance, CallError> {
-    if instance.provider_id.is_none() {
-        return Err(CallError::fault(
-            "an instance of the listing has no provider_id",
-        ));
-    }
-    check_instance(instance, prefixes)
 }
 
 /// Checks that a provider ID belongs to this provider (PROV-8).

@@ -14,6 +14,9 @@ use crate::provider::{Memory, ProviderStatus};
 use crate::report::REPORT_AGAIN;
 use crate::writes::{EventType, reason};
 
+/// The most bytes of a text that an event shows whole, behind the provider's name.
+const WHOLE_COMMAND: usize = 900;
+
 /// The stored values of this provider: on the Lease or, without one, as long as this process lives.
 pub(super) fn memory(
     elector: Option<&Elector>,
@@ -71,7 +74,15 @@ pub(super) async fn tell(
                 );
                 record(EventType::Normal, reason::CLOUD_SCOPE_ACCEPTED, text);
             }
-            let claims = claims.warn(&held, |text| warn(reason::PROVIDER_CLAIMS_HELD, text));
+            let claims = claims.warn(&held, |text| {
+                // Nobody must run a command that is cut.
+                let text = if text.len() <= WHOLE_COMMAND {
+                    text
+                } else {
+                    "the provider claims more than the ccm serves, too much for an event: the log and /statusz of the leader show the claims, and the command to accept them"
+                };
+                warn(reason::PROVIDER_CLAIMS_HELD, text);
+            });
             again = [again, claims].into_iter().flatten().min();
         }
         let again = async {

@@ -72,7 +72,9 @@ impl Session {
                             Outcome::Failed(failure) => {
                                 Err(failures::trouble(rpc.name, Place::Item, failure))
                             }
-                            Outcome::Found(instance) => limits::check_instance(instance, prefixes),
+                            Outcome::Found(instance) => {
+                                limits::check_instance(instance, Some(prefixes))
+                            }
                         }),
                     });
                     self.matched(rpc.name, &NODES, &asked, answer.failed, items)
@@ -155,9 +157,9 @@ impl Session {
                 Some(P::End(end)) => Part::End(end),
             })
             .await?;
-            let prefixes = &self.info.provider_id_prefixes;
+            // The list also has instances whose prefix does not count (▲S21).
             list.into_iter()
-                .map(|instance| limits::check_listed(instance, prefixes))
+                .map(|instance| limits::check_instance(instance, None))
                 .collect::<Result<_, _>>()
                 .map(Answered::well)
         })

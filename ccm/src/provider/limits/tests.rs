@@ -196,14 +196,17 @@ fn an_instance_without_a_known_state_is_a_fault() {
             state,
             ..Default::default()
         };
-        assert!(check_instance(instance, &prefixes).is_err(), "{state}");
+        assert!(
+            check_instance(instance, Some(&prefixes)).is_err(),
+            "{state}"
+        );
     }
     for state in 1..=6 {
         let instance = api::Instance {
             state,
             ..Default::default()
         };
-        assert!(check_instance(instance, &prefixes).is_ok(), "{state}");
+        assert!(check_instance(instance, Some(&prefixes)).is_ok(), "{state}");
     }
 }
 

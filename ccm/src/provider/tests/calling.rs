@@ -273,12 +273,6 @@ async fn core_16_a_listing_without_its_end_is_no_listing() {
             ..Default::default()
         }],
     });
-    let nameless = Part::Instances(api::InstanceList {
-        instances: vec![api::Instance {
-            state: api::InstanceState::Present.into(),
-            ..Default::default()
-        }],
-    });
     let end = |total| Part::End(api::ListEnd { total });
     let failed = Part::Failed(failure(api::FailureCode::Unavailable, None));
     let rows = [
@@ -289,8 +283,8 @@ async fn core_16_a_listing_without_its_end_is_no_listing() {
         (vec![instances(2), end(3)], Some(CallErrorCode::Fault)),
         (vec![instances(2), end(1)], Some(CallErrorCode::Fault)),
         (vec![end(0), instances(1)], Some(CallErrorCode::Fault)),
-        (vec![foreign, end(1)], Some(CallErrorCode::Fault)),
-        (vec![nameless, end(1)], Some(CallErrorCode::Fault)),
+        // The prefix may be one that does not count (▲S21).
+        (vec![foreign, end(1)], None),
         (vec![instances(1), failed], Some(CallErrorCode::Unavailable)),
     ];
     let fake = Fake::new("1");
