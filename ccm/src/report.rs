@@ -267,6 +267,14 @@ impl<K: Clone + Ord> Waiting<K> {
         self.entries.remove(key);
     }
 
+    /// The object with this UID no longer waits.
+    pub(crate) fn done(&mut self, key: &K, uid: Option<&str>) {
+        let entry = self.entries.get(key);
+        if entry.is_some_and(|entry| entry.uid.as_deref() == uid) {
+            self.entries.remove(key);
+        }
+    }
+
     /// Drops the objects that no longer wait.
     pub(crate) fn keep(&mut self, waits: impl Fn(&K) -> bool) {
         self.entries.retain(|key, _| waits(key));

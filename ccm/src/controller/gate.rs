@@ -10,12 +10,14 @@ use crate::provider::Session;
 #[derive(Default)]
 pub(super) struct Gate {
     last: Weak<Session>,
+    /// The provider was unusable when last asked.
+    away: bool,
     refusal_logged: bool,
 }
 
 impl Gate {
-    /// The session, if keys may be reconciled. A new session ends the backoffs of transport
-    /// failures at once (▲M9).
+    /// The session, if keys may be reconciled. A new session, or a provider that is usable again,
+    /// ends the backoffs of transport failures at once (▲M9).
     pub(super) fn session<R: Reconciler>(&mut self, reconciler: &R) -> Option<Arc<Session>> {
         let driver = reconciler.driver();
         let context = &driver.context;
@@ -29,9 +31,13 @@ impl Gate {
                     "controller makes no calls: the cloud scope is not the accepted one"
                 );
             }
+            self.away = true;
             return None;
         };
         self.refusal_logged = false;
+        if std::mem::take(&mut self.away) {
+            driver.queue.reset_transport_backoffs();
+        }
         let current = Arc::downgrade(&session);
         if !current.ptr_eq(&self.last) {
             self.last = current;

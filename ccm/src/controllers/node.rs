@@ -76,6 +76,7 @@ struct Worker {
     managed: managed::Managed,
     writers: Semaphore,
     lookups: Permits,
+    slow_lookups: Permits,
     /// The fields of a Node that the provider of the last session sees.
     projection: Mutex<Arc<api::NodeProjection>>,
     /// The provider's claims when it was last decided which Nodes wait.
@@ -110,6 +111,7 @@ impl Worker {
             managed: managed::Managed::default(),
             writers: Semaphore::new(WRITERS),
             lookups: Permits::default(),
+            slow_lookups: Permits::default(),
             projection: Mutex::default(),
             claimed: Mutex::default(),
             addressed: Mutex::default(),
@@ -258,6 +260,13 @@ impl Worker {
         })
     }
 
+    /// The permits that refreshes and isolated Nodes need too: half of the lookups. So these leave
+    /// places to new Nodes if the cloud hangs, unless there is only one place.
+    fn slow_lookups(&self, session: &Arc<Session>) -> (usize, Arc<Semaphore>) {
+        let (most, _) = self.lookups(session);
+        self.slow_lookups.of(session, || (most / 2).max(1))
+    }
+
     fn addressed(&self) -> MutexGuard<'_, BTreeMap<String, Vec<NodeAddress>>> {
         lock(&self.addressed)
     }
@@ -373,6 +382,8 @@ impl Reconciler for Worker {
                 session.ownership.concerns(provider, node) && plan::is_uninitialized(node)
             });
             if let Some(node) = node {
+                // A hint, or a change during the last lookup, brought it back.
+                self.wait_for(&node);
                 nodes.push(node);
             } else {
                 // The store reports no change of a Node that was created and deleted between two

@@ -22,6 +22,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tonic::Request;
 
+use super::batch::because_of_itself;
 use super::call_log::CallId;
 use super::connect::Link;
 use super::failures::{self, Place};
@@ -313,8 +314,8 @@ impl Session {
     }
 
     /// Cuts the items into requests that fit, sends them, and gives each item its answer. `frame`
-    /// is how many bytes of a request are not items. `Err`: each request failed as a whole, and
-    /// there were at most `failed_as_one` requests.
+    /// is how many bytes of a request are not items. `Err`: there were at most `failed_as_one`
+    /// requests, and each failed as a whole, or one failed as a whole because of an item.
     async fn in_requests<'a, I: Message + Default, T>(
         &self,
         mut items: Vec<I>,
@@ -335,12 +336,14 @@ impl Session {
         });
         let requests: Vec<_> = requests.collect();
         let answers = join_all(requests).await;
-        if cut.too_large.is_empty()
-            && answers.len() <= failed_as_one
-            && let Some(Err(first)) = answers.first()
-            && answers.iter().all(Result::is_err)
-        {
-            return Err(first.clone());
+        let failures = || answers.iter().filter_map(|answer| answer.as_ref().err());
+        // The caller finds the item with smaller calls.
+        let mut cause = failures().find(|trouble| because_of_itself(trouble.code));
+        if failures().count() == answers.len() {
+            cause = failures().next();
+        }
+        if let Some(trouble) = cause.filter(|_| answers.len() <= failed_as_one) {
+            return Err(trouble.clone());
         }
         let mut results: Vec<Option<Result<T, CallError>>> = items.iter().map(|_| None).collect();
         for (index, trouble) in cut.too_large {
@@ -414,7 +417,11 @@ fn reported<T>(
         .iter()
         .filter_map(|result| result.as_ref().err())
         .filter(|trouble| OF_ALL.contains(&trouble.code))
-        .max_by_key(|trouble| (trouble.code, trouble.retry_after));
+        // THROTTLED comes first, because the limiter needs it.
+        .max_by_key(|trouble| {
+            let slows = trouble.code == CallErrorCode::Throttled;
+            (slows, trouble.code, trouble.retry_after)
+        });
     let stray = || {
         Some(CallError::fault(format!(
             "{} {:?}",

@@ -43,7 +43,7 @@ where
                 let (items, outcome) = running.next().await?;
                 match &outcome {
                     Ok(_) => budget = budget.saturating_add(PARTS_OF_LATE),
-                    Err(trouble) if items.len() > 1 && because_of_itself(trouble.code) => {
+                    Err(trouble) if items.len() > 1 && may_be_one_items(trouble) => {
                         let cost = batch::parts(items.len(), trouble.code);
                         if let Some(left) = budget.checked_sub(cost) {
                             budget = left;
@@ -57,6 +57,17 @@ where
             }
         },
     )
+}
+
+/// Whether one item may have made the whole call fail. A call that got no place before its deadline
+/// was never sent.
+fn may_be_one_items(trouble: &CallError) -> bool {
+    because_of_itself(trouble.code) && (trouble.code != CallErrorCode::Deadline || is_late(trouble))
+}
+
+/// Whether a call was sent, and not answered before its deadline.
+fn is_late(trouble: &CallError) -> bool {
+    trouble.code == CallErrorCode::Deadline && trouble.call_id.is_some()
 }
 
 /// At most this many calls find one item among `count`. Halves take no more calls than tenths.
@@ -175,7 +186,7 @@ impl<K: Ord> IsolatedKeys<K> {
         for lookup in found {
             match &lookup.answer {
                 Err(trouble) if lookup.whole => {
-                    if found.len() == 1 && because_of_itself(trouble.code) {
+                    if found.len() == 1 && may_be_one_items(trouble) {
                         most.extend(lookup.item.key().map(|key| (key, 1)));
                     }
                 }
@@ -187,8 +198,16 @@ impl<K: Ord> IsolatedKeys<K> {
         }
     }
 
-    /// Records that a call about these items had no answer before its deadline.
-    pub(crate) fn late(&self, items: &[impl Item<Key = K>]) {
+    /// If a call about these items was not answered before its deadline, the next calls about them
+    /// are smaller.
+    pub(crate) fn late<T>(
+        &self,
+        items: &[impl Item<Key = K>],
+        outcome: &Result<Vec<Result<T, CallError>>, CallError>,
+    ) {
+        if !outcome.as_ref().is_err_and(is_late) {
+            return;
+        }
         let size = batch::smaller(items.len(), CallErrorCode::Deadline);
         let keys = items.iter().filter_map(Item::key);
         self.most().extend(keys.map(|key| (key, size)));
@@ -254,7 +273,7 @@ mod tests {
             message: String::new(),
             retry_after: None,
             rpc: None,
-            call_id: None,
+            call_id: Some("1".into()),
         }
     }
 
@@ -393,7 +412,7 @@ mod tests {
             assert_eq!(sizes(&isolated), expected);
             for batch in isolated.batches(all.clone(), 100) {
                 if batch.iter().any(|node| number(node) == 37) {
-                    isolated.late(&batch);
+                    isolated.late::<()>(&batch, &Err(trouble(CallErrorCode::Deadline)));
                 } else {
                     let answered = batch.into_iter().map(|item| Lookup {
                         item,

@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::Node;
 
 use super::{name, plan};
 use crate::cluster::Store;
-use crate::core::{is_ready, lock, ready_condition};
+use crate::core::{Key, is_ready, lock, ready_condition};
 use crate::provider::CallError;
 use crate::provider::lookup::Lookup;
 
@@ -39,8 +39,14 @@ impl Claims {
         // Locked while the store is read. Otherwise an ID could move from the claims to the store
         // between the two checks.
         let mut claims = self.claims();
+        let waits = |other: &String| {
+            let other = nodes.get(&Key::node(other));
+            other.is_some_and(|other| plan::gets_id(&other))
+        };
+        // The claim of a Node that is gone could stay for ever.
         if let Some(other) = claims.get(id)
             && other != name(node)
+            && waits(other)
         {
             let why = format!("which the ccm is giving to Node {other}");
             return Err(taken(id, &why));

@@ -64,8 +64,7 @@ impl Worker {
         let batches: Vec<&[String]> = names.chunks(session.max_batch().max(1)).collect();
         let pace = period / u32::try_from(batches.len().max(1)).unwrap_or(u32::MAX);
         let pace = pace.min(LONGEST_PACE);
-        // Half of the lookups, but at least one: uninitialised Nodes have priority.
-        let most = (self.lookups(&session).0 / 2).max(1);
+        let (most, _) = self.slow_lookups(&session);
         drop(session);
         for (place, names) in batches.into_iter().enumerate() {
             let due = start + pace * u32::try_from(place).unwrap_or(u32::MAX);

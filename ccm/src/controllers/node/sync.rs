@@ -70,13 +70,22 @@ impl Worker {
         batch: &Batch<'_, String>,
     ) {
         let (_, permits) = self.lookups(session);
+        let (_, slow) = self.slow_lookups(session);
+        let refreshes = max_age > Duration::ZERO;
         let lookups = lookup::answers(self.isolated.batches(nodes, session.max_batch()), |nodes| {
             let (session, permits) = (Arc::clone(session), Arc::clone(&permits));
+            let alone = nodes.iter().any(|node| self.isolated.is_alone(node));
+            let slow = (refreshes || alone).then(|| Arc::clone(&slow));
             async move {
-                // The semaphore is never closed.
+                // The semaphores are never closed.
+                let _slow = match &slow {
+                    Some(slow) => slow.acquire().await.ok(),
+                    None => None,
+                };
                 let _permit = permits.acquire().await;
                 let asked: Vec<&Node> = nodes.iter().map(|node| &**node).collect();
                 let outcome = session.lookup_instances(&asked, &FACETS, max_age).await;
+                self.isolated.late(&nodes, &outcome);
                 (nodes, outcome) as Called<api::Instance>
             }
         });
@@ -399,8 +408,10 @@ impl Worker {
                 });
             }
         };
-        if report.is_none() {
-            self.waiting().gone(&key);
+        // A Node of a refresh may have been made again with the taint meanwhile.
+        if report.is_none() && plan::is_uninitialized(node) {
+            let uid = node.metadata.uid.as_deref();
+            self.waiting().done(&key, uid);
         }
         batch.settle(&key, outcome);
         report

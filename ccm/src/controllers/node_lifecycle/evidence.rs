@@ -134,12 +134,16 @@ impl Evidence {
             answers.append(&mut self.claims);
             return answers;
         }
-        let now = Instant::now();
-        self.claims.retain(|claim| !plan::is_too_old(claim, now));
         let none_ready = plan::is_none_ready(nodes);
         let mut rounds = 0;
         let vouched = loop {
+            let now = Instant::now();
+            self.claims.retain(|claim| !plan::is_too_old(claim, now));
             let vouched = plan::vouched_until(&answers, none_ready);
+            if vouched.is_some() {
+                // Claims that came later, also in the next pass, may have other witnesses.
+                self.asked = self.witnesses.len();
+            }
             let witnessed = witnessed || rounds > 0;
             let open = self.claims.iter().filter(|claim| Some(claim.at) > vouched);
             let open = open.count();
@@ -211,22 +215,13 @@ impl Evidence {
 
     /// Whether this pass asks about further witnesses, for claims that came after `vouched`, the
     /// last answer of a witness. `witnessed`: this pass has looked for witnesses already.
-    fn needs_witnesses(
-        &mut self,
-        witnessed: bool,
-        vouched: Option<Instant>,
-        rounds: usize,
-    ) -> bool {
+    fn needs_witnesses(&self, witnessed: bool, vouched: Option<Instant>, rounds: usize) -> bool {
         if self.is_refused() {
             return false;
         }
-        if vouched.is_some() {
-            // The provider recognised a witness, but these claims came later. Other witnesses may
-            // vouch for them, in the next pass at the latest.
-            self.asked = self.witnesses.len();
-            if rounds >= WITNESSES {
-                return false;
-            }
+        // The provider recognised a witness, but these claims came later.
+        if vouched.is_some() && rounds >= WITNESSES {
+            return false;
         }
         // Answers about witnesses are still to come, and this pass has waited for them or may ask
         // about no more witnesses. The next pass may ask about others, up to `WITNESSES` in all.
@@ -451,11 +446,7 @@ async fn call(
     } else {
         lookup.await
     };
-    if let Err(trouble) = &outcome
-        && trouble.code == CallErrorCode::Deadline
-    {
-        isolated.late(&nodes);
-    }
+    isolated.late(&nodes, &outcome);
     (nodes, outcome)
 }
 

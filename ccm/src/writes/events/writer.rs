@@ -106,14 +106,15 @@ impl EventWriter {
         }
     }
 
-    /// The event to write now, else when to check again: new events first, then repeats. With
-    /// `hurry` nothing is held back.
+    /// The event to write now, else when to check again: limited events first, then the others,
+    /// then those that were held back. With `hurry` nothing is held back.
     fn take(&mut self, hurry: bool) -> Result<(Arc<EventKey>, Draft), Option<Instant>> {
         let shared = Arc::clone(&self.shared);
         let (mut pending, now) = (shared.pending(), Instant::now());
         let free_at = self.limits.all_free_at(now);
         let free = hurry || free_at <= now;
-        let queues: &[bool] = if free { &[false, true] } else { &[false] };
+        // The limits bound the limited events, so these cannot starve the others.
+        let queues: &[bool] = if free { &[true, false] } else { &[false] };
         for limited in queues {
             while let Some((key, draft)) = pending.pop(*limited) {
                 match self.series.not_before(&key, now) {
