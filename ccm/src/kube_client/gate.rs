@@ -140,7 +140,9 @@ impl Gate {
             ) {
                 account.refused(bearer).await;
                 refused_once = true;
-                continue;
+                if parts.method != Method::DELETE {
+                    continue;
+                }
             }
             if matches!(self.role, Role::Once) {
                 return result;

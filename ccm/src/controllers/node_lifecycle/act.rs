@@ -73,7 +73,8 @@ impl Lifecycle {
             match fate {
                 Fate::Deleted => self.metrics.deleted(&self.context().provider),
                 Fate::Interrupted => passes.ledger.interrupt(brake, &node, true),
-                Fate::Listed | Fate::Spared => passes.ledger.spare(brake, &node),
+                Fate::Listed => passes.ledger.listed(brake, &node),
+                Fate::Spared => passes.ledger.spare(brake, &node),
                 Fate::Unknown => passes.ledger.interrupt(brake, &node, false),
             }
         }
@@ -90,8 +91,20 @@ impl Lifecycle {
     ) -> Option<BTreeSet<String>> {
         let stop = &self.context().stop;
         let heard = stop.run_until_cancelled(passes.listing.hear(session)).await;
-        match heard.unwrap_or(Heard::NotYet) {
+        let heard = match heard.unwrap_or(Heard::NotYet) {
+            Heard::Partial(_) if pass.one_of_two => {
+                Heard::Nothing("some of its instances have no provider ID".to_owned())
+            }
+            heard => heard,
+        };
+        match heard {
             Heard::Complete(listed) => return Some(listed),
+            // What the list has vetoes all the same.
+            Heard::Partial(listed) => {
+                let provider = &self.context().provider;
+                tracing::warn!(%provider, "the list of instances is not complete: some have no provider ID");
+                return Some(listed);
+            }
             Heard::Nothing(error) if pass.one_of_two => {
                 for node in &pass.delete {
                     passes.reported.stays(self, node, Stays::NoList(&error));

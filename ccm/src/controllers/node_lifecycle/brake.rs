@@ -134,6 +134,11 @@ impl Brake {
         }
     }
 
+    /// Whether a deletion of this Node is counted.
+    pub(super) fn counts(&self, uid: &str) -> bool {
+        self.deletions.iter().any(|(_, of)| of == uid)
+    }
+
     /// How many Nodes were deleted within the window. A due Node still exists, so it does not
     /// count.
     fn gone(&self, due: &[&str]) -> usize {

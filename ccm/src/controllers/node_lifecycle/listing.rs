@@ -20,6 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) enum Heard {
     /// The list is complete and has these provider IDs.
     Complete(BTreeSet<String>),
+    /// The list has these provider IDs, and instances without one, against INST-16.
+    Partial(BTreeSet<String>),
     /// There is no list, for this reason.
     Nothing(String),
     /// The list may still come.
@@ -30,7 +32,7 @@ pub(super) enum Heard {
 #[derive(Default)]
 pub(super) struct Listing {
     /// A set, so that dropping it ends the call.
-    call: JoinSet<Result<BTreeSet<String>, CallError>>,
+    call: JoinSet<Result<Heard, CallError>>,
     began: Option<Instant>,
 }
 
@@ -42,7 +44,7 @@ impl Listing {
             self.call.spawn(list(Arc::clone(session)));
         }
         let heard = match timeout_at(began + PATIENCE, self.call.join_next()).await {
-            Ok(Some(Ok(Ok(listed)))) => Heard::Complete(listed),
+            Ok(Some(Ok(Ok(heard)))) => heard,
             Ok(Some(Ok(Err(trouble)))) => Heard::Nothing(trouble.to_string()),
             Ok(Some(Err(error))) => Heard::Nothing(error.to_string()),
             // The set is not empty here: a call was added above.
@@ -76,14 +78,18 @@ impl Listing {
     }
 }
 
-/// The provider IDs in a complete list, without those of ABSENT instances.
-async fn list(session: Arc<Session>) -> Result<BTreeSet<String>, CallError> {
-    let instances = session
+/// The provider IDs in a list, without those of ABSENT instances.
+async fn list(session: Arc<Session>) -> Result<Heard, CallError> {
+    let mut instances = session
         .list_instances(&[api::InstanceFacet::Existence])
         .await?;
-    Ok(instances
-        .into_iter()
-        .filter(|instance| instance.state() != api::InstanceState::Absent)
-        .filter_map(|instance| instance.provider_id)
-        .collect())
+    instances.retain(|instance| instance.state() != api::InstanceState::Absent);
+    let count = instances.len();
+    let ids = instances.into_iter().filter_map(|it| it.provider_id);
+    let ids: Vec<String> = ids.collect();
+    Ok(if ids.len() == count {
+        Heard::Complete(ids.into_iter().collect())
+    } else {
+        Heard::Partial(ids.into_iter().collect())
+    })
 }

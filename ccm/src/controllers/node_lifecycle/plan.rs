@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::InstanceState::{Absent, Stopped, Unspecified};
+use api::InstanceState::{Absent, Present, Stopped, Unspecified};
 use cloud_provider_api::v1alpha1 as api;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
@@ -386,14 +386,16 @@ impl Ledger {
         let absences = || due.iter().filter_map(|node| self.absences.get(uid(node)));
         let held: Vec<Duration> = absences().map(|absence| absence.held).collect();
         let uids: Vec<&str> = due.iter().chain(waiting).map(|node| uid(node)).collect();
-        let sent = self.absences.values().filter(|absence| absence.sent);
-        let there = found.nodes.iter().filter(|node| !is_going(node));
+        // A deletion counts once, though the watch may still show its Node.
+        let there = found.nodes.iter().filter(|node| {
+            !is_going(node) && (!brake.counts(uid(node)) || uids.contains(&uid(node)))
+        });
         let due = Due {
             held: &held,
             waiting: waiting.len(),
             uids: &uids,
             witnessed: absences().all(|absence| absence.witnessed),
-            nodes: there.count().saturating_sub(sent.count()),
+            nodes: there.count(),
         };
         brake.judge(&due, found.now)
     }
@@ -402,6 +404,14 @@ impl Ledger {
     pub(super) fn spare(&mut self, brake: &mut Brake, node: &Node) {
         self.absences.remove(uid(node));
         brake.uncount(uid(node));
+    }
+
+    /// The provider's list has the instance of a Node of `Pass::delete`.
+    pub(super) fn listed(&mut self, brake: &mut Brake, node: &Node) {
+        self.spare(brake, node);
+        if let Some(known) = self.known.get_mut(uid(node)) {
+            known.state = Present;
+        }
     }
 
     /// A Node of `Pass::delete` waits for the provider's list. Its ABSENT answers still count.

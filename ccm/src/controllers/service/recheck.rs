@@ -26,7 +26,7 @@ pub(super) async fn still_empty(
             !page
                 .items
                 .iter()
-                .any(|node| eligible(node) && selector.matches(node))
+                .any(|node| selector.matches(node) && eligible(node))
         });
         match page.metadata.continue_ {
             Some(token) if !token.is_empty() && !selectors.is_empty() => {

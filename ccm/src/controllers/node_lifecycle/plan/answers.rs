@@ -164,7 +164,7 @@ impl Absence {
     /// counts.
     pub(super) fn answered(&mut self, witnessed: bool, longest_step: Duration, now: Instant) {
         let since = |last: Instant| now.saturating_duration_since(last);
-        let longest = LONGEST_PENDING.max(longest_step);
+        let longest = LONGEST_PENDING + longest_step;
         if self.last.is_some_and(|last| since(last) > longest) {
             self.break_row();
         }

@@ -349,7 +349,7 @@ fn m10_an_answer_that_is_still_to_come_neither_counts_nor_breaks_the_row() {
         driver.pass(nodes, Running);
         driver.may_delete = true;
     };
-    let ages: Between = |driver, _| driver.now += LONGEST_PENDING;
+    let ages: Between = |driver, _| driver.now += LONGEST_PENDING + Duration::from_mins(1);
     for between in [void, degraded, ages] {
         let mut driver = Driver::new();
         let absent = |node: &Node| {

@@ -128,7 +128,7 @@ fn l6_absent_answers_ten_minutes_apart_belong_together_and_no_longer_ones() {
         let mut driver = Driver::new();
         let nodes = cluster(3, 1);
         driver.reported(&nodes, Absent, AT_ONCE);
-        driver.now += LONGEST_PENDING + more;
+        driver.now += LONGEST_PENDING + Duration::from_mins(1) + more;
         let pass = driver.reported(&nodes, Absent, AT_ONCE);
         assert_eq!(pass.delete.len(), deleted, "{more:?}");
     }
