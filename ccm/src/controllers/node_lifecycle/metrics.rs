@@ -68,6 +68,11 @@ impl Metrics {
         self.deleted.get_or_create(&provider.into()).inc();
     }
 
+    #[cfg(test)]
+    pub(super) fn voids(&self, provider: &str) -> u64 {
+        self.void.get_or_create(&provider.into()).get()
+    }
+
     pub(super) fn void(&self, provider: &str) {
         self.void.get_or_create(&provider.into()).inc();
     }

@@ -43,7 +43,7 @@ pub(crate) struct State {
     pub(crate) listing_takes: Duration,
     /// The number of listings so far.
     pub(crate) listings: usize,
-    /// The provider IDs in the listing.
+    /// The provider IDs in the listing. An empty one stands for an instance without provider ID.
     pub(crate) listed: Vec<String>,
     /// The first bytes of each InternalIP.
     pub(crate) network: String,
@@ -334,7 +334,7 @@ impl InstanceService for Cloud {
         };
         let instances = listed.into_iter().map(|id| api::Instance {
             state: api::InstanceState::Present.into(),
-            provider_id: Some(id),
+            provider_id: Some(id).filter(|id| !id.is_empty()),
             ..api::Instance::default()
         });
         let instances = api::InstanceList {

@@ -180,6 +180,24 @@ async fn l6_of_two_nodes_the_one_goes_only_by_a_complete_list() {
     assert_eq!(looping.left(), 2, "the list has its instance");
 }
 
+/// The provider breaks INST-16.
+#[tokio::test(start_paused = true)]
+async fn l6_a_list_with_an_instance_without_id_vetoes_with_the_others() {
+    let listed = || vec![String::new(), "mock://n0001".to_owned()];
+    let looping = Looping::start(20).await;
+    looping.cloud.state().listed = listed();
+    looping.down([1, 3], api::InstanceState::Absent);
+    looping.until("deleted", |this| this.left() == 19).await;
+    tokio::time::sleep(Duration::from_mins(30)).await;
+    assert!(looping.api.node("n0001").is_some() && looping.left() == 19);
+    // The list is not complete.
+    let looping = Looping::start(2).await;
+    looping.cloud.state().listed = listed();
+    looping.down([0], api::InstanceState::Absent);
+    let took = looping.until("deleted", |this| this.left() == 1).await;
+    assert!(took >= Duration::from_mins(15), "{took:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn l6_where_a_witness_is_not_recognised_others_are_asked() {
     let looping = Looping::start(5).await;

@@ -185,6 +185,25 @@ async fn m10_a_provider_whose_latency_grows_with_the_batch_is_waited_for() {
     goes_in_time(96, Duration::from_millis(400), 100).await;
 }
 
+/// A witness whose lookup hangs is drawn with others, which vouch.
+#[tokio::test(start_paused = true)]
+async fn m10_a_witness_that_hangs_makes_no_later_pass_void() {
+    let (looping, cloud) = Looping::start_offering(20, |offered| {
+        offered.max_batch = Some(1);
+        offered.max_in_flight = Some(8);
+    })
+    .await;
+    cloud.state().hang.insert("n0019".to_owned());
+    looping.down(0..3, api::InstanceState::Absent);
+    looping.until("asked", |this| this.lookups() > 3).await;
+    for number in 3..12 {
+        looping.down([number], api::InstanceState::Absent);
+        tokio::time::sleep(2 * PERIOD).await;
+    }
+    tokio::time::sleep(2 * DEADLINE).await;
+    assert_eq!(looping.metrics.voids("mock"), 0);
+}
+
 /// The witnesses answer in an earlier call than most of the Nodes that they vouch for.
 #[tokio::test(start_paused = true)]
 async fn m10_many_absent_nodes_in_several_calls_have_their_witnesses() {

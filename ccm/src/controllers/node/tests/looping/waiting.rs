@@ -22,6 +22,52 @@ async fn n13_a_node_whose_zone_is_looked_up_is_told_of_lookup_zones() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn n13_a_node_that_comes_back_after_unmanaged_is_told_what_it_waits_for() {
+    let looping = Looping::start(0).await;
+    let state = |state| {
+        let states = &mut looping.cloud.state().states;
+        states.insert("n0000".to_owned(), state);
+    };
+    state(api::InstanceState::Unmanaged);
+    looping.api.put(&fresh("n0000"));
+    looping.until("asked", |this| this.sizes().len() == 1).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    state(api::InstanceState::Absent);
+    looping.context.hints.send(Hint::Resync).unwrap();
+    let hint = Hint::Instance {
+        provider_id: String::new(),
+        node_name: "n0000".to_owned(),
+    };
+    looping.context.hints.send(hint).unwrap();
+    let told = |this: &Looping| this.tells(&["NodeNotInitialized", "n0000"]);
+    looping
+        .until_at_most("told", Duration::from_mins(2), told)
+        .await;
+    looping.stop().await;
+}
+
+/// Half of the places stay free for new Nodes.
+#[tokio::test(start_paused = true)]
+async fn m10_nodes_whose_lookups_hang_leave_places_to_a_new_node() {
+    let cloud = Cloud::new();
+    cloud.state().offered.max_in_flight = Some(4);
+    let hang: Vec<String> = (0..40).map(|i| format!("n{i:04}")).collect();
+    cloud.state().hang.extend(hang.iter().cloned());
+    let looping = Looping::start_on(cloud, 0, |_| {}).await;
+    for name in &hang {
+        looping.api.put(&fresh(name));
+    }
+    // Each of them is known to hang now.
+    tokio::time::sleep(Duration::from_mins(30)).await;
+    looping.api.put(&fresh("new"));
+    let ready = |this: &Looping| this.uninitialized() == 40;
+    looping
+        .until_at_most("initialised", Duration::from_secs(10), ready)
+        .await;
+    looping.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn n13_a_node_that_waits_because_the_cloud_asked_to_slow_down_is_told_so() {
     let looping = Looping::start(0).await;
     looping.cloud.state().failures = [api::FailureCode::Throttled].into();

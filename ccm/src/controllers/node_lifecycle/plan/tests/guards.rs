@@ -42,6 +42,25 @@ fn l6_a_node_that_is_spared_is_still_absent_for_the_brake() {
 }
 
 #[test]
+fn l6_a_deletion_that_the_watch_does_not_show_counts_once() {
+    let mut driver = Driver::new();
+    let nodes = cluster(2, 2);
+    let state = |node: &Node, absent: &str| match name(node) {
+        name if name == absent => Some(Ok(Absent)),
+        "down-000" => None,
+        _ => Some(Ok(Running)),
+    };
+    driver.pass_with(&nodes, &nodes, |node| state(node, "down-000"));
+    let pass = driver.pass_with(&nodes, &nodes, |node| state(node, "down-000"));
+    assert_eq!(names(&pass.delete), ["down-000"]);
+    // The API server executed it, and the answer was lost.
+    driver.ledger.interrupt(&mut driver.brake, &nodes[0], false);
+    driver.pass_with(&nodes, &nodes, |node| state(node, "down-001"));
+    let pass = driver.pass_with(&nodes, &nodes, |node| state(node, "down-001"));
+    assert_eq!(names(&pass.held), ["down-001"], "one of four");
+}
+
+#[test]
 fn l6_a_deleted_node_that_lingers_counts_once_and_lets_the_brake_go() {
     let mut driver = Driver::new();
     let mut nodes = cluster(4, 1);
