@@ -122,11 +122,14 @@ async fn execute(args: Args) -> Result<u8, String> {
     })
     .await
     .map_err(|error| error.to_string())?;
+    // The summary names what a person has to remove, so it is printed even if the file cannot be
+    // written.
+    let printed = print(&report.write(args.format, args.verbose)?);
     if let Some(path) = &args.report {
         std::fs::write(path, report.write(Format::Json, true)?)
             .map_err(|error| format!("--report {}: {error}", path.display()))?;
     }
-    print(&report.write(args.format, args.verbose)?)?;
+    printed?;
     if report.not_set_up() > 0 && !args.allow_skipped && !report.interrupted {
         eprintln!(
             "provider-conformance: {} checks lack their setup, so the exit code is {FAILED}: add what they name, or give --allow-skipped",

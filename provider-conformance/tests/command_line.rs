@@ -236,6 +236,19 @@ async fn the_exit_code_says_passed_failed_and_not_shown() {
     assert_eq!(json["checks"][0]["failure"]["rule"], "CORE-2");
 }
 
+/// If the report cannot be written, the summary is printed all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_report_that_cannot_be_written_costs_no_summary() {
+    let provider = Served::start().await;
+    let one = "provider/probe-tells-the-boot-id";
+    let output = against(&provider, &["--only", one, "--report", "/nowhere/r.json"]).await;
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("1 passed, 0 failed"), "{text}");
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("--report /nowhere/r.json"), "{error}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn ctrl_c_ends_it_with_130() {
     let provider = Served::start().await;
