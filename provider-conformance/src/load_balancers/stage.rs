@@ -8,7 +8,6 @@ use pb::ensure_load_balancer_response::Outcome as Ensured;
 
 use crate::call::Exchange;
 use crate::check::{Need, Stop, Verdict, must, must_equal};
-use crate::config::EmptyTargetSets;
 use crate::hooks::Hook;
 use crate::listings::is_owner;
 use crate::run::{Run, targets};
@@ -29,7 +28,7 @@ impl<'a> Stage<'a> {
     /// Nodes. If this cloud also refuses empty target sets, the check is skipped.
     pub(super) async fn new(run: &'a Run) -> Verdict<Self> {
         match Self::with_nodes(run, 2).await {
-            Err(Stop::Skipped(_)) if takes_empty_sets(run) => Self::with_nodes(run, 0).await,
+            Err(Stop::Skipped(_)) if run.takes_empty_sets() => Self::with_nodes(run, 0).await,
             stage => stage,
         }
     }
@@ -81,7 +80,7 @@ impl<'a> Stage<'a> {
 
     /// The fewest targets that this cloud allows: none, or one.
     pub(super) fn few(&self) -> pb::TargetSet {
-        self.first(usize::from(!takes_empty_sets(self.run)))
+        self.first(usize::from(!self.run.takes_empty_sets()))
     }
 
     /// A new Service without a load balancer.
@@ -289,11 +288,6 @@ pub(super) enum Writes {
 /// The provider's capability for load balancers.
 pub(super) fn offered(run: &Run) -> pb::LoadBalancerCapability {
     run.capabilities().load_balancers.unwrap_or_default()
-}
-
-/// Whether a load balancer of this cloud can be without targets (LB-31).
-pub(super) fn takes_empty_sets(run: &Run) -> bool {
-    run.config().empty_target_sets == EmptyTargetSets::Taken
 }
 
 /// Skips the check if the provider does not offer this feature.

@@ -8,7 +8,7 @@ use crate::hooks::Hook;
 use crate::run::{Run, targets};
 
 use super::balancer::Balancer;
-use super::stage::{Stage, Writes, offered, takes_empty_sets};
+use super::stage::{Stage, Writes, offered};
 
 pub(super) fn checks() -> Vec<Check> {
     vec![
@@ -148,7 +148,7 @@ async fn empty_is_none(run: &Run) -> Verdict {
     need_eyes(run)?;
     let stage = Stage::with_targets(run, 2).await?;
     let mut balancer = stage.ready("empty").await?;
-    if !takes_empty_sets(run) {
+    if !run.takes_empty_sets() {
         return empty_is_refused(&stage, balancer).await;
     }
     becomes(
@@ -214,7 +214,7 @@ async fn grow_and_shrink(run: &Run) -> Verdict {
 
 async fn set_later(run: &Run) -> Verdict {
     need_eyes(run)?;
-    if !takes_empty_sets(run) {
+    if !run.takes_empty_sets() {
         return Err(Stop::not_offered(
             "this cloud has no load balancer without targets (`empty_target_sets: refused` in suite.yaml)",
         ));
@@ -285,7 +285,7 @@ async fn all_unknown(run: &Run) -> Verdict {
     nodes.sort_by(|one, other| one.name.cmp(&other.name));
     let mut balancer = stage.balancer("unknown");
     let asked = balancer.ensure(Some(targets(nodes.clone())), false).await?;
-    if asked.answer()?.failed().is_some() && !takes_empty_sets(run) {
+    if asked.answer()?.failed().is_some() && !run.takes_empty_sets() {
         // None of them can be attached, so the set is empty.
         asked.failure("LB-31", &[pb::FailureCode::Precondition])?;
     } else {

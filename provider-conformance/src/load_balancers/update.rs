@@ -6,7 +6,7 @@ use crate::check::{Check, Need, Stop, Verdict, check};
 use crate::hooks::Hook;
 use crate::run::{Run, targets};
 
-use super::stage::{Stage, Writes, takes_empty_sets};
+use super::stage::{Stage, Writes};
 
 pub(super) fn checks() -> Vec<Check> {
     vec![
@@ -86,7 +86,7 @@ async fn done(run: &Run) -> Verdict {
         (stage.first(1), "Update with one target instead of two"),
     ]
     .into_iter()
-    .chain(takes_empty_sets(run).then_some(none))
+    .chain(run.takes_empty_sets().then_some(none))
     {
         stage
             .told_in_sync(

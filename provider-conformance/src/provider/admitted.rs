@@ -91,6 +91,11 @@ async fn read_only_writes_nothing(run: &Run) -> Verdict {
             "the provider makes neither load balancers nor routes",
         ));
     }
+    let nodes = if offered.load_balancers.is_some() {
+        run.few_nodes().await?
+    } else {
+        Vec::new()
+    };
     let session = run.connect().await?;
     with_read_only(&session, true).await?;
     let counted = run.has_hook(Hook::CloudWrites);
@@ -127,7 +132,7 @@ async fn read_only_writes_nothing(run: &Run) -> Verdict {
     }
     with_read_only(&session, false).await?;
     if offered.load_balancers.is_some() {
-        ensure(&session, &run.service("writes-again"), Vec::new()).await?;
+        ensure(&session, &run.service("writes-again"), nodes).await?;
     }
     Ok(())
 }

@@ -232,10 +232,11 @@ async fn must_be_ours(session: &Session, service: &pb::ServiceView, ours: bool) 
 }
 
 async fn previous_owner(run: &Run) -> Verdict {
+    let nodes = run.few_nodes().await?;
     let former = run.other_cluster("former");
     let session = run.session_for(former.clone(), &[]).await?;
     let service = run.service("moves");
-    ensure(&session, &service, Vec::new()).await?;
+    ensure(&session, &service, nodes).await?;
     let stranger = run.session_for(run.other_cluster("stranger"), &[]).await?;
     must_be_ours(&stranger, &service, false).await?;
     let heir = run.session_for(run.cluster(), &[&former.owner_id]).await?;
@@ -243,10 +244,11 @@ async fn previous_owner(run: &Run) -> Verdict {
 }
 
 async fn previous_replaced(run: &Run) -> Verdict {
+    let nodes = run.few_nodes().await?;
     let former = run.other_cluster("former");
     let session = run.session_for(former.clone(), &[]).await?;
     let service = run.service("moves");
-    ensure(&session, &service, Vec::new()).await?;
+    ensure(&session, &service, nodes).await?;
     run.session_for(run.cluster(), &[&former.owner_id]).await?;
     let without = run.session().await?;
     must_be_ours(&without, &service, false).await

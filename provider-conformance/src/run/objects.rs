@@ -9,7 +9,7 @@ use pb::lookup_instance_result::Outcome;
 
 use super::Run;
 use crate::check::{Stop, Verdict};
-use crate::config::KnownInstance;
+use crate::config::{EmptyTargetSets, KnownInstance};
 use crate::hooks::Hook;
 use crate::instances::ask::lookup;
 use crate::ledger::Thing;
@@ -215,6 +215,26 @@ impl Run {
         }
         known.truncate(count);
         Ok(known)
+    }
+
+    /// Whether a load balancer of this cloud can be without targets (LB-31).
+    pub(crate) fn takes_empty_sets(&self) -> bool {
+        self.config().empty_target_sets == EmptyTargetSets::Taken
+    }
+
+    /// The fewest targets that this cloud allows: none, or one known Node. To find the Node, this
+    /// initialises the process for this check's own cluster, so call it before all other calls.
+    pub(crate) async fn few_nodes(&self) -> Verdict<Vec<pb::NodeView>> {
+        if self.takes_empty_sets() {
+            return Ok(Vec::new());
+        }
+        let known = self.instances(1).await?;
+        let session = self.session().await?;
+        let mut nodes: Vec<_> = known.iter().map(|known| self.node_of(known)).collect();
+        for node in &mut nodes {
+            node.addresses = self.addresses(&session, node.clone()).await;
+        }
+        Ok(nodes)
     }
 
     /// Creates an instance with the hook. The clean-up after the check removes it.

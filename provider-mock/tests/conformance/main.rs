@@ -271,7 +271,8 @@ async fn a_cloud_without_empty_target_sets_passes_and_one_that_takes_them_is_fou
     config.provider_id_pattern = Some("mock://zone-a/i-########".to_owned());
     let directory = tempfile::tempdir().unwrap();
     let provider = mock(directory.path(), TARGETED);
-    let report = report_of(provider, config.clone(), &["load-balancers/*"]).await;
+    let only = ["core/*", "provider/*", "load-balancers/*"];
+    let report = report_of(provider, config.clone(), &only).await;
     let failed = report
         .entries
         .iter()

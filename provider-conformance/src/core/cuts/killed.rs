@@ -74,21 +74,28 @@ fn killed_after(ms: u64, came: Verdict) -> Verdict {
 }
 
 async fn ensure_killed(run: &Run) -> Verdict {
+    let nodes = run.few_nodes().await?;
     let service = run.service("killed");
     for moment in moments(run) {
-        killed_after(moment, ensure_killed_at(run, &service, moment).await)?;
+        let came = ensure_killed_at(run, &service, &nodes, moment).await;
+        killed_after(moment, came)?;
     }
     Ok(())
 }
 
-async fn ensure_killed_at(run: &Run, service: &pb::ServiceView, moment: u64) -> Verdict {
+async fn ensure_killed_at(
+    run: &Run,
+    service: &pb::ServiceView,
+    nodes: &[pb::NodeView],
+    moment: u64,
+) -> Verdict {
     let session = run.session().await?;
     run.cloud_slow(OPERATION).await?;
-    let call = session.call_within(ensure_of(service, Vec::new()), Duration::from_secs(5));
+    let call = session.call_within(ensure_of(service, nodes.to_vec()), Duration::from_secs(5));
     kill_during(run, Duration::from_millis(moment), call).await?;
     let session = run.session().await?;
     // The handle may be lost with the answer. The load balancer is then found by its mark (LB-5).
-    let made = ensure(&session, service, Vec::new()).await?;
+    let made = ensure(&session, service, nodes.to_vec()).await?;
     let ready = matches!(made.answer()?.outcome, Some(Outcome::Ready(_)));
     made.must(
         ready,
@@ -157,9 +164,10 @@ async fn routes_killed_at(run: &Run, known: &KnownInstance, moment: u64) -> Verd
 }
 
 async fn outlives(run: &Run) -> Verdict {
+    let nodes = run.few_nodes().await?;
     let session = run.session().await?;
     let service = run.service("outlives");
-    let made = ensure(&session, &service, Vec::new()).await?;
+    let made = ensure(&session, &service, nodes).await?;
     let handle = made.answer()?.handle.clone();
     run.target().restart().await?;
     let session = run.session().await?;

@@ -46,21 +46,23 @@ fn busy_or<T: Answer + Debug>(asked: &Exchange<T>) -> Verdict {
 }
 
 async fn overlapping(run: &Run) -> Verdict {
+    let nodes = run.few_nodes().await?;
     let session = run.session().await?;
     let service = run.service("overlap");
     if run.has_hook(Hook::CloudSlow) {
         run.cloud_slow(Duration::from_millis(50)).await?;
     }
     let calls: Vec<_> = (0..8)
-        .map(|_| session.call(ensure_of(&service, Vec::new())))
+        .map(|_| session.call(ensure_of(&service, nodes.clone())))
         .collect();
     let asked = join_all(calls).await;
     asked.iter().try_for_each(busy_or)?;
-    ensure(&session, &service, Vec::new()).await?;
+    ensure(&session, &service, nodes).await?;
     must_be_one(run, &session, &service, "eight overlapping Ensures").await
 }
 
 async fn ensure_and_delete(run: &Run) -> Verdict {
+    let nodes = run.few_nodes().await?;
     let session = run.session().await?;
     let service = run.service("overlap");
     let delete = pb::DeleteLoadBalancerRequest {
@@ -68,7 +70,7 @@ async fn ensure_and_delete(run: &Run) -> Verdict {
         ..Default::default()
     };
     for _ in 0..3 {
-        let ensure_it = session.call(ensure_of(&service, Vec::new()));
+        let ensure_it = session.call(ensure_of(&service, nodes.clone()));
         let delete_it = session.call(delete.clone());
         let (ensured, deleted) = futures::join!(ensure_it, delete_it);
         busy_or(&ensured)?;

@@ -196,18 +196,20 @@ async fn writes_nothing<R: Rpc>(run: &Run, session: Session, request: R, how: Cu
 }
 
 async fn ensure_cut(run: &Run, how: Cut) -> Verdict {
+    let nodes = run.few_nodes().await?;
     let session = run.session().await?;
     let service = run.service("cut");
-    writes_nothing(run, session, ensure_of(&service, Vec::new()), how).await?;
+    writes_nothing(run, session, ensure_of(&service, nodes.clone()), how).await?;
     // A later Ensure completes the load balancer.
     let session = run.session().await?;
-    ensure(&session, &service, Vec::new()).await.map(|_| ())
+    ensure(&session, &service, nodes).await.map(|_| ())
 }
 
 async fn delete_cut(run: &Run, how: Cut) -> Verdict {
+    let nodes = run.few_nodes().await?;
     let session = run.session().await?;
     let service = run.service("cut");
-    let made = ensure(&session, &service, Vec::new()).await?;
+    let made = ensure(&session, &service, nodes).await?;
     let handle = made.answer()?.handle.clone();
     let request = pb::DeleteLoadBalancerRequest {
         cluster: None,
