@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use jiff::SignedDuration;
+use tokio::sync::oneshot;
 
 use super::config::Config;
 use super::report::{Format, Report, is_gathered, text_of};
@@ -116,12 +117,15 @@ async fn execute(args: Args) -> Result<u8, String> {
         selection,
         soak: args.soak,
     };
-    let interrupted = signals()?;
-    let report = run(options, interrupted, |progress| {
+    let (interrupted, at_once) = signals()?;
+    let run = run(options, interrupted, |progress| {
         show(args.format, args.verbose, &progress);
-    })
-    .await
-    .map_err(|error| error.to_string())?;
+    });
+    // If this drops the run, it ends the provider that the suite started.
+    let report = tokio::select! {
+        report = run => report.map_err(|error| error.to_string())?,
+        () = at_once => return Ok(INTERRUPTED),
+    };
     // The summary names what a person has to remove, so it is printed even if the file cannot be
     // written.
     let printed = print(&report.write(args.format, args.verbose)?);
@@ -193,15 +197,20 @@ fn print(text: &str) -> Result<(), String> {
     }
 }
 
-/// Resolves at SIGINT, SIGTERM or SIGHUP (the terminal is gone). A second SIGINT or SIGTERM during
-/// the clean-up ends the process at once.
-fn signals() -> Result<impl Future<Output = ()>, String> {
+/// The first future resolves at SIGINT, SIGTERM or SIGHUP (the terminal is gone). The second one
+/// resolves at a second SIGINT or SIGTERM, which ends the suite at once. Only the second one reads
+/// the signals, so it has to be polled meanwhile.
+fn signals() -> Result<(impl Future<Output = ()>, impl Future<Output = ()>), String> {
     use tokio::signal::unix::{SignalKind, signal};
     let on = |kind| signal(kind).map_err(|error| format!("cannot wait for signals: {error}"));
     let mut interrupt = on(SignalKind::interrupt())?;
     let mut terminate = on(SignalKind::terminate())?;
     let mut hang_up = on(SignalKind::hangup())?;
-    Ok(async move {
+    let (first, told) = oneshot::channel();
+    let interrupted = async {
+        let _ = told.await;
+    };
+    let at_once = async move {
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
@@ -212,14 +221,13 @@ fn signals() -> Result<impl Future<Output = ()>, String> {
             std::io::stderr(),
             "\ninterrupted: the suite removes what it made; interrupt again to leave it in the cloud"
         );
-        tokio::spawn(async move {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
-            std::process::exit(INTERRUPTED.into());
-        });
-    })
+        let _ = first.send(());
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    };
+    Ok((interrupted, at_once))
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

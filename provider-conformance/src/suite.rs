@@ -110,14 +110,25 @@ pub async fn run(
     mut progress: impl FnMut(Progress<'_>),
 ) -> Result<Report, StartError> {
     let began = Instant::now();
-    let shared = begin(&options).await.map_err(StartError)?;
+    let mut interrupted = pin!(interrupted);
+    let shared = tokio::select! {
+        shared = begin(&options) => shared.map_err(StartError)?,
+        () = &mut interrupted => {
+            // No check ran, so there is nothing to clean up.
+            return Ok(Report {
+                provider: "the provider".into(),
+                interrupted: true,
+                took: began.elapsed(),
+                ..Report::new(&pb::GetProviderInfoResponse::default())
+            });
+        }
+    };
     let mut report = Report::new(&shared.info);
     let checks: Vec<Check> = checks()
         .into_iter()
         .filter(|check| options.selection.takes(check.id))
         .collect();
     let mut breaker = Breaker::default();
-    let mut interrupted = std::pin::pin!(interrupted);
     for (number, check) in checks.iter().enumerate() {
         progress(Progress::Begins {
             id: check.id,

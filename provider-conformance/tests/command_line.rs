@@ -1,11 +1,12 @@
 //! The binary `provider-conformance`: what it refuses, and its exit codes.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
 use provider_sdk::prelude::*;
+use rustix::process::Pid;
 use tokio::io::AsyncBufReadExt;
 use tokio::task::JoinSet;
 
@@ -249,6 +250,11 @@ async fn a_report_that_cannot_be_written_costs_no_summary() {
     assert!(error.contains("--report /nowhere/r.json"), "{error}");
 }
 
+fn interrupt(child: &tokio::process::Child) {
+    let pid = Pid::from_raw(child.id().unwrap().cast_signed()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn ctrl_c_ends_it_with_130() {
     let provider = Served::start().await;
@@ -269,8 +275,79 @@ async fn ctrl_c_ends_it_with_130() {
     let mut lines = tokio::io::BufReader::new(child.stdout.take().unwrap()).lines();
     let first = soon("the first check", lines.next_line()).await;
     assert!(first.unwrap().unwrap().starts_with("pass  core/answers"));
-    let pid = rustix::process::Pid::from_raw(child.id().unwrap().cast_signed()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    interrupt(&child);
     let status = soon("its end", child.wait()).await.unwrap();
     assert_eq!(status.code(), Some(130));
+}
+
+/// Waits until the file has this many lines, and returns the first one.
+async fn lines(file: &Path, count: usize) -> String {
+    let written = async {
+        loop {
+            let text = std::fs::read_to_string(file).unwrap_or_default();
+            if text.matches('\n').count() >= count {
+                return text.lines().next().unwrap().to_owned();
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    soon(&format!("{count} lines in {}", file.display()), written).await
+}
+
+/// Waits until the suite and the group of the provider's process have ended.
+async fn ends_with_the_provider(mut child: tokio::process::Child, group: &str) {
+    let status = soon("its end", child.wait()).await.unwrap();
+    assert_eq!(status.code(), Some(130));
+    let group = Pid::from_raw(group.parse().unwrap()).unwrap();
+    let ended = async {
+        while rustix::process::test_kill_process_group(group).is_ok() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    soon("the provider's end", ended).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ctrl_c_before_the_first_check_ends_it_and_the_provider() {
+    let directory = tempfile::tempdir().unwrap();
+    let started = directory.path().join("started");
+    // It never serves, so the suite waits for it.
+    let line = format!("echo $$ >'{}'; sleep 600", started.display());
+    let child = tokio::process::Command::new(env!("CARGO_BIN_EXE_provider-conformance"))
+        .args(["--command", &line])
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let group = lines(&started, 1).await;
+    interrupt(&child);
+    ends_with_the_provider(child, &group).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_ctrl_c_ends_the_provider_too() {
+    let provider = Served::start().await;
+    let directory = tempfile::tempdir().unwrap();
+    let started = directory.path().join("started");
+    let line = format!(
+        "echo $$ >'{}'; socket=${{CLOUD_PROVIDER_ENDPOINT#unix://}}; mkdir -p \"${{socket%/*}}\"; ln -s '{}' \"$socket\"; sleep 600",
+        started.display(),
+        provider.path.display()
+    );
+    // The check calls this hook, and so does the clean-up.
+    let called = directory.path().join("called");
+    let hook = format!("echo $CODE >>'{}'; exec sleep 600", called.display());
+    let config = directory.path().join("suite.yaml");
+    std::fs::write(&config, format!("hooks:\n  cloud-fail: {hook:?}\n")).unwrap();
+    let child = tokio::process::Command::new(env!("CARGO_BIN_EXE_provider-conformance"))
+        .args(["--command", &line, "--config", config.to_str().unwrap()])
+        .args(["--only", "core/a-throttled-cloud-is-throttled"])
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let group = lines(&started, 1).await;
+    for count in [1, 2] {
+        lines(&called, count).await;
+        interrupt(&child);
+    }
+    ends_with_the_provider(child, &group).await;
 }
