@@ -26,6 +26,9 @@ const LEAST_CALL: Duration = Duration::from_secs(5);
 const AFTER_A_CHECK: Duration = Duration::from_secs(15);
 /// The time for the clean-up at the end.
 const AT_THE_END: Duration = Duration::from_mins(2);
+/// After this time the clean-up at the end tries an owner again whose objects it could not look
+/// for.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// Removes what a check created, and checks whether anything is left. What remains after
 /// [`AFTER_A_CHECK`] is tried again only at the end, so that a provider that removes nothing does
@@ -35,7 +38,7 @@ pub(crate) async fn after_a_check(shared: &Arc<Shared>) {
     let until = Instant::now() + AFTER_A_CHECK;
     let owners = shared.ledger.take_unseen();
     // The clean-up at the end tries again and reports.
-    remove(shared, things, owners, until).await;
+    remove(shared, things, owners, until, None).await;
     shared.ledger.tried();
 }
 
@@ -45,7 +48,7 @@ pub(crate) async fn at_the_end(shared: &Arc<Shared>) -> Vec<String> {
     let until = Instant::now() + AT_THE_END;
     let mut owners = shared.ledger.take_unseen();
     owners.extend(shared.ledger.take_unseeable());
-    let why = remove(shared, shared.ledger.things(), owners, until).await;
+    let why = remove(shared, shared.ledger.things(), owners, until, Some(AGAIN)).await;
     let left = shared.ledger.things();
     let mut told: Vec<_> = left
         .iter()
@@ -74,6 +77,7 @@ async fn remove(
     things: Vec<(Key, Thing)>,
     owners: BTreeSet<String>,
     until: Instant,
+    again: Option<Duration>,
 ) -> Why {
     let mut why = Why::default();
     // Even after a failure, the suite removes what the cloud lets it remove.
@@ -86,11 +90,8 @@ async fn remove(
     if things.is_empty() && owners.is_empty() {
         return why;
     }
-    if let Err(error) = shared.target.start().await {
-        why.besides.push(format!(
-            "cannot start the provider for the clean-up: {error}"
-        ));
-    }
+    // The hooks may need the provider. If it does not start, `session_of` tries again and says why.
+    let _ = shared.target.start().await;
     let mut by_owner = Owned::new();
     for owner_id in owners {
         by_owner.entry(owner_id).or_default();
@@ -111,7 +112,7 @@ async fn remove(
             },
         }
     }
-    rounds(shared, by_owner, until, &mut why).await;
+    rounds(shared, by_owner, until, again, &mut why).await;
     why
 }
 
@@ -119,9 +120,17 @@ async fn remove(
 type Owned = BTreeMap<String, Vec<(Key, Thing)>>;
 
 /// Tries each object once in a round, so that an object that stays does not delay the others. If an
-/// object now belongs to another owner, it is removed with that owner's objects.
-async fn rounds(shared: &Arc<Shared>, mut owned: Owned, until: Instant, why: &mut Why) {
+/// object now belongs to another owner, it is removed with that owner's objects. `again` says when
+/// to try an owner again whose objects the clean-up could not look for. `None`: only at the end.
+async fn rounds(
+    shared: &Arc<Shared>,
+    mut owned: Owned,
+    until: Instant,
+    again: Option<Duration>,
+    why: &mut Why,
+) {
     let mut tried = BTreeSet::new();
+    let mut unseen = BTreeMap::new();
     while !owned.is_empty() {
         let mut tries: u32 = owned.values().map(|things| things.len() as u32 + 1).sum();
         let mut wait: Option<Duration> = None;
@@ -140,6 +149,7 @@ async fn rounds(shared: &Arc<Shared>, mut owned: Owned, until: Instant, why: &mu
                 Err("the clean-up ran out of time".to_owned())
             };
             tried.insert(owner_id.clone());
+            unseen.remove(&owner_id);
             match looked {
                 Ok(Left { things: left, .. }) if left.is_empty() => some_went = true,
                 Ok(left) => {
@@ -148,13 +158,14 @@ async fn rounds(shared: &Arc<Shared>, mut owned: Owned, until: Instant, why: &mu
                     owned.insert(owner_id, left.things);
                 }
                 Err(error) => {
-                    why.besides.push(cut(&format_args!(
-                        "objects of the owner ID {owner_id}, if any are left: the clean-up could not look for them: {error}"
-                    )));
-                    shared.ledger.could_not_look(&owner_id);
-                    for (key, _) in things {
-                        why.of.entry(key).or_insert_with(|| error.clone());
+                    for (key, _) in &things {
+                        why.of.entry(key.clone()).or_insert_with(|| error.clone());
                     }
+                    if again.is_some() {
+                        wait = wait.into_iter().chain(again).min();
+                        owned.insert(owner_id.clone(), things);
+                    }
+                    unseen.insert(owner_id, error);
                 }
             }
         }
@@ -170,9 +181,14 @@ async fn rounds(shared: &Arc<Shared>, mut owned: Owned, until: Instant, why: &mu
         tokio::time::sleep(wait).await;
     }
     // The clean-up at the end searches for further objects of these owners.
-    for owner_id in owned.keys() {
+    for owner_id in owned.keys().chain(unseen.keys()) {
         shared.ledger.could_not_look(owner_id);
     }
+    why.besides.extend(unseen.iter().map(|(owner_id, error)| {
+        cut(&format_args!(
+            "objects of the owner ID {owner_id}, if any are left: the clean-up could not look for them: {error}"
+        ))
+    }));
 }
 
 fn said(stop: &Stop) -> String {
@@ -259,12 +275,14 @@ async fn is_there(shared: &Arc<Shared>, thing: &Thing) -> Result<bool, String> {
     }
 }
 
-/// A session that is initialised for this owner.
+/// A session that is initialised for this owner. If the provider's process has ended, this starts
+/// it again.
 async fn session_of(shared: &Arc<Shared>, owner_id: &str) -> Result<Session, String> {
     let cluster = pb::ClusterRef {
         name: shared.ledger.run_id().to_owned(),
         owner_id: owner_id.to_owned(),
     };
+    shared.target.start().await?;
     let session = Session::dial(shared.target.path(), cluster, Arc::clone(&shared.ledger)).await?;
     let asked = session
         .call_within(pb::InitializeRequest::default(), CALL)

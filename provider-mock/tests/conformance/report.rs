@@ -41,6 +41,46 @@ async fn what_is_interrupted_is_cleaned_up() {
     assert!(!text.contains("conformance-"), "{text}");
 }
 
+/// If the provider ends before the clean-up and cannot be started at first, the clean-up tries
+/// again, and leaves nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_provider_that_does_not_start_at_once_is_started_again_for_the_clean_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let Provider::Command(line) = mock(directory.path(), CLOUD) else {
+        unreachable!("it is started")
+    };
+    let place = directory.path().display();
+    let line = format!(
+        "for one in 1 2; do rm '{place}/broken-'$one 2>/dev/null && exit 1; done; echo $$ >'{place}/pid'; {line}"
+    );
+    let options = Options {
+        provider: Provider::Command(line),
+        config: config(),
+        selection: Selection::new(&["load-balancers/ensure-ready".to_owned()], &[]).unwrap(),
+        soak: Duration::ZERO,
+    };
+    let state = at("state.json");
+    let ended = async {
+        let there =
+            || std::fs::read_to_string(&state).is_ok_and(|text| text.contains("conformance-"));
+        while !there() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        for name in ["broken-1", "broken-2"] {
+            std::fs::write(at(name), "").unwrap();
+        }
+        let pid = std::fs::read_to_string(at("pid")).unwrap();
+        let pid = rustix::process::Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    };
+    let report = run(options, ended, |_| {}).await.unwrap();
+    assert!(report.interrupted && !at("broken-2").exists());
+    assert_eq!(report.left, Vec::<String>::new());
+    let text = std::fs::read_to_string(&state).unwrap();
+    assert!(!text.contains("conformance-"), "{text}");
+}
+
 /// Without a listing, `in_sync` and the hook that counts writes, the suite skips the checks that
 /// need one of them. They do not count as passed.
 #[tokio::test(flavor = "multi_thread")]
