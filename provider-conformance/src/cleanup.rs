@@ -424,12 +424,13 @@ async fn load_balancer(
     share: Duration,
 ) -> Result<(), Stays> {
     let mut handle = made.map(str::to_owned);
+    let mut adopt_unmarked = false;
     loop {
         let request = pb::DeleteLoadBalancerRequest {
             cluster: None,
             service: Some(service.clone()),
             handle: handle.clone(),
-            adopt_unmarked: false,
+            adopt_unmarked,
         };
         let asked = session.call_within(request, share).await;
         let error = cut(&format_args!("DeleteLoadBalancer: {:?}", asked.came));
@@ -443,6 +444,12 @@ async fn load_balancer(
             Ok(Some(Outcome::Failed(failed))) if failed.code() == pb::FailureCode::Conflict => {
                 if handle.take().is_some() {
                     // Most likely an invented handle of another load balancer.
+                    continue;
+                }
+                // The cloud may keep no marks (LB-27). The grant covers only what has the name or a
+                // tag of this Service (LB-26), and no other Service has a UID of this run.
+                if !adopt_unmarked && !service.uid.is_empty() {
+                    adopt_unmarked = true;
                     continue;
                 }
                 return Err(Stays::ForGood(error));

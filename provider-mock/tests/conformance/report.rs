@@ -212,6 +212,22 @@ async fn routes_without_marks_are_removed_by_their_destinations() {
     }
 }
 
+/// A load balancer without a mark is UNMARKED, also for the cluster that made it (LB-27). The
+/// clean-up removes it with the grant, and never sends a handle with the grant.
+#[tokio::test(flavor = "multi_thread")]
+async fn load_balancers_without_marks_are_removed_with_the_grant() {
+    let directory = tempfile::tempdir().unwrap();
+    let Provider::Command(line) = mock(directory.path(), CLOUD) else {
+        unreachable!("it is started")
+    };
+    let provider = Provider::Command(format!("{line} --fault forgets-the-mark"));
+    let report = report_of(provider, config(), &["load-balancers/get-made"]).await;
+    assert_eq!(report.failed(), 1, "{:?}", report.entries);
+    assert_eq!(report.left, Vec::<String>::new());
+    let state = std::fs::read_to_string(directory.path().join("state.json")).unwrap();
+    assert!(!state.contains("conformance-"), "{state}");
+}
+
 /// A load balancer of a former owner ID now has the mark of the current owner ID. With the fault
 /// `foreign-name-conflicts`, Delete for the former owner ID is CONFLICT until the load balancer is
 /// gone.
