@@ -16,6 +16,7 @@ use super::hooks::Hook;
 use super::ledger::{Key, Thing};
 use super::run::Shared;
 use super::session::Session;
+use super::well_formed::network;
 
 /// The limit for one call of the clean-up.
 const CALL: Duration = Duration::from_secs(30);
@@ -269,7 +270,10 @@ async fn is_there(shared: &Arc<Shared>, thing: &Thing) -> Result<bool, String> {
                 .list_within(pb::ListRoutesRequest::default(), CALL)
                 .await;
             let routes = listed.items().map_err(|stop| said(&stop))?;
-            Ok(routes.iter().any(|route| route.destination_cidr == *cidr))
+            let cidr = network(cidr);
+            Ok(routes
+                .iter()
+                .any(|route| network(&route.destination_cidr) == cidr))
         }
         Thing::LoadBalancer { .. } | Thing::Route { .. } => Ok(true),
     }
@@ -496,16 +500,14 @@ async fn route(
     let Ok(routes) = listed.items() else {
         return asks(format!("ListRoutes: {:?}", listed.came));
     };
+    let cidr = network(cidr);
+    let leads_there = |route: &pb::Route| network(&route.destination_cidr) == cidr;
     let is_unmarked = |route: &pb::Route| route.ownership() == pb::Ownership::Unmarked;
-    let left = unmarked == Some(false)
-        && routes
-            .iter()
-            .any(|it| it.destination_cidr == cidr && is_unmarked(it));
+    let left =
+        unmarked == Some(false) && routes.iter().any(|it| leads_there(it) && is_unmarked(it));
     let ours: Vec<_> = routes
         .into_iter()
-        .filter(|route| {
-            route.destination_cidr == cidr && may_be_ours(route, unmarked == Some(true))
-        })
+        .filter(|route| leads_there(route) && may_be_ours(route, unmarked == Some(true)))
         .enumerate()
         .map(|(number, route)| pb::Route {
             route_key: number.to_string(),

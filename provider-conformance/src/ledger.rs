@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::call::Rpc;
 use super::hooks::Hook;
+use super::well_formed::network;
 
 /// Objects that may still exist, and the names that were issued for creating them.
 #[derive(Debug)]
@@ -39,6 +40,7 @@ impl Drop for Open<'_> {
 #[derive(Debug, Default)]
 struct State {
     uids: BTreeSet<String>,
+    /// Destinations in canonical form.
     cidrs: BTreeSet<String>,
     /// The destinations of somebody else's routes, if the cloud keeps no marks with routes.
     foreign_cidrs: BTreeSet<String>,
@@ -54,6 +56,7 @@ struct State {
     unseeable: BTreeSet<String>,
 }
 
+/// Destinations in canonical form.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Key {
     LoadBalancer { owner_id: String, uid: String },
@@ -97,7 +100,7 @@ impl Thing {
             },
             Thing::UnmarkedRoute { name, cidr } => Key::UnmarkedRoute {
                 name: name.clone(),
-                cidr: cidr.clone(),
+                cidr: network(cidr),
             },
             Thing::LoadBalancer {
                 cluster, service, ..
@@ -107,7 +110,7 @@ impl Thing {
             },
             Thing::Route { cluster, cidr } => Key::Route {
                 owner_id: cluster.owner_id.clone(),
-                cidr: cidr.clone(),
+                cidr: network(cidr),
             },
         }
     }
@@ -242,28 +245,30 @@ impl Ledger {
     /// or somebody else has a route to it.
     pub(crate) fn issue_cidr(&self, cidr: &str) -> bool {
         let mut state = self.state();
-        !state.foreign_cidrs.contains(cidr) && state.cidrs.insert(cidr.to_owned())
+        let cidr = network(cidr);
+        !state.foreign_cidrs.contains(&cidr) && state.cidrs.insert(cidr)
     }
 
     /// Somebody else has a route to this destination.
     pub(crate) fn avoid_cidr(&self, cidr: &str) {
-        self.state().foreign_cidrs.insert(cidr.to_owned());
+        self.state().foreign_cidrs.insert(network(cidr));
     }
 
     /// Whether only this run makes routes to this destination.
     pub(crate) fn has_issued(&self, cidr: &str) -> bool {
-        self.state().cidrs.contains(cidr)
+        self.state().cidrs.contains(&network(cidr))
     }
 
     /// Whether only this run makes routes to this destination, and none of them is recorded any
     /// more.
     pub(crate) fn has_lost_route(&self, cidr: &str) -> bool {
         let state = self.state();
-        let recorded = state.things.values().any(|thing| match thing {
-            Thing::Route { cidr: of, .. } | Thing::UnmarkedRoute { cidr: of, .. } => of == cidr,
+        let cidr = network(cidr);
+        let recorded = state.things.keys().any(|key| match key {
+            Key::Route { cidr: of, .. } | Key::UnmarkedRoute { cidr: of, .. } => *of == cidr,
             _ => false,
         });
-        state.cidrs.contains(cidr) && !recorded
+        state.cidrs.contains(&cidr) && !recorded
     }
 
     /// The UID of a listed owner, also if the listing does not have it (LB-30). Empty if this run
@@ -300,7 +305,8 @@ impl Ledger {
             ));
         }
         if let Some(route) = made.routes().iter().find(|route| {
-            route.destination_cidr.contains('/') && !state.cidrs.contains(&route.destination_cidr)
+            let cidr = &route.destination_cidr;
+            cidr.contains('/') && !state.cidrs.contains(&network(cidr))
         }) {
             return Err(format!(
                 "the suite does not send it: the destination {} does not come from Run::cidr",
@@ -357,7 +363,7 @@ impl Ledger {
                         && matches!(result.outcome, Some(pb::route_result::Outcome::Done(_)))
                 });
                 if done && let Some(owner_id) = owner_id.clone() {
-                    let cidr = route.destination_cidr.clone();
+                    let cidr = network(&route.destination_cidr);
                     state.things.remove(&Key::Route { owner_id, cidr });
                 }
             }
@@ -408,7 +414,7 @@ impl Ledger {
             },
             Hook::RouteRemove => Key::UnmarkedRoute {
                 name: of("NAME"),
-                cidr: of("CIDR"),
+                cidr: network(&of("CIDR")),
             },
             _ => return,
         };
@@ -475,15 +481,11 @@ impl State {
             }
             Made::Create(request) => {
                 for route in &request.routes {
-                    let key = Key::Route {
-                        owner_id: cluster.owner_id.clone(),
-                        cidr: route.destination_cidr.clone(),
-                    };
                     let thing = Thing::Route {
                         cluster: cluster.clone(),
                         cidr: route.destination_cidr.clone(),
                     };
-                    self.things.insert(key, thing);
+                    self.things.insert(thing.key(), thing);
                 }
             }
             Made::Delete(_) | Made::Remove(_) => {}

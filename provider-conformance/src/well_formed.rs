@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as pb;
+use ipnet::IpNet;
 use prost::Message;
 
 use super::call::Exchange;
@@ -249,6 +250,13 @@ fn is_cidr(text: &str) -> bool {
         };
         prefix.parse::<u8>().is_ok_and(|prefix| prefix <= bits)
     })
+}
+
+/// The canonical form of a destination, which is compared as a network (ROUTE-8). A text that is no
+/// CIDR stays as it is.
+pub(super) fn network(cidr: &str) -> String {
+    cidr.parse::<IpNet>()
+        .map_or_else(|_| cidr.to_owned(), |net| net.trunc().to_string())
 }
 
 /// A route in ListRoutes.

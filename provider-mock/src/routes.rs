@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use ipnet::IpNet;
 use provider_sdk::{Failure, Ownership};
 use serde::{Deserialize, Serialize};
 
@@ -113,12 +114,12 @@ impl Routes {
         let existing = self
             .by_name
             .values()
-            .find(|route| route.destination_cidr == wanted.destination_cidr)
+            .find(|route| same_network(&route.destination_cidr, &wanted.destination_cidr))
             .or_else(|| self.by_name.get(&wanted.name));
         let Some(existing) = existing else {
             return Ok(RouteWrite::Put(wanted));
         };
-        let same_destination = existing.destination_cidr == wanted.destination_cidr;
+        let same_destination = same_network(&existing.destination_cidr, &wanted.destination_cidr);
         let leads_there = same_destination && existing.same_target(&wanted);
         let same_addresses = existing.node_addresses == wanted.node_addresses;
         match existing.ownership(&owns) {
@@ -167,7 +168,7 @@ impl Routes {
             )));
         }
         match self.by_name.get(name) {
-            Some(route) if route.destination_cidr == destination_cidr => {
+            Some(route) if same_network(&route.destination_cidr, destination_cidr) => {
                 if route.ownership(owns) == Ownership::Foreign {
                     return Err(Failure::conflict(format!(
                         "the route {:?} to {destination_cidr} is marked for another owner",
@@ -178,6 +179,15 @@ impl Routes {
             }
             _ => Ok(RouteWrite::Nothing),
         }
+    }
+}
+
+/// Whether two destinations are the same network (ROUTE-8). A text that is no CIDR is compared as
+/// text.
+fn same_network(one: &str, other: &str) -> bool {
+    match (one.parse::<IpNet>(), other.parse::<IpNet>()) {
+        (Ok(one), Ok(other)) => one.trunc() == other.trunc(),
+        _ => one == other,
     }
 }
 
@@ -309,5 +319,21 @@ mod tests {
         assert_eq!(delete("ours", "10.0.9.0/24"), Ok(RouteWrite::Nothing));
         assert_eq!(delete("gone", "10.0.1.0/24"), Ok(RouteWrite::Nothing));
         assert_eq!(delete("theirs", "10.0.2.0/24"), Err(FailureCode::Conflict));
+    }
+
+    #[test]
+    fn a_destination_is_a_network_and_not_a_text() {
+        let routes = table(&[route("r", "fd00:0:0::/64", "a", Some("us"))]);
+        let wanted = route("other", "fd00::/64", "a", Some("us"));
+        let created = routes.plan_create(wanted, &instances(), owns);
+        assert_eq!(
+            created.map_err(|failure| failure.code()),
+            Ok(RouteWrite::Nothing)
+        );
+        let removed = routes.plan_delete("r", "fd00::/64", owns);
+        assert_eq!(
+            removed.map_err(|failure| failure.code()),
+            Ok(RouteWrite::Remove("r".into()))
+        );
     }
 }

@@ -99,6 +99,37 @@ fn a_route_is_lost_if_its_destination_is_of_this_run_and_nothing_records_it() {
     assert!(ledger.has_lost_route(&cidr));
 }
 
+/// A listing may have a destination in another form (ROUTE-8).
+#[test]
+fn a_destination_is_a_network_and_not_a_text() {
+    let ledger = Ledger::new(RUN.into());
+    let (issued, listed) = ("fd64:6363:0:1::/64", "FD64:6363:0000:0001:0:0:0:0/64");
+    assert!(ledger.issue_cidr(issued));
+    assert!(!ledger.issue_cidr(listed));
+    assert!(ledger.has_issued(listed) && ledger.has_lost_route(listed));
+    let Made::Remove(mut request) = remove(listed) else {
+        unreachable!()
+    };
+    let cluster = request.cluster.clone().unwrap_or_default();
+    ledger.note(Thing::Route {
+        cluster,
+        cidr: issued.into(),
+    });
+    assert!(!ledger.has_lost_route(listed));
+    request.routes[0].route_key = "0".into();
+    let made = Made::Remove(request);
+    ledger.permit(&made).unwrap();
+    let answer = pb::DeleteRoutesResponse {
+        results: vec![pb::RouteResult {
+            route_key: "0".into(),
+            outcome: Some(pb::route_result::Outcome::Done(pb::Done {})),
+        }],
+        ..Default::default()
+    };
+    ledger.answered(&made, &answer);
+    assert!(ledger.things().is_empty());
+}
+
 #[test]
 fn what_was_made_is_known_with_its_handle_until_it_is_gone() {
     let ledger = Ledger::new(RUN.into());

@@ -183,7 +183,8 @@ pub(super) async fn list(session: &Session) -> Verdict<Vec<pb::Route>> {
 /// The routes to this destination.
 pub(super) async fn list_to(session: &Session, cidr: &str) -> Verdict<Vec<pb::Route>> {
     let mut routes = list(session).await?;
-    routes.retain(|route| route.destination_cidr == cidr);
+    let cidr = well_formed::network(cidr);
+    routes.retain(|route| well_formed::network(&route.destination_cidr) == cidr);
     Ok(routes)
 }
 
