@@ -1,6 +1,7 @@
 //! Creates, lists and deletes routes, and checks the rules of every answer.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use cloud_provider_api::v1alpha1::route_result::Outcome;
 use cloud_provider_api::v1alpha1::{self as pb, FailureCode, Ownership};
@@ -220,8 +221,17 @@ pub(super) fn leads_to(route: &pb::Route, known: &Known) -> bool {
     match (&route.provider_id, &route.node_name) {
         (Some(id), _) => *id == known.provider_id,
         (None, Some(name)) => *name == known.name,
-        // The listing does not say whose address a next hop is, so any next hop counts.
-        (None, None) => route.next_hop.is_some(),
+        // The listing does not say whose address a next hop is. If the suite does not know the
+        // Node's addresses either, any next hop counts.
+        (None, None) => route.next_hop.as_ref().is_some_and(|hop| {
+            let hop = hop.parse::<IpAddr>().ok();
+            known.addresses.is_empty()
+                || (hop.is_some()
+                    && known
+                        .addresses
+                        .iter()
+                        .any(|of| of.address.parse().ok() == hop))
+        }),
     }
 }
 
@@ -262,4 +272,41 @@ pub(super) fn must_be(
         ownership.as_str_name(),
         format_args!("{route:?}"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_next_hop_is_an_address_of_the_node_if_these_are_known() {
+        let leads = |hop: Option<&str>, addresses: &[&str]| {
+            let address = |address: &&str| pb::NodeAddress {
+                address: (*address).into(),
+                ..Default::default()
+            };
+            let known = Known {
+                name: "a".into(),
+                provider_id: "x://a".into(),
+                addresses: addresses.iter().map(address).collect(),
+            };
+            let route = pb::Route {
+                next_hop: hop.map(Into::into),
+                ..Default::default()
+            };
+            leads_to(&route, &known)
+        };
+        let addresses = ["a.example", "10.0.0.1", "fd00::1"];
+        for (hop, expected) in [
+            (Some("10.0.0.1"), true),
+            (Some("fd00:0::1"), true),
+            (Some("10.0.0.2"), false),
+            (Some("a.example"), false),
+            (None, false),
+        ] {
+            assert_eq!(leads(hop, &addresses), expected, "{hop:?}");
+        }
+        assert!(leads(Some("10.0.0.2"), &[]));
+        assert!(!leads(None, &[]));
+    }
 }
