@@ -350,7 +350,8 @@ pub struct ServiceConfig {
 
     /// What to do with a load balancer whose Service, of this cluster, does not exist any more:
     /// `ignore`; `report` it by event, log and metric; or `delete` it too. The provider must offer
-    /// a list of its load balancers, and two lists in a row must agree.
+    /// a list of its load balancers, and two lists in a row must agree. `delete` includes load
+    /// balancers that the provider kept on purpose and still lists.
     #[arg(
         long = "orphaned-load-balancers",
         value_name = "WHAT",
