@@ -90,6 +90,13 @@ func ask[Answer any](ctx context.Context, b *Bridge, taken *places, method strin
 		}
 		return none, fmt.Errorf("%s: %w", method, errNoPlace)
 	}
+	// If both were ready, select may have taken the place although the call is over. A method that began now could write for a controller that no longer
+	// leads (CORE-8).
+	if err := stopping.Err(); err != nil {
+		<-taken.free
+		ended()
+		return none, fmt.Errorf("%s: %w", method, err)
+	}
 	call := &running{method: method, began: time.Now()}
 	answer, err := sdk.Attempt(ctx, within, logger, method, func(stopping context.Context, err error) {
 		b.noteContact(stopping, err)

@@ -25,3 +25,20 @@ func TestACallThatIsOverAtOnceAccusesNoMethod(t *testing.T) {
 		}
 	}
 }
+
+func TestACancelledCallBeginsNoMethod(t *testing.T) {
+	bridge, err := New(&scripted{tagged: true}, Options{Version: "1"})
+	must(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for range 200 {
+		ended := 0
+		_, err := ask(ctx, bridge, bridge.general, "Method", sdk.BudgetOf(ctx), func() { ended++ }, func(context.Context) (struct{}, error) {
+			t.Error("a method began after its call was cancelled (CORE-8)")
+			return struct{}{}, nil
+		})
+		if !errors.Is(err, context.Canceled) || ended != 1 || len(bridge.general.free) != 0 {
+			t.Fatalf("%v, ended %d times, %d places taken", err, ended, len(bridge.general.free))
+		}
+	}
+}
