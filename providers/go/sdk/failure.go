@@ -180,6 +180,27 @@ func Retained(text string, arguments ...any) error {
 // other method it becomes INTERNAL.
 var ErrHandledElsewhere = errors.New("another component takes care of this Service")
 
+// only reports whether every branch of an error ends in an error of one kind. If one of several joined errors is another error, the others do not say
+// what became of the call.
+func only(err error, kind func(error) bool) bool {
+	var branches []error
+	switch wrapper := err.(type) {
+	case interface{ Unwrap() error }:
+		if inner := wrapper.Unwrap(); inner != nil {
+			return only(inner, kind)
+		}
+	case interface{ Unwrap() []error }:
+		branches = wrapper.Unwrap()
+	// utilerrors.Aggregate, which is older than joined errors.
+	case interface{ Errors() []error }:
+		branches = wrapper.Errors()
+	}
+	if len(branches) == 0 {
+		return kind(err)
+	}
+	return !slices.ContainsFunc(branches, func(branch error) bool { return !only(branch, kind) })
+}
+
 // BeforeWrite belongs before each write to the cloud. If the context has ended, the provider must not write any more, and BeforeWrite returns an
 // error (CORE-8, CORE-19).
 func BeforeWrite(ctx context.Context) error {
@@ -229,6 +250,7 @@ func failureOf(log *slog.Logger, rpc, item string, err error) *contract.Failure 
 	var failure *Failure
 	var pending *PendingError
 	var panicked *PanicError
+	isPending := func(err error) bool { return errors.As(err, &pending) && pending != nil }
 	switch {
 	// The text of a panic goes only to the log, because it may have secrets.
 	case errors.As(err, &panicked):
@@ -238,7 +260,7 @@ func failureOf(log *slog.Logger, rpc, item string, err error) *contract.Failure 
 		if failure.Code == CodeInternal {
 			log.Error("the provider failed", "rpc", rpc, "item", item, "error", err)
 		}
-	case errors.As(err, &pending) && pending != nil:
+	case only(err, isPending):
 		failure = Unavailable("%s", pending.Message).After(pending.RetryAfter)
 		err = failure
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):

@@ -2,6 +2,7 @@ package sdk
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -209,6 +210,36 @@ func TestACodeThatIsNotListedIsInternal(t *testing.T) {
 	}
 	if listed("LookupInstances", "", CodeConflict) {
 		t.Error("CONFLICT is listed for LookupInstances as a whole")
+	}
+}
+
+// A joined error is no failure only if all its branches say the same.
+func TestAFailureBesideAnotherOutcomeIsAFailure(t *testing.T) {
+	down, elsewhere := Unavailable("the cloud is down"), fmt.Errorf("asking: %w", ErrHandledElsewhere)
+	for name, row := range map[string]struct {
+		err    error
+		wanted string
+	}{
+		"retained and a failure":     {errors.Join(Retained("kept"), down), "UNAVAILABLE"},
+		"elsewhere and a failure":    {errors.Join(elsewhere, down), "UNAVAILABLE"},
+		"pending and a failure":      {errors.Join(Pending(0, "soon"), down), "UNAVAILABLE"},
+		"pending and another error":  {fmt.Errorf("%w: %w", Pending(0, "soon"), errors.New("odd")), "INTERNAL"},
+		"retained and elsewhere":     {errors.Join(Retained("kept"), elsewhere), "INTERNAL"},
+		"retained twice":             {errors.Join(Retained("kept"), fmt.Errorf("too: %w", Retained("kept"))), "retained"},
+		"elsewhere twice":            {errors.Join(elsewhere, ErrHandledElsewhere), "elsewhere"},
+		"pending, joined with nil":   {errors.Join(nil, Pending(0, "soon")), "pending"},
+		"a failure wraps pending":    {Unavailable("so: %w", Pending(0, "soon")), "pending"},
+		"a failure without an inner": {errors.Join(down), "UNAVAILABLE"},
+	} {
+		s := serveScripted(t, &ruledCloud{err: row.err})
+		said, err := contract.NewLoadBalancerServiceClient(s.connection).DeleteLoadBalancer(t.Context(), &contract.DeleteLoadBalancerRequest{Cluster: us, Service: &contract.ServiceView{Name: "s", Uid: "u"}})
+		got := map[bool]string{said.GetPending() != nil: "pending", said.GetRetained() != nil: "retained", said.GetHandledElsewhere() != nil: "elsewhere"}[true]
+		if failed := said.GetFailed(); failed != nil {
+			got = Code(failed.Code).String()
+		}
+		if err != nil || got != row.wanted {
+			t.Errorf("%s: %v %v", name, said, err)
+		}
 	}
 }
 

@@ -59,15 +59,18 @@ func aboutOne[T, R any](ctx context.Context, s *session, rpc string, cluster *co
 	}
 	var pending *PendingError
 	var retained *RetainedError
+	isPending := func(err error) bool { return errors.As(err, &pending) && pending != nil }
+	isRetained := func(err error) bool { return errors.As(err, &retained) && retained != nil }
+	isElsewhere := func(err error) bool { return errors.Is(err, ErrHandledElsewhere) }
 	switch {
 	case err == nil:
-	case mutates && errors.As(err, &pending) && pending != nil:
+	case mutates && only(err, isPending):
 		said.pending = &contract.Pending{Message: cut(pending.Message), RetryAfter: durationTo(pending.RetryAfter)}
 	case mutates && late:
 		said.pending = &contract.Pending{Message: "the cloud has not answered yet", RetryAfter: durationTo(5 * time.Second)}
-	case rpc == "DeleteLoadBalancer" && errors.As(err, &retained) && retained != nil:
+	case rpc == "DeleteLoadBalancer" && only(err, isRetained):
 		said.retained = &contract.Retained{Reason: cut(retained.Reason)}
-	case mutates && errors.Is(err, ErrHandledElsewhere):
+	case mutates && only(err, isElsewhere):
 		said.elsewhere = &contract.HandledElsewhere{}
 	default:
 		said.failed = s.failed(ctx, rpc, item, err)
