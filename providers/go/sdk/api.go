@@ -177,12 +177,20 @@ func (s *Shared[T]) List(ctx context.Context, call *Call, maxAge time.Duration) 
 }
 
 func (s *Shared[T]) run() {
+	ended := false
+	defer func() {
+		// runtime.Goexit in Get ended this goroutine; another one must read the lists of later lookups.
+		if !ended {
+			go s.run()
+		}
+	}()
 	for {
 		time.Sleep(gatherFor)
 		s.mutex.Lock()
 		flight := s.next
 		s.next = nil
 		if s.running = flight != nil; flight == nil {
+			ended = true
 			s.mutex.Unlock()
 			return
 		}
@@ -200,6 +208,8 @@ func (s *Shared[T]) fly(flight *flight[T]) {
 			flight.err = Internal("a list could not be read: %v", fault)
 		}
 	}()
+	// runtime.Goexit ends this goroutine without a panic. Without this failure the list would read as complete and empty (INST-1).
+	flight.err = Internal("a list could not be read: its goroutine was ended by runtime.Goexit")
 	flight.began = time.Now()
 	if flight.answer, flight.err = s.Get(ctx, flight.call); flight.err == nil {
 		s.mutex.Lock()

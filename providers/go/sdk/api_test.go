@@ -5,11 +5,13 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 func TestALookupThatComesWhileAListIsGotWaitsForTheNext(t *testing.T) { // INST-5
@@ -50,6 +52,16 @@ func TestALookupThatComesWhileAListIsGotWaitsForTheNext(t *testing.T) { // INST-
 	var failure *Failure
 	if _, err := shared.List(t.Context(), call, 0); !errors.As(err, &failure) || failure.Code != CodeInternal {
 		t.Errorf("a panic became %v", err)
+	}
+	shared.Get = func(context.Context, *Call) (int32, error) { runtime.Goexit(); return 0, nil }
+	if _, err := shared.List(t.Context(), call, 0); !errors.As(err, &failure) || failure.Code != CodeInternal {
+		t.Errorf("runtime.Goexit became %v", err)
+	}
+	shared.Get = func(context.Context, *Call) (int32, error) { return 7, nil }
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if now, err := shared.List(ctx, call, 0); err != nil || now != 7 {
+		t.Errorf("the list after runtime.Goexit: %d %v", now, err)
 	}
 }
 
