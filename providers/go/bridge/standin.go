@@ -120,7 +120,25 @@ func (s *standIn) knowNodes(nodes []*v1.Node) []object {
 	for _, node := range nodes {
 		known = append(known, s.put(nodeKind, node.Name, node.DeepCopy()))
 	}
+	s.removeFormer(nodes)
 	return known
+}
+
+// removeFormer removes each other Node with a provider ID of these Nodes: the machine has registered under another name. A cloud that looks up a Node by
+// its instance would otherwise find two.
+func (s *standIn) removeFormer(nodes []*v1.Node) {
+	names, ids := map[string]bool{}, map[string]bool{}
+	for _, node := range nodes {
+		names[node.Name] = true
+		if node.Spec.ProviderID != "" {
+			ids[node.Spec.ProviderID] = true
+		}
+	}
+	for _, old := range s.objects {
+		if old.kind == nodeKind && !names[old.key] && ids[old.value.(*v1.Node).Spec.ProviderID] {
+			s.remove(old)
+		}
+	}
 }
 
 // knowNodeIfNew stores a Node with the few fields that a route has, unless the stand-in knows the Node already.
