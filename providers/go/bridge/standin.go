@@ -31,7 +31,9 @@ type standIn struct {
 	// Annotations that the cloud wrote and no answer has had yet, by the UID of the Service.
 	written map[types.UID]map[string]*string
 	swept   time.Time
-	closed  bool
+	// When the last call named Nodes, and when the first one after the last long gap did.
+	called, resumed time.Time
+	closed          bool
 	// The cloud's first request for all objects of a kind.
 	lacks *lacks
 }
@@ -39,9 +41,12 @@ type standIn struct {
 const (
 	nodeKind    = "nodes"
 	serviceKind = "services"
-	// The stand-in removes a Node that no lookup and no target set has named for this time; the controller names each Node every few minutes.
-	forgetNodes = 2 * time.Hour
-	sweepEvery  = time.Minute
+	// The stand-in removes a Node that no lookup and no target set has named for this time. The controller names each Node every few minutes, but less
+	// often with a long --node-status-update-frequency.
+	forgetNodes = 48 * time.Hour
+	// After a gap of this time without calls, in which this provider's controller did not lead, the time of forgetNodes begins again for all Nodes.
+	longGap    = forgetNodes / 2
+	sweepEvery = time.Minute
 	// The most events that a watch may lag behind; then the stand-in ends it.
 	watchBuffer = 8192
 	// The most events that wait for an answer of one Service, and the most Services with such events or annotations.
@@ -115,12 +120,12 @@ func (s *standIn) setVersion(version string) {
 func (s *standIn) knowNodes(nodes []*v1.Node) []object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.sweep()
 	known := make([]object, 0, len(nodes))
 	for _, node := range nodes {
 		known = append(known, s.put(nodeKind, node.Name, node.DeepCopy()))
 	}
 	s.removeFormer(nodes)
+	s.sweep()
 	return known
 }
 
@@ -215,14 +220,19 @@ func (s *standIn) remove(old *kept) {
 	s.tell("DELETED", &kept{object: object{old.kind, old.key, meta.ResourceVersion}, value: gone, meta: meta})
 }
 
+// sweep removes the Nodes that no call has named for a long time. It runs after the Nodes of a call are stored, so that it removes none of them.
 func (s *standIn) sweep() {
 	now := time.Now()
+	if now.Sub(s.called) > longGap {
+		s.resumed = now
+	}
+	s.called = now
 	if now.Sub(s.swept) < sweepEvery {
 		return
 	}
 	s.swept = now
 	for _, old := range s.objects {
-		if old.kind == nodeKind && now.Sub(old.named) > forgetNodes {
+		if old.kind == nodeKind && now.Sub(old.named) > forgetNodes && now.Sub(s.resumed) > forgetNodes {
 			s.remove(old)
 		}
 	}
