@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/klog/v2"
@@ -264,7 +265,23 @@ func (b *Bridge) Initialize(ctx context.Context, request *contract.InitializeReq
 	b.mu.Lock()
 	b.owner, b.readOnly = owner, request.GetReadOnly()
 	b.mu.Unlock()
-	return &contract.InitializeResponse{Outcome: &contract.InitializeResponse_Initialized{Initialized: &contract.Initialized{CloudScope: scope, ReadOnly: request.GetReadOnly()}}}, nil
+	return &contract.InitializeResponse{Outcome: &contract.InitializeResponse_Initialized{Initialized: &contract.Initialized{
+		CloudScope: scope, ReadOnly: request.GetReadOnly(), DeadlineHints: hintsTo(b.options.Deadlines),
+	}}}, nil
+}
+
+// hintsTo returns the longer deadlines that the vendor asks for; nil for none.
+func hintsTo(asked DeadlineHints) *contract.DeadlineHints {
+	if asked == (DeadlineHints{}) {
+		return nil
+	}
+	hint := func(deadline time.Duration) *durationpb.Duration {
+		if deadline <= 0 {
+			return nil
+		}
+		return durationpb.New(deadline)
+	}
+	return &contract.DeadlineHints{Lookup: hint(asked.Lookup), List: hint(asked.List), LoadBalancer: hint(asked.LoadBalancer), Routes: hint(asked.Routes)}
 }
 
 // Probe reports the provider's state from memory (PROV-4).

@@ -12,7 +12,11 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
 )
+
+// DeadlineHints are the deadlines that a cloud asks for.
+type DeadlineHints = sdk.DeadlineHints
 
 // Options are facts that the contract asks of a provider and that Go's interface does not have. A vendor sets defaults in its main; most have a flag.
 type Options struct {
@@ -64,6 +68,9 @@ type Options struct {
 	// ConcurrentServices is how many methods of the cloud's LoadBalancer may run at once; 1 if zero, as upstream's --concurrent-service-syncs. Many clouds
 	// have never had two such calls at once.
 	ConcurrentServices int
+	// Deadlines asks for longer deadlines, for a cloud whose methods wait for the cloud longer than 70 % of the default ones. Zero leaves a default. The
+	// controller's cap is 15 min by default.
+	Deadlines DeadlineHints
 	// MaxBatch is the most Nodes or routes that one call takes.
 	MaxBatch uint32
 	// AllowUntagged ends the warning about a cloud whose HasClusterID is false.

@@ -300,3 +300,14 @@ func TestAVolumeIsMadeOfItsView(t *testing.T) {
 		t.Errorf("another driver's volume: %v", answer)
 	}
 }
+
+func TestInitializeAsksForLongerDeadlines(t *testing.T) {
+	bridge := serve(t, &scripted{tagged: true}, Options{Deadlines: DeadlineHints{LoadBalancer: 15 * time.Minute}})
+	hints := bridge.startWithin(patience).GetInitialized().GetDeadlineHints()
+	if hints.GetLoadBalancer().AsDuration() != 15*time.Minute || hints.GetLookup() != nil || hints.GetList() != nil || hints.GetRoutes() != nil {
+		t.Errorf("%v", hints)
+	}
+	if hints := serve(t, &scripted{tagged: true}, Options{}).startWithin(patience).GetInitialized().GetDeadlineHints(); hints != nil {
+		t.Errorf("without the option: %v", hints)
+	}
+}
