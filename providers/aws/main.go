@@ -20,7 +20,8 @@ var options = bridge.Options{
 		contract.ServiceFeature_SERVICE_FEATURE_EXTERNAL_TRAFFIC_POLICY_LOCAL,
 		contract.ServiceFeature_SERVICE_FEATURE_UDP,
 	},
-	ConcurrentServices: 8,
+	// Two Services with network load balancers read and write the rules of the same security groups without a lock.
+	ConcurrentServices: 1,
 	// A Delete waits up to 10 min for its security groups. If it is cut, the next one finds no load balancer and leaves them. The bridge cuts at 70 %.
 	Deadlines: bridge.DeadlineHints{LoadBalancer: 15 * time.Minute},
 	Classify:  classify,

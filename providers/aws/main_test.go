@@ -11,3 +11,10 @@ func TestADeleteHasTheTimeThatItsSecurityGroupsNeed(t *testing.T) {
 		t.Errorf("a Delete has only %s", left)
 	}
 }
+
+// The vendor's code for network load balancers is not safe for concurrent calls, and AWS's own controller makes one at a time unless told otherwise.
+func TestServicesAreServedOneAtATime(t *testing.T) {
+	if options.ConcurrentServices > 1 {
+		t.Errorf("%d Services at once", options.ConcurrentServices)
+	}
+}
