@@ -424,11 +424,7 @@ func (b *Bridge) DeleteLoadBalancer(ctx context.Context, request *contract.Delet
 	}
 	about.owner.AdoptUnmarked = request.GetAdoptUnmarked()
 	_, said, err := change(ctx, about, "EnsureLoadBalancerDeleted", func(ctx context.Context, balancer cloudprovider.LoadBalancer, service *v1.Service) (struct{}, error) {
-		err := balancer.EnsureLoadBalancerDeleted(ctx, about.owner.ClusterName, service)
-		if err == nil {
-			b.standIn.forgetService(about.service)
-		}
-		return struct{}{}, err
+		return struct{}{}, balancer.EnsureLoadBalancerDeleted(ctx, about.owner.ClusterName, service)
 	})
 	answer.Events, answer.Annotations = said.events, said.annotations
 	if errors.Is(err, errNothingOurs) {
@@ -438,10 +434,12 @@ func (b *Bridge) DeleteLoadBalancer(ctx context.Context, request *contract.Delet
 	case failure != nil:
 		return failed(failure)
 	case elsewhere:
+		b.standIn.forgetService(about.service)
 		answer.Outcome = &contract.DeleteLoadBalancerResponse_HandledElsewhere{HandledElsewhere: &contract.HandledElsewhere{}}
 	case pending != nil:
 		answer.Outcome = &contract.DeleteLoadBalancerResponse_Pending{Pending: pending}
 	default:
+		b.standIn.forgetService(about.service)
 		answer.Outcome = &contract.DeleteLoadBalancerResponse_Done{Done: &contract.Done{}}
 	}
 	return answer, nil

@@ -27,9 +27,9 @@ type standIn struct {
 	// The calls that are open for a Service, by its key.
 	open map[string][]*openService
 	// Events that no answer has had yet, by the UID of the Service.
-	events map[types.UID][]*contract.Event
+	events map[types.UID]*waits[[]*contract.Event]
 	// Annotations that the cloud wrote and no answer has had yet, by the UID of the Service.
-	written map[types.UID]map[string]*string
+	written map[types.UID]*waits[map[string]*string]
 	swept   time.Time
 	// When the last call named Nodes, and when the first one after the last long gap did.
 	called, resumed time.Time
@@ -102,10 +102,43 @@ type openService struct {
 	changes map[string]*string
 }
 
+// waits is what waits for the next answer about a Service.
+type waits[T any] struct {
+	since time.Time
+	what  T
+}
+
+// waitingOf returns what waits for a Service. If too many Services have such entries, it removes the oldest one.
+func waitingOf[T any](all map[types.UID]*waits[T], service types.UID) *waits[T] {
+	if all[service] != nil {
+		return all[service]
+	}
+	if len(all) >= mostWaiting {
+		var oldest types.UID
+		for uid, one := range all {
+			if there := all[oldest]; there == nil || one.since.Before(there.since) {
+				oldest = uid
+			}
+		}
+		delete(all, oldest)
+	}
+	all[service] = &waits[T]{since: time.Now()}
+	return all[service]
+}
+
+// take returns, and removes, what waits for a Service.
+func take[T any](all map[types.UID]*waits[T], service types.UID) (what T) {
+	if there := all[service]; there != nil {
+		what = there.what
+		delete(all, service)
+	}
+	return what
+}
+
 func newStandIn() *standIn {
 	return &standIn{
 		objects: map[string]*kept{}, watches: map[*watch]struct{}{}, open: map[string][]*openService{},
-		events: map[types.UID][]*contract.Event{}, written: map[types.UID]map[string]*string{},
+		events: map[types.UID]*waits[[]*contract.Event]{}, written: map[types.UID]*waits[map[string]*string]{},
 		lacks: &lacks{noted: make(chan struct{})},
 	}
 }
@@ -172,13 +205,19 @@ func (s *standIn) knowService(service *v1.Service) object {
 	return s.put(serviceKind, serviceKey(service), service.DeepCopy())
 }
 
-// forgetService removes a Service whose load balancer is gone.
+// forgetService removes a Service with which this provider has nothing more to do, unless another call about it is open. No answer will have its events.
 func (s *standIn) forgetService(service *v1.Service) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if old := s.objects[serviceKind+"/"+serviceKey(service)]; old != nil && old.meta.UID == service.UID {
+	key := serviceKey(service)
+	if old := s.objects[serviceKind+"/"+key]; old != nil && old.meta.UID == service.UID {
+		if len(s.open[key]) > 0 {
+			return
+		}
 		s.remove(old)
 	}
+	delete(s.events, service.UID)
+	delete(s.written, service.UID)
 }
 
 func serviceKey(service *v1.Service) string { return service.Namespace + "/" + service.Name }
@@ -341,49 +380,47 @@ func (s *standIn) annotate(key string, changes map[string]*string) (*v1.Service,
 	return next, nil
 }
 
-// keepEvent keeps an event about a Service for the next answer about that Service.
-func (s *standIn) keepEvent(service types.UID, event *contract.Event) {
+// keepEvent keeps an event about a Service for the next answer about that Service. It returns false for a Service of which the stand-in does not know: an
+// event may come after the last answer.
+func (s *standIn) keepEvent(service *v1.ObjectReference, event *contract.Event) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	waiting := s.events[service]
-	if waiting == nil && len(s.events) >= mostWaiting {
-		return
+	there := s.objects[serviceKind+"/"+service.Namespace+"/"+service.Name]
+	if there == nil || there.meta.UID != service.UID {
+		return false
 	}
-	if len(waiting) >= mostEvents {
-		waiting = waiting[1:]
+	waiting := waitingOf(s.events, service.UID)
+	if len(waiting.what) >= mostEvents {
+		waiting.what = waiting.what[1:]
 	}
-	s.events[service] = append(waiting, event)
+	waiting.what = append(waiting.what, event)
+	return true
 }
 
 // takeEvents returns, and removes, the waiting events about a Service.
 func (s *standIn) takeEvents(service types.UID) []*contract.Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	waiting := s.events[service]
-	delete(s.events, service)
-	return waiting
+	return take(s.events, service)
 }
 
 // keepWritten keeps annotations that the cloud wrote, for the answer of this call, or of the next call if this one has ended.
 func (s *standIn) keepWritten(service types.UID, changes map[string]*string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	waiting := s.written[service]
-	if len(changes) == 0 || waiting == nil && len(s.written) >= mostWaiting {
+	if len(changes) == 0 {
 		return
 	}
-	if waiting == nil {
-		waiting = map[string]*string{}
-		s.written[service] = waiting
+	waiting := waitingOf(s.written, service)
+	if waiting.what == nil {
+		waiting.what = map[string]*string{}
 	}
-	maps.Copy(waiting, changes)
+	maps.Copy(waiting.what, changes)
 }
 
 // takeWritten returns, and removes, the waiting annotations of a Service.
 func (s *standIn) takeWritten(service types.UID) map[string]*string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	waiting := s.written[service]
-	delete(s.written, service)
-	return waiting
+	return take(s.written, service)
 }

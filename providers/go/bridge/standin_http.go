@@ -321,7 +321,7 @@ func annotationChanges(before, after map[string]string) map[string]*string {
 	return changes
 }
 
-// answerEvent keeps an event about a Service for the Service's next answer, and logs an event about any other object.
+// answerEvent keeps an event about a known Service for the Service's next answer, and logs an event about any other object.
 func (s *standIn) answerEvent(request *http.Request) (*http.Response, error) {
 	body, err := io.ReadAll(request.Body)
 	if err != nil {
@@ -344,9 +344,7 @@ func (s *standIn) answerEvent(request *http.Request) (*http.Response, error) {
 		told.Severity = contract.EventSeverity_EVENT_SEVERITY_WARNING
 	}
 	told.Reason, told.Message = shorten(told.Reason), shorten(told.Message)
-	if about.Kind == "Service" && about.UID != "" {
-		s.keepEvent(about.UID, told)
-	} else {
+	if about.Kind != "Service" || about.UID == "" || !s.keepEvent(&about, told) {
 		klog.InfoS("The cloud recorded an event", "kind", about.Kind, "name", about.Name, "type", kind, "reason", told.Reason, "message", told.Message)
 	}
 	return answered(http.StatusCreated, decoded)

@@ -1,11 +1,16 @@
 package bridge
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
@@ -93,5 +98,66 @@ func TestTheStandInForgetsOnlyNodesThatManyCallsHaveNotNamed(t *testing.T) {
 	hours(47, often)
 	if said := watch.told(); !slices.Equal(said, []string{"DELETED seldom"}) {
 		t.Errorf("a Node that is gone: told %v", said)
+	}
+}
+
+func TestADeletionThatEndsLeavesNothingInTheStandIn(t *testing.T) {
+	cloud := &marked{scripted: scripted{tagged: true}}
+	bridge, err := New(cloud, Options{})
+	must(t, err)
+	started, err := bridge.Initialize(t.Context(), &contract.InitializeRequest{Cluster: cluster(), KubernetesVersion: "v1.36.3"})
+	if err != nil || started.GetInitialized() == nil {
+		t.Fatal(started, err)
+	}
+	s := bridge.standIn
+	for name, row := range map[string]struct {
+		ownership contract.Ownership
+		err       error
+		stays     bool
+	}{
+		"done":      {contract.Ownership_OWNERSHIP_OURS, nil, false},
+		"elsewhere": {contract.Ownership_OWNERSHIP_OURS, cloudprovider.ImplementedElsewhere, false},
+		"foreign":   {contract.Ownership_OWNERSHIP_FOREIGN, nil, false},
+		"fails":     {contract.Ownership_OWNERSHIP_OURS, errors.New("odd"), true},
+	} {
+		about := &v1.ObjectReference{Kind: "Service", Namespace: "default", Name: name, UID: types.UID("uid-" + name)}
+		cloud.ownership = row.ownership
+		cloud.remove = func(context.Context, *v1.Service) error { return row.err }
+		answer, err := bridge.DeleteLoadBalancer(t.Context(), &contract.DeleteLoadBalancerRequest{Cluster: cluster(), Service: service(name)})
+		must(t, err)
+		if row.stays != (answer.GetFailed() != nil) {
+			t.Errorf("%s: %v", name, answer)
+		}
+		// Go's recorder may send an event after the answer.
+		kept := s.keepEvent(about, &contract.Event{Reason: "Late"})
+		if stays := s.objects[serviceKind+"/default/"+name] != nil; stays != row.stays || kept != row.stays || len(s.takeEvents(about.UID)) > 0 != row.stays {
+			t.Errorf("%s: the Service stays: %t, its event: %t", name, stays, kept)
+		}
+	}
+}
+
+func TestAServiceWithAnOpenCallIsNotForgotten(t *testing.T) {
+	s, made := newStandIn(), serviceOf(service("a"))
+	closed := s.openFor(made)
+	s.knowService(made)
+	s.keepWritten(made.UID, map[string]*string{"a": nil})
+	s.forgetService(made)
+	if s.objects[serviceKind+"/default/a"] == nil || len(s.written) != 1 {
+		t.Error("a Service was forgotten during a call")
+	}
+	closed()
+	s.forgetService(made)
+	if len(s.objects) > 0 || len(s.written) > 0 {
+		t.Errorf("%v %v", s.objects, s.written)
+	}
+}
+
+func TestTheOldestEntryMakesRoomForANewOne(t *testing.T) {
+	s := newStandIn()
+	for number := range mostWaiting + 1 {
+		s.keepWritten(types.UID(fmt.Sprint(number)), map[string]*string{"a": nil})
+	}
+	if len(s.written) != mostWaiting || s.takeWritten("0") != nil || s.takeWritten("1") == nil || s.takeWritten(types.UID(fmt.Sprint(mostWaiting))) == nil {
+		t.Errorf("%d entries", len(s.written))
 	}
 }
