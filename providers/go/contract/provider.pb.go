@@ -625,8 +625,8 @@ func (*ZoneCapability) Descriptor() ([]byte, []int) {
 type LoadBalancerCapability struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The values of `spec.loadBalancerClass` that this provider serves. Two providers of one cluster
-	// must not state the same class. At most 64 classes of 1 to 253 bytes, none twice. The characters
-	// are those of PROV-8. If the provider later adds a class, or begins to serve Services without a
+	// must not state the same class. At most 64 classes of 1 to 253 bytes, none twice, and none with
+	// the name `default`. The characters are those of PROV-8. If the provider later adds a class, or begins to serve Services without a
 	// class, the controller serves these Services only if the operator allows it, as with prefixes
 	// (PROV-8).
 	Classes []string `protobuf:"bytes,1,rep,name=classes,proto3" json:"classes,omitempty"`
