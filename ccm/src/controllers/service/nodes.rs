@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cloud_provider_api::v1alpha1 as api;
 use k8s_openapi::api::core::v1::Node;
-use prost::Message as _;
+use prost::Message;
 use tokio::time::{Instant, sleep_until};
 use tracing::warn;
 
@@ -68,7 +68,7 @@ impl Worker {
         let name = node.metadata.name.as_deref().unwrap_or_default();
         let view =
             is_target(node, offer, &self.driver.context.provider).then(|| target_view(node, offer));
-        let bytes = view.as_ref().map_or(0, |view| view.encoded_len());
+        let bytes = view.as_ref().map_or(0, Message::encoded_len);
         let now = view.filter(|_| bytes <= TARGET_BYTES).map(|view| {
             let identity = node_view(node, &offer.projections.target_identity);
             Candidate::new(Arc::clone(node), view, &identity)
