@@ -19,7 +19,9 @@ type Step struct {
 	What, Node string
 	// Network says that the later steps have to be computed again, because addresses and targets depend on the network.
 	Network bool
-	Do      func(ctx context.Context, api *hcloud.LoadBalancerClient, lb *hcloud.LoadBalancer) (*hcloud.Action, error)
+	// Former is what the step detaches. If the attach after it fails, the caller attaches this again.
+	Former *hcloud.LoadBalancerPrivateNet
+	Do     func(ctx context.Context, api *hcloud.LoadBalancerClient, lb *hcloud.LoadBalancer) (*hcloud.Action, error)
 }
 
 func step(what string, do func(context.Context, *hcloud.LoadBalancerClient, *hcloud.LoadBalancer) (*hcloud.Action, *hcloud.Response, error)) Step {
@@ -94,17 +96,56 @@ func networkSteps(there *hcloud.LoadBalancer, wanted *Wanted) (steps []Step) {
 		detach := step(fmt.Sprintf("detaching network %d", network.ID), func(ctx context.Context, api *hcloud.LoadBalancerClient, lb *hcloud.LoadBalancer) (*hcloud.Action, *hcloud.Response, error) {
 			return api.DetachFromNetwork(ctx, lb, hcloud.LoadBalancerDetachFromNetworkOpts{Network: network})
 		})
-		detach.Network = true
+		detach.Network, detach.Former = true, &private
 		steps = append(steps, detach)
 	}
 	if wanted.Network != 0 && !attached {
-		attach := step(fmt.Sprintf("attaching network %d", wanted.Network), func(ctx context.Context, api *hcloud.LoadBalancerClient, lb *hcloud.LoadBalancer) (*hcloud.Action, *hcloud.Response, error) {
-			return api.AttachToNetwork(ctx, lb, hcloud.LoadBalancerAttachToNetworkOpts{Network: &hcloud.Network{ID: wanted.Network}, IP: wanted.PrivateIP, IPRange: wanted.Subnet})
-		})
-		attach.Network = true
-		steps = append(steps, attach)
+		steps = append(steps, Attach(&hcloud.Network{ID: wanted.Network}, wanted.PrivateIP, wanted.Subnet))
 	}
 	return steps
+}
+
+// Attach returns the step that attaches a load balancer to a network.
+func Attach(network *hcloud.Network, ip net.IP, subnet *net.IPNet) Step {
+	attach := step(fmt.Sprintf("attaching network %d", network.ID), func(ctx context.Context, api *hcloud.LoadBalancerClient, lb *hcloud.LoadBalancer) (*hcloud.Action, *hcloud.Response, error) {
+		return api.AttachToNetwork(ctx, lb, hcloud.LoadBalancerAttachToNetworkOpts{Network: network, IP: ip, IPRange: subnet})
+	})
+	attach.Network = true
+	return attach
+}
+
+// Moves reports whether the load balancer has to be detached from its network to get the annotation's private address.
+func Moves(there *hcloud.LoadBalancer, wanted *Wanted) bool {
+	return wanted.PrivateIP != nil && slices.ContainsFunc(networkSteps(there, wanted), func(step Step) bool { return step.Former != nil })
+}
+
+// CheckAddress returns an error if the annotation's private address is outside of the network's subnets, or is an address of another server or load balancer.
+func CheckAddress(wanted *Wanted, there *hcloud.LoadBalancer, network *hcloud.Network, servers []*hcloud.Server, all []*hcloud.LoadBalancer) error {
+	ip := wanted.PrivateIP
+	inside := slices.ContainsFunc(network.Subnets, func(subnet hcloud.NetworkSubnet) bool {
+		return subnet.IPRange != nil && subnet.IPRange.Contains(ip) && (wanted.Subnet == nil || subnet.IPRange.String() == wanted.Subnet.String())
+	})
+	if !inside {
+		return sdk.Invalid("the annotation %sprivate-ipv4: %q: network %d has no such subnet with this address; right would be a free address of the subnet", Prefix, ip, network.ID).Because("AnnotationInvalid")
+	}
+	taken := func(what string, id int64) error {
+		return sdk.Precondition("the annotation %sprivate-ipv4: %q: it is the address of %s %d; choose a free one", Prefix, ip, what, id).Because("AddressTaken")
+	}
+	for _, server := range servers {
+		for _, private := range server.PrivateNet {
+			if private.Network != nil && private.Network.ID == network.ID && slices.ContainsFunc(append(private.Aliases, private.IP), ip.Equal) {
+				return taken("server", server.ID)
+			}
+		}
+	}
+	for _, lb := range all {
+		for _, private := range lb.PrivateNet {
+			if lb.ID != there.ID && private.Network != nil && private.Network.ID == network.ID && private.IP.Equal(ip) {
+				return taken("load balancer", lb.ID)
+			}
+		}
+	}
+	return nil
 }
 
 // compared returns a listener for a comparison: with the values that the API fills in, and with only the IDs of certificates.

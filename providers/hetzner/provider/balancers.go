@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
@@ -33,6 +34,8 @@ type request struct {
 	all     []*hcloud.LoadBalancer
 	// The number of Nodes beyond the load balancer's limit of targets.
 	left int
+	// What the call detached the load balancer from, until it is attached again.
+	former *hcloud.LoadBalancerPrivateNet
 }
 
 func (r *request) get(ctx context.Context, id int64) (*hcloud.LoadBalancer, error) {
@@ -222,6 +225,8 @@ func (p *Provider) EnsureLoadBalancer(ctx context.Context, call *sdk.Call, asked
 		}
 	} else if busy, err := r.beingMade(ctx, lb); busy || err != nil {
 		return status, errors.Join(err, r.waits(busy))
+	} else if err := r.checkAddress(ctx, lb, wanted); err != nil {
+		return status, err
 	}
 	if lb, err = r.carryOut(ctx, lb, wanted, wrong, made); err != nil {
 		return status, err
@@ -314,6 +319,43 @@ func (r *request) carryOut(ctx context.Context, lb *hcloud.LoadBalancer, wanted 
 	return nil, sdk.Internal("load balancer %d is not as it was made: %s does not stay", lb.ID, plan.Steps(lb, wanted)[0].What)
 }
 
+// checkAddress returns an error if the load balancer cannot get its new private address. The API refuses such an address only after the load balancer is detached from its network.
+func (r *request) checkAddress(ctx context.Context, lb *hcloud.LoadBalancer, wanted *plan.Wanted) error {
+	if !plan.Moves(lb, wanted) {
+		return nil
+	}
+	network, _, err := r.p.api.Network.GetByID(ctx, wanted.Network)
+	if err := r.p.api.done(ctx, r.call, fmt.Sprintf("asking for the network %d", wanted.Network), err); err != nil {
+		return err
+	}
+	if network == nil {
+		return sdk.Precondition("the project has no network %d", wanted.Network).Because("NetworkUnknown")
+	}
+	servers, err := r.p.servers.List(ctx, r.call, 0)
+	if err == nil {
+		err = r.list(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	return plan.CheckAddress(wanted, lb, network, servers, r.all)
+}
+
+// attachAgain attaches a load balancer with its former address, because Hetzner refused to attach it with the new one: the retries would fail too, and the load balancer would stay detached.
+func (r *request) attachAgain(ctx context.Context, lb *hcloud.LoadBalancer) {
+	attach := plan.Attach(r.former.Network, r.former.IP, nil)
+	err := sdk.BeforeWrite(ctx)
+	if err == nil {
+		var action *hcloud.Action
+		if action, err = attach.Do(ctx, &r.p.api.LoadBalancer, lb); err == nil {
+			err = r.p.api.await(ctx, action)
+		}
+	}
+	if err != nil {
+		slog.Warn("could not attach a load balancer again with its former address", "load balancer", lb.ID, "address", r.former.IP, "error", err)
+	}
+}
+
 func (r *request) run(ctx context.Context, lb *hcloud.LoadBalancer, steps []plan.Step, wrong map[string]error) error {
 	for _, step := range steps {
 		if err := sdk.BeforeWrite(ctx); err != nil {
@@ -328,14 +370,19 @@ func (r *request) run(ctx context.Context, lb *hcloud.LoadBalancer, steps []plan
 		}
 		err = r.ended(ctx, fmt.Sprintf("load balancer %d: %s", lb.ID, step.What), err)
 		var failure *sdk.Failure
-		if step.Node != "" && errors.As(err, &failure) && slices.Contains([]sdk.Code{sdk.CodeInvalid, sdk.CodePrecondition, sdk.CodeConflict, sdk.CodeInternal}, failure.Code) {
+		failed := errors.As(err, &failure)
+		if step.Node != "" && failed && slices.Contains([]sdk.Code{sdk.CodeInvalid, sdk.CodePrecondition, sdk.CodeConflict, sdk.CodeInternal}, failure.Code) {
 			wrong[step.Node] = failure
 			continue
 		}
 		if err != nil {
+			if step.Network && step.Former == nil && r.former != nil && failed {
+				r.attachAgain(ctx, lb)
+			}
 			return err
 		}
 		if step.Network {
+			r.former = step.Former
 			return nil
 		}
 	}

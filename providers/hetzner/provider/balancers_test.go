@@ -66,6 +66,42 @@ func TestAnnotationsAreHonoured(t *testing.T) {
 	}
 }
 
+// The API attaches no load balancer that is attached, so a new address takes a detach and an attach.
+func TestAPrivateAddressThatCannotBeHadLeavesTheLoadBalancerAttached(t *testing.T) {
+	h := initialized(t)
+	b := h.service(uid, "private-ipv4", "10.1.9.9", "use-private-ip", "true")
+	b.ensured()
+	other := h.service("7930c9eb-121c-48d1-81b3-829eae8cba01", "private-ipv4", "10.1.9.10")
+	other.ensured()
+	attached := func() string {
+		for _, lb := range h.cloud.LoadBalancers() {
+			if fmt.Sprint(lb.ID) == *b.handle && len(lb.PrivateNet) == 1 && len(lb.Targets) == 3 {
+				return lb.PrivateNet[0].IP
+			}
+		}
+		return "nowhere"
+	}
+	before := h.cloud.Writes()
+	for ip, code := range map[string]sdk.Code{"10.1.0.4": sdk.CodePrecondition, "10.1.9.10": sdk.CodePrecondition, "10.200.0.1": sdk.CodeInvalid} {
+		b.service.Annotations[plan.Prefix+"private-ipv4"] = ip
+		h.must(b.ensure().GetFailed(), code, map[sdk.Code]string{sdk.CodePrecondition: "AddressTaken", sdk.CodeInvalid: "AnnotationInvalid"}[code], plan.Prefix+"private-ipv4", ip)
+	}
+	if writes := h.cloud.Writes() - before; writes != 0 || attached() != "10.1.9.9" {
+		t.Errorf("%d writes; it is attached with %s", writes, attached())
+	}
+	// An address that only Hetzner knows to be taken.
+	b.service.Annotations[plan.Prefix+"private-ipv4"] = "10.1.9.11"
+	h.plan(api.Plan{Match: "attach_to_network$", Status: 422, Body: `{"error":{"code":"ip_not_available","message":"ip is not available","details":{}}}`})
+	h.must(b.ensure().GetFailed(), sdk.CodePrecondition, "RefusedByHetzner", "ip is not available")
+	if all := h.cloud.LoadBalancers(); all[0].PrivateNet == nil || all[0].PrivateNet[0].IP != "10.1.9.9" {
+		t.Errorf("it is detached: %+v", all[0])
+	}
+	b.ensured()
+	if attached() != "10.1.9.11" {
+		t.Errorf("it is attached with %s", attached())
+	}
+}
+
 func TestAShortHealthCheckIntervalShortensTheTimeout(t *testing.T) {
 	h := initialized(t)
 	b := h.service(uid, "health-check-interval", "5s")

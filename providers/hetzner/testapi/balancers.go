@@ -284,7 +284,7 @@ func (c *Cloud) attach(lb *schema.LoadBalancer, asked schema.LoadBalancerActionA
 	}
 	ip := fmt.Sprintf("10.1.240.%d", lb.ID%250+2)
 	if asked.IP != nil {
-		if address, err := netip.ParseAddr(*asked.IP); err != nil || !netip.MustParsePrefix(network.Subnets[0].IPRange).Contains(address) {
+		if address, err := netip.ParseAddr(*asked.IP); err != nil || !netip.MustParsePrefix(network.Subnets[0].IPRange).Contains(address) || c.taken(network.ID, *asked.IP) {
 			return refuse(http.StatusUnprocessableEntity, "ip_not_available", "ip %s is not available", *asked.IP)
 		}
 		ip = *asked.IP
@@ -294,4 +294,13 @@ func (c *Cloud) attach(lb *schema.LoadBalancer, asked schema.LoadBalancerActionA
 	}
 	lb.PrivateNet = []schema.LoadBalancerPrivateNet{{Network: network.ID, IP: ip}}
 	return nil
+}
+
+// taken reports whether a server or load balancer has the address in the network.
+func (c *Cloud) taken(network int64, ip string) bool {
+	return slices.ContainsFunc(c.servers, func(server *schema.Server) bool {
+		return slices.ContainsFunc(server.PrivateNet, func(p schema.ServerPrivateNet) bool { return p.Network == network && p.IP == ip })
+	}) || slices.ContainsFunc(c.balancers, func(lb *schema.LoadBalancer) bool {
+		return slices.ContainsFunc(lb.PrivateNet, func(p schema.LoadBalancerPrivateNet) bool { return p.Network == network && p.IP == ip })
+	})
 }
