@@ -45,23 +45,15 @@ func Steps(there *hcloud.LoadBalancer, wanted *Wanted) (steps []Step) {
 			return nil, err
 		}})
 	}
-	if kind := there.LoadBalancerType; wanted.Type != "" && (kind == nil || kind.Name != wanted.Type) {
-		steps = append(steps, step("changing the type to "+wanted.Type, func(ctx context.Context, api client, lb lb) (action, answer, error) {
-			return api.ChangeType(ctx, lb, hcloud.LoadBalancerChangeTypeOpts{LoadBalancerType: &hcloud.LoadBalancerType{Name: wanted.Type}})
-		}))
-	}
 	if wanted.Algorithm != there.Algorithm.Type {
 		steps = append(steps, step("changing the algorithm", func(ctx context.Context, api client, lb lb) (action, answer, error) {
 			return api.ChangeAlgorithm(ctx, lb, hcloud.LoadBalancerChangeAlgorithmOpts{Type: wanted.Algorithm})
 		}))
 	}
 	steps = append(steps, networkSteps(there, wanted)...)
-	if wanted.Public != there.PublicNet.Enabled {
-		steps = append(steps, step("switching the public network", func(ctx context.Context, api client, lb lb) (action, answer, error) {
-			if wanted.Public {
-				return api.EnablePublicInterface(ctx, lb)
-			}
-			return api.DisablePublicInterface(ctx, lb)
+	if wanted.Public && !there.PublicNet.Enabled {
+		steps = append(steps, step("switching the public network on", func(ctx context.Context, api client, lb lb) (action, answer, error) {
+			return api.EnablePublicInterface(ctx, lb)
 		}))
 	}
 	for _, dns := range []struct {
@@ -75,9 +67,24 @@ func Steps(there *hcloud.LoadBalancer, wanted *Wanted) (steps []Step) {
 			}))
 		}
 	}
-	steps = append(steps, serviceSteps(there, wanted)...)
+	// A smaller type has no room for what is to go, and a larger one makes room for what is to come. So the change of type comes after the removals and before the additions.
+	lessServices, moreServices := serviceSteps(there, wanted)
+	var lessTargets, moreTargets []Step
 	if !wanted.LeaveTargets {
-		steps = append(steps, TargetSteps(there, wanted.Targets)...)
+		lessTargets, moreTargets = targetSteps(there, wanted.Targets)
+	}
+	steps = append(append(steps, lessServices...), lessTargets...)
+	if kind := there.LoadBalancerType; wanted.Type != "" && (kind == nil || kind.Name != wanted.Type) {
+		steps = append(steps, step("changing the type to "+wanted.Type, func(ctx context.Context, api client, lb lb) (action, answer, error) {
+			return api.ChangeType(ctx, lb, hcloud.LoadBalancerChangeTypeOpts{LoadBalancerType: &hcloud.LoadBalancerType{Name: wanted.Type}})
+		}))
+	}
+	steps = append(append(steps, moreServices...), moreTargets...)
+	// The API keeps the public interface as long as it leads to a target.
+	if !wanted.Public && there.PublicNet.Enabled {
+		steps = append(steps, step("switching the public network off", func(ctx context.Context, api client, lb lb) (action, answer, error) {
+			return api.DisablePublicInterface(ctx, lb)
+		}))
 	}
 	return steps
 }
@@ -167,7 +174,8 @@ func compared(service hcloud.LoadBalancerService) hcloud.LoadBalancerService {
 	return service
 }
 
-func serviceSteps(there *hcloud.LoadBalancer, wanted *Wanted) (steps []Step) {
+// serviceSteps returns the calls that remove ports, and those that add or change ports.
+func serviceSteps(there *hcloud.LoadBalancer, wanted *Wanted) (less, more []Step) {
 	is := map[int]hcloud.LoadBalancerService{}
 	for _, service := range there.Services {
 		is[service.ListenPort] = service
@@ -179,7 +187,7 @@ func serviceSteps(there *hcloud.LoadBalancer, wanted *Wanted) (steps []Step) {
 	for _, service := range there.Services {
 		if !asked[service.ListenPort] {
 			port := service.ListenPort
-			steps = append(steps, step(fmt.Sprintf("removing port %d", port), func(ctx context.Context, api *hcloud.LoadBalancerClient, lb *hcloud.LoadBalancer) (*hcloud.Action, *hcloud.Response, error) {
+			less = append(less, step(fmt.Sprintf("removing port %d", port), func(ctx context.Context, api *hcloud.LoadBalancerClient, lb *hcloud.LoadBalancer) (*hcloud.Action, *hcloud.Response, error) {
 				return api.DeleteService(ctx, lb, port)
 			}))
 		}
@@ -188,7 +196,7 @@ func serviceSteps(there *hcloud.LoadBalancer, wanted *Wanted) (steps []Step) {
 		old, exists := is[service.ListenPort]
 		switch {
 		case !exists:
-			steps = append(steps, step(fmt.Sprintf("adding port %d", service.ListenPort), func(ctx context.Context, api *hcloud.LoadBalancerClient, lb *hcloud.LoadBalancer) (*hcloud.Action, *hcloud.Response, error) {
+			more = append(more, step(fmt.Sprintf("adding port %d", service.ListenPort), func(ctx context.Context, api *hcloud.LoadBalancerClient, lb *hcloud.LoadBalancer) (*hcloud.Action, *hcloud.Response, error) {
 				o := createService(service, false)
 				return api.AddService(ctx, lb, hcloud.LoadBalancerAddServiceOpts{
 					Protocol: o.Protocol, ListenPort: o.ListenPort, DestinationPort: o.DestinationPort, Proxyprotocol: o.Proxyprotocol, HTTP: (*hcloud.LoadBalancerAddServiceOptsHTTP)(o.HTTP),
@@ -199,7 +207,7 @@ func serviceSteps(there *hcloud.LoadBalancer, wanted *Wanted) (steps []Step) {
 				})
 			}))
 		case !sdk.Same(compared(old), compared(service)):
-			steps = append(steps, step(fmt.Sprintf("changing port %d", service.ListenPort), func(ctx context.Context, api *hcloud.LoadBalancerClient, lb *hcloud.LoadBalancer) (*hcloud.Action, *hcloud.Response, error) {
+			more = append(more, step(fmt.Sprintf("changing port %d", service.ListenPort), func(ctx context.Context, api *hcloud.LoadBalancerClient, lb *hcloud.LoadBalancer) (*hcloud.Action, *hcloud.Response, error) {
 				o := createService(service, true)
 				return api.UpdateService(ctx, lb, service.ListenPort, hcloud.LoadBalancerUpdateServiceOpts{
 					Protocol: o.Protocol, DestinationPort: o.DestinationPort, Proxyprotocol: o.Proxyprotocol, HTTP: (*hcloud.LoadBalancerUpdateServiceOptsHTTP)(o.HTTP),
@@ -211,7 +219,7 @@ func serviceSteps(there *hcloud.LoadBalancer, wanted *Wanted) (steps []Step) {
 			}))
 		}
 	}
-	return steps
+	return less, more
 }
 
 // createService returns the options with each field, also with the API's default, so that the call replaces earlier values of the Service.
@@ -238,7 +246,13 @@ func createService(s hcloud.LoadBalancerService, change bool) hcloud.LoadBalance
 }
 
 // TargetSteps returns the calls that set the wanted targets.
-func TargetSteps(there *hcloud.LoadBalancer, wanted []Target) (steps []Step) {
+func TargetSteps(there *hcloud.LoadBalancer, wanted []Target) []Step {
+	less, more := targetSteps(there, wanted)
+	return append(less, more...)
+}
+
+// targetSteps returns the calls that remove targets, and those that add targets.
+func targetSteps(there *hcloud.LoadBalancer, wanted []Target) (less, more []Step) {
 	is, asked := map[Target]bool{}, map[Target]bool{}
 	for _, target := range wanted {
 		asked[target.key()] = true
@@ -246,15 +260,15 @@ func TargetSteps(there *hcloud.LoadBalancer, wanted []Target) (steps []Step) {
 	for _, target := range TargetsOf(there) {
 		is[target] = true
 		if !asked[target] {
-			steps = append(steps, target.remove())
+			less = append(less, target.remove())
 		}
 	}
 	for _, target := range wanted {
 		if !is[target.key()] {
-			steps = append(steps, target.add())
+			more = append(more, target.add())
 		}
 	}
-	return steps
+	return less, more
 }
 
 func (t Target) String() string {

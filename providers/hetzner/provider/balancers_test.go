@@ -102,6 +102,44 @@ func TestAPrivateAddressThatCannotBeHadLeavesTheLoadBalancerAttached(t *testing.
 	}
 }
 
+func TestASmallerTypeComesAfterPortsAndTargetsAreGone(t *testing.T) {
+	h := initialized(t)
+	for i := range 27 {
+		h.servers = append(h.servers, h.cloud.AddServer(testapi.NewServer{Name: fmt.Sprintf("node-%d", 3+i)}))
+	}
+	b := h.service(uid, "type", "lb21")
+	for i := range int32(6) {
+		nodePort := 30081 + i
+		b.service.Ports = append(b.service.Ports, &contract.ServicePort{Name: fmt.Sprint("p", i), Protocol: "TCP", Port: 81 + i, NodePort: &nodePort})
+	}
+	b.ensured()
+	nodePort := int32(30100)
+	b.service.Annotations[plan.Prefix+"type"] = "lb11"
+	b.service.Ports = append(b.service.Ports[:4], &contract.ServicePort{Name: "other", Protocol: "TCP", Port: 100, NodePort: &nodePort})
+	b.ensured()
+	if lb := h.only(); lb.LoadBalancerType.Name != "lb11" || len(lb.Services) != 5 || len(lb.Targets) != 25 {
+		t.Errorf("%+v", lb)
+	}
+	b.service.Annotations[plan.Prefix+"type"] = "lb21"
+	b.ensured()
+	if lb := h.only(); lb.LoadBalancerType.Name != "lb21" || len(lb.Targets) != 30 {
+		t.Errorf("%+v", lb)
+	}
+}
+
+func TestThePublicNetworkGoesOffAfterTheTargetsArePrivate(t *testing.T) {
+	h := initialized(t)
+	b := h.service(uid)
+	b.ensured()
+	for _, private := range []string{"true", "false"} {
+		b.service.Annotations = map[string]string{plan.Prefix + "use-private-ip": private, plan.Prefix + "disable-public-network": private}
+		b.ensured()
+		if lb := h.only(); lb.PublicNet.Enabled == (private == "true") || len(lb.Targets) != 3 || fmt.Sprint(lb.Targets[0].UsePrivateIP) != private {
+			t.Errorf("%+v", lb)
+		}
+	}
+}
+
 func TestAShortHealthCheckIntervalShortensTheTimeout(t *testing.T) {
 	h := initialized(t)
 	b := h.service(uid, "health-check-interval", "5s")

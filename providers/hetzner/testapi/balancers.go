@@ -250,6 +250,13 @@ func (c *Cloud) act(lb *schema.LoadBalancer, command string, text json.RawMessag
 		lb.PrivateNet = slices.DeleteFunc(slices.Clone(lb.PrivateNet), func(p schema.LoadBalancerPrivateNet) bool { return p.Network == asked.Network })
 		lb.Targets = slices.DeleteFunc(slices.Clone(lb.Targets), func(t schema.LoadBalancerTarget) bool { return t.UsePrivateIP })
 	case "enable_public_interface", "disable_public_interface":
+		switch {
+		case command == "enable_public_interface":
+		case len(lb.PrivateNet) == 0:
+			return refuse(http.StatusUnprocessableEntity, "load_balancer_not_attached_to_network", "the load balancer is not attached to a network")
+		case slices.ContainsFunc(lb.Targets, func(t schema.LoadBalancerTarget) bool { return !t.UsePrivateIP && t.IP == nil }):
+			return refuse(http.StatusUnprocessableEntity, "targets_without_use_private_ip", "the load balancer has targets that use the public IP instead of the private IP")
+		}
 		lb.PublicNet.Enabled = command == "enable_public_interface"
 	case "change_dns_ptr":
 		var asked schema.LoadBalancerActionChangeDNSPtrRequest
