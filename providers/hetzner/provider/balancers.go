@@ -262,8 +262,12 @@ func (r *request) create(ctx context.Context, wanted *plan.Wanted) (*hcloud.Load
 		result, _, err = r.p.api.LoadBalancer.Create(ctx, opts)
 	}
 	if isCode(err, hcloud.ErrorCodeUniquenessError) {
-		if wanted.Name == plan.DerivedName(r.call.Cluster.OwnerID, r.service.UID) {
+		at := slices.IndexFunc(r.all, func(lb *hcloud.LoadBalancer) bool { return lb.Name == wanted.Name })
+		switch derived := wanted.Name == plan.DerivedName(r.call.Cluster.OwnerID, r.service.UID); {
+		case derived && at < 0:
 			return nil, sdk.Pending(againWhileBusy, "the load balancer %s is there, and is not listed yet", wanted.Name)
+		case derived: // The search passed it over, so it is not marked for this Service (LB-24, row 7).
+			return nil, sdk.Conflict("load balancer %d has the name %s and is not marked for this Service of this cluster; rename it, or choose another name with the annotation %s", r.all[at].ID, wanted.Name, plan.AnnotationName).Because("NameTaken")
 		}
 		return nil, sdk.Conflict("the annotation %s: the project has a load balancer %q, which is not marked for this Service; choose another name, or give it the label %s=%s and grant its adoption", plan.AnnotationName, wanted.Name, plan.LabelService, sdk.LabelValue.Tag(r.service.UID)).Because("NameTaken")
 	}

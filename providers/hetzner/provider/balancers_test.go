@@ -234,6 +234,25 @@ func TestTwoClustersOfOneBackupHaveTheirOwn(t *testing.T) {
 	}
 }
 
+// The other cluster took a new owner ID, and its load balancers kept the names that came from the former one.
+func TestALoadBalancerOfAnotherClusterWithOurNameIsAConflict(t *testing.T) { // LB-24, row 7
+	h := initialized(t)
+	id, err := h.cloud.AddLoadBalancer(plan.DerivedName(us.OwnerId, uid), map[string]string{plan.LabelService: uid, plan.LabelOwner: them.OwnerId})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := h.only()
+	b := h.service(uid)
+	for _, b.adopt = range []bool{false, true} {
+		h.must(b.ensure().GetFailed(), sdk.CodeConflict, "NameTaken", fmt.Sprint(id), plan.AnnotationName)
+	}
+	if after := h.only(); fmt.Sprint(after) != fmt.Sprint(before) {
+		t.Errorf("it was changed: %+v", after)
+	}
+	b.service.Annotations[plan.AnnotationName] = "ours"
+	b.ensured()
+}
+
 // The process dies at each of the first calls of the API in turn, and the call or its answer is lost. A new process continues, makes nothing twice, and leaves nothing.
 func TestKilledAtEachCallLeaksNothing(t *testing.T) {
 	for _, carried := range []bool{true, false} {
