@@ -83,7 +83,7 @@ func Want(service *sdk.Service, call *sdk.Call, settings *Settings, there *hclou
 			*pointer = &text
 		}
 	}
-	r.truth("disable-private-ingress", false)
+	hidden := r.truth("disable-private-ingress", settings.DisablePrivateIngress)
 	r.truth("ipv6-disabled", false)
 	if wanted.Location != "" && wanted.NetworkZone != "" {
 		r.fail("network-zone", "the location is given too; right would be one of the two")
@@ -102,6 +102,9 @@ func Want(service *sdk.Service, call *sdk.Call, settings *Settings, there *hclou
 		}
 	} else if !wanted.Public && !r.truth("use-private-ip", settings.UsePrivateIP) {
 		r.fail("disable-public-network", "the load balancer reaches its targets by their public addresses; set "+Prefix+"use-private-ip: \"true\" too")
+	}
+	if !wanted.Public && hidden && r.text("hostname", "") == "" {
+		r.fail("disable-public-network", "the private addresses are hidden too, so the Service would get no address; set "+Prefix+"disable-private-ingress: \"false\", or "+Prefix+"hostname")
 	}
 	if there == nil {
 		for _, name := range []string{"ipv4", "ipv6"} {

@@ -170,6 +170,19 @@ func TestAnnotationsThatCannotBeHonouredAreRefusedByName(t *testing.T) {
 	}
 }
 
+func TestALoadBalancerThatWouldShowNoAddressIsRefused(t *testing.T) {
+	h := initialized(t, func(s *Settings) { s.UsePrivateIP, s.DisablePrivateIngress = true, true })
+	b := h.service(uid, "disable-public-network", "true")
+	h.must(b.ensure().GetFailed(), sdk.CodeInvalid, "AnnotationInvalid", plan.Prefix+"disable-public-network", plan.Prefix+"disable-private-ingress", plan.Prefix+"hostname")
+	if all := h.cloud.LoadBalancers(); len(all) > 0 {
+		t.Errorf("made: %v", all)
+	}
+	b.service.Annotations[plan.Prefix+"hostname"] = "web.example.com"
+	b.ensured()
+	b.service.Annotations = map[string]string{plan.Prefix + "disable-public-network": "true", plan.Prefix + "disable-private-ingress": "false"}
+	b.ensured()
+}
+
 // A user may write any ID or name.
 func TestAnAnnotationAdoptsNothingOfOthers(t *testing.T) {
 	h := initialized(t)
