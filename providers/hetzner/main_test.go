@@ -21,6 +21,7 @@ func TestWrongFlagsAreNamed(t *testing.T) {
 		"both places":  {[]string{"--load-balancer-location", "fsn1", "--load-balancer-network-zone", "eu-central"}, token, "one of the two"},
 		"private":      {[]string{"--use-private-ip"}, token, "--network"},
 		"selector":     {[]string{"--target-selector", "a in"}, token, "--target-selector"},
+		"robot":        {[]string{"--target-selector", "a=b", "--robot-targets"}, token, "--target-selector and --robot-targets"},
 		"environment":  {nil, map[string]string{"HCLOUD_TOKEN": "t", "HCLOUD_LOAD_BALANCERS_USE_PRIVATE_IP": "perhaps"}, "HCLOUD_LOAD_BALANCERS_USE_PRIVATE_IP"},
 		"an argument":  {[]string{"serve"}, token, "serve"},
 		"interval":     {[]string{"--health-check-interval", "1s"}, token, "--health-check-interval"},
