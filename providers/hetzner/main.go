@@ -99,6 +99,7 @@ func parse(arguments []string, environment func(string) string, output io.Writer
 	flags.StringVar(&s.TokenFile, "token-file", or("HCLOUD_TOKEN_FILE", ""), "the file that holds the API token, read for each call (or HCLOUD_TOKEN_FILE); else HCLOUD_TOKEN is the token")
 	flags.StringVar(&s.Network, "network", or("HCLOUD_NETWORK", ""), "the name or ID of the cluster's private network (or HCLOUD_NETWORK); none where empty")
 	flags.BoolVar(&s.Routes, "routes", truth("HCLOUD_NETWORK_ROUTES_ENABLED", true), "make routes in the network (or HCLOUD_NETWORK_ROUTES_ENABLED)")
+	flags.BoolVar(&s.LoadBalancers, "load-balancers", truth("HCLOUD_LOAD_BALANCERS_ENABLED", true), "make load balancers (or HCLOUD_LOAD_BALANCERS_ENABLED)")
 	flags.StringVar(&o.family, "address-family", or("HCLOUD_INSTANCES_ADDRESS_FAMILY", "ipv4"), "the public addresses that Nodes show: ipv4, ipv6 or dualstack (or HCLOUD_INSTANCES_ADDRESS_FAMILY)")
 	flags.StringVar(&s.Type, "load-balancer-type", or("HCLOUD_LOAD_BALANCERS_TYPE", ""), "the type of load balancers whose Service says none (or HCLOUD_LOAD_BALANCERS_TYPE); lb11 for new ones where empty")
 	flags.StringVar(&s.Location, "load-balancer-location", or("HCLOUD_LOAD_BALANCERS_LOCATION", ""), "the location of load balancers whose Service says none, such as fsn1 (or HCLOUD_LOAD_BALANCERS_LOCATION)")

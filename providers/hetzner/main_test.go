@@ -39,12 +39,12 @@ func TestWrongFlagsAreNamed(t *testing.T) {
 }
 
 func TestTheEnvironmentOfHetznersControllerIsRead(t *testing.T) {
-	environment := map[string]string{"HCLOUD_TOKEN": "t", "HCLOUD_NETWORK": "cluster", "HCLOUD_NETWORK_ROUTES_ENABLED": "false", "HCLOUD_LOAD_BALANCERS_LOCATION": "nbg1", "HCLOUD_INSTANCES_ADDRESS_FAMILY": "dualstack", "HCLOUD_LOAD_BALANCERS_HEALTH_CHECK_RETRIES": "2"}
+	environment := map[string]string{"HCLOUD_TOKEN": "t", "HCLOUD_NETWORK": "cluster", "HCLOUD_NETWORK_ROUTES_ENABLED": "false", "HCLOUD_LOAD_BALANCERS_ENABLED": "false", "HCLOUD_LOAD_BALANCERS_LOCATION": "nbg1", "HCLOUD_INSTANCES_ADDRESS_FAMILY": "dualstack", "HCLOUD_LOAD_BALANCERS_HEALTH_CHECK_RETRIES": "2"}
 	o, err := parse(nil, func(key string) string { return environment[key] }, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := o.settings; s.Network != "cluster" || s.Routes || s.Location != "nbg1" || !s.IPv4 || !s.IPv6 || s.HealthRetries != 2 {
+	if s := o.settings; s.Network != "cluster" || s.Routes || s.LoadBalancers || s.Location != "nbg1" || !s.IPv4 || !s.IPv6 || s.HealthRetries != 2 {
 		t.Errorf("%+v", s)
 	}
 }

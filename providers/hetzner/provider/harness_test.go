@@ -50,7 +50,7 @@ func serve(t *testing.T, changes ...func(*Settings)) *harness {
 	server := httptest.NewServer(cloud)
 	t.Cleanup(server.Close)
 	h := &harness{T: t, ctx: t.Context(), cloud: cloud}
-	h.settings = Settings{Settings: plan.Settings{Location: "fsn1", InstanceSettings: plan.InstanceSettings{IPv4: true, IPv6: true}}, APIURL: server.URL + "/v1", TokenFile: filepath.Join(t.TempDir(), "token"), Network: "cluster", Routes: true}
+	h.settings = Settings{Settings: plan.Settings{Location: "fsn1", InstanceSettings: plan.InstanceSettings{IPv4: true, IPv6: true}}, APIURL: server.URL + "/v1", TokenFile: filepath.Join(t.TempDir(), "token"), Network: "cluster", Routes: true, LoadBalancers: true}
 	h.token(testapi.Token)
 	for i := range 3 {
 		h.servers = append(h.servers, cloud.AddServer(testapi.NewServer{Name: fmt.Sprintf("node-%d", i)}))

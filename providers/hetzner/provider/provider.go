@@ -34,6 +34,8 @@ type Settings struct {
 	// Network is the name or the ID of the cluster's network; Routes says whether the provider offers routes in it.
 	Network string
 	Routes  bool
+	// LoadBalancers says whether the provider offers load balancers.
+	LoadBalancers bool
 }
 
 // Provider is Hetzner Cloud.
@@ -101,6 +103,9 @@ func (p *Provider) Info() sdk.Info {
 	}
 	if p.settings.Network == "" || !p.settings.Routes {
 		info.Without = append(info.Without, sdk.ServiceRoutes)
+	}
+	if !p.settings.LoadBalancers {
+		info.Without = append(info.Without, sdk.ServiceLoadBalancers)
 	}
 	return info
 }

@@ -30,6 +30,14 @@ func TestTargetsBySelectorCostNothingWhenNodesCome(t *testing.T) {
 	}
 }
 
+func TestLoadBalancersAreNotOfferedIfTheyAreSwitchedOff(t *testing.T) {
+	h := serve(t, func(s *Settings) { s.LoadBalancers = false })
+	info, err := h.info.GetProviderInfo(h.ctx, &contract.GetProviderInfoRequest{})
+	if err != nil || info.GetCapabilities().GetLoadBalancers() != nil || info.GetCapabilities().GetRoutes() == nil {
+		t.Errorf("%v %v", info, err)
+	}
+}
+
 func TestDedicatedServersAreTargetsByTheirAddressesWhereAskedFor(t *testing.T) {
 	h := initialized(t, func(s *Settings) { s.Robot = true })
 	b := h.service(uid)
