@@ -108,18 +108,24 @@ func FindOwn[T any](objects []T, handle string, grant bool, handleOf func(*T) st
 	return nil, 0, nil
 }
 
-// How long after the deletion of a Service a list may lack its load balancer.
-const listMayLack = 30 * time.Second
+const (
+	// How long after the deletion of a Service a list may lack its load balancer.
+	listMayLack = 30 * time.Second
+	// A deletion in the future shows that the provider's clock is behind. The wait is longer then. If it would be longer than this, nothing is known about
+	// the time of the deletion.
+	longestWait = 2 * time.Minute
+)
 
 // ListedLate is for DeleteLoadBalancer of a cloud whose lists are late, if the list has no load balancer of the Service. The answer to a create may
-// have been lost, and the list may not show the new load balancer yet. For 30 s after the deletion of the Service the result is [Pending], then nil. A
+// have been lost, and the list may not show the new load balancer yet. For 30 s after the deletion of the Service the result is [Pending], then nil. The
+// wait is longer if the provider's clock is behind, by at most 90 s; if it is further behind, the result is nil at once. A
 // handle or an address in the status shows that the create was answered: the result is then nil at once. It is also nil at once for a Service that is
 // not being deleted but has changed its type, because the time of that change is unknown.
 func ListedLate(service *Service, handle string, now time.Time) error {
 	if handle != "" || len(service.Status.Ingress) > 0 || service.Deleted.IsZero() {
 		return nil
 	}
-	if left := listMayLack - now.Sub(service.Deleted); left > 0 && left <= listMayLack {
+	if left := listMayLack - now.Sub(service.Deleted); left > 0 && left <= longestWait {
 		return Pending(min(left, 10*time.Second), "the cloud lists no load balancer of this Service; listing once more, as a list may be late")
 	}
 	return nil
