@@ -94,6 +94,7 @@ func (l *lookup) find(ctx context.Context, name string, id int) (droplet *godo.D
 		l.p.api.Droplets.ListWithGPUs,
 	}
 	_, isAddress := addressOf(name)
+	both := [][]godo.Droplet{}
 	for i := range sources {
 		var list []godo.Droplet
 		if l.one && i == 0 && !isAddress {
@@ -104,19 +105,15 @@ func (l *lookup) find(ctx context.Context, name string, id int) (droplet *godo.D
 			l.failed = true
 			return nil, false, err
 		}
-		if id != 0 {
+		if id != 0 { // The next step reads a droplet that the list lacks by its ID, which also finds droplets with GPUs.
 			droplet = dropletOfID(list, id)
-		} else if droplet, err = l.p.dropletOfName(list, name); err != nil {
-			return nil, false, err
+			return droplet, droplet != nil, nil
 		}
-		if droplet != nil {
-			return droplet, true, nil
-		}
-		if id != 0 { // The next step reads it by its ID, which also finds droplets with GPUs.
-			return nil, false, nil
-		}
+		both = append(both, list)
 	}
-	return nil, true, nil
+	// A droplet and one with GPUs may have the same name, so no list decides alone.
+	droplet, err = l.p.dropletOfName(name, both...)
+	return droplet, err == nil, err
 }
 
 // list returns the list of droplets (0), or that of droplets with GPUs (1), which the API leaves out of the first.
@@ -172,20 +169,22 @@ func dropletOfID(list []godo.Droplet, id int) *godo.Droplet {
 
 // dropletOfName finds a droplet by the Node's name: the droplet's name, or one of its addresses. Names are not unique in an account, so it skips droplets of
 // other regions and, with --vpc, of other networks.
-func (p *Provider) dropletOfName(list []godo.Droplet, name string) (found *godo.Droplet, err error) {
+func (p *Provider) dropletOfName(name string, lists ...[]godo.Droplet) (found *godo.Droplet, err error) {
 	address, isAddress := addressOf(name)
-	for i := range list {
-		droplet := &list[i]
-		if droplet.Region != nil && droplet.Region.Slug != p.settings.Region || p.settings.VPC != "" && droplet.VPCUUID != p.settings.VPC {
-			continue
+	for _, list := range lists {
+		for i := range list {
+			droplet := &list[i]
+			if droplet.Region != nil && droplet.Region.Slug != p.settings.Region || p.settings.VPC != "" && droplet.VPCUUID != p.settings.VPC {
+				continue
+			}
+			if droplet.Name != name && !(isAddress && hasAddress(droplet, address)) {
+				continue
+			}
+			if found != nil && found.ID != droplet.ID {
+				return nil, sdk.Conflict("droplets %d and %d have the name %s; rename one, or set --vpc where they are in different networks", found.ID, droplet.ID, name).Because("NameNotUnique")
+			}
+			found = droplet
 		}
-		if droplet.Name != name && !(isAddress && hasAddress(droplet, address)) {
-			continue
-		}
-		if found != nil {
-			return nil, sdk.Conflict("droplets %d and %d have the name %s; rename one, or set --vpc where they are in different networks", found.ID, droplet.ID, name).Because("NameNotUnique")
-		}
-		found = droplet
 	}
 	return found, nil
 }

@@ -56,8 +56,8 @@ func TestAThousandNodesAreInitialisedWithinFifteenCalls(t *testing.T) {
 	if state := h.found(node("node-7", 0)).State; state != running {
 		t.Errorf("%s", state)
 	}
-	// One Node takes one call, also in an account of this size.
-	if calls, routes := h.calls(func() { h.found(node("node-7", 0)) }); calls != 1 {
+	// One Node takes two calls, also in an account of this size: one for droplets, and one for those with GPUs.
+	if calls, routes := h.calls(func() { h.found(node("node-7", 0)) }); calls != 2 {
 		t.Errorf("one Node took %v", routes)
 	}
 }
@@ -84,6 +84,10 @@ func TestDropletsAreFoundByNameAddressAndID(t *testing.T) {
 		}
 	}
 	h.must(h.lookup(node("twin", 0)).Results[0].GetFailed(), sdk.CodeConflict, "NameNotUnique", fmt.Sprint(twins[0]), fmt.Sprint(twins[1]), "--vpc")
+	mixed := []int{h.cloud.AddDroplet(testapi.NewDroplet{Name: "mixed"}), h.cloud.AddDroplet(testapi.NewDroplet{Name: "mixed", GPU: true})}
+	for _, others := range [][]*contract.NodeView{nil, {node("node-0", 0), node("node-1", 0), node("node-2", 0)}} { // By single reads, and by a list.
+		h.must(h.lookup(append(others, node("mixed", 0))...).Results[len(others)].GetFailed(), sdk.CodeConflict, "NameNotUnique", fmt.Sprint(mixed[0]), fmt.Sprint(mixed[1]))
+	}
 	for _, id := range []string{"digitalocean://", "digitalocean://x", "digitalocean://007", "digitalocean://-1"} {
 		view := node("node-0", 0)
 		view.ProviderId = &id
