@@ -22,6 +22,8 @@ const (
 	againWhileBusy = 3 * time.Second
 	// While a load balancer is younger than this, the provider checks whether Hetzner still makes it.
 	young = 5 * time.Minute
+	// How many locked targets in a row the provider puts off. More of them mean that the load balancer itself is locked.
+	mostLocked = 2
 )
 
 // request has the common arguments of the four calls about a load balancer.
@@ -360,7 +362,11 @@ func (r *request) attachAgain(ctx context.Context, lb *hcloud.LoadBalancer) {
 	}
 }
 
+// run makes the calls of the steps, up to a step that changes the network. A target that Hetzner refuses, or fails to add, is an entry in wrong, and stops no other target
+// (LB-17).
 func (r *request) run(ctx context.Context, lb *hcloud.LoadBalancer, steps []plan.Step, wrong map[string]error) error {
+	var late error
+	locked := 0
 	for _, step := range steps {
 		if err := sdk.BeforeWrite(ctx); err != nil {
 			return err
@@ -372,10 +378,19 @@ func (r *request) run(ctx context.Context, lb *hcloud.LoadBalancer, steps []plan
 		if step.Node != "" && isCode(err, hcloud.ErrorCodeTargetAlreadyDefined) {
 			err = nil
 		}
+		own, busy := ofTargetAlone(err), isBusy(err)
 		err = r.ended(ctx, fmt.Sprintf("load balancer %d: %s", lb.ID, step.What), err)
 		var failure *sdk.Failure
 		failed := errors.As(err, &failure)
-		if step.Node != "" && failed && slices.Contains([]sdk.Code{sdk.CodeInvalid, sdk.CodePrecondition, sdk.CodeConflict, sdk.CodeInternal}, failure.Code) {
+		if step.Node != "" && busy {
+			// The server is locked, or the load balancer is. So try the other targets, unless several in a row are locked.
+			late = err
+			if locked++; locked <= mostLocked {
+				continue
+			}
+		}
+		locked = 0
+		if step.Node != "" && failed && (own || slices.Contains([]sdk.Code{sdk.CodeInvalid, sdk.CodePrecondition, sdk.CodeConflict, sdk.CodeInternal}, failure.Code)) {
 			wrong[step.Node] = failure
 			continue
 		}
@@ -390,7 +405,7 @@ func (r *request) run(ctx context.Context, lb *hcloud.LoadBalancer, steps []plan
 			return nil
 		}
 	}
-	return nil
+	return late
 }
 
 // UpdateLoadBalancer sets the targets to the given ones, and changes nothing else (LB-16).

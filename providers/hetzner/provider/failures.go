@@ -26,6 +26,12 @@ func isBusy(err error) bool {
 	return isCode(err, hcloud.ErrorCodeLocked, hcloud.ErrorCodeConflict)
 }
 
+// ofTargetAlone reports whether an error of a call that adds a target says nothing about other targets: the action failed, or the API cannot ask about a dedicated server.
+func ofTargetAlone(err error) bool {
+	var action hcloud.ActionError
+	return errors.As(err, &action) || isCode(err, hcloud.ErrorCodeRobotUnavailable)
+}
+
 // details returns the message of an error, with the API's errors of fields and with the code.
 func details(err hcloud.Error) string {
 	text := err.Message

@@ -9,6 +9,9 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
+	"github.com/grpc-ccm/grpc-ccm/providers/go/sdk"
+	"github.com/grpc-ccm/grpc-ccm/providers/hetzner/testapi"
+	api "github.com/grpc-ccm/grpc-ccm/providers/testapi"
 )
 
 func TestTargetsBySelectorCostNothingWhenNodesCome(t *testing.T) {
@@ -47,6 +50,68 @@ func TestDedicatedServersAreTargetsByTheirAddressesWhereAskedFor(t *testing.T) {
 	b.ensured()
 	if targets := h.only().Targets; len(targets) != 2 || targets[1].IP == nil || targets[1].IP.IP != "192.0.2.7" {
 		t.Errorf("%+v", targets)
+	}
+}
+
+func TestATargetThatHetznerCannotAddNowStopsNoOtherTarget(t *testing.T) { // LB-17
+	for reason, plan := range map[string]api.Plan{
+		"APIFails":     {Status: 503, Body: `{"error":{"code":"robot_unavailable","message":"robot is not available","details":{}}}`},
+		"ActionFailed": {Status: 201, Body: `{"action":{"id":1,"command":"add_target","status":"error","progress":100,"started":"2026-01-01T00:00:00Z","finished":"2026-01-01T00:00:01Z","resources":[],"error":{"code":"action_failed","message":"no"}}}`},
+	} {
+		t.Run(reason, func(t *testing.T) {
+			h := initialized(t)
+			b := h.service(uid)
+			all := b.targets
+			b.targets = nil
+			b.ensured()
+			plan.Match = "add_target$"
+			h.plan(plan)
+			b.targets = all
+			answer := b.ensure()
+			if answer.GetReady() == nil || len(answer.TargetErrors) != 1 || len(h.only().Targets) != 2 {
+				t.Fatalf("%v, %+v", answer, h.only().Targets)
+			}
+			h.must(answer.TargetErrors[0].Failure, sdk.CodeUnavailable, reason)
+			b.ensured()
+			if targets := h.only().Targets; len(targets) != 3 {
+				t.Errorf("%+v", targets)
+			}
+		})
+	}
+}
+
+func TestALockedTargetIsPutOffUntilTheOthersAreThere(t *testing.T) { // LB-17
+	h := initialized(t)
+	for i := range 5 {
+		h.servers = append(h.servers, h.cloud.AddServer(testapi.NewServer{Name: fmt.Sprintf("node-%d", 3+i)}))
+	}
+	b := h.service(uid)
+	all := b.targets
+	b.targets = nil
+	b.ensured()
+	locked := api.Plan{Match: "add_target$", Status: 423, Body: `{"error":{"code":"locked","message":"item is locked","details":{}}}`}
+	h.plan(locked)
+	b.targets = all
+	if answer := b.update(); answer.GetPending() == nil || len(h.only().Targets) != len(all)-1 {
+		t.Errorf("%v, %+v", answer, h.only().Targets)
+	}
+	b.ensured()
+	if targets := h.only().Targets; len(targets) != len(all) {
+		t.Errorf("%+v", targets)
+	}
+	// A locked load balancer does not cost a call for each target.
+	b.targets = nil
+	b.ensured()
+	locked.Times = -1
+	h.plan(locked)
+	b.targets = all
+	_, routes := h.calls(func() {
+		if answer := b.update(); answer.GetPending() == nil {
+			t.Errorf("%v", answer)
+		}
+	})
+	if tries := routes["POST /v1/load_balancers/{id}/actions/{action}"]; tries != mostLocked+1 {
+		t.Errorf("%d calls to add targets: %v", tries, routes)
 	}
 }
 
