@@ -21,7 +21,8 @@ import (
 // load balancer.
 
 const (
-	nameEnd = ".ccm"
+	// NameEnd is the end of a marked name.
+	NameEnd = ".ccm"
 	// The longest UID and owner ID that a name contains unchanged; others become this many digits of their SHA-256 (LB-30).
 	idBytes = 40
 	// The longest name: the contract's limit, which is below DigitalOcean's 255.
@@ -44,12 +45,12 @@ func MarkOf(service *sdk.Service, owner string) Mark {
 }
 
 func (m Mark) String() string {
-	return strings.Join([]string{m.Namespace, m.Name, m.UID, m.Owner}, ".") + nameEnd
+	return strings.Join([]string{m.Namespace, m.Name, m.UID, m.Owner}, ".") + NameEnd
 }
 
 // ReadMark reads the mark in a load balancer's name; false if it has none.
 func ReadMark(name string) (Mark, bool) {
-	rest, marked := strings.CutSuffix(name, nameEnd)
+	rest, marked := strings.CutSuffix(name, NameEnd)
 	parts := strings.Split(rest, ".")
 	if !marked || len(parts) < 4 {
 		return Mark{}, false

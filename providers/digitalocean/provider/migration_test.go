@@ -196,6 +196,10 @@ func TestADisownedLoadBalancerIsLeftAlone(t *testing.T) {
 	if b.ensure().GetHandledElsewhere() == nil || b.update().GetHandledElsewhere() == nil || b.remove().GetRetained() == nil || b.get().GetFound().GetInSync() {
 		t.Error("it was not left alone")
 	}
+	// The name keeps its mark, so the load balancer is listed. The event says what to do.
+	if why := b.remove().GetRetained().Reason; !strings.Contains(why, h.only().ID) || !strings.Contains(why, "--orphaned-load-balancers") || h.listed() != 1 {
+		t.Errorf("%q", why)
+	}
 	b.service.Annotations[plan.AnnotationDisown] = "yes, please"
 	h.must(b.ensure().GetFailed(), sdk.CodeInvalid, "AnnotationInvalid", plan.AnnotationDisown)
 	if b.update().GetDone() == nil {

@@ -118,7 +118,16 @@ func (p *Provider) DeleteLoadBalancer(ctx context.Context, call *sdk.Call, asked
 		if len(own) == 0 && unmarked == nil {
 			return nil
 		}
-		return sdk.Retained("the load balancer is kept: the annotation %s asks for it", plan.AnnotationDisown)
+		// The mark stays: the API changes a name only by a write of the whole load balancer, which would undo what its new owner has changed meanwhile.
+		marked := []string{}
+		for _, lb := range own {
+			marked = append(marked, lb.LB.ID)
+		}
+		why := fmt.Sprintf("the load balancer is kept: the annotation %s asks for it", plan.AnnotationDisown)
+		if len(marked) > 0 {
+			why += fmt.Sprintf("; once the Service is gone, rename %s, so that the name does not end in %s: else --orphaned-load-balancers=delete deletes it", some(marked), plan.NameEnd)
+		}
+		return sdk.Retained("%s", why)
 	}
 	if asked.AdoptUnmarked && unmarked != nil {
 		own, unmarked = append(own, unmarked), nil
