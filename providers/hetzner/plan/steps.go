@@ -126,14 +126,15 @@ func Moves(there *hcloud.LoadBalancer, wanted *Wanted) bool {
 	return wanted.PrivateIP != nil && slices.ContainsFunc(networkSteps(there, wanted), func(step Step) bool { return step.Former != nil })
 }
 
-// CheckAddress returns an error if the annotation's private address is outside of the network's subnets, or is an address of another server or load balancer.
+// CheckAddress returns an error if the annotation's private address is outside of the network's subnets, reserved there, or an address of another server or load balancer.
 func CheckAddress(wanted *Wanted, there *hcloud.LoadBalancer, network *hcloud.Network, servers []*hcloud.Server, all []*hcloud.LoadBalancer) error {
 	ip := wanted.PrivateIP
+	reserved := func(subnet hcloud.NetworkSubnet) bool { return ip.Equal(subnet.Gateway) || ip.Equal(subnet.IPRange.IP) }
 	inside := slices.ContainsFunc(network.Subnets, func(subnet hcloud.NetworkSubnet) bool {
-		return subnet.IPRange != nil && subnet.IPRange.Contains(ip) && (wanted.Subnet == nil || subnet.IPRange.String() == wanted.Subnet.String())
+		return subnet.IPRange != nil && subnet.IPRange.Contains(ip) && !reserved(subnet) && (wanted.Subnet == nil || subnet.IPRange.String() == wanted.Subnet.String())
 	})
 	if !inside {
-		return sdk.Invalid("the annotation %sprivate-ipv4: %q: network %d has no such subnet with this address; right would be a free address of the subnet", Prefix, ip, network.ID).Because("AnnotationInvalid")
+		return sdk.Invalid("the annotation %sprivate-ipv4: %q: network %d has no subnet in which it can be used; right would be a free address of a subnet", Prefix, ip, network.ID).Because("AnnotationInvalid")
 	}
 	taken := func(what string, id int64) error {
 		return sdk.Precondition("the annotation %sprivate-ipv4: %q: it is the address of %s %d; choose a free one", Prefix, ip, what, id).Because("AddressTaken")

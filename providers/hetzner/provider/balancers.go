@@ -36,8 +36,9 @@ type request struct {
 	all     []*hcloud.LoadBalancer
 	// The number of Nodes beyond the load balancer's limit of targets.
 	left int
-	// What the call detached the load balancer from, until it is attached again.
-	former *hcloud.LoadBalancerPrivateNet
+	// The load balancer before the call detached it from its network, until it is attached again.
+	former    *hcloud.LoadBalancer
+	formerNet *hcloud.LoadBalancerPrivateNet
 }
 
 func (r *request) get(ctx context.Context, id int64) (*hcloud.LoadBalancer, error) {
@@ -347,18 +348,25 @@ func (r *request) checkAddress(ctx context.Context, lb *hcloud.LoadBalancer, wan
 	return plan.CheckAddress(wanted, lb, network, servers, r.all)
 }
 
-// attachAgain attaches a load balancer with its former address, because Hetzner refused to attach it with the new one: the retries would fail too, and the load balancer would stay detached.
-func (r *request) attachAgain(ctx context.Context, lb *hcloud.LoadBalancer) {
-	attach := plan.Attach(r.former.Network, r.former.IP, nil)
-	err := sdk.BeforeWrite(ctx)
+// attachAgain attaches a load balancer with its former address and its former targets, because Hetzner refused to attach it with the new address: the retries would fail too, and the load
+// balancer would stay detached.
+func (r *request) attachAgain(ctx context.Context) {
+	former, network, nobody := r.former, r.formerNet, map[string]error{}
+	r.former = nil
+	err := r.run(ctx, former, []plan.Step{plan.Attach(network.Network, network.IP, nil)}, nobody)
+	var now *hcloud.LoadBalancer
 	if err == nil {
-		var action *hcloud.Action
-		if action, err = attach.Do(ctx, &r.p.api.LoadBalancer, lb); err == nil {
-			err = r.p.api.await(ctx, action)
-		}
+		now, err = r.again(ctx, former.ID)
 	}
-	if err != nil {
-		slog.Warn("could not attach a load balancer again with its former address", "load balancer", lb.ID, "address", r.former.IP, "error", err)
+	if err == nil { // A detach removes the targets with private addresses.
+		targets := plan.TargetsOf(former)
+		for i := range targets {
+			targets[i].Node = targets[i].String() // One that cannot be added does not stop the others.
+		}
+		err = r.run(ctx, now, plan.TargetSteps(now, targets), nobody)
+	}
+	if err != nil || len(nobody) > 0 {
+		slog.Warn("could not restore a load balancer that was detached from its network", "load balancer", former.ID, "address", network.IP, "error", err, "targets", nobody)
 	}
 }
 
@@ -396,12 +404,14 @@ func (r *request) run(ctx context.Context, lb *hcloud.LoadBalancer, steps []plan
 		}
 		if err != nil {
 			if step.Network && step.Former == nil && r.former != nil && failed {
-				r.attachAgain(ctx, lb)
+				r.attachAgain(ctx)
 			}
 			return err
 		}
 		if step.Network {
-			r.former = step.Former
+			if r.former, r.formerNet = nil, step.Former; step.Former != nil {
+				r.former = lb
+			}
 			return nil
 		}
 	}

@@ -291,7 +291,7 @@ func (c *Cloud) attach(lb *schema.LoadBalancer, asked schema.LoadBalancerActionA
 	}
 	ip := fmt.Sprintf("10.1.240.%d", lb.ID%250+2)
 	if asked.IP != nil {
-		if address, err := netip.ParseAddr(*asked.IP); err != nil || !netip.MustParsePrefix(network.Subnets[0].IPRange).Contains(address) || c.taken(network.ID, *asked.IP) {
+		if address, err := netip.ParseAddr(*asked.IP); err != nil || !netip.MustParsePrefix(network.Subnets[0].IPRange).Contains(address) || *asked.IP == network.Subnets[0].Gateway || c.taken(network.ID, *asked.IP) {
 			return refuse(http.StatusUnprocessableEntity, "ip_not_available", "ip %s is not available", *asked.IP)
 		}
 		ip = *asked.IP
