@@ -124,7 +124,7 @@ async fn large(vendor: Vendor) -> Result<Vec<Figure>> {
     let idle = world.calls()?;
     let hour = vendor.calls_an_hour() as f64;
     let most = match vendor {
-        Vendor::DigitalOcean => 15.0,
+        Vendor::DigitalOcean => 18.0,
         Vendor::Hetzner => 30.0,
     };
     let figure = |what: &str, is: f64, most: Option<f64>| Figure {
