@@ -260,13 +260,6 @@ impl Worker {
         })
     }
 
-    /// The permits that refreshes and isolated Nodes need too: half of the lookups. So these leave
-    /// places to new Nodes if the cloud hangs, unless there is only one place.
-    fn slow_lookups(&self, session: &Arc<Session>) -> (usize, Arc<Semaphore>) {
-        let (most, _) = self.lookups(session);
-        self.slow_lookups.of(session, || (most / 2).max(1))
-    }
-
     fn addressed(&self) -> MutexGuard<'_, BTreeMap<String, Vec<NodeAddress>>> {
         lock(&self.addressed)
     }

@@ -22,11 +22,11 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tonic::Request;
 
-use super::batch::because_of_itself;
 use super::call_log::CallId;
 use super::connect::Link;
 use super::failures::{self, Place};
 use super::limits::{self, Matched, Named};
+use super::lookup::may_be_one_items;
 use super::{CallError, CallErrorCode, Session};
 use crate::core::{Fence, lock};
 use crate::planted::planted;
@@ -88,12 +88,10 @@ impl CallLimiter {
     }
 
     /// After a THROTTLED, holds back the service's calls for its `retry_after`, or for the default.
-    fn slow(&self, trouble: &CallError) {
-        if let Some(wait) = trouble.slows() {
-            let until = Instant::now() + wait;
-            let mut not_before = lock(&self.not_before);
-            *not_before = Some(not_before.map_or(until, |before| before.max(until)));
-        }
+    fn slow(&self, wait: Duration) {
+        let until = Instant::now() + wait;
+        let mut not_before = lock(&self.not_before);
+        *not_before = Some(not_before.map_or(until, |before| before.max(until)));
     }
 }
 
@@ -144,6 +142,8 @@ struct Rpc<'a> {
 struct Answered<T> {
     answer: T,
     reported: Option<CallError>,
+    /// How long an item of the answer slows the service, beside `reported`.
+    slows: Option<Duration>,
 }
 
 impl<T> Answered<T> {
@@ -151,6 +151,7 @@ impl<T> Answered<T> {
         Self {
             answer,
             reported: None,
+            slows: None,
         }
     }
 }
@@ -268,8 +269,11 @@ impl Session {
         if let Some(changing) = changing.filter(|_| !unanswered) {
             changing.answered();
         }
+        let of_items = result.as_ref().ok().and_then(|answered| answered.slows);
+        if let Some(wait) = reported.and_then(CallError::slows).max(of_items) {
+            rpc.limiter.slow(wait);
+        }
         if let Some(trouble) = reported {
-            rpc.limiter.slow(trouble);
             self.failed(trouble);
         }
         self.log
@@ -338,10 +342,9 @@ impl Session {
         let answers = join_all(requests).await;
         let failures = || answers.iter().filter_map(|answer| answer.as_ref().err());
         // The caller finds the item with smaller calls.
-        let mut cause = failures().find(|trouble| because_of_itself(trouble.code));
-        if failures().count() == answers.len() {
-            cause = failures().next();
-        }
+        let cause = failures().find(|trouble| may_be_one_items(trouble));
+        let whole = || failures().count() == answers.len();
+        let cause = cause.or_else(|| failures().next().filter(|_| whole()));
         if let Some(trouble) = cause.filter(|_| answers.len() <= failed_as_one) {
             return Err(trouble.clone());
         }
@@ -388,6 +391,10 @@ impl Session {
         }
         Ok(Answered {
             reported: reported(kind, &results, &strays),
+            slows: results
+                .iter()
+                .filter_map(|result| result.as_ref().err()?.slows())
+                .max(),
             answer: results,
         })
     }
@@ -417,11 +424,7 @@ fn reported<T>(
         .iter()
         .filter_map(|result| result.as_ref().err())
         .filter(|trouble| OF_ALL.contains(&trouble.code))
-        // THROTTLED comes first, because the limiter needs it.
-        .max_by_key(|trouble| {
-            let slows = trouble.code == CallErrorCode::Throttled;
-            (slows, trouble.code, trouble.retry_after)
-        });
+        .max_by_key(|trouble| (trouble.code, trouble.retry_after));
     let stray = || {
         Some(CallError::fault(format!(
             "{} {:?}",

@@ -107,6 +107,10 @@ impl Writes {
         let nodes = self.nodes();
         match nodes.delete(name_of(node)?, &params).await {
             Ok(_) => Ok(()),
+            // The API server did nothing, and the client layer repeats no DELETE.
+            Err(kube::Error::Api(status)) if matches!(status.code, 401 | 429) => {
+                Err(WriteError::Refused(status.message))
+            }
             Err(error) => Err(told_apart(&nodes, node, error.into()).await),
         }
     }

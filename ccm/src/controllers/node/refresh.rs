@@ -64,7 +64,8 @@ impl Worker {
         let batches: Vec<&[String]> = names.chunks(session.max_batch().max(1)).collect();
         let pace = period / u32::try_from(batches.len().max(1)).unwrap_or(u32::MAX);
         let pace = pace.min(LONGEST_PACE);
-        let (most, _) = self.slow_lookups(&session);
+        // Half of the lookups, but at least one.
+        let most = (self.lookups(&session).0 / 2).max(1);
         drop(session);
         for (place, names) in batches.into_iter().enumerate() {
             let due = start + pace * u32::try_from(place).unwrap_or(u32::MAX);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use cloud_provider_api::v1alpha1 as api;
 use futures::stream::{self, StreamExt};
 use k8s_openapi::api::core::v1::Node;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::plan::{self, Known, NodePlan, Then};
@@ -69,36 +70,51 @@ impl Worker {
         max_age: Duration,
         batch: &Batch<'_, String>,
     ) {
-        let (_, permits) = self.lookups(session);
-        let (_, slow) = self.slow_lookups(session);
-        let refreshes = max_age > Duration::ZERO;
-        let lookups = lookup::answers(self.isolated.batches(nodes, session.max_batch()), |nodes| {
-            let (session, permits) = (Arc::clone(session), Arc::clone(&permits));
-            let alone = nodes.iter().any(|node| self.isolated.is_alone(node));
-            let slow = (refreshes || alone).then(|| Arc::clone(&slow));
-            async move {
-                // The semaphores are never closed.
-                let _slow = match &slow {
-                    Some(slow) => slow.acquire().await.ok(),
-                    None => None,
-                };
-                let _permit = permits.acquire().await;
-                let asked: Vec<&Node> = nodes.iter().map(|node| &**node).collect();
-                let outcome = session.lookup_instances(&asked, &FACETS, max_age).await;
-                self.isolated.late(&nodes, &outcome);
-                (nodes, outcome) as Called<api::Instance>
-            }
-        });
+        let batches = self.isolated.batches(nodes, session.max_batch());
+        let is_alone = |nodes: &Vec<Arc<Node>>| self.is_alone(nodes);
+        let (alone, together): (Vec<_>, Vec<_>) = batches.into_iter().partition(is_alone);
+        let ask = |nodes: Vec<Arc<Node>>| async move {
+            let _permits = self.permits(session, &nodes).await;
+            let asked: Vec<&Node> = nodes.iter().map(|node| &**node).collect();
+            let outcome = session.lookup_instances(&asked, &FACETS, max_age).await;
+            self.isolated.late(&nodes, &outcome);
+            (nodes, outcome) as Called<api::Instance>
+        };
+        let stopped = || self.context().stop.cancelled();
+        // Isolated Nodes may hang. The next batch does not wait for their calls.
         let over = stream::once(async move {
             batch.called();
             Vec::new()
         });
         // The stop drops lookups in flight, but lets writes in flight finish.
-        lookups
-            .take_until(self.context().stop.cancelled())
-            .chain(over)
+        let together = lookup::answers(together, ask).take_until(stopped());
+        let alone = lookup::answers(alone, ask).take_until(stopped());
+        stream::select(together.chain(over), alone)
             .for_each_concurrent(None, |found| self.apply(session, found, batch))
             .await;
+    }
+
+    /// Whether one isolated Node is asked about.
+    fn is_alone(&self, nodes: &[Arc<Node>]) -> bool {
+        nodes.len() == 1 && nodes.iter().any(|node| self.isolated.is_alone(node))
+    }
+
+    /// Waits for the permits of a lookup. The calls about isolated Nodes take at most half of the
+    /// places.
+    async fn permits(
+        &self,
+        session: &Arc<Session>,
+        nodes: &[Arc<Node>],
+    ) -> [Option<OwnedSemaphorePermit>; 2] {
+        let (most, all) = self.lookups(session);
+        let (_, slow) = self.slow_lookups.of(session, || (most / 2).max(1));
+        // The semaphores are never closed.
+        let slow = if self.is_alone(nodes) {
+            slow.acquire_owned().await.ok()
+        } else {
+            None
+        };
+        [slow, all.acquire_owned().await.ok()]
     }
 
     /// Handles the answer of one call.
@@ -176,16 +192,13 @@ impl Worker {
             .into_iter()
             .map(|found| (name(&found.item).to_owned(), found))
             .collect();
-        let (_, permits) = self.lookups(session);
-        lookup::answers(vec![nodes], |nodes| {
-            let (session, permits) = (Arc::clone(session), Arc::clone(&permits));
-            async move {
-                // The semaphore is never closed.
-                let _permit = permits.acquire().await;
-                let asked: Vec<&Node> = nodes.iter().map(|node| &**node).collect();
-                let outcome = session.lookup_zones(&asked).await;
-                (nodes, outcome) as Called<api::Zone>
-            }
+        let batches = self.isolated.batches(nodes, session.max_batch());
+        lookup::answers(batches, |nodes| async move {
+            let _permits = self.permits(session, &nodes).await;
+            let asked: Vec<&Node> = nodes.iter().map(|node| &**node).collect();
+            let outcome = session.lookup_zones(&asked).await;
+            self.isolated.late(&nodes, &outcome);
+            (nodes, outcome) as Called<api::Zone>
         })
         .take_until(self.context().stop.cancelled())
         .map(|zones| {

@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::InstanceState::{Absent, Present, Stopped, Unspecified};
+use api::InstanceState::{Absent, Stopped, Unspecified};
 use cloud_provider_api::v1alpha1 as api;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
@@ -286,7 +286,10 @@ impl Ledger {
             // The ledger may be new. Only answers about all suspects show that no absence is left.
             let known = |node: &&Arc<Node>| self.known.get(uid(node));
             let reported = |node| {
-                known(node).is_some_and(|known| !matches!(known.state, Absent | Unspecified))
+                known(node).is_some_and(|known| match known.state {
+                    Absent => known.listed,
+                    state => state != Unspecified,
+                })
             };
             if suspects.iter().all(reported) {
                 brake.release();
@@ -410,7 +413,7 @@ impl Ledger {
     pub(super) fn listed(&mut self, brake: &mut Brake, node: &Node) {
         self.spare(brake, node);
         if let Some(known) = self.known.get_mut(uid(node)) {
-            known.state = Present;
+            known.listed = true;
         }
     }
 

@@ -127,7 +127,11 @@ fn checked<T: Parts>(
         let failure = error.failure.take();
         error.failure = failure.map(|failure| failures::read(rpc, Place::Item, failure));
     }
-    Answered { answer, reported }
+    Answered {
+        answer,
+        reported,
+        slows: None,
+    }
 }
 
 impl Session {

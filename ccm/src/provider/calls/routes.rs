@@ -80,6 +80,7 @@ impl Session {
             });
             Ok(Answered {
                 reported,
+                slows: None,
                 answer: list,
             })
         })

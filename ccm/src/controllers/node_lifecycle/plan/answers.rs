@@ -157,6 +157,8 @@ pub(super) struct Known {
     pub(super) due: Instant,
     /// When the provider last hinted at the Node, if no answer has come since.
     pub(super) hinted: Option<Instant>,
+    /// The provider's list had the instance, and no answer has come since.
+    pub(super) listed: bool,
 }
 
 impl Absence {
@@ -205,6 +207,7 @@ impl Known {
             since: now,
             due: now,
             hinted: None,
+            listed: false,
         }
     }
 
@@ -218,6 +221,7 @@ impl Known {
         }
         self.state = state;
         self.condition = condition;
+        self.listed = false;
         other_condition
     }
 
