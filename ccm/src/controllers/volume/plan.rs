@@ -25,6 +25,9 @@ const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 const PLACEHOLDER: &str = "placeholder-for-provisioning";
 /// The separator of zones in a label.
 const ZONES: &str = "__";
+/// The most terms that get zone and region. Anybody's review may have some thousands of terms in
+/// its 512 KiB, and the requirements of one term may have 500 bytes.
+const MOST_TERMS: usize = 100;
 
 /// The label keys of zone and region: the current ones, then the former ones.
 const TOPOLOGY: [[&str; 2]; 2] = [
@@ -96,6 +99,8 @@ pub(super) struct Labelling {
     pub(super) patch: VolumePatch,
     /// The provider's labels that have a reserved key or an invalid syntax, as text for people.
     pub(super) dropped: Vec<String>,
+    /// Why zone and region cannot become node affinity, as text for people.
+    pub(super) not_set: Option<String>,
 }
 
 /// The changes that follow from the provider's labels. `None`: there are none. `Err`: the answer is
@@ -118,12 +123,12 @@ pub(super) fn answered(
             dropped.push(shown(key, value));
         }
     }
-    let mut patch = labelling(volume, &usable)?;
+    let mut found = labelling(volume, &usable)?;
     if let Some(view) = volume_view(volume) {
         let mark = mark(provider, &view);
-        patch.annotations.insert(MARK.to_owned(), mark);
+        found.patch.annotations.insert(MARK.to_owned(), mark);
     }
-    Ok(Some(Labelling { patch, dropped }))
+    Ok(Some(Labelling { dropped, ..found }))
 }
 
 /// The changes that follow from the volume's own labels: the node affinity that is missing for
@@ -134,8 +139,9 @@ pub(super) fn trusted(
     labels: &Labels,
 ) -> Result<Option<Labelling>, String> {
     let found = answered(volume, provider, labels)?;
-    // The volume has these labels already, so without new node affinity there is nothing to write.
-    Ok(found.filter(|found| found.patch.node_affinity.is_some()))
+    // The volume has these labels already, so without new node affinity there is nothing to write,
+    // except the mark after which people are not told again why there is none.
+    Ok(found.filter(|found| found.patch.node_affinity.is_some() || found.not_set.is_some()))
 }
 
 /// The volume after this patch.
@@ -157,43 +163,48 @@ pub(super) fn patched(volume: &PersistentVolume, patch: &VolumePatch) -> Persist
 }
 
 /// Overwrites existing labels: a zone that somebody set by hand may be wrong.
-fn labelling(volume: &PersistentVolume, labels: &Labels) -> Result<VolumePatch, String> {
+fn labelling(volume: &PersistentVolume, labels: &Labels) -> Result<Labelling, String> {
     let mut requirements = Vec::new();
     for (key, value) in labels.iter().filter(|(key, _)| is_topology(key)) {
         requirements.push(requirement(key, value)?);
     }
     let existing = volume.labels();
-    Ok(VolumePatch {
-        labels: labels
-            .iter()
-            .filter(|(key, value)| existing.get(*key) != Some(*value))
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect(),
-        annotations: BTreeMap::new(),
-        node_affinity: affinity(volume, &requirements),
+    let (node_affinity, not_set) = match affinity(volume, &requirements) {
+        Ok(affinity) => (affinity, None),
+        Err(why) => (None, Some(why)),
+    };
+    Ok(Labelling {
+        patch: VolumePatch {
+            labels: labels
+                .iter()
+                .filter(|(key, value)| existing.get(*key) != Some(*value))
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect(),
+            annotations: BTreeMap::new(),
+            node_affinity,
+        },
+        dropped: Vec::new(),
+        not_set,
     })
 }
 
 /// Adds these requirements to each term of the volume's node affinity. `None` if there is nothing
-/// to add, or if a term has one of these keys already: the author's choice stays.
+/// to add, or if a term has one of these keys already: the author's choice stays. `Err`: there are
+/// too many terms.
 fn affinity(
     volume: &PersistentVolume,
     requirements: &[NodeSelectorRequirement],
-) -> Option<VolumeNodeAffinity> {
+) -> Result<Option<VolumeNodeAffinity>, String> {
     if requirements.is_empty() {
-        return None;
+        return Ok(None);
     }
-    let spec = volume.spec.as_ref();
-    let mut affinity = spec
-        .and_then(|spec| spec.node_affinity.clone())
-        .unwrap_or_default();
-    let terms = &mut affinity
-        .required
-        .get_or_insert_default()
-        .node_selector_terms;
-    if terms.is_empty() {
-        terms.push(NodeSelectorTerm::default());
-    }
+    let existing = volume
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.node_affinity.as_ref());
+    let terms = existing
+        .and_then(|affinity| affinity.required.as_ref())
+        .map_or(&[][..], |required| &required.node_selector_terms);
     let named = |key: &String| {
         requirements
             .iter()
@@ -204,13 +215,43 @@ fn affinity(
         expressions.iter().any(|expression| named(&expression.key))
     };
     if terms.iter().any(taken) {
-        return None;
+        return Ok(None);
     }
-    for term in terms {
+    // An empty term matches no Node. With the zone it would match each Node there, although the
+    // author's other terms may allow only some of them.
+    let open = terms.iter().filter(|term| !is_empty(term)).count();
+    if open > MOST_TERMS {
+        return Err(format!(
+            "it has {open} terms; the ccm adds to at most {MOST_TERMS}"
+        ));
+    }
+    if open == 0 && !terms.is_empty() {
+        return Ok(None);
+    }
+    let mut affinity = existing.cloned().unwrap_or_default();
+    let terms = &mut affinity
+        .required
+        .get_or_insert_default()
+        .node_selector_terms;
+    if terms.is_empty() {
+        terms.push(NodeSelectorTerm {
+            match_expressions: Some(requirements.to_vec()),
+            ..NodeSelectorTerm::default()
+        });
+        return Ok(Some(affinity));
+    }
+    for term in terms.iter_mut().filter(|term| !is_empty(term)) {
         let expressions = term.match_expressions.get_or_insert_default();
         expressions.extend(requirements.iter().cloned());
     }
-    Some(affinity)
+    Ok(Some(affinity))
+}
+
+/// Whether this term matches no Node.
+fn is_empty(term: &NodeSelectorTerm) -> bool {
+    let expressions = term.match_expressions.as_deref().unwrap_or_default();
+    let fields = term.match_fields.as_deref().unwrap_or_default();
+    expressions.is_empty() && fields.is_empty()
 }
 
 fn requirement(key: &str, value: &str) -> Result<NodeSelectorRequirement, String> {

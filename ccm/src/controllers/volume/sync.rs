@@ -67,7 +67,11 @@ impl Worker {
     }
 
     async fn write(&self, volume: &PersistentVolume, labelling: Labelling) -> Requeue {
-        let Labelling { patch, dropped } = labelling;
+        let Labelling {
+            patch,
+            dropped,
+            not_set,
+        } = labelling;
         let writes = &self.driver.context.writes;
         let mut written = writes.patch_volume(volume, &patch).await;
         if let Err(WriteError::Refused(why)) = &written
@@ -83,13 +87,7 @@ impl Worker {
             };
             written = writes.patch_volume(volume, &labels).await;
             if written.is_ok() {
-                self.warn(
-                    volume,
-                    reason::VOLUME_AFFINITY_NOT_SET,
-                    format!(
-                        "Labels were set, but zone and region could not be added to the node affinity that the volume was created with: {why}"
-                    ),
-                );
+                self.affinity_not_set(volume, &why);
             }
         }
         let provider = &self.driver.context.provider;
@@ -101,6 +99,9 @@ impl Worker {
                     let message =
                         format!("The provider's labels {dropped} are not valid for a volume");
                     self.warn(volume, reason::VOLUME_LABELS_DROPPED, message);
+                }
+                if let Some(why) = not_set {
+                    self.affinity_not_set(volume, &why);
                 }
                 Requeue::Forget
             }
@@ -148,6 +149,13 @@ impl Worker {
                 format!("Error getting labels for the volume: {why}"),
             );
         }
+    }
+
+    fn affinity_not_set(&self, volume: &PersistentVolume, why: &str) {
+        let message = format!(
+            "Labels were set, but zone and region could not be added to the node affinity that the volume was created with: {why}"
+        );
+        self.warn(volume, reason::VOLUME_AFFINITY_NOT_SET, message);
     }
 
     fn warn(&self, volume: &PersistentVolume, reason: &str, message: String) {

@@ -61,12 +61,18 @@ impl Webhook {
                 Ok(None) => tracing::debug!(volume = name, provider, "admitted without change"),
                 Ok(Some(labelling)) => {
                     response = patch(response, volume, &labelling)?;
+                    let mut warnings = Vec::new();
                     if !labelling.dropped.is_empty() {
                         let dropped = labelling.dropped.join(", ");
                         let warning =
                             format!("the provider's labels {dropped} are not valid for a volume");
-                        response.warnings = Some(vec![cut(&warning, WARNING_CHARS)]);
+                        warnings.push(cut(&warning, WARNING_CHARS));
                     }
+                    if let Some(why) = &labelling.not_set {
+                        let warning = format!("no zone and region in the node affinity: {why}");
+                        warnings.push(cut(&warning, WARNING_CHARS));
+                    }
+                    response.warnings = (!warnings.is_empty()).then_some(warnings);
                     tracing::debug!(volume = name, provider, "admitted with labels");
                 }
                 Err(why) => {

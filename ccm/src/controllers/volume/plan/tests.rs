@@ -198,6 +198,38 @@ fn b_v1_terms_by_field_get_the_zone_too() {
 }
 
 #[test]
+fn b_v1_an_empty_term_stays_empty_because_it_matches_no_node() {
+    let some = with_terms(&[&[("e", &["1"])], &[]]);
+    let found = plan(&some, &[(ZONE, "a")]).unwrap().patch;
+    assert_eq!(
+        terms(found.node_affinity.as_ref()).as_deref(),
+        Some("e=1,topology.kubernetes.io/zone=a; ")
+    );
+    let none = plan(&with_terms(&[&[], &[]]), &[(ZONE, "a")]).unwrap();
+    assert_eq!((none.patch.node_affinity, none.not_set), (None, None));
+    assert_eq!(none.patch.labels, labels(&[(ZONE, "a")]));
+}
+
+#[test]
+fn b_v1_more_terms_than_the_bound_get_no_zone() {
+    let term: &[(&str, &[&str])] = &[("e", &["1"])];
+    let given = [(ZONE, "a")];
+    let most = plan(&with_terms(&[term; MOST_TERMS]), &given).unwrap();
+    assert!(most.patch.node_affinity.is_some() && most.not_set.is_none());
+    let many = with_terms(&[term; MOST_TERMS + 1]);
+    let found = plan(&many, &given).unwrap();
+    assert_eq!(found.patch.node_affinity, None);
+    assert_eq!(found.patch.labels, labels(&given), "the labels are set");
+    assert!(found.not_set.unwrap().contains("101 terms"));
+
+    // A volume with labels of its own gets the mark, so that nobody is told again.
+    let found = trusted(&many, "mock", &labels(&given)).unwrap().unwrap();
+    assert!(found.not_set.is_some());
+    let after = patched(&many, &found.patch);
+    assert_eq!(task(&after, "mock", &[]), Task::LeaveAlone);
+}
+
+#[test]
 fn b_v1_the_providers_labels_overwrite_what_is_there_and_nothing_else_is_touched() {
     let mut value = disk();
     value["metadata"]["labels"] = json!({ZONE: "wrong", "example.org/tier": "gold", "mine": "1"});

@@ -178,6 +178,21 @@ async fn b_v1_what_is_none_of_ours_is_admitted_as_it_is_and_nobody_is_asked() {
     assert_eq!(bench.cloud.call_count(GET), 0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn b_v1_terms_above_the_bound_stay_as_they_are_and_a_warning_says_so() {
+    let bench = Bench::new().await;
+    let mut volume = disk("d-1");
+    let term =
+        json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]});
+    let terms = vec![term; 20_000];
+    volume["spec"]["nodeAffinity"] = json!({"required": {"nodeSelectorTerms": terms}});
+    let (stored, warning) = bench.created(&volume).await;
+    assert_eq!(stored["metadata"]["labels"], json!({ZONE: "b__a"}));
+    assert_eq!(stored["spec"], volume["spec"]);
+    let warning = warning.unwrap();
+    assert!(warning.contains("20000 terms"), "{warning}");
+}
+
 /// Fault: the provider fails, hangs, disconnects or answers without an outcome while a volume is
 /// created | admits the volume without labels; a warning says so; answers within the API server's
 /// timeout
