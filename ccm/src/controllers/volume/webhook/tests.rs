@@ -193,6 +193,28 @@ async fn b_v1_terms_above_the_bound_stay_as_they_are_and_a_warning_says_so() {
     assert!(warning.contains("20000 terms"), "{warning}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn b_v1_labels_of_a_provisioner_are_believed_only_while_the_sources_are_known() {
+    let mut volume = disk("d-1");
+    let labels = json!({ZONE: "a", "topology.kubernetes.io/region": "r"});
+    volume["metadata"]["labels"] = labels;
+    volume["metadata"]["annotations"] = json!({"pv.kubernetes.io/provisioned-by": "x"});
+    let mut bench = Bench::new().await;
+    let (stored, _) = bench.created(&volume).await;
+    assert!(stored["spec"]["nodeAffinity"].is_object());
+
+    let known = bench.running.status.borrow().clone();
+    let mut away = known.clone();
+    away.info = None;
+    let mut without = known;
+    let info = without.info.as_mut().map(std::sync::Arc::make_mut);
+    info.unwrap().capabilities.as_mut().unwrap().volumes = None;
+    for status in [away, without] {
+        bench.webhook.status = watch::channel(status).1;
+        assert_eq!(bench.created(&volume).await, (volume.clone(), None));
+    }
+}
+
 /// Fault: the provider fails, hangs, disconnects or answers without an outcome while a volume is
 /// created | admits the volume without labels; a warning says so; answers within the API server's
 /// timeout
