@@ -60,19 +60,24 @@ pub(super) fn parse(
     file: &str,
     command: &Command,
 ) -> Result<Vec<Entry>, Vec<FileFault>> {
-    let document: Option<Tree> = serde_yaml::from_str(text).map_err(|error| {
-        let place = error.location().map_or_else(
-            || file.to_owned(),
-            |at| format!("{file}:{}:{}", at.line(), at.column()),
-        );
-        let what = match error.without_snippet() {
-            serde_yaml::Error::DuplicateMappingKey { key: Some(key), .. } => {
-                format!("{key}: given twice; keep one")
-            }
-            error => error.to_string(),
-        };
-        vec![FileFault { place, what }]
-    })?;
+    // A number that is none keeps its place in the text, see `Tree::Typed`.
+    let options = serde_yaml::options! {
+        non_finite_float_policy: serde_yaml::options::NonFiniteFloatPolicy::PassThrough
+    };
+    let document: Option<Tree> =
+        serde_yaml::from_str_with_options(text, options).map_err(|error| {
+            let place = error.location().map_or_else(
+                || file.to_owned(),
+                |at| format!("{file}:{}:{}", at.line(), at.column()),
+            );
+            let what = match error.without_snippet() {
+                serde_yaml::Error::DuplicateMappingKey { key: Some(key), .. } => {
+                    format!("{key}: given twice; keep one")
+                }
+                error => error.to_string(),
+            };
+            vec![FileFault { place, what }]
+        })?;
     let fields = match document {
         None | Some(Tree::Null) => Vec::new(),
         Some(Tree::Map(fields)) => fields,
@@ -89,7 +94,7 @@ pub(super) fn parse(
     for (key, value) in fields {
         let line = |location: &Location| format!("{file}:{}", location.line());
         let place = line(&key.referenced);
-        match entry(&key.value, &value.value, place.clone(), command) {
+        match entry(&key.value, &value, text, place.clone(), command) {
             Ok(entry) => entries.push(entry),
             Err(what) => faults.push(FileFault { place, what }),
         }
@@ -101,21 +106,32 @@ pub(super) fn parse(
     }
 }
 
-fn entry(key: &str, value: &Tree, place: String, command: &Command) -> Result<Entry, String> {
+fn entry(
+    key: &str,
+    value: &Spanned<Tree>,
+    source: &str,
+    place: String,
+    command: &Command,
+) -> Result<Entry, String> {
     let arg = find(key, command)?;
-    let values = values(key, value, arg)?;
-    let arguments: Vec<String> = values
-        .iter()
-        .map(|value| format!("--{key}={value}"))
-        .filter(|argument| !says_nothing(Some(argument), command))
-        .collect();
-    // Each value is parsed alone, so that the error is about this line.
-    for (argument, value) in arguments.iter().zip(&values) {
-        if let Err(error) = command
-            .clone()
-            .try_get_matches_from(["ccm", argument.as_str()])
-        {
-            return Err(format!("{key}: {value:?}: {}", what_is_wrong(&error)));
+    let written = values(key, value, arg, Some(source))?;
+    let read = values(key, value, arg, None)?;
+    let mut arguments = Vec::new();
+    for (value, read) in written.iter().zip(&read) {
+        let argument = |value: &String| format!("--{key}={value}");
+        if says_nothing(Some(&argument(value)), command) {
+            continue;
+        }
+        // Each value is parsed alone, so that the error is about this line.
+        let parse = |value: &String| {
+            let line = ["ccm".to_owned(), argument(value)];
+            command.clone().try_get_matches_from(line)
+        };
+        // YAML writes booleans and numbers in more ways than flags: `yes`, `0x1f`.
+        match parse(value) {
+            Ok(_) => arguments.push(argument(value)),
+            Err(_) if parse(read).is_ok() => arguments.push(argument(read)),
+            Err(error) => return Err(format!("{key}: {value:?}: {}", what_is_wrong(&error))),
         }
     }
     Ok(Entry {
@@ -147,30 +163,39 @@ fn find<'a>(key: &str, command: &'a Command) -> Result<&'a Arg, String> {
     })
 }
 
-/// The values of one key, as text.
-fn values(key: &str, value: &Tree, arg: &Arg) -> Result<Vec<String>, String> {
-    match value {
-        Tree::Leaf(text) => Ok(vec![text.clone()]),
+/// The values of one key: as in `source`, or else as YAML reads them.
+fn values(
+    key: &str,
+    value: &Spanned<Tree>,
+    arg: &Arg,
+    source: Option<&str>,
+) -> Result<Vec<String>, String> {
+    if let Some(text) = leaf(value, source) {
+        return Ok(vec![text]);
+    }
+    match &value.value {
         Tree::Null => Err(format!("{key}: a value is missing")),
         Tree::Sequence(items) if takes_a_list(arg) => items
             .iter()
-            .map(|item| match item {
-                Tree::Leaf(text) => Ok(text.clone()),
-                other => Err(format!(
-                    "{key}: expected a list of plain values, and one of them is {}",
-                    other.kind()
-                )),
+            .map(|item| {
+                leaf(item, source).ok_or_else(|| {
+                    format!(
+                        "{key}: expected a list of plain values, and one of them is {}",
+                        item.value.kind()
+                    )
+                })
             })
             .collect(),
         Tree::Map(fields) if PAIRS.contains(&key) => {
             let pairs: Vec<String> = fields
                 .iter()
-                .map(|(name, value)| match &value.value {
-                    Tree::Leaf(text) => Ok(format!("{}={text}", name.value)),
-                    other => Err(format!(
+                // These have booleans and numbers, which are checked later, as YAML reads them.
+                .map(|(name, value)| match leaf(value, None) {
+                    Some(text) => Ok(format!("{}={text}", name.value)),
+                    None => Err(format!(
                         "{key}: expected a plain value for {}, not {}",
                         name.value,
-                        other.kind()
+                        value.value.kind()
                     )),
                 })
                 .collect::<Result<_, _>>()?;
@@ -187,12 +212,33 @@ fn values(key: &str, value: &Tree, arg: &Arg) -> Result<Vec<String>, String> {
     }
 }
 
+/// The text of a plain value: as in `source`, or else as YAML reads it. `None`: it is none.
+fn leaf(value: &Spanned<Tree>, source: Option<&str>) -> Option<String> {
+    match &value.value {
+        Tree::Leaf(text) => Some(text.clone()),
+        Tree::Typed(text) => {
+            let written = source.and_then(|source| {
+                let span = value.defined.span();
+                let from = usize::try_from(span.byte_offset()?).ok()?;
+                let bytes = usize::try_from(span.byte_len()?).ok()?;
+                source.get(from..from.checked_add(bytes)?)
+            });
+            // With a tag a quoted text can be a number, too.
+            let written = written.filter(|text| !text.starts_with(['"', '\'']));
+            Some(written.unwrap_or(text).to_owned())
+        }
+        _ => None,
+    }
+}
+
 /// Any YAML.
 #[derive(Debug)]
 enum Tree {
     Null,
     Leaf(String),
-    Sequence(Vec<Tree>),
+    /// A boolean or a number to YAML, which forgets how it was written: `0123`, `1.10`, `no`.
+    Typed(String),
+    Sequence(Vec<Spanned<Tree>>),
     Map(Vec<(Spanned<String>, Spanned<Tree>)>),
 }
 
@@ -200,7 +246,7 @@ impl Tree {
     fn kind(&self) -> &'static str {
         match self {
             Self::Null => "nothing",
-            Self::Leaf(_) => "a plain value",
+            Self::Leaf(_) | Self::Typed(_) => "a plain value",
             Self::Sequence(_) => "a list",
             Self::Map(_) => "a mapping",
         }
@@ -218,7 +264,7 @@ struct Reader;
 macro_rules! leaves {
     ($($visit:ident: $type:ty),*) => {
         $(fn $visit<E>(self, value: $type) -> Result<Tree, E> {
-            Ok(Tree::Leaf(value.to_string()))
+            Ok(Tree::Typed(value.to_string()))
         })*
     };
 }
@@ -230,7 +276,11 @@ impl<'de> Visitor<'de> for Reader {
         f.write_str("a value, a list or a mapping")
     }
 
-    leaves!(visit_bool: bool, visit_i64: i64, visit_i128: i128, visit_u64: u64, visit_u128: u128, visit_f64: f64, visit_str: &str);
+    leaves!(visit_bool: bool, visit_i64: i64, visit_i128: i128, visit_u64: u64, visit_u128: u128, visit_f64: f64);
+
+    fn visit_str<E>(self, value: &str) -> Result<Tree, E> {
+        Ok(Tree::Leaf(value.to_owned()))
+    }
 
     fn visit_unit<E>(self) -> Result<Tree, E> {
         Ok(Tree::Null)

@@ -174,6 +174,48 @@ fn b_m5_what_is_wrong_with_a_file_is_named_with_its_line() {
 }
 
 #[test]
+fn b_m5_a_value_is_taken_as_it_is_written() {
+    for text in [
+        "12e4", "0123456", "0x1f", "0o17", "no", "1.10", "TRUE", "1_000", ".INF", "-.inf", ".NaN",
+        "-0", "+1", "1e999",
+    ] {
+        for source in [
+            format!("cluster-name: {text}\n"),
+            format!("# \u{e4}\nv: 2\ncluster-name:   {text}   # a comment\n"),
+            format!("\u{feff}{{v: 2, cluster-name: {text}}}\n"),
+            format!("cluster-name: &name {text}\nv: 2\n"),
+            format!("cluster-name: !!str {text}\n"),
+            format!("cluster-name: '{text}'\n"),
+            format!("cluster-name: |-\n  {text}\n"),
+        ] {
+            let config = with(&source, &[]).unwrap();
+            assert_eq!(config.cluster.name, text, "{source:?}");
+        }
+    }
+    // In a list, and at another place.
+    let source =
+        "load-balancer-classes: [1.10, 0x1f]\nfeature-gates: {CloudControllerManagerWebhook: no}\n";
+    let config = with(source, &[]).unwrap();
+    let text = serde_json::to_string(&config).unwrap();
+    assert!(
+        text.contains("\"1.10\"") && text.contains("\"0x1f\""),
+        "{text}"
+    );
+    let source = "v: &number 0123\ncluster-name: *number\n";
+    assert_eq!(with(source, &[]).unwrap().cluster.name, "0123");
+    // Where a flag takes a boolean or a number, it may be written as YAML writes it.
+    let source = "leader-elect: no\nsecure-port: 0x2844\nkube-api-qps: 1.50\n";
+    let config = with(source, &[]).unwrap();
+    assert!(!config.leader_election.enabled);
+    assert_eq!(config.serve.port, 10_308);
+    let error = with("bind-address: 1.10\n", &[]).unwrap_err();
+    assert!(
+        error.contains("FILE:1: bind-address: \"1.10\": "),
+        "{error}"
+    );
+}
+
+#[test]
 fn b_m5_a_key_that_is_given_twice_is_an_error() {
     let error = with("cluster-name: a\nv: 2\ncluster-name: b\n", &[]).unwrap_err();
     assert_eq!(error, "FILE:3:1: cluster-name: given twice; keep one");
