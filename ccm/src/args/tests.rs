@@ -286,14 +286,36 @@ fn durations_are_written_as_go_writes_them() {
         ("1m30s", 90_000),
         ("10s", 10_000),
         ("1.5s", 1_500),
+        ("0", 0),
+        ("+0", 0),
+        ("-0", 0),
+        ("1.5h30m", 7_200_000),
+        ("+.5s1.m1500us500µs", 60_502),
+        ("0.0001h1s", 1_360),
+        ("0.33333333333333333333h0s", 1_199_999),
     ] {
         assert_eq!(
-            super::parse::duration(text),
-            Ok(Duration::from_millis(expected)),
+            super::parse::duration(text).map(|it| it.as_millis()),
+            Ok(expected),
             "{text}"
         );
     }
-    for text in ["5", "", "-5s", "five"] {
+    for text in [
+        "5",
+        "",
+        "-5s",
+        "five",
+        "+",
+        "00",
+        "1.5h30",
+        "1.5h30x",
+        ".s",
+        "1.2.3s1h",
+        "-1.5h30m",
+        "9999999999h1.5h1s",
+        "1.5h-1s",
+        "1.5h 30m",
+    ] {
         assert!(super::parse::duration(text).is_err(), "{text}");
     }
 }
