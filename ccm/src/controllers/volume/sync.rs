@@ -17,6 +17,9 @@ use crate::writes::{EventType, VolumePatch, WriteError, reason, volume_reference
 /// The delay after a failure that only a person can fix (a missing right, a policy, a label set by
 /// hand).
 const REFUSED_AGAIN: Duration = Duration::from_mins(30);
+/// Unless the API server refuses the write, people are told once: at this many failed attempts in a
+/// row.
+const WARNED_AT: u32 = 6;
 
 impl Worker {
     /// Reconciles the current volume of this name.
@@ -111,6 +114,14 @@ impl Worker {
                 tracing::warn!(volume = super::name(volume), %provider, %error, "PersistentVolume not labelled");
                 self.warn(volume, reason::VOLUME_WRITE_REFUSED, error.to_string());
                 Requeue::At(Instant::now() + REFUSED_AGAIN)
+            }
+            // For instance an admission webhook that always fails: only a person can mend that.
+            Err(error @ WriteError::Unavailable(_))
+                if self.driver.queue.failures(&super::name(volume).to_owned()) + 1 == WARNED_AT =>
+            {
+                tracing::warn!(volume = super::name(volume), %provider, %error, "PersistentVolume not labelled: the write keeps failing");
+                self.warn(volume, reason::VOLUME_WRITE_REFUSED, error.to_string());
+                Requeue::Retry
             }
             Err(
                 error @ (WriteError::Conflict | WriteError::Fenced(_) | WriteError::Unavailable(_)),

@@ -246,6 +246,23 @@ async fn b_v1_node_affinity_that_cannot_be_changed_costs_the_affinity_and_not_th
 }
 
 #[tokio::test(start_paused = true)]
+async fn b_v1_a_patch_that_fails_each_time_is_told_once() {
+    let bench = Bench::new().await;
+    for _ in 0..10 {
+        bench.api.answer_next_patch(500);
+    }
+    bench.api.put(disk("pv", "d-1"));
+    while bench.api.patches().len() < 5 {
+        sleep(Duration::from_millis(50)).await;
+    }
+    sleep(Duration::from_millis(50)).await;
+    assert_eq!(bench.reported("VolumeWriteRefused"), 0);
+    bench.labelled("pv").await;
+    assert_eq!(bench.api.patches().len(), 11);
+    assert_eq!(bench.reported("Warning VolumeWriteRefused"), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn b_v1_as_many_volumes_at_once_as_the_provider_allows() {
     let bench = Bench::new().await;
     bench
