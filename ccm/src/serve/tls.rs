@@ -330,13 +330,14 @@ pub(super) fn self_made(hostname: &str) -> Result<(String, String)> {
     Ok((made.cert.pem(), made.signing_key.serialize_pem()))
 }
 
-/// The pair in `--cert-dir`, which is created if neither file exists.
+/// The pair in `--cert-dir`, which is created if there is no certificate. The certificate comes
+/// last, so a key without one is what a process left that died before.
 fn kept(directory: &Path, hostname: &str) -> Result<TlsFiles> {
     let files = TlsFiles {
         certificate: directory.join(format!("{PAIR_NAME}.crt")),
         private_key: directory.join(format!("{PAIR_NAME}.key")),
     };
-    if files.certificate.exists() || files.private_key.exists() {
+    if files.certificate.exists() {
         return Ok(files);
     }
     let (certificate, key) = self_made(hostname)?;
@@ -344,10 +345,13 @@ fn kept(directory: &Path, hostname: &str) -> Result<TlsFiles> {
     let write = |path: &Path, mode: u32, text: &str| {
         let mut options = std::fs::OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(mode);
-        let written = options
-            .open(path)
-            .and_then(|mut file| file.write_all(text.as_bytes()));
-        written.with_context(|| failed(path))
+        let new = path.with_added_extension("new");
+        let written = options.open(&new).and_then(|mut file| {
+            file.write_all(text.as_bytes())?;
+            file.sync_all()
+        });
+        let moved = written.and_then(|()| std::fs::rename(&new, path));
+        moved.with_context(|| failed(path))
     };
     std::fs::create_dir_all(directory).with_context(|| failed(directory))?;
     write(&files.private_key, 0o600, &key)?;
@@ -364,6 +368,28 @@ mod tests {
         let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
         let provider = rustls::crypto::ring::default_provider();
         Arc::new(CertifiedKey::from_der(vec![made.cert.der().clone()], key, &provider).unwrap())
+    }
+
+    #[tokio::test]
+    async fn b_m4_a_death_between_key_and_certificate_stops_no_later_start() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |end: &str| directory.path().join(format!("{PAIR_NAME}.{end}"));
+        let provider = rustls::crypto::ring::default_provider();
+        // What deaths at different times leave.
+        std::fs::write(path("key"), "half a k").unwrap();
+        std::fs::write(path("crt.new"), "half a c").unwrap();
+        let files = kept(directory.path(), "host").unwrap();
+        let source = Source::open(both("--cert-dir"), &files, None, &provider);
+        let first = source.await.unwrap().pem.certificate;
+        let mut names: Vec<_> = std::fs::read_dir(directory.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect();
+        names.sort();
+        assert_eq!(names, [path("crt"), path("key")]);
+        // The next start takes the same pair.
+        let files = kept(directory.path(), "host").unwrap();
+        assert_eq!(std::fs::read(files.certificate).unwrap(), first);
     }
 
     #[test]
