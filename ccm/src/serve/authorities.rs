@@ -24,6 +24,7 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
+use super::auth::Admitted;
 use super::tls::read;
 use super::user::{User, common_name};
 use crate::args::{AuthenticationConfig, RequestHeaderConfig};
@@ -231,14 +232,14 @@ impl Authorities {
 
     /// Admits everybody if no client authorities are configured, else callers whose certificate one
     /// of them signed. The error is the text for the caller.
-    pub(super) async fn admit_client(&self, request: &Parts) -> Result<(), &'static str> {
+    pub(super) async fn admit_client(&self, request: &Parts) -> Result<Admitted, &'static str> {
         if self.trust().clients.is_none() {
-            return Ok(());
+            return Ok(Admitted::Anybody);
         }
         let shown = request.extensions.get::<Shown>();
         let shown = shown.ok_or("a client certificate is needed here\n")?;
         match self.judge(shown).await {
-            Some(verdict) if !verdict.refused => Ok(()),
+            Some(verdict) if !verdict.refused => Ok(Admitted::Authenticated),
             _ => Err("the client certificate is not of an authority that is trusted here\n"),
         }
     }

@@ -26,8 +26,10 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::auth::Admitted;
 use super::authorities::Authorities;
 use super::connections::{self, Limits, Listener};
+use super::slots::Slot;
 use super::{EVERY_ANSWER, plain};
 use crate::core::registered;
 
@@ -165,8 +167,15 @@ async fn answer(State(webhook): State<Webhook>, request: Request) -> Response {
 async fn review(webhook: &Webhook, request: Request, patience: Duration) -> Response {
     let started = Instant::now();
     let (head, body) = request.into_parts();
-    if let Err(why) = webhook.callers.admit_client(&head).await {
-        return plain(StatusCode::UNAUTHORIZED, why);
+    match webhook.callers.admit_client(&head).await {
+        Ok(Admitted::Anybody) => {}
+        // Strangers' connections give way before this one.
+        Ok(Admitted::Authenticated) => {
+            if let Some(slot) = head.extensions.get::<Slot>() {
+                slot.known();
+            }
+        }
+        Err(why) => return plain(StatusCode::UNAUTHORIZED, why),
     }
     let media = head
         .headers
