@@ -1,6 +1,7 @@
 //! The listener and its connections. Everything that a stranger can prolong has a limit.
 
-use std::net::SocketAddr;
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,8 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use rustix::io::Errno;
+use rustix::net::sockopt::set_ipv6_v6only;
 #[cfg(test)]
 use rustls_pki_types::CertificateDer;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -132,7 +135,23 @@ impl Listener {
     }
 }
 
+/// As in Go, an address that is not specified means all addresses of both families, where the host
+/// has them.
 fn listen(address: SocketAddr, shared: bool) -> std::io::Result<TcpListener> {
+    if address.ip() == Ipv4Addr::UNSPECIFIED {
+        let both = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), address.port());
+        match listen_on(both, shared) {
+            // The host has no IPv6, or it is switched off.
+            Err(error)
+                if error.kind() == ErrorKind::AddrNotAvailable
+                    || Errno::from_io_error(&error) == Some(Errno::AFNOSUPPORT) => {}
+            listening => return listening,
+        }
+    }
+    listen_on(address, shared)
+}
+
+fn listen_on(address: SocketAddr, shared: bool) -> std::io::Result<TcpListener> {
     let socket = if address.is_ipv4() {
         TcpSocket::new_v4()?
     } else {
@@ -142,6 +161,10 @@ fn listen(address: SocketAddr, shared: bool) -> std::io::Result<TcpListener> {
     socket.set_reuseaddr(true)?;
     if shared {
         socket.set_reuseport(true)?;
+    }
+    if address.ip() == Ipv6Addr::UNSPECIFIED {
+        // The default is the host's.
+        set_ipv6_v6only(&socket, false)?;
     }
     socket.bind(address)?;
     socket.listen(BACKLOG)
@@ -357,5 +380,29 @@ impl Port {
 fn log_panic(ended: Result<(), JoinError>, port: u16) {
     if let Err(error) = ended {
         tracing::error!(port, %error, "a handler of a request panicked: its connection is closed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn b_m4_an_address_that_is_not_specified_means_both_families() {
+        if TcpListener::bind("[::1]:0").await.is_err() {
+            // This host has no IPv6.
+            return;
+        }
+        for asked in ["0.0.0.0:0", "[::]:0"] {
+            let listener = listen(asked.parse().unwrap(), false).unwrap();
+            let port = listener.local_addr().unwrap().port();
+            for host in ["127.0.0.1", "::1"] {
+                let connected = TcpStream::connect((host, port)).await;
+                assert!(connected.is_ok(), "{asked}: {host}");
+            }
+        }
+        let one = listen("127.0.0.1:0".parse().unwrap(), false).unwrap();
+        let port = one.local_addr().unwrap().port();
+        assert!(TcpStream::connect(("::1", port)).await.is_err());
     }
 }
