@@ -76,8 +76,8 @@ reasons! {
     VOLUME_LABELS_FAILED "VolumeLabelsFailed" "Warning" "PersistentVolume" "The call for the labels failed, or a zone or region is not valid. The ccm retries.";
     VOLUME_NOT_FOUND "VolumeNotFound" "Warning" "PersistentVolume" "The cloud has no such disk. The ccm leaves the volume alone.";
     VOLUME_LABELS_DROPPED "VolumeLabelsDropped" "Warning" "PersistentVolume" "The provider reported labels with invalid values or keys, or with reserved keys. The ccm set the rest.";
-    VOLUME_AFFINITY_NOT_SET "VolumeAffinityNotSet" "Warning" "PersistentVolume" "The ccm set the labels. It could not add zone and region to the node affinity that the volume was created with.";
-    VOLUME_WRITE_REFUSED "VolumeWriteRefused" "Warning" "PersistentVolume" "The API server refused the patch of the volume: a missing right or an admission webhook.";
+    VOLUME_AFFINITY_NOT_SET "VolumeAffinityNotSet" "Warning" "PersistentVolume" "The ccm set the labels. It could not add zone and region to the node affinity that the volume was created with, or the affinity has too many terms.";
+    VOLUME_WRITE_REFUSED "VolumeWriteRefused" "Warning" "PersistentVolume" "The API server refused the patch of the volume: a missing right or an admission webhook; or the patch fails again and again.";
     CLOUD_SCOPE_CHANGED "CloudScopeChanged" "Warning" "Lease"
         "The provider's credentials reach another account, project or region than before. The ccm creates and deletes nothing. The text has the command that accepts the new scope.";
     CLOUD_SCOPE_ACCEPTED "CloudScopeAccepted" "Normal" "Lease" "The cloud scope is the accepted one again. The controllers continue.";
