@@ -33,8 +33,6 @@ type request struct {
 	notes   *sdk.Notes
 	// The list of load balancers, if the call has read it.
 	all []godo.LoadBalancer
-	// The networks of the droplets that the call looked up because DigitalOcean refused a write.
-	networks map[string]bool
 }
 
 var uuid = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
@@ -336,19 +334,9 @@ func (r *request) create(ctx context.Context, wanted *plan.Wanted, eligible *pla
 	}
 	lb := wanted.Request
 	lb.IP = wanted.Address
-	post := func(request *godo.LoadBalancerRequest) (*godo.LoadBalancer, *godo.Response, error) {
+	made, err := r.write(ctx, "making a load balancer", &lb, eligible, func(request *godo.LoadBalancerRequest) (*godo.LoadBalancer, *godo.Response, error) {
 		return r.p.api.send(ctx, http.MethodPost, "v2/load_balancers", request)
-	}
-	made, err := r.write(ctx, "making a load balancer", &lb, eligible, post)
-	if status, _ := answered(err); status == http.StatusUnprocessableEntity && !isNameTaken(err) && lb.VPCUUID == "" && len(r.networks) > 1 {
-		// Without --vpc nothing says in which network DigitalOcean makes the load balancer, and so which droplets it refuses. Make it without droplets: then its
-		// network is known, and the next call attaches those that are in it.
-		lb.DropletIDs = nil
-		if made, err = r.write(ctx, "making a load balancer", &lb, eligible, post); err == nil {
-			r.tell(made)
-			return nil, sdk.Pending(againWhileNew, "DigitalOcean makes load balancer %s; its targets are set after that", made.ID)
-		}
-	}
+	})
 	if isNameTaken(err) {
 		// The answer to an earlier create was lost, and the list does not show its load balancer yet.
 		return nil, sdk.Pending(againWhileBusy, "DigitalOcean has a load balancer %s, and does not list it yet", lb.Name)
@@ -417,7 +405,6 @@ func (r *request) usable(ctx context.Context, lb *godo.LoadBalancerRequest, elig
 	if err != nil {
 		return nil, false, err
 	}
-	r.networks = map[string]bool{}
 	for _, id := range lb.DropletIDs {
 		droplet := dropletOfID(droplets, id)
 		if droplet == nil {
@@ -427,9 +414,6 @@ func (r *request) usable(ctx context.Context, lb *godo.LoadBalancerRequest, elig
 			if err := r.p.api.done(ctx, r.call, "asking for a droplet", err); err != nil {
 				return nil, false, err
 			}
-		}
-		if droplet != nil && droplet.VPCUUID != "" {
-			r.networks[droplet.VPCUUID] = true
 		}
 		if wrong := plan.NoTarget(id, droplet, r.p.settings.Region, lb.VPCUUID); wrong != nil {
 			found = true

@@ -307,26 +307,6 @@ func TestADropletOfAnotherRegionOrNetworkFailsItsNodeAlone(t *testing.T) { // LB
 	}
 }
 
-func TestADropletOfAnotherNetworkDoesNotPreventANewLoadBalancerWithoutVPC(t *testing.T) { // LB-17
-	h := initialized(t)
-	b := h.service(uid)
-	b.targets = append(b.targets, node("other-network", h.cloud.AddDroplet(testapi.NewDroplet{Name: "other-network", VPC: testapi.VPCElsewhere})))
-	var answer *contract.EnsureLoadBalancerResponse
-	h.until("Ensure is ready", func() (bool, any) {
-		answer = b.ensure()
-		return answer.GetReady() != nil, answer
-	})
-	if len(answer.TargetErrors) != 1 || len(h.only().DropletIDs) != 3 {
-		t.Fatalf("%v, %+v", answer, h.only())
-	}
-	h.must(answer.TargetErrors[0].Failure, sdk.CodePrecondition, "DropletElsewhere", "VPC", testapi.VPCElsewhere)
-	// If no droplet is in the network, the load balancer would be of no use, and could not move to another.
-	other := h.service("another")
-	other.targets = b.targets[3:]
-	h.must(other.ensure().GetFailed(), sdk.CodeInvalid, "RefusedByDigitalOcean", "VPC")
-	h.only()
-}
-
 // The calls of docs/digitalocean.md: twenty Nodes join, one after another, with twenty load balancers.
 func TestTwentyJoinsWithTwentyLoadBalancers(t *testing.T) {
 	for _, tag := range []string{"", "k8s-worker"} {
