@@ -136,7 +136,7 @@ func check(o *options) error {
 		return errors.New("there is no token: give --token-file, or set HCLOUD_TOKEN")
 	case s.TokenFile == "" && strings.ContainsAny(s.Token, " \t\r\n"):
 		return errors.New("HCLOUD_TOKEN has white space in it; right would be the token and nothing else")
-	case s.TargetSelector != "" && s.Robot:
+	case s.LoadBalancers && s.TargetSelector != "" && s.Robot:
 		return errors.New("--target-selector and --robot-targets (or ROBOT_ENABLED) are both given: a selector finds no dedicated servers; right would be one of the two")
 	case s.Location != "" && s.NetworkZone != "":
 		return errors.New("--load-balancer-location and --load-balancer-network-zone are both given; right would be one of the two")

@@ -19,6 +19,8 @@ type Step struct {
 	What, Node string
 	// Network says that the later steps have to be computed again, because addresses and targets depend on the network.
 	Network bool
+	// Later says that the steps after it go on if Hetzner refuses this one.
+	Later bool
 	// Former is what the step detaches. If the attach after it fails, the caller attaches this again.
 	Former *hcloud.LoadBalancerPrivateNet
 	Do     func(ctx context.Context, api *hcloud.LoadBalancerClient, lb *hcloud.LoadBalancer) (*hcloud.Action, error)
@@ -75,9 +77,11 @@ func Steps(there *hcloud.LoadBalancer, wanted *Wanted) (steps []Step) {
 	}
 	steps = append(append(steps, lessServices...), lessTargets...)
 	if kind := there.LoadBalancerType; wanted.Type != "" && (kind == nil || kind.Name != wanted.Type) {
-		steps = append(steps, step("changing the type to "+wanted.Type, func(ctx context.Context, api client, lb lb) (action, answer, error) {
+		change := step("changing the type to "+wanted.Type, func(ctx context.Context, api client, lb lb) (action, answer, error) {
 			return api.ChangeType(ctx, lb, hcloud.LoadBalancerChangeTypeOpts{LoadBalancerType: &hcloud.LoadBalancerType{Name: wanted.Type}})
-		}))
+		})
+		change.Later = true // The removals are done. Without the additions, the load balancer could be left without ports and targets.
+		steps = append(steps, change)
 	}
 	steps = append(append(steps, moreServices...), moreTargets...)
 	// The API keeps the public interface as long as it leads to a target.

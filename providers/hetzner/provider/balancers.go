@@ -402,6 +402,10 @@ func (r *request) run(ctx context.Context, lb *hcloud.LoadBalancer, steps []plan
 			wrong[step.Node] = failure
 			continue
 		}
+		if step.Later && failed && slices.Contains([]sdk.Code{sdk.CodeInvalid, sdk.CodePrecondition, sdk.CodeConflict}, failure.Code) {
+			late = err
+			continue
+		}
 		if err != nil {
 			if step.Network && step.Former == nil && r.former != nil && failed {
 				r.attachAgain(ctx)

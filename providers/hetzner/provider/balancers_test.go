@@ -102,6 +102,21 @@ func TestAPrivateAddressThatCannotBeHadLeavesTheLoadBalancerAttached(t *testing.
 	}
 }
 
+func TestARefusedTypeLeavesNoLoadBalancerWithoutPorts(t *testing.T) {
+	h := initialized(t)
+	b := h.service(uid, "type", "lb21")
+	b.ensured()
+	b.service.Annotations[plan.Prefix+"type"] = "lb11"
+	b.service.Ports[0].Port = 8080
+	h.plan(api.Plan{Match: "POST /v1/load_balancers/.*/actions/change_type", Status: 422, Times: -1})
+	if answer := b.ensure(); answer.GetFailed() == nil {
+		t.Fatalf("%v", answer)
+	}
+	if services := h.only().Services; len(services) != 1 || services[0].ListenPort != 8080 {
+		t.Errorf("%+v", services)
+	}
+}
+
 func TestASmallerTypeComesAfterPortsAndTargetsAreGone(t *testing.T) {
 	h := initialized(t)
 	for i := range 27 {
