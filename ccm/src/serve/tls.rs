@@ -330,14 +330,21 @@ pub(super) fn self_made(hostname: &str) -> Result<(String, String)> {
     Ok((made.cert.pem(), made.signing_key.serialize_pem()))
 }
 
-/// The pair in `--cert-dir`, which is created if there is no certificate. The certificate comes
-/// last, so a key without one is what a process left that died before.
+/// The pair in `--cert-dir`, which is created if there is none. Both files are written beside their
+/// places first. So only a key beside a new certificate is what a process left that died.
 fn kept(directory: &Path, hostname: &str) -> Result<TlsFiles> {
     let files = TlsFiles {
         certificate: directory.join(format!("{PAIR_NAME}.crt")),
         private_key: directory.join(format!("{PAIR_NAME}.key")),
     };
-    if files.certificate.exists() {
+    let new = |path: &Path| path.with_added_extension("new");
+    let is_there = |path: &Path| {
+        let failed = || format!("--cert-dir: cannot read {:?}", path.to_string_lossy());
+        path.try_exists().with_context(failed)
+    };
+    if is_there(&files.certificate)?
+        || is_there(&files.private_key)? && !is_there(&new(&files.certificate))?
+    {
         return Ok(files);
     }
     let (certificate, key) = self_made(hostname)?;
@@ -345,17 +352,18 @@ fn kept(directory: &Path, hostname: &str) -> Result<TlsFiles> {
     let write = |path: &Path, mode: u32, text: &str| {
         let mut options = std::fs::OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(mode);
-        let new = path.with_added_extension("new");
-        let written = options.open(&new).and_then(|mut file| {
+        let written = options.open(new(path)).and_then(|mut file| {
             file.write_all(text.as_bytes())?;
             file.sync_all()
         });
-        let moved = written.and_then(|()| std::fs::rename(&new, path));
-        moved.with_context(|| failed(path))
+        written.with_context(|| failed(path))
     };
     std::fs::create_dir_all(directory).with_context(|| failed(directory))?;
-    write(&files.private_key, 0o600, &key)?;
     write(&files.certificate, 0o644, &certificate)?;
+    write(&files.private_key, 0o600, &key)?;
+    for path in [&files.private_key, &files.certificate] {
+        std::fs::rename(new(path), path).with_context(|| failed(path))?;
+    }
     Ok(files)
 }
 
