@@ -117,9 +117,9 @@ impl Worker {
             }
             // For instance an admission webhook that always fails: only a person can mend that.
             Err(error @ WriteError::Unavailable(_))
-                if self.driver.queue.failures(&super::name(volume).to_owned()) + 1 == WARNED_AT =>
+                if self.driver.queue.failures(&super::name(volume).to_owned()) + 1 >= WARNED_AT =>
             {
-                tracing::warn!(volume = super::name(volume), %provider, %error, "PersistentVolume not labelled: the write keeps failing");
+                tracing::warn!(volume = super::name(volume), %provider, %error, "PersistentVolume not labelled: the attempts keep failing");
                 self.warn(volume, reason::VOLUME_WRITE_REFUSED, error.to_string());
                 Requeue::Retry
             }
