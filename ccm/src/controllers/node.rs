@@ -77,6 +77,7 @@ struct Worker {
     writers: Semaphore,
     lookups: Permits,
     slow_lookups: Permits,
+    refreshes: Permits,
     /// The fields of a Node that the provider of the last session sees.
     projection: Mutex<Arc<api::NodeProjection>>,
     /// The provider's claims when it was last decided which Nodes wait.
@@ -112,6 +113,7 @@ impl Worker {
             writers: Semaphore::new(WRITERS),
             lookups: Permits::default(),
             slow_lookups: Permits::default(),
+            refreshes: Permits::default(),
             projection: Mutex::default(),
             claimed: Mutex::default(),
             addressed: Mutex::default(),

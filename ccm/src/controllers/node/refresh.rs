@@ -20,21 +20,24 @@ const LONGEST_PACE: Duration = Duration::from_secs(2);
 impl Worker {
     /// Runs rounds until `stop`.
     pub(super) async fn refresh(self: &Arc<Self>) {
-        let mut tasks = JoinSet::new();
+        let (mut tasks, mut alone) = (JoinSet::new(), JoinSet::new());
         let rounds = async {
             // The first round waits for the store's first list.
             self.context().cluster.nodes.synced().await;
             loop {
-                self.round(&mut tasks).await;
+                self.round(&mut tasks, &mut alone).await;
             }
         };
         self.context().stop.run_until_cancelled(rounds).await;
-        while let Some(ended) = tasks.join_next().await {
-            self.driver.ended(ended);
+        for mut tasks in [tasks, alone] {
+            while let Some(ended) = tasks.join_next().await {
+                self.driver.ended(ended);
+            }
         }
     }
 
-    async fn round(self: &Arc<Self>, tasks: &mut JoinSet<()>) {
+    /// `alone` refreshes the isolated Nodes, which may hang. No batch waits for it.
+    async fn round(self: &Arc<Self>, tasks: &mut JoinSet<()>, alone: &mut JoinSet<()>) {
         let mut status = self.context().status.clone();
         let Ok(session) = status
             .wait_for(|status| status.usable(Capability::Instances).is_some())
@@ -55,12 +58,21 @@ impl Worker {
             self.isolated.keep(&is_there);
             self.managed.keep(&is_there);
         }
-        let names: Vec<String> = all
-            .iter()
-            .filter(|node| self.is_refreshed(&session, node))
-            .map(|node| name(node).to_owned())
-            .collect();
+        let refreshed = all.iter().filter(|node| self.is_refreshed(&session, node));
+        let (isolated, others): (Vec<_>, Vec<_>) =
+            refreshed.partition(|node| self.isolated.is_alone(*node));
+        let names = |nodes: Vec<&Arc<Node>>| -> Vec<String> {
+            nodes.iter().map(|node| name(node).to_owned()).collect()
+        };
+        let (isolated, names) = (names(isolated), names(others));
         drop(all);
+        while let Some(ended) = alone.try_join_next() {
+            self.driver.ended(ended);
+        }
+        if alone.is_empty() && !isolated.is_empty() {
+            let worker = Arc::clone(self);
+            alone.spawn(async move { worker.refresh_batch(isolated).await });
+        }
         let batches: Vec<&[String]> = names.chunks(session.max_batch().max(1)).collect();
         let pace = period / u32::try_from(batches.len().max(1)).unwrap_or(u32::MAX);
         let pace = pace.min(LONGEST_PACE);

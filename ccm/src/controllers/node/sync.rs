@@ -73,8 +73,9 @@ impl Worker {
         let batches = self.isolated.batches(nodes, session.max_batch());
         let is_alone = |nodes: &Vec<Arc<Node>>| self.is_alone(nodes);
         let (alone, together): (Vec<_>, Vec<_>) = batches.into_iter().partition(is_alone);
+        let refreshes = max_age > Duration::ZERO;
         let ask = |nodes: Vec<Arc<Node>>| async move {
-            let _permits = self.permits(session, &nodes).await;
+            let _permits = self.permits(session, &nodes, refreshes).await;
             let asked: Vec<&Node> = nodes.iter().map(|node| &**node).collect();
             let outcome = session.lookup_instances(&asked, &FACETS, max_age).await;
             self.isolated.late(&nodes, &outcome);
@@ -99,22 +100,29 @@ impl Worker {
         nodes.len() == 1 && nodes.iter().any(|node| self.isolated.is_alone(node))
     }
 
-    /// Waits for the permits of a lookup. The calls about isolated Nodes take at most half of the
-    /// places.
+    /// Waits for the permits of a lookup. Calls about isolated Nodes, which may hang, take at most a
+    /// quarter of the places, and other refreshes at most half, but at least one each. So new Nodes
+    /// find a place, unless there are few.
     async fn permits(
         &self,
         session: &Arc<Session>,
         nodes: &[Arc<Node>],
+        refreshes: bool,
     ) -> [Option<OwnedSemaphorePermit>; 2] {
         let (most, all) = self.lookups(session);
-        let (_, slow) = self.slow_lookups.of(session, || (most / 2).max(1));
-        // The semaphores are never closed.
-        let slow = if self.is_alone(nodes) {
-            slow.acquire_owned().await.ok()
+        let few = if self.is_alone(nodes) {
+            Some(self.slow_lookups.of(session, || (most / 4).max(1)).1)
+        } else if refreshes {
+            Some(self.refreshes.of(session, || (most / 2).max(1)).1)
         } else {
             None
         };
-        [slow, all.acquire_owned().await.ok()]
+        // The semaphores are never closed.
+        let few = match few {
+            Some(few) => few.acquire_owned().await.ok(),
+            None => None,
+        };
+        [few, all.acquire_owned().await.ok()]
     }
 
     /// Handles the answer of one call.
@@ -194,7 +202,7 @@ impl Worker {
             .collect();
         let batches = self.isolated.batches(nodes, session.max_batch());
         lookup::answers(batches, |nodes| async move {
-            let _permits = self.permits(session, &nodes).await;
+            let _permits = self.permits(session, &nodes, false).await;
             let asked: Vec<&Node> = nodes.iter().map(|node| &**node).collect();
             let outcome = session.lookup_zones(&asked).await;
             self.isolated.late(&nodes, &outcome);

@@ -54,6 +54,8 @@ async fn m10_nodes_whose_lookups_hang_leave_places_to_a_new_node() {
     let hang: Vec<String> = (0..40).map(|i| format!("n{i:04}")).collect();
     cloud.state().hang.extend(hang.iter().cloned());
     let looping = Looping::start_on(cloud, 0, |_| {}).await;
+    looping.api.put(&fresh("old"));
+    looping.until("old", |this| this.uninitialized() == 0).await;
     for name in &hang {
         looping.api.put(&fresh(name));
     }
@@ -68,6 +70,17 @@ async fn m10_nodes_whose_lookups_hang_leave_places_to_a_new_node() {
             .until_at_most("initialised", Duration::from_secs(10), ready)
             .await;
     }
+    // Refreshes do not queue behind them either.
+    let asked = |this: &Looping| {
+        let lookups = this.cloud.state().lookups.clone();
+        let about = lookups.iter().flatten().filter(|name| *name == "old");
+        about.count()
+    };
+    let before = asked(&looping);
+    let again = |this: &Looping| asked(this) > before;
+    looping
+        .until_at_most("refreshed", Duration::from_mins(6), again)
+        .await;
     looping.stop().await;
 }
 
