@@ -91,7 +91,7 @@ async fn remove(
     if things.is_empty() && owners.is_empty() {
         return why;
     }
-    // The hooks may need the provider. If it does not start, `session_of` tries again and says why.
+    // The hooks may need the provider. If it does not start, `of_owner` tries again and says why.
     let _ = shared.target.start().await;
     let mut by_owner = Owned::new();
     for owner_id in owners {
@@ -279,14 +279,12 @@ async fn is_there(shared: &Arc<Shared>, thing: &Thing) -> Result<bool, String> {
     }
 }
 
-/// A session that is initialised for this owner. If the provider's process has ended, this starts
-/// it again.
+/// A session that is initialised for this owner.
 async fn session_of(shared: &Arc<Shared>, owner_id: &str) -> Result<Session, String> {
     let cluster = pb::ClusterRef {
         name: shared.ledger.run_id().to_owned(),
         owner_id: owner_id.to_owned(),
     };
-    shared.target.start().await?;
     let session = Session::dial(shared.target.path(), cluster, Arc::clone(&shared.ledger)).await?;
     let asked = session
         .call_within(pb::InitializeRequest::default(), CALL)
@@ -321,6 +319,8 @@ async fn of_owner(
     share: Duration,
     why: &mut Why,
 ) -> Result<Left, String> {
+    // The provider's process may have ended since.
+    shared.target.start().await?;
     let session = session_of(shared, owner_id).await?;
     let mut left = Left::default();
     for (key, thing) in things {
