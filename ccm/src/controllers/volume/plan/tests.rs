@@ -222,7 +222,7 @@ fn b_v1_more_terms_than_the_bound_get_no_zone() {
     assert_eq!(found.patch.labels, labels(&given), "the labels are set");
     assert!(found.not_set.unwrap().contains("101 terms"));
 
-    // A volume with labels of its own gets the mark, so that nobody is told again.
+    // A volume with labels of its own gets the mark, so that the ccm does not report it again.
     let found = trusted(&many, "mock", &labels(&given)).unwrap().unwrap();
     assert!(found.not_set.is_some());
     let after = patched(&many, &found.patch);
