@@ -180,6 +180,11 @@ impl<K: Ord> IsolatedKeys<K> {
         most_of(&self.most(), item) == Some(1)
     }
 
+    /// Whether these are the items of a call about one isolated item.
+    pub(crate) fn are_alone(&self, items: &[impl Item<Key = K>]) -> bool {
+        matches!(items, [item] if self.is_alone(item))
+    }
+
     /// Learns from the answers of one call.
     pub(crate) fn learn<T, I: Item<Key = K>>(&self, found: &[Lookup<T, I>]) {
         let mut most = self.most();

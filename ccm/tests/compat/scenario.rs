@@ -59,6 +59,15 @@ pub enum What {
 }
 
 impl What {
+    fn again(who: Who, line: &str, least: u64, most: u64) -> Self {
+        Self::Again {
+            path: line.to_owned(),
+            who,
+            least,
+            most,
+        }
+    }
+
     pub fn covers(&self, line: &str) -> bool {
         match self {
             Self::Line { path, .. } | Self::Again { path, .. } => path == line,
@@ -155,16 +164,7 @@ impl Scenario {
         line: &str,
         least: u64,
     ) -> Self {
-        self.known(
-            id,
-            why,
-            What::Again {
-                path: line.to_owned(),
-                who,
-                least,
-                most: 1,
-            },
-        )
+        self.known(id, why, What::again(who, line, least, 1))
     }
 
     /// Requires that this side records this event at least this often, and the other side at least
@@ -177,16 +177,7 @@ impl Scenario {
         line: &str,
         least: u64,
     ) -> Self {
-        self.known(
-            id,
-            why,
-            What::Again {
-                path: line.to_owned(),
-                who,
-                least,
-                most: u64::MAX,
-            },
-        )
+        self.known(id, why, What::again(who, line, least, u64::MAX))
     }
 
     /// Requires that only this side has this object.

@@ -71,8 +71,9 @@ impl Worker {
         batch: &Batch<'_, String>,
     ) {
         let batches = self.isolated.batches(nodes, session.max_batch());
-        let is_alone = |nodes: &Vec<Arc<Node>>| self.is_alone(nodes);
-        let (alone, together): (Vec<_>, Vec<_>) = batches.into_iter().partition(is_alone);
+        let batches = batches.into_iter();
+        let (alone, together): (Vec<_>, Vec<_>) =
+            batches.partition(|nodes| self.isolated.are_alone(nodes));
         let refreshes = max_age > Duration::ZERO;
         let ask = |nodes: Vec<Arc<Node>>| async move {
             let _permits = self.permits(session, &nodes, refreshes).await;
@@ -95,11 +96,6 @@ impl Worker {
             .await;
     }
 
-    /// Whether one isolated Node is asked about.
-    fn is_alone(&self, nodes: &[Arc<Node>]) -> bool {
-        nodes.len() == 1 && nodes.iter().any(|node| self.isolated.is_alone(node))
-    }
-
     /// Waits for the permits of a lookup. Calls about isolated Nodes, which may hang, take at most a
     /// quarter of the places, and other refreshes at most half, but at least one each. So new Nodes
     /// find a place, unless there are few.
@@ -110,7 +106,7 @@ impl Worker {
         refreshes: bool,
     ) -> [Option<OwnedSemaphorePermit>; 2] {
         let (most, all) = self.lookups(session);
-        let few = if self.is_alone(nodes) {
+        let few = if self.isolated.are_alone(nodes) {
             Some(self.slow_lookups.of(session, || (most / 4).max(1)).1)
         } else if refreshes {
             Some(self.refreshes.of(session, || (most / 2).max(1)).1)

@@ -427,7 +427,7 @@ async fn call(
     nodes: Vec<Arc<Node>>,
     facets: &[api::InstanceFacet],
 ) -> Called<api::Instance> {
-    let alone = nodes.len() == 1 && nodes.iter().any(|node| isolated.is_alone(node));
+    let alone = isolated.are_alone(&nodes);
     // Nobody closes these semaphores.
     let _alone = if alone {
         places.alone.acquire().await.ok()

@@ -390,9 +390,9 @@ impl Ledger {
         let held: Vec<Duration> = absences().map(|absence| absence.held).collect();
         let uids: Vec<&str> = due.iter().chain(waiting).map(|node| uid(node)).collect();
         // A deletion counts once, though the watch may still show its Node.
-        let there = found.nodes.iter().filter(|node| {
-            !is_going(node) && (!brake.counts(uid(node)) || uids.contains(&uid(node)))
-        });
+        let gone = brake.gone(&uids);
+        let there = found.nodes.iter();
+        let there = there.filter(|node| !is_going(node) && !gone.contains(uid(node)));
         let due = Due {
             held: &held,
             waiting: waiting.len(),

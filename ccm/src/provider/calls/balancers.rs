@@ -128,9 +128,8 @@ fn checked<T: Parts>(
         error.failure = failure.map(|failure| failures::read(rpc, Place::Item, failure));
     }
     Answered {
-        answer,
         reported,
-        slows: None,
+        ..Answered::well(answer)
     }
 }
 

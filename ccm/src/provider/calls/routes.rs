@@ -80,8 +80,7 @@ impl Session {
             });
             Ok(Answered {
                 reported,
-                slows: None,
-                answer: list,
+                ..Answered::well(list)
             })
         })
         .await
