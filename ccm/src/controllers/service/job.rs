@@ -69,17 +69,15 @@ impl Worker {
         if let Task::Service(key) = task {
             state.ledger.uses(key, used.cloned());
         }
+        let uid = service.metadata.uid.as_deref();
+        state.waiting.seen(task, uid, None, Instant::now());
         let targets = used.map(|selector| state.pool.targets_now(selector));
         if targets.as_ref().is_some_and(Option::is_none) {
             self.doubt(state);
-            let uid = service.metadata.uid.as_deref();
-            state.waiting.seen(task, uid, None, Instant::now());
             state.ledger.put(task, taken.record);
             batch.settle(task, Requeue::At(Instant::now() + TARGETS_AGAIN));
             return None;
         }
-        let uid = service.metadata.uid.as_deref();
-        state.waiting.seen(task, uid, None, Instant::now());
         Some(Job {
             attempt: state.waiting.attempts(task) + 1,
             service,
