@@ -79,6 +79,7 @@ mod on {
         CallsInFlightAreFreed, "", "The ccm releases the Lease while a call that it has just cancelled still runs.";
         LateWatchIsTrusted, "", "A new leader creates a load balancer without reading the Service from the API server.";
         NoBrake, "", "No deletion brake holds Nodes back.";
+        WitnessesVouchOnce, "", "The ccm asks about no more witnesses for ABSENT answers that come after those of the first ones.";
         VoidPassesCount, "", "ABSENT counts although no witness is recognised.";
     }
 

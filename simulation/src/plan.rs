@@ -310,10 +310,12 @@ pub enum Trait {
     Class,
     /// A cancelled EnsureLoadBalancer goes on in the cloud.
     GoesOn,
+    /// The provider takes one Node in each call about Nodes.
+    NodeByNode,
 }
 
 impl Trait {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 14] = [
         Self::Migration,
         Self::Second,
         Self::Routes,
@@ -327,6 +329,7 @@ impl Trait {
         Self::DefaultClass,
         Self::Class,
         Self::GoesOn,
+        Self::NodeByNode,
     ];
 }
 

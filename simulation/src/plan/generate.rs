@@ -78,6 +78,8 @@ impl About {
 
 /// Of the seeds with faults, one in this many has a coincidence of [`Generator::rare`].
 const RARE: u32 = 24;
+/// In one of this many seeds with faults a zone fails.
+const ZONE: u32 = 32;
 
 struct Generator {
     random: ChaCha8Rng,
@@ -122,6 +124,12 @@ pub(super) fn plan(seed: u64) -> Plan {
     if !quiet && generator.chance(1, RARE) {
         let at = generator.random.random_range(60_000..minutes * 60_000);
         generator.rare(at);
+    }
+    generator.random = ChaCha8Rng::seed_from_u64(seed);
+    generator.random.set_stream(3);
+    if !quiet && generator.chance(1, ZONE) {
+        let at = generator.random.random_range(120_000..(minutes + 2) * 60_000);
+        generator.zone(at);
     }
     let Generator {
         setup,

@@ -30,6 +30,9 @@ pub(super) fn clouds(setup: &Setup) -> anyhow::Result<Vec<Cloud>> {
     offered.instances.listing = setup.has(Trait::ListsInstances);
     offered.instances.power_state = setup.has(Trait::PowerState);
     offered.instances.max_in_flight = setup.max_in_flight;
+    if setup.has(Trait::NodeByNode) {
+        offered.instances.max_batch = 1;
+    }
     offered.routes.offered = setup.has(Trait::Routes);
     offered.routes.tracks_node_addresses = setup.has(Trait::TracksAddresses);
     offered.routes.max_in_flight = setup.max_in_flight;

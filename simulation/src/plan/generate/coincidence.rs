@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use provider_mock::Fault;
+use provider_mock::{Fault, FaultKind};
 use provider_sdk::FailureCode;
 use rand::RngExt as _;
 
@@ -149,6 +149,31 @@ impl Generator {
             }
         };
         let number = self.random.random_range(1..=2);
+        self.coincide(at, steps, strike, number);
+    }
+
+    /// A zone fails: many machines are gone at once, but fewer than half. The provider asks its
+    /// slow cloud about each Node separately, so the answers come over a long time.
+    pub(super) fn zone(&mut self, at: u64) {
+        let traits = &mut self.setup.traits;
+        traits.set(Trait::NodeByNode, true);
+        traits.set(Trait::ListsInstances, self.random.random_ratio(1, 4));
+        self.setup.max_in_flight = self.pick(&[1, 2, 3]);
+        self.setup.slow_ms = self.pick(&[1_000, 3_000, 8_000]);
+        let nodes = self.pick(&[9, 11, 12]);
+        for node in self.nodes..nodes {
+            let join = self.random.random_range(0..60_000);
+            self.steps.push((join, Step::Join(node)));
+        }
+        let gone = self.random.random_range(3..nodes / 2);
+        let first = self.random.random_range(0..=nodes - gone);
+        let lost = first..first + gone;
+        let steps = lost.map(|node| (0, Step::Terminate(node))).collect();
+        let strike = self.chance(1, 3).then(|| {
+            let hangs = Wrong::failure("LookupInstances", FaultKind::Hang, None);
+            ("LookupInstances", 40_000, hangs)
+        });
+        let number = self.random.random_range(1..=4);
         self.coincide(at, steps, strike, number);
     }
 
