@@ -73,15 +73,22 @@ enum Lane {
 /// objects.
 struct Subjects {
     service: pb::ServiceView,
+    nodes: Vec<pb::NodeView>,
     route: pb::Route,
 }
 
 impl Subjects {
-    fn new(run: &Run) -> Self {
-        Self {
+    async fn new(run: &Run) -> Verdict<Self> {
+        let nodes = if run.capabilities().load_balancers.is_some() {
+            run.few_nodes().await?
+        } else {
+            Vec::new()
+        };
+        Ok(Self {
             service: run.service("soak"),
+            nodes,
             route: tour::route(run),
-        }
+        })
     }
 }
 
@@ -131,19 +138,19 @@ async fn lane(run: &Run, session: &Session, of: Lane, about: &Subjects) -> Verdi
         }
         Lane::LoadBalancer if offered.load_balancers.is_some() => {
             let service = || Some(about.service.clone());
-            let none = || Some(targets(Vec::new()));
+            let nodes = || Some(targets(about.nodes.clone()));
             call!(pb::GetLoadBalancerRequest {
                 service: service(),
                 ..Default::default()
             });
             call!(pb::EnsureLoadBalancerRequest {
                 service: service(),
-                targets: none(),
+                targets: nodes(),
                 ..Default::default()
             });
             call!(pb::UpdateLoadBalancerRequest {
                 service: service(),
-                targets: none(),
+                targets: nodes(),
                 ..Default::default()
             });
             call!(pb::DeleteLoadBalancerRequest {
@@ -247,8 +254,8 @@ async fn soak(run: &Run, what: &str, work: Work) -> Verdict {
 }
 
 async fn calls(run: &Run) -> Verdict {
+    let about = Box::new(Subjects::new(run).await?);
     let session = run.session().await?;
-    let about = Box::new(Subjects::new(run));
     soak(run, "calls", Work::Calls(session, about)).await
 }
 

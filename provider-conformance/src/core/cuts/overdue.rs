@@ -75,6 +75,11 @@ pub(super) async fn left_open(
 /// A lookup, an Ensure and a CreateRoutes with a short deadline, if they are offered.
 async fn short_calls(run: &Run) -> Verdict<Calls> {
     let offered = run.capabilities();
+    let nodes = if offered.load_balancers.is_some() {
+        run.few_nodes().await?
+    } else {
+        Vec::new()
+    };
     let session = run.session().await?;
     let mut calls = Calls {
         sends: wire::opening(),
@@ -84,7 +89,7 @@ async fn short_calls(run: &Run) -> Verdict<Calls> {
         calls.add(&session, tour::lookup(run))?;
     }
     if offered.load_balancers.is_some() {
-        calls.add(&session, ensure_of(&run.service("overdue"), Vec::new()))?;
+        calls.add(&session, ensure_of(&run.service("overdue"), nodes))?;
     }
     if offered.routes.is_some() {
         let routes = routes_of(run, 2);
