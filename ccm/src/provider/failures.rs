@@ -57,7 +57,8 @@ pub(super) fn read(rpc: &str, place: Place, mut failure: api::Failure) -> api::F
     failure.message = if failure.message.is_empty() {
         note
     } else {
-        format!("{} ({note})", failure.message)
+        // The end of a long message is cut.
+        format!("{note}: {}", failure.message)
     };
     failure.code = Code::Internal.into();
     failure
@@ -193,7 +194,7 @@ mod tests {
         assert_eq!(read.retry_after, Some(std::time::Duration::from_secs(7)));
         assert_eq!(
             read.message,
-            "it is so (the provider answered NOT_FOUND, which EnsureLoadBalancer does not list)"
+            "the provider answered NOT_FOUND, which EnsureLoadBalancer does not list: it is so"
         );
         for (rpc, place, code, as_code) in [
             (

@@ -70,7 +70,7 @@ fn is_late(trouble: &CallError) -> bool {
     trouble.code == CallErrorCode::Deadline && trouble.call_id.is_some()
 }
 
-/// At most this many calls find one item among `count`. Halves take no more calls than tenths.
+/// At most this many calls find one item among `count`, by tenths or by halves.
 fn calls_down_to_one(count: usize) -> usize {
     let levels = count.saturating_sub(1).checked_ilog(PARTS_OF_LATE);
     levels.map_or(0, |levels| PARTS_OF_LATE * (levels as usize + 1))

@@ -108,7 +108,7 @@ type LoadBalancerOptions struct {
 	// TargetProjection names further fields of a target that matter. A change of one causes an UpdateLoadBalancer of every load balancer with the
 	// target. Name, UID, provider ID and addresses always matter. Leave it empty if you can. With [FieldTaints] a cordon of a Node updates every load
 	// balancer that has the Node as a target. With [FieldReadiness] each change of a Node's readiness does. A target also has the fields of
-	// [Info.NodeProjection], whose changes cause no call.
+	// [Info.NodeProjection]. A change of one of these causes a call only if other Nodes become the targets.
 	TargetProjection NodeProjection
 	// Features are the fields of a Service that the provider honours. The controller records a Warning event on a Service that uses another one.
 	Features []ServiceFeature

@@ -55,8 +55,8 @@ pub(super) struct Evidence {
     asker: Asker,
     /// ABSENT answers without a witness so far.
     claims: Vec<Answer>,
-    /// The number of witnesses that the ccm has asked about: for open claims, or together with
-    /// Nodes whose answers may become claims.
+    /// How many witnesses the ccm has asked about for the open claims. It counts those that it
+    /// asked about in advance, together with Nodes whose answers may become claims.
     asked: usize,
     /// UIDs of the witnesses about which no answer has come yet.
     witnesses: BTreeSet<String>,

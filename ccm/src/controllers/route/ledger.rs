@@ -451,8 +451,8 @@ impl Ledger {
 
 /// The state of a wanted route, if the list proves it. The list proves nothing without
 /// [`Says::Something`], or if a listed route of the destination violates the contract. It also
-/// proves nothing if no route leads to the Node, and one has the Node's former addresses, or leads
-/// nowhere or to an unknown address for the first time.
+/// proves nothing if no route leads to the Node and the list has one of these: a route with the
+/// Node's former addresses, or, for the first time, one that leads nowhere or to an unknown address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
     /// It exists.

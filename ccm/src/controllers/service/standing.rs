@@ -143,8 +143,9 @@ impl<'a> Shown<'a> {
 
     fn odd(&self, service: &Known<'_>) -> Option<Odd> {
         match (self.marked.get(service.uid), service.handle) {
-            // During a replacement, the old load balancer may exist beside the new one. If none of
-            // the marked load balancers has the stored handle, they count as parts of one.
+            // A Service that is not confirmed is not compared: during a replacement, its old load
+            // balancer may exist beside the new one. If none of the marked load balancers has the
+            // stored handle, they count as parts of one.
             (Some(marked), Some(stored)) if service.confirmed && marked.contains_key(stored) => {
                 let others = marked.iter().filter(|(handle, _)| **handle != stored);
                 let names: Vec<_> = others.map(|(_, name)| (*name).to_owned()).collect();
