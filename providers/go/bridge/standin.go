@@ -44,6 +44,8 @@ const (
 	// The stand-in removes a Node that no lookup and no target set has named for this time. The controller names each Node every few minutes, but less
 	// often with a long --node-status-update-frequency.
 	forgetNodes = 48 * time.Hour
+	// How long no call may have named a Node before a later Node with its provider ID replaces it.
+	formerUnnamed = 10 * time.Minute
 	// After a gap of this time without calls, in which this provider's controller did not lead, the time of forgetNodes begins again for all Nodes.
 	longGap    = forgetNodes / 2
 	sweepEvery = time.Minute
@@ -162,18 +164,22 @@ func (s *standIn) knowNodes(nodes []*v1.Node) []object {
 	return known
 }
 
-// removeFormer removes each other Node with a provider ID of these Nodes: the machine has registered under another name. A cloud that looks up a Node by
-// its instance would otherwise find two.
+// removeFormer removes each other Node with a provider ID of these Nodes, if no call has named it for a while and it was not made later: the machine has
+// registered under another name. A cloud that looks up a Node by its instance would otherwise find two. Until an operator deletes the former Node, the
+// controller names both, and the later one is alive.
 func (s *standIn) removeFormer(nodes []*v1.Node) {
-	names, ids := map[string]bool{}, map[string]bool{}
+	names, ids := map[string]bool{}, map[string]*v1.Node{}
 	for _, node := range nodes {
 		names[node.Name] = true
 		if node.Spec.ProviderID != "" {
-			ids[node.Spec.ProviderID] = true
+			ids[node.Spec.ProviderID] = node
 		}
 	}
 	for _, old := range s.objects {
-		if old.kind == nodeKind && !names[old.key] && ids[old.value.(*v1.Node).Spec.ProviderID] {
+		if old.kind != nodeKind || names[old.key] || time.Since(old.named) < formerUnnamed {
+			continue
+		}
+		if node := ids[old.value.(*v1.Node).Spec.ProviderID]; node != nil && !old.meta.CreationTimestamp.After(node.CreationTimestamp.Time) {
 			s.remove(old)
 		}
 	}

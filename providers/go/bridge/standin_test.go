@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cloudprovider "k8s.io/cloud-provider"
 
@@ -49,16 +50,43 @@ func nodeWith(name, providerID string) *v1.Node {
 func TestANodeUnderANewNameReplacesTheFormerOne(t *testing.T) {
 	s := newStandIn()
 	_, _, watch := s.startWatch(nodeKind, all)
-	s.knowNodes([]*v1.Node{nodeWith("old", "cloud://1"), nodeWith("other", "cloud://2"), nodeWith("bare-1", ""), nodeWith("bare-2", "")})
+	old, others := nodeWith("old", "cloud://1"), []*v1.Node{nodeWith("other", "cloud://2"), nodeWith("bare-1", ""), nodeWith("bare-2", "")}
+	s.knowNodes(append(others, old))
 	watch.told()
-	s.knowNodes([]*v1.Node{nodeWith("new", "cloud://1"), nodeWith("bare-3", "")})
+	s.pass(formerUnnamed + time.Minute)
+	later := nodeWith("new", "cloud://1")
+	s.knowNodes([]*v1.Node{later, nodeWith("bare-3", "")})
 	if now, said := s.nodesNow(), watch.told(); !slices.Equal(now, []string{"bare-1", "bare-2", "bare-3", "new", "other"}) || !slices.Equal(said, []string{"ADDED bare-3", "ADDED new", "DELETED old"}) {
 		t.Errorf("%v, told %v", now, said)
 	}
 	// Nodes that one call names both exist.
-	s.knowNodes([]*v1.Node{nodeWith("new", "cloud://1"), nodeWith("twin", "cloud://1")})
+	s.knowNodes([]*v1.Node{later, nodeWith("twin", "cloud://1")})
 	if said := watch.told(); !slices.Equal(said, []string{"ADDED twin"}) {
 		t.Errorf("told %v", said)
+	}
+}
+
+func TestAFormerNodeThatStillExistsDoesNotReplaceTheLivingOne(t *testing.T) {
+	made := metav1.Now()
+	for name, row := range map[string]struct {
+		later   time.Duration
+		unnamed time.Duration
+	}{
+		"both are named":                      {0, formerUnnamed - time.Minute},
+		"the living Node is seldom refreshed": {time.Second, 3 * time.Hour},
+	} {
+		s := newStandIn()
+		_, _, watch := s.startWatch(nodeKind, all)
+		living, former := nodeWith("living", "cloud://1"), nodeWith("former", "cloud://1")
+		living.CreationTimestamp, former.CreationTimestamp = metav1.NewTime(made.Add(row.later)), made
+		s.knowNodes([]*v1.Node{living, former})
+		watch.told()
+		s.pass(row.unnamed)
+		// The lifecycle controller asks about the former Node alone, because it is not Ready.
+		s.knowNodes([]*v1.Node{former})
+		if said := watch.told(); len(said) > 0 {
+			t.Errorf("%s: told %v", name, said)
+		}
 	}
 }
 
