@@ -85,7 +85,7 @@ func change[Answer any](ctx context.Context, a *aboutService, method string, wor
 		}
 		return work(ctx, a.b.parts().balancer, given)
 	})
-	return answer, a.remarks(), err
+	return answer, a.remarks(ctx), err
 }
 
 // open returns the Service for the cloud. Until closed runs, the cloud may write its annotations, in the object or with a client. closed keeps the
@@ -107,8 +107,12 @@ func (a *aboutService) open(ctx context.Context) (given *v1.Service, closed func
 	}
 }
 
-// remarks returns the events and annotations that the next answer about the Service has to have.
-func (a *aboutService) remarks() remarks {
+// remarks returns the events and annotations that the next answer about the Service has to have. After a cancelled call they wait for the next one, because
+// nobody receives the answer.
+func (a *aboutService) remarks(ctx context.Context) remarks {
+	if ctx.Err() != nil {
+		return remarks{}
+	}
 	return remarks{a.b.standIn.takeEvents(a.service.UID), changesOf(a.b.standIn.takeWritten(a.service.UID))}
 }
 
@@ -230,7 +234,7 @@ func (b *Bridge) GetLoadBalancer(ctx context.Context, request *contract.GetLoadB
 	found, err := ask(withOwner(ctx, about.owner), b, b.balancers, "GetLoadBalancer", about.within, closed, func(ctx context.Context) (*contract.LoadBalancer, error) {
 		return about.look(ctx, given, targets)
 	})
-	said := about.remarks()
+	said := about.remarks(ctx)
 	answer.Events, answer.Annotations = said.events, said.annotations
 	var own *refusal
 	switch {

@@ -179,6 +179,57 @@ func TestAnnotationsAndEventsThatTheCloudSendsToKubernetesTravelInTheAnswer(t *t
 	}
 }
 
+func TestTheRemarksOfACancelledCallWaitForTheNextOne(t *testing.T) {
+	var bridge *Bridge
+	var over context.CancelFunc
+	remark := func(service *v1.Service) {
+		service.Annotations["cloud/id"] = "lb-1"
+		about := &v1.ObjectReference{Kind: "Service", Namespace: service.Namespace, Name: service.Name, UID: service.UID}
+		bridge.standIn.keepEvent(about, &contract.Event{Reason: "Made"})
+		over()
+	}
+	cloud := &scripted{
+		tagged: true,
+		ensure: func(_ context.Context, service *v1.Service, _ []*v1.Node) (*v1.LoadBalancerStatus, error) {
+			remark(service)
+			return ready("203.0.113.1"), nil
+		},
+		get: func(_ context.Context, service *v1.Service) (*v1.LoadBalancerStatus, bool, error) {
+			remark(service)
+			return ready("203.0.113.1"), true, nil
+		},
+		update: func(context.Context, *v1.Service, []*v1.Node) error { return nil },
+	}
+	bridge, err := New(cloud, Options{})
+	must(t, err)
+	started, err := bridge.Initialize(t.Context(), &contract.InitializeRequest{Cluster: cluster(), KubernetesVersion: "v1.36.3"})
+	if err != nil || started.GetInitialized() == nil {
+		t.Fatal(started, err)
+	}
+	for name, call := range map[string]func(context.Context) (*contract.AnnotationChanges, error){
+		"Ensure": func(ctx context.Context) (*contract.AnnotationChanges, error) {
+			answer, err := bridge.EnsureLoadBalancer(ctx, &contract.EnsureLoadBalancerRequest{Cluster: cluster(), Service: service("Ensure"), Targets: targets("one")})
+			return answer.GetAnnotations(), err
+		},
+		"Get": func(ctx context.Context) (*contract.AnnotationChanges, error) {
+			answer, err := bridge.GetLoadBalancer(ctx, &contract.GetLoadBalancerRequest{Cluster: cluster(), Service: service("Get")})
+			return answer.GetAnnotations(), err
+		},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		over = cancel
+		if said, err := call(ctx); err != nil || said != nil {
+			t.Errorf("%s: a cancelled call took %v, %v", name, said, err)
+		}
+		next, err := bridge.UpdateLoadBalancer(t.Context(), &contract.UpdateLoadBalancerRequest{Cluster: cluster(), Service: service(name), Targets: targets("one")})
+		must(t, err)
+		if next.GetDone() == nil || next.GetAnnotations().GetSet()["cloud/id"] != "lb-1" || len(next.GetEvents()) != 1 {
+			t.Errorf("%s: the next answer is %v", name, next)
+		}
+	}
+}
+
 func TestBesideAMethodThatIgnoresItsContextNothingElseChangesTheSameLoadBalancer(t *testing.T) {
 	release := make(chan struct{})
 	var running, most, begun atomic.Int64
