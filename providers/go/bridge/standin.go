@@ -185,14 +185,19 @@ func (s *standIn) removeFormer(nodes []*v1.Node) {
 	}
 }
 
-// knowNodeIfNew stores a Node with the few fields that a route has, unless the stand-in knows the Node already.
+// knowNodeIfNew stores a Node with the few fields that a route has. If the stand-in knows the Node already, it takes only a provider ID that it lacks.
 func (s *standIn) knowNodeIfNew(node *v1.Node) object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	next := node.DeepCopy()
 	if there := s.objects[nodeKind+"/"+node.Name]; there != nil {
-		return there.object
+		next = there.value.DeepCopyObject().(*v1.Node)
+		if next.Spec.ProviderID != "" || node.Spec.ProviderID == "" {
+			return there.object
+		}
+		next.Spec.ProviderID = node.Spec.ProviderID
 	}
-	return s.put(nodeKind, node.Name, node.DeepCopy())
+	return s.put(nodeKind, node.Name, next)
 }
 
 // addressesOf returns the addresses of a Node; nil if the stand-in does not know the Node.

@@ -90,6 +90,27 @@ func TestAFormerNodeThatStillExistsDoesNotReplaceTheLivingOne(t *testing.T) {
 	}
 }
 
+func TestARouteBringsTheProviderIDThatAKnownNodeLacks(t *testing.T) {
+	s := newStandIn()
+	s.knowNodes([]*v1.Node{nodeWith("a", "")})
+	_, _, watch := s.startWatch(nodeKind, all)
+	for _, row := range []struct {
+		id   string
+		told []string
+		now  string
+	}{
+		{"", nil, ""},
+		{"cloud://1", []string{"MODIFIED a"}, "cloud://1"},
+		{"cloud://2", nil, "cloud://1"},
+	} {
+		s.knowNodeIfNew(nodeOf(&contract.NodeView{Name: "a", ProviderId: &row.id}))
+		now := s.objects[nodeKind+"/a"].value.(*v1.Node)
+		if said := watch.told(); !slices.Equal(said, row.told) || now.Spec.ProviderID != row.now || now.UID != "a" {
+			t.Errorf("%q: told %v, the Node is %v", row.id, said, now)
+		}
+	}
+}
+
 // pass lets time pass for the stand-in.
 func (s *standIn) pass(duration time.Duration) {
 	s.swept, s.called, s.resumed = s.swept.Add(-duration), s.called.Add(-duration), s.resumed.Add(-duration)
