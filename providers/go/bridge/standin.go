@@ -31,9 +31,9 @@ type standIn struct {
 	// Annotations that the cloud wrote and no answer has had yet, by the UID of the Service.
 	written map[types.UID]*waits[map[string]*string]
 	swept   time.Time
-	// When the last call named Nodes, and when the first one after the last long gap did.
-	called, resumed time.Time
-	closed          bool
+	// When the last call named Nodes.
+	called time.Time
+	closed bool
 	// The cloud's first request for all objects of a kind.
 	lacks *lacks
 }
@@ -46,8 +46,12 @@ const (
 	forgetNodes = 48 * time.Hour
 	// How long no call may have named a Node before a later Node with its provider ID replaces it.
 	formerUnnamed = 10 * time.Minute
-	// After a gap of this time without calls, in which this provider's controller did not lead, the time of forgetNodes begins again for all Nodes.
-	longGap    = forgetNodes / 2
+	// In a cluster with much churn the Nodes of two days would need much memory. So of the Nodes that no call has named for unnamedAfter, the stand-in holds
+	// at most as many as there are others, and mostUnnamed more.
+	unnamedAfter = 2 * time.Hour
+	mostUnnamed  = 1000
+	// In a longer gap without calls this provider's controller did not lead. Such a gap does not count as time in which no call has named a Node.
+	longGap    = time.Hour
 	sweepEvery = time.Minute
 	// The most events that a watch may lag behind; then the stand-in ends it.
 	watchBuffer = 8192
@@ -155,6 +159,7 @@ func (s *standIn) setVersion(version string) {
 func (s *standIn) knowNodes(nodes []*v1.Node) []object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.resume()
 	known := make([]object, 0, len(nodes))
 	for _, node := range nodes {
 		known = append(known, s.put(nodeKind, node.Name, node.DeepCopy()))
@@ -270,19 +275,40 @@ func (s *standIn) remove(old *kept) {
 	s.tell("DELETED", &kept{object: object{old.kind, old.key, meta.ResourceVersion}, value: gone, meta: meta})
 }
 
+// resume leaves a long gap since the last call out of each Node's time without a call.
+func (s *standIn) resume() {
+	now := time.Now()
+	if gap := now.Sub(s.called); gap > longGap && !s.called.IsZero() {
+		for _, one := range s.objects {
+			one.named = one.named.Add(gap)
+		}
+	}
+	s.called = now
+}
+
 // sweep removes the Nodes that no call has named for a long time. It runs after the Nodes of a call are stored, so that it removes none of them.
 func (s *standIn) sweep() {
 	now := time.Now()
-	if now.Sub(s.called) > longGap {
-		s.resumed = now
-	}
-	s.called = now
 	if now.Sub(s.swept) < sweepEvery {
 		return
 	}
 	s.swept = now
+	var unnamed []*kept
+	named := 0
 	for _, old := range s.objects {
-		if old.kind == nodeKind && now.Sub(old.named) > forgetNodes && now.Sub(s.resumed) > forgetNodes {
+		switch since := now.Sub(old.named); {
+		case old.kind != nodeKind:
+		case since > forgetNodes:
+			s.remove(old)
+		case since > unnamedAfter:
+			unnamed = append(unnamed, old)
+		default:
+			named++
+		}
+	}
+	if tooMany := len(unnamed) - named - mostUnnamed; tooMany > 0 {
+		slices.SortFunc(unnamed, func(one, other *kept) int { return one.named.Compare(other.named) })
+		for _, old := range unnamed[:tooMany] {
 			s.remove(old)
 		}
 	}

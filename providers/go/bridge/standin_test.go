@@ -113,7 +113,7 @@ func TestARouteBringsTheProviderIDThatAKnownNodeLacks(t *testing.T) {
 
 // pass lets time pass for the stand-in.
 func (s *standIn) pass(duration time.Duration) {
-	s.swept, s.called, s.resumed = s.swept.Add(-duration), s.called.Add(-duration), s.resumed.Add(-duration)
+	s.swept, s.called = s.swept.Add(-duration), s.called.Add(-duration)
 	for _, one := range s.objects {
 		one.named = one.named.Add(-duration)
 	}
@@ -126,8 +126,8 @@ func TestTheStandInForgetsOnlyNodesThatManyCallsHaveNotNamed(t *testing.T) {
 	s.knowNodes(slices.Concat(seldom, often))
 	watch.told()
 	hours := func(many int, nodes []*v1.Node) {
-		for range many {
-			s.pass(time.Hour)
+		for range 2 * many {
+			s.pass(time.Hour / 2)
 			s.knowNodes(nodes)
 		}
 	}
@@ -147,6 +147,40 @@ func TestTheStandInForgetsOnlyNodesThatManyCallsHaveNotNamed(t *testing.T) {
 	hours(47, often)
 	if said := watch.told(); !slices.Equal(said, []string{"DELETED seldom"}) {
 		t.Errorf("a Node that is gone: told %v", said)
+	}
+}
+
+func TestOfManyNodesThatNoCallNamesTheStandInHoldsTheLatest(t *testing.T) {
+	s := newStandIn()
+	_, _, watch := s.startWatch(nodeKind, all)
+	const batch = 50
+	nodes := func(name string, first int) (nodes []*v1.Node) {
+		for number := range batch {
+			nodes = append(nodes, nodeWith(fmt.Sprintf("%s-%04d", name, first+number), ""))
+		}
+		return nodes
+	}
+	// The Nodes that are gone are three batches more than the stand-in holds beside the living batch.
+	gone, removed := mostUnnamed+4*batch, 3*batch
+	for first := 0; first < gone; first += batch {
+		s.knowNodes(nodes("gone", first))
+		s.pass(time.Minute)
+	}
+	living := nodes("living", 0)
+	s.knowNodes(living)
+	watch.told()
+	for range 5 {
+		s.pass(time.Hour / 2)
+		s.knowNodes(living)
+	}
+	if said := watch.told(); len(said) != removed || said[0] != "DELETED gone-0000" || said[removed-1] != fmt.Sprintf("DELETED gone-%04d", removed-1) {
+		t.Errorf("told %v", said)
+	}
+	// Another replica leads for some hours. The first call then names only a part of the living Nodes.
+	s.pass(5 * time.Hour)
+	s.knowNodes(living[:1])
+	if said := watch.told(); len(said) > 0 {
+		t.Errorf("after a gap: told %v", said)
 	}
 }
 
