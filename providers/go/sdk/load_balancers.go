@@ -117,6 +117,13 @@ type DeleteLoadBalancer struct {
 	Notes *Notes
 }
 
+const (
+	// The most events of one answer that the controller reads (CORE-11).
+	mostEvents = 32
+	// The most bytes that the target errors of one answer take. The whole answer has at most 1 MiB (CORE-11).
+	mostTargetErrors = 512 * 1024
+)
+
 // Notes takes the handle, events, annotations and target errors of a call about a load balancer. The server sends them beside every outcome, also beside
 // a failure, a panic or a time limit. Several goroutines may write to one Notes. A nil Notes drops what it gets.
 type Notes struct {
@@ -141,19 +148,22 @@ func (n *Notes) write(change func()) {
 // later calls, but not in those with AdoptUnmarked. Without it the earlier handle stays (LB-3).
 func (n *Notes) Handle(handle string) { n.write(func() { n.handle = &handle }) }
 
-// Event records an event of type Normal on the Service: a reason of one word in CamelCase, and a sentence.
+// Event records an event of type Normal on the Service: a reason of one word in CamelCase, and a sentence. It drops all events of a call after the 32nd,
+// which the controller would not read (CORE-11).
 func (n *Notes) Event(reason, message string) {
 	n.event(contract.EventSeverity_EVENT_SEVERITY_NORMAL, reason, message)
 }
 
-// Warn records an event of type Warning on the Service.
+// Warn records an event of type Warning on the Service, with the limit of [Notes.Event].
 func (n *Notes) Warn(reason, message string) {
 	n.event(contract.EventSeverity_EVENT_SEVERITY_WARNING, reason, message)
 }
 
 func (n *Notes) event(severity contract.EventSeverity, reason, message string) {
 	n.write(func() {
-		n.events = append(n.events, &contract.Event{Severity: severity, Reason: cut(reason), Message: cut(message)})
+		if len(n.events) < mostEvents {
+			n.events = append(n.events, &contract.Event{Severity: severity, Reason: cut(reason), Message: cut(message)})
+		}
 	})
 }
 

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
 
@@ -123,6 +125,37 @@ func TestANameOfALoadBalancerIsCutBetweenCharacters(t *testing.T) {
 	}
 	if part, err := listing.Recv(); err != nil || part.GetLoadBalancer().GetLoadBalancerName() != strings.Repeat("n", 253) {
 		t.Error(part, err)
+	}
+}
+
+// CORE-11: the controller reads no answer of more than 1 MiB, and 32 events.
+func TestManyEventsAndTargetErrorsLeaveRoomForTheRestOfTheAnswer(t *testing.T) {
+	for name, row := range map[string]struct{ targets, nodeBytes, messageBytes, least int }{
+		"short messages":       {1000, 10, 100, 1000},
+		"long messages":        {3000, 63, MaxTextBytes, 3000},
+		"too many long names":  {9000, nameBytes, MaxTextBytes, 1000},
+		"no room for messages": {2000, nameBytes, 0, 1000},
+	} {
+		s := serveScripted(t, scriptedCloud{ensure: func(_ context.Context, request EnsureLoadBalancer) (LoadBalancerStatus, error) {
+			request.Notes.Handle("lb-1")
+			for number := range 2000 {
+				request.Notes.Event("Made", fmt.Sprint(number, strings.Repeat("e", MaxTextBytes)))
+			}
+			for number := range row.targets {
+				request.Notes.TargetError(fmt.Sprintf("%0*d", row.nodeBytes, number), Invalid("%s", strings.Repeat("m", row.messageBytes)))
+			}
+			return LoadBalancerStatus{Ingress: []Ingress{{Hostname: "a.example"}}}, nil
+		}})
+		said, err := s.ensure(t.Context(), "uid")
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		if size := proto.Size(said); size > 1024*1024 || said.GetHandle() != "lb-1" || said.GetReady() == nil || len(said.Events) != 32 || !strings.HasPrefix(said.Events[31].Message, "31e") {
+			t.Errorf("%s: %d bytes, the handle %q, %v, %d events", name, size, said.GetHandle(), said.GetReady(), len(said.Events))
+		}
+		if many := len(said.TargetErrors); many < row.least || name == "short messages" && said.TargetErrors[0].Failure.Message != strings.Repeat("m", 100) {
+			t.Errorf("%s: %d target errors", name, many)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/grpc-ccm/grpc-ccm/providers/go/contract"
 )
@@ -98,6 +99,7 @@ func (s *session) say(ctx context.Context, said *outcome, rpc, item string, note
 		}
 		said.targetErrors = append(said.targetErrors, &contract.TargetError{NodeName: node, Failure: s.failed(ctx, rpc, item+" target "+node, notes.targetErrors[node])})
 	}
+	said.targetErrors = bounded(said.targetErrors)
 	if notes.handle != nil {
 		err := fits("the handle", *notes.handle, idBytes)
 		if err == nil {
@@ -106,6 +108,29 @@ func (s *session) say(ctx context.Context, said *outcome, rpc, item string, note
 		fault = errors.Join(fault, err)
 	}
 	return fault
+}
+
+// bounded cuts the messages if the target errors are too large for an answer, and then leaves out the last ones. The controller calls again because of the
+// others, and so learns of them later.
+func bounded(all []*contract.TargetError) []*contract.TargetError {
+	const tagAndLength = 4
+	bytes, messages := 0, 0
+	for _, one := range all {
+		bytes += proto.Size(one) + tagAndLength
+		messages += len(one.Failure.Message)
+	}
+	if bytes <= mostTargetErrors {
+		return all
+	}
+	each := max(0, mostTargetErrors-(bytes-messages)) / len(all)
+	bytes = 0
+	for i, one := range all {
+		one.Failure.Message = cutTo(one.Failure.Message, each)
+		if bytes += proto.Size(one) + tagAndLength; bytes > mostTargetErrors {
+			return all[:i]
+		}
+	}
+	return all
 }
 
 // GetLoadBalancer writes nothing (LB-6).
