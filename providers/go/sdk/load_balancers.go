@@ -181,8 +181,11 @@ func (n *Notes) SetAnnotation(key, value string) {
 func (n *Notes) RemoveAnnotation(key string) { n.write(func() { n.remove = append(n.remove, key) }) }
 
 // TargetError records that a target, by its Node's name, could not be attached. It does not fail the other targets (LB-17). The controller repeats the
-// call after the error's RetryAfter, or with backoff.
+// call after the error's RetryAfter, or with backoff. It records nothing if the error is nil.
 func (n *Notes) TargetError(node string, err error) {
+	if err == nil {
+		return
+	}
 	n.write(func() {
 		if n.targetErrors == nil {
 			n.targetErrors = map[string]error{}

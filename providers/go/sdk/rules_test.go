@@ -159,6 +159,16 @@ func TestManyEventsAndTargetErrorsLeaveRoomForTheRestOfTheAnswer(t *testing.T) {
 	}
 }
 
+func TestATargetErrorOfNilIsNone(t *testing.T) {
+	s := serveScripted(t, scriptedCloud{ensure: func(_ context.Context, request EnsureLoadBalancer) (LoadBalancerStatus, error) {
+		request.Notes.TargetError("a", nil)
+		return LoadBalancerStatus{Ingress: []Ingress{{Hostname: "a.example"}}}, nil
+	}})
+	if said, err := s.ensure(t.Context(), "uid"); err != nil || said.GetReady() == nil || len(said.TargetErrors) > 0 {
+		t.Error(said, err)
+	}
+}
+
 // CORE-20: the server does not call the provider for a Service without a name or UID.
 func TestAServiceWithoutNameOrUIDIsInvalid(t *testing.T) {
 	cloud := &ruledCloud{}
