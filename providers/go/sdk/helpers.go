@@ -131,8 +131,9 @@ func ListedLate(service *Service, handle string, now time.Time) error {
 	return nil
 }
 
-// Same reports whether the actual state equals the wanted one, so that the provider need not write (LB-8, LB-14). It compares all exported fields. It
-// compares a struct without exported fields as a whole; if Go cannot compare such structs, they count as equal. Empty slices and maps equal nil ones.
+// Same reports whether the actual state equals the wanted one, so that the provider need not write (LB-8, LB-14). It compares all exported fields, also
+// those of embedded structs. It compares a struct without exported fields as a whole; if Go cannot compare such structs, they count as different. Empty
+// slices and maps equal nil ones.
 func Same[T any](there, wanted T) bool {
 	return same(reflect.ValueOf(&there).Elem(), reflect.ValueOf(&wanted).Elem())
 }
@@ -169,18 +170,23 @@ func same(one, other reflect.Value) bool {
 		}
 		return true
 	case reflect.Struct:
-		exported := 0
+		compared := 0
 		for i := range one.NumField() {
-			if one.Type().Field(i).IsExported() {
-				exported++
+			if field := one.Type().Field(i); field.IsExported() || field.Anonymous && structOf(field.Type) {
+				compared++
 				if !same(one.Field(i), other.Field(i)) {
 					return false
 				}
 			}
 		}
 		// A struct without exported fields, such as time.Time or netip.Addr.
-		return exported > 0 || !one.Comparable() || one.Interface() == other.Interface()
+		return compared > 0 || one.Comparable() && one.Equal(other)
 	default:
 		return one.Comparable() && one.Equal(other)
 	}
+}
+
+// structOf reports whether a type is a struct, or a pointer to one.
+func structOf(of reflect.Type) bool {
+	return of.Kind() == reflect.Struct || of.Kind() == reflect.Pointer && of.Elem().Kind() == reflect.Struct
 }

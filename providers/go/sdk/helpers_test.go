@@ -2,6 +2,7 @@ package sdk
 
 import (
 	"errors"
+	"math/big"
 	"net/netip"
 	"testing"
 	"time"
@@ -32,5 +33,37 @@ func TestDeleteWaitsForALateListAlsoIfTheClockIsBehind(t *testing.T) {
 				t.Errorf("%v, %+v; right would be a wait of %v", err, pending, row.wait)
 			}
 		})
+	}
+}
+
+// Shows LB-8 and LB-14.
+func TestWhatCannotBeComparedIsNotTheSame(t *testing.T) {
+	type opaque struct{ list []int }
+	type promoted struct{ Port, hidden int }
+	type closed struct{ number int }
+	type state struct {
+		promoted
+		*closed
+		Since time.Time
+	}
+	of := func(port, hidden, number int, since int64) state {
+		return state{promoted{port, hidden}, &closed{number}, time.Unix(since, 0)}
+	}
+	for name, row := range map[string]struct {
+		there, wanted any
+		same          bool
+	}{
+		"equal but for a hidden field": {of(80, 1, 1, 1), of(80, 2, 1, 1), true},
+		"another promoted field":       {of(80, 1, 1, 1), of(443, 1, 1, 1), false},
+		"another embedded struct":      {of(80, 1, 1, 1), of(80, 1, 2, 1), false},
+		"another time":                 {of(80, 1, 1, 1), of(80, 1, 1, 2), false},
+		"addresses":                    {netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.1"), true},
+		"other addresses":              {netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), false},
+		"large numbers":                {big.NewInt(1), big.NewInt(2), false},
+		"what Go cannot compare":       {opaque{[]int{1}}, opaque{[]int{1}}, false},
+	} {
+		if Same(row.there, row.wanted) != row.same {
+			t.Errorf("%s: right would be %t", name, row.same)
+		}
 	}
 }
