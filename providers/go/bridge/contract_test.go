@@ -309,3 +309,27 @@ func TestServicesAreNotFoundByAnIndex(t *testing.T) {
 		t.Errorf("found %v, and the provider says %q", found, lacks.now())
 	}
 }
+
+func TestAClassThatTheControllerRefusesIsRefusedAtTheStart(t *testing.T) {
+	many := make([]string, 65)
+	for number := range many {
+		many[number] = fmt.Sprintf("scripted/%d", number)
+	}
+	for name, row := range map[string]struct {
+		options Options
+		allowed bool
+	}{
+		"the most classes": {Options{Classes: many[:64], OnlyClasses: true}, true},
+		"too many":         {Options{Classes: many}, false},
+		"none":             {Options{OnlyClasses: true}, false},
+		"the name default": {Options{Classes: []string{"default"}}, false},
+		"empty":            {Options{Classes: []string{""}}, false},
+		"a space":          {Options{Classes: []string{"scripted lb"}}, false},
+		"too long":         {Options{Classes: []string{strings.Repeat("a", 254)}}, false},
+		"twice":            {Options{Classes: []string{"scripted/lb", "scripted/lb"}}, false},
+	} {
+		if err := row.options.complete("scripted"); (err == nil) != row.allowed {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

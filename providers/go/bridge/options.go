@@ -159,14 +159,32 @@ func (o *Options) complete(providerName string) error {
 	if err := checkScope(o.CloudScope); err != nil {
 		wrong = append(wrong, fmt.Errorf("cloud-scope: %w", err))
 	}
+	if len(o.Classes) > 64 {
+		wrong = append(wrong, fmt.Errorf("load-balancer-class: %d classes; the contract allows 64", len(o.Classes)))
+	}
+	for at, class := range o.Classes {
+		switch {
+		case class == "default":
+			// The controller uses this name for Services without a class.
+			wrong = append(wrong, fmt.Errorf("load-balancer-class: %q stands for Services without a class; write a name such as example.com/lb", class))
+		case len(class) > nameBytes || !className.MatchString(class):
+			wrong = append(wrong, fmt.Errorf("load-balancer-class: %q is no class; write 1 to %d letters, digits and any of ._:/@+-, such as example.com/lb", class, nameBytes))
+		case slices.Contains(o.Classes[:at], class):
+			wrong = append(wrong, fmt.Errorf("load-balancer-class: %q is there twice; write each class once", class))
+		}
+	}
 	if o.OnlyClasses && len(o.Classes) == 0 {
 		wrong = append(wrong, errors.New("only-load-balancer-classes: no class is named; name one with --load-balancer-class"))
 	}
 	return errors.Join(wrong...)
 }
 
-// providerIDPrefix matches the prefixes that PROV-8 allows.
-var providerIDPrefix = regexp.MustCompile(`^[A-Za-z0-9._:/@+-]*://[A-Za-z0-9._:/@+-]*$`)
+var (
+	// providerIDPrefix matches the prefixes that PROV-8 allows.
+	providerIDPrefix = regexp.MustCompile(`^[A-Za-z0-9._:/@+-]*://[A-Za-z0-9._:/@+-]*$`)
+	// className matches the characters of the classes that the contract allows.
+	className = regexp.MustCompile(`^[A-Za-z0-9._:/@+-]+$`)
+)
 
 // checkScope refuses a scope with a character that PROV-9 does not allow.
 func checkScope(scope string) error {

@@ -2,6 +2,7 @@ package sdk
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -91,9 +92,10 @@ type InstanceOptions struct {
 // LoadBalancerOptions describe the load balancers to the controller.
 type LoadBalancerOptions struct {
 	// Classes are the served values of spec.loadBalancerClass. The controller calls Ensure and Update for no Service with another class. Get and Delete
-	// must answer for a Service whose class has changed (LB-29). The SDK does not check the class of a Service.
+	// must answer for a Service whose class has changed (LB-29). The SDK does not check the class of a Service. There are at most 64 classes of 1 to 253 ASCII
+	// letters, digits and ._:/@+-, none twice and none with the name default.
 	Classes []string
-	// OnlyClasses states that the provider does not serve Services without a class.
+	// OnlyClasses states that the provider does not serve Services without a class. Then Classes must have one.
 	OnlyClasses bool
 	// InSync states that the provider sets [LoadBalancer.InSync]. After a restart the controller then calls no Ensure for
 	// a load balancer that is in sync.
@@ -194,6 +196,13 @@ type Health struct {
 	LastCloudSuccess time.Time
 }
 
+const (
+	// The most classes of load balancers of one provider.
+	mostClasses = 64
+	// The name that the controller uses for Services without a class.
+	noClass = "default"
+)
+
 var (
 	providerName     = regexp.MustCompile(`^[a-z0-9-]{1,63}$`)
 	prefixCharacters = regexp.MustCompile(`^[A-Za-z0-9._:/@+-]+$`)
@@ -227,7 +236,10 @@ func (i *Info) check(offersInstances bool) error {
 		}
 	}
 	balancers := &i.LoadBalancers
-	for _, text := range slices.Concat([]string{i.Version}, i.ProviderIDPrefixes, balancers.Classes, i.Volumes.SourceTypes, i.NodeProjection.texts(), balancers.TargetProjection.texts()) {
+	if err := balancers.checkClasses(); err != nil {
+		return err
+	}
+	for _, text := range slices.Concat([]string{i.Version}, i.ProviderIDPrefixes, i.Volumes.SourceTypes, i.NodeProjection.texts(), balancers.TargetProjection.texts()) {
 		if !utf8.ValidString(text) {
 			return fmt.Errorf("%q in the provider's Info is not UTF-8", text)
 		}
@@ -237,6 +249,33 @@ func (i *Info) check(offersInstances bool) error {
 		case ServiceInstances, ServiceZones, ServiceLoadBalancers, ServiceRoutes, ServiceClusters, ServiceVolumes, ServiceChanges:
 		default:
 			return fmt.Errorf("Without names the service %q, which does not exist", service)
+		}
+	}
+	return nil
+}
+
+// checkClasses returns an error for classes that the contract does not allow.
+func (o *LoadBalancerOptions) checkClasses() error {
+	if o.OnlyClasses && len(o.Classes) == 0 {
+		return errors.New("OnlyClasses is set, but Classes is empty: the provider would serve no Service; right would be Classes: []string{\"example.com/lb\"}")
+	}
+	if len(o.Classes) > mostClasses {
+		return fmt.Errorf("%d classes of load balancers are more than %d", len(o.Classes), mostClasses)
+	}
+	for at, class := range o.Classes {
+		wrong := ""
+		switch {
+		case class == noClass:
+			wrong = "stands for Services without a class"
+		case len(class) > nameBytes:
+			wrong = fmt.Sprintf("is longer than %d bytes", nameBytes)
+		case !prefixCharacters.MatchString(class):
+			wrong = "is not one or more ASCII letters, digits and ._:/@+-"
+		case slices.Contains(o.Classes[:at], class):
+			wrong = "is there twice"
+		}
+		if wrong != "" {
+			return fmt.Errorf("the class %q in LoadBalancers.Classes %s; right would be one such as \"example.com/lb\"", class, wrong)
 		}
 	}
 	return nil

@@ -382,12 +382,23 @@ func TestAWrongServerSaysWhatIsWrong(t *testing.T) {
 		"characters other than":      {Provider: named{Info{Name: "mycloud", ProviderIDPrefixes: []string{"my cloud://"}}}},
 		"which does not exist":       {Provider: named{Info{Name: "mycloud", ProviderIDPrefixes: []string{"m://"}, Without: []ServiceName{"x"}}}},
 		"is not UTF-8":               {Provider: named{Info{Name: "mycloud", Version: noUTF8, ProviderIDPrefixes: []string{"m://"}}}},
+		"Classes is empty":           {Provider: named{Info{Name: "mycloud", ProviderIDPrefixes: []string{"m://"}, LoadBalancers: LoadBalancerOptions{OnlyClasses: true}}}},
+		"more than 64":               {Provider: classes(slices.Repeat([]string{"m/lb"}, 65)...)},
+		"Services without a class":   {Provider: classes("default")},
+		"class \"mmm":                {Provider: classes(strings.Repeat("m", 254))},
+		"class \"m lb\"":             {Provider: classes("m lb")},
+		"class \"\"":                 {Provider: classes("")},
+		"is there twice":             {Provider: classes("m/lb", "m/lb")},
 		"right would be unix:///run": {Provider: named{Info{Name: "mycloud", ProviderIDPrefixes: []string{"m://"}}}, Endpoint: "p.sock"},
 	} {
 		if err := server.Serve(t.Context()); err == nil || !strings.Contains(err.Error(), words) {
 			t.Errorf("%s: %v", words, err)
 		}
 	}
+}
+
+func classes(classes ...string) Provider {
+	return named{Info{Name: "mycloud", ProviderIDPrefixes: []string{"m://"}, LoadBalancers: LoadBalancerOptions{Classes: classes}}}
 }
 
 type named struct{ info Info }
